@@ -1,0 +1,101 @@
+//! A child process that runs this program again: the other side of an experiment, in an address space of its own.
+
+use std::env;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::process::{self, ChildStdout, Command, Stdio};
+
+use anyhow::Context as _;
+use nix::sys::prctl;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// A child; killed when dropped.
+#[derive(Debug)]
+pub struct Child {
+    process: process::Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+/// A child that does not run; it goes on when this is dropped.
+#[derive(Debug)]
+#[must_use = "it goes on at once"]
+pub struct Stopped<'a>(&'a Child);
+
+impl Child {
+    /// Starts this program again, with other arguments.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn spawn<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> anyhow::Result<Self> {
+        let program = env::current_exe().context("asking for this program's path")?;
+        let mut process = Command::new(program)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting a child")?;
+        let stdout = process.stdout.take().context("the child's output was asked for")?;
+        Ok(Self { process, stdout: BufReader::new(stdout) })
+    }
+
+    /// The next line that it says with [`say`].
+    ///
+    /// # Errors
+    /// If it ended without one.
+    pub fn hear(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).context("reading from a child")?;
+        anyhow::ensure!(line.ends_with('\n'), "a child ended too early");
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// Stops it until the guard is dropped: it leaves its CPU to somebody else. Returns when it stands still.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn stop(&self) -> anyhow::Result<Stopped<'_>> {
+        kill(self.pid(), Signal::SIGSTOP).context("stopping a child")?;
+        let stopped = Stopped(self);
+        match waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED)).context("waiting for a child to stop")? {
+            WaitStatus::Stopped(..) => Ok(stopped),
+            other => anyhow::bail!("a child was to stop: {other:?}"),
+        }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.process.id().cast_signed())
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        // It fails only if the child is gone, which the next call to it reports.
+        let _ = kill(self.0.pid(), Signal::SIGCONT);
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Either fails only if it has ended and was waited for.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Says a line to the parent.
+///
+/// # Errors
+/// If the parent is gone.
+pub fn say(line: &str) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).context("writing to the parent")
+}
+
+/// Ends the calling process when the thread that started it does, whatever becomes of that.
+///
+/// # Errors
+/// If the system refuses.
+pub fn end_with_parent() -> anyhow::Result<()> {
+    prctl::set_pdeathsig(Signal::SIGKILL).context("asking to end with the parent")
+}

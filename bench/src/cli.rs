@@ -1,0 +1,169 @@
+//! The command line: one subcommand per experiment, made from the list of experiments.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+
+use anyhow::Context as _;
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use comfy_table::{Table, presets};
+
+use crate::echo;
+use crate::experiment::Experiment;
+use crate::experiments;
+use crate::host::Host;
+use crate::params::{Axis, Params};
+use crate::progress::Progress;
+
+/// Runs what `args` asks for; the result goes to stdout, everything else to stderr.
+///
+/// Wrong arguments and `--help` end the process, as clap does.
+///
+/// # Errors
+/// If the experiment fails, or stdout cannot be written to.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
+    let matches = command().get_matches_from(args);
+    let text = match matches.subcommand() {
+        Some((echo::SERVE, options)) => return echo::serve_command(options),
+        Some((LIST, options)) if options.get_flag(JSON) => list_as_json().to_string(),
+        Some((LIST, _)) => list_as_text(),
+        Some((name, options)) => {
+            let experiment = experiments::find(name).context("the command line knows only experiments")?;
+            run_experiment(experiment, options)?
+        }
+        None => anyhow::bail!("no experiment named; `pronto-bench list` names them"),
+    };
+    print(&text)
+}
+
+fn command() -> Command {
+    let json = |help: &'static str| Arg::new(JSON).long(JSON).action(ArgAction::SetTrue).help(help);
+    let experiment = |experiment: &&dyn Experiment| {
+        Command::new(experiment.name())
+            .about(experiment.about())
+            .arg(json("Print one JSON object on stdout and nothing else"))
+            .arg(
+                Arg::new(QUICK)
+                    .long(QUICK)
+                    .action(ArgAction::SetTrue)
+                    .help("Shorter, within 60 s; coarser numbers"),
+            )
+            .args(experiment.axes().iter().map(axis))
+    };
+    Command::new("pronto-bench")
+        .about("Measures Pronto, always beside the floor of this machine in the same run")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .subcommand(
+            Command::new(LIST).about("Names all experiments").arg(json("Print one JSON array on stdout")),
+        )
+        .subcommand(echo::command())
+        .subcommands(experiments::ALL.iter().map(experiment))
+}
+
+/// `--column value[,value]`, only with values that the experiment has.
+fn axis(axis: &Axis) -> Arg {
+    Arg::new(axis.column)
+        .long(axis.column)
+        .value_name("LIST")
+        .help(format!("{}, separated by commas", axis.help))
+        .value_delimiter(',')
+        .action(ArgAction::Append)
+        .value_parser(PossibleValuesParser::new(axis.values))
+}
+
+fn params(experiment: &dyn Experiment, options: &ArgMatches) -> Params {
+    let mut params = Params::new();
+    params.quick = options.get_flag(QUICK);
+    for axis in experiment.axes() {
+        if let Some(values) = options.get_many::<String>(axis.column) {
+            params.choose(axis.column, values.cloned().collect());
+        }
+    }
+    params
+}
+
+fn run_experiment(experiment: &dyn Experiment, options: &ArgMatches) -> anyhow::Result<String> {
+    let params = params(experiment, options);
+    let host = Host::inspect();
+    if host.profile == "debug" {
+        // Nobody may be reading stderr; a measurement does not fail for that.
+        let _ = writeln!(io::stderr(), "warning: this is a debug build, its numbers mean nothing");
+    }
+    let mut progress = Progress::on_stderr(experiment.name());
+    let report = experiment.run(&params, &mut progress);
+    progress.finish();
+    let report = report.with_context(|| format!("the experiment {} failed", experiment.name()))?;
+    if options.get_flag(JSON) {
+        return Ok(report.to_json(experiment, &params, &host).to_string());
+    }
+    let mut text = String::new();
+    report.write_text(&mut text, experiment, &host).context("formatting the table")?;
+    Ok(text.trim_end().to_owned())
+}
+
+fn list_as_json() -> serde_json::Value {
+    let entry = |experiment: &&dyn Experiment| {
+        serde_json::json!({
+            "experiment": experiment.name(),
+            "paper": experiment.paper(),
+            "figure": experiment.figure(),
+            "about": experiment.about(),
+            "columns": experiment.axes().iter().map(|axis| axis.column).collect::<Vec<_>>(),
+        })
+    };
+    experiments::ALL.iter().map(entry).collect()
+}
+
+fn list_as_text() -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["experiment", "paper", "figure", "what it measures"]);
+    for experiment in experiments::ALL {
+        let paper = experiment.paper().unwrap_or("-");
+        let figure = experiment.figure().unwrap_or("-");
+        table.add_row([experiment.name(), paper, figure, experiment.about()]);
+    }
+    table.trim_fmt()
+}
+
+/// A reader that closes the pipe early, as `head` does, has what it wanted.
+fn print(text: &str) -> anyhow::Result<()> {
+    match writeln!(io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("writing to stdout"),
+    }
+}
+
+const LIST: &str = "list";
+const JSON: &str = "json";
+const QUICK: &str = "quick";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn rows_are_chosen_by_repeated_or_joined_values() {
+        let floor = experiments::find("floor").unwrap();
+        let args = ["pronto-bench", "floor", "--quick", "--name", "syscall,futex", "--name", "eventfd"];
+        let matches = command().try_get_matches_from(args).unwrap();
+        let params = params(floor, matches.subcommand_matches("floor").unwrap());
+        assert!(params.quick);
+        assert!(["syscall", "futex", "eventfd"].iter().all(|name| params.keeps("name", name)));
+        assert!(!params.keeps("name", "cache-line"));
+    }
+
+    #[test]
+    fn a_value_that_no_row_has_is_refused_with_those_there_are() {
+        let args = ["pronto-bench", "floor", "--name", "warp-drive"];
+        let error = command().try_get_matches_from(args).unwrap_err().to_string();
+        assert!(error.contains("cache-line"), "{error}");
+    }
+}

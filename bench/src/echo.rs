@@ -1,0 +1,232 @@
+//! The echo service: requests of fixed sizes whose inline handler gives the payload back; and the child that serves it.
+
+use core::hint::black_box;
+use core::str::FromStr;
+use core::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Arg, ArgMatches, Command};
+use pronto::{Message, Node, Peer, Request, WaitPolicy};
+
+use crate::child::{self, Child};
+use crate::placement::{Cpu, pin};
+use crate::sample::Recorder;
+
+/// The hidden command of a serving child.
+pub(crate) const SERVE: &str = "serve-echo";
+/// The node that serves.
+const SERVER: u16 = 1;
+/// The node that calls.
+const CLIENT: u16 = 2;
+/// Longer than a start on the busiest machine takes.
+const START: Duration = Duration::from_secs(20);
+
+macro_rules! echoes {
+    ($($request:ident, $name:literal => $reply:ident, $reply_name:literal, $class:ident, $bytes:ty;)*) => {$(
+        #[derive(Message, Clone, Debug, PartialEq)]
+        #[message(name = $reply_name, class = $class)]
+        struct $reply {
+            bytes: $bytes,
+        }
+
+        #[derive(Message, Clone, Debug)]
+        #[message(name = $name, reply = $reply, class = $class)]
+        struct $request {
+            bytes: $bytes,
+        }
+    )*};
+}
+
+echoes! {
+    Ask0, "echo.0" => Echo0, "echo.0.reply", control, [u8; 0];
+    Ask32, "echo.32" => Echo32, "echo.32.reply", control, [u8; 32];
+    Ask224, "echo.224" => Echo224, "echo.224.reply", control, [u8; 224];
+    AskMany, "echo.many" => EchoMany, "echo.many.reply", bulk, Vec<u8>;
+}
+
+/// A payload length that is measured, with the function that measures it.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Payload of request and of reply, bytes.
+    pub bytes: usize,
+    /// The same, as the value of a column.
+    pub name: &'static str,
+    measure: fn(&Peer, usize, Duration, &mut Recorder) -> anyhow::Result<()>,
+}
+
+/// Every size. Up to 224 bytes the payload is an array and travels as control; above, a vector (4 bytes of it are its
+/// count), as bulk.
+pub const SIZES: &[Size] = &[
+    Size {
+        bytes: 0,
+        name: "0",
+        measure: |peer, _, budget, into| echo(peer, &Ask0 { bytes: [] }, budget, into),
+    },
+    Size {
+        bytes: 32,
+        name: "32",
+        measure: |peer, _, budget, into| echo(peer, &Ask32 { bytes: [7; 32] }, budget, into),
+    },
+    Size {
+        bytes: 224,
+        name: "224",
+        measure: |peer, _, budget, into| echo(peer, &Ask224 { bytes: [7; 224] }, budget, into),
+    },
+    Size { bytes: 4096, name: "4096", measure: many },
+    Size { bytes: 65_536, name: "65536", measure: many },
+];
+
+fn many(peer: &Peer, len: usize, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+    echo(peer, &AskMany { bytes: vec![7; len - size_of::<u32>()] }, budget, into)
+}
+
+fn echo<M: Request>(peer: &Peer, request: &M, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+    into.round(budget, || peer.call(request).map(|reply| drop(black_box(reply)))).context("an echo call")
+}
+
+impl Size {
+    /// Repeats calls of this size for about `budget` and adds to `into`.
+    ///
+    /// # Errors
+    /// If a call fails.
+    pub fn measure(&self, peer: &Peer, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+        (self.measure)(peer, self.bytes, budget, into)
+    }
+}
+
+/// A transport, as a value of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    /// Shared memory.
+    Shm,
+    /// TCP over the loopback interface.
+    Tcp,
+}
+
+/// A waiting policy, as a value of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait(pub WaitPolicy);
+
+impl Provider {
+    /// Every transport.
+    pub const ALL: [Self; 2] = [Self::Shm, Self::Tcp];
+
+    /// The value of the column.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shm => "shm",
+            Self::Tcp => "tcp",
+        }
+    }
+
+    /// Where a node of this process can listen.
+    fn address(self) -> String {
+        match self {
+            Self::Shm => format!("shm:@pronto-bench-{}", std::process::id()),
+            Self::Tcp => "tcp:127.0.0.1:0".into(),
+        }
+    }
+}
+
+impl Wait {
+    /// Every policy.
+    pub const ALL: [Self; 3] = [Self(WaitPolicy::Spin), Self(WaitPolicy::Block), Self(WaitPolicy::Adaptive)];
+
+    /// The value of the column.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            WaitPolicy::Spin => "spin",
+            WaitPolicy::Block => "block",
+            WaitPolicy::Adaptive => "adaptive",
+        }
+    }
+}
+
+impl FromStr for Provider {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        Self::ALL.into_iter().find(|known| known.name() == text).context("no such provider")
+    }
+}
+
+impl FromStr for Wait {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        Self::ALL.into_iter().find(|known| known.name() == text).context("no such policy")
+    }
+}
+
+/// A node in this process that serves all sizes.
+///
+/// # Errors
+/// If it does not start.
+pub fn serve(provider: Provider, wait: Wait) -> anyhow::Result<Node> {
+    Node::builder(SERVER)
+        .wait(wait.0)
+        .listen(&provider.address())
+        .handle_inline(|_, ask: Ask0| Echo0 { bytes: ask.bytes })
+        .handle_inline(|_, ask: Ask32| Echo32 { bytes: ask.bytes })
+        .handle_inline(|_, ask: Ask224| Echo224 { bytes: ask.bytes })
+        .handle_inline(|_, ask: AskMany| EchoMany { bytes: ask.bytes })
+        .start()
+        .context("starting the echo service")
+}
+
+/// A serving child on a CPU of its own.
+#[derive(Debug)]
+pub struct Server {
+    /// The child.
+    pub child: Child,
+    address: String,
+}
+
+impl Server {
+    /// Starts the child; it serves when this returns.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub fn spawn(provider: Provider, wait: Wait, cpu: Cpu) -> anyhow::Result<Self> {
+        let mut child = Child::spawn([SERVE, provider.name(), wait.name(), &cpu.0.to_string()])?;
+        let address = child.hear()?;
+        Ok(Self { child, address })
+    }
+
+    /// A node that calls it from the calling thread, and the peer to call. The node's own threads sleep while its caller
+    /// polls: they share the caller's CPU if that is pinned.
+    ///
+    /// # Errors
+    /// If the two do not meet, or an echo is not what was sent.
+    pub fn meet(&self, wait: Wait) -> anyhow::Result<(Node, Peer)> {
+        let client = Node::builder(CLIENT).wait(WaitPolicy::Block).peer(SERVER, &self.address);
+        let client = client.start().context("starting the calling node")?;
+        let peer = client.wait_for_peer(SERVER, START).context("meeting the echo service")?.waiting(wait.0);
+        let bytes: Vec<u8> = (0..=255).cycle().take(10_000).collect();
+        let echo = peer.call(&AskMany { bytes: bytes.clone() }).context("the first echo")?;
+        anyhow::ensure!(echo.bytes == bytes, "an echo differs from what was sent");
+        Ok((client, peer))
+    }
+}
+
+pub(crate) fn command() -> Command {
+    Command::new(SERVE).hide(true).args(["provider", "wait", "cpu"].map(|name| Arg::new(name).required(true)))
+}
+
+/// Serves until the parent ends this process.
+pub(crate) fn serve_command(options: &ArgMatches) -> anyhow::Result<()> {
+    child::end_with_parent()?;
+    let value = |name: &str| options.get_one::<String>(name).context("all arguments are required");
+    let (provider, wait) = (value("provider")?.parse()?, value("wait")?.parse()?);
+    // Before pinning: what is learned here is to hold for two CPUs.
+    let _learned = pronto_node::wake_up_cost();
+    pin(Cpu(value("cpu")?.parse().context("a CPU's number")?))?;
+    let node = serve(provider, wait)?;
+    let address = node.listening().first().context("it listens")?;
+    child::say(&address.to_string())?;
+    loop {
+        std::thread::park();
+    }
+}

@@ -1,0 +1,32 @@
+//! What an experiment is: a name, where it comes from, the columns its rows are chosen by, and a run.
+
+use core::fmt::Debug;
+
+use crate::params::{Axis, Params};
+use crate::progress::Progress;
+use crate::report::Report;
+
+/// One command of `pronto-bench`, one file in [`crate::experiments`].
+pub trait Experiment: Debug + Sync {
+    /// The command, lower case.
+    fn name(&self) -> &'static str;
+
+    /// The paper it belongs to; `None` if it answers a question of our own.
+    fn paper(&self) -> Option<&'static str>;
+
+    /// The figure, table or section of that paper.
+    fn figure(&self) -> Option<&'static str>;
+
+    /// What it measures, in one line.
+    fn about(&self) -> &'static str;
+
+    /// The columns by which rows can be chosen, with all values they have here.
+    fn axes(&self) -> &'static [Axis];
+
+    /// Measures the rows that `params` keeps; within 60 s if `params` says quick.
+    ///
+    /// # Errors
+    /// If the measurement itself fails. What this host cannot do is no error: the row is left out and
+    /// [`Report::note`] says why.
+    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report>;
+}

@@ -1,0 +1,38 @@
+//! The list of experiments: one file each.
+
+mod floor;
+mod latency;
+
+use crate::experiment::Experiment;
+
+/// Every experiment, in the order in which `pronto-bench list` names them.
+pub const ALL: &[&dyn Experiment] = &[&floor::Floor, &latency::Latency];
+
+/// The experiment with that name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static dyn Experiment> {
+    ALL.iter().copied().find(|experiment| experiment.name() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_lower_case() {
+        let names: BTreeSet<_> = ALL.iter().map(|experiment| experiment.name()).collect();
+        assert_eq!(names.len(), ALL.len());
+        assert!(names.iter().all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
+        assert!(names.iter().all(|name| find(name).is_some_and(|found| found.name() == *name)));
+    }
+
+    #[test]
+    fn columns_are_spelled_so_that_options_can_be() {
+        for axis in ALL.iter().flat_map(|experiment| experiment.axes()) {
+            assert!(axis.column.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{axis:?}");
+            assert!(!["json", "quick", "help", "version"].contains(&axis.column) && !axis.values.is_empty());
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The experiments of Pronto: each prints what it measured beside the floor of the same machine in the same run.
+//!
+//! An [`experiment::Experiment`] is one file in [`experiments`], entered in [`experiments::ALL`]; [`cli`] turns that list
+//! into the program `pronto-bench`. What is measured is gathered by a [`sample::Recorder`], the machine's own floor by
+//! [`floor`], both with the same instrument; `docs/measuring.md` explains how to read the numbers.
+
+#![deny(unsafe_code)]
+
+pub mod child;
+pub mod cli;
+pub mod clock;
+pub mod echo;
+pub mod experiment;
+pub mod experiments;
+pub mod floor;
+pub mod host;
+pub mod params;
+pub mod placement;
+pub mod progress;
+pub mod report;
+pub mod sample;

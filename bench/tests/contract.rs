@@ -1,0 +1,106 @@
+//! The program's contract with whoever calls it: what stands on stdout, what rows are chosen, what is refused.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn run(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pronto-bench"))
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program that cargo built can be started")
+}
+
+/// The one JSON value on stdout; anything beside it on stdout fails to parse.
+fn json(args: &[&str]) -> Value {
+    let output = run(args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("stdout is one JSON value and nothing else")
+}
+
+fn names(object: &Value) -> Vec<&str> {
+    object["rows"].as_array().into_iter().flatten().filter_map(|row| row["name"].as_str()).collect()
+}
+
+#[test]
+fn json_is_one_object_with_the_keys_of_the_contract() {
+    let object = json(&["floor", "--json", "--quick", "--name", "syscall", "--name", "memcpy-4k"]);
+    let keys: Vec<_> = object.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["claims", "experiment", "figure", "host", "paper", "params", "rows"]);
+    assert_eq!(object["experiment"], "floor");
+    assert_eq!(object["params"]["quick"], true);
+    assert_eq!(object["params"]["name"], serde_json::json!(["syscall", "memcpy-4k"]));
+    assert!(object["params"]["cpus"].as_array().is_some_and(|cpus| !cpus.is_empty()));
+    for fact in
+        ["kernel", "cpu", "cores", "distribution", "clocksource", "preemption", "rustc", "memlock_kib"]
+    {
+        assert!(object["host"].as_object().unwrap().contains_key(fact), "{fact} is missing");
+    }
+    assert!(object["host"]["oversubscribed"].is_boolean());
+    assert!(object["claims"].is_array());
+    assert_eq!(names(&object), ["syscall", "memcpy-4k"]);
+    for row in object["rows"].as_array().unwrap() {
+        for column in ["min_ns", "p50_ns", "p99_ns", "p999_ns"] {
+            assert!(row[column].is_u64(), "{column} of {row}");
+        }
+        assert!(row["mean_ns"].as_f64().unwrap() > 0.0 && row["batch_ns"].as_f64().unwrap() > 0.0);
+    }
+    assert!(object["rows"][0]["gb_per_s"].is_null());
+    assert!(object["rows"][1]["gb_per_s"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn latency_measures_calls_between_two_processes_beside_their_floor() {
+    let object =
+        json(&["latency", "--json", "--quick", "--provider", "tcp", "--wait", "block", "--size", "0,4096"]);
+    if object["host"]["cores_allowed"] == 1 {
+        assert!(object["params"]["notes"][0].as_str().is_some_and(|note| note.contains("two CPUs")));
+        return;
+    }
+    let rows = object["rows"].as_array().unwrap();
+    assert_eq!(rows.iter().map(|row| &row["size"]).collect::<Vec<_>>(), [0, 4096]);
+    for row in rows {
+        assert_eq!((&row["provider"], &row["wait"]), (&"tcp".into(), &"block".into()));
+        let number = |column: &str| row[column].as_f64().unwrap_or_else(|| panic!("{column} of {row}"));
+        assert!(number("p50_ns") <= number("p99_ns") && number("p99_ns") <= number("p999_ns"), "{row}");
+        assert!((number("ratio") - number("p50_ns") / number("floor_ns")).abs() < 0.01, "{row}");
+    }
+}
+
+#[test]
+fn without_json_there_is_a_table() {
+    let output = run(&["floor", "--quick", "--name", "futex-wake-nobody"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    for expected in ["futex-wake-nobody", "p50_ns", "gb_per_s", "Linux"] {
+        assert!(text.contains(expected), "{expected} is missing in:\n{text}");
+    }
+    assert!(!text.contains("cache-line"), "a row that was not asked for:\n{text}");
+}
+
+#[test]
+fn list_names_every_experiment() {
+    let output = run(&["list"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let array = json(&["list", "--json"]);
+    let entries = array.as_array().unwrap();
+    assert!(!entries.is_empty());
+    for entry in entries {
+        assert!(text.contains(entry["experiment"].as_str().unwrap()), "{entry} is missing in:\n{text}");
+    }
+}
+
+#[test]
+fn wrong_arguments_are_refused_on_stderr_alone() {
+    for args in [
+        &["floor", "--name", "warp-drive"][..],
+        &["floor", "--colour", "red"],
+        &["no-such-experiment", "--json"],
+        &[],
+    ] {
+        let output = run(args);
+        assert!(!output.status.success(), "{args:?} was accepted");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{args:?}");
+    }
+}

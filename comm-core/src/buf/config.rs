@@ -1,0 +1,101 @@
+//! How a send ring divides its memory.
+
+use pronto_ring::slots::MAX_SLOTS;
+
+use super::ALIGNMENT;
+use crate::time::Nanos;
+
+/// How many sizes of overflow slots there are.
+pub const OVERFLOW_CLASSES: usize = 3;
+
+/// Overflow slots of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotClass {
+    /// Size of a slot, bytes; a multiple of 64.
+    pub bytes: u32,
+    /// How many of them.
+    pub count: u16,
+}
+
+/// Where the next buffer goes when the current chunk is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// Into the lowest chunk with room: memory stays warm, and a chunk pinned by a straggler is passed over.
+    #[default]
+    HotFirst,
+    /// Into the next chunk in circular order, if it is free: a straggler stops the ring, as in the comm-layer paper's
+    /// section 3.2. Kept to measure the difference.
+    Circular,
+}
+
+/// How a send ring divides its memory. What does not fit the memory is made smaller; see [`super::SendRing::new`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingConfig {
+    /// Size of a chunk, bytes; rounded down to a power of two. The longest payload that the ring takes.
+    pub chunk_bytes: u32,
+    /// Usable size of the first chunk, bytes: less than a chunk where memory must be pinned and little may be.
+    pub first_chunk_bytes: u32,
+    /// Overflow slots, smallest first.
+    pub overflow: [SlotClass; OVERFLOW_CLASSES],
+    /// From which age on a held buffer is a straggler.
+    pub straggler_after: Nanos,
+    /// Where the next buffer goes.
+    pub placement: Placement,
+}
+
+impl Default for RingConfig {
+    /// Chunks of 4 MiB, 352 KiB of overflow slots, stragglers from 100 ms on.
+    fn default() -> Self {
+        Self {
+            chunk_bytes: 4 << 20,
+            first_chunk_bytes: 4 << 20,
+            overflow: [
+                SlotClass { bytes: 1 << 10, count: 32 },
+                SlotClass { bytes: 8 << 10, count: 8 },
+                SlotClass { bytes: 64 << 10, count: 4 },
+            ],
+            straggler_after: Nanos::from_millis(100),
+            placement: Placement::HotFirst,
+        }
+    }
+}
+
+/// The division of a memory of a given length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// How many chunks.
+    pub(super) chunks: u32,
+    /// Size of a chunk, a power of two of bytes.
+    pub(super) chunk_bytes: u32,
+    /// Usable size of the first chunk, bytes.
+    pub(super) first_chunk_bytes: u32,
+    /// Where the overflow slots begin; they end with the memory.
+    pub(super) overflow_at: u32,
+}
+
+impl RingConfig {
+    /// Divides `len` bytes: overflow slots only if they are possible and leave half of it to chunks, then at least two chunks.
+    pub(super) fn layout(&self, len: u32) -> (Layout, [SlotClass; OVERFLOW_CLASSES]) {
+        let none = self.overflow.map(|class| SlotClass { count: 0, ..class });
+        let wanted: u64 =
+            self.overflow.iter().map(|class| u64::from(class.bytes) * u64::from(class.count)).sum();
+        let possible = |class: &SlotClass| {
+            class.count <= MAX_SLOTS && class.bytes != 0 && class.bytes.is_multiple_of(ALIGNMENT)
+        };
+        let len = len - len % ALIGNMENT;
+        let (overflow, overflow_bytes) = match u32::try_from(wanted) {
+            Ok(wanted) if self.overflow.iter().all(possible) && wanted <= len / 2 => (self.overflow, wanted),
+            _ => (none, 0),
+        };
+        let for_chunks = len - overflow_bytes;
+        let limit = self.chunk_bytes.min(super::chunk::MAX_BYTES).min(for_chunks / 2).max(ALIGNMENT);
+        let chunk_bytes = 1 << limit.ilog2();
+        let layout = Layout {
+            chunks: for_chunks / chunk_bytes,
+            chunk_bytes,
+            first_chunk_bytes: self.first_chunk_bytes.min(chunk_bytes),
+            overflow_at: for_chunks,
+        };
+        (layout, overflow)
+    }
+}

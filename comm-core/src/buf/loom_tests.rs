@@ -1,0 +1,170 @@
+//! The send ring between threads, explored by loom: chunk roll-over, the last free against the next loan, trimming.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use loom::thread;
+use pronto_sync::cell::UnsafeCell;
+
+use super::{Chunk, Frame, OVERFLOW_CLASSES, Placement, RingConfig, SendRing, SlotClass};
+use crate::fabric::HeapMemory;
+use crate::time::Nanos;
+
+/// A ring of two chunks of two lines, the first one open, and a cell for each line: who has the line touches the cell, and loom sees whether
+/// two do.
+struct Touched {
+    ring: Arc<SendRing>,
+    lines: Vec<UnsafeCell<u32>>,
+}
+
+#[expect(unsafe_code, reason = "the model is whether this is sound")]
+// SAFETY: a cell is touched only by who has its line.
+unsafe impl Sync for Touched {}
+
+impl Touched {
+    fn new() -> Arc<Self> {
+        let config = RingConfig {
+            chunk_bytes: 128,
+            first_chunk_bytes: 128,
+            overflow: [SlotClass { bytes: 64, count: 0 }; OVERFLOW_CLASSES],
+            straggler_after: Nanos::NEVER,
+            placement: Placement::HotFirst,
+        };
+        let ring = Arc::new(SendRing::new(Arc::new(HeapMemory::new(256)), config));
+        Arc::new(Self { ring, lines: (0..4).map(|_| UnsafeCell::new(0)).collect() })
+    }
+
+    /// Makes all chunks ready, as the progress path does when they are needed.
+    fn open_all(&self) {
+        let mut held = Vec::new();
+        while let Ok(loan) = Arc::clone(&self.ring).loan(128, 0) {
+            held.push(loan);
+            if let Some(chunk) = self.ring.commit_next() {
+                self.ring.open(chunk);
+            }
+        }
+    }
+
+    fn take(&self, lines: usize) -> Option<Frame> {
+        let frame = Arc::clone(&self.ring).loan(lines * 64, 0).ok()?.finish();
+        let first = frame.extent().offset as usize / 64;
+        self.touch(first..first + lines);
+        Some(frame)
+    }
+
+    /// What a provider does with a chunk in its hands.
+    fn touch_all(&self, chunk: &Chunk) {
+        let first = chunk.range().start / 64;
+        self.touch(first..first + 2);
+    }
+
+    /// What a holder of these lines does with them.
+    #[expect(unsafe_code, reason = "the model is whether this is sound")]
+    fn touch(&self, lines: Range<usize>) {
+        for cell in &self.lines[lines] {
+            // SAFETY: the caller has the lines; loom checks that nobody else has.
+            cell.with_mut(|cell| unsafe { *cell += 1 });
+        }
+    }
+}
+
+#[test]
+fn loom_two_threads_roll_over_into_the_next_chunk() {
+    loom::model(|| {
+        let state = Touched::new();
+        state.open_all();
+        let other = Arc::clone(&state);
+        let thread = thread::spawn(move || {
+            let first = other.take(1);
+            let second = other.take(2);
+            assert!(first.is_some(), "four lines are enough for 1 and 1, or 1 and 2");
+            drop(first);
+            drop(second);
+        });
+        drop(state.take(1).expect("there is always a line for one"));
+        thread.join().unwrap();
+        assert_eq!(state.ring.stats().live, 0);
+        assert!(state.take(2).is_some(), "an empty ring starts over");
+    });
+}
+
+#[test]
+fn loom_the_last_free_against_the_next_loan() {
+    loom::model(|| {
+        let state = Touched::new();
+        let held = state.take(1);
+        let other = Arc::clone(&state);
+        let thread = thread::spawn(move || drop(other.take(1)));
+        drop(held);
+        let here = state.take(1);
+        thread.join().unwrap();
+        drop(here);
+        assert_eq!(state.ring.stats().live, 0);
+        assert!(state.take(2).is_some());
+    });
+}
+
+/// The end of a buffer that became shorter goes to somebody else, after its holder has let go of it.
+#[test]
+fn loom_a_line_given_back_early_is_taken_once() {
+    loom::model(|| {
+        let state = Touched::new();
+        let other = Arc::clone(&state);
+        let thread = thread::spawn(move || drop(other.take(1)));
+        if let Ok(mut loan) = Arc::clone(&state.ring).loan(128, 0) {
+            state.touch(0..2);
+            loan.shrink(64);
+        }
+        thread.join().unwrap();
+        assert!(state.take(2).is_some());
+    });
+}
+
+/// A chunk is used only after it was made ready.
+#[test]
+fn loom_an_opened_chunk_is_ready() {
+    loom::model(|| {
+        let state = Touched::new();
+        let full = state.take(2);
+        let chunk = state.ring.commit_next().expect("the first chunk is full");
+        let other = Arc::clone(&state);
+        let thread = thread::spawn(move || {
+            other.touch_all(&chunk);
+            other.ring.open(chunk);
+        });
+        drop(state.take(2));
+        thread.join().unwrap();
+        assert!(state.take(2).is_some());
+        drop(full);
+    });
+}
+
+/// While the provider has a chunk, nobody gets a line of it: trimmed by one thread, made ready again by the other.
+#[test]
+fn loom_a_chunk_in_the_providers_hands_is_nobodys() {
+    loom::model(|| {
+        let state = Touched::new();
+        state.open_all();
+        assert!(state.ring.trim().is_none(), "a first look");
+        let other = Arc::clone(&state);
+        let trimmer = thread::spawn(move || {
+            for _look in 0..2 {
+                if let Some(chunk) = other.ring.trim() {
+                    other.touch_all(&chunk);
+                    other.ring.close(chunk);
+                }
+            }
+        });
+        let first = state.take(2);
+        if state.take(2).is_none()
+            && let Some(chunk) = state.ring.commit_next()
+        {
+            state.touch_all(&chunk);
+            state.ring.open(chunk);
+        }
+        drop(first);
+        trimmer.join().unwrap();
+        assert_eq!(state.ring.stats().live, 0);
+    });
+}

@@ -1,0 +1,100 @@
+//! The overflow arena: a few slots of a few sizes, for when no chunk has room.
+
+use pronto_ring::Slots;
+
+use super::config::{OVERFLOW_CLASSES, SlotClass};
+
+/// Slots of one size.
+#[derive(Debug)]
+struct Class {
+    /// Where the first slot begins, from the base of the memory.
+    at: u32,
+    bytes: u32,
+    /// Number of the first slot among all slots of the arena.
+    first: u32,
+    slots: Slots,
+}
+
+/// The arena.
+#[derive(Debug)]
+pub(super) struct Overflow {
+    classes: [Class; OVERFLOW_CLASSES],
+}
+
+/// A claimed slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    /// Where it begins, from the base of the memory.
+    pub(super) offset: u32,
+    /// Its number among all slots of the arena.
+    pub(super) number: u32,
+}
+
+impl Overflow {
+    /// The arena from `at` on. The caller has seen to it that the memory goes so far.
+    pub(super) fn new(mut at: u32, classes: [SlotClass; OVERFLOW_CLASSES]) -> Self {
+        let mut first = 0;
+        let classes = classes.map(|SlotClass { bytes, count }| {
+            let class = Class { at, bytes, first, slots: Slots::new(count) };
+            at += bytes * u32::from(count);
+            first += u32::from(count);
+            class
+        });
+        Self { classes }
+    }
+
+    /// Claims the smallest free slot that holds `len` bytes.
+    pub(super) fn claim(&self, len: u32) -> Option<Slot> {
+        self.classes.iter().filter(|class| class.bytes >= len).find_map(|class| {
+            let slot = class.slots.claim()?;
+            Some(Slot {
+                offset: class.at + class.bytes * u32::from(slot),
+                number: class.first + u32::from(slot),
+            })
+        })
+    }
+
+    /// The number of the slot at `offset`.
+    pub(super) fn number_of(&self, offset: u32) -> u32 {
+        let (class, slot) = self.find(offset);
+        class.first + u32::from(slot)
+    }
+
+    /// Gives the slot at `offset` back.
+    pub(super) fn release(&self, offset: u32) {
+        let (class, slot) = self.find(offset);
+        class.slots.release(slot);
+    }
+
+    /// Slots in use.
+    pub(super) fn in_use(&self) -> u32 {
+        self.classes.iter().map(|class| u32::from(class.slots.in_use())).sum()
+    }
+
+    /// All slots.
+    pub(super) fn len(&self) -> usize {
+        self.classes.iter().map(|class| class.slots.len()).sum()
+    }
+
+    /// The longest buffer that fits a slot, bytes.
+    pub(super) fn longest(&self) -> u32 {
+        self.classes
+            .iter()
+            .filter(|class| !class.slots.is_empty())
+            .map(|class| class.bytes)
+            .max()
+            .unwrap_or(0)
+    }
+
+    fn find(&self, offset: u32) -> (&Class, u16) {
+        self.classes
+            .iter()
+            .filter(|class| !class.slots.is_empty())
+            .filter_map(|class| {
+                let slot = u16::try_from(offset.checked_sub(class.at)? / class.bytes).ok()?;
+                (usize::from(slot) < class.slots.len()).then_some((class, slot))
+            })
+            .next()
+            .expect("an overflow buffer lies in the arena")
+    }
+}

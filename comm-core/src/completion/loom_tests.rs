@@ -1,0 +1,185 @@
+//! The role under all interleavings, explored by loom: whoever waits is served, whoever leaves hands over; and the mutants
+//! that it must refute.
+//!
+//! Followers park. One that nobody wakes any more is a deadlock, which loom reports; were they to look at their words
+//! again and again instead, two of them could keep the third from running for ever, and no such model ends.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use std::sync::{Mutex, OnceLock};
+
+use loom::thread::{self, Thread};
+use pronto_sync::WakeWord;
+use pronto_sync::atomic::{AtomicU32, Ordering};
+
+use super::Role;
+
+/// How the role changes hands: as it does, or wrongly.
+#[derive(Clone, Copy)]
+struct Rules {
+    release: fn(&Role) -> Option<u16>,
+    strike: fn(&Role, u16) -> Option<u16>,
+}
+
+const RULES: Rules = Rules { release: Role::release, strike: Role::strike };
+
+/// When a waiter leaves although its end has not come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    Endless,
+    /// After one look as the poller, or by a timeout in its first sleep.
+    Short,
+}
+
+struct Waiter {
+    /// Its end has come.
+    ended: AtomicU32,
+    word: WakeWord,
+    thread: OnceLock<Thread>,
+}
+
+struct World {
+    role: Role,
+    rules: Rules,
+    waiters: Vec<Waiter>,
+    /// Whose ends have arrived and nobody has polled yet; the last one is polled next. Of the standard library: loom takes
+    /// no interest in it, only the role keeps others out.
+    arrived: Mutex<Vec<u16>>,
+}
+
+impl World {
+    fn has_ended(&self, waiter: u16) -> bool {
+        self.waiters[usize::from(waiter)].ended.load(Ordering::Acquire) != 0
+    }
+
+    /// One turn of the engine: takes one end in and wakes its waiter.
+    fn poll(&self) {
+        let mut arrived =
+            self.arrived.try_lock().expect("the holder alone polls, and sees the last one gone");
+        let Some(waiter) = arrived.pop() else { return };
+        drop(arrived);
+        self.waiters[usize::from(waiter)].ended.store(1, Ordering::Release);
+        self.wake(Some(waiter));
+    }
+
+    fn wake(&self, waiter: Option<u16>) {
+        let Some(waiter) = waiter else { return };
+        let Waiter { word, thread, .. } = &self.waiters[usize::from(waiter)];
+        if word.needs_wake() {
+            thread.get().expect("who arms has said which thread it is").unpark();
+        }
+    }
+
+    /// As `Session::wait` does it: poll as the holder of the role, or sleep as a follower.
+    fn wait(&self, waiter: u16, patience: Patience) {
+        let Waiter { word, thread, .. } = &self.waiters[usize::from(waiter)];
+        thread.get_or_init(thread::current);
+        while !self.has_ended(waiter) {
+            if self.role.claim() {
+                loop {
+                    self.poll();
+                    if self.has_ended(waiter) || patience == Patience::Short {
+                        break;
+                    }
+                }
+                self.wake((self.rules.release)(&self.role));
+                return;
+            }
+            self.role.enlist(waiter);
+            word.sleep_unless(
+                || self.has_ended(waiter) || self.role.is_free(),
+                |_| {
+                    if patience == Patience::Endless {
+                        thread::park();
+                    }
+                },
+            );
+            self.wake((self.rules.strike)(&self.role, waiter));
+            if patience == Patience::Short {
+                return;
+            }
+        }
+    }
+}
+
+/// Involuntary switches explored: enough to refute every mutant below. Each one more takes ten times as long, as three
+/// threads run, so that where a bound is asked for (`LOOM_MAX_PREEMPTIONS`), these models keep one below it.
+const PREEMPTIONS: usize = 2;
+
+/// One thread for each waiter, in the order of their slots; `arrived` says whose ends are polled, the last one first.
+fn all_are_served(rules: Rules, patience: [Patience; 3], arrived: &'static [u16]) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound =
+        Some(builder.preemption_bound.map_or(PREEMPTIONS, |asked| asked.saturating_sub(1)));
+    builder.check(move || {
+        let waiter = || Waiter { ended: AtomicU32::new(0), word: WakeWord::new(), thread: OnceLock::new() };
+        let world = Arc::new(World {
+            role: Role::new(3),
+            rules,
+            waiters: (0..3).map(|_| waiter()).collect(),
+            arrived: Mutex::new(arrived.to_vec()),
+        });
+        let others = [0, 1].map(|waiter| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.wait(waiter, patience[usize::from(waiter)]))
+        });
+        world.wait(2, patience[2]);
+        for other in others {
+            other.join().expect("it was served, or left");
+        }
+        assert!(arrived.iter().all(|&waiter| world.has_ended(waiter)));
+        assert!(world.role.is_free());
+    });
+}
+
+const ALL_STAY: [Patience; 3] = [Patience::Endless; 3];
+/// The waiter in the lowest slot is the one that is named first.
+const FIRST_LEAVES: [Patience; 3] = [Patience::Short, Patience::Endless, Patience::Endless];
+
+#[test]
+fn loom_three_waiters_are_all_served() {
+    all_are_served(RULES, ALL_STAY, &[2, 1, 0]);
+}
+
+#[test]
+fn loom_a_waiter_that_gives_up_hands_over() {
+    all_are_served(RULES, FIRST_LEAVES, &[2, 1]);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_refutes_giving_the_role_up_without_looking_for_a_successor() {
+    let release = |role: &Role| role.release().and(None);
+    all_are_served(Rules { release, ..RULES }, ALL_STAY, &[2, 1, 0]);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_refutes_leaving_the_list_without_looking_at_the_role() {
+    let strike = |role: &Role, slot| role.strike(slot).and(None);
+    all_are_served(Rules { strike, ..RULES }, ALL_STAY, &[2, 1, 0]);
+}
+
+/// The holder, having released the role, names a follower that has ended and is about to leave; that one, having left the
+/// list, still sees the role held.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_refutes_leaving_the_list_without_fence() {
+    let strike = |role: &Role, slot: u16| {
+        role.followers[0].fetch_and(!(1 << slot), Ordering::Relaxed);
+        if role.is_free() { role.successor() } else { None }
+    };
+    all_are_served(Rules { strike, ..RULES }, ALL_STAY, &[2, 1, 0]);
+}
+
+/// The holder does not see a follower that enlists meanwhile and sees the role held.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_refutes_giving_the_role_up_without_fence() {
+    let release = |role: &Role| {
+        role.holder.store(super::role::FREE, Ordering::Release);
+        let followers = role.followers[0].load(Ordering::Relaxed);
+        (followers != 0).then(|| u16::try_from(followers.trailing_zeros()).expect("below 64"))
+    };
+    all_are_served(Rules { release, ..RULES }, ALL_STAY, &[2, 1, 0]);
+}

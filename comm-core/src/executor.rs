@@ -1,0 +1,55 @@
+//! SEAM Executor: how a thread waits and is woken. Production has futexes and descriptors, simulation a virtual world.
+
+use pronto_sync::atomic::AtomicU32;
+
+use crate::fabric::Interest;
+use crate::time::{Clock, Nanos};
+
+/// How a thread waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WaitPolicy {
+    /// Poll until it comes.
+    Spin,
+    /// Sleep at once.
+    Block,
+    /// Poll for about what a wake-up costs here, then sleep: at most twice the cost of the better choice. Sleeps at once
+    /// while there are more runnable threads than processors.
+    Adaptive,
+}
+
+impl WaitPolicy {
+    /// The policy of a wait within a handler. Of nested calls only the innermost has anything to wait for soon; the waits
+    /// around it would take the processors that it needs.
+    #[must_use]
+    pub const fn nested(self) -> Self {
+        match self {
+            Self::Spin => Self::Adaptive,
+            other => other,
+        }
+    }
+}
+
+/// A descriptor that has an event when something arrives, and what to wait for on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// The descriptor.
+    pub fd: i32,
+    /// What to wait for.
+    pub interest: Interest,
+}
+
+/// How threads of this process wait and are woken.
+pub trait Executor: Clock {
+    /// How long a waiter with this policy polls before it sleeps; `NEVER` for one that never sleeps.
+    fn spin_time(&self, policy: WaitPolicy) -> Nanos;
+
+    /// Sleeps while the word is armed, at most until `until`. May return early.
+    fn sleep(&self, word: &AtomicU32, until: Nanos);
+
+    /// Wakes the thread that sleeps on the word.
+    fn wake(&self, word: &AtomicU32);
+
+    /// Sleeps until one of the channels has an event or `until` has come. May return early. The node's serving thread is not
+    /// woken by these channels meanwhile.
+    fn sleep_on_channels(&self, channels: [Option<Channel>; 2], until: Nanos);
+}

@@ -1,0 +1,161 @@
+//! SEAM Fabric: queue pairs with verbs semantics, which every transport provides.
+//!
+//! A [`QueuePair`] is one connection of one class to one peer, with its send completion queue, its receive completion
+//! queue and its protection domain. It is driven by one thread at a time (`&mut`): whoever holds the connection's
+//! engine. The order of calls in one turn of that engine:
+//!
+//! 1. [`poll_recv`](QueuePair::poll_recv) until it gives nothing,
+//! 2. [`poll_send`](QueuePair::poll_send) until it gives nothing,
+//! 3. any number of [`post_send`](QueuePair::post_send),
+//! 4. one [`ring_doorbell`](QueuePair::ring_doorbell),
+//! 5. before sleeping: [`arm`](QueuePair::arm), then 1 and 2 once more, then sleep on [`channel`](QueuePair::channel).
+//!
+//! # What a provider promises
+//! 1. Messages of one queue pair arrive in the order of their posting, whole, once, or the queue pair fails.
+//! 2. A send completion says that the buffer may be used again, and nothing else: it is no acknowledgement.
+//! 3. Every signalled work request completes exactly once, also when the queue pair fails or is closed (then `Flushed`).
+//! 4. A message is at most [`Capabilities::max_payload`] long; up to 40 bytes travel in the message's own line.
+//! 5. Nothing that a peer sends or writes makes a provider panic, read out of bounds or wait: it fails with
+//!    [`FabricError::Peer`].
+//! 6. A provider never looks at a header, but for the four bytes of its fabric word.
+//! 7. No allocation and, where [`Capabilities::polls_without_syscalls`] says so, no system call in 1 to 4.
+//!
+//! # What the engine promises
+//! 1. No more messages are in flight than the receive depth agreed when connecting. A provider that notices a breach by
+//!    the peer fails; it need not notice a breach by its own engine.
+//! 2. An extent of send memory stays untouched from `post_send` until its completion.
+
+mod capabilities;
+mod error;
+pub mod region;
+mod work;
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::ops::Range;
+use core::ptr::NonNull;
+
+pub use capabilities::{AtomicScope, Capabilities, OneSided, Revocation};
+pub use error::{FabricError, GrantError, PeerFault, PostError};
+pub use region::{Grant, GrantId, HeapMemory, Region, RegionMemory, RemoteRange, Rights};
+pub use work::{
+    Arrived, Completion, Extent, Gather, Operation, OutOfBounds, Payload, Received, SendWork, Signal, Status,
+    WrId,
+};
+
+/// Memory in which outgoing payloads are composed; the provider's, so that it lies where the transport wants it.
+///
+/// # Safety
+/// The bytes `base .. base + len` stay mapped, readable and writable by this process, and in place, while the value
+/// lives, and nobody but its holders writes to them.
+#[expect(unsafe_code, reason = "the promise about the memory is the provider's to make")]
+pub unsafe trait SendMemory: Send + Sync + fmt::Debug {
+    /// First byte; aligned to 64 bytes.
+    fn base(&self) -> NonNull<u8>;
+    /// Length, bytes.
+    fn len(&self) -> usize;
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What both ends agreed on for one connection, from this side's view; every provider is made with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// Messages in flight that the peer can receive.
+    pub send_depth: u32,
+    /// Messages in flight that this side can receive.
+    pub receive_depth: u32,
+    /// Longest payload that the peer takes, bytes.
+    pub max_send_payload: u32,
+    /// Longest payload that this side takes, bytes.
+    pub max_receive_payload: u32,
+    /// Send memory, bytes; virtual, made ready chunk by chunk.
+    pub send_memory: u32,
+}
+
+/// What a sleeper waits for on a channel, level-triggered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interest {
+    /// That it becomes readable. Off while the provider will not read: then somebody else wakes the engine.
+    pub readable: bool,
+    /// That it becomes writable: output is blocked by a full transport.
+    pub writable: bool,
+}
+
+impl Interest {
+    /// Readable only: what a completion channel is.
+    pub const READABLE: Self = Self { readable: true, writable: false };
+}
+
+/// One connection of one class to one peer.
+pub trait QueuePair: Send + fmt::Debug {
+    /// A received payload that lies in a receive buffer. Dropping it posts that receive again, from any thread.
+    type Lease: Payload;
+
+    /// What this connection can do; constant while it lives.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// The memory that [`Gather::Ring`] extents lie in.
+    fn send_memory(&self) -> Arc<dyn SendMemory>;
+
+    /// Makes a byte range of the send memory ready for use (commits, pins, registers it). Called on the progress path,
+    /// ahead of need, in whole chunks.
+    fn prepare(&mut self, range: Range<usize>) -> Result<(), FabricError>;
+
+    /// Takes the readiness of an idle range back, and with it the memory behind it.
+    fn retire(&mut self, range: Range<usize>) -> Result<(), FabricError>;
+
+    /// Posts one work request. It may stay in the provider until the next doorbell.
+    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError>;
+
+    /// Hands everything posted so far to the transport, and wakes the peer if it sleeps.
+    fn ring_doorbell(&mut self) -> Result<(), FabricError>;
+
+    /// Like [`ring_doorbell`](Self::ring_doorbell), where none of the messages is a solicited one: a peer that is armed for
+    /// solicited events alone need not be woken.
+    fn ring_doorbell_unsolicited(&mut self) -> Result<(), FabricError> {
+        self.ring_doorbell()
+    }
+
+    /// The next send completion, if there is one.
+    fn poll_send(&mut self) -> Option<Completion>;
+
+    /// The next message, if there is one. After an error the queue pair is dead: close it.
+    fn poll_recv(&mut self) -> Result<Option<Received<Self::Lease>>, FabricError>;
+
+    /// Asks for an event on the channel when the next message or completion arrives. What arrived before may give none:
+    /// poll both queues once more before sleeping.
+    fn arm(&mut self) -> Result<(), FabricError>;
+
+    /// Like [`arm`](Self::arm), for an event when the next message arrives that [`ring_doorbell`](Self::ring_doorbell) was
+    /// rung for, or the connection is lost. Unsolicited messages and completions may give none. Armed once more, for
+    /// everything, it is as if armed for the first time: poll again.
+    fn arm_solicited(&mut self) -> Result<(), FabricError> {
+        self.arm()
+    }
+
+    /// Takes the request for an event back, and consumes events that have come.
+    fn disarm(&mut self);
+
+    /// The descriptor that becomes readable with an event (completion channel, socket, eventfd); none in simulation.
+    /// The loss of the connection is an event too. After [`close`](Self::close) and [`disarm`](Self::disarm) there is
+    /// none any more, or it stays silent: a dead connection keeps nobody awake.
+    fn channel(&self) -> Option<i32>;
+
+    /// What to wait for on the channel; to be asked before every sleep, after [`arm`](QueuePair::arm) and the last poll.
+    fn interest(&self) -> Interest {
+        Interest::READABLE
+    }
+
+    /// Lets this peer, and nobody else, access a range of a region from now on.
+    fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError>;
+
+    /// Ends a grant. When it returns, no further access under it begins; see [`Revocation`].
+    fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError>;
+
+    /// Moves the queue pair to the error state: nothing is sent or received any more, the peer is told where the
+    /// transport can, and what is outstanding completes as flushed. Poll until nothing comes before dropping it.
+    fn close(&mut self);
+}

@@ -1,0 +1,252 @@
+//! Work requests, completions, and what arrives.
+
+use core::fmt;
+
+use pronto_wire::{INLINE_PAYLOAD, RawHeader};
+use thiserror::Error;
+
+use super::region::{Region, RemoteRange};
+
+/// Names a work request in its completion: a slot and how often it was used, never a pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WrId {
+    /// Index in the table of WR slots.
+    pub slot: u16,
+    /// Use count of that slot, wrapping.
+    pub generation: u32,
+}
+
+/// A piece of send memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// First byte, from the base of the send memory.
+    pub offset: u32,
+    /// Length, bytes.
+    pub len: u32,
+}
+
+/// Whether a work request wants a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Completes on the send queue under this name.
+    Signalled(WrId),
+    /// Never completes by itself. Only for payloads that are copied out while posting ([`Gather::Inline`]).
+    Unsignalled,
+}
+
+/// One work request.
+#[derive(Clone, Copy, Debug)]
+pub struct SendWork<'a> {
+    /// Whether and under which name it completes.
+    pub signal: Signal,
+    /// What to do.
+    pub operation: Operation<'a>,
+}
+
+/// What a work request does.
+#[derive(Clone, Copy, Debug)]
+pub enum Operation<'a> {
+    /// Two-sided: a message into one of the peer's posted receives.
+    Send {
+        /// The message's header; its fabric word is the provider's to fill.
+        header: &'a RawHeader,
+        /// The message's payload.
+        payload: Gather<'a>,
+    },
+    /// One-sided: the peer's memory into a local region.
+    Read {
+        /// Where to; as long as `remote`.
+        local: &'a Region,
+        /// Offset in `local`, bytes.
+        local_offset: u64,
+        /// Where from.
+        remote: RemoteRange,
+    },
+    /// One-sided: a local region into the peer's memory.
+    Write {
+        /// Where from; as long as `remote`.
+        local: &'a Region,
+        /// Offset in `local`, bytes.
+        local_offset: u64,
+        /// Where to.
+        remote: RemoteRange,
+    },
+    /// One-sided: replaces eight aligned bytes if they are as expected. The completion carries what was there.
+    CompareSwap {
+        /// The eight bytes.
+        remote: RemoteRange,
+        /// What must be there.
+        expected: u64,
+        /// What to put there.
+        desired: u64,
+    },
+    /// One-sided: adds to eight aligned bytes, wrapping. The completion carries what was there.
+    FetchAdd {
+        /// The eight bytes.
+        remote: RemoteRange,
+        /// What to add.
+        add: u64,
+    },
+}
+
+/// The gather entry behind the header.
+#[derive(Clone, Copy, Debug)]
+pub enum Gather<'a> {
+    /// Up to 40 bytes, copied while posting; travel in the message's line.
+    Inline(&'a [u8]),
+    /// A piece of send memory, composed in place; stays untouched until the completion.
+    Ring(Extent),
+    /// A piece of a region, by reference; stays registered until the completion.
+    Region {
+        /// The region.
+        region: &'a Region,
+        /// First byte.
+        offset: u64,
+        /// Length, bytes.
+        len: u32,
+    },
+}
+
+impl Gather<'_> {
+    /// Payload length, bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Inline(bytes) => bytes.len(),
+            Self::Ring(Extent { len, .. }) | Self::Region { len, .. } => *len as usize,
+        }
+    }
+
+    /// Whether there is no payload.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A work completion of the send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Which work request.
+    pub wr: WrId,
+    /// How it ended.
+    pub status: Status,
+}
+
+/// How a work request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Done: the buffer may be used again, and a one-sided operation has been carried out at the target. For atomics, the
+    /// value that was there before; else 0.
+    Done(u64),
+    /// Not done, or not known: the queue pair failed or was closed.
+    Flushed,
+    /// The peer refused a one-sided access: no grant, or out of its bounds.
+    AccessRefused,
+}
+
+/// A message as it came in.
+#[derive(Debug)]
+pub struct Received<L> {
+    /// Its header, unchecked.
+    pub header: RawHeader,
+    /// Its payload.
+    pub payload: Arrived<L>,
+}
+
+impl<L> Received<L> {
+    /// The same message with its lease as another type.
+    #[inline]
+    pub fn map_lease<M>(self, map: impl FnOnce(L) -> M) -> Received<M> {
+        let payload = match self.payload {
+            Arrived::Inline { bytes, len } => Arrived::Inline { bytes, len },
+            Arrived::Buffer(lease) => Arrived::Buffer(map(lease)),
+        };
+        Received { header: self.header, payload }
+    }
+}
+
+/// Where a received payload lies.
+pub enum Arrived<L> {
+    /// In these bytes; the receive is posted again already.
+    Inline {
+        /// The payload and what follows it in its line.
+        bytes: [u8; INLINE_PAYLOAD],
+        /// Payload length, at most 40.
+        len: u8,
+    },
+    /// In a receive buffer.
+    Buffer(L),
+}
+
+impl<L: Payload> Arrived<L> {
+    /// Payload length, bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Inline { len, .. } => usize::from(*len).min(INLINE_PAYLOAD),
+            Self::Buffer(lease) => lease.len(),
+        }
+    }
+
+    /// Whether there is no payload.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The payload, where nobody else can write to it.
+    pub fn as_private(&self) -> Option<&[u8]> {
+        match self {
+            Self::Inline { bytes, .. } => Some(&bytes[..self.len()]),
+            Self::Buffer(lease) => lease.as_private(),
+        }
+    }
+
+    /// Copies `out.len()` bytes from `offset` of the payload.
+    pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
+        match self {
+            Self::Inline { bytes, .. } => {
+                let end = offset.checked_add(out.len()).filter(|end| *end <= self.len());
+                let end = end.ok_or(OutOfBounds { offset, wanted: out.len(), len: self.len() })?;
+                out.copy_from_slice(&bytes[offset..end]);
+                Ok(())
+            }
+            Self::Buffer(lease) => lease.copy_to(offset, out),
+        }
+    }
+}
+
+impl<L> fmt::Debug for Arrived<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inline { len, .. } => f.debug_struct("Inline").field("len", len).finish_non_exhaustive(),
+            Self::Buffer(_) => f.write_str("Buffer"),
+        }
+    }
+}
+
+/// A received payload. What a peer can still write to is reached by copying only.
+pub trait Payload: Send + 'static {
+    /// Length, bytes.
+    fn len(&self) -> usize;
+
+    /// Whether there is nothing.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies `out.len()` bytes from `offset` of the payload.
+    fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds>;
+
+    /// The bytes themselves, if no peer can write to them any more.
+    fn as_private(&self) -> Option<&[u8]>;
+}
+
+/// A copy from beyond a payload's end was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{wanted} bytes at {offset} of a payload of {len}")]
+pub struct OutOfBounds {
+    /// Where to begin.
+    pub offset: usize,
+    /// How many bytes.
+    pub wanted: usize,
+    /// How many there are in all.
+    pub len: usize,
+}

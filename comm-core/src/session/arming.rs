@@ -1,0 +1,156 @@
+//! Which events the fabric is asked for, while the node's serving thread sleeps.
+//!
+//! Answers are unsolicited events. The server that sleeps asks for solicited ones alone, so that an answer which a caller
+//! polls for wakes nobody else, and calls come and go without arming anything. Everything is asked for as long as somebody
+//! relies on the server for an answer (a future) or for room (a stalled message), and by a caller that sleeps in the
+//! channel itself.
+//!
+//! # Invariants
+//! 1. The state is written by the engine's holder alone; what others read is a hint, or is confirmed under the lock.
+//! 2. A waiter is counted while it has a call slot, and not beyond: so there are no more waiters than slots in use, and
+//!    more slots than waiters say that there is a call which nobody polls for.
+
+use pronto_sync::atomic::{AtomicU32, Ordering, fence};
+
+use super::Session;
+use super::engine::Engine;
+use super::inbound::Sink;
+use crate::completion::Server;
+use crate::executor::Executor;
+use crate::fabric::QueuePair;
+
+/// What the fabric was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Armed {
+    Nothing,
+    Solicited,
+    All,
+}
+
+/// What the fabric was asked for, and how many wait for themselves.
+#[derive(Debug, Default)]
+pub(super) struct Arming {
+    state: AtomicU32,
+    waiters: AtomicU32,
+}
+
+/// A waiter, counted until this is dropped.
+pub(super) struct Waiter<'a>(&'a Arming);
+
+impl Arming {
+    pub(super) fn armed(&self) -> Armed {
+        match self.state.load(Ordering::Relaxed) {
+            0 => Armed::Nothing,
+            1 => Armed::Solicited,
+            _ => Armed::All,
+        }
+    }
+
+    /// Engine only.
+    pub(super) fn set(&self, armed: Armed) {
+        self.state.store(armed as u32, Ordering::Relaxed);
+    }
+
+    /// Counts a thread that waits for a call of its own. It gives the call's slot back after dropping this.
+    pub(super) fn waiter(&self) -> Waiter<'_> {
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        Waiter(self)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.waiters.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<Q: QueuePair> Engine<Q> {
+    /// Asks for what the sleeping server must be woken for.
+    fn arm_for_server(&mut self, session: &Session<Q>) {
+        let open = u32::from(session.calls.in_use());
+        // SYNC: a waiter leaves the count before its slot is given back; pairs with the release of the slot.
+        fence(Ordering::Acquire);
+        let unattended = open > session.arming.waiters.load(Ordering::Relaxed);
+        let stalled = self.stalled.iter().any(|stalled| !stalled.is_empty());
+        self.arm(if unattended || stalled { Armed::All } else { Armed::Solicited }, session);
+    }
+}
+
+impl<Q: QueuePair> Session<Q> {
+    /// Asks the fabric for an event. Poll once more before sleeping.
+    pub fn arm(&self) {
+        if let Some(mut engine) = self.engine.try_lock() {
+            engine.arm(Armed::All, self);
+        }
+    }
+
+    /// Takes that back, unless a caller relies on it: the event is then the caller's to take.
+    pub fn disarm(&self) {
+        if let Some(mut engine) = self.engine.try_lock()
+            && self.role.is_free()
+        {
+            engine.disarm(self);
+        }
+    }
+
+    /// The same for the one who holds the role.
+    pub(super) fn disarm_as_poller(&self) {
+        if let Some(mut engine) = self.engine.try_lock() {
+            engine.disarm(self);
+        }
+    }
+
+    /// The server is about to sleep, or awake again. Before it does sleep, it looks once more at what has arrived.
+    pub fn server(&self, state: Server, executor: &impl Executor) {
+        self.role.server_sleeps(state);
+        if matches!(state, Server::Sleeps) && self.role.is_free() {
+            self.with_engine(executor, |engine| engine.arm_for_server(self));
+        }
+    }
+
+    /// A poller has left: if nobody polls any more and the server sleeps, what arrives from now on must wake it.
+    pub(super) fn serve_again(&self, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
+        let nobody = self.role.server_relies_on_channel() && self.role.is_free();
+        if nobody && self.arming.armed() == Armed::Nothing {
+            self.with_engine(executor, |engine| {
+                engine.arm_for_server(self);
+                engine.turn(self, &|| false, sink, executor);
+            });
+        }
+    }
+
+    /// A future waits, and nobody polls for it: the server must hear of its answer, also if it sleeps already. Takes in
+    /// what has arrived.
+    pub fn listen(&self, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
+        self.with_engine(executor, |engine| {
+            if self.role.is_asleep() {
+                // A caller sleeps in the channel, armed for everything: the event is its own to take.
+                return;
+            }
+            if self.arming.armed() == Armed::Solicited {
+                engine.arm(Armed::All, self);
+            }
+            engine.turn(self, &|| false, sink, executor);
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiters_are_counted_while_they_wait() {
+        let arming = Arming::default();
+        assert_eq!(arming.armed(), Armed::Nothing);
+        let (first, second) = (arming.waiter(), arming.waiter());
+        drop(first);
+        assert_eq!(arming.waiters.load(Ordering::Relaxed), 1);
+        drop(second);
+        assert_eq!(arming.waiters.load(Ordering::Relaxed), 0);
+        for armed in [Armed::All, Armed::Solicited, Armed::Nothing] {
+            arming.set(armed);
+            assert_eq!(arming.armed(), armed);
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! Call slots: where a caller waits for the end of its call, or a sender for its completion.
+//!
+//! # Invariants
+//! 1. A slot belongs to its claimant from [`CallTable::claim`] until both sides are done with it: the waiter has taken
+//!    the end or gone, and the engine expects nothing more for it. Whoever is last gives the slot back.
+//! 2. The engine writes the end once per use, before it sets `ENDED`; the waiter reads it after it saw `ENDED`.
+//! 3. The generation changes at every claim, so that a late answer finds another number and is dropped.
+#![expect(clippy::cast_possible_truncation, reason = "fields of a packed word are taken at their width")]
+
+use alloc::boxed::Box;
+use core::fmt;
+use core::task::Waker;
+
+use pronto_ring::slots::Slots;
+use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use pronto_sync::{FlagWaker, TryLock, WakeWord};
+use pronto_wire::{CallId, FailureCode, INLINE_PAYLOAD};
+
+use super::end::{End, Executed};
+use crate::executor::Executor;
+use crate::fabric::{Arrived, Payload};
+
+const ENDED: u32 = 1;
+const WAITER_GONE: u32 = 2;
+const ENGINE_DONE: u32 = 4;
+
+const INLINE_WORDS: usize = INLINE_PAYLOAD / 8;
+
+/// All calls to one peer that may be open at a time.
+pub struct CallTable<L> {
+    slots: Box<[CallSlot<L>]>,
+    free: Slots,
+}
+
+struct CallSlot<L> {
+    state: AtomicU32,
+    generation: AtomicU32,
+    /// What the end is, packed; see [`Self::pack`].
+    end: AtomicU64,
+    /// An inline payload.
+    words: [AtomicU64; INLINE_WORDS],
+    /// Any other payload.
+    lease: TryLock<Option<L>>,
+    /// A blocked waiter sleeps on this word.
+    sleeper: WakeWord,
+    /// A future's waker.
+    waker: FlagWaker,
+}
+
+impl<L: Payload> CallTable<L> {
+    /// A table of `capacity` slots.
+    pub fn new(capacity: u16) -> Self {
+        let slot = || CallSlot {
+            state: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            end: AtomicU64::new(0),
+            words: core::array::from_fn(|_| AtomicU64::new(0)),
+            lease: TryLock::new(None),
+            sleeper: WakeWord::new(),
+            waker: FlagWaker::new(),
+        };
+        Self { slots: (0..capacity).map(|_| slot()).collect(), free: Slots::new(capacity) }
+    }
+
+    /// Takes a free slot, or none if every one is in use.
+    pub fn claim(&self) -> Option<CallId> {
+        let index = self.free.claim()?;
+        let slot = &self.slots[usize::from(index)];
+        let generation = slot.generation.load(Ordering::Relaxed).wrapping_add(1);
+        slot.generation.store(generation, Ordering::Relaxed);
+        slot.state.store(0, Ordering::Relaxed);
+        let _fresh = slot.sleeper.disarm();
+        Some(CallId { slot: index, generation })
+    }
+
+    /// Gives back a slot of which the engine has never heard.
+    pub fn unclaim(&self, call: CallId) {
+        self.free.release(call.slot);
+    }
+
+    /// Slots in use.
+    pub fn in_use(&self) -> u16 {
+        self.free.in_use()
+    }
+
+    /// Whether the call has ended.
+    pub fn has_ended(&self, call: CallId) -> bool {
+        // SYNC: pairs with the release in `end`; what it wrote is visible after this.
+        self.slots[usize::from(call.slot)].state.load(Ordering::Acquire) & ENDED != 0
+    }
+
+    /// Takes the end of a call that has ended, and with it the waiter's half of the slot.
+    pub fn take(&self, call: CallId) -> End<L> {
+        let slot = &self.slots[usize::from(call.slot)];
+        let end = slot.unpack();
+        self.leave(call);
+        end
+    }
+
+    /// The waiter goes without the end. Returns whether the engine still expects an answer, so that it is worth telling
+    /// the callee.
+    pub fn leave(&self, call: CallId) -> bool {
+        let slot = &self.slots[usize::from(call.slot)];
+        // SYNC: releases what the waiter read; pairs with the claim of the slot's next user through the free list.
+        let before = slot.state.fetch_or(WAITER_GONE, Ordering::AcqRel);
+        if before & ENGINE_DONE != 0 {
+            self.recycle(call.slot);
+        }
+        before & ENGINE_DONE == 0
+    }
+
+    /// The engine's word on how a call ended; `expects` says whether an answer may still come. Returns whether there is
+    /// still somebody to take it.
+    pub fn end(&self, call: CallId, end: End<L>, expects: Expects, executor: &impl Executor) -> bool {
+        let slot = &self.slots[usize::from(call.slot)];
+        slot.pack(end);
+        let bits = if matches!(expects, Expects::Nothing) { ENDED | ENGINE_DONE } else { ENDED };
+        // SYNC: publishes the end; pairs with `has_ended`.
+        let before = slot.state.fetch_or(bits, Ordering::AcqRel);
+        if before & WAITER_GONE != 0 {
+            if bits & ENGINE_DONE != 0 {
+                self.recycle(call.slot);
+            }
+            return false;
+        }
+        if slot.sleeper.needs_wake() {
+            executor.wake(slot.sleeper.by_ref().0);
+        }
+        slot.waker.wake();
+        true
+    }
+
+    /// No answer is expected any more for a call that had ended before.
+    pub fn settle(&self, call: CallId) {
+        let before = self.slots[usize::from(call.slot)].state.fetch_or(ENGINE_DONE, Ordering::AcqRel);
+        if before & WAITER_GONE != 0 {
+            self.recycle(call.slot);
+        }
+    }
+
+    /// The word that a blocked waiter of this call sleeps on.
+    pub fn sleeper(&self, slot: u16) -> &WakeWord {
+        &self.slots[usize::from(slot)].sleeper
+    }
+
+    /// Registers a future's waker; check [`CallTable::has_ended`] after it.
+    pub fn register(&self, call: CallId, waker: &Waker) {
+        self.slots[usize::from(call.slot)].waker.register(waker);
+    }
+
+    fn recycle(&self, index: u16) {
+        if let Some(mut lease) = self.slots[usize::from(index)].lease.try_lock() {
+            *lease = None;
+        }
+        self.free.release(index);
+    }
+}
+
+impl<L> fmt::Debug for CallTable<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallTable")
+            .field("capacity", &self.slots.len())
+            .field("in_use", &self.free.in_use())
+            .finish()
+    }
+}
+
+/// Whether the engine still expects an answer to a call that it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expects {
+    /// The callee has answered, or never will.
+    Nothing,
+    /// The callee may still answer; until then the slot is not used again.
+    Answer,
+}
+
+const TAG_REPLY: u64 = 0;
+const TAG_FAILURE: u64 = 1;
+const TAG_PEER_DOWN: u64 = 2;
+const TAG_DEADLINE: u64 = 3;
+const TAG_DONE: u64 = 4;
+const TAG_FLUSHED: u64 = 5;
+const TAG_ACCESS_REFUSED: u64 = 6;
+const TAG_UNSUPPORTED: u64 = 7;
+const IN_LEASE: u64 = 1 << 8;
+
+impl<L: Payload> CallSlot<L> {
+    /// Layout of `end`: tag 8 bits | place 8 | inline length 16 | failure code 16 | executed 16.
+    fn pack(&self, end: End<L>) {
+        let mut word = match &end {
+            End::Reply(_) => TAG_REPLY,
+            End::Failure { code, .. } => TAG_FAILURE | (*code as u64) << 32,
+            End::PeerDown { executed } => TAG_PEER_DOWN | (*executed as u64) << 48,
+            End::Deadline { executed } => TAG_DEADLINE | (*executed as u64) << 48,
+            End::Done(_) => TAG_DONE,
+            End::Flushed => TAG_FLUSHED,
+            End::AccessRefused => TAG_ACCESS_REFUSED,
+            End::Unsupported => TAG_UNSUPPORTED,
+        };
+        if let End::Done(value) = &end {
+            self.words[0].store(*value, Ordering::Relaxed);
+        }
+        if let End::Reply(payload) | End::Failure { payload, .. } = end {
+            match payload {
+                Arrived::Inline { bytes, len } => {
+                    word |= u64::from(len) << 16;
+                    for (word, chunk) in self.words.iter().zip(bytes.chunks_exact(8)) {
+                        word.store(
+                            u64::from_le_bytes(chunk.try_into().expect("chunks of eight")),
+                            Ordering::Relaxed,
+                        );
+                    }
+                }
+                Arrived::Buffer(lease) => {
+                    word |= IN_LEASE;
+                    *self.lease.try_lock().expect("invariant 2: the engine alone touches an unended slot") =
+                        Some(lease);
+                }
+            }
+        }
+        self.end.store(word, Ordering::Relaxed);
+    }
+
+    fn unpack(&self) -> End<L> {
+        let word = self.end.load(Ordering::Relaxed);
+        let executed = Executed::from_bits(word >> 48);
+        match word & 0xff {
+            TAG_REPLY => End::Reply(self.payload(word)),
+            TAG_FAILURE => {
+                let code = FailureCode::from_wire((word >> 32) as u16);
+                End::Failure { code: code.expect("packed by this module"), payload: self.payload(word) }
+            }
+            TAG_PEER_DOWN => End::PeerDown { executed },
+            TAG_DEADLINE => End::Deadline { executed },
+            TAG_DONE => End::Done(self.words[0].load(Ordering::Relaxed)),
+            TAG_ACCESS_REFUSED => End::AccessRefused,
+            TAG_UNSUPPORTED => End::Unsupported,
+            _ => End::Flushed,
+        }
+    }
+
+    fn payload(&self, word: u64) -> Arrived<L> {
+        if word & IN_LEASE != 0 {
+            let mut lease =
+                self.lease.try_lock().expect("invariant 2: the waiter alone touches an ended slot");
+            return Arrived::Buffer(lease.take().expect("packed with a lease, taken once"));
+        }
+        let mut bytes = [0; INLINE_PAYLOAD];
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(&self.words) {
+            chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        Arrived::Inline { bytes, len: (word >> 16) as u8 }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    //! The engine ends a call while its waiter takes the end, sleeps on it or leaves, explored by loom; and the mutants
+    //! that it must refute.
+
+    use alloc::sync::Arc;
+
+    use loom::thread::{self, Thread};
+
+    use super::*;
+    use crate::fabric::OutOfBounds;
+    use crate::{Channel, Clock, Nanos, WaitPolicy};
+
+    /// A lease of which the model sees whether it was given back.
+    #[derive(Debug)]
+    struct Lease(#[expect(dead_code, reason = "that it is dropped is what counts")] Arc<()>);
+
+    impl Payload for Lease {
+        fn len(&self) -> usize {
+            0
+        }
+
+        fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
+            if out.is_empty() { Ok(()) } else { Err(OutOfBounds { offset, wanted: out.len(), len: 0 }) }
+        }
+
+        fn as_private(&self) -> Option<&[u8]> {
+            None
+        }
+    }
+
+    /// The thread that sleeps.
+    struct Sleeper(Thread);
+
+    impl Clock for Sleeper {
+        fn now(&self) -> Nanos {
+            Nanos::ZERO
+        }
+    }
+
+    impl Executor for Sleeper {
+        fn spin_time(&self, _: WaitPolicy) -> Nanos {
+            Nanos::ZERO
+        }
+
+        fn sleep(&self, _: &AtomicU32, _: Nanos) {
+            thread::park();
+        }
+
+        fn wake(&self, _: &AtomicU32) {
+            self.0.unpark();
+        }
+
+        fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) {
+            unreachable!("a call table has no channel");
+        }
+    }
+
+    /// The engine ends a call, at once or with an answer still to come, against its waiter. Afterwards the one slot has
+    /// been given back once, and what the end held as well. A sleeper that misses the end is a deadlock.
+    fn engine_against(waiter: fn(&CallTable<Lease>, CallId), expects: Expects) {
+        loom::model(move || {
+            let table = Arc::new(CallTable::new(1));
+            let call = table.claim().expect("it is free");
+            let lease = Arc::new(());
+            let executor = Sleeper(thread::current());
+            let (shared, held) = (Arc::clone(&table), Lease(Arc::clone(&lease)));
+            let engine = thread::spawn(move || {
+                shared.end(call, End::Reply(Arrived::Buffer(held)), expects, &executor);
+                if expects == Expects::Answer {
+                    shared.settle(call);
+                }
+            });
+            waiter(&table, call);
+            engine.join().expect("it ended the call");
+            assert_eq!(table.in_use(), 0, "the slot is lost");
+            assert_eq!(Arc::strong_count(&lease), 1, "the lease is lost");
+            let next = table.claim().expect("it is free again");
+            assert!(next.generation != call.generation && !table.has_ended(next));
+        });
+    }
+
+    /// Leaves, with the end if it has come, and takes the slot again as soon as it can.
+    fn leave(table: &CallTable<Lease>, call: CallId) {
+        if table.has_ended(call) {
+            assert!(matches!(table.take(call), End::Reply(Arrived::Buffer(_))));
+        } else {
+            table.leave(call);
+        }
+        if let Some(next) = table.claim() {
+            assert!(!table.has_ended(next), "the end of the call before");
+            table.unclaim(next);
+        }
+    }
+
+    fn sleep_until(ready: impl Fn() -> bool, table: &CallTable<Lease>, call: CallId) {
+        while !table.has_ended(call) {
+            table.sleeper(call.slot).sleep_unless(&ready, |_| thread::park());
+        }
+        assert!(matches!(table.take(call), End::Reply(Arrived::Buffer(_))));
+    }
+
+    fn sleep(table: &CallTable<Lease>, call: CallId) {
+        sleep_until(|| table.has_ended(call), table, call);
+    }
+
+    #[test]
+    fn loom_a_slot_is_given_back_once_by_who_is_last() {
+        engine_against(leave, Expects::Nothing);
+    }
+
+    #[test]
+    fn loom_a_slot_whose_answer_is_awaited_is_given_back_once_by_who_is_last() {
+        engine_against(leave, Expects::Answer);
+    }
+
+    #[test]
+    fn loom_a_sleeper_gets_its_end() {
+        engine_against(sleep, Expects::Nothing);
+    }
+
+    #[test]
+    fn loom_a_sleeper_gets_its_end_before_the_answer_is_settled() {
+        engine_against(sleep, Expects::Answer);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_refutes_sleeping_without_a_second_look() {
+        engine_against(|table, call| sleep_until(|| false, table, call), Expects::Nothing);
+    }
+
+    #[test]
+    #[should_panic(expected = "the slot is lost")]
+    fn loom_refutes_leaving_in_two_steps() {
+        let leave = |table: &CallTable<Lease>, call: CallId| {
+            let slot = &table.slots[usize::from(call.slot)];
+            let before = slot.state.load(Ordering::Acquire);
+            slot.state.store(before | WAITER_GONE, Ordering::Release);
+            if before & ENGINE_DONE != 0 {
+                table.recycle(call.slot);
+            }
+        };
+        engine_against(leave, Expects::Nothing);
+    }
+}

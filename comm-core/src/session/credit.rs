@@ -1,0 +1,187 @@
+//! Request credits: how many requests and notifications may be under way on one connection.
+//!
+//! One word holds the link's generation, what was taken and how far taking may go, so that a new link resets all three
+//! at once and a credit of an earlier link is told apart.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "fields are packed into words, and counters wrap at their width"
+)]
+
+use pronto_sync::atomic::{AtomicU64, Ordering};
+
+const COUNT_BITS: u32 = 24;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+
+/// The sender's credits on one connection. Shared by all senders.
+#[derive(Debug, Default)]
+pub struct Credits {
+    /// generation 16 bits | taken 24 | limit 24, the counts wrapping.
+    word: AtomicU64,
+}
+
+/// A credit that was taken on one link.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credit {
+    /// The link's generation.
+    pub link: u16,
+}
+
+impl Credits {
+    /// Takes one, if there is one.
+    pub fn try_take(&self) -> Option<Credit> {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let (link, taken, limit) = unpack(word);
+            if available(taken, limit) == 0 {
+                return None;
+            }
+            let next = pack(link, taken.wrapping_add(1), limit);
+            // Relaxed: a credit orders nothing; the message that it pays for is published elsewhere.
+            match self.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(Credit { link }),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// The generation of the link that credits are of now.
+    pub fn link(&self) -> u16 {
+        unpack(self.word.load(Ordering::Relaxed)).0
+    }
+
+    /// How many could be taken now.
+    pub fn available(&self) -> u32 {
+        let (_, taken, limit) = unpack(self.word.load(Ordering::Relaxed));
+        available(taken, limit)
+    }
+
+    /// Puts back a credit that paid for nothing. One of an earlier link is gone already.
+    pub fn put_back(&self, credit: Credit) {
+        self.update(|link, taken, limit| {
+            if link == credit.link { (link, taken.wrapping_sub(1), limit) } else { (link, taken, limit) }
+        });
+    }
+
+    /// The peer gave `count` back. Engine only.
+    pub(super) fn give(&self, count: u16) {
+        self.update(|link, taken, limit| (link, taken, limit.wrapping_add(u32::from(count))));
+    }
+
+    /// A new link with a window of its own; a window of zero stops all senders.
+    pub(super) fn reset(&self, link: u16, window: u16) {
+        self.word.store(pack(link, 0, u32::from(window)), Ordering::Relaxed);
+    }
+
+    fn update(&self, change: impl Fn(u16, u32, u32) -> (u16, u32, u32)) {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let (link, taken, limit) = unpack(word);
+            let (link, taken, limit) = change(link, taken, limit);
+            let next = pack(link, taken, limit);
+            match self.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
+    }
+}
+
+fn pack(link: u16, taken: u32, limit: u32) -> u64 {
+    u64::from(link) << (2 * COUNT_BITS)
+        | (u64::from(taken) & COUNT_MASK) << COUNT_BITS
+        | u64::from(limit) & COUNT_MASK
+}
+
+fn unpack(word: u64) -> (u16, u32, u32) {
+    ((word >> (2 * COUNT_BITS)) as u16, (word >> COUNT_BITS & COUNT_MASK) as u32, (word & COUNT_MASK) as u32)
+}
+
+/// `limit - taken`, wrapping in 24 bits; what would be negative is none.
+fn available(taken: u32, limit: u32) -> u32 {
+    let distance = limit.wrapping_sub(taken) & ((1 << COUNT_BITS) - 1);
+    if distance >= 1 << (COUNT_BITS - 1) { 0 } else { distance }
+}
+
+/// Requests of one connection that this side is done with, on the present link. Shared by all who handle them.
+#[derive(Debug, Default)]
+pub struct Returned {
+    /// generation 16 bits | count 32, wrapping.
+    word: AtomicU64,
+}
+
+impl Returned {
+    /// One more. A request of an earlier link counts no more: its credit went with the link.
+    pub fn add(&self, link: u16) {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while word >> 32 == u64::from(link) {
+            let next = word & !u64::from(u32::MAX) | u64::from((word as u32).wrapping_add(1));
+            // Relaxed: the count travels in a header; what the handler did is not published by it.
+            match self.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// How many, as it travels: wrapping at 16 bits.
+    pub(super) fn count(&self) -> u16 {
+        self.word.load(Ordering::Relaxed) as u16
+    }
+
+    /// A new link begins at none.
+    pub(super) fn reset(&self, link: u16) {
+        self.word.store(u64::from(link) << 32, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_can_be_taken_once() {
+        let credits = Credits::default();
+        assert_eq!(credits.try_take(), None);
+        credits.reset(1, 2);
+        assert_eq!(credits.try_take(), Some(Credit { link: 1 }));
+        assert_eq!(credits.try_take(), Some(Credit { link: 1 }));
+        assert_eq!(credits.try_take(), None);
+        credits.give(1);
+        assert_eq!(credits.available(), 1);
+    }
+
+    #[test]
+    fn a_new_link_forgets_the_old_one() {
+        let credits = Credits::default();
+        credits.reset(1, 1);
+        let old = credits.try_take().expect("there is one");
+        credits.reset(2, 1);
+        credits.put_back(old);
+        assert_eq!(credits.available(), 1);
+    }
+
+    #[test]
+    fn returns_count_for_their_own_link() {
+        let returned = Returned::default();
+        returned.reset(3);
+        returned.add(3);
+        returned.add(2);
+        assert_eq!(returned.count(), 1);
+        returned.reset(4);
+        returned.add(3);
+        assert_eq!(returned.count(), 0);
+    }
+
+    #[test]
+    fn counts_wrap() {
+        let credits = Credits::default();
+        credits.reset(0, 3);
+        for _ in 0..(1 << COUNT_BITS) + 5 {
+            let _paid = credits.try_take().expect("given back at once");
+            credits.give(1);
+        }
+        assert_eq!(credits.available(), 3);
+    }
+}

@@ -1,0 +1,163 @@
+//! What two greetings agree on. Pure: bytes in, agreement or refusal out; the node carries the bytes.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use pronto_wire::greeting::VERSIONS;
+use pronto_wire::{Class, Epoch, Greeting, NodeId, Refusal, SessionId, TypeEntry, Windows};
+
+use super::limits::Limits;
+use crate::fabric::ConnectionLimits;
+
+/// Who this node is, as its greetings say.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The node.
+    pub node: NodeId,
+    /// This life of it.
+    pub epoch: Epoch,
+    /// A name for people.
+    pub name: String,
+    /// Message types that it handles.
+    pub types: Vec<TypeEntry>,
+}
+
+/// What two greetings agreed on.
+#[derive(Clone, Debug)]
+pub struct Agreement {
+    /// The other node.
+    pub peer: NodeId,
+    /// Its life.
+    pub epoch: Epoch,
+    /// Its name for people.
+    pub name: String,
+    /// The session that the link carries.
+    pub session: SessionId,
+    /// Whether the session stood before this link.
+    pub resumed: bool,
+    /// Whether the session outlives a lost link of this kind.
+    pub resumable: bool,
+    /// Whether the peer runs on this host; the node knows.
+    pub local: bool,
+    /// What this side can receive, by class.
+    pub windows: [Windows; 2],
+    /// What the peer can receive, by class.
+    pub peer_windows: [Windows; 2],
+    /// Types that the peer handles.
+    pub types: Vec<TypeEntry>,
+    /// Send memory, by class, bytes.
+    pub send_memory: [u32; 2],
+}
+
+/// The greeting that this side sends. The dialling side names the session that it would resume, the accepting side the
+/// one that holds.
+pub fn greet(me: &Identity, limits: &Limits, target: NodeId, session: Option<SessionId>) -> Greeting {
+    Greeting {
+        versions: VERSIONS,
+        features: 0,
+        node: me.node,
+        epoch: me.epoch,
+        target,
+        session,
+        windows: Class::ALL.map(|class| limits.window(class)),
+        name: me.name.clone(),
+        types: me.types.clone(),
+    }
+}
+
+/// What this side makes of the other's greeting. `session` is what holds: for the dialling side what the peer says, for
+/// the accepting side what it decided; `held` is what this side holds from an earlier link.
+pub fn agree(
+    me: &Identity,
+    limits: &Limits,
+    theirs: Greeting,
+    session: SessionId,
+    held: Option<SessionId>,
+) -> Result<Agreement, Refusal> {
+    if theirs.versions.0 > VERSIONS.1 || theirs.versions.1 < VERSIONS.0 {
+        return Err(Refusal::Version);
+    }
+    if theirs.node == me.node {
+        return Err(Refusal::SameId);
+    }
+    if theirs.target != me.node {
+        return Err(Refusal::WrongNode);
+    }
+    let differs = |mine: &TypeEntry| {
+        theirs.types.iter().any(|other| {
+            (other.service, other.name) == (mine.service, mine.name) && other.layout != mine.layout
+        })
+    };
+    if me.types.iter().any(differs) {
+        return Err(Refusal::Layout);
+    }
+    Ok(Agreement {
+        peer: theirs.node,
+        epoch: theirs.epoch,
+        name: theirs.name,
+        session,
+        resumed: held == Some(session),
+        resumable: true,
+        local: false,
+        windows: Class::ALL.map(|class| limits.window(class)),
+        peer_windows: theirs.windows,
+        types: theirs.types,
+        send_memory: limits.send_memory,
+    })
+}
+
+impl Agreement {
+    /// What a provider needs to know of one connection.
+    pub const fn connection(&self, class: Class) -> ConnectionLimits {
+        let (mine, theirs) = (&self.windows[class.index()], &self.peer_windows[class.index()]);
+        ConnectionLimits {
+            send_depth: theirs.depth(),
+            receive_depth: mine.depth(),
+            max_send_payload: theirs.max_payload,
+            max_receive_payload: mine.max_payload,
+            send_memory: self.send_memory[class.index()],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use pronto_wire::{LayoutHash, NameHash, ServiceId, TypeId};
+
+    use super::*;
+
+    fn node(id: u16, layout: u64) -> Identity {
+        let entry = TypeEntry {
+            name: NameHash::of("t"),
+            layout: LayoutHash(layout),
+            service: ServiceId(0),
+            type_id: TypeId(id),
+        };
+        Identity { node: NodeId(id), epoch: Epoch(id.into()), name: String::new(), types: vec![entry] }
+    }
+
+    fn outcome(me: &Identity, theirs: Greeting) -> Result<bool, Refusal> {
+        agree(me, &Limits::default(), theirs, SessionId(1), None).map(|agreement| agreement.resumed)
+    }
+
+    #[test]
+    fn strangers_are_refused_for_a_reason() {
+        let (one, two) = (node(1, 5), node(2, 5));
+        let good = || greet(&two, &Limits::default(), NodeId(1), None);
+        assert_eq!(outcome(&one, good()), Ok(false));
+        assert_eq!(outcome(&one, Greeting { target: NodeId(3), ..good() }), Err(Refusal::WrongNode));
+        assert_eq!(outcome(&one, Greeting { node: NodeId(1), ..good() }), Err(Refusal::SameId));
+        assert_eq!(outcome(&one, Greeting { versions: (7, 9), ..good() }), Err(Refusal::Version));
+        assert_eq!(outcome(&node(1, 6), good()), Err(Refusal::Layout));
+    }
+
+    #[test]
+    fn a_held_session_is_resumed() {
+        let (one, two) = (node(1, 5), node(2, 5));
+        let theirs = greet(&two, &Limits::default(), NodeId(1), Some(SessionId(9)));
+        let agreement = agree(&one, &Limits::default(), theirs, SessionId(9), Some(SessionId(9)));
+        assert!(agreement.expect("they fit").resumed);
+    }
+}

@@ -1,0 +1,308 @@
+//! What arrives: checked, counted, and handed on.
+
+use pronto_wire::{Acks, CallId, Class, FailureCode, Header, Kind, ServiceId, TypeId};
+
+use super::Session;
+use super::call::Expects;
+use super::end::End;
+use super::engine::Engine;
+use super::link::{Event, Lane};
+use super::outgoing::{Outgoing, OutgoingPayload};
+use crate::executor::Executor;
+use crate::fabric::{Arrived, FabricError, PeerFault, QueuePair, Received};
+use crate::time::Nanos;
+
+/// A request or notification that passed all checks of the session.
+#[derive(Debug)]
+pub struct Inbound<L> {
+    /// The call to answer; none for a notification.
+    pub call: Option<CallId>,
+    /// The link that it came on; goes back with [`Session::answer`] and [`Session::done_with`].
+    pub link: u16,
+    /// The class that it came in.
+    pub class: Class,
+    /// This node's number for its type.
+    pub type_id: TypeId,
+    /// Addressed service.
+    pub service: ServiceId,
+    /// How long the caller goes on waiting from now; `NEVER` for ever.
+    pub timeout: Nanos,
+    /// What it carries.
+    pub payload: Arrived<L>,
+}
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub enum Answer {
+    /// Somebody will answer later, with [`Session::answer`], and say [`Session::done_with`].
+    Later,
+    /// It was a notification, and is done.
+    Done,
+    /// The handler's reply.
+    Reply {
+        /// The class that the reply travels in.
+        class: Class,
+        /// What it carries.
+        payload: OutgoingPayload,
+    },
+    /// Any other answer.
+    Failure {
+        /// Why.
+        code: FailureCode,
+        /// A handler's own error, encoded.
+        payload: OutgoingPayload,
+    },
+}
+
+impl Answer {
+    /// A failure without payload.
+    pub const fn failure(code: FailureCode) -> Self {
+        Self::Failure { code, payload: OutgoingPayload::EMPTY }
+    }
+
+    /// The message that answers a call that came in `class`, if this is an answer at all.
+    pub(super) fn into_message(self, call: CallId, class: Class) -> Option<(Class, Kind, OutgoingPayload)> {
+        match self {
+            Self::Later | Self::Done => None,
+            Self::Reply { class, payload } => Some((class, Kind::Reply { call }, payload)),
+            Self::Failure { code, payload } => Some((class, Kind::Failure { call, code }, payload)),
+        }
+    }
+}
+
+/// Where a session's engine hands what arrives.
+pub trait Sink<L> {
+    /// A request or notification. Whether its handler may run right here is the sink's to know: a waiting caller's sink
+    /// queues everything.
+    fn request(&mut self, inbound: Inbound<L>) -> Answer;
+
+    /// Something happened to the peer.
+    fn event(&mut self, event: Event);
+}
+
+/// What this side knows of the last call in one of the peer's slots: the duplicate filter, and the reply cache.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) generation: u32,
+    pub(super) state: SeenState,
+}
+
+#[derive(Debug, Default)]
+pub(super) enum SeenState {
+    /// No call yet.
+    #[default]
+    Never,
+    /// In hand.
+    Executing,
+    /// Answered. The answer is kept on links that a session outlives, until the peer has acknowledged it.
+    Answered(Option<KeptAnswer>),
+}
+
+/// An answer that the peer may not have.
+#[derive(Debug)]
+pub(super) struct KeptAnswer {
+    pub(super) class: Class,
+    pub(super) kind: Kind,
+    pub(super) payload: OutgoingPayload,
+    /// The link on which it went out last: there it need not go out again, and there is no room for a second one.
+    pub(super) posted_on: Option<u16>,
+}
+
+impl<Q: QueuePair> Engine<Q> {
+    /// One message from the peer.
+    pub(super) fn receive(
+        &mut self,
+        class: Class,
+        message: Received<Q::Lease>,
+        session: &Session<Q>,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Result<(), FabricError> {
+        let len = message.payload.len();
+        let header = Header::check(&message.header, len).map_err(PeerFault::Header)?;
+        let link = self.link.as_mut().expect("messages are polled from a link");
+        link.heard = true;
+        self.take_acks(class, header.acks, session)?;
+        let answers = matches!(header.kind, Kind::Reply { .. } | Kind::Failure { .. });
+        self.solicited = self.solicited.wrapping_add(usize::from(!answers));
+        session.stats.messages_received.add_alone(1);
+        session.stats.bytes_received.add_alone(len as u64);
+        match header.kind {
+            Kind::Request { call, type_id, service, resent, deadline_us } => {
+                self.count_request(class, session)?;
+                if self.seen_before(call, resent)? {
+                    self.answer_again(call, class, session, executor);
+                    return Ok(());
+                }
+                let timeout =
+                    if deadline_us == 0 { Nanos::NEVER } else { Nanos::from_micros(deadline_us.into()) };
+                let link = self.generation;
+                let inbound = Inbound {
+                    call: Some(call),
+                    link,
+                    class,
+                    type_id,
+                    service,
+                    timeout,
+                    payload: message.payload,
+                };
+                let answer = sink.request(inbound);
+                self.answer_now(call, class, answer, session, executor);
+            }
+            Kind::Notification { type_id, service } => {
+                self.count_request(class, session)?;
+                let (link, timeout) = (self.generation, Nanos::NEVER);
+                let inbound =
+                    Inbound { call: None, link, class, type_id, service, timeout, payload: message.payload };
+                if !matches!(sink.request(inbound), Answer::Later) {
+                    session.returned[class.index()].add(link);
+                }
+            }
+            Kind::Reply { call } => {
+                self.answered(call, class, End::Reply(message.payload), session, executor)
+            }
+            Kind::Failure { call, code } => {
+                self.answered(
+                    call,
+                    class,
+                    End::Failure { code, payload: message.payload },
+                    session,
+                    executor,
+                );
+            }
+            Kind::Cancel { call } => {
+                self.control_received(class);
+                if let Some(slot) = session.cancelled.get(usize::from(call.slot)) {
+                    slot.store(call.generation, pronto_sync::atomic::Ordering::Relaxed);
+                }
+            }
+            Kind::Credit | Kind::Heartbeat => self.control_received(class),
+            Kind::Goodbye => {
+                self.control_received(class);
+                self.link.as_mut().expect("still there").peer_draining = true;
+                session.up.store(false, pronto_sync::atomic::Ordering::Relaxed);
+                session.types.replace(&[]);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the peer says it has taken, and gives back.
+    fn take_acks(&mut self, class: Class, acks: Acks, session: &Session<Q>) -> Result<(), FabricError> {
+        let link = self.link.as_mut().expect("messages are polled from a link");
+        let lane = &mut link.lanes[class.index()];
+        lane.received = lane.received.wrapping_add(1);
+        let given = lane.acknowledge(acks)?;
+        if link.lanes.iter().any(Lane::is_ignored) {
+            return Err(PeerFault::Unacknowledged.into());
+        }
+        if !link.lanes[class.index()].answers.is_empty() {
+            self.trim_answers(class);
+        }
+        if given != 0 {
+            session.credits[class.index()].give(given);
+        }
+        Ok(())
+    }
+
+    /// Requests beyond the granted window are a flood, not load.
+    fn count_request(&mut self, class: Class, session: &Session<Q>) -> Result<(), FabricError> {
+        let lane = self.lane(class);
+        lane.requests_received = lane.requests_received.wrapping_add(1);
+        let in_hand = lane.requests_received.wrapping_sub(session.returned[class.index()].count());
+        if in_hand > lane.window.requests { Err(PeerFault::Overrun.into()) } else { Ok(()) }
+    }
+
+    fn control_received(&mut self, class: Class) {
+        let lane = self.lane(class);
+        lane.control_untold = lane.control_untold.saturating_add(1);
+    }
+
+    /// The duplicate filter: whether this very call was taken in before, or a later one in its slot. The latter when its
+    /// answer went out on the new link before the request came again, and the caller has used the slot since.
+    fn seen_before(&mut self, call: CallId, resent: bool) -> Result<bool, FabricError> {
+        let fault = PeerFault::Length { len: call.slot.into(), max: self.seen.len() as u64 };
+        let seen = self.seen.get_mut(usize::from(call.slot)).ok_or(fault)?;
+        let is_later = matches!(call.generation.wrapping_sub(seen.generation), 1..=0x7fff_ffff);
+        if !is_later && !matches!(seen.state, SeenState::Never) {
+            return if resent { Ok(true) } else { Err(PeerFault::Unasked.into()) };
+        }
+        *seen = Seen { generation: call.generation, state: SeenState::Executing };
+        Ok(false)
+    }
+
+    /// A call that came again: its answer goes out again, or is still being made.
+    fn answer_again(&mut self, call: CallId, class: Class, session: &Session<Q>, executor: &impl Executor) {
+        session.stats.duplicates_dropped.add_alone(1);
+        session.returned[class.index()].add(self.generation);
+        let present = Some(self.generation);
+        let seen = &mut self.seen[usize::from(call.slot)];
+        if seen.generation == call.generation
+            && let SeenState::Answered(kept) = &mut seen.state
+            && let Some(kept) = kept.take_if(|kept| kept.posted_on != present)
+        {
+            session.stats.replies_resent.add_alone(1);
+            let KeptAnswer { class, kind, payload, .. } = kept;
+            self.post_answer(class, kind, payload, session, executor);
+        }
+    }
+
+    /// What the sink said at once.
+    fn answer_now(
+        &mut self,
+        call: CallId,
+        class: Class,
+        answer: Answer,
+        session: &Session<Q>,
+        executor: &impl Executor,
+    ) {
+        let answer = match answer {
+            Answer::Later => return,
+            Answer::Done => Answer::failure(FailureCode::NoReply),
+            answer => answer,
+        };
+        session.returned[class.index()].add(self.generation);
+        if let Some((class, kind, payload)) = answer.into_message(call, class) {
+            self.post_answer(class, kind, payload, session, executor);
+        }
+    }
+
+    fn post_answer(
+        &mut self,
+        class: Class,
+        kind: Kind,
+        payload: OutgoingPayload,
+        session: &Session<Q>,
+        executor: &impl Executor,
+    ) {
+        let link = self.generation;
+        let outgoing = Outgoing { class, link, kind, payload, completes: None, timeout: Nanos::NEVER };
+        self.post(outgoing, session, executor);
+    }
+
+    /// An answer to a call of this side.
+    fn answered(
+        &mut self,
+        call: CallId,
+        class: Class,
+        end: End<Q::Lease>,
+        session: &Session<Q>,
+        executor: &impl Executor,
+    ) {
+        let (End::Reply(payload) | End::Failure { payload, .. }) = &end else { return };
+        self.lane(class).answer_received(payload.len());
+        let open = self.open.get_mut(usize::from(call.slot));
+        let Some(open) = open.filter(|open| open.live && open.generation == call.generation) else {
+            session.stats.stale_replies.add_alone(1);
+            return;
+        };
+        open.live = false;
+        open.kept = None;
+        if open.ended {
+            session.stats.stale_replies.add_alone(1);
+            session.calls.settle(call);
+        } else if !session.calls.end(call, end, Expects::Nothing, executor) {
+            session.stats.stale_replies.add_alone(1);
+        }
+    }
+}

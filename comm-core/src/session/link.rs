@@ -1,0 +1,274 @@
+//! Links: one after another, they carry a session.
+
+use alloc::collections::VecDeque;
+
+use pronto_wire::{Acks, CallId, Class, Epoch, NodeId, SessionId, Windows};
+
+use super::greeting::Agreement;
+use super::limits::CONTROL_WINDOW;
+use crate::fabric::{FabricError, PeerFault, QueuePair};
+use crate::time::Nanos;
+
+/// The queue pairs of a new link, control and bulk.
+#[derive(Debug)]
+pub struct Links<Q> {
+    /// Both connections.
+    pub pairs: [Q; 2],
+    /// What the greetings agreed on.
+    pub agreement: Agreement,
+}
+
+/// What happened to a peer, for those who want to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The peer can be called: a new session.
+    PeerUp(LinkInfo),
+    /// The peer is gone: its open calls have ended, and stay ended.
+    PeerDown {
+        /// Which node.
+        peer: NodeId,
+        /// Which life of it.
+        epoch: Epoch,
+        /// Why.
+        cause: DownCause,
+    },
+    /// The link broke; the session waits for another one.
+    LinkLost {
+        /// Which node.
+        peer: NodeId,
+        /// Why.
+        error: FabricError,
+    },
+    /// Another link carries the session on. Nothing was lost but notifications that were under way.
+    LinkResumed {
+        /// Which node.
+        peer: NodeId,
+        /// Notifications of this side that did not arrive.
+        notifications_lost: u32,
+    },
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkInfo {
+    /// Which node.
+    pub peer: NodeId,
+    /// Which life of it.
+    pub epoch: Epoch,
+    /// The session.
+    pub session: SessionId,
+    /// The provider.
+    pub provider: &'static str,
+    /// Whether the peer runs on this host.
+    pub local: bool,
+}
+
+/// Why a peer counts as gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DownCause {
+    /// It said goodbye.
+    Goodbye,
+    /// Its process ended.
+    Died,
+    /// Nothing was heard of it for the liveness limit.
+    Silent,
+    /// It broke the rules.
+    Corrupt(FabricError),
+    /// Another life of the node has greeted, or it has forgotten the session.
+    Replaced,
+    /// This node shuts down.
+    Local,
+}
+
+/// One link as the engine drives it.
+#[derive(Debug)]
+pub(super) struct Link<Q> {
+    pub(super) lanes: [Lane<Q>; 2],
+    pub(super) info: LinkInfo,
+    pub(super) last_heard: Nanos,
+    pub(super) last_spoke: Nanos,
+    /// Something was received since the last tick.
+    pub(super) heard: bool,
+    /// Something was posted since the last tick.
+    pub(super) spoke: bool,
+    /// The peer takes no new requests.
+    pub(super) peer_draining: bool,
+    /// Whether the session outlives it.
+    pub(super) resumable: bool,
+}
+
+/// One connection of a link, with its counts.
+#[derive(Debug)]
+pub(super) struct Lane<Q> {
+    pub(super) qp: Q,
+    pub(super) class: Class,
+    /// What the peer can receive.
+    pub(super) peer_window: Windows,
+    /// What this side granted.
+    pub(super) window: Windows,
+    /// Messages sent, wrapping.
+    pub(super) sent: u16,
+    /// Of these, what the peer says it took.
+    pub(super) sent_acked: u16,
+    /// Messages received, wrapping.
+    pub(super) received: u16,
+    /// What the peer was last told.
+    pub(super) told: Acks,
+    /// What the peer has given back so far, wrapping.
+    pub(super) peer_returned: u16,
+    /// Requests and notifications received on this link, wrapping.
+    pub(super) requests_received: u16,
+    /// Sequence numbers of control messages that are not acknowledged.
+    pub(super) control: VecDeque<u16>,
+    /// Sequence numbers of notifications that are not acknowledged.
+    pub(super) notifications: VecDeque<u16>,
+    /// Sequence numbers of answers whose payload is kept until they are acknowledged.
+    pub(super) answers: VecDeque<(u16, CallId)>,
+    /// Control messages received since the peer was last told anything.
+    pub(super) control_untold: u16,
+    /// Answers received since the peer was last told anything, and their payload in bytes.
+    pub(super) answers_untold: (u16, usize),
+    /// What was posted since the last doorbell.
+    pub(super) unrung: Unrung,
+    /// A post or doorbell failed: the queue pair is dead.
+    pub(super) failed: bool,
+}
+
+impl<Q: QueuePair> Link<Q> {
+    pub(super) fn new(pairs: [Q; 2], agreement: &Agreement, now: Nanos) -> Self {
+        let info = LinkInfo {
+            peer: agreement.peer,
+            epoch: agreement.epoch,
+            session: agreement.session,
+            provider: pairs[0].capabilities().provider,
+            local: agreement.local,
+        };
+        let resumable = agreement.resumable;
+        let [control, bulk] = pairs;
+        let lane = |class: Class, qp: Q| {
+            let (window, peer_window) =
+                (agreement.windows[class.index()], agreement.peer_windows[class.index()]);
+            Lane::new(class, qp, window, peer_window)
+        };
+        let lanes = [lane(Class::Control, control), lane(Class::Bulk, bulk)];
+        Self {
+            lanes,
+            info,
+            last_heard: now,
+            last_spoke: now,
+            heard: false,
+            spoke: false,
+            peer_draining: false,
+            resumable,
+        }
+    }
+}
+
+impl<Q: QueuePair> Lane<Q> {
+    fn new(class: Class, qp: Q, window: Windows, peer_window: Windows) -> Self {
+        Self {
+            qp,
+            class,
+            peer_window,
+            window,
+            sent: 0,
+            sent_acked: 0,
+            received: 0,
+            told: Acks::default(),
+            peer_returned: 0,
+            requests_received: 0,
+            control: VecDeque::with_capacity(CONTROL_WINDOW.into()),
+            notifications: VecDeque::with_capacity(peer_window.requests.into()),
+            answers: VecDeque::with_capacity(window.replies.into()),
+            control_untold: 0,
+            answers_untold: (0, 0),
+            unrung: Unrung::Nothing,
+            failed: false,
+        }
+    }
+
+    /// Takes in what the peer acknowledges. Returns how many request credits came back.
+    pub(super) fn acknowledge(&mut self, acks: Acks) -> Result<u16, FabricError> {
+        let newly = acks.received.wrapping_sub(self.sent_acked);
+        if newly > self.sent.wrapping_sub(self.sent_acked) {
+            return Err(PeerFault::Unasked.into());
+        }
+        if newly != 0 {
+            self.sent_acked = acks.received;
+            while self.control.front().is_some_and(|first| self.is_acknowledged(*first)) {
+                self.control.pop_front();
+            }
+            while self.notifications.front().is_some_and(|first| self.is_acknowledged(*first)) {
+                self.notifications.pop_front();
+            }
+        }
+        let given = acks.returned.wrapping_sub(self.peer_returned);
+        if given > self.peer_window.requests {
+            return Err(PeerFault::Unasked.into());
+        }
+        self.peer_returned = acks.returned;
+        Ok(given)
+    }
+
+    /// What to tell the peer in the next header. `returned` is this side's count for the connection.
+    pub(super) fn acks(&mut self, returned: u16) -> Acks {
+        self.told = Acks { received: self.received, returned };
+        self.control_untold = 0;
+        self.answers_untold = (0, 0);
+        self.told
+    }
+
+    /// Whether the peer should be told about credits and receipts although there is nothing else to say. It keeps its
+    /// answers until it knows that they arrived, and this side's next request may travel on the other connection.
+    pub(super) const fn owes_credit(&self, returned: u16) -> bool {
+        let (answers, bytes) = self.answers_untold;
+        returned.wrapping_sub(self.told.returned) > self.window.requests / 2
+            || self.control_untold >= CONTROL_WINDOW / 2
+            || answers > self.window.replies / 2
+            || bytes >= UNTOLD_BYTES
+    }
+
+    /// Whether the peer goes on without ever acknowledging anything.
+    pub(super) const fn is_ignored(&self) -> bool {
+        self.sent.wrapping_sub(self.sent_acked) as u32 > self.peer_window.depth() * UNACKNOWLEDGED
+    }
+
+    /// One more answer has arrived.
+    pub(super) fn answer_received(&mut self, len: usize) {
+        let (answers, bytes) = self.answers_untold;
+        self.answers_untold = (answers.saturating_add(1), bytes + len);
+    }
+
+    /// Whether the peer has taken the message with this sequence number.
+    pub(super) const fn is_acknowledged(&self, sequence: u16) -> bool {
+        self.sent.wrapping_sub(sequence) >= self.sent.wrapping_sub(self.sent_acked)
+    }
+
+    /// Whether another control message fits the peer's control window.
+    pub(super) fn has_control_credit(&self) -> bool {
+        self.control.len() < usize::from(CONTROL_WINDOW.min(self.peer_window.control))
+    }
+}
+
+/// What was posted since the last doorbell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Unrung {
+    Nothing,
+    /// Answers alone: whoever waits for them polls, or has asked for everything.
+    Unsolicited,
+    /// Something that wakes a sleeping node.
+    Solicited,
+}
+
+/// Answers of so many bytes are acknowledged at once: a part of the send memory in which the peer keeps them.
+const UNTOLD_BYTES: usize = 2 << 20;
+/// A correct peer leaves no more messages unacknowledged than this many times what it can receive at a time.
+const UNACKNOWLEDGED: u32 = 2;
+
+/// What is remembered of a lost link until the next one, or until the liveness limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LostLink {
+    pub(super) since: Nanos,
+    /// Notifications that were under way, at most so many of which are lost.
+    pub(super) notifications: u32,
+}

@@ -1,0 +1,375 @@
+//! One peer: what both sides share, over one link after another.
+//!
+//! A session has two halves. The *shared half* ([`Session`] itself: call slots, credits, the peer's types, the queue of
+//! submissions) is reached by any thread through `&self`. The *engine half* ([`Engine`]: links, receive side, timers) is
+//! entered through one try-lock by whoever polls. A sender never waits for that lock: if it is taken, the message goes to
+//! the submission queue, and the holder looks there before it leaves and once more after it has left.
+//!
+//! A request's way through this folder: [`Session::call`] takes a slot and a credit → `outbound` writes the header and
+//! posts → (fabric) → `inbound` checks and hands it to the [`Sink`] → the answer goes back through `outbound` →
+//! `inbound` ends the call in its slot ([`call`]) → the waiter takes the [`End`].
+
+mod arming;
+mod call;
+mod credit;
+mod end;
+mod engine;
+mod greeting;
+mod inbound;
+mod limits;
+mod link;
+mod one_sided;
+mod outbound;
+mod outgoing;
+mod peer_types;
+mod refusal;
+mod ring;
+mod wait;
+
+use alloc::boxed::Box;
+use core::fmt;
+
+use pronto_ring::{Mpsc, mpsc};
+use pronto_sync::TryLock;
+use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use pronto_wire::{CallId, Class, Kind, NodeId};
+
+pub use call::{CallTable, Expects};
+pub use credit::{Credit, Credits, Returned};
+pub use end::{End, Executed};
+pub use engine::{Engine, Progress};
+pub use greeting::{Agreement, Identity, agree, greet};
+pub use inbound::{Answer, Inbound, Sink};
+pub use limits::{CONTROL_WINDOW, Limits};
+pub use link::{DownCause, Event, LinkInfo, Links};
+pub use one_sided::Access;
+pub use outgoing::{Outgoing, OutgoingPayload};
+pub use peer_types::{Known, PeerTypes, TypeKey};
+pub use refusal::Refused;
+pub use wait::{LATE, RESCUE, Waited};
+
+use crate::buf::{Loan, RingStats};
+use crate::executor::Executor;
+use crate::fabric::QueuePair;
+use crate::stats::Stats;
+use crate::time::Nanos;
+
+use outbound::NotPosted;
+use outgoing::Submitted;
+use ring::RingCell;
+
+/// Messages that may wait in the submission queue while another thread holds the engine; beyond it a sender is refused.
+const SUBMISSIONS: usize = 256;
+
+/// Calls that a peer may have open: what its greeting may ask for.
+pub const MAX_CALLS: u16 = 1024;
+
+/// One peer, as all its senders share it.
+pub struct Session<Q: QueuePair> {
+    peer: NodeId,
+    limits: Limits,
+    calls: CallTable<Q::Lease>,
+    credits: [Credits; 2],
+    rings: [RingCell; 2],
+    types: PeerTypes,
+    /// Requests of each class that this side is done with; ride in every header.
+    returned: [Returned; 2],
+    /// By the peer's call slot: the generation of the call that it has cancelled last.
+    cancelled: Box<[AtomicU32]>,
+    up: AtomicBool,
+    /// So many requests were given back since the peer was last told that it should be told again.
+    credit_due: AtomicBool,
+    /// What the peer was last told, by class.
+    told: [AtomicU32; 2],
+    submissions: mpsc::Sender<Submitted>,
+    engine: TryLock<Engine<Q>>,
+    /// Who polls, and who sleeps meanwhile.
+    pub(crate) role: crate::completion::Role,
+    arming: arming::Arming,
+    stats: Stats,
+}
+
+/// What a caller wants of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallSpec {
+    /// The message type.
+    pub key: TypeKey,
+    /// The class that the request travels in.
+    pub class: Class,
+    /// How long the caller waits; `NEVER` for ever.
+    pub timeout: Nanos,
+}
+
+impl<Q: QueuePair> Session<Q> {
+    /// A session without a link yet.
+    pub fn new(peer: NodeId, limits: Limits) -> Self {
+        let (submissions, receiver) = Mpsc::new(SUBMISSIONS);
+        Self {
+            peer,
+            limits,
+            calls: CallTable::new(limits.calls),
+            credits: [Credits::default(), Credits::default()],
+            rings: [RingCell::new(), RingCell::new()],
+            types: PeerTypes::new(),
+            returned: [Returned::default(), Returned::default()],
+            cancelled: (0..MAX_CALLS).map(|_| AtomicU32::new(0)).collect(),
+            up: AtomicBool::new(false),
+            credit_due: AtomicBool::new(false),
+            told: [AtomicU32::new(0), AtomicU32::new(0)],
+            submissions,
+            engine: TryLock::new(Engine::new(limits, receiver)),
+            role: crate::completion::Role::new(limits.calls),
+            arming: arming::Arming::default(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// The node at the other end.
+    pub const fn peer(&self) -> NodeId {
+        self.peer
+    }
+
+    /// The session's sizes.
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// What was counted.
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Calls that are open.
+    pub fn open_calls(&self) -> u16 {
+        self.calls.in_use()
+    }
+
+    /// Request credits that a sender could take now.
+    pub fn credits(&self, class: Class) -> u32 {
+        self.credits[class.index()].available()
+    }
+
+    /// What the peer says to a type.
+    pub fn knows(&self, key: &TypeKey) -> Known {
+        self.types.find(key)
+    }
+
+    /// What the send ring of the present link has to say about itself; none without a link.
+    pub fn ring_stats(&self, class: Class) -> Option<RingStats> {
+        Some(self.rings[class.index()].ring()?.stats())
+    }
+
+    /// A piece of the send ring to compose a payload in; for payloads longer than 40 bytes.
+    pub fn loan(&self, class: Class, len: usize, owner: u32) -> Result<Loan, Refused> {
+        self.rings[class.index()].loan(len, owner)
+    }
+
+    /// Sends a request. The call's slot is returned; wait with [`Self::wait`], poll, or register a waker.
+    pub fn call(
+        &self,
+        spec: &CallSpec,
+        payload: OutgoingPayload,
+        executor: &impl Executor,
+    ) -> Result<CallId, Refused> {
+        let type_id = self.number_of(&spec.key)?;
+        let call = self.calls.claim().ok_or(Refused::NoCallSlot { capacity: self.limits.calls })?;
+        let Some(credit) = self.credits[spec.class.index()].try_take() else {
+            self.calls.unclaim(call);
+            return Err(Refused::NoCredit { class: spec.class });
+        };
+        let deadline_us = timeout_us(spec.timeout);
+        let kind = Kind::Request { call, type_id, service: spec.key.service, resent: false, deadline_us };
+        let outgoing = Outgoing {
+            class: spec.class,
+            link: credit.link,
+            kind,
+            payload,
+            completes: None,
+            timeout: spec.timeout,
+        };
+        self.send(outgoing, executor).inspect_err(|_| {
+            self.credits[spec.class.index()].put_back(credit);
+            self.calls.unclaim(call);
+        })?;
+        Ok(call)
+    }
+
+    /// Sends a notification and does not wait.
+    pub fn notify(
+        &self,
+        key: &TypeKey,
+        class: Class,
+        payload: OutgoingPayload,
+        executor: &impl Executor,
+    ) -> Result<(), Refused> {
+        self.notification(key, class, payload, None, executor)
+    }
+
+    /// Sends a notification synchronously: the returned slot ends with [`End::Done`] when its buffer may be used again.
+    pub fn notify_sync(
+        &self,
+        key: &TypeKey,
+        class: Class,
+        payload: OutgoingPayload,
+        executor: &impl Executor,
+    ) -> Result<CallId, Refused> {
+        let slot = self.calls.claim().ok_or(Refused::NoCallSlot { capacity: self.limits.calls })?;
+        match self.notification(key, class, payload, Some(slot), executor) {
+            Ok(()) => Ok(slot),
+            Err(refused) => {
+                self.calls.unclaim(slot);
+                Err(refused)
+            }
+        }
+    }
+
+    fn notification(
+        &self,
+        key: &TypeKey,
+        class: Class,
+        payload: OutgoingPayload,
+        completes: Option<CallId>,
+        executor: &impl Executor,
+    ) -> Result<(), Refused> {
+        let type_id = self.number_of(key)?;
+        let credit = self.credits[class.index()].try_take().ok_or(Refused::NoCredit { class })?;
+        let kind = Kind::Notification { type_id, service: key.service };
+        let outgoing = Outgoing { class, link: credit.link, kind, payload, completes, timeout: Nanos::NEVER };
+        self.send(outgoing, executor).inspect_err(|_| self.credits[class.index()].put_back(credit))
+    }
+
+    /// Answers a request that was not answered while it was handed over. `link` and `class` are those that it came on.
+    pub fn answer(&self, call: CallId, link: u16, class: Class, answer: Answer, executor: &impl Executor) {
+        let Some((class, kind, payload)) = answer.into_message(call, class) else { return };
+        let outgoing = Outgoing { class, link, kind, payload, completes: None, timeout: Nanos::NEVER };
+        // The caller reserved the reply's place, and there are as many submissions as replies and more: what is refused
+        // here is a message of a link that is gone.
+        if self.send(outgoing, executor).is_err() {
+            self.stats.replies_lost.add(1);
+        }
+    }
+
+    /// The handler of a request or notification is done with it: its credit goes back to the peer. `link` is the one
+    /// that it came on.
+    pub fn done_with(&self, class: Class, link: u16, executor: &impl Executor) {
+        self.returned[class.index()].add(link);
+        let told = self.told[class.index()].load(Ordering::Relaxed);
+        let untold = u32::from(self.returned[class.index()].count()).wrapping_sub(told) & u32::from(u16::MAX);
+        if untold > u32::from(self.limits.requests[class.index()]) / 2 {
+            self.credit_due.store(true, Ordering::Relaxed);
+            self.engine.serve(|| self.work_is_left(), |engine| engine.drain(self, executor));
+        }
+    }
+
+    /// Whether the caller of a request has cancelled it.
+    pub fn is_cancelled(&self, call: CallId) -> bool {
+        self.cancelled
+            .get(usize::from(call.slot))
+            .is_some_and(|g| g.load(Ordering::Relaxed) == call.generation)
+    }
+
+    /// Whether the peer can be called.
+    pub fn is_up(&self) -> bool {
+        self.up.load(Ordering::Relaxed)
+    }
+
+    /// Whether the call has ended.
+    pub fn has_ended(&self, call: CallId) -> bool {
+        self.calls.has_ended(call)
+    }
+
+    /// The table of calls, for waiters.
+    pub(crate) const fn calls(&self) -> &CallTable<Q::Lease> {
+        &self.calls
+    }
+
+    /// Registers a future's waker; [`Session::listen`] and look at [`Session::has_ended`] after it.
+    pub fn register(&self, call: CallId, waker: &core::task::Waker) {
+        self.calls.register(call, waker);
+    }
+
+    /// Takes the end of a call that has ended.
+    pub fn take(&self, call: CallId) -> End<Q::Lease> {
+        self.calls.take(call)
+    }
+
+    /// Stops waiting for a call. The callee is told, if it may still be at it.
+    pub fn abandon(&self, call: CallId, class: Class, executor: &impl Executor) {
+        if self.calls.leave(call) {
+            let kind = Kind::Cancel { call };
+            let payload = OutgoingPayload::EMPTY;
+            let outgoing = Outgoing { class, link: 0, kind, payload, completes: None, timeout: Nanos::NEVER };
+            if self.send(outgoing, executor).is_err() {
+                self.stats.cancels_lost.add(1);
+            }
+        }
+    }
+
+    /// Stops waiting for a synchronous send. Its slot is free again after its completion.
+    pub fn abandon_send(&self, slot: CallId) {
+        self.calls.leave(slot);
+    }
+
+    fn number_of(&self, key: &TypeKey) -> Result<pronto_wire::TypeId, Refused> {
+        match self.types.find(key) {
+            Known::As(number) => Ok(number),
+            Known::OtherLayout => Err(Refused::OtherLayout { name: key.name }),
+            Known::No if !self.is_up() => Err(Refused::NotConnected { peer: self.peer }),
+            Known::No => Err(Refused::NoHandler { name: key.name, service: key.service }),
+        }
+    }
+
+    /// Posts directly if the engine is free, else leaves the message for whoever holds it.
+    fn send(&self, outgoing: Outgoing, executor: &impl Executor) -> Result<(), Refused> {
+        if !outgoing.payload.is_within() {
+            return Err(Refused::OutOfRegion);
+        }
+        self.submit(Submitted::Message(outgoing), executor)
+    }
+
+    fn submit(&self, mut submitted: Submitted, executor: &impl Executor) -> Result<(), Refused> {
+        if let Some(mut engine) = self.engine.try_lock() {
+            let posted = engine.post_now(submitted, self, executor);
+            drop(engine);
+            self.look_once_more(executor);
+            match posted {
+                Ok(()) => return Ok(()),
+                Err(NotPosted::Refused(refused)) => return Err(refused),
+                Err(NotPosted::BehindOthers(back)) => submitted = back,
+            }
+        }
+        self.submissions.push(submitted).map_err(|_| Refused::Busy)?;
+        self.engine.serve(|| self.work_is_left(), |engine| engine.drain(self, executor));
+        Ok(())
+    }
+
+    /// After giving the engine back: what was submitted while it was being given back must not be stranded.
+    fn look_once_more(&self, executor: &impl Executor) {
+        pronto_sync::atomic::fence(Ordering::SeqCst);
+        if self.work_is_left() {
+            self.engine.serve(|| self.work_is_left(), |engine| engine.drain(self, executor));
+        }
+    }
+
+    /// Whether others left something to do for whoever holds the engine.
+    fn work_is_left(&self) -> bool {
+        self.submissions.pending() || self.credit_due.load(Ordering::Relaxed)
+    }
+}
+
+impl<Q: QueuePair> fmt::Debug for Session<Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("peer", &self.peer)
+            .field("calls", &self.calls)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A timeout as it travels: microseconds, at least one if there is a timeout at all, 0 for none.
+fn timeout_us(timeout: Nanos) -> u32 {
+    if timeout == Nanos::NEVER {
+        return 0;
+    }
+    u32::try_from(timeout.0 / 1_000).unwrap_or(u32::MAX).max(1)
+}

@@ -1,0 +1,93 @@
+//! What a sender hands to the engine: directly, or through the submission queue while another thread holds it.
+
+use pronto_wire::{CallId, Class, INLINE_PAYLOAD, Kind};
+
+use super::one_sided::OneSided;
+use crate::buf::Frame;
+use crate::fabric::Region;
+use crate::time::Nanos;
+
+/// A message on its way out.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// The class that it travels in.
+    pub class: Class,
+    /// The link on which its credit was taken; a message of an earlier link takes a new one.
+    pub link: u16,
+    /// What it is for.
+    pub kind: Kind,
+    /// What it carries.
+    pub payload: OutgoingPayload,
+    /// The slot whose waiter waits for the send completion.
+    pub completes: Option<CallId>,
+    /// How long its caller waits; `NEVER` for ever.
+    pub timeout: Nanos,
+}
+
+/// What waits in the submission queue, or for room in the fabric.
+#[derive(Debug)]
+pub(super) enum Submitted {
+    /// A message.
+    Message(Outgoing),
+    /// A one-sided operation.
+    OneSided(OneSided),
+}
+
+/// What a message carries.
+#[derive(Debug)]
+pub enum OutgoingPayload {
+    /// Up to 40 bytes.
+    Inline {
+        /// The bytes.
+        bytes: [u8; INLINE_PAYLOAD],
+        /// How many of them.
+        len: u8,
+    },
+    /// Composed in the send ring.
+    Frame(Frame),
+    /// By reference; the region is held until the completion.
+    Region {
+        /// The region.
+        region: Region,
+        /// First byte.
+        offset: u64,
+        /// Length, bytes.
+        len: u32,
+    },
+}
+
+impl OutgoingPayload {
+    /// Nothing.
+    pub const EMPTY: Self = Self::Inline { bytes: [0; INLINE_PAYLOAD], len: 0 };
+
+    /// A payload that fits the line.
+    pub fn inline(payload: &[u8]) -> Option<Self> {
+        let mut bytes = [0; INLINE_PAYLOAD];
+        bytes.get_mut(..payload.len())?.copy_from_slice(payload);
+        Some(Self::Inline { bytes, len: u8::try_from(payload.len()).ok()? })
+    }
+
+    /// Whether a payload by reference is a part of its region.
+    pub(super) fn is_within(&self) -> bool {
+        match self {
+            Self::Region { region, offset, len } => {
+                offset.checked_add(u64::from(*len)).is_some_and(|end| end <= region.len() as u64)
+            }
+            Self::Inline { .. } | Self::Frame(_) => true,
+        }
+    }
+
+    /// Length, bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Inline { len, .. } => usize::from(*len),
+            Self::Frame(frame) => frame.len(),
+            Self::Region { len, .. } => *len as usize,
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

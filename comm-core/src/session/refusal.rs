@@ -1,0 +1,82 @@
+//! Why a message was not taken. Back-pressure is a value: the sender decides whether to wait.
+
+use pronto_wire::{Class, NameHash, NodeId, ServiceId};
+use thiserror::Error;
+
+use crate::buf::Exhausted;
+
+/// Why a message was not taken. Nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// No link to the peer, now or yet.
+    #[error("node {peer} is not connected")]
+    NotConnected {
+        /// The node.
+        peer: NodeId,
+    },
+    /// The peer handles no such type.
+    #[error("the peer has no handler for this type in service {service}")]
+    NoHandler {
+        /// The type's name, hashed.
+        name: NameHash,
+        /// The service.
+        service: ServiceId,
+    },
+    /// The peer's declaration of the type differs from ours.
+    #[error("the peer's type of this name has another layout: build both from the same declaration")]
+    OtherLayout {
+        /// The type's name, hashed.
+        name: NameHash,
+    },
+    /// As many requests are under way as the peer can take.
+    #[error("no request credit left in class {class:?}")]
+    NoCredit {
+        /// The class.
+        class: Class,
+    },
+    /// As many calls are open as may be.
+    #[error("all {capacity} calls are open")]
+    NoCallSlot {
+        /// How many there may be.
+        capacity: u16,
+    },
+    /// No room in the send ring.
+    #[error(transparent)]
+    Ring(#[from] Exhausted),
+    /// No link, so no send ring either.
+    #[error("no send ring: not connected")]
+    NoRing,
+    /// Another thread holds the engine and the submission queue is full.
+    #[error("the submission queue is full")]
+    Busy,
+    /// The payload is longer than the peer takes.
+    #[error("payload of {len} bytes, the peer takes {max}")]
+    TooLong {
+        /// Payload, bytes.
+        len: usize,
+        /// Limit, bytes.
+        max: usize,
+    },
+    /// The payload is not a part of its region.
+    #[error("the payload is not a part of its region")]
+    OutOfRegion,
+    /// The node shuts down.
+    #[error("the node is shutting down")]
+    Draining,
+}
+
+impl Refused {
+    /// Whether trying again later can help without anything else being changed.
+    pub const fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Self::NotConnected { .. }
+                | Self::NoRing
+                | Self::NoCredit { .. }
+                | Self::NoCallSlot { .. }
+                | Self::Ring(_)
+                | Self::Busy
+        )
+    }
+}

@@ -1,0 +1,299 @@
+//! Waiting for the end of a call: poll as the one who has the role, or sleep until it is over or the role is free.
+
+use pronto_sync::atomic::{AtomicU32, Ordering};
+use pronto_sync::{ARMED, TryLockGuard};
+use pronto_wire::CallId;
+
+use super::Session;
+use super::arming::Armed;
+use super::engine::{Engine, Progress};
+use super::inbound::Sink;
+use crate::completion::Server;
+use crate::executor::{Executor, WaitPolicy};
+use crate::fabric::QueuePair;
+use crate::time::Nanos;
+
+/// How often an idle poller looks before it reads the clock and lets others at the engine.
+const SPINS_PER_LOOK: u32 = 16;
+/// The net under every sleep: a wake-up that was lost costs this much, and is counted.
+pub const RESCUE: Nanos = Nanos::from_millis(4);
+/// A wake-up that comes within this time after the net has caught the sleeper was late, not lost: a sender rings after a
+/// whole batch, and may be taken off its processor before.
+pub const LATE: Nanos = Nanos::from_millis(20);
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// What was waited for has ended: take it.
+    Ended,
+    /// The timeout came first.
+    TimedOut,
+}
+
+impl<Q: QueuePair> Session<Q> {
+    /// Waits for the end of a call, or of a synchronous send, for `timeout` at most. Requests that arrive meanwhile go to the
+    /// sink, which queues them: a waiting thread starts no handler. No clock is read before the first look was in vain.
+    pub fn wait(
+        &self,
+        call: CallId,
+        timeout: Nanos,
+        policy: WaitPolicy,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Waited {
+        let spin = executor.spin_time(policy);
+        let _counted = self.arming.waiter();
+        let mut wait = Wait { session: self, call, timeout, spin, clock: None, sink, executor };
+        loop {
+            if self.has_ended(call) {
+                return Waited::Ended;
+            }
+            if self.role.claim() {
+                let waited = wait.as_poller();
+                self.serve_again(wait.sink, executor);
+                return waited;
+            }
+            if let Some(waited) = wait.as_follower() {
+                return waited;
+            }
+        }
+    }
+
+    /// Polls as long as nothing moves and `done` is false, at most `spins` times. None if another thread is at it, or
+    /// sleeps until something comes.
+    pub fn turn(
+        &self,
+        spins: u32,
+        done: impl Fn() -> bool,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Option<Progress> {
+        let engine = self.engine.try_lock()?;
+        if self.role.is_asleep() {
+            drop(engine);
+            self.look_once_more(executor);
+            return None;
+        }
+        Some(self.turn_with(engine, spins, done, sink, executor))
+    }
+
+    /// The same for the one who holds the role.
+    fn turn_as_poller(
+        &self,
+        spins: u32,
+        done: impl Fn() -> bool,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Option<Progress> {
+        let engine = self.engine.try_lock()?;
+        Some(self.turn_with(engine, spins, done, sink, executor))
+    }
+
+    fn turn_with(
+        &self,
+        mut engine: TryLockGuard<'_, Engine<Q>>,
+        spins: u32,
+        done: impl Fn() -> bool,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Progress {
+        let mut progress = Progress::default();
+        for _ in 0..spins.max(1) {
+            progress = engine.turn(self, &done, sink, executor);
+            if progress.moved != 0 || done() {
+                break;
+            }
+            // No pause: a look at both queues is one, and a processor's takes a third as long again.
+        }
+        drop(engine);
+        self.look_once_more(executor);
+        progress
+    }
+}
+
+struct Wait<'a, Q: QueuePair, S, X> {
+    session: &'a Session<Q>,
+    call: CallId,
+    timeout: Nanos,
+    spin: Nanos,
+    /// When the wait ends by its timeout, and when polling does; set by the first reading of the clock.
+    clock: Option<(Nanos, Nanos)>,
+    sink: &'a mut S,
+    executor: &'a X,
+}
+
+impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
+    /// Reads the clock: now, when the wait ends by its timeout, when polling ends.
+    fn clock(&mut self) -> (Nanos, Nanos, Nanos) {
+        let now = self.executor.now();
+        let (deadline, spin_until) = *self.clock.get_or_insert((now + self.timeout, now + self.spin));
+        (now, deadline, spin_until)
+    }
+
+    fn as_poller(&mut self) -> Waited {
+        let session = self.session;
+        let _role = RoleGuard { session, executor: self.executor };
+        // Asleep but for solicited events, the server is not disturbed by the answers that are polled for here.
+        if session.arming.armed() == Armed::All {
+            session.disarm_as_poller();
+        }
+        let spins = if self.spin == Nanos::ZERO { 1 } else { SPINS_PER_LOOK };
+        loop {
+            let ended = || session.has_ended(self.call);
+            session.turn_as_poller(spins, ended, self.sink, self.executor);
+            if ended() {
+                return Waited::Ended;
+            }
+            let (now, deadline, spin_until) = self.clock();
+            if now >= deadline {
+                return Waited::TimedOut;
+            }
+            if now >= spin_until && !self.sleep_in_channel(deadline.min(now + RESCUE)) {
+                return Waited::Ended;
+            }
+        }
+    }
+
+    /// Arm, recheck, sleep. Returns false if the recheck found the end.
+    fn sleep_in_channel(&mut self, until: Nanos) -> bool {
+        let session = self.session;
+        session.role.holder_sleeps(Server::Sleeps);
+        let slept = self.sleep_unless_ended(until);
+        session.role.holder_sleeps(Server::Awake);
+        slept
+    }
+
+    fn sleep_unless_ended(&mut self, until: Nanos) -> bool {
+        let session = self.session;
+        let Some(mut engine) = session.engine.try_lock() else { return true };
+        engine.arm(Armed::All, session);
+        let channels = engine.channels();
+        drop(engine);
+        session.look_once_more(self.executor);
+        let ended = || session.has_ended(self.call);
+        let recheck = session.turn_as_poller(1, ended, self.sink, self.executor);
+        let moved = recheck.is_none_or(|progress| progress.moved != 0);
+        if moved || ended() {
+            // Gives the channels back to the server, which may have left them to this sleeper meanwhile.
+            self.executor.sleep_on_channels(channels, Nanos::ZERO);
+        }
+        if ended() {
+            return false;
+        }
+        if !moved {
+            self.executor.sleep_on_channels(channels, until);
+            if self.executor.now() >= until {
+                session.look_after_net(self.sink, self.executor, || {
+                    let late = self.executor.now() + LATE;
+                    self.executor.sleep_on_channels(channels, late);
+                    self.executor.now() < late
+                });
+            }
+        }
+        session.disarm_as_poller();
+        true
+    }
+
+    /// Sleeps until the end has come, or the role is free. None: look again.
+    fn as_follower(&mut self) -> Option<Waited> {
+        let (session, call) = (self.session, self.call);
+        let something = || session.has_ended(call) || session.role.is_free();
+        loop {
+            for _ in 0..SPINS_PER_LOOK {
+                if something() {
+                    return None;
+                }
+                pronto_sync::hint::spin_loop();
+            }
+            let (now, deadline, spin_until) = self.clock();
+            if now >= deadline {
+                return Some(Waited::TimedOut);
+            }
+            if now >= spin_until {
+                session.role.enlist(call.slot);
+                let enlisted = Enlisted { session, slot: call.slot, executor: self.executor };
+                let until = deadline.min(now + RESCUE);
+                session.calls().sleeper(call.slot).sleep_unless(something, |word| {
+                    self.executor.sleep(word, until);
+                    if self.executor.now() >= until && session.overslept(call, word) {
+                        self.executor.sleep(word, until + LATE);
+                        session.stats.rescues.add(session.overslept(call, word).into());
+                    }
+                });
+                drop(enlisted);
+            }
+        }
+    }
+}
+
+/// Gives the role up when dropped, also by a panic in the sink.
+struct RoleGuard<'a, Q: QueuePair, X: Executor> {
+    session: &'a Session<Q>,
+    executor: &'a X,
+}
+
+impl<Q: QueuePair, X: Executor> Drop for RoleGuard<'_, Q, X> {
+    fn drop(&mut self) {
+        if let Some(follower) = self.session.role.release() {
+            self.session.wake_follower(follower, self.executor);
+        }
+    }
+}
+
+/// Strikes the waiter from the list of followers when dropped.
+struct Enlisted<'a, Q: QueuePair, X: Executor> {
+    session: &'a Session<Q>,
+    slot: u16,
+    executor: &'a X,
+}
+
+impl<Q: QueuePair, X: Executor> Drop for Enlisted<'_, Q, X> {
+    fn drop(&mut self) {
+        if let Some(follower) = self.session.role.strike(self.slot) {
+            self.session.wake_follower(follower, self.executor);
+        }
+    }
+}
+
+impl<Q: QueuePair> Session<Q> {
+    /// Whether a follower that nobody has woken should be awake: its call has ended, or the role is free and no other
+    /// follower is on the way to it.
+    fn overslept(&self, call: CallId, word: &AtomicU32) -> bool {
+        let sleeps = |slot| self.calls.sleeper(slot).should_sleep();
+        word.load(Ordering::Relaxed) == ARMED
+            && (self.has_ended(call) || self.role.is_free() && self.role.followers().all(sleeps))
+    }
+
+    /// After a sleep that ended by the net, before anything is disarmed: one look. If something had arrived and the event
+    /// for it does not come either (`woken` waits for it, [`LATE`] at most), a wake-up was lost.
+    pub fn look_after_net(
+        &self,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+        woken: impl FnOnce() -> bool,
+    ) {
+        let peer_wakes = self.engine.try_lock().is_some_and(|engine| engine.peer_wakes());
+        let progress = self.turn_as_poller(1, || false, sink, executor).unwrap_or_default();
+        if peer_wakes && progress.arrived != 0 && !woken() {
+            self.stats.rescues.add(1);
+        }
+    }
+
+    /// Whether a caller sleeps on this peer's channels, or is about to: it gives them back when it is done.
+    pub fn is_slept_on(&self) -> bool {
+        self.role.is_asleep()
+    }
+
+    /// Whether nobody waits for this peer, so that what arrives is the server's to take in.
+    pub fn is_servers(&self) -> bool {
+        self.role.is_free()
+    }
+
+    fn wake_follower(&self, slot: u16, executor: &impl Executor) {
+        self.stats.handovers.add(1);
+        let word = self.calls.sleeper(slot);
+        if word.needs_wake() {
+            executor.wake(word.by_ref().0);
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! Arm, recheck, sleep: whoever sleeps on the channel is woken for what came after his recheck.
+
+use pronto_core::fabric::{
+    Arrived, ConnectionLimits, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal,
+};
+use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use pronto_wire::RawHeader;
+
+use super::tests;
+use crate::random::Random;
+use crate::rig::{End, Form, LIMITS, Rig};
+use crate::suite::Chapter;
+use crate::{Harness, Pair};
+
+pub(super) fn chapter<H: Harness>() -> Chapter<H> {
+    Chapter {
+        name: "arming",
+        tests: tests![
+            a_message_wakes needs [Channel],
+            a_solicited_message_wakes_whoever_asked_for_those needs [Channel],
+            who_asks_for_more_misses_nothing needs [Channel],
+            a_completion_wakes needs [Channel],
+            a_lease_dropped_elsewhere_wakes_its_sender needs [Channel],
+            no_event_is_lost_in_any_interleaving needs [Channel],
+            no_event_is_lost_between_two_threads needs [Channel],
+            disarming_leaves_silence needs [Channel],
+            the_peers_end_wakes needs [Channel],
+            a_dead_connection_keeps_nobody_awake needs [Channel],
+        ],
+    }
+}
+
+fn event<H: Harness>(rig: &mut Rig<'_, H>, end: End) -> bool {
+    let harness = rig.harness();
+    harness.event(&rig.at(end).qp).unwrap_or(false)
+}
+
+/// Sleeps at one end: nobody calls its queue pair until there is an event. The other end goes on polling.
+#[track_caller]
+fn sleep<H: Harness>(rig: &mut Rig<'_, H>, end: End, other_polls: Other) {
+    for _ in 0..rig.harness().patience() {
+        if event(rig, end) {
+            return;
+        }
+        if other_polls == Other::Sleeps || !rig.at(end.other()).poll() {
+            rig.settle();
+        }
+    }
+    panic!("asleep for ever: something came after the recheck, and no event");
+}
+
+/// What the other end does meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Other {
+    Polls,
+    Sleeps,
+}
+
+fn arm<H: Harness>(rig: &mut Rig<'_, H>, end: End) {
+    rig.qp(end).arm().expect("a live queue pair can be armed");
+}
+
+/// The engine's loop: arm, recheck, sleep, until something holds.
+#[track_caller]
+fn sleep_until<H: Harness>(
+    rig: &mut Rig<'_, H>,
+    end: End,
+    other: Other,
+    mut until: impl FnMut(&mut Rig<'_, H>) -> bool,
+) {
+    for _ in 0..10_000 {
+        arm(rig, end);
+        rig.at(end).poll();
+        if until(rig) {
+            rig.qp(end).disarm();
+            return;
+        }
+        sleep(rig, end, other);
+        rig.at(end).poll();
+        rig.qp(end).disarm();
+        if until(rig) {
+            return;
+        }
+    }
+    panic!("ten thousand events without what was waited for");
+}
+
+fn a_message_wakes<H: Harness>(harness: &H) {
+    let mut rig = Rig::new(harness);
+    for i in 0..200 {
+        let form = Form::ALL[i % 4];
+        arm(&mut rig, End::B);
+        rig.at(End::B).poll();
+        rig.post(End::A, form, if form.is_inline() { 40 } else { 3000 }).expect("one message fits");
+        rig.ring(End::A);
+        sleep_until(&mut rig, End::B, Other::Sleeps, |rig| rig.at(End::B).expects() == 0);
+        rig.wait_idle();
+    }
+    rig.finish();
+}
+
+/// The sleeper asked for solicited events alone. Unsolicited messages that came before change nothing.
+fn a_solicited_message_wakes_whoever_asked_for_those<H: Harness>(harness: &H) {
+    let mut rig = Rig::new(harness);
+    for i in 0..200 {
+        rig.qp(End::B).arm_solicited().expect("a live queue pair can be armed");
+        rig.at(End::B).poll();
+        for _ in 0..i % 4 {
+            rig.post(End::A, Form::Inline, 8).expect("few messages fit");
+            rig.qp(End::A).ring_doorbell_unsolicited().expect("alive");
+        }
+        rig.post(End::A, Form::ALL[i % 4], 40).expect("one message fits");
+        rig.ring(End::A);
+        sleep(&mut rig, End::B, Other::Sleeps);
+        sleep_until(&mut rig, End::B, Other::Sleeps, |rig| rig.at(End::B).expects() == 0);
+        rig.wait_idle();
+    }
+    rig.finish();
+}
+
+/// Unsolicited messages before and after a sleeper who asked for solicited events alone wants everything.
+fn who_asks_for_more_misses_nothing<H: Harness>(harness: &H) {
+    let mut rig = Rig::new(harness);
+    for i in 0..200 {
+        rig.qp(End::B).arm_solicited().expect("a live queue pair can be armed");
+        rig.at(End::B).poll();
+        let unsolicited = |rig: &mut Rig<'_, H>| {
+            rig.post(End::A, Form::Inline, 8).expect("one message fits");
+            rig.qp(End::A).ring_doorbell_unsolicited().expect("alive");
+        };
+        if i % 2 == 0 {
+            unsolicited(&mut rig);
+        } else {
+            arm(&mut rig, End::B);
+            rig.at(End::B).poll();
+            unsolicited(&mut rig);
+            sleep(&mut rig, End::B, Other::Sleeps);
+        }
+        sleep_until(&mut rig, End::B, Other::Sleeps, |rig| rig.at(End::B).expects() == 0);
+        rig.wait_idle();
+    }
+    rig.finish();
+}
+
+fn a_completion_wakes<H: Harness>(harness: &H) {
+    let mut rig = Rig::new(harness);
+    for i in 0..200 {
+        let form = [Form::Inline, Form::Ring, Form::Region][i % 3];
+        rig.post(End::A, form, 40).expect("one message fits");
+        rig.ring(End::A);
+        sleep_until(&mut rig, End::A, Other::Polls, |rig| rig.at(End::A).open() == 0);
+        rig.wait_idle();
+    }
+    rig.finish();
+}
+
+/// The receiving engine is asleep; the handler that drops the lease is all that runs at that end.
+fn a_lease_dropped_elsewhere_wakes_its_sender<H: Harness>(harness: &H) {
+    let mut rig = Rig::new(harness);
+    rig.at(End::B).hold = true;
+    for _ in 0..50 {
+        rig.post(End::A, Form::Ring, 3000).expect("one message fits");
+        rig.ring(End::A);
+        rig.wait("for the message", |rig| rig.at(End::B).held.len() == 1);
+        arm(&mut rig, End::A);
+        rig.at(End::A).poll();
+        let held = rig.at(End::B).held.pop().expect("just seen");
+        std::thread::spawn(move || drop(held.payload)).join().expect("dropping a lease does not panic");
+        sleep_until(&mut rig, End::A, Other::Sleeps, |rig| rig.at(End::A).open() == 0);
+    }
+    rig.finish();
+}
+
+fn no_event_is_lost_in_any_interleaving<H: Harness>(harness: &H) {
+    let mut rig = Rig::new(harness);
+    for round in 0..3000 {
+        let sleeper = End::BOTH[round % 2];
+        let waker = sleeper.other();
+        disturb(&mut rig, sleeper);
+        arm(&mut rig, sleeper);
+        disturb(&mut rig, sleeper);
+        arm(&mut rig, sleeper);
+        if rig.random.below(2) == 0 {
+            post_some(&mut rig, waker);
+            rig.ring(waker);
+        }
+        rig.at(sleeper).poll();
+        if rig.random.below(2) == 0 {
+            post_some(&mut rig, waker);
+        }
+        rig.ring(waker);
+        rig.ring(sleeper);
+        sleep_until(&mut rig, sleeper, Other::Polls, |rig| {
+            let side = rig.at(sleeper);
+            side.expects() == 0 && side.open() == 0
+        });
+        rig.wait_idle();
+    }
+    rig.finish();
+}
+
+/// A few random steps at both ends, in which arming and disarming may fall anywhere.
+fn disturb<H: Harness>(rig: &mut Rig<'_, H>, sleeper: End) {
+    for _ in 0..rig.random.below(5) {
+        match rig.random.below(8) {
+            0 => post_some(rig, sleeper.other()),
+            1 => post_some(rig, sleeper),
+            2 => rig.ring(sleeper.other()),
+            3 => rig.ring(sleeper),
+            4 => arm(rig, sleeper),
+            5 => rig.qp(sleeper).disarm(),
+            6 => rig.settle(),
+            _ => drop(rig.at(sleeper.other()).poll()),
+        }
+    }
+}
+
+fn post_some<H: Harness>(rig: &mut Rig<'_, H>, from: End) {
+    if rig.at(from.other()).expects() < 12 {
+        let form = Form::ALL[rig.random.below(4)];
+        match rig.post(from, form, 40) {
+            Ok(()) | Err(PostError::Full) => {}
+            Err(error) => panic!("a message within the depth: {error}"),
+        }
+    }
+}
+
+fn disarming_leaves_silence<H: Harness>(harness: &H) {
+    let mut rig = Rig::new(harness);
+    for messages in 0..16 {
+        arm(&mut rig, End::B);
+        for _ in 0..messages {
+            rig.post(End::A, Form::Ring, 100).expect("messages up to the depth can be posted");
+        }
+        rig.ring(End::A);
+        if messages > 0 {
+            sleep(&mut rig, End::B, Other::Polls);
+        }
+        arm(&mut rig, End::B);
+        rig.wait_idle();
+        rig.qp(End::B).disarm();
+        for _ in 0..50 {
+            assert!(
+                !event(&mut rig, End::B),
+                "an event is left over after {messages} messages and disarming"
+            );
+            rig.settle();
+        }
+    }
+    rig.finish();
+}
+
+fn the_peers_end_wakes<H: Harness>(harness: &H) {
+    for drops in [false, true] {
+        let mut rig = Rig::new(harness);
+        rig.send(End::A, Form::Inline, 8);
+        rig.wait_idle();
+        rig.expect_failure();
+        arm(&mut rig, End::B);
+        assert!(!rig.at(End::B).poll(), "nothing happened yet");
+        rig.qp(End::A).close();
+        if drops {
+            drop(rig.take(End::A));
+        }
+        for _ in 0..rig.harness().patience() {
+            rig.settle();
+            if event(&mut rig, End::B) {
+                break;
+            }
+        }
+        assert!(event(&mut rig, End::B), "asleep while the connection was lost");
+        rig.wait("for the loss to be seen", |rig| rig.at(End::B).failure.is_some());
+        assert_eq!(rig.at(End::B).failure, Some(FabricError::Lost));
+        rig.finish_closed();
+    }
+}
+
+fn a_dead_connection_keeps_nobody_awake<H: Harness>(harness: &H) {
+    for survivor_armed in [false, true] {
+        let mut rig = Rig::new(harness);
+        rig.expect_failure();
+        rig.post(End::A, Form::Ring, 100).expect("one message fits");
+        rig.ring(End::A);
+        if survivor_armed {
+            arm(&mut rig, End::B);
+        }
+        drop(rig.take(End::A));
+        rig.wait("for the loss to be seen", |rig| rig.at(End::B).failure.is_some());
+        rig.qp(End::B).close();
+        rig.at(End::B).poll();
+        rig.qp(End::B).disarm();
+        for _ in 0..50 {
+            assert!(!event(&mut rig, End::B), "the channel of a closed queue pair stays readable");
+            rig.settle();
+        }
+        rig.finish_closed();
+    }
+}
+
+/// Messages of the two-threaded test.
+const MESSAGES: u64 = 3000;
+
+fn no_event_is_lost_between_two_threads<H: Harness>(harness: &H) {
+    let limits = ConnectionLimits { send_depth: 8, receive_depth: 8, ..LIMITS };
+    let Pair { mut a, mut b, mut link } = harness.pair(limits);
+    let received = AtomicU64::new(0);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random::new(7);
+            for number in 0..MESSAGES {
+                while number >= received.load(Ordering::Acquire) + 8 && !over.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+                for _ in 0..random.below(300) {
+                    core::hint::spin_loop();
+                }
+                post_number(&mut a, number, &over);
+            }
+            while !over.load(Ordering::Relaxed) {
+                let _ = a.poll_recv();
+                std::thread::yield_now();
+            }
+        });
+        // A failed wait panics; the sender must then stop too, or the scope would wait for it.
+        let _stop = Stop(&over);
+        receive_numbers(harness, &mut b, &mut link, &received);
+    });
+}
+
+fn post_number<Q: QueuePair>(a: &mut Q, number: u64, over: &AtomicBool) {
+    let bytes = number.to_le_bytes();
+    let operation = Operation::Send { header: &RawHeader::default(), payload: Gather::Inline(&bytes) };
+    while !over.load(Ordering::Relaxed) {
+        match a.post_send(SendWork { signal: Signal::Unsignalled, operation }) {
+            Ok(()) => break,
+            Err(PostError::Full) => {
+                a.ring_doorbell().expect("alive");
+                assert!(matches!(a.poll_recv(), Ok(None)), "nobody sent anything this way");
+                let _ = a.poll_send();
+            }
+            Err(error) => panic!("a message within the depth: {error}"),
+        }
+    }
+    a.ring_doorbell().expect("alive");
+}
+
+fn receive_numbers<H: Harness>(harness: &H, b: &mut H::Qp, link: &mut H::Link, received: &AtomicU64) {
+    let mut next = 0;
+    let mut take_all = |b: &mut H::Qp| {
+        let before = next;
+        while let Some(message) = b.poll_recv().expect("alive") {
+            let Arrived::Inline { bytes, .. } = message.payload else {
+                panic!("inline payloads come inline")
+            };
+            assert_eq!(bytes[..8], u64::to_le_bytes(next));
+            next += 1;
+            received.store(next, Ordering::Release);
+        }
+        assert_eq!(b.poll_send(), None);
+        (next, next > before)
+    };
+    loop {
+        b.arm().expect("alive");
+        let (count, moved) = take_all(b);
+        if count == MESSAGES {
+            return;
+        }
+        if moved {
+            continue;
+        }
+        let woken = (0..harness.patience()).any(|_| {
+            harness.settle(link);
+            harness.event(b) == Some(true)
+        });
+        assert!(woken, "asleep for ever after message {count}");
+        b.disarm();
+    }
+}
+
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,66 @@
+//! Posting in batches: what a doorbell hands over, and what waits for it.
+
+use super::tests;
+use crate::Harness;
+use crate::rig::{End, Form, Rig};
+use crate::suite::Chapter;
+
+pub(super) fn chapter<H: Harness>() -> Chapter<H> {
+    Chapter {
+        name: "doorbell",
+        tests: tests![
+            one_doorbell_hands_over_a_whole_batch,
+            a_doorbell_without_work_does_nothing,
+            polling_finishes_what_a_doorbell_began,
+            work_posted_early_arrives_no_later_than_its_doorbell,
+        ],
+    }
+}
+
+fn one_doorbell_hands_over_a_whole_batch<H: Harness>(harness: &H) {
+    let mut rig = Rig::new(harness);
+    for batch in 1..=16 {
+        for i in 0..batch {
+            rig.post(End::A, Form::ALL[i % 4], 30).expect("a batch within the depth can be posted");
+        }
+        rig.ring(End::A);
+        rig.wait_idle();
+    }
+    rig.finish();
+}
+
+fn a_doorbell_without_work_does_nothing<H: Harness>(harness: &H) {
+    let mut rig = Rig::new(harness);
+    for _ in 0..20 {
+        rig.ring(End::A);
+        rig.ring(End::B);
+        rig.pump();
+    }
+    rig.send(End::A, Form::Inline, 8);
+    rig.ring(End::A);
+    rig.finish();
+}
+
+/// Sixteen long messages are more than a socket takes at once. The doorbell is not rung again: whoever polls goes on.
+fn polling_finishes_what_a_doorbell_began<H: Harness>(harness: &H) {
+    let mut rig = Rig::new(harness);
+    for _ in 0..16 {
+        rig.post(End::A, Form::Ring, 64 << 10).expect("a batch within the depth can be posted");
+    }
+    rig.ring(End::A);
+    rig.finish();
+}
+
+fn work_posted_early_arrives_no_later_than_its_doorbell<H: Harness>(harness: &H) {
+    let mut rig = Rig::new(harness);
+    for _ in 0..100 {
+        for _ in 0..=rig.random.below(3) {
+            let form = Form::ALL[rig.random.below(4)];
+            rig.submit(End::A, form, 17);
+            rig.alone(End::B, |_| true);
+        }
+        rig.ring(End::A);
+        rig.wait("for what the doorbell was rung for", |rig| rig.at(End::B).expects() == 0);
+    }
+    rig.finish();
+}

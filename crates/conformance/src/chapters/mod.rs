@@ -1,0 +1,49 @@
+//! The book: one chapter per subject of the seam, in reading order.
+
+mod arming;
+mod atomics;
+mod bounds;
+mod completion;
+mod depth;
+mod disconnect;
+mod doorbell;
+mod gather;
+mod grants;
+mod leases;
+mod one_sided;
+mod ordering;
+mod registration;
+
+use crate::Harness;
+use crate::suite::Chapter;
+
+/// Every chapter. A new one is registered here.
+pub(crate) fn all<H: Harness>() -> Vec<Chapter<H>> {
+    vec![
+        ordering::chapter(),
+        completion::chapter(),
+        doorbell::chapter(),
+        depth::chapter(),
+        leases::chapter(),
+        gather::chapter(),
+        bounds::chapter(),
+        registration::chapter(),
+        arming::chapter(),
+        disconnect::chapter(),
+        one_sided::chapter(),
+        atomics::chapter(),
+        grants::chapter(),
+    ]
+}
+
+/// Lists a chapter's tests by their functions: `tests![first, second needs [Channel]]`.
+macro_rules! tests {
+    ($($test:ident $(needs [$($need:ident),+])?),+ $(,)?) => {
+        vec![$($crate::suite::Test {
+            name: stringify!($test),
+            needs: &[$($($crate::summary::Capability::$need),+)?],
+            run: $test::<H>,
+        }),+]
+    };
+}
+use tests;

@@ -1,0 +1,224 @@
+//! One end of a pair under test: its queue pair, what it has posted, what it must receive.
+
+use core::ops::Range;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use pronto_core::fabric::{
+    Arrived, Completion, FabricError, Payload, QueuePair, Received, Region, SendMemory, Status, WrId,
+};
+use pronto_wire::RawHeader;
+
+use super::space::Space;
+use super::{Form, OUTBOX};
+use crate::memory::compose;
+use crate::random::payload;
+
+/// What a buffer is overwritten with once its work request is done.
+const SCRIBBLE: u8 = 0xdb;
+
+/// A message that was posted and has not arrived.
+#[derive(Debug)]
+pub(crate) struct Expected {
+    pub(super) header: RawHeader,
+    pub(super) seed: u64,
+    pub(super) len: usize,
+    pub(super) inline: bool,
+}
+
+/// A message that has arrived and is held.
+pub(crate) struct Held<L> {
+    pub(crate) payload: Arrived<L>,
+    pub(crate) seed: u64,
+    pub(crate) len: usize,
+}
+
+impl<L: Payload> Held<L> {
+    /// The payload is what was sent, byte for byte.
+    pub(crate) fn check(&self) {
+        let mut bytes = vec![0; self.len];
+        assert_eq!(self.payload.len(), self.len, "length of a payload that was sent with {} bytes", self.len);
+        self.payload.copy_to(0, &mut bytes).expect("a payload can be copied out whole");
+        let sent = payload(self.seed, self.len);
+        let differs = bytes.iter().zip(&sent).position(|(got, sent)| got != sent);
+        assert_eq!(differs, None, "first wrong byte of a payload of {} bytes", self.len);
+    }
+}
+
+/// What a signalled work request was for.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    Message { form: Form, space: Option<Range<usize>> },
+    Access,
+    Atomic,
+}
+
+/// One end.
+pub(crate) struct Side<Q: QueuePair> {
+    pub(crate) qp: Q,
+    pub(crate) memory: Arc<dyn SendMemory>,
+    pub(super) ring: Space,
+    pub(super) outbox: Region,
+    pub(super) outbox_space: Space,
+    open: HashMap<WrId, Asked>,
+    posted: u32,
+    /// Completions in the order in which they came.
+    pub(crate) done: Vec<Completion>,
+    pub(super) expected: VecDeque<Expected>,
+    /// Whether messages are held on arrival, or let go once they are checked.
+    pub(crate) hold: bool,
+    pub(crate) held: Vec<Held<Q::Lease>>,
+    /// Messages that have arrived.
+    pub(crate) received: usize,
+    pub(crate) failure: Option<FabricError>,
+    pub(super) may_fail: bool,
+}
+
+impl<Q: QueuePair> Side<Q> {
+    pub(super) fn new(qp: Q, outbox: Region, prepared: usize) -> Self {
+        Self {
+            memory: qp.send_memory(),
+            qp,
+            ring: Space::new(0..prepared, 64),
+            outbox,
+            outbox_space: Space::new(0..OUTBOX, 1),
+            open: HashMap::new(),
+            posted: 0,
+            done: Vec::new(),
+            expected: VecDeque::new(),
+            hold: false,
+            held: Vec::new(),
+            received: 0,
+            failure: None,
+            may_fail: false,
+        }
+    }
+
+    /// Composes in this part of the send memory from now on.
+    pub(crate) fn compose_in(&mut self, window: Range<usize>) {
+        self.ring.move_to(window);
+    }
+
+    /// Signalled work requests that have not completed.
+    pub(crate) fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Messages that have not arrived.
+    pub(crate) fn expects(&self) -> usize {
+        self.expected.len()
+    }
+
+    /// Receives that are in use: by messages on their way, and by leases.
+    pub(crate) fn in_flight(&self) -> usize {
+        let leases = self.held.iter().filter(|held| matches!(held.payload, Arrived::Buffer(_))).count();
+        self.expected.len() + leases
+    }
+
+    /// A name that no other work request of this end has, spread over all that a name may be.
+    pub(super) fn next_name(&mut self) -> WrId {
+        self.posted += 1;
+        let scattered = self.posted.wrapping_mul(0x9e37_79b1);
+        let slot = u16::try_from(scattered >> 16).expect("sixteen bits are left");
+        WrId { slot, generation: scattered }
+    }
+
+    pub(super) fn note_posted(&mut self, wr: WrId, asked: Asked) {
+        if let Asked::Message { form, space: Some(range) } = &asked {
+            self.space(*form).take(range.clone());
+        }
+        self.open.insert(wr, asked);
+    }
+
+    fn space(&mut self, form: Form) -> &mut Space {
+        if form == Form::Region { &mut self.outbox_space } else { &mut self.ring }
+    }
+
+    /// The first half of an engine's turn; whether anything came.
+    pub(crate) fn poll(&mut self) -> bool {
+        let mut moved = false;
+        while self.failure.is_none() {
+            match self.qp.poll_recv() {
+                Ok(Some(message)) => self.receive(message),
+                Ok(None) => break,
+                Err(error) => {
+                    assert!(self.may_fail, "a queue pair failed without a cause: {error}");
+                    self.failure = Some(error);
+                }
+            }
+            moved = true;
+        }
+        while let Some(completion) = self.qp.poll_send() {
+            self.complete(completion);
+            moved = true;
+        }
+        moved
+    }
+
+    fn receive(&mut self, message: Received<Q::Lease>) {
+        let Received { header, payload } = message;
+        let Some(expected) = self.expected.pop_front() else {
+            panic!("a message arrived that was not sent, or twice: {header:?}");
+        };
+        assert_eq!(
+            header.as_array()[4..],
+            expected.header.as_array()[4..],
+            "header of message {}: changed, or not the next message's",
+            self.received,
+        );
+        let by_line = matches!(payload, Arrived::Inline { .. });
+        assert!(by_line || !expected.inline, "an inline payload came in a receive buffer");
+        let held = Held { payload, seed: expected.seed, len: expected.len };
+        held.check();
+        self.received += 1;
+        if self.hold {
+            self.held.push(held);
+        }
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        let Completion { wr, status } = completion;
+        let Some(asked) = self.open.remove(&wr) else {
+            panic!("{wr:?} completed, but it is not outstanding: completed twice, or never signalled");
+        };
+        match (&asked, status) {
+            (Asked::Message { .. } | Asked::Access, Status::Done(value)) => {
+                assert_eq!(value, 0, "only atomics have a value");
+            }
+            (Asked::Message { .. }, Status::AccessRefused) => panic!("a message has no access to refuse"),
+            (_, Status::Flushed) => assert!(self.may_fail, "flushed, but nothing has failed"),
+            _ => {}
+        }
+        if let Asked::Message { form, space: Some(range) } = asked {
+            if let Status::Done(_) = status {
+                self.scribble(form, &range);
+            }
+            self.space(form).give_back(&range);
+        }
+        self.done.push(completion);
+    }
+
+    fn scribble(&mut self, form: Form, range: &Range<usize>) {
+        let garbage = vec![SCRIBBLE; range.len()];
+        if form == Form::Region {
+            self.outbox.write(range.start, &garbage).expect("the space lies in the region");
+        } else {
+            compose(&*self.memory, range.start, &garbage);
+        }
+    }
+
+    /// How a work request ended, if it has.
+    pub(crate) fn ended(&self, wr: WrId) -> Option<Status> {
+        self.done.iter().find(|completion| completion.wr == wr).map(|completion| completion.status)
+    }
+
+    pub(super) fn state(&self) -> String {
+        format!(
+            "{} received, {} on their way, {} work requests outstanding, failure {:?}",
+            self.received,
+            self.expected.len(),
+            self.open.len(),
+            self.failure
+        )
+    }
+}

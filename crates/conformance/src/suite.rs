@@ -1,0 +1,133 @@
+//! Running the book: every chapter, every test, each under guard.
+
+use core::any::Any;
+use core::panic::AssertUnwindSafe;
+use core::time::Duration;
+use std::panic::catch_unwind;
+use std::process;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+
+use pronto_core::fabric::{AtomicScope, OneSided, QueuePair, Revocation};
+
+use crate::chapters;
+use crate::rig::LIMITS;
+use crate::summary::{Capability, Ended, Outcome, Summary};
+use crate::{Harness, Pair};
+
+/// Longest time that one test may take before the process is ended: nothing but a call that does not return, or a
+/// transport a thousand times slower than loopback, reaches it.
+const TEST_LIMIT: Duration = Duration::from_secs(120);
+
+/// One subject of the seam.
+pub(crate) struct Chapter<H: Harness> {
+    pub(crate) name: &'static str,
+    pub(crate) tests: Vec<Test<H>>,
+}
+
+/// One test: a name that says what holds, what it takes, and what to do.
+pub(crate) struct Test<H: Harness> {
+    pub(crate) name: &'static str,
+    pub(crate) needs: &'static [Capability],
+    pub(crate) run: fn(&H),
+}
+
+/// Runs the whole suite against one provider.
+///
+/// # Panics
+/// Never for what a provider does; a test that fails is in the summary.
+pub fn run<H: Harness>(harness: &H) -> Summary {
+    run_where(harness, |_| true)
+}
+
+/// Runs one chapter only.
+///
+/// # Panics
+/// If there is no such chapter.
+pub fn run_chapter<H: Harness>(harness: &H, chapter: &str) -> Summary {
+    let summary = run_where(harness, |name| name == chapter);
+    assert!(!summary.outcomes.is_empty(), "no chapter {chapter:?}");
+    summary
+}
+
+fn run_where<H: Harness>(harness: &H, wanted: impl Fn(&str) -> bool) -> Summary {
+    let lacks = lacks(harness);
+    let watchdog = Watchdog::start(harness.name());
+    let mut outcomes = Vec::new();
+    for chapter in chapters::all::<H>().into_iter().filter(|chapter| wanted(chapter.name)) {
+        for test in chapter.tests {
+            let ended = match test.needs.iter().find(|need| lacks.contains(need)) {
+                Some(lack) => Ended::Skipped(*lack),
+                None => watchdog.guard(chapter.name, test.name, || (test.run)(harness)),
+            };
+            outcomes.push(Outcome { chapter: chapter.name, test: test.name, ended });
+        }
+    }
+    Summary { provider: harness.name(), lacks, outcomes }
+}
+
+fn lacks<H: Harness>(harness: &H) -> Vec<Capability> {
+    let Pair { a, b, mut link } = harness.pair(LIMITS);
+    let has = a.capabilities().clone();
+    let mut lacks = Vec::new();
+    match has.one_sided {
+        OneSided::None => lacks.extend([
+            Capability::OneSided,
+            Capability::PassiveTarget,
+            Capability::GlobalAtomics,
+            Capability::EnforcedRevocation,
+        ]),
+        OneSided::Supported { passive_target, atomics, revocation } => {
+            lacks.extend((!passive_target).then_some(Capability::PassiveTarget));
+            lacks.extend((atomics == AtomicScope::Fabric).then_some(Capability::GlobalAtomics));
+            lacks.extend((revocation == Revocation::Cooperative).then_some(Capability::EnforcedRevocation));
+        }
+    }
+    lacks.extend((!has.by_reference).then_some(Capability::ByReference));
+    lacks.extend((!has.polls_without_syscalls).then_some(Capability::PollsWithoutSyscalls));
+    lacks.extend(harness.event(&a).is_none().then_some(Capability::Channel));
+    lacks.extend((!harness.break_link(&mut link)).then_some(Capability::LinkCut));
+    drop((a, b));
+    lacks.sort_unstable();
+    lacks
+}
+
+/// Ends the process when a test does not come back.
+struct Watchdog {
+    tests: Sender<Option<String>>,
+}
+
+impl Watchdog {
+    fn start(provider: &'static str) -> Self {
+        let (tests, inbox) = channel();
+        thread::spawn(move || watch(provider, &inbox));
+        Self { tests }
+    }
+
+    fn guard(&self, chapter: &str, test: &str, run: impl FnOnce()) -> Ended {
+        self.tell(Some(format!("{chapter}/{test}")));
+        let ended = catch_unwind(AssertUnwindSafe(run));
+        self.tell(None);
+        ended.map_or_else(|panic| Ended::Failed(message(&*panic)), |()| Ended::Passed)
+    }
+
+    fn tell(&self, test: Option<String>) {
+        self.tests.send(test).expect("the watchdog lives until this sender is dropped");
+    }
+}
+
+/// Hears of each test's begin and end, until the suite is done.
+fn watch(provider: &str, tests: &Receiver<Option<String>>) {
+    while let Ok(begun) = tests.recv() {
+        let Some(test) = begun else { continue };
+        if tests.recv_timeout(TEST_LIMIT) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("conformance of {provider}: {test} did not come back within {TEST_LIMIT:?}");
+            process::abort();
+        }
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message").to_owned()
+}

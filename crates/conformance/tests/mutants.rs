@@ -1,0 +1,30 @@
+//! The suite bites: a sound queue pair passes whole, and each unsound one fails in the chapter that is about its flaw.
+
+mod reference;
+
+use std::panic::{set_hook, take_hook};
+
+use pronto_conformance::{run, run_chapter};
+use reference::{Flaw, ReferenceHarness};
+
+/// One test, because it keeps the many expected panics quiet for the whole process.
+#[test]
+fn the_reference_passes_and_every_mutant_is_caught_by_its_chapter() {
+    let summary = run(&ReferenceHarness::new(None));
+    println!("{summary}");
+    summary.assert_complete(&[]);
+
+    let loud = take_hook();
+    set_hook(Box::new(|_| {}));
+    let mutants = Flaw::ALL
+        .map(|(flaw, chapter)| (flaw, chapter, run_chapter(&ReferenceHarness::new(Some(flaw)), chapter)));
+    set_hook(loud);
+    let mut missed = Vec::new();
+    for (flaw, chapter, summary) in mutants {
+        println!("{flaw:?}: {summary}");
+        if summary.failed_chapters() != [chapter] {
+            missed.push((flaw, chapter));
+        }
+    }
+    assert!(missed.is_empty(), "not caught: {missed:?}");
+}

@@ -1,0 +1,361 @@
+//! One end of a reference pair.
+
+use core::ops::Range;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use pronto_core::fabric::{
+    Arrived, AtomicScope, Capabilities, Completion, ConnectionLimits, FabricError, Gather, Grant, GrantError,
+    GrantId, HeapMemory, OneSided, Operation, OutOfBounds, PostError, QueuePair, Received, Region,
+    RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, Status,
+};
+use pronto_wire::INLINE_PAYLOAD;
+
+use super::access::Request;
+use super::{Body, Flaw, GrantEntry, Lease, Node, Sent, Wire};
+
+/// One end.
+#[derive(Debug)]
+pub(crate) struct Reference {
+    me: usize,
+    wire: Arc<Mutex<Wire>>,
+    node: Arc<Node>,
+    flaw: Option<Flaw>,
+    capabilities: Capabilities,
+    memory: Arc<HeapMemory>,
+    batch: Vec<Posted>,
+    grants: HashSet<GrantId>,
+    only_buffer: Arc<Mutex<Vec<u8>>>,
+    retired: Option<Range<usize>>,
+}
+
+#[derive(Debug)]
+enum Posted {
+    Message(Sent),
+    Access(Request),
+}
+
+impl Reference {
+    pub(super) fn new(
+        me: usize,
+        limits: ConnectionLimits,
+        wire: Arc<Mutex<Wire>>,
+        node: Arc<Node>,
+        flaw: Option<Flaw>,
+    ) -> Self {
+        let wrong = flaw == Some(Flaw::TellsWrongLimits);
+        let capabilities = Capabilities {
+            provider: "reference",
+            max_payload: if wrong { limits.max_receive_payload } else { limits.max_send_payload },
+            receive_depth: limits.receive_depth,
+            send_depth: limits.send_depth,
+            polls_without_syscalls: true,
+            by_reference: true,
+            one_sided: OneSided::Supported {
+                passive_target: flaw != Some(Flaw::DeniesPassive),
+                atomics: AtomicScope::Global,
+                revocation: Revocation::Enforced,
+            },
+        };
+        Self {
+            me,
+            wire,
+            node,
+            flaw,
+            capabilities,
+            memory: Arc::new(HeapMemory::new(limits.send_memory as usize)),
+            batch: Vec::new(),
+            grants: HashSet::new(),
+            only_buffer: Arc::default(),
+            retired: None,
+        }
+    }
+
+    pub(super) fn has_event(&self) -> bool {
+        self.wire().ends[self.me].event
+    }
+
+    fn wire(&self) -> MutexGuard<'_, Wire> {
+        self.wire.lock().expect("no test panics while it holds this")
+    }
+
+    fn has(&self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
+    }
+
+    fn check_alive(&self) -> Result<(), FabricError> {
+        let wire = self.wire();
+        let state = &wire.ends[self.me];
+        let lost = state.closed || (state.lost && !self.has(Flaw::LossIsForgotten));
+        if lost { Err(FabricError::Lost) } else { Ok(()) }
+    }
+
+    fn body(&self, payload: Gather<'_>) -> Result<Body, PostError> {
+        let (region, offset, len) = match payload {
+            Gather::Inline(bytes) => return Ok(Body::Bytes(bytes.to_vec())),
+            Gather::Ring(extent) => {
+                (Region::new(Arc::clone(&self.memory) as _), u64::from(extent.offset), extent.len)
+            }
+            Gather::Region { region, offset, len } => {
+                if self.has(Flaw::KeepsRegions) {
+                    core::mem::forget(region.clone());
+                }
+                (region.clone(), if self.has(Flaw::IgnoresOffsets) { 0 } else { offset }, len)
+            }
+        };
+        let [offset, wanted] = [offset, u64::from(len)].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        let outside = offset.checked_add(wanted).is_none_or(|end| end > region.len());
+        if outside && !self.has(Flaw::ReadsOutsideMemory) {
+            return Err(OutOfBounds { offset, wanted, len: region.len() }.into());
+        }
+        let forgotten = matches!(payload, Gather::Ring(_))
+            && self.retired.as_ref().is_some_and(|retired| retired.contains(&offset));
+        Ok(if forgotten { Body::Bytes(vec![0; wanted]) } else { Body::Place { region, offset, len: wanted } })
+    }
+
+    fn check_length(&self, payload: Gather<'_>) -> Result<(), PostError> {
+        let max = match payload {
+            Gather::Inline(_) => INLINE_PAYLOAD,
+            _ => self.capabilities.max_payload as usize,
+        };
+        let len = payload.len();
+        if len > max && !self.has(Flaw::TakesTooLong) {
+            return Err(PostError::TooLong { len, max });
+        }
+        Ok(())
+    }
+
+    fn hand_over(&self, wire: &mut Wire, sent: Sent) {
+        let other = 1 - self.me;
+        let depth = self.capabilities.send_depth as usize;
+        if self.has(Flaw::OneReceiveShort) && wire.ends[other].inbox.len() + 1 == depth {
+            return;
+        }
+        let mut sent = sent;
+        if self.has(Flaw::CompletesWhenPosted)
+            && let Some(wr) = sent.wr.take()
+        {
+            wire.complete(self.me, wr, Status::Done(0), self.flaw);
+        }
+        let inbox = &mut wire.ends[other].inbox;
+        let small_overtakes = self.has(Flaw::SmallOvertakes) && sent.body.len() <= INLINE_PAYLOAD;
+        let before = inbox.iter().position(|earlier| small_overtakes && earlier.body.len() > 10_000);
+        match before {
+            Some(at) => inbox.insert(at, sent),
+            None => inbox.push_back(sent),
+        }
+        wire.wake(other);
+    }
+
+    fn arrived(&self, sent: Sent) -> Received<Lease> {
+        let Sent { mut header, inline, body, .. } = sent;
+        let mut bytes = body.take();
+        if self.has(Flaw::SpoilsHeaders) {
+            let mut raw = *header.as_array();
+            raw[4] &= 0x7f;
+            header = pronto_wire::RawHeader::from_array(raw);
+        }
+        if self.has(Flaw::CutsTheLongest) && bytes.len() == self.capabilities.max_payload as usize {
+            bytes.pop();
+        }
+        let payload = if inline {
+            let mut line = [0; INLINE_PAYLOAD];
+            let len = bytes.len().min(INLINE_PAYLOAD);
+            line[..len].copy_from_slice(&bytes[..len]);
+            Arrived::Inline { bytes: line, len: u8::try_from(len).expect("at most forty") }
+        } else {
+            let bytes = if self.has(Flaw::OneReceiveBuffer) {
+                *self.only_buffer.lock().expect("no test panics while it holds this") = bytes;
+                Arc::clone(&self.only_buffer)
+            } else {
+                Arc::new(Mutex::new(bytes))
+            };
+            Arrived::Buffer(Lease { bytes, sloppy: self.has(Flaw::CopiesBeyondTheEnd) })
+        };
+        Received { header, payload }
+    }
+}
+
+impl QueuePair for Reference {
+    type Lease = Lease;
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn send_memory(&self) -> Arc<dyn SendMemory> {
+        Arc::clone(&self.memory) as _
+    }
+
+    fn prepare(&mut self, _range: Range<usize>) -> Result<(), FabricError> {
+        Ok(())
+    }
+
+    fn retire(&mut self, range: Range<usize>) -> Result<(), FabricError> {
+        if self.has(Flaw::ForgetsRetiredMemory) {
+            self.retired = Some(range);
+        }
+        Ok(())
+    }
+
+    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+        self.check_alive()?;
+        if self.batch.len() >= self.capabilities.send_depth as usize {
+            return Err(PostError::Full);
+        }
+        let wr = match work.signal {
+            Signal::Signalled(wr) => Some(wr),
+            Signal::Unsignalled if self.has(Flaw::CompletesUnsignalled) => {
+                Some(pronto_core::fabric::WrId { slot: 9, generation: 1 })
+            }
+            Signal::Unsignalled => None,
+        };
+        let posted = match work.operation {
+            Operation::Send { header, payload } => {
+                self.check_length(payload)?;
+                let inline = matches!(payload, Gather::Inline(_));
+                Posted::Message(Sent { header: *header, wr, inline, body: self.body(payload)? })
+            }
+            operation => {
+                let wr = wr.expect("one-sided operations are signalled");
+                Posted::Access(Request::new(wr, operation)?.expect("not a message"))
+            }
+        };
+        self.batch.push(posted);
+        Ok(())
+    }
+
+    fn ring_doorbell(&mut self) -> Result<(), FabricError> {
+        self.check_alive()?;
+        if self.has(Flaw::SwapsMessages) && self.batch.len() > 2 {
+            self.batch.swap(0, 1);
+        }
+        let count =
+            if self.has(Flaw::DoorbellStopsAtFour) { self.batch.len().min(4) } else { self.batch.len() };
+        let batch: Vec<_> = self.batch.drain(..count).collect();
+        let mut wire = self.wire();
+        let node = self.node.lock();
+        for posted in batch {
+            match posted {
+                Posted::Message(sent) => self.hand_over(&mut wire, sent),
+                Posted::Access(request) if self.has(Flaw::ClaimsPassive) => {
+                    wire.ends[1 - self.me].waiting.push_back(request);
+                }
+                Posted::Access(request) => wire.serve(self.me, &request, &node, self.flaw),
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_send(&mut self) -> Option<Completion> {
+        self.wire().ends[self.me].completions.pop_front()
+    }
+
+    fn poll_recv(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
+        let mut wire = self.wire();
+        if self.has(Flaw::PollingDisarms) {
+            wire.ends[self.me].armed = false;
+        }
+        while let Some(request) = wire.ends[self.me].waiting.pop_front() {
+            wire.serve(1 - self.me, &request, &self.node.lock(), self.flaw);
+        }
+        if wire.ends[self.me].closed {
+            return Err(FabricError::Lost);
+        }
+        if let Some(sent) = wire.ends[self.me].inbox.pop_front() {
+            let wr = sent.wr;
+            let received = self.arrived(sent);
+            if let Some(wr) = wr {
+                wire.complete(1 - self.me, wr, Status::Done(0), self.flaw);
+            }
+            return Ok(Some(received));
+        }
+        if wire.ends[self.me].lost || (self.has(Flaw::OneLossForAll) && self.node.lock().lost) {
+            if self.has(Flaw::LossIsForgotten) {
+                wire.ends[self.me].lost = false;
+            }
+            return Err(FabricError::Lost);
+        }
+        Ok(None)
+    }
+
+    fn arm(&mut self) -> Result<(), FabricError> {
+        self.wire().ends[self.me].armed = true;
+        Ok(())
+    }
+
+    fn disarm(&mut self) {
+        let mut wire = self.wire();
+        let state = &mut wire.ends[self.me];
+        state.armed = false;
+        let stays = self.has(Flaw::DisarmKeepsEvents) || (self.has(Flaw::DeadStaysAwake) && state.lost);
+        state.event &= stays;
+    }
+
+    fn channel(&self) -> Option<i32> {
+        None
+    }
+
+    fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {
+        self.check_alive()?;
+        let Range { start, end } = range;
+        let len = region.len() as u64;
+        if start > end || end > len {
+            return Err(GrantError::Range { start, end, len });
+        }
+        let mut wire = self.wire();
+        let mut node = self.node.lock();
+        node.keys += if self.has(Flaw::KeysComeBack) { 0 } else { 3 };
+        let key = node.keys;
+        let entry = GrantEntry { region: region.clone(), start, len: end - start, rights, revoked: false };
+        if self.has(Flaw::KeysForEveryone) {
+            node.grants.insert(key, entry.clone());
+        }
+        wire.ends[self.me].grants.insert(key, entry);
+        drop((wire, node));
+        let id = GrantId(u32::try_from(key).expect("few grants are made"));
+        self.grants.insert(id);
+        Ok(Grant { id, remote: RemoteRange { key, offset: 0, len: end - start } })
+    }
+
+    fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError> {
+        if !self.grants.remove(&grant) {
+            return Err(GrantError::Unknown);
+        }
+        let mut wire = self.wire();
+        let entry = wire.ends[self.me].grants.get_mut(&grant.0.into()).expect("its name is known");
+        entry.revoked = true;
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        let mut wire = self.wire.lock().expect("no test panics while it holds this");
+        if wire.ends[self.me].closed {
+            return;
+        }
+        wire.ends[self.me].closed = true;
+        if !self.has(Flaw::GrantsOutliveClose) {
+            wire.ends[self.me].grants.clear();
+        }
+        if !self.has(Flaw::CloseFlushesNothing) {
+            let under_way = core::mem::take(&mut wire.ends[1 - self.me].inbox);
+            let batch = self.batch.drain(..).filter_map(|posted| match posted {
+                Posted::Message(sent) => sent.wr,
+                Posted::Access(request) => Some(request.wr),
+            });
+            for wr in under_way.into_iter().filter_map(|sent| sent.wr).chain(batch) {
+                wire.complete(self.me, wr, Status::Flushed, self.flaw);
+            }
+        }
+        self.node.lock().lost = true;
+        if !self.has(Flaw::GrantsOutliveClose) {
+            wire.lose(1 - self.me, self.flaw);
+        }
+    }
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,112 @@
+//! Descriptors that the kernel hands in: with packets, and for connections.
+//!
+//! # Invariants
+//! 1. Every descriptor that the kernel installed while receiving becomes an `OwnedFd` at once, also when the peer sent
+//!    more than it should: otherwise a peer could fill our table of descriptors.
+#![expect(unsafe_code, reason = "nix gives no descriptors of a truncated control message, and so leaks them")]
+
+use core::mem::offset_of;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{SockFlag, accept4};
+use zerocopy::IntoBytes;
+
+/// Most descriptors that the kernel passes with one packet (`SCM_MAX_FD`, include/net/scm.h).
+const MOST: usize = 253;
+const HEADER: usize = size_of::<libc::cmsghdr>();
+const CONTROL_WORDS: usize = (HEADER + MOST * size_of::<i32>()).div_ceil(size_of::<u64>());
+
+/// One packet as it came in.
+#[derive(Debug)]
+pub(crate) struct Packet {
+    /// How long it is; no longer than the buffer.
+    pub(crate) len: usize,
+    /// Whether it was longer than the buffer.
+    pub(crate) truncated: bool,
+    /// Its descriptors, closed on exec.
+    pub(crate) fds: Vec<OwnedFd>,
+}
+
+/// Waits for a connection.
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let accepted = accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC)?;
+    // SAFETY: invariant 1: the kernel has just installed this descriptor for us; nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(accepted) })
+}
+
+/// Receives one packet, if there is one (`EAGAIN` otherwise). A packet of no bytes is the end.
+pub(crate) fn receive(socket: BorrowedFd<'_>, out: &mut [u8]) -> Result<Packet, Errno> {
+    let mut control = [0u64; CONTROL_WORDS];
+    let mut part = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
+    // SAFETY: a msghdr is integers and pointers, for which zeros are values.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control);
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: every pointer in the message is to a local that outlives the call, with its length beside it.
+    let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+    let len = usize::try_from(received).map_err(|_| Errno::last())?;
+    let filled = message.msg_controllen.min(size_of_val(&control));
+    let fds = descriptors(&control.as_bytes()[..filled]);
+    Ok(Packet { len, truncated: message.msg_flags & libc::MSG_TRUNC != 0, fds })
+}
+
+/// Takes the descriptors out of the control messages that the kernel wrote.
+fn descriptors(mut control: &[u8]) -> Vec<OwnedFd> {
+    let mut fds = Vec::new();
+    while let Some((len, level, kind)) = header(control) {
+        let Some(data) = control.get(HEADER..len) else { break };
+        if (level, kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+            for raw in data.chunks_exact(size_of::<i32>()) {
+                let raw = i32::from_ne_bytes(raw.try_into().expect("chunks of four bytes"));
+                // SAFETY: invariant 1: the kernel has just installed this descriptor for us; nobody else knows it.
+                fds.push(unsafe { OwnedFd::from_raw_fd(raw) });
+            }
+        }
+        control = control.get(len.next_multiple_of(size_of::<usize>())..).unwrap_or_default();
+    }
+    fds
+}
+
+/// Length, level and type of the control message at the front.
+fn header(control: &[u8]) -> Option<(usize, i32, i32)> {
+    let number = |offset: usize| Some(i32::from_ne_bytes(control.get(offset..offset + 4)?.try_into().ok()?));
+    let len = control.get(offset_of!(libc::cmsghdr, cmsg_len)..size_of::<usize>())?;
+    let len = usize::from_ne_bytes(len.try_into().ok()?);
+    Some((len, number(offset_of!(libc::cmsghdr, cmsg_level))?, number(offset_of!(libc::cmsghdr, cmsg_type))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::socket::{AddressFamily, ControlMessage, MsgFlags, SockType, sendmsg, socketpair};
+    use std::io::IoSlice;
+    use std::os::fd::AsFd;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap()
+    }
+
+    #[test]
+    fn as_many_descriptors_as_the_kernel_passes_are_taken_and_closed() {
+        let (from, to) = pair();
+        let fds = vec![from.as_raw_fd(); MOST];
+        let rights = [ControlMessage::ScmRights(&fds)];
+        sendmsg::<()>(from.as_raw_fd(), &[IoSlice::new(b"abcd")], &rights, MsgFlags::empty(), None).unwrap();
+        let mut out = [0; 2];
+        let packet = receive(to.as_fd(), &mut out).unwrap();
+        assert_eq!((packet.len, packet.truncated, packet.fds.len()), (2, true, MOST));
+        assert_eq!(&out, b"ab");
+        drop((packet, from));
+        assert_eq!(receive(to.as_fd(), &mut out).unwrap().len, 0, "no copy of the other end is left open");
+    }
+
+    #[test]
+    fn nothing_there_is_no_packet() {
+        let (_from, to) = pair();
+        assert_eq!(receive(to.as_fd(), &mut [0; 4]).unwrap_err(), Errno::EAGAIN);
+    }
+}

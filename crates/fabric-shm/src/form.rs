@@ -1,0 +1,144 @@
+//! How a message lies in its line: payload inline, or a place elsewhere.
+//!
+//! ```text
+//!   word 0..3   the header (24 bytes, little endian); its fabric word is the ring's: form and lap
+//!   inline      form = length of the payload, 0..=40; words 3..8 the payload
+//!   elsewhere   word 3 offset | word 4 length, tag | word 5 token, slot | word 6 generation
+//! ```
+//!
+//! The tag names a done word of the receiver's, the token is what goes into it when the payload may be overwritten. A tag
+//! is in use from post to release, however often the lines come round meanwhile; so a slow receiver confuses nobody.
+
+use pronto_core::fabric::{Arrived, Received};
+use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, LINE_LEN, RawHeader};
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Payload in the sender's send memory.
+pub(crate) const RING: u8 = 64;
+/// Payload in a region of the sender's.
+pub(crate) const REGION: u8 = 65;
+
+/// Words of a line.
+pub(crate) type Words = [u64; 8];
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct InlineLine {
+    header: [u8; HEADER_LEN],
+    payload: [u8; INLINE_PAYLOAD],
+}
+
+/// A line with its payload.
+///
+/// # Panics
+/// If the payload is longer than 40 bytes.
+#[inline]
+pub(crate) fn inline(header: &RawHeader, payload: &[u8]) -> Words {
+    let mut line = InlineLine { header: *header.as_array(), payload: [0; INLINE_PAYLOAD] };
+    line.payload[..payload.len()].copy_from_slice(payload);
+    let words: [U64; LINE_LEN / 8] = zerocopy::transmute!(line);
+    words.map(U64::get)
+}
+
+/// The header of a line, without its fabric word.
+#[inline(always)]
+pub(crate) fn header(words: &Words) -> RawHeader {
+    let words = [(words[0] & !u64::from(u32::MAX)).to_le(), words[1].to_le(), words[2].to_le()];
+    RawHeader::from_array(zerocopy::transmute!(words))
+}
+
+/// The payload words of a line as bytes.
+#[inline(always)]
+pub(crate) fn payload(words: &Words) -> [u8; INLINE_PAYLOAD] {
+    let words = [words[3].to_le(), words[4].to_le(), words[5].to_le(), words[6].to_le(), words[7].to_le()];
+    zerocopy::transmute!(words)
+}
+
+/// The message of a line with its payload, which is at most 40 bytes long.
+#[inline(always)]
+pub(crate) fn message<L>(words: &Words, len: u8) -> Received<L> {
+    Received { header: header(words), payload: Arrived::Inline { bytes: payload(words), len } }
+}
+
+/// Where a payload lies that is not in its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Elsewhere {
+    /// First byte, in its memory.
+    pub(crate) offset: u64,
+    /// Length, bytes.
+    pub(crate) len: u32,
+    /// Which done word.
+    pub(crate) tag: u32,
+    /// What to put there.
+    pub(crate) token: u32,
+    /// Which region; nothing in send memory.
+    pub(crate) region: RegionName,
+}
+
+/// Names a region of the sender's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RegionName {
+    /// Place in the table of regions.
+    pub(crate) slot: u32,
+    /// Which use of that place.
+    pub(crate) generation: u32,
+}
+
+impl Elsewhere {
+    /// A line with a header and this place.
+    pub(crate) fn line(&self, header: &RawHeader) -> Words {
+        let mut words = inline(header, &[]);
+        words[3] = self.offset;
+        words[4] = pair(self.len, self.tag);
+        words[5] = pair(self.token, self.region.slot);
+        words[6] = u64::from(self.region.generation);
+        words
+    }
+
+    /// The place in a line; an allegation.
+    pub(crate) fn parse(words: &Words) -> Self {
+        let [_, _, _, offset, size, release, region, _] = *words;
+        let ((len, tag), (token, slot)) = (halves(size), halves(release));
+        let (generation, _) = halves(region);
+        Self { offset, len, tag, token, region: RegionName { slot, generation } }
+    }
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
+    (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some_header() -> RawHeader {
+        RawHeader::from_array(core::array::from_fn(|i| u8::try_from(i).unwrap()))
+    }
+
+    #[test]
+    fn header_and_payload_come_out_as_they_went_in() {
+        let bytes: Vec<u8> = (100..140).collect();
+        for len in 0..=INLINE_PAYLOAD {
+            let words = inline(&some_header(), &bytes[..len]);
+            assert_eq!(payload(&words)[..len], bytes[..len]);
+            assert_eq!(header(&words).as_array()[4..], some_header().as_array()[4..]);
+            assert_eq!(header(&words).as_array()[..4], [0; 4], "the fabric word is nobody else's");
+        }
+    }
+
+    #[test]
+    fn a_place_comes_out_as_it_went_in() {
+        let region = RegionName { slot: 7, generation: u32::MAX };
+        let place = Elsewhere { offset: 1 << 40, len: 41, tag: 3, token: u32::MAX - 1, region };
+        let words = place.line(&some_header());
+        assert_eq!(Elsewhere::parse(&words), place);
+        assert_eq!(header(&words).as_array()[4..], some_header().as_array()[4..]);
+    }
+}

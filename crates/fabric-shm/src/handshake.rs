@@ -1,0 +1,323 @@
+//! The Unix socket that a link begins with: listening, dialling, and messages before there is a queue pair.
+//!
+//! Packets, not a stream: a packet arrives whole or not at all, so that nobody can feed us byte by byte. One timer bounds
+//! the whole handshake, however many packets it takes.
+
+use core::time::Duration;
+use std::fs::File;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::sockopt::{PeerCredentials as PeerCred, PeerPidfd, SendTimeout};
+use nix::sys::socket::{
+    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, bind, connect,
+    getsockopt, listen, sendmsg, setsockopt, socket, socketpair,
+};
+use nix::sys::stat::{Mode, fchmod};
+use nix::sys::time::{TimeSpec, TimeVal, TimeValLike};
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nix::unistd::geteuid;
+
+use crate::error::{SetupError, SetupFault};
+use crate::fds::{self, Packet};
+use crate::map::forked;
+
+/// Time for a handshake that was accepted, until [`Handshake::within`] says otherwise.
+pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 64;
+/// Longest piece of a message, bytes.
+const PIECE: usize = 16 << 10;
+
+/// Listens for links at a path, or at an abstract name if the path begins with `@`.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    file: Option<SocketFile>,
+}
+
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Listener {
+    /// Listens at `path`. A socket file that is left over from a dead process is removed; one that somebody listens at is
+    /// not ([`SetupError::InUse`]). The file's mode is 0600. It should lie in a directory that only its user can write
+    /// to.
+    pub fn bind(path: &Path) -> Result<Self, SetupError> {
+        let address = address(path)?;
+        let socket = new_socket()?;
+        if address.path().is_none() {
+            bind(socket.as_raw_fd(), &address).map_err(in_use)?;
+            return Self::start(socket, None);
+        }
+        let _directory = lock_directory(path)?;
+        fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR).map_err(SetupError::system("fchmod"))?;
+        match bind(socket.as_raw_fd(), &address) {
+            Err(Errno::EADDRINUSE) => {
+                remove_if_stale(path, &address)?;
+                bind(socket.as_raw_fd(), &address).map_err(in_use)?;
+            }
+            bound => bound.map_err(SetupError::system("bind"))?,
+        }
+        let made = std::fs::symlink_metadata(path).map_err(io("stat"))?;
+        let file = SocketFile { path: path.to_owned(), device: made.dev(), inode: made.ino() };
+        Self::start(socket, Some(file))
+    }
+
+    fn start(socket: OwnedFd, file: Option<SocketFile>) -> Result<Self, SetupError> {
+        let listener = Self { socket, file };
+        let backlog = Backlog::new(BACKLOG).map_err(SetupError::system("listen"))?;
+        listen(&listener.socket, backlog).map_err(SetupError::system("listen"))?;
+        Ok(listener)
+    }
+
+    /// Waits for the next connection; never waits when the listener's descriptor is readable. Its handshake has
+    /// [`HANDSHAKE_LIMIT`].
+    pub fn accept(&self) -> Result<Handshake, SetupError> {
+        let accepted = loop {
+            match fds::accept(self.socket.as_fd()) {
+                Err(Errno::EINTR | Errno::ECONNABORTED) => {}
+                accepted => break accepted.map_err(SetupError::system("accept"))?,
+            }
+        };
+        Handshake::new(accepted, Side::Acceptor, HANDSHAKE_LIMIT)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take().filter(|_| !forked()) {
+            let ours = |found: &std::fs::Metadata| (found.dev(), found.ino()) == (file.device, file.inode);
+            if std::fs::symlink_metadata(&file.path).is_ok_and(|found| ours(&found)) {
+                // Nobody is left to tell if it cannot be removed; the next listener will find it stale.
+                let _ = std::fs::remove_file(&file.path);
+            }
+        }
+    }
+}
+
+/// Who is at the other end of a connection, as the kernel says.
+#[derive(Debug)]
+pub struct PeerCredentials {
+    /// Its effective user.
+    pub uid: u32,
+    /// Its effective group.
+    pub gid: u32,
+    /// Its process id; may be somebody else's by now.
+    pub pid: i32,
+    /// Its process, never anybody else's; none on kernels older than Linux 6.5.
+    pub pidfd: Option<OwnedFd>,
+}
+
+impl PeerCredentials {
+    /// Whether it runs as the same user as this process.
+    pub fn same_user(&self) -> bool {
+        self.uid == geteuid().as_raw()
+    }
+}
+
+/// Which end of the socket this is; the dialler makes the sockets of the queue pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Dialler,
+    Acceptor,
+}
+
+/// A connection that is not a link yet: greetings travel on it, and then [`establish`](Self::establish) makes the link.
+#[derive(Debug)]
+pub struct Handshake {
+    pub(crate) socket: OwnedFd,
+    pub(crate) side: Side,
+    pub(crate) peer: PeerCredentials,
+    limit: TimerFd,
+}
+
+impl Handshake {
+    /// Connects to the listener at `path` (see [`Listener::bind`]), and bounds the whole handshake by `limit`.
+    pub fn dial(path: &Path, limit: Duration) -> Result<Self, SetupError> {
+        let address = address(path)?;
+        let socket = new_socket()?;
+        // A full backlog makes connect wait as long as a send may.
+        let micros = i64::try_from(limit.as_micros()).unwrap_or(i64::MAX).max(1);
+        setsockopt(&socket, SendTimeout, &TimeVal::microseconds(micros))
+            .map_err(SetupError::system("setsockopt"))?;
+        connect(socket.as_raw_fd(), &address).map_err(|errno| match errno {
+            Errno::ECONNREFUSED | Errno::ENOENT => SetupError::NotListening,
+            Errno::EAGAIN | Errno::EINTR => SetupError::TimedOut,
+            errno => SetupError::system("connect")(errno),
+        })?;
+        Self::new(socket, Side::Dialler, limit)
+    }
+
+    /// Two ends within this process.
+    pub fn pair(limit: Duration) -> Result<(Self, Self), SetupError> {
+        let (one, other) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+            .map_err(SetupError::system("socketpair"))?;
+        Ok((Self::new(one, Side::Dialler, limit)?, Self::new(other, Side::Acceptor, limit)?))
+    }
+
+    fn new(socket: OwnedFd, side: Side, limit: Duration) -> Result<Self, SetupError> {
+        let credentials = getsockopt(&socket, PeerCred).map_err(SetupError::system("getsockopt"))?;
+        let peer = PeerCredentials {
+            uid: credentials.uid(),
+            gid: credentials.gid(),
+            pid: credentials.pid(),
+            pidfd: getsockopt(&socket, PeerPidfd).ok(),
+        };
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(SetupError::system("timerfd"))?;
+        Self { socket, side, peer, limit: timer }.within(limit)
+    }
+
+    /// Gives the rest of the handshake this much time.
+    pub fn within(self, limit: Duration) -> Result<Self, SetupError> {
+        // Zero would switch the timer off.
+        let limit = TimeSpec::from_duration(limit.max(Duration::from_nanos(1)));
+        self.limit
+            .set(Expiration::OneShot(limit), TimerSetTimeFlags::empty())
+            .map_err(SetupError::system("timerfd_settime"))?;
+        Ok(self)
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> &PeerCredentials {
+        &self.peer
+    }
+
+    /// Sends a message.
+    pub fn send(&mut self, message: &[u8]) -> Result<(), SetupError> {
+        let max = u64::from(u32::MAX);
+        let len = u32::try_from(message.len())
+            .map_err(|_| SetupFault::Oversized { len: message.len() as u64, max })?;
+        self.send_packet(&len.to_le_bytes(), &[])?;
+        message.chunks(PIECE).try_for_each(|piece| self.send_packet(piece, &[]))
+    }
+
+    /// Receives a message of at most `max` bytes; a longer one is refused before it is read.
+    pub fn receive(&mut self, max: usize) -> Result<Vec<u8>, SetupError> {
+        let mut announced = [0; 4];
+        self.receive_exactly(&mut announced, 0)?;
+        let len = u32::from_le_bytes(announced) as usize;
+        if len > max {
+            return Err(SetupFault::Oversized { len: len as u64, max: max as u64 }.into());
+        }
+        let mut message = vec![0; len];
+        for piece in message.chunks_mut(PIECE) {
+            self.receive_exactly(piece, 0)?;
+        }
+        Ok(message)
+    }
+
+    /// Receives one packet of exactly this length with exactly so many descriptors.
+    pub(crate) fn receive_exactly(
+        &mut self,
+        out: &mut [u8],
+        expected: usize,
+    ) -> Result<Vec<OwnedFd>, SetupError> {
+        let Packet { len, truncated, fds } = loop {
+            match fds::receive(self.socket.as_fd(), out) {
+                Err(Errno::EAGAIN) => self.wait(PollFlags::POLLIN)?,
+                Err(Errno::EINTR) => {}
+                Err(Errno::ECONNRESET) => return Err(SetupError::Closed),
+                packet => break packet.map_err(SetupError::system("recvmsg"))?,
+            }
+        };
+        match () {
+            () if len == 0 => Err(SetupError::Closed),
+            () if truncated || len != out.len() => Err(SetupFault::Malformed.into()),
+            () if fds.len() != expected => Err(SetupFault::Descriptors { found: fds.len(), expected }.into()),
+            () => Ok(fds),
+        }
+    }
+
+    /// Sends one packet with descriptors.
+    pub(crate) fn send_packet(&mut self, bytes: &[u8], fds: &[RawFd]) -> Result<(), SetupError> {
+        let rights = [ControlMessage::ScmRights(fds)];
+        let rights = if fds.is_empty() { &[][..] } else { &rights[..] };
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        loop {
+            match sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(bytes)], rights, flags, None) {
+                Err(Errno::EAGAIN) => self.wait(PollFlags::POLLOUT)?,
+                Err(Errno::EINTR) => {}
+                Err(Errno::EPIPE | Errno::ECONNRESET) => return Err(SetupError::Closed),
+                sent => return sent.map(drop).map_err(SetupError::system("sendmsg")),
+            }
+        }
+    }
+
+    fn wait(&self, event: PollFlags) -> Result<(), SetupError> {
+        let timer = PollFd::new(self.limit.as_fd(), PollFlags::POLLIN);
+        let mut fds = [PollFd::new(self.socket.as_fd(), event), timer];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Err(Errno::EINTR) => return Ok(()),
+            waited => waited.map_err(SetupError::system("poll"))?,
+        };
+        if fds[1].any() == Some(true) { Err(SetupError::TimedOut) } else { Ok(()) }
+    }
+}
+
+fn new_socket() -> Result<OwnedFd, SetupError> {
+    socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)
+        .map_err(SetupError::system("socket"))
+}
+
+fn address(path: &Path) -> Result<UnixAddr, SetupError> {
+    match path.as_os_str().as_bytes() {
+        [] | [b'@'] => Err(SetupError::Address),
+        [b'@', name @ ..] => UnixAddr::new_abstract(name).map_err(|_| SetupError::Address),
+        _ => UnixAddr::new(path).map_err(|_| SetupError::Address),
+    }
+}
+
+/// Locks the directory of a socket file, so that of two that find a stale file only one replaces it.
+fn lock_directory(path: &Path) -> Result<Flock<File>, SetupError> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = File::open(parent.unwrap_or_else(|| Path::new("."))).map_err(io("open"))?;
+    Flock::lock(directory, FlockArg::LockExclusive).map_err(|(_, errno)| SetupError::system("flock")(errno))
+}
+
+/// Removes a socket file that nobody listens at.
+fn remove_if_stale(path: &Path, address: &UnixAddr) -> Result<(), SetupError> {
+    use std::os::unix::fs::FileTypeExt;
+    let found = std::fs::symlink_metadata(path).map_err(io("stat"))?;
+    if !found.file_type().is_socket() {
+        return Err(SetupError::InUse);
+    }
+    match connect(new_socket()?.as_raw_fd(), address) {
+        Err(Errno::ECONNREFUSED) => std::fs::remove_file(path).map_err(io("unlink")),
+        _ => Err(SetupError::InUse),
+    }
+}
+
+fn in_use(errno: Errno) -> SetupError {
+    match errno {
+        Errno::EADDRINUSE => SetupError::InUse,
+        errno => SetupError::system("bind")(errno),
+    }
+}
+
+fn io(call: &'static str) -> impl FnOnce(std::io::Error) -> SetupError {
+    move |error| SetupError::System { call, errno: error.raw_os_error().unwrap_or_default() }
+}

@@ -1,0 +1,122 @@
+//! Where things lie in a segment. Both sides compute it from the limits that they agreed on.
+//!
+//! ```text
+//!  line 0   armed word, how often it was armed          written when going to sleep
+//!  line 1   state word: closed, announcements           written rarely; read by a peer that polls in vain
+//!  line 2   releases, then one done word per tag        written when a lease is dropped
+//!  ...      one word per grant                          written by grant and revoke
+//!  ...      message lines                               written by post
+//! ```
+//!
+//! A segment has one writer, its creator; the peer maps it for reading.
+
+use pronto_core::fabric::ConnectionLimits;
+
+use crate::error::SetupError;
+use crate::map::round_up;
+
+const LINE: usize = 64;
+const WORD: usize = size_of::<u32>();
+
+/// Greatest depth of a connection, messages; 2 MiB of lines.
+pub(crate) const MAX_DEPTH: u32 = 1 << 15;
+/// Most grants of one connection at a time.
+pub const MAX_GRANTS: usize = 128;
+/// Tags per message that can be in flight: those in flight, and as many leases again as the receiver may hold, with
+/// slack for a receiver that holds more.
+const TAGS_PER_MESSAGE: usize = 4;
+
+/// Armed word and count of armings.
+pub(crate) const SLEEP: usize = 0;
+/// State word.
+pub(crate) const STATE: usize = LINE;
+/// Count of releases, then the done words.
+pub(crate) const DONE: usize = 2 * LINE;
+
+const _: () = assert!(SLEEP + 2 * WORD <= STATE && STATE + size_of::<u64>() <= DONE);
+
+/// Bit 0 of the state word: nothing more will be sent. The rest counts announcements.
+pub(crate) const CLOSED: u64 = 1;
+/// One announcement, in the state word.
+pub(crate) const ANNOUNCEMENT: u64 = 2;
+
+/// The sizes of one segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Message lines; a power of two.
+    pub(crate) lines: usize,
+    /// Done words: how many payloads of the other side can be held here at a time.
+    pub(crate) tags: usize,
+}
+
+impl Layout {
+    /// The layout of this side's segment.
+    pub(crate) fn own(limits: &ConnectionLimits) -> Result<Self, SetupError> {
+        Self::new(limits.send_depth, limits.receive_depth)
+    }
+
+    /// The layout of the peer's segment.
+    pub(crate) fn peer(limits: &ConnectionLimits) -> Result<Self, SetupError> {
+        Self::new(limits.receive_depth, limits.send_depth)
+    }
+
+    fn new(sends: u32, receives: u32) -> Result<Self, SetupError> {
+        let size = |depth: u32| match depth {
+            ..=MAX_DEPTH => Ok(depth.max(2).next_power_of_two() as usize),
+            _ => Err(SetupError::Limits { what: "a depth", value: depth, max: MAX_DEPTH }),
+        };
+        Ok(Self { lines: size(sends)?, tags: size(receives)? * TAGS_PER_MESSAGE })
+    }
+
+    /// Where the grant words begin.
+    pub(crate) fn grants(&self) -> usize {
+        (DONE + (1 + self.tags) * WORD).next_multiple_of(LINE)
+    }
+
+    /// Where the message lines begin.
+    pub(crate) fn first_line(&self) -> usize {
+        (self.grants() + MAX_GRANTS * WORD).next_multiple_of(LINE)
+    }
+
+    /// Length of the segment, bytes; whole pages.
+    pub(crate) fn len(&self) -> usize {
+        round_up(self.first_line() + self.lines * LINE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DONE, Layout, MAX_DEPTH, MAX_GRANTS};
+    use crate::error::SetupError;
+    use pronto_core::fabric::ConnectionLimits;
+
+    fn limits(send_depth: u32, receive_depth: u32) -> ConnectionLimits {
+        ConnectionLimits {
+            send_depth,
+            receive_depth,
+            max_send_payload: 1,
+            max_receive_payload: 1,
+            send_memory: 1,
+        }
+    }
+
+    #[test]
+    fn both_sides_compute_the_same_and_nothing_overlaps() {
+        for (sends, receives) in [(1, 1), (2, 60), (64, 3), (1000, 1000), (MAX_DEPTH, MAX_DEPTH)] {
+            let own = Layout::own(&limits(sends, receives)).unwrap();
+            assert_eq!(own, Layout::peer(&limits(receives, sends)).unwrap());
+            assert!(own.lines >= sends as usize && own.lines.is_power_of_two());
+            assert!(own.tags > receives as usize);
+            assert!(DONE + 4 + 4 * own.tags <= own.grants());
+            assert!(own.grants() + 4 * MAX_GRANTS <= own.first_line());
+            assert!(own.first_line() + 64 * own.lines <= own.len());
+            assert!(own.first_line().is_multiple_of(64));
+        }
+    }
+
+    #[test]
+    fn a_depth_beyond_the_limit_is_refused() {
+        let refused = Layout::own(&limits(MAX_DEPTH + 1, 1));
+        assert!(matches!(refused, Err(SetupError::Limits { max: MAX_DEPTH, .. })));
+    }
+}

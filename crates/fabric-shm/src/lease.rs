@@ -1,0 +1,213 @@
+//! Leases: received payloads where the peer composed them, and what is done when too many are held.
+//!
+//! A lease that is held is a straggler in the *sender's* send memory. So there is a bound on what is lent out at a time;
+//! a message beyond it is copied into memory of this side and released at once.
+
+use core::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pronto_core::fabric::{OutOfBounds, Payload};
+use pronto_sync::Event;
+use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::bell::Bell;
+use crate::map::{Mapping, OwnArray, forked};
+
+/// Most bytes of a peer's memory that are lent out at a time: two chunks of its send memory.
+pub(crate) const MAX_LENT: u64 = 8 << 20;
+/// Most bytes of private copies at a time. Beyond it payloads stay in the peer's memory, and its flow control stops it.
+pub(crate) const MAX_COPIED: u64 = 8 << 20;
+/// Private buffers that are kept for the next copies.
+const SPARE_BUFFERS: usize = 16;
+
+/// One lease in the count of what is lent out; the bytes are counted below it.
+const ONE_LEASE: u64 = 1 << 40;
+
+/// What the leases of a queue pair share; lives until the last of them is gone.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    /// The peer's send memory.
+    pub(crate) memory: Mapping,
+    /// Count of releases, then the done words, in our segment.
+    pub(crate) done: OwnArray<AtomicU32>,
+    /// For waking a peer that sleeps for want of send memory.
+    pub(crate) bell: Bell,
+    /// Leases and bytes lent out so far (written by the engine alone), and given back so far.
+    lent: AtomicU64,
+    returned: AtomicU64,
+    copied: AtomicU64,
+    spare: Mutex<Vec<Vec<u8>>>,
+    max_leases: u64,
+}
+
+impl Incoming {
+    pub(crate) fn new(memory: Mapping, done: OwnArray<AtomicU32>, bell: Bell) -> Self {
+        let max_leases = done.len() as u64 / 2;
+        let [lent, returned, copied] = [0; 3].map(AtomicU64::new);
+        let spare = Mutex::new(Vec::with_capacity(SPARE_BUFFERS));
+        Self { memory, done, bell, lent, returned, copied, spare, max_leases }
+    }
+
+    /// Bytes of the peer's memory that are lent out now, and in how many leases.
+    pub(crate) fn lent(&self) -> (u64, u64) {
+        let returned = self.returned.load(Ordering::Relaxed);
+        let lent = self.lent.load(Ordering::Relaxed).wrapping_sub(returned);
+        (lent % ONE_LEASE, lent / ONE_LEASE)
+    }
+
+    fn lend(&self, len: u32) {
+        let lent = self.lent.load(Ordering::Relaxed).wrapping_add(ONE_LEASE + u64::from(len));
+        self.lent.store(lent, Ordering::Relaxed);
+    }
+
+    /// Whether a payload of this length may be lent out.
+    pub(crate) fn may_lend(&self, len: u32) -> bool {
+        let (bytes, leases) = self.lent();
+        bytes + u64::from(len) <= MAX_LENT && leases < self.max_leases
+    }
+
+    /// Memory for a private copy, unless too much is copied already.
+    fn private(&self, len: u32) -> Option<Vec<u8>> {
+        let bytes = u64::from(len);
+        if self.copied.load(Ordering::Relaxed) + bytes > MAX_COPIED {
+            return None;
+        }
+        // Only the engine adds, so that the sum cannot pass the bound between the load and this.
+        self.copied.fetch_add(bytes, Ordering::Relaxed);
+        let mut buffer = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        buffer.clear();
+        buffer.resize(len as usize, 0);
+        Some(buffer)
+    }
+
+    fn give_back(&self, buffer: Vec<u8>) {
+        self.copied.fetch_sub(buffer.len() as u64, Ordering::Relaxed);
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < SPARE_BUFFERS {
+            spare.push(buffer);
+        }
+    }
+
+    /// Tells the sender that a payload may be overwritten.
+    fn release(&self, release: Release) {
+        // SYNC: the payload was read before this; pairs with the load of the done word in Sending::poll.
+        self.done[1 + release.tag as usize].store(release.token, Ordering::Release);
+        // SYNC: publishes the done word; pairs with the load of the count in Sending::poll.
+        self.done[0].fetch_add(1, Ordering::Release);
+        self.bell.wake_if_armed(Event::Unsolicited);
+    }
+}
+
+/// What to write where when a payload may be overwritten. The tag was checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Release {
+    pub(crate) tag: u32,
+    pub(crate) token: u32,
+}
+
+/// Where a payload lies in memory of the peer's. The range was checked.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// A region; the peer's send memory if there is none.
+    pub(crate) region: Option<Arc<Mapping>>,
+    /// First byte.
+    pub(crate) offset: u64,
+    /// Length, bytes.
+    pub(crate) len: u32,
+}
+
+impl Place {
+    fn read(&self, incoming: &Incoming, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
+        let len = self.len as usize;
+        if offset.checked_add(out.len()).is_none_or(|end| end > len) {
+            return Err(OutOfBounds { offset, wanted: out.len(), len });
+        }
+        let memory = self.region.as_deref().unwrap_or(&incoming.memory);
+        memory.read(self.offset + offset as u64, out)
+    }
+}
+
+enum Held {
+    Shared(Place, Release),
+    Private(Vec<u8>),
+}
+
+/// A received payload. The peer may write to its memory meanwhile, so it is copied out, never borrowed; a payload that was
+/// copied because too many are held is private.
+pub struct ShmLease {
+    held: Held,
+    incoming: Arc<Incoming>,
+}
+
+impl ShmLease {
+    /// Lends a payload out, or copies it if too much is lent out already; says which.
+    pub(crate) fn new(incoming: &Arc<Incoming>, place: Place, release: Release) -> (Self, Taken) {
+        let incoming = Arc::clone(incoming);
+        if !incoming.may_lend(place.len)
+            && let Some(mut buffer) = incoming.private(place.len)
+        {
+            place.read(&incoming, 0, &mut buffer).expect("the place was checked");
+            incoming.release(release);
+            return (Self { held: Held::Private(buffer), incoming }, Taken::Copied);
+        }
+        incoming.lend(place.len);
+        (Self { held: Held::Shared(place, release), incoming }, Taken::Lent)
+    }
+}
+
+/// What was done with a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It stays in the peer's memory until the lease is dropped.
+    Lent,
+    /// It was copied.
+    Copied,
+}
+
+impl Payload for ShmLease {
+    fn len(&self) -> usize {
+        match &self.held {
+            Held::Shared(place, _) => place.len as usize,
+            Held::Private(bytes) => bytes.len(),
+        }
+    }
+
+    fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
+        let refused = OutOfBounds { offset, wanted: out.len(), len: self.len() };
+        match &self.held {
+            Held::Shared(..) if forked() => Err(refused),
+            Held::Shared(place, _) => place.read(&self.incoming, offset, out),
+            Held::Private(bytes) => {
+                let end = offset.checked_add(out.len()).ok_or(refused)?;
+                out.copy_from_slice(bytes.get(offset..end).ok_or(refused)?);
+                Ok(())
+            }
+        }
+    }
+
+    fn as_private(&self) -> Option<&[u8]> {
+        match &self.held {
+            Held::Shared(..) => None,
+            Held::Private(bytes) => Some(bytes),
+        }
+    }
+}
+
+impl Drop for ShmLease {
+    fn drop(&mut self) {
+        match &mut self.held {
+            Held::Shared(..) if forked() => {}
+            Held::Shared(place, release) => {
+                self.incoming.returned.fetch_add(ONE_LEASE + u64::from(place.len), Ordering::Relaxed);
+                self.incoming.release(*release);
+            }
+            Held::Private(bytes) => self.incoming.give_back(core::mem::take(bytes)),
+        }
+    }
+}
+
+impl fmt::Debug for ShmLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShmLease").field("len", &self.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,375 @@
+//! Memory that several processes map: mappings, and typed views that keep them in place.
+//!
+//! # Invariants
+//! 1. `base .. base + len` is one mapping of this process from a [`Mapping`]'s making to its drop; only this module unmaps.
+//! 2. Bytes that another process maps are reached through atomics, or through `region::copy`, which is atomics. The one
+//!    exception is send memory, which only its owner can write to (see [`SendSegment`]).
+//! 3. A mapping without [`Access::Write`] is never stored to: its views have loads only.
+//! 4. What is mapped cannot shrink: its memfd was created here, or had its size sealed before it was mapped (`memfd`).
+//! 5. A forked child has none of the mappings (`MADV_DONTFORK`): whoever uses a view asks [`forked`] first.
+#![expect(unsafe_code, reason = "memory mappings are reached by raw pointers")]
+
+use core::ffi::c_void;
+use core::marker::PhantomData;
+use core::num::NonZeroUsize;
+use core::ops::{Deref, Range};
+use core::ptr::NonNull;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::mman::{self, MapFlags, MmapAdvise, ProtFlags};
+use pronto_core::fabric::region::{RegionMemory, copy};
+use pronto_core::fabric::{OutOfBounds, Region, SendMemory};
+use pronto_ring::{Line, LineStorage};
+use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use pronto_sync::{Event, peer_is_armed};
+
+/// Page size that sizes are rounded to; every Linux on x86-64, and a multiple of nothing smaller elsewhere.
+pub(crate) const PAGE: usize = 4096;
+
+/// What this process may do with a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Loads.
+    Read,
+    /// Loads and stores.
+    Write,
+}
+
+/// A shared mapping.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: NonZeroUsize,
+    access: Access,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread; invariant 2 makes concurrent access sound.
+unsafe impl Send for Mapping {}
+// SAFETY: as for Send.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of a memfd from `offset`, which is a multiple of the page size. The child of a fork has no such
+    /// mapping.
+    pub(crate) fn new(fd: BorrowedFd<'_>, offset: u64, len: usize, access: Access) -> Result<Self, Errno> {
+        let len = NonZeroUsize::new(len).ok_or(Errno::EINVAL)?;
+        let offset = i64::try_from(offset).map_err(|_| Errno::EINVAL)?;
+        let protection = match access {
+            Access::Read => ProtFlags::PROT_READ,
+            Access::Write => ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+        };
+        // SAFETY: a new mapping at an address of the kernel's choice changes no memory that is in use.
+        let base = unsafe { mman::mmap(None, len, protection, MapFlags::MAP_SHARED, fd, offset) }?;
+        let mapping = Self { base: base.cast(), len, access };
+        mapping.advise(MmapAdvise::MADV_DONTFORK)?;
+        Ok(mapping)
+    }
+
+    fn advise(&self, advice: MmapAdvise) -> Result<(), Errno> {
+        // SAFETY: invariant 1; neither DONTFORK nor WIPEONFORK changes the contents in this process.
+        unsafe { mman::madvise(self.base.cast::<c_void>(), self.len.get(), advice) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len.get()
+    }
+
+    /// Copies out; bytes that are written meanwhile may be old or new.
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), OutOfBounds> {
+        let at = self.at(offset, out.len())?;
+        // SAFETY: in bounds as `at` checked, mapped by invariant 1, accessed as invariant 2 says.
+        unsafe { copy::from_shared(at, out) };
+        Ok(())
+    }
+
+    /// Copies in; refused on a mapping for reading.
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OutOfBounds> {
+        let at = self.writable_at(offset, bytes.len())?;
+        // SAFETY: as for read, and stores are allowed as `writable_at` checked.
+        unsafe { copy::to_shared(bytes, at) };
+        Ok(())
+    }
+
+    /// Eight aligned bytes of a mapping for writing.
+    pub(crate) fn word(&self, offset: u64) -> Result<&AtomicU64, OutOfBounds> {
+        let at = self.writable_at(offset, size_of::<u64>())?.cast::<AtomicU64>();
+        if !at.is_aligned() {
+            return Err(self.outside(offset, size_of::<u64>()));
+        }
+        // SAFETY: in bounds, aligned, mapped for writing by invariant 1, accessed atomically by invariant 2.
+        Ok(unsafe { at.as_ref() })
+    }
+
+    fn writable_at(&self, offset: u64, wanted: usize) -> Result<NonNull<u8>, OutOfBounds> {
+        match self.access {
+            Access::Write => self.at(offset, wanted),
+            Access::Read => Err(self.outside(offset, wanted)),
+        }
+    }
+
+    fn at(&self, offset: u64, wanted: usize) -> Result<NonNull<u8>, OutOfBounds> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        match start.checked_add(wanted) {
+            Some(end) if end <= self.len.get() => {
+                // SAFETY: start <= end <= len, so the sum stays within the mapping or one past its end (invariant 1).
+                Ok(unsafe { self.base.add(start) })
+            }
+            _ => Err(self.outside(offset, wanted)),
+        }
+    }
+
+    fn outside(&self, offset: u64, wanted: usize) -> OutOfBounds {
+        OutOfBounds { offset: usize::try_from(offset).unwrap_or(usize::MAX), wanted, len: self.len.get() }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if forked() {
+            // Nothing is mapped here in the child, or something else is by now.
+            return;
+        }
+        // SAFETY: invariant 1: the range is this mapping, and every view holds it alive by an Arc.
+        let unmapped = unsafe { mman::munmap(self.base.cast::<c_void>(), self.len.get()) };
+        debug_assert!(unmapped.is_ok(), "unmapping our own mapping cannot fail");
+    }
+}
+
+/// What may lie in shared memory.
+///
+/// # Safety
+/// Any bytes are a value, all access through a shared reference is atomic, and the alignment is at most 64.
+pub(crate) unsafe trait Atomic {}
+// SAFETY: atomic by definition, any bytes will do.
+unsafe impl Atomic for AtomicU32 {}
+// SAFETY: as above.
+unsafe impl Atomic for AtomicU64 {}
+// SAFETY: eight of the above, aligned to 64.
+unsafe impl Atomic for Line {}
+
+#[derive(Debug)]
+struct View<T> {
+    first: NonNull<T>,
+    count: usize,
+    _mapping: Arc<Mapping>,
+    _type: PhantomData<T>,
+}
+
+// SAFETY: a view is a pointer into a mapping, which may be used from any thread, to values that are atomic.
+unsafe impl<T: Atomic> Send for View<T> {}
+// SAFETY: as for Send.
+unsafe impl<T: Atomic> Sync for View<T> {}
+
+impl<T: Atomic> View<T> {
+    fn new(mapping: &Arc<Mapping>, offset: usize, count: usize) -> Self {
+        let bytes = count.checked_mul(size_of::<T>()).expect("the layout keeps views small");
+        let first =
+            mapping.at(offset as u64, bytes).expect("the layout keeps views in their segment").cast::<T>();
+        assert!(first.is_aligned(), "the layout aligns every view");
+        Self { first, count, _mapping: Arc::clone(mapping), _type: PhantomData }
+    }
+
+    fn slice(&self) -> &[T] {
+        // SAFETY: `new` checked bounds and alignment, the Arc keeps the mapping (invariant 1), T is atomic (invariant 2).
+        unsafe { core::slice::from_raw_parts(self.first.as_ptr(), self.count) }
+    }
+}
+
+/// Values in a segment of ours.
+#[derive(Debug)]
+pub(crate) struct OwnArray<T>(View<T>);
+
+impl<T: Atomic> OwnArray<T> {
+    /// `count` values from `offset` on.
+    pub(crate) fn new(mapping: &Arc<Mapping>, offset: usize, count: usize) -> Self {
+        assert!(mapping.access == Access::Write, "an own segment is mapped for writing");
+        Self(View::new(mapping, offset, count))
+    }
+}
+
+impl<T: Atomic> Deref for OwnArray<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        self.0.slice()
+    }
+}
+
+/// Values in a segment of the peer's: loads only (invariant 3).
+#[derive(Debug)]
+pub(crate) struct PeerArray<T>(View<T>);
+
+impl<T: Atomic> PeerArray<T> {
+    /// `count` values from `offset` on.
+    pub(crate) fn new(mapping: &Arc<Mapping>, offset: usize, count: usize) -> Self {
+        Self(View::new(mapping, offset, count))
+    }
+}
+
+impl PeerArray<AtomicU32> {
+    pub(crate) fn load(&self, index: usize, order: Ordering) -> u32 {
+        self.0.slice()[index].load(order)
+    }
+
+    /// Whether the peer asks by this word to be woken for such an event, after everything published so far.
+    #[inline]
+    pub(crate) fn is_armed(&self, index: usize, event: Event) -> bool {
+        peer_is_armed(&self.0.slice()[index], event)
+    }
+}
+
+impl PeerArray<AtomicU64> {
+    pub(crate) fn load(&self, index: usize, order: Ordering) -> u64 {
+        self.0.slice()[index].load(order)
+    }
+}
+
+// SAFETY: the same lines on every call, kept in place by the view's Arc (invariant 1); invariant 2 in every process.
+unsafe impl LineStorage for OwnArray<Line> {
+    fn lines(&self) -> &[Line] {
+        self.0.slice()
+    }
+}
+
+// SAFETY: as above. A reader of lines only loads, and outside its crate nobody can store to a line (invariant 3).
+unsafe impl LineStorage for PeerArray<Line> {
+    fn lines(&self) -> &[Line] {
+        self.0.slice()
+    }
+}
+
+/// Send memory: composed by this process, read by the peer.
+///
+/// It is a memfd of its own, because memory can be given back (a hole punched) only while future writes are not sealed
+/// off. The peer gets a descriptor that is open for reading, of a file whose mode denies writing: it can map it for
+/// reading only. A process of the same user could change the mode and open it again; that is as far as shared memory can
+/// protect anybody from his own user.
+#[derive(Debug)]
+pub(crate) struct SendSegment {
+    mapping: Mapping,
+    fd: OwnedFd,
+    len: usize,
+}
+
+impl SendSegment {
+    /// Over a memfd of at least `len` bytes that was created here.
+    pub(crate) fn new(fd: OwnedFd, len: usize) -> Result<Self, Errno> {
+        let mapping = Mapping::new(fd.as_fd(), 0, round_up(len), Access::Write)?;
+        Ok(Self { mapping, fd, len })
+    }
+
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Puts memory behind a range, so that composing a message cannot fail for want of memory.
+    pub(crate) fn commit(&self, range: Range<usize>) -> Result<(), Errno> {
+        let start = range.start - range.start % PAGE;
+        self.allocate(FallocateFlags::empty(), start..round_up(range.end))
+    }
+
+    /// Gives the memory behind the whole pages of a range back; they read as zeros.
+    pub(crate) fn give_back(&self, range: Range<usize>) -> Result<(), Errno> {
+        let end = range.end - range.end % PAGE;
+        let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        self.allocate(hole, round_up(range.start)..end)
+    }
+
+    /// Memory behind it, bytes.
+    #[cfg(test)]
+    pub(crate) fn committed(&self) -> Result<u64, Errno> {
+        const BLOCK: u64 = 512;
+        let stat = nix::sys::stat::fstat(&self.fd)?;
+        Ok(u64::try_from(stat.st_blocks).unwrap_or_default() * BLOCK)
+    }
+
+    fn allocate(&self, how: FallocateFlags, range: Range<usize>) -> Result<(), Errno> {
+        if range.start >= range.end {
+            return Ok(());
+        }
+        let at = |offset: usize| i64::try_from(offset).map_err(|_| Errno::EINVAL);
+        fallocate(&self.fd, how, at(range.start)?, at(range.len())?)
+    }
+}
+
+// SAFETY: mapped for writing while `mapping` lives (invariant 1) and never shorter (invariant 4); the peer cannot write.
+unsafe impl SendMemory for SendSegment {
+    fn base(&self) -> NonNull<u8> {
+        self.mapping.base
+    }
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// Memory of a region, which peers may be granted access to.
+#[derive(Debug)]
+pub(crate) struct RegionSegment {
+    mapping: Mapping,
+    fd: OwnedFd,
+    len: usize,
+}
+
+impl RegionSegment {
+    /// Over a memfd of at least `len` bytes that was created here.
+    pub(crate) fn new(fd: OwnedFd, len: usize) -> Result<Self, Errno> {
+        let mapping = Mapping::new(fd.as_fd(), 0, round_up(len), Access::Write)?;
+        Ok(Self { mapping, fd, len })
+    }
+}
+
+// SAFETY: mapped for writing while `mapping` lives (invariant 1) and never shorter (invariant 4); accesses as in
+// invariant 2, in the peer's provider too.
+unsafe impl RegionMemory for RegionSegment {
+    fn base(&self) -> NonNull<u8> {
+        self.mapping.base
+    }
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn descriptor(&self) -> Option<i32> {
+        Some(self.fd.as_raw_fd())
+    }
+}
+
+/// The descriptor of a region's memory.
+pub(crate) fn descriptor(region: &Region) -> Option<BorrowedFd<'_>> {
+    let raw = region.memory().descriptor()?;
+    // SAFETY: RegionMemory says that this is the memory's descriptor, and the region keeps the memory.
+    Some(unsafe { BorrowedFd::borrow_raw(raw) })
+}
+
+/// A word that is 1 in the process that made the mappings, and 0 in its forked children, which have none of them.
+///
+/// The kernel wipes it in a child, so that looking costs no system call. Where that cannot be had (Linux before 4.14) no
+/// process is known to be a child.
+pub(crate) fn original() -> &'static AtomicU32 {
+    static UNKNOWN: AtomicU32 = AtomicU32::new(1);
+    static ORIGINAL: OnceLock<&'static AtomicU32> = OnceLock::new();
+    ORIGINAL.get_or_init(|| wiped_on_fork().unwrap_or(&UNKNOWN))
+}
+
+fn wiped_on_fork() -> Option<&'static AtomicU32> {
+    let len = NonZeroUsize::new(PAGE)?;
+    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice changes no memory that is in use.
+    let base = unsafe { mman::mmap_anonymous(None, len, protection, MapFlags::MAP_PRIVATE) }.ok()?;
+    // SAFETY: the page that was just mapped; the advice changes its contents in children only.
+    unsafe { mman::madvise(base, PAGE, MmapAdvise::MADV_WIPEONFORK) }.ok()?;
+    // SAFETY: zeros in a page that is mapped for writing, aligned, and never unmapped.
+    let word = unsafe { base.cast::<AtomicU32>().as_ref() };
+    word.store(1, Ordering::Relaxed);
+    Some(word)
+}
+
+/// Whether this process was forked from the one that made the mappings.
+pub(crate) fn forked() -> bool {
+    original().load(Ordering::Relaxed) == 0
+}
+
+/// `len` in whole pages, at least one.
+pub(crate) fn round_up(len: usize) -> usize {
+    len.max(1).next_multiple_of(PAGE)
+}

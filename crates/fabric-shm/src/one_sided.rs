@@ -1,0 +1,247 @@
+//! One-sided access: grants given and grants held.
+//!
+//! The region's descriptor travels with the grant, for reading only unless the peer may write, and the holder maps the
+//! granted pages. A word per grant in the giver's segment says whether it is live; the holder looks at it before every
+//! access, so that access needs nobody at the giver's side. The kernel enforces who can map and what cannot be written;
+//! bounds within pages and revocation bind only a peer that runs this code.
+
+use std::os::fd::OwnedFd;
+
+use nix::errno::Errno;
+use pronto_core::fabric::{
+    FabricError, Grant, GrantError, GrantId, OutOfBounds, PeerFault, PostError, Region, RemoteRange, Rights,
+};
+use pronto_sync::atomic::{AtomicU32, Ordering};
+
+use crate::announce::Announcement;
+use crate::layout::MAX_GRANTS;
+use crate::map::{Access, Mapping, OwnArray, PAGE, PeerArray};
+use crate::receive::map_peer;
+use crate::regions;
+
+/// Bytes copied at a time between two shared memories, through the stack.
+const PIECE: usize = 4096;
+/// The grant word of a place that is not in use.
+const NOBODY: u32 = 0;
+
+/// Grants that this side gave to the peer.
+#[derive(Debug)]
+pub(crate) struct Given {
+    /// Our grant words: the generation of a live grant, else nobody's.
+    words: OwnArray<AtomicU32>,
+    /// Generation of the last grant of each place.
+    generations: Box<[u32]>,
+}
+
+impl Given {
+    pub(crate) fn new(words: OwnArray<AtomicU32>) -> Self {
+        let generations = vec![0; words.len()].into();
+        Self { words, generations }
+    }
+
+    /// Makes a grant; `announce` passes it to the peer.
+    pub(crate) fn grant(
+        &mut self,
+        region: &Region,
+        (start, end): (u64, u64),
+        rights: Rights,
+        announce: impl FnOnce(Announcement, OwnedFd) -> Result<(), Errno>,
+    ) -> Result<Grant, GrantError> {
+        let len = region.len() as u64;
+        if start > end || end > len {
+            return Err(GrantError::Range { start, end, len });
+        }
+        let place = self.words.iter().position(|word| word.load(Ordering::Relaxed) == NOBODY);
+        let place = place.ok_or(GrantError::TooMany(MAX_GRANTS))?;
+        let fd = if rights.write || rights.atomic {
+            regions::sharable(region).and_then(|fd| fd.try_clone_to_owned().ok())
+        } else {
+            regions::readable(region)
+        };
+        let fd = fd.ok_or(GrantError::Memory)?;
+        let generation = self.generations[place].wrapping_add(1).max(NOBODY + 1);
+        let slot = u32::try_from(place).expect("the table is small");
+        let announced = Announcement::Grant { slot, generation, start, len: end - start, rights };
+        // SYNC: live before the peer can know of it; pairs with the load in Held::live.
+        self.words[place].store(generation, Ordering::Release);
+        if announce(announced, fd).is_err() {
+            self.words[place].store(NOBODY, Ordering::Release);
+            let live = self.words.iter().filter(|word| word.load(Ordering::Relaxed) != NOBODY).count();
+            return Err(GrantError::TooMany(live));
+        }
+        self.generations[place] = generation;
+        let remote = RemoteRange { key: key(slot, generation), offset: 0, len: end - start };
+        Ok(Grant { id: GrantId(slot), remote })
+    }
+
+    /// Ends a grant.
+    pub(crate) fn revoke(&mut self, GrantId(slot): GrantId) -> Result<(), GrantError> {
+        let word = self.words.get(slot as usize).ok_or(GrantError::Unknown)?;
+        // SYNC: pairs with the load in Held::live.
+        match word.swap(NOBODY, Ordering::SeqCst) {
+            NOBODY => Err(GrantError::Unknown),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends all grants.
+    pub(crate) fn revoke_all(&mut self) {
+        for word in self.words.iter() {
+            // SYNC: as in revoke.
+            word.store(NOBODY, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A grant that the peer gave.
+#[derive(Debug)]
+struct HeldGrant {
+    generation: u32,
+    memory: Mapping,
+    /// Where the grant begins in `memory`, whose first byte is a page's.
+    start: u64,
+    len: u64,
+    rights: Rights,
+}
+
+/// Grants that the peer gave to this side.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// The peer's grant words.
+    words: PeerArray<AtomicU32>,
+    grants: Box<[Option<HeldGrant>]>,
+    /// How many of them are mapped.
+    mapped: usize,
+}
+
+impl Held {
+    pub(crate) fn new(words: PeerArray<AtomicU32>) -> Self {
+        Self { words, grants: (0..MAX_GRANTS).map(|_| None).collect(), mapped: 0 }
+    }
+
+    /// Takes a grant that the peer announced.
+    pub(crate) fn adopt(&mut self, what: Announcement, fd: &OwnedFd) -> Result<(), FabricError> {
+        let Announcement::Grant { slot, generation, start, len, rights } = what else { return Ok(()) };
+        let place = self.grants.get_mut(slot as usize);
+        let place = place.ok_or_else(|| PeerFault::Offset { offset: slot.into(), len: MAX_GRANTS as u64 })?;
+        let skip = start % PAGE as u64;
+        let mapped = skip.checked_add(len).ok_or(PeerFault::Offset { offset: start, len })?;
+        let access = if rights.write || rights.atomic { Access::Write } else { Access::Read };
+        let memory = map_peer(fd, start - skip, Some(mapped.max(1)), access)?;
+        self.mapped += usize::from(place.is_none());
+        *place = Some(HeldGrant { generation, memory, start: skip, len, rights });
+        Ok(())
+    }
+
+    /// Whether the peer has announced this grant.
+    pub(crate) fn knows(&self, remote: RemoteRange) -> bool {
+        self.find(remote).is_some()
+    }
+
+    /// Gives the memory of revoked grants back.
+    pub(crate) fn forget_revoked(&mut self) {
+        if self.mapped == 0 {
+            return;
+        }
+        for (slot, place) in self.grants.iter_mut().enumerate() {
+            let words = &self.words;
+            let revoked = |grant: &mut HeldGrant| grant.generation != words.load(slot, Ordering::Acquire);
+            self.mapped -= usize::from(place.take_if(revoked).is_some());
+        }
+    }
+
+    fn find(&self, remote: RemoteRange) -> Option<(usize, &HeldGrant)> {
+        let (slot, generation) = parts(remote.key)?;
+        let grant = self.grants.get(slot)?.as_ref()?;
+        (grant.generation == generation).then_some((slot, grant))
+    }
+
+    /// The memory of a live grant that allows this access, and the offset in it.
+    fn live(
+        &self,
+        remote: RemoteRange,
+        allowed: impl FnOnce(Rights) -> bool,
+    ) -> Result<(&Mapping, u64), PostError> {
+        let (slot, grant) = self.find(remote).ok_or(PostError::NotGranted)?;
+        let inside = remote.offset.checked_add(remote.len).is_some_and(|end| end <= grant.len);
+        // SYNC: whoever sees a grant live sees the memory as it was when granted; pairs with the stores in Given.
+        let live = self.words.load(slot, Ordering::Acquire) == grant.generation;
+        if !(inside && live && allowed(grant.rights)) {
+            return Err(PostError::NotGranted);
+        }
+        Ok((&grant.memory, grant.start + remote.offset))
+    }
+
+    /// The peer's memory into a region.
+    pub(crate) fn read(&self, local: &Region, offset: u64, remote: RemoteRange) -> Result<(), PostError> {
+        let (memory, start) = self.live(remote, |rights| rights.read)?;
+        pieces(local, offset, remote.len, |at, done, piece| {
+            memory.read(start + done, piece)?;
+            local.write(at, piece)
+        })
+    }
+
+    /// A region into the peer's memory.
+    pub(crate) fn write(&self, local: &Region, offset: u64, remote: RemoteRange) -> Result<(), PostError> {
+        let (memory, start) = self.live(remote, |rights| rights.write)?;
+        pieces(local, offset, remote.len, |at, done, piece| {
+            local.read(at, piece)?;
+            memory.write(start + done, piece)
+        })
+    }
+
+    /// An atomic operation on eight bytes of the peer's memory; says what was there.
+    pub(crate) fn atomic(&self, remote: RemoteRange, operation: Atomic) -> Result<u64, PostError> {
+        let (memory, start) = self.live(remote, |rights| rights.atomic)?;
+        if remote.len != size_of::<u64>() as u64 {
+            let (offset, len) = (usize::try_from(remote.offset).unwrap_or(usize::MAX), memory.len());
+            return Err(OutOfBounds { offset, wanted: size_of::<u64>(), len }.into());
+        }
+        let word = memory.word(start)?;
+        Ok(match operation {
+            Atomic::CompareSwap { expected, desired } => word
+                .compare_exchange(expected, desired, Ordering::SeqCst, Ordering::SeqCst)
+                .unwrap_or_else(|found| found),
+            Atomic::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),
+        })
+    }
+}
+
+/// An atomic operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Atomic {
+    CompareSwap { expected: u64, desired: u64 },
+    FetchAdd { add: u64 },
+}
+
+/// Goes through `len` bytes of `local` from `offset` piece by piece: `copy` gets the place in `local`, how much is done,
+/// and the piece.
+fn pieces(
+    local: &Region,
+    offset: u64,
+    len: u64,
+    mut copy: impl FnMut(usize, u64, &mut [u8]) -> Result<(), OutOfBounds>,
+) -> Result<(), PostError> {
+    let (start, wanted) = (usize::try_from(offset), usize::try_from(len));
+    let (start, wanted) = (start.unwrap_or(usize::MAX), wanted.unwrap_or(usize::MAX));
+    if start.checked_add(wanted).is_none_or(|end| end > local.len()) {
+        return Err(OutOfBounds { offset: start, wanted, len: local.len() }.into());
+    }
+    let mut piece = [0; PIECE];
+    let mut done = 0;
+    while done < wanted {
+        let part = &mut piece[..PIECE.min(wanted - done)];
+        copy(start + done, done as u64, part)?;
+        done += part.len();
+    }
+    Ok(())
+}
+
+fn key(slot: u32, generation: u32) -> u64 {
+    u64::from(generation) << 32 | u64::from(slot)
+}
+
+fn parts(key: u64) -> Option<(usize, u32)> {
+    let slot = usize::try_from(key & u64::from(u32::MAX)).ok()?;
+    Some((slot, u32::try_from(key >> 32).ok()?))
+}

@@ -1,0 +1,407 @@
+//! The queue pair: both halves, sleeping, memory announced, and how it ends.
+
+use core::fmt;
+use core::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use pronto_core::fabric::{
+    Capabilities, Completion, FabricError, Gather, Grant, GrantError, GrantId, Operation, OutOfBounds,
+    PeerFault, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, Signal,
+};
+use pronto_sync::Event as Published;
+use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use pronto_wire::{INLINE_PAYLOAD, RawHeader};
+
+use crate::announce::{Announcement, Announcements};
+use crate::bell::{Rung, Sleep};
+use crate::form::{self, RegionName, Words};
+use crate::layout::{ANNOUNCEMENT, CLOSED};
+use crate::lease::{Incoming, ShmLease};
+use crate::map::{OwnArray, PeerArray, forked};
+use crate::one_sided::{Atomic, Given, Held};
+use crate::receive::{Receiving, system};
+use crate::regions::{PassedRegions, Unnamed};
+use crate::send::Sending;
+
+/// Wake-ups that may come with nothing to show for them. A correct peer wakes only after publishing, so that between two
+/// of its wake-ups there is a message or a completion.
+const WAKE_FLOOD: u32 = 1024;
+/// Announcements taken in one go; more than fit into the socket.
+const DRAIN: usize = 1024;
+/// No state word is like this, so that it differs from every one.
+const LOOK_AGAIN: u64 = u64::MAX;
+
+/// What a queue pair has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Payloads that were copied because too much was lent out.
+    pub copied: u64,
+    /// Wake-ups that came.
+    pub wakes: u64,
+    /// Bytes of the peer's memory that are lent out at present.
+    pub lent: u64,
+}
+
+/// One connection of one class over shared memory.
+pub struct ShmQueuePair {
+    pub(crate) capabilities: Capabilities,
+    pub(crate) sending: Sending,
+    pub(crate) receiving: Receiving,
+    pub(crate) sleep: Sleep,
+    /// Our state word.
+    pub(crate) state: OwnArray<AtomicU64>,
+    /// The peer's state word, and what of it was dealt with.
+    pub(crate) peer_state: PeerArray<AtomicU64>,
+    pub(crate) peer_seen: u64,
+    pub(crate) announcements: Announcements,
+    pub(crate) passed: PassedRegions,
+    pub(crate) given: Given,
+    pub(crate) held: Held,
+    /// Wake-ups since the last message or completion.
+    pub(crate) idle_wakes: u32,
+    pub(crate) wakes: u64,
+    /// The peer's end of the bell is closed.
+    pub(crate) ended: bool,
+    pub(crate) failure: Option<FabricError>,
+    /// Zero in a forked child.
+    pub(crate) original: &'static AtomicU32,
+    /// Closed by this side.
+    pub(crate) closed: bool,
+}
+
+impl ShmQueuePair {
+    /// What has been counted so far.
+    pub fn counts(&self) -> Counts {
+        let (lent, _) = self.incoming().lent();
+        Counts { copied: self.receiving.copied, wakes: self.wakes, lent }
+    }
+
+    fn incoming(&self) -> &Incoming {
+        &self.receiving.incoming
+    }
+
+    /// Whether the queue pair may be used: it has not failed, and it is not the copy in a forked child.
+    #[inline]
+    fn usable(&self) -> Result<(), FabricError> {
+        if self.failure.is_none() && self.original.load(Ordering::Relaxed) != 0 {
+            Ok(())
+        } else {
+            self.unusable()
+        }
+    }
+
+    #[cold]
+    fn unusable(&self) -> Result<(), FabricError> {
+        Err(self.failure.unwrap_or(FabricError::Lost))
+    }
+
+    #[cold]
+    fn fail(&mut self, failure: FabricError) -> FabricError {
+        *self.failure.get_or_insert(failure)
+    }
+
+    /// Passes memory to the peer, and says so in the state word.
+    fn announce(
+        (state, announcements): (&OwnArray<AtomicU64>, &Announcements),
+        what: Announcement,
+        fd: &OwnedFd,
+    ) -> Result<(), Errno> {
+        announcements.send(what, fd.as_fd())?;
+        let announced = state[0].load(Ordering::Relaxed) + ANNOUNCEMENT;
+        // SYNC: the packet is in the socket; pairs with the load in look_around.
+        state[0].store(announced, Ordering::Release);
+        Ok(())
+    }
+
+    #[inline]
+    fn send(&mut self, signal: Signal, header: &RawHeader, payload: Gather<'_>) -> Result<(), PostError> {
+        match payload {
+            Gather::Inline(bytes) => self.sending.post_inline(signal, header, bytes),
+            Gather::Ring(extent) => self.sending.post_ring(signal, header, extent),
+            Gather::Region { region, offset, len } => self.send_region(signal, header, region, (offset, len)),
+        }
+    }
+
+    fn send_region(
+        &mut self,
+        signal: Signal,
+        header: &RawHeader,
+        region: &Region,
+        (offset, len): (u64, u32),
+    ) -> Result<(), PostError> {
+        let (start, wanted) = (usize::try_from(offset).unwrap_or(usize::MAX), len as usize);
+        self.sending.check_len(wanted)?;
+        if start.checked_add(wanted).is_none_or(|end| end > region.len()) {
+            return Err(OutOfBounds { offset: start, wanted, len: region.len() }.into());
+        }
+        if wanted <= INLINE_PAYLOAD {
+            let mut payload = [0; INLINE_PAYLOAD];
+            region.read(start, &mut payload[..wanted])?;
+            return self.sending.post_inline(signal, header, &payload[..wanted]);
+        }
+        let announce = (&self.state, &self.announcements);
+        let name = self.passed.name(region, |RegionName { slot, generation }, fd| {
+            Self::announce(announce, Announcement::Region { slot, generation }, &fd)
+        });
+        match name {
+            Ok(name) => self.sending.post_region(signal, header, (offset, len), (name, region)),
+            Err(Unnamed::Later) => Err(PostError::Full),
+            Err(Unnamed::Copy) => Err(PostError::Unsupported),
+        }
+    }
+
+    fn access(&mut self, signal: Signal, operation: Operation<'_>) -> Result<(), PostError> {
+        let (Operation::Read { remote, .. }
+        | Operation::Write { remote, .. }
+        | Operation::CompareSwap { remote, .. }
+        | Operation::FetchAdd { remote, .. }) = operation
+        else {
+            return Err(PostError::Unsupported);
+        };
+        self.sending.room()?;
+        if !self.held.knows(remote) {
+            self.adopt()?;
+        }
+        let before = match operation {
+            Operation::Read { local, local_offset, remote } => {
+                self.held.read(local, local_offset, remote).map(|()| 0)
+            }
+            Operation::Write { local, local_offset, remote } => {
+                self.held.write(local, local_offset, remote).map(|()| 0)
+            }
+            Operation::CompareSwap { expected, desired, .. } => {
+                self.held.atomic(remote, Atomic::CompareSwap { expected, desired })
+            }
+            Operation::FetchAdd { add, .. } => self.held.atomic(remote, Atomic::FetchAdd { add }),
+            Operation::Send { .. } => Err(PostError::Unsupported),
+        }?;
+        self.sending.complete(signal, before)
+    }
+
+    /// Takes the memory that the peer has announced.
+    fn adopt(&mut self) -> Result<(), FabricError> {
+        for _ in 0..DRAIN {
+            let announced = self.announcements.receive().map_err(|fault| self.fail(fault.into()))?;
+            let Some((what, fd)) = announced else { break };
+            let adopted = match what {
+                Announcement::Region { slot, generation } => {
+                    self.receiving.adopt(RegionName { slot, generation }, &fd)
+                }
+                Announcement::Grant { .. } => self.held.adopt(what, &fd),
+            };
+            adopted.map_err(|failure| self.fail(failure))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the wake-ups that have come.
+    fn take_wakes(&mut self) {
+        match self.incoming().bell.take() {
+            Rung::Times(count) => {
+                self.wakes += u64::from(count);
+                self.idle_wakes += count;
+                if self.idle_wakes > WAKE_FLOOD {
+                    self.fail(PeerFault::WakeFlood(self.idle_wakes).into());
+                }
+            }
+            Rung::Ended => {
+                self.ended = true;
+                self.peer_seen = LOOK_AGAIN;
+            }
+        }
+    }
+
+    /// The state word has changed, or the peer's end was seen: takes announcements, then the last messages.
+    #[cold]
+    fn look_around(&mut self) -> Result<Option<Received<ShmLease>>, FabricError> {
+        // SYNC: Acquire sees what was published before closing; pairs with the stores in announce and close.
+        let state = self.peer_state.load(0, Ordering::Acquire);
+        self.adopt()?;
+        if state & CLOSED == 0 && !self.ended {
+            self.peer_seen = state;
+            return Ok(None);
+        }
+        match self.receiving.poll().map_err(|fault| self.fail(fault.into()))? {
+            None => Err(self.fail(FabricError::Lost)),
+            Some((words, form)) if self.receiving.is_inline(form) => Ok(Some(form::message(&words, form))),
+            Some((words, form)) => self.take_elsewhere(&words, form),
+        }
+    }
+
+    /// A message whose payload is not in its line.
+    #[inline(never)]
+    fn take_elsewhere(&mut self, words: &Words, form: u8) -> Result<Option<Received<ShmLease>>, FabricError> {
+        self.idle_wakes = 0;
+        let mut message = self.receiving.elsewhere(words, form).map_err(|fault| self.fail(fault.into()))?;
+        if message.is_none() {
+            // Its region was announced, but not adopted yet.
+            self.adopt()?;
+            message = self.receiving.elsewhere(words, form).map_err(|fault| self.fail(fault.into()))?;
+        }
+        match message {
+            Some(message) => Ok(Some(message)),
+            None => Err(self.fail(PeerFault::Access.into())),
+        }
+    }
+
+    #[inline]
+    fn ring(&mut self, what: Published) -> Result<(), FabricError> {
+        self.usable()?;
+        if self.sending.take_posted() {
+            self.receiving.incoming.bell.wake_if_armed(what);
+        }
+        Ok(())
+    }
+
+    fn arm_for(&mut self, least: Published) -> Result<(), FabricError> {
+        self.usable()?;
+        self.held.forget_revoked();
+        self.sleep.arm(least);
+        Ok(())
+    }
+
+    fn check_range(&self, range: &Range<usize>) -> Result<(), FabricError> {
+        self.usable()?;
+        if range.start > range.end || range.end > SendMemory::len(&*self.sending.memory) {
+            return Err(system(Errno::EINVAL));
+        }
+        Ok(())
+    }
+}
+
+impl QueuePair for ShmQueuePair {
+    type Lease = ShmLease;
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn send_memory(&self) -> Arc<dyn SendMemory> {
+        Arc::clone(&self.sending.memory) as Arc<dyn SendMemory>
+    }
+
+    fn prepare(&mut self, range: Range<usize>) -> Result<(), FabricError> {
+        self.check_range(&range)?;
+        self.sending.memory.commit(range).map_err(system)
+    }
+
+    fn retire(&mut self, range: Range<usize>) -> Result<(), FabricError> {
+        self.check_range(&range)?;
+        self.sending.memory.give_back(range).map_err(system)
+    }
+
+    #[inline]
+    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+        self.usable()?;
+        match work.operation {
+            Operation::Send { header, payload } => self.send(work.signal, header, payload),
+            operation => self.access(work.signal, operation),
+        }
+    }
+
+    #[inline]
+    fn ring_doorbell(&mut self) -> Result<(), FabricError> {
+        self.ring(Published::Solicited)
+    }
+
+    #[inline]
+    fn ring_doorbell_unsolicited(&mut self) -> Result<(), FabricError> {
+        self.ring(Published::Unsolicited)
+    }
+
+    #[inline]
+    fn poll_send(&mut self) -> Option<Completion> {
+        if self.usable().is_err() {
+            return self.sending.flush();
+        }
+        match self.sending.poll() {
+            Ok(None) => None,
+            Ok(done) => {
+                self.idle_wakes = 0;
+                done
+            }
+            Err(fault) => {
+                self.fail(fault.into());
+                self.sending.flush()
+            }
+        }
+    }
+
+    #[inline]
+    fn poll_recv(&mut self) -> Result<Option<Received<ShmLease>>, FabricError> {
+        self.usable()?;
+        match self.receiving.poll() {
+            Ok(Some((words, form))) if self.receiving.is_inline(form) => {
+                self.idle_wakes = 0;
+                Ok(Some(form::message(&words, form)))
+            }
+            Ok(Some((words, form))) => self.take_elsewhere(&words, form),
+            // SYNC: as in look_around; here only to see that nothing has changed.
+            Ok(None) if self.peer_state.load(0, Ordering::Acquire) == self.peer_seen => Ok(None),
+            Ok(None) => self.look_around(),
+            Err(fault) => Err(self.fail(fault.into())),
+        }
+    }
+
+    fn arm(&mut self) -> Result<(), FabricError> {
+        self.arm_for(Published::Unsolicited)
+    }
+
+    fn arm_solicited(&mut self) -> Result<(), FabricError> {
+        self.arm_for(Published::Solicited)
+    }
+
+    fn disarm(&mut self) {
+        if self.usable().is_ok() && self.sleep.is_armed() {
+            self.sleep.disarm();
+            // A flood is remembered, and is the next poll's to report.
+            self.take_wakes();
+        }
+    }
+
+    fn channel(&self) -> Option<i32> {
+        (!self.closed).then(|| self.incoming().bell.descriptor())
+    }
+
+    fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {
+        self.usable()?;
+        let announce = (&self.state, &self.announcements);
+        self.given
+            .grant(region, (range.start, range.end), rights, |what, fd| Self::announce(announce, what, &fd))
+    }
+
+    fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError> {
+        self.usable()?;
+        self.given.revoke(grant)
+    }
+
+    fn close(&mut self) {
+        self.fail(FabricError::Lost);
+        if self.closed || forked() {
+            return;
+        }
+        self.closed = true;
+        self.given.revoke_all();
+        let last = self.state[0].load(Ordering::Relaxed) | CLOSED;
+        // SYNC: everything that was published comes before it; pairs with the load in look_around.
+        self.state[0].store(last, Ordering::Release);
+        self.announcements.close();
+        self.incoming().bell.close();
+    }
+}
+
+impl Drop for ShmQueuePair {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for ShmQueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("ShmQueuePair");
+        out.field("capabilities", &self.capabilities).field("failure", &self.failure);
+        out.field("counts", &self.counts()).finish_non_exhaustive()
+    }
+}

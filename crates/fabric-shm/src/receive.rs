@@ -1,0 +1,142 @@
+//! The receiving half of a queue pair: lines, and what they point to, checked.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use pronto_core::fabric::{Arrived, FabricError, PeerFault, Received};
+use pronto_ring::{Line, LineReader};
+use pronto_wire::INLINE_PAYLOAD;
+
+use crate::form::{self, Elsewhere, RegionName, Words};
+use crate::lease::{Incoming, Place, Release, ShmLease, Taken};
+use crate::map::{Access, Mapping, PeerArray};
+use crate::memfd::{self, Demand};
+use crate::regions::MAX_REGIONS;
+
+const LONGEST_INLINE: u8 = 40;
+const _: () = assert!(LONGEST_INLINE as usize == INLINE_PAYLOAD);
+
+/// A region of the peer's.
+#[derive(Debug)]
+struct PeerRegion {
+    generation: u32,
+    memory: Arc<Mapping>,
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    reader: LineReader<PeerArray<Line>>,
+    pub(crate) incoming: Arc<Incoming>,
+    regions: Box<[Option<PeerRegion>]>,
+    max_payload: u32,
+    /// Longest payload in a line: 40, or less by agreement.
+    max_inline: u8,
+    /// Payloads that were copied because too much was lent out.
+    pub(crate) copied: u64,
+}
+
+impl Receiving {
+    pub(crate) fn new(lines: PeerArray<Line>, incoming: Arc<Incoming>, max_payload: u32) -> Self {
+        let regions = (0..MAX_REGIONS).map(|_| None).collect();
+        let max_inline = u8::try_from(max_payload).unwrap_or(LONGEST_INLINE).min(LONGEST_INLINE);
+        Self { reader: LineReader::new(lines), incoming, regions, max_payload, max_inline, copied: 0 }
+    }
+
+    /// The next line with its form, copied out.
+    #[inline]
+    pub(crate) fn poll(&mut self) -> Result<Option<(Words, u8)>, PeerFault> {
+        self.reader.poll().map_err(|_| PeerFault::Overrun)
+    }
+
+    /// Whether a line of this form holds its payload.
+    #[inline]
+    pub(crate) fn is_inline(&self, form: u8) -> bool {
+        form <= self.max_inline
+    }
+
+    /// The message of a line that does not hold its payload; nothing if that lies in a region that was not announced
+    /// yet, as far as this side knows.
+    pub(crate) fn elsewhere(
+        &mut self,
+        words: &Words,
+        form: u8,
+    ) -> Result<Option<Received<ShmLease>>, PeerFault> {
+        match form {
+            form::RING => self.lease(words, Elsewhere::parse(words), None).map(Some),
+            form::REGION => self.in_region(words),
+            ..=LONGEST_INLINE => Err(PeerFault::Length { len: form.into(), max: self.max_payload.into() }),
+            other => Err(PeerFault::UnknownForm(other)),
+        }
+    }
+
+    fn in_region(&mut self, words: &Words) -> Result<Option<Received<ShmLease>>, PeerFault> {
+        let place = Elsewhere::parse(words);
+        let RegionName { slot, generation } = place.region;
+        let known = self.regions.get(slot as usize).and_then(Option::as_ref);
+        let Some(region) = known.filter(|region| region.generation == generation) else { return Ok(None) };
+        let memory = Arc::clone(&region.memory);
+        self.lease(words, place, Some(memory)).map(Some)
+    }
+
+    fn lease(
+        &mut self,
+        words: &Words,
+        place: Elsewhere,
+        region: Option<Arc<Mapping>>,
+    ) -> Result<Received<ShmLease>, PeerFault> {
+        let Elsewhere { offset, len, tag, token, .. } = place;
+        if len > self.max_payload {
+            return Err(PeerFault::Length { len: len.into(), max: self.max_payload.into() });
+        }
+        let all = region.as_deref().unwrap_or(&self.incoming.memory).len() as u64;
+        if offset.checked_add(len.into()).is_none_or(|end| end > all) {
+            return Err(PeerFault::Offset { offset, len: all });
+        }
+        let tags = self.incoming.done.len() - 1;
+        if tag as usize >= tags {
+            return Err(PeerFault::Offset { offset: tag.into(), len: tags as u64 });
+        }
+        let place = Place { region, offset, len };
+        let (lease, taken) = ShmLease::new(&self.incoming, place, Release { tag, token });
+        self.copied += u64::from(taken == Taken::Copied);
+        Ok(Received { header: form::header(words), payload: Arrived::Buffer(lease) })
+    }
+
+    /// Takes a region that the peer announced.
+    pub(crate) fn adopt(&mut self, name: RegionName, fd: &OwnedFd) -> Result<(), FabricError> {
+        let count = self.regions.len() as u64;
+        let outside = PeerFault::Offset { offset: name.slot.into(), len: count };
+        let place = self.regions.get_mut(name.slot as usize).ok_or(outside)?;
+        let memory = map_peer(fd, 0, None, Access::Read)?;
+        *place = Some(PeerRegion { generation: name.generation, memory: Arc::new(memory) });
+        Ok(())
+    }
+}
+
+/// Maps memory that the peer announced, checked: all of it from `offset`, a multiple of the page size, or `len` bytes.
+pub(crate) fn map_peer(
+    fd: &OwnedFd,
+    offset: u64,
+    len: Option<u64>,
+    access: Access,
+) -> Result<Mapping, FabricError> {
+    let file = memfd::check(fd.as_fd(), Demand::FixedSize).map_err(|_| PeerFault::Unsealed)?;
+    let rest = file.checked_sub(offset).filter(|rest| *rest > 0);
+    let rest = rest.ok_or(PeerFault::Offset { offset, len: file })?;
+    let len = len.unwrap_or(rest);
+    if len > rest {
+        return Err(PeerFault::Length { len, max: rest }.into());
+    }
+    let len = usize::try_from(len).map_err(|_| PeerFault::Length { len, max: rest })?;
+    Mapping::new(fd.as_fd(), offset, len, access).map_err(|errno| match errno {
+        Errno::EACCES | Errno::EPERM => PeerFault::Access.into(),
+        errno => system(errno),
+    })
+}
+
+/// The error of a system call that failed.
+pub(crate) fn system(errno: Errno) -> FabricError {
+    FabricError::System { errno: errno as i32 }
+}

@@ -1,0 +1,99 @@
+//! By-reference sends: which regions the peer knows already.
+//!
+//! A region's descriptor is passed once per connection, at its first use; from then on lines name the region by its place
+//! in a table. The table holds weak references: a place is used again only when nobody holds its region any more, and by
+//! the seam's rule whoever posted from a region holds it until the completion.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Weak};
+
+use nix::errno::Errno;
+use pronto_core::fabric::{Region, RegionMemory};
+
+use crate::form::RegionName;
+use crate::map;
+use crate::memfd::{self, Demand};
+
+/// Most regions that payloads are sent from, per connection, at a time.
+pub(crate) const MAX_REGIONS: usize = 128;
+
+#[derive(Debug)]
+struct Passed {
+    memory: Weak<dyn RegionMemory>,
+    generation: u32,
+}
+
+/// The regions that the peer knows.
+#[derive(Debug, Default)]
+pub(crate) struct PassedRegions {
+    places: Vec<Passed>,
+    /// Place of the one used last, where the next one is looked for first.
+    last: usize,
+}
+
+/// Why a region cannot be named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unnamed {
+    /// Its memory has no descriptor, or all places are taken: its bytes have to be copied.
+    Copy,
+    /// The peer has not taken the announcements before: later.
+    Later,
+}
+
+impl PassedRegions {
+    /// The name of a region; `announce` passes the descriptor of a region that the peer does not know.
+    pub(crate) fn name(
+        &mut self,
+        region: &Region,
+        announce: impl FnOnce(RegionName, OwnedFd) -> Result<(), Errno>,
+    ) -> Result<RegionName, Unnamed> {
+        let is_it =
+            |passed: &Passed| core::ptr::addr_eq(passed.memory.as_ptr(), Arc::as_ptr(region.memory()));
+        if !self.places.get(self.last).is_some_and(is_it) {
+            self.last = match self.places.iter().position(is_it) {
+                Some(place) => place,
+                None => self.pass(region, announce)?,
+            };
+        }
+        let generation = self.places[self.last].generation;
+        let slot = u32::try_from(self.last).expect("the table is small");
+        Ok(RegionName { slot, generation })
+    }
+
+    fn pass(
+        &mut self,
+        region: &Region,
+        announce: impl FnOnce(RegionName, OwnedFd) -> Result<(), Errno>,
+    ) -> Result<usize, Unnamed> {
+        let fd = readable(region).ok_or(Unnamed::Copy)?;
+        let unused = self.places.iter().position(|passed| passed.memory.strong_count() == 0);
+        let place = match unused {
+            Some(place) => place,
+            None if self.places.len() < MAX_REGIONS => self.places.len(),
+            None => return Err(Unnamed::Copy),
+        };
+        let generation = self.places.get(place).map_or(1, |passed| passed.generation.wrapping_add(1));
+        let slot = u32::try_from(place).expect("the table is small");
+        announce(RegionName { slot, generation }, fd).map_err(|errno| match errno {
+            Errno::EAGAIN => Unnamed::Later,
+            _ => Unnamed::Copy,
+        })?;
+        let passed = Passed { memory: Arc::downgrade(region.memory()), generation };
+        match self.places.get_mut(place) {
+            Some(old) => *old = passed,
+            None => self.places.push(passed),
+        }
+        Ok(place)
+    }
+}
+
+/// The region's memory, open for reading; nothing if the peer would refuse it.
+pub(crate) fn readable(region: &Region) -> Option<OwnedFd> {
+    memfd::read_only(sharable(region)?).ok()
+}
+
+/// The region's descriptor; nothing if it has none or the peer would refuse it.
+pub(crate) fn sharable(region: &Region) -> Option<BorrowedFd<'_>> {
+    let fd = map::descriptor(region)?;
+    memfd::check(fd, Demand::FixedSize).ok().map(|_| fd)
+}

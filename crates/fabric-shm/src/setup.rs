@@ -1,0 +1,339 @@
+//! From a handshake to a link: each side makes its memory, shows it to the other, and checks what it is shown.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use pronto_core::Class;
+use pronto_core::fabric::{AtomicScope, Capabilities, ConnectionLimits, OneSided, Revocation};
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::announce::Announcements;
+use crate::bell::{Bell, SLEEP_WORDS, Sleep};
+use crate::error::{SetupError, SetupFault};
+use crate::handshake::{Handshake, Side};
+use crate::layout::{self, Layout, MAX_GRANTS};
+use crate::lease::Incoming;
+use crate::map::{self, Access, Mapping, OwnArray, PeerArray, SendSegment, round_up};
+use crate::memfd::{self, Demand};
+use crate::one_sided::{Given, Held};
+use crate::queue_pair::ShmQueuePair;
+use crate::receive::Receiving;
+use crate::regions::PassedRegions;
+use crate::send::Sending;
+
+/// First bytes of an offer.
+pub(crate) const MAGIC: [u8; 4] = *b"PSHM";
+/// Version of everything that lies in the segments.
+pub(crate) const VERSION: u16 = 1;
+/// Queue pairs of a link.
+const CLASSES: usize = Class::ALL.len();
+/// Descriptors per class: segment, send memory, and the dialler's offer of two sockets.
+const ACCEPTOR_FDS: usize = 2;
+const DIALLER_FDS: usize = 4;
+
+/// A link: one queue pair per class, and what tells that the peer is gone.
+#[derive(Debug)]
+pub struct Link {
+    /// The control connection.
+    pub control: ShmQueuePair,
+    /// The bulk connection.
+    pub bulk: ShmQueuePair,
+    /// Tells when the peer process ends.
+    pub lifeline: Lifeline,
+}
+
+/// Becomes readable when the peer process ends, or gives up the link.
+///
+/// A queue pair that sleeps is woken by the peer's death. One that polls asks the kernel nothing and so learns nothing:
+/// whoever holds the lifeline closes it.
+#[derive(Debug)]
+pub struct Lifeline {
+    socket: OwnedFd,
+    pidfd: Option<OwnedFd>,
+}
+
+impl Lifeline {
+    /// What to wait for: any of these becomes readable, and stays so. The socket tells that every copy of the peer's end is
+    /// closed, the pidfd that the process is dead although a child of it holds copies.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        core::iter::once(self.socket.as_fd()).chain(self.pidfd.as_ref().map(AsFd::as_fd))
+    }
+
+    /// Whether the peer is gone.
+    pub fn is_cut(&self) -> Result<bool, SetupError> {
+        let mut fds: Vec<_> = self.descriptors().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        loop {
+            match poll(&mut fds, PollTimeout::ZERO) {
+                Err(Errno::EINTR) => {}
+                ready => return ready.map(|ready| ready > 0).map_err(SetupError::system("poll")),
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RawOffer {
+    pub(crate) magic: [u8; 4],
+    pub(crate) version: U16,
+    pub(crate) unused: U16,
+    pub(crate) classes: [RawLimits; CLASSES],
+}
+
+/// A side's limits of one class, as that side sees them.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RawLimits {
+    pub(crate) send_depth: U32,
+    pub(crate) receive_depth: U32,
+    pub(crate) max_send_payload: U32,
+    pub(crate) max_receive_payload: U32,
+    pub(crate) send_memory: U32,
+}
+
+impl From<&ConnectionLimits> for RawLimits {
+    fn from(limits: &ConnectionLimits) -> Self {
+        Self {
+            send_depth: limits.send_depth.into(),
+            receive_depth: limits.receive_depth.into(),
+            max_send_payload: limits.max_send_payload.into(),
+            max_receive_payload: limits.max_receive_payload.into(),
+            send_memory: limits.send_memory.into(),
+        }
+    }
+}
+
+/// What this side made for one class.
+#[derive(Debug)]
+struct Own {
+    limits: ConnectionLimits,
+    layout: Layout,
+    segment: OwnedFd,
+    mapping: Arc<Mapping>,
+    memory: Arc<SendSegment>,
+    readable_memory: OwnedFd,
+}
+
+impl Own {
+    fn new(limits: ConnectionLimits) -> Result<Self, SetupError> {
+        let layout = Layout::own(&limits)?;
+        let segment = memfd::create(layout.len()).map_err(SetupError::system("memfd_create"))?;
+        memfd::commit(&segment, layout.len()).map_err(SetupError::system("fallocate"))?;
+        let mapping = Mapping::new(segment.as_fd(), 0, layout.len(), Access::Write);
+        let mapping = Arc::new(mapping.map_err(SetupError::system("mmap"))?);
+        memfd::seal_owned(&segment).map_err(SetupError::system("fcntl"))?;
+
+        let len = limits.send_memory as usize;
+        let memory = memfd::create(len).map_err(SetupError::system("memfd_create"))?;
+        memfd::seal_size(&memory).map_err(SetupError::system("fcntl"))?;
+        let readable_memory = memfd::read_only(memory.as_fd()).map_err(SetupError::system("open"))?;
+        let memory = Arc::new(SendSegment::new(memory, len).map_err(SetupError::system("mmap"))?);
+        Ok(Self { limits, layout, segment, mapping, memory, readable_memory })
+    }
+
+    /// Checks that the peer counts with the same numbers, and says how much send memory it has.
+    fn agree(&self, theirs: &RawLimits) -> Result<usize, SetupFault> {
+        let ours = &self.limits;
+        let pairs = [
+            (theirs.send_depth, ours.receive_depth),
+            (theirs.receive_depth, ours.send_depth),
+            (theirs.max_send_payload, ours.max_receive_payload),
+            (theirs.max_receive_payload, ours.max_send_payload),
+        ];
+        for (found, expected) in pairs {
+            if found.get() != expected {
+                return Err(SetupFault::Disagreement { found: found.get(), expected });
+            }
+        }
+        Ok(theirs.send_memory.get() as usize)
+    }
+
+    /// Makes the queue pair out of this side's memory and the peer's, which is checked here.
+    fn connect(self, theirs: &RawLimits, peer: PeerFds) -> Result<ShmQueuePair, SetupError> {
+        let memory_len = self.agree(theirs)?;
+        let layout = Layout::peer(&self.limits)?;
+        let len = layout.len();
+        memfd::check_len(peer.segment.as_fd(), Demand::Owned, len).map_err(SetupFault::from)?;
+        memfd::check_len(peer.memory.as_fd(), Demand::FixedSize, memory_len).map_err(SetupFault::from)?;
+        let readable = |fd: &OwnedFd, len| {
+            Mapping::new(fd.as_fd(), 0, len, Access::Read).map_err(SetupError::system("mmap"))
+        };
+        let theirs = Arc::new(readable(&peer.segment, len)?);
+        let their_memory = readable(&peer.memory, round_up(memory_len))?;
+
+        let (own, ours) = (&self.mapping, &self.layout);
+        let Sockets { bell, announcements } = peer.sockets;
+        let bell = Bell::new(bell, PeerArray::new(&theirs, layout::SLEEP, SLEEP_WORDS));
+        let done = OwnArray::new(own, layout::DONE, 1 + ours.tags);
+        let incoming = Arc::new(Incoming::new(their_memory, done, bell));
+        let lines = OwnArray::new(own, ours.first_line(), ours.lines);
+        let done = PeerArray::new(&theirs, layout::DONE, 1 + layout.tags);
+        let tags = u32::try_from(layout.tags).expect("the layout keeps tables small");
+        let limits = &self.limits;
+        Ok(ShmQueuePair {
+            capabilities: capabilities(limits),
+            sending: Sending::new(lines, done, tags, self.memory, limits.max_send_payload),
+            receiving: Receiving::new(
+                PeerArray::new(&theirs, layout.first_line(), layout.lines),
+                incoming,
+                limits.max_receive_payload,
+            ),
+            sleep: Sleep(OwnArray::new(own, layout::SLEEP, SLEEP_WORDS)),
+            state: OwnArray::new(own, layout::STATE, 1),
+            peer_state: PeerArray::new(&theirs, layout::STATE, 1),
+            peer_seen: 0,
+            announcements: Announcements::new(announcements),
+            passed: PassedRegions::default(),
+            given: Given::new(OwnArray::new(own, ours.grants(), MAX_GRANTS)),
+            held: Held::new(PeerArray::new(&theirs, layout.grants(), MAX_GRANTS)),
+            idle_wakes: 0,
+            wakes: 0,
+            ended: false,
+            failure: None,
+            original: map::original(),
+            closed: false,
+        })
+    }
+}
+
+/// What the peer showed for one class.
+struct PeerFds {
+    segment: OwnedFd,
+    memory: OwnedFd,
+    sockets: Sockets,
+}
+
+/// One end of the sockets of one class.
+#[derive(Debug)]
+struct Sockets {
+    bell: OwnedFd,
+    announcements: OwnedFd,
+}
+
+impl Sockets {
+    /// Both ends.
+    fn pair() -> Result<(Self, Self), SetupError> {
+        let pair = |kind| {
+            let ends = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC);
+            ends.map_err(SetupError::system("socketpair"))
+        };
+        let (bell, other_bell) = pair(SockType::Stream)?;
+        let (announcements, other_announcements) = pair(SockType::SeqPacket)?;
+        let other = Self { bell: other_bell, announcements: other_announcements };
+        Ok((Self { bell, announcements }, other))
+    }
+}
+
+/// A link that was offered to the peer, whose offer is still to come.
+#[derive(Debug)]
+pub(crate) struct Offered {
+    handshake: Handshake,
+    own: Vec<Own>,
+    /// The dialler's; the acceptor's come with the offer.
+    sockets: Vec<Sockets>,
+}
+
+impl Handshake {
+    /// Makes the link: exchanges memory and sockets with a peer that does the same, with the mirrored limits. The limits
+    /// are those of control and of bulk.
+    pub fn establish(self, limits: [ConnectionLimits; CLASSES]) -> Result<Link, SetupError> {
+        self.offer(limits)?.finish()
+    }
+
+    pub(crate) fn offer(mut self, limits: [ConnectionLimits; CLASSES]) -> Result<Offered, SetupError> {
+        let own = limits.into_iter().map(Own::new).collect::<Result<Vec<_>, _>>()?;
+        let mut sockets = Vec::new();
+        let mut shown = Vec::new();
+        if self.side == Side::Dialler {
+            for _ in Class::ALL {
+                let (ours, theirs) = Sockets::pair()?;
+                sockets.push(ours);
+                shown.push(theirs);
+            }
+        }
+        let mut fds = Vec::new();
+        for (class, own) in own.iter().enumerate() {
+            fds.extend([own.segment.as_raw_fd(), own.readable_memory.as_raw_fd()]);
+            if let Some(Sockets { bell, announcements }) = shown.get(class) {
+                fds.extend([bell.as_raw_fd(), announcements.as_raw_fd()]);
+            }
+        }
+        let offer = RawOffer {
+            magic: MAGIC,
+            version: VERSION.into(),
+            unused: 0.into(),
+            classes: [(&own[0].limits).into(), (&own[1].limits).into()],
+        };
+        self.send_packet(offer.as_bytes(), &fds)?;
+        Ok(Offered { handshake: self, own, sockets })
+    }
+}
+
+impl Offered {
+    pub(crate) fn finish(self) -> Result<Link, SetupError> {
+        let Self { mut handshake, own, sockets } = self;
+        let expected = CLASSES * if handshake.side == Side::Dialler { ACCEPTOR_FDS } else { DIALLER_FDS };
+        let mut bytes = [0; size_of::<RawOffer>()];
+        let mut fds = handshake.receive_exactly(&mut bytes, expected)?.into_iter();
+        let offer: RawOffer = zerocopy::transmute!(bytes);
+        if offer.magic != MAGIC {
+            return Err(SetupFault::Malformed.into());
+        }
+        if offer.version.get() != VERSION {
+            return Err(SetupFault::Version { found: offer.version.get(), spoken: VERSION }.into());
+        }
+        let mut sockets = sockets.into_iter();
+        let mut queue_pairs = Vec::with_capacity(CLASSES);
+        for (own, theirs) in own.into_iter().zip(&offer.classes) {
+            let mut next = || fds.next().expect("as many descriptors as were asked for");
+            let (segment, memory) = (next(), next());
+            let sockets = sockets.next().unwrap_or_else(|| Sockets { bell: next(), announcements: next() });
+            queue_pairs.push(own.connect(theirs, PeerFds { segment, memory, sockets })?);
+        }
+        let mut queue_pairs = queue_pairs.into_iter();
+        let mut next = || queue_pairs.next().expect("one queue pair per class");
+        let (control, bulk) = (next(), next());
+        let lifeline = Lifeline { socket: handshake.socket, pidfd: handshake.peer.pidfd };
+        Ok(Link { control, bulk, lifeline })
+    }
+}
+
+impl Link {
+    /// Two ends of one link within this process; `limits` are the first end's, of control and of bulk.
+    pub fn pair(limits: [ConnectionLimits; CLASSES]) -> Result<(Self, Self), SetupError> {
+        let (one, other) = Handshake::pair(crate::HANDSHAKE_LIMIT)?;
+        let (one, other) = (one.offer(limits)?, other.offer(limits.map(mirrored))?);
+        Ok((one.finish()?, other.finish()?))
+    }
+}
+
+/// The same limits as the other side sees them; its send memory is as large as ours.
+pub(crate) fn mirrored(limits: ConnectionLimits) -> ConnectionLimits {
+    ConnectionLimits {
+        send_depth: limits.receive_depth,
+        receive_depth: limits.send_depth,
+        max_send_payload: limits.max_receive_payload,
+        max_receive_payload: limits.max_send_payload,
+        send_memory: limits.send_memory,
+    }
+}
+
+fn capabilities(limits: &ConnectionLimits) -> Capabilities {
+    Capabilities {
+        provider: "shm",
+        max_payload: limits.max_send_payload,
+        receive_depth: limits.receive_depth,
+        send_depth: limits.send_depth,
+        polls_without_syscalls: true,
+        by_reference: true,
+        one_sided: OneSided::Supported {
+            passive_target: true,
+            atomics: AtomicScope::Global,
+            revocation: Revocation::Cooperative,
+        },
+    }
+}

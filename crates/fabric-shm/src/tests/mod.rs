@@ -1,0 +1,20 @@
+//! What a peer can do wrong, and that it is told so.
+
+mod announce;
+mod leases;
+mod lines;
+mod listener;
+mod rogue;
+mod setup;
+mod solicited;
+
+use pronto_core::fabric::ConnectionLimits;
+
+/// Small limits, the same in both directions.
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    send_depth: 4,
+    receive_depth: 4,
+    max_send_payload: 1 << 16,
+    max_receive_payload: 1 << 16,
+    send_memory: 1 << 20,
+};

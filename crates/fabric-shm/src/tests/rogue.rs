@@ -1,0 +1,134 @@
+//! A peer that speaks the handshake by hand, and shows whatever memory a test wants.
+
+use core::time::Duration;
+use std::fs::File;
+use std::io::IoSlice;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use nix::sys::socket::{AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair};
+use zerocopy::IntoBytes;
+
+use super::LIMITS;
+use crate::error::SetupError;
+use crate::form::Words;
+use crate::handshake::Handshake;
+use crate::layout::{self, Layout};
+use crate::memfd;
+use crate::setup::{Link, MAGIC, RawOffer, VERSION};
+
+/// The bytes of a segment, before they become one.
+pub(super) struct Segment {
+    layout: Layout,
+    bytes: Vec<u8>,
+}
+
+impl Segment {
+    pub(super) fn new() -> Self {
+        let layout = Layout::own(&LIMITS).unwrap();
+        Self { layout, bytes: vec![0; layout.len()] }
+    }
+
+    /// Puts a line at a place in the ring, published as the given lap.
+    pub(super) fn line(mut self, slot: usize, lap: u32, form: u8, mut words: Words) -> Self {
+        words[0] = words[0] & !u64::from(u32::MAX) | u64::from(lap << 8) | u64::from(form);
+        let at = self.layout.first_line() + 64 * slot;
+        self.bytes[at..at + 64].copy_from_slice(words.map(u64::to_le).as_bytes());
+        self
+    }
+
+    /// Overwrites all lines.
+    pub(super) fn lines(mut self, mut bytes: impl Iterator<Item = u8>) -> Self {
+        let first = self.layout.first_line();
+        self.bytes[first..].fill_with(|| bytes.next().unwrap());
+        self
+    }
+
+    /// Says that so many payloads were released.
+    pub(super) fn releases(mut self, count: u32) -> Self {
+        self.bytes[layout::DONE..layout::DONE + 4].copy_from_slice(&count.to_le_bytes());
+        self
+    }
+
+    /// Says that so many announcements were made.
+    pub(super) fn announcements(mut self, count: u64) -> Self {
+        let state = count * layout::ANNOUNCEMENT;
+        self.bytes[layout::STATE..layout::STATE + 8].copy_from_slice(&state.to_le_bytes());
+        self
+    }
+
+    fn file(&self) -> OwnedFd {
+        let fd = memfd::create(self.bytes.len()).unwrap();
+        let file = File::from(fd);
+        file.write_all_at(&self.bytes, 0).unwrap();
+        let fd = OwnedFd::from(file);
+        memfd::seal_owned(&fd).unwrap();
+        fd
+    }
+}
+
+/// What the rogue shows for one class.
+pub(super) struct Shown {
+    pub(super) segment: OwnedFd,
+    pub(super) memory: OwnedFd,
+    /// Its end of each socket, and the victim's.
+    pub(super) bell: (OwnedFd, OwnedFd),
+    pub(super) announcements: (OwnedFd, OwnedFd),
+}
+
+impl Shown {
+    /// What a correct peer would show, with these contents.
+    pub(super) fn good(segment: &Segment) -> Self {
+        let memory = memfd::create(LIMITS.send_memory as usize).unwrap();
+        memfd::seal_size(&memory).unwrap();
+        let segment = segment.file();
+        Self { segment, memory, bell: sockets(SockType::Stream), announcements: sockets(SockType::SeqPacket) }
+    }
+}
+
+pub(super) fn sockets(kind: SockType) -> (OwnedFd, OwnedFd) {
+    socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC).unwrap()
+}
+
+pub(super) fn offer() -> RawOffer {
+    RawOffer { magic: MAGIC, version: VERSION.into(), unused: 0.into(), classes: [(&LIMITS).into(); 2] }
+}
+
+/// The victim, which accepts, and the rogue, which dials.
+pub(super) fn meet() -> (Handshake, Handshake) {
+    let (rogue, victim) = Handshake::pair(Duration::from_secs(60)).unwrap();
+    (victim, rogue)
+}
+
+/// The link that the victim gets, or why not, when the rogue sends this packet.
+pub(super) fn establish_with(offer: &[u8], fds: &[i32]) -> Result<Link, SetupError> {
+    let (victim, mut rogue) = meet();
+    let victim = victim.offer([LIMITS; 2])?;
+    rogue.send_packet(offer, fds).unwrap();
+    victim.finish()
+}
+
+/// The same, with a correct offer of this memory.
+pub(super) fn establish(control: &Shown, bulk: &Shown) -> Result<Link, SetupError> {
+    let fds: Vec<i32> = [control, bulk]
+        .into_iter()
+        .flat_map(|shown| [&shown.segment, &shown.memory, &shown.bell.1, &shown.announcements.1])
+        .map(AsRawFd::as_raw_fd)
+        .collect();
+    establish_with(offer().as_bytes(), &fds)
+}
+
+/// The victim's link to a rogue whose bulk segment has these contents, and what the rogue showed.
+pub(super) fn victim_of(segment: &Segment) -> (Link, Shown) {
+    let (control, bulk) = (Shown::good(&Segment::new()), Shown::good(segment));
+    let link = establish(&control, &bulk).unwrap();
+    (link, bulk)
+}
+
+/// Sends a packet, descriptors included.
+pub(super) fn send(socket: &OwnedFd, bytes: &[u8], fds: &[i32]) {
+    let rights = [ControlMessage::ScmRights(fds)];
+    let rights = if fds.is_empty() { &[][..] } else { &rights[..] };
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(bytes)], rights, flags, None).unwrap();
+}

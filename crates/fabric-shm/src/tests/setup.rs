@@ -1,0 +1,145 @@
+//! Handshakes with peers that break the rules.
+
+use core::time::Duration;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::unistd::ftruncate;
+use zerocopy::IntoBytes;
+
+use super::LIMITS;
+use super::rogue::{Segment, Shown, establish, establish_with, meet, offer};
+use crate::error::{SegmentFault, SetupError, SetupFault};
+use crate::handshake::Handshake;
+use crate::layout::Layout;
+use crate::memfd;
+
+#[track_caller]
+fn refused(bulk: Shown, why: SegmentFault) {
+    let error = establish(&Shown::good(&Segment::new()), &bulk).unwrap_err();
+    assert_eq!(error, SetupError::Peer(SetupFault::Segment(why)));
+}
+
+fn good() -> Shown {
+    Shown::good(&Segment::new())
+}
+
+#[test]
+fn memory_that_could_shrink_is_refused() {
+    let len = Layout::own(&LIMITS).unwrap().len();
+    refused(Shown { segment: memfd::create(len).unwrap(), ..good() }, SegmentFault::NotSealed);
+    let memory = memfd::create(LIMITS.send_memory as usize).unwrap();
+    refused(Shown { memory, ..good() }, SegmentFault::NotSealed);
+}
+
+#[test]
+fn memory_that_was_truncated_is_refused() {
+    let segment = memfd::create(Layout::own(&LIMITS).unwrap().len()).unwrap();
+    ftruncate(&segment, 0).unwrap();
+    refused(Shown { segment, ..good() }, SegmentFault::NotSealed);
+}
+
+#[test]
+fn a_segment_that_others_could_write_is_refused() {
+    let segment = memfd::create(Layout::own(&LIMITS).unwrap().len()).unwrap();
+    memfd::seal_size(&segment).unwrap();
+    refused(Shown { segment, ..good() }, SegmentFault::NotSealed);
+}
+
+#[test]
+fn what_is_no_memory_file_is_refused() {
+    let device = OwnedFd::from(File::open("/dev/zero").unwrap());
+    refused(Shown { segment: device, ..good() }, SegmentFault::NotSealed);
+    let (pipe, _) = nix::unistd::pipe().unwrap();
+    refused(Shown { memory: pipe, ..good() }, SegmentFault::NotSealed);
+}
+
+#[test]
+fn memory_of_another_size_is_refused() {
+    let expected = Layout::own(&LIMITS).unwrap().len() as u64;
+    for found in [expected + 4096, 64 * expected] {
+        let segment = memfd::create(usize::try_from(found).unwrap()).unwrap();
+        memfd::seal_owned(&segment).unwrap();
+        refused(Shown { segment, ..good() }, SegmentFault::Size { found, expected });
+    }
+    let memory = memfd::create(4096).unwrap();
+    memfd::seal_size(&memory).unwrap();
+    let expected = u64::from(LIMITS.send_memory);
+    refused(Shown { memory, ..good() }, SegmentFault::Size { found: 4096, expected });
+}
+
+#[test]
+fn too_few_and_too_many_descriptors_are_refused() {
+    let device = File::open("/dev/null").unwrap();
+    for found in [0, 1, 7, 9, 253] {
+        let error = establish_with(offer().as_bytes(), &vec![device.as_raw_fd(); found]).unwrap_err();
+        assert_eq!(error, SetupFault::Descriptors { found, expected: 8 }.into());
+    }
+}
+
+#[test]
+fn a_malformed_offer_is_refused() {
+    let device = File::open("/dev/null").unwrap();
+    let fds = [device.as_raw_fd(); 8];
+    let good = offer();
+    let mut other_magic = good;
+    other_magic.magic = *b"HTTP";
+    let long = [good.as_bytes(), &[0]].concat();
+    for bytes in [other_magic.as_bytes(), &good.as_bytes()[1..], &long] {
+        assert_eq!(establish_with(bytes, &fds).unwrap_err(), SetupFault::Malformed.into());
+    }
+    let mut newer = good;
+    newer.version = 2.into();
+    let error = establish_with(newer.as_bytes(), &fds).unwrap_err();
+    assert_eq!(error, SetupFault::Version { found: 2, spoken: 1 }.into());
+    let mut deeper = good;
+    deeper.classes[0].send_depth = 1000.into();
+    let error = establish_with(deeper.as_bytes(), &fds).unwrap_err();
+    assert_eq!(error, SetupFault::Disagreement { found: 1000, expected: 4 }.into());
+}
+
+#[test]
+fn a_message_is_refused_by_its_announced_length() {
+    let (mut victim, mut rogue) = meet();
+    rogue.send_packet(&u32::MAX.to_le_bytes(), &[]).unwrap();
+    let fault = SetupFault::Oversized { len: u32::MAX.into(), max: 1000 };
+    assert_eq!(victim.receive(1000).unwrap_err(), fault.into());
+}
+
+#[test]
+fn a_message_in_wrong_pieces_is_refused() {
+    for pieces in [&[&[10, 0, 0, 0][..], &[1; 9]][..], &[&[10, 0, 0, 0], &[1; 11]], &[&[10, 0, 0]]] {
+        let (mut victim, mut rogue) = meet();
+        pieces.iter().for_each(|piece| rogue.send_packet(piece, &[]).unwrap());
+        assert_eq!(victim.receive(1000).unwrap_err(), SetupFault::Malformed.into());
+    }
+}
+
+#[test]
+fn messages_of_every_length_arrive() {
+    let (mut victim, mut rogue) = meet();
+    for len in [0, 1, 4, 5, 16 << 10, (16 << 10) + 1, 100_000] {
+        let message: Vec<u8> = (0..=u8::MAX).cycle().take(len).collect();
+        rogue.send(&message).unwrap();
+        assert_eq!(victim.receive(100_000).unwrap(), message);
+    }
+}
+
+#[test]
+fn a_silent_peer_is_given_up_and_a_gone_one_noticed() {
+    let (silent, victim) = Handshake::pair(Duration::from_millis(20)).unwrap();
+    assert_eq!(victim.establish([LIMITS; 2]).unwrap_err(), SetupError::TimedOut);
+    drop(silent);
+    let (gone, mut victim) = Handshake::pair(Duration::from_secs(60)).unwrap();
+    drop(gone);
+    assert_eq!(victim.receive(10).unwrap_err(), SetupError::Closed);
+}
+
+#[test]
+fn a_message_that_stops_half_way_is_given_up() {
+    let (mut rogue, victim) = Handshake::pair(Duration::from_secs(60)).unwrap();
+    let mut victim = victim.within(Duration::from_millis(20)).unwrap();
+    rogue.send_packet(&40_000u32.to_le_bytes(), &[]).unwrap();
+    rogue.send_packet(&[0; 16 << 10], &[]).unwrap();
+    assert_eq!(victim.receive(40_000).unwrap_err(), SetupError::TimedOut);
+}

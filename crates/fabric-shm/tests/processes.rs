@@ -1,0 +1,306 @@
+//! Two processes over one link: an echo, a death, and a fork; and one that must not call the kernel.
+//!
+//! Without the test harness, because it starts this program again in the other role, and forks.
+#![expect(unsafe_code, reason = "fork is an unsafe function, and so is asking the kernel for a filter")]
+
+use core::time::Duration;
+use std::os::fd::BorrowedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
+use pronto_core::fabric::{
+    ConnectionLimits, Extent, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId,
+};
+use pronto_fabric_shm::{Handshake, Link, Listener, ShmQueuePair, ShmRegion};
+use pronto_wire::RawHeader;
+
+const LIMIT: Duration = Duration::from_secs(30);
+const MESSAGES: u32 = 3000;
+const GREETING: &[u8] = b"who are you?";
+const PAYLOAD: u32 = 5000;
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    send_depth: 16,
+    receive_depth: 16,
+    max_send_payload: PAYLOAD,
+    max_receive_payload: PAYLOAD,
+    send_memory: 1 << 20,
+};
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [_, "role", "echo", path] => echo(dial(path)),
+        [_, "role", "sender", path] => send_and_hang(dial(path)),
+        [_, "role", "polling"] => poll_under_filter(),
+        [_, "role", "sleeping"] => sleep_under_filter(),
+        _ => {
+            let tests: [(&str, fn()); 5] = [
+                ("messages_cross_between_processes", messages_cross_between_processes),
+                ("a_killed_peer_is_noticed", a_killed_peer_is_noticed),
+                ("a_forked_child_is_refused", a_forked_child_is_refused),
+                ("a_link_leaves_nothing_behind", a_link_leaves_nothing_behind),
+                ("polling_makes_no_system_call", polling_makes_no_system_call),
+            ];
+            let wanted = args.get(1).filter(|arg| !arg.starts_with('-'));
+            let chosen = tests.iter().filter(|(name, _)| wanted.is_none_or(|part| name.contains(part)));
+            let mut passed = 0;
+            for (name, test) in chosen {
+                print!("test {name} ... ");
+                test();
+                println!("ok");
+                passed += 1;
+            }
+            // As the test harness says it, for whoever counts; a test that fails ends the program before.
+            println!("\ntest result: ok. {passed} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// An echo, with payloads in lines and by reference; whoever waits sleeps.
+fn messages_cross_between_processes() {
+    let (mut link, mut child) = other_process("echo");
+    let region = ShmRegion::allocate(PAYLOAD as usize).expect("memory is there");
+    link.bulk.prepare(0..1 << 20).expect("memory is there");
+    for number in 0..MESSAGES {
+        let bytes = number.to_le_bytes();
+        region.write(0, &bytes).expect("inside");
+        let payload = match number % 2 {
+            0 => Gather::Inline(&bytes),
+            _ => Gather::Region { region: &region, offset: 0, len: PAYLOAD },
+        };
+        post(&mut link.bulk, payload);
+        assert_eq!(sleep_for(&mut link.bulk), number);
+        while link.bulk.poll_send().is_some() {}
+    }
+    drop(link);
+    assert!(child.wait().expect("our child").success());
+}
+
+fn echo(mut link: Link) {
+    let qp = &mut link.bulk;
+    qp.prepare(0..1 << 20).expect("memory is there");
+    for number in 0..MESSAGES {
+        assert_eq!(sleep_for(qp), number);
+        let bytes = number.to_le_bytes();
+        match number % 2 {
+            0 => post(qp, Gather::Inline(&bytes)),
+            _ => {
+                let region = ShmRegion::allocate(PAYLOAD as usize).expect("memory is there");
+                region.write(0, &bytes).expect("inside");
+                post(qp, Gather::Region { region: &region, offset: 0, len: PAYLOAD });
+            }
+        }
+        while qp.poll_send().is_some() {}
+    }
+    assert!(matches!(wait_for_message(qp), Err(FabricError::Lost)), "the parent closes first");
+}
+
+/// A process that is killed while it sleeps: what it had published arrives, then its end.
+fn a_killed_peer_is_noticed() {
+    let (mut link, mut child) = other_process("sender");
+    assert_eq!(sleep_for(&mut link.bulk), 0);
+    assert!(!link.lifeline.is_cut().expect("a poll"));
+    assert!(link.bulk.poll_recv().is_ok_and(|message| message.is_none()));
+    post(&mut link.bulk, Gather::Ring(Extent { offset: 0, len: 100 }));
+    child.kill().expect("our child");
+    for fd in link.lifeline.descriptors() {
+        assert!(readable(fd), "the lifeline tells");
+    }
+    assert!(link.lifeline.is_cut().expect("a poll"));
+    assert!(matches!(wait_for_message(&mut link.bulk), Err(FabricError::Lost)), "and so does the channel");
+    link.bulk.close();
+    let flushed = link.bulk.poll_send().expect("the message that was never read");
+    assert_eq!(flushed.status, pronto_core::fabric::Status::Flushed);
+    child.wait().expect("our child");
+}
+
+fn send_and_hang(mut link: Link) {
+    post(&mut link.bulk, Gather::Inline(&0u32.to_le_bytes()));
+    // Sleeps until the parent sends what it must not live to read, or kills it.
+    while let Ok(()) = wait_for_message(&mut link.bulk).map(drop) {}
+}
+
+/// A forked child has none of the memory; the parent's link does not notice that there was one.
+fn a_forked_child_is_refused() {
+    let (mut link, other) = Link::pair([LIMITS; 2]).expect("memory is there");
+    let mut far = other.bulk;
+    // SAFETY: this process has one thread, so that the child may do what its parent may.
+    match unsafe { fork() }.expect("a process") {
+        ForkResult::Child => {
+            let refused = try_post(&mut link.bulk) == Err(PostError::Failed(FabricError::Lost))
+                && matches!(link.bulk.poll_recv(), Err(FabricError::Lost))
+                && link.bulk.ring_doorbell().is_err()
+                && link.bulk.arm().is_err();
+            drop((link, far));
+            std::process::exit(if refused { 7 } else { 1 });
+        }
+        ForkResult::Parent { child } => {
+            assert_eq!(waitpid(child, None).expect("our child"), WaitStatus::Exited(child, 7));
+        }
+    }
+    assert_eq!(try_post(&mut link.bulk), Ok(()));
+    link.bulk.ring_doorbell().expect("alive");
+    assert!(far.poll_recv().expect("alive").is_some());
+}
+
+/// Links come and go; descriptors and mappings do not pile up.
+fn a_link_leaves_nothing_behind() {
+    let count = |of: &str| std::fs::read_dir(of).expect("procfs is mounted").count();
+    let mappings = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs is mounted");
+        maps.lines().filter(|line| line.contains("memfd:pronto")).count()
+    };
+    drop(Link::pair([LIMITS; 2]));
+    let (fds, mapped) = (count("/proc/self/fd"), mappings());
+    assert_eq!(mapped, 0);
+    for _ in 0..20 {
+        let (mut near, mut far) = Link::pair([LIMITS; 2]).expect("memory is there");
+        let region = ShmRegion::allocate(PAYLOAD as usize).expect("memory is there");
+        near.bulk.grant(&region, 0..8, pronto_core::fabric::Rights::ALL).expect("a first grant");
+        post(&mut near.bulk, Gather::Region { region: &region, offset: 0, len: PAYLOAD });
+        assert!(far.bulk.poll_recv().expect("alive").is_some());
+        assert!(mappings() > 8);
+    }
+    assert_eq!((count("/proc/self/fd"), mappings()), (fds, 0));
+}
+
+/// A process that the kernel kills at its first system call sends and receives; one that sleeps is killed.
+fn polling_makes_no_system_call() {
+    let program = std::env::current_exe().expect("procfs is mounted");
+    let ended = |role| Command::new(&program).args(["role", role]).status().expect("a process");
+    let polling = ended("polling");
+    assert!(polling.success(), "{polling}");
+    assert_eq!(ended("sleeping").signal(), Some(libc::SIGSYS), "the filter works");
+}
+
+fn poll_under_filter() {
+    let (mut near, mut far) = Link::pair([LIMITS; 2]).expect("memory is there");
+    let region = ShmRegion::allocate(PAYLOAD as usize).expect("memory is there");
+    near.bulk.prepare(0..1 << 20).expect("memory is there");
+    let payloads = [
+        Gather::Inline(b"four"),
+        Gather::Ring(Extent { offset: 0, len: PAYLOAD }),
+        Gather::Region { region: &region, offset: 0, len: PAYLOAD },
+    ];
+    let mut exchange = |payload| {
+        post(&mut near.bulk, payload);
+        assert!(near.bulk.poll_recv().is_ok_and(|message| message.is_none()));
+        let message = far.bulk.poll_recv().expect("alive").expect("it was posted");
+        message.payload.copy_to(0, &mut [0; 4]).expect("long enough");
+        drop(message);
+        assert!(near.bulk.poll_send().is_some());
+    };
+    // The region is announced once; the heap takes what it needs.
+    payloads.into_iter().for_each(&mut exchange);
+    forbid_system_calls();
+    payloads.into_iter().cycle().take(10_000).for_each(&mut exchange);
+    // Nothing may be dropped any more: unmapping would be a system call.
+    leave()
+}
+
+fn sleep_under_filter() {
+    let (mut near, mut far) = Link::pair([LIMITS; 2]).expect("memory is there");
+    far.bulk.arm().expect("alive");
+    forbid_system_calls();
+    post(&mut near.bulk, Gather::Inline(b"wake up"));
+    // Not reached, because waking a sleeper takes a system call.
+    leave()
+}
+
+/// Ends the process by the one system call that is left, with nothing before it.
+fn leave() {
+    // SAFETY: takes no pointer, and does not come back.
+    unsafe { libc::syscall(libc::SYS_exit_group, 0) };
+}
+
+/// From now on the kernel kills this process at any system call but exit_group.
+fn forbid_system_calls() {
+    const NUMBER: u32 = 0; // offset in struct seccomp_data
+    let statement =
+        |code: u32, k| libc::sock_filter { code: u16::try_from(code).expect("16 bits"), jt: 0, jf: 0, k };
+    let number = u32::try_from(libc::SYS_exit_group).expect("a small number");
+    let mut filter = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, NUMBER),
+        libc::sock_filter { jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number) },
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_PROCESS),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    // SAFETY: takes no pointer; allows this process less than before.
+    let bound = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(bound, 0);
+    // SAFETY: the program and its four instructions outlive the call, which copies them.
+    let filtered =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    assert_eq!(filtered, 0);
+}
+
+/// Starts this program in another role, and links up with it.
+fn other_process(role: &str) -> (Link, Child) {
+    let path = socket_path(role);
+    let listener = Listener::bind(&path).expect("a path of our own");
+    let program = std::env::current_exe().expect("procfs is mounted");
+    let child = Command::new(program).args(["role", role]).arg(&path).spawn().expect("a process");
+    let mut handshake = listener.accept().expect("the child dials");
+    assert_eq!(handshake.peer().pid, i32::try_from(child.id()).expect("a process id"));
+    assert!(handshake.peer().same_user());
+    assert_eq!(handshake.receive(100).expect("a greeting"), GREETING);
+    handshake.send(GREETING).expect("the child listens");
+    (handshake.establish([LIMITS; 2]).expect("a link"), child)
+}
+
+fn dial(path: &str) -> Link {
+    let mut handshake = Handshake::dial(Path::new(path), LIMIT).expect("the parent listens");
+    handshake.send(GREETING).expect("the parent listens");
+    assert_eq!(handshake.receive(100).expect("a greeting"), GREETING);
+    handshake.establish([LIMITS; 2]).expect("a link")
+}
+
+fn socket_path(role: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("pronto-shm-{role}-{}.sock", std::process::id()))
+}
+
+fn try_post(qp: &mut ShmQueuePair) -> Result<(), PostError> {
+    let operation = Operation::Send { header: &RawHeader::default(), payload: Gather::Inline(b"x") };
+    qp.post_send(SendWork { signal: Signal::Unsignalled, operation })
+}
+
+fn post(qp: &mut ShmQueuePair, payload: Gather<'_>) {
+    let signal = Signal::Signalled(WrId { slot: 0, generation: 0 });
+    let operation = Operation::Send { header: &RawHeader::default(), payload };
+    qp.post_send(SendWork { signal, operation }).expect("one message at a time fits");
+    qp.ring_doorbell().expect("alive");
+}
+
+/// Sleeps until there is a message, and reads the number that it begins with.
+fn sleep_for(qp: &mut ShmQueuePair) -> u32 {
+    wait_for_message(qp).expect("alive")
+}
+
+fn wait_for_message(qp: &mut ShmQueuePair) -> Result<u32, FabricError> {
+    loop {
+        qp.arm()?;
+        let found = qp.poll_recv()?;
+        if found.is_none() {
+            let channel = qp.channel().expect("a live queue pair has a channel");
+            // SAFETY: the channel stays open while the queue pair is borrowed and not closed.
+            assert!(readable(unsafe { BorrowedFd::borrow_raw(channel) }), "an event within the time");
+        }
+        qp.disarm();
+        if let Some(message) = found {
+            let mut number = [0; 4];
+            message.payload.copy_to(0, &mut number).expect("long enough");
+            return Ok(u32::from_le_bytes(number));
+        }
+    }
+}
+
+fn readable(fd: BorrowedFd<'_>) -> bool {
+    let limit = PollTimeout::try_from(LIMIT).expect("it fits");
+    poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], limit).expect("a poll") > 0
+}

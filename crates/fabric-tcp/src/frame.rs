@@ -1,0 +1,235 @@
+//! Frames: what follows what on the stream, and the only place where a peer's frame bytes are taken apart.
+//!
+//! Every frame begins with 24 bytes whose first four are the fabric word: kind (upper 4 bits) and number of bytes that
+//! follow the 24 (lower 28). A message is its header and its payload. A one-sided frame is
+//! `word | tag | a: u64 | b: u64`, then what the kind asks for:
+//!
+//! | kind | a | b | then |
+//! | --- | --- | --- | --- |
+//! | read | key | offset | length wanted (8) |
+//! | write | key | offset | bytes from here to the operation's end (8), data |
+//! | compare-swap | key | offset | expected (8), desired (8) |
+//! | fetch-add | key | offset | addend (8) |
+//! | data | offset in the read | 0 | data |
+//! | answer | 0 done, 1 refused | value | |
+//!
+//! Integers are little endian.
+
+use pronto_core::fabric::PeerFault;
+use pronto_wire::{HEADER_LEN, RawHeader};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bits of the fabric word that hold the length.
+const LENGTH_BITS: u32 = 28;
+/// Longest payload a frame can carry, bytes.
+pub(crate) const MAX_FRAME: u32 = (1 << LENGTH_BITS) - 1;
+/// Most data in one frame of a one-sided operation, bytes, so that messages get their turn between two.
+pub(crate) const CHUNK: usize = 64 << 10;
+/// The most that stands between the first 24 bytes of a one-sided frame and its data.
+pub(crate) const MAX_EXTRA: usize = 16;
+
+/// Kind of a frame. Zero is none, so that a stretch of zeros is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Message = 1,
+    Read = 2,
+    Write = 3,
+    CompareSwap = 4,
+    FetchAdd = 5,
+    Data = 6,
+    Answer = 7,
+}
+
+impl Kind {
+    fn from_bits(bits: u8) -> Result<Self, PeerFault> {
+        Ok(match bits {
+            1 => Self::Message,
+            2 => Self::Read,
+            3 => Self::Write,
+            4 => Self::CompareSwap,
+            5 => Self::FetchAdd,
+            6 => Self::Data,
+            7 => Self::Answer,
+            other => return Err(PeerFault::UnknownForm(other)),
+        })
+    }
+}
+
+/// The fabric word of a frame; `len` is at most [`MAX_FRAME`], which whoever posts has checked.
+pub(crate) fn word(kind: Kind, len: usize) -> U32 {
+    let len = u32::try_from(len).ok().filter(|len| *len <= MAX_FRAME).expect("length checked when posted");
+    U32::new(((kind as u32) << LENGTH_BITS) | len)
+}
+
+/// Takes a fabric word apart.
+pub(crate) fn split(word: U32) -> Result<(Kind, usize), PeerFault> {
+    let word = word.get();
+    let bits = u8::try_from(word >> LENGTH_BITS).expect("four bits");
+    Ok((Kind::from_bits(bits)?, (word & MAX_FRAME) as usize))
+}
+
+/// First 24 bytes of a one-sided frame.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct OneSidedHeader {
+    word: U32,
+    pub(crate) tag: U32,
+    pub(crate) a: U64,
+    pub(crate) b: U64,
+}
+
+const _: () = assert!(size_of::<OneSidedHeader>() == HEADER_LEN);
+
+impl OneSidedHeader {
+    /// A header for a frame of `len` bytes behind it.
+    pub(crate) fn new(kind: Kind, len: usize, tag: u32, a: u64, b: u64) -> Self {
+        Self { word: word(kind, len), tag: U32::new(tag), a: U64::new(a), b: U64::new(b) }
+    }
+
+    pub(crate) fn as_array(&self) -> &[u8; HEADER_LEN] {
+        zerocopy::transmute_ref!(self)
+    }
+}
+
+/// A one-sided frame as it opens: everything but its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OneSidedFrame {
+    Read { tag: u32, key: u64, offset: u64, len: u64 },
+    Write { tag: u32, key: u64, offset: u64, rest: u64, data: usize },
+    CompareSwap { tag: u32, key: u64, offset: u64, expected: u64, desired: u64 },
+    FetchAdd { tag: u32, key: u64, offset: u64, add: u64 },
+    Data { tag: u32, offset: u64, data: usize },
+    Answer { tag: u32, refused: bool, value: u64 },
+}
+
+/// A frame's beginning.
+#[derive(Debug)]
+pub(crate) enum Opening {
+    /// Needs more bytes than there are.
+    Partial,
+    /// A message of `len` bytes of payload; its header is consumed.
+    Message { header: RawHeader, len: usize },
+    /// A one-sided frame, of which `consumed` bytes stand before the data.
+    OneSided { frame: OneSidedFrame, consumed: usize },
+}
+
+/// Reads a frame's beginning off `bytes`.
+pub(crate) fn open(bytes: &[u8]) -> Result<Opening, PeerFault> {
+    let Some((head, behind)) = bytes.split_first_chunk::<HEADER_LEN>() else { return Ok(Opening::Partial) };
+    let header = RawHeader::from_array(*head);
+    let (kind, len) = split(header.fabric)?;
+    let extra = match kind {
+        Kind::Message => return Ok(Opening::Message { header, len }),
+        Kind::Read | Kind::Write | Kind::FetchAdd => 8,
+        Kind::CompareSwap => 16,
+        Kind::Data | Kind::Answer => 0,
+    };
+    let data = match kind {
+        Kind::Write | Kind::Data => CHUNK,
+        _ => 0,
+    };
+    if !(extra..=extra + data).contains(&len) {
+        return Err(PeerFault::Length { len: len as u64, max: (extra + data) as u64 });
+    }
+    if behind.len() < extra {
+        return Ok(Opening::Partial);
+    }
+    let OneSidedHeader { tag, a, b, .. } = zerocopy::transmute!(*head);
+    let (tag, a, b) = (tag.get(), a.get(), b.get());
+    let extra_word = |index: usize| {
+        let word = behind.get(index * 8..).and_then(|at| at.first_chunk::<8>());
+        u64::from_le_bytes(*word.expect("extra counted above"))
+    };
+    let data = len - extra;
+    let frame = match kind {
+        Kind::Message => unreachable!("returned above"),
+        Kind::Read => OneSidedFrame::Read { tag, key: a, offset: b, len: extra_word(0) },
+        Kind::Write => {
+            let rest = extra_word(0);
+            if data as u64 > rest {
+                return Err(PeerFault::Length { len: data as u64, max: rest });
+            }
+            OneSidedFrame::Write { tag, key: a, offset: b, rest, data }
+        }
+        Kind::CompareSwap => OneSidedFrame::CompareSwap {
+            tag,
+            key: a,
+            offset: b,
+            expected: extra_word(0),
+            desired: extra_word(1),
+        },
+        Kind::FetchAdd => OneSidedFrame::FetchAdd { tag, key: a, offset: b, add: extra_word(0) },
+        Kind::Data => OneSidedFrame::Data { tag, offset: a, data },
+        Kind::Answer => OneSidedFrame::Answer {
+            tag,
+            refused: match a {
+                0 => false,
+                1 => true,
+                _ => return Err(PeerFault::UnknownForm(Kind::Answer as u8)),
+            },
+            value: b,
+        },
+    };
+    Ok(Opening::OneSided { frame, consumed: HEADER_LEN + extra })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one_sided(bytes: &[u8]) -> OneSidedFrame {
+        match open(bytes).unwrap() {
+            Opening::OneSided { frame, consumed } => {
+                assert!(consumed <= bytes.len());
+                frame
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_request_reads_back() {
+        let mut bytes = OneSidedHeader::new(Kind::Write, 8 + 3, 7, 11, 13).as_array().to_vec();
+        bytes.extend(3u64.to_le_bytes());
+        assert_eq!(one_sided(&bytes), OneSidedFrame::Write { tag: 7, key: 11, offset: 13, rest: 3, data: 3 });
+        let mut bytes = OneSidedHeader::new(Kind::CompareSwap, 16, 7, 11, 13).as_array().to_vec();
+        bytes.extend(1u64.to_le_bytes());
+        assert!(matches!(open(&bytes).unwrap(), Opening::Partial));
+        bytes.extend(2u64.to_le_bytes());
+        let wanted = OneSidedFrame::CompareSwap { tag: 7, key: 11, offset: 13, expected: 1, desired: 2 };
+        assert_eq!(one_sided(&bytes), wanted);
+    }
+
+    #[test]
+    fn lengths_that_do_not_fit_the_kind_are_refused() {
+        for (kind, len) in [
+            (Kind::Read, 0),
+            (Kind::Read, 9),
+            (Kind::Write, 7),
+            (Kind::Write, 8 + CHUNK + 1),
+            (Kind::Data, CHUNK + 1),
+            (Kind::Answer, 1),
+        ] {
+            let bytes = *OneSidedHeader::new(kind, len, 0, 0, 0).as_array();
+            assert!(matches!(open(&bytes), Err(PeerFault::Length { .. })), "{kind:?} {len}");
+        }
+    }
+
+    #[test]
+    fn more_data_than_the_write_has_left_is_refused() {
+        let mut bytes = OneSidedHeader::new(Kind::Write, 8 + 3, 7, 11, 13).as_array().to_vec();
+        bytes.extend(2u64.to_le_bytes());
+        assert_eq!(open(&bytes).unwrap_err(), PeerFault::Length { len: 3, max: 2 });
+    }
+
+    #[test]
+    fn unknown_kinds_are_refused() {
+        for kind in [0u32, 8, 15] {
+            let mut header = RawHeader::default();
+            header.fabric = U32::new(kind << LENGTH_BITS);
+            assert!(matches!(open(header.as_array()), Err(PeerFault::UnknownForm(_))));
+        }
+    }
+}

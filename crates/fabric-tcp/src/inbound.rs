@@ -1,0 +1,253 @@
+//! What has come in: the receive buffer, and the frame that is being put together.
+//!
+//! # Invariants
+//! 1. `start..end` of the buffer holds what was received and not yet consumed. While a long frame is incomplete there
+//!    is nothing in it: its bytes have all gone to where they belong.
+//! 2. `drained` says that the last receive gave less than there was room for: the next one would most likely find
+//!    nothing, and is left out once.
+//! 3. `looked` says that there was a receive since one was last left out for a sleeper's sake. Only then is another left
+//!    out: whoever is woken and arms again before he polls must find what woke him.
+
+use core::mem;
+use std::io::IoSliceMut;
+use std::sync::Arc;
+
+use pronto_core::fabric::{Arrived, FabricError, PeerFault, Received};
+use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, RawHeader};
+
+use crate::frame::{self, Opening};
+use crate::one_sided::{OneSided, Sink};
+use crate::outbound::Outbound;
+use crate::pool::{Account, Lease};
+use crate::socket::{Read, Socket};
+
+/// The receive buffer, bytes: a burst of a thousand lines in one call.
+const BUFFER: usize = 64 << 10;
+/// Receives of one poll without a message to show for, so that a stream of one-sided data cannot hold the engine.
+const RECEIVES_PER_POLL: usize = 16;
+const _: () = assert!(BUFFER >= HEADER_LEN + INLINE_PAYLOAD + frame::MAX_EXTRA);
+
+/// Where we are between two frames' boundaries.
+#[derive(Debug)]
+enum State {
+    /// At a boundary.
+    Boundary,
+    /// A message whose payload waits for a buffer.
+    Starved { header: RawHeader, len: usize },
+    /// A message whose payload is coming in.
+    Payload { header: RawHeader, lease: Lease, filled: usize },
+    /// Data of a one-sided frame, `left` more bytes after `done`.
+    Data { sink: Sink, done: u64, left: usize },
+}
+
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    state: State,
+    drained: bool,
+    looked: bool,
+    account: Arc<Account>,
+    max_payload: usize,
+    pub(crate) starved: u64,
+}
+
+impl Inbound {
+    pub(crate) fn new(account: Arc<Account>, max_payload: usize) -> Self {
+        Self {
+            buffer: vec![0; BUFFER].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            state: State::Boundary,
+            drained: false,
+            looked: false,
+            account,
+            max_payload,
+            starved: 0,
+        }
+    }
+
+    /// Whether nothing is read because there is no buffer to read into.
+    pub(crate) fn is_starved(&self) -> bool {
+        matches!(self.state, State::Starved { .. })
+    }
+
+    /// The sleeper waits on the socket itself, which stays readable while there is data: no need to look again.
+    pub(crate) fn leave_out_next_receive(&mut self) {
+        self.drained |= mem::take(&mut self.looked);
+    }
+
+    /// Puts the unfinished frame's buffer back.
+    pub(crate) fn abandon(&mut self) {
+        self.state = State::Boundary;
+        self.start = 0;
+        self.end = 0;
+    }
+
+    /// The next message. Executes what the peer asks for on the way.
+    pub(crate) fn next(
+        &mut self,
+        socket: &mut Socket,
+        one_sided: &mut OneSided,
+        outbound: &mut Outbound,
+    ) -> Result<Option<Received<Lease>>, FabricError> {
+        for _ in 0..RECEIVES_PER_POLL {
+            if let Some(message) = self.advance(one_sided, outbound)? {
+                return Ok(Some(message));
+            }
+            if self.is_starved() {
+                socket.check()?;
+                return Ok(None);
+            }
+            if mem::take(&mut self.drained) {
+                return Ok(None);
+            }
+            match self.receive(socket)? {
+                Read::Bytes(_) => {}
+                Read::Nothing => return Ok(None),
+                Read::End => return Err(FabricError::Lost),
+            }
+        }
+        Ok(None)
+    }
+
+    /// As if a receive had given `bytes`, which fit the buffer together with what is left in it.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        self.make_room();
+        self.buffer[self.end..self.end + bytes.len()].copy_from_slice(bytes);
+        self.end += bytes.len();
+    }
+
+    /// Moves what is left to the front.
+    fn make_room(&mut self) {
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+    }
+
+    /// One receive: the rest of an unfinished payload goes to its buffer, what follows it into ours.
+    fn receive(&mut self, socket: &mut Socket) -> Result<Read, FabricError> {
+        self.make_room();
+        let room = self.buffer.len() - self.end;
+        let spare = IoSliceMut::new(&mut self.buffer[self.end..]);
+        let (read, wanted) = match &mut self.state {
+            State::Payload { lease, filled, .. } => {
+                let rest = &mut lease.bytes_mut()[*filled..];
+                let wanted = rest.len() + room;
+                let read = socket.receive(&mut [IoSliceMut::new(rest), spare])?;
+                if let Read::Bytes(n) = read {
+                    let direct = n.min(wanted - room);
+                    *filled += direct;
+                    self.end += n - direct;
+                }
+                (read, wanted)
+            }
+            _ => {
+                let read = socket.receive(&mut [spare])?;
+                if let Read::Bytes(n) = read {
+                    self.end += n;
+                }
+                (read, room)
+            }
+        };
+        self.looked = true;
+        self.drained = matches!(read, Read::Bytes(n) if n < wanted);
+        Ok(read)
+    }
+
+    /// Goes through what is in the buffer until a message is complete or nothing is left.
+    pub(crate) fn advance(
+        &mut self,
+        one_sided: &mut OneSided,
+        outbound: &mut Outbound,
+    ) -> Result<Option<Received<Lease>>, FabricError> {
+        loop {
+            match mem::replace(&mut self.state, State::Boundary) {
+                State::Boundary => match self.open(one_sided, outbound)? {
+                    Step::Message(message) => return Ok(Some(message)),
+                    Step::Again => {}
+                    Step::Wait => return Ok(None),
+                },
+                State::Starved { header, len } => match self.account.take(len) {
+                    Some(lease) => self.state = State::Payload { header, lease, filled: 0 },
+                    None => {
+                        self.state = State::Starved { header, len };
+                        return Ok(None);
+                    }
+                },
+                State::Payload { header, mut lease, mut filled } => {
+                    let rest = &mut lease.bytes_mut()[filled..];
+                    let n = rest.len().min(self.end - self.start);
+                    rest[..n].copy_from_slice(&self.buffer[self.start..self.start + n]);
+                    self.start += n;
+                    filled += n;
+                    if filled == lease.bytes().len() {
+                        return Ok(Some(Received { header, payload: Arrived::Buffer(lease) }));
+                    }
+                    self.state = State::Payload { header, lease, filled };
+                    return Ok(None);
+                }
+                State::Data { sink, done, left } => {
+                    let n = left.min(self.end - self.start);
+                    one_sided.data(sink, done, &self.buffer[self.start..self.start + n])?;
+                    self.start += n;
+                    if n < left {
+                        self.state = State::Data { sink, done: done + n as u64, left: left - n };
+                        return Ok(None);
+                    }
+                    one_sided.end(sink, outbound)?;
+                }
+            }
+        }
+    }
+
+    /// Takes the next frame's beginning off the buffer.
+    fn open(&mut self, one_sided: &mut OneSided, outbound: &mut Outbound) -> Result<Step, FabricError> {
+        let bytes = &self.buffer[self.start..self.end];
+        match frame::open(bytes)? {
+            Opening::Partial => Ok(Step::Wait),
+            Opening::Message { len, .. } if len > self.max_payload => {
+                Err(PeerFault::Length { len: len as u64, max: self.max_payload as u64 }.into())
+            }
+            Opening::Message { header, len } if len <= INLINE_PAYLOAD => {
+                let Some(payload) = bytes.get(HEADER_LEN..HEADER_LEN + len) else { return Ok(Step::Wait) };
+                let mut line = [0; INLINE_PAYLOAD];
+                line[..len].copy_from_slice(payload);
+                self.start += HEADER_LEN + len;
+                let len = u8::try_from(len).expect("at most 40");
+                Ok(Step::Message(Received { header, payload: Arrived::Inline { bytes: line, len } }))
+            }
+            Opening::Message { header, len } => {
+                self.start += HEADER_LEN;
+                self.state = match self.account.take(len) {
+                    Some(lease) => State::Payload { header, lease, filled: 0 },
+                    None => {
+                        self.starved += 1;
+                        State::Starved { header, len }
+                    }
+                };
+                Ok(if self.is_starved() { Step::Wait } else { Step::Again })
+            }
+            Opening::OneSided { frame, consumed } => {
+                self.start += consumed;
+                if let Some(sink) = one_sided.handle(frame, outbound)? {
+                    let left = match frame {
+                        frame::OneSidedFrame::Write { data, .. }
+                        | frame::OneSidedFrame::Data { data, .. } => data,
+                        _ => 0,
+                    };
+                    self.state = State::Data { sink, done: 0, left };
+                }
+                Ok(Step::Again)
+            }
+        }
+    }
+}
+
+/// What taking a frame's beginning led to.
+#[derive(Debug)]
+enum Step {
+    Message(Received<Lease>),
+    Again,
+    Wait,
+}

@@ -1,0 +1,122 @@
+//! Send memory: an anonymous mapping, reserved at once and committed by the kernel when touched.
+//!
+//! # Invariants
+//! 1. `base .. base + len` is one private mapping made in `new` and ended in `drop`, nowhere else.
+//! 2. Between the posting of an extent and its completion nobody writes to it (the engine's promise 2 at the seam), so a
+//!    shared slice of it may exist for the length of one system call.
+#![expect(unsafe_code, reason = "mapping memory, and promising the seam that it stays")]
+
+use core::num::NonZeroUsize;
+use core::ops::Range;
+use core::ptr::NonNull;
+
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
+use pronto_core::fabric::{Extent, FabricError, SendMemory};
+
+/// The send memory of one connection.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread; access to its bytes is governed by invariant 2.
+unsafe impl Send for Mapping {}
+// SAFETY: as for Send: `&self` gives out no mutable access.
+unsafe impl Sync for Mapping {}
+
+// SAFETY: invariant 1 keeps the bytes mapped and in place while the value lives; only holders know the address.
+unsafe impl SendMemory for Mapping {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Mapping {
+    /// Reserves `len` bytes of address space, one page at least. A forked child does not inherit them.
+    pub(crate) fn new(len: u32) -> Result<Self, FabricError> {
+        let len = (len as usize).max(1);
+        let size = NonZeroUsize::new(len).expect("one byte at least");
+        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing that exists.
+        let mapped =
+            unsafe { mmap_anonymous(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags) };
+        let this = Self { base: mapped.map_err(system)?.cast(), len };
+        this.advise(0..len, MmapAdvise::MADV_DONTFORK)?;
+        Ok(this)
+    }
+
+    /// Checks that a range lies in the memory; the kernel commits pages as they are touched.
+    pub(crate) fn prepare(&self, range: &Range<usize>) -> Result<(), FabricError> {
+        if range.start <= range.end && range.end <= self.len {
+            Ok(())
+        } else {
+            Err(system(nix::Error::EINVAL))
+        }
+    }
+
+    /// Gives the pages of an idle range back to the system.
+    pub(crate) fn retire(&self, range: Range<usize>) -> Result<(), FabricError> {
+        self.prepare(&range)?;
+        self.advise(range, MmapAdvise::MADV_DONTNEED)
+    }
+
+    /// The bytes of a posted extent that lies within the memory; empty if it does not.
+    pub(crate) fn bytes(&self, Extent { offset, len }: Extent) -> &[u8] {
+        let (offset, len) = (offset as usize, len as usize);
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return &[];
+        }
+        // SAFETY: offset + len <= self.len, checked above, so the sum stays within the mapping.
+        let first = unsafe { self.base.add(offset) };
+        // SAFETY: invariants 1 and 2; the slice lives no longer than `self`.
+        unsafe { core::slice::from_raw_parts(first.as_ptr(), len) }
+    }
+
+    fn advise(&self, range: Range<usize>, advice: MmapAdvise) -> Result<(), FabricError> {
+        // SAFETY: whoever calls passes a range within the mapping.
+        let first = unsafe { self.base.add(range.start) };
+        // SAFETY: the range is ours (invariant 1); DONTFORK changes no byte, and what is retired is idle, by contract.
+        unsafe { madvise(first.cast(), range.len(), advice) }.map_err(system)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: invariant 1: our own mapping, whole; no borrow of it can outlive `self`.
+        let unmapped = unsafe { munmap(self.base.cast(), self.len) };
+        debug_assert_eq!(unmapped, Ok(()));
+    }
+}
+
+fn system(errno: nix::Error) -> FabricError {
+    FabricError::System { errno: errno as i32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extent_outside_is_empty_and_one_inside_is_not() {
+        let memory = Mapping::new(8192).unwrap();
+        assert_eq!(memory.bytes(Extent { offset: 8000, len: 192 }), [0; 192]);
+        assert!(memory.bytes(Extent { offset: 8000, len: 193 }).is_empty());
+        assert!(memory.bytes(Extent { offset: u32::MAX, len: u32::MAX }).is_empty());
+    }
+
+    #[test]
+    fn retired_pages_come_back_empty() {
+        let memory = Mapping::new(8192).unwrap();
+        // SAFETY: within the mapping, which nobody else uses.
+        unsafe { memory.base().write(7) };
+        assert_eq!(memory.bytes(Extent { offset: 0, len: 1 }), [7]);
+        memory.retire(0..4096).unwrap();
+        assert_eq!(memory.bytes(Extent { offset: 0, len: 1 }), [0]);
+        assert!(memory.retire(4096..8193).is_err());
+    }
+}

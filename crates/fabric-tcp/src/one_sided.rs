@@ -1,0 +1,222 @@
+//! One-sided operations, emulated by frames: ours that wait for an answer, and the peer's, executed here.
+//!
+//! # Invariants
+//! 1. A tag names a slot and its use count; an answer with another count is nobody's.
+//! 2. At most [`ONE_SIDED_DEPTH`] of ours are open or have a completion that was not polled.
+//! 3. The peer's bytes reach a region only after [`Grants::range`] has allowed that very range, at that moment.
+
+use std::collections::VecDeque;
+
+use pronto_core::fabric::{Completion, GrantId, PeerFault, Region, Status, WrId};
+use pronto_sync::atomic::Ordering;
+
+use crate::frame::{Kind, OneSidedFrame, OneSidedHeader};
+use crate::grants::{Access, Grants};
+use crate::outbound::Outbound;
+
+/// One-sided operations of one side that can be open at a time.
+pub(crate) const ONE_SIDED_DEPTH: usize = 64;
+/// Bits of a tag that name the slot.
+const SLOT_BITS: u32 = 8;
+const _: () = assert!(ONE_SIDED_DEPTH <= 1 << SLOT_BITS);
+
+/// What an open operation of ours waits for.
+#[derive(Debug)]
+pub(crate) enum Open {
+    /// Data, to be put there.
+    Read { region: Region, at: usize, len: u64, got: u64 },
+    /// A word that says done.
+    Write,
+    /// The value that was there.
+    Atomic,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    open: Option<(WrId, Open)>,
+}
+
+/// Where the data of an opened frame goes, piece by piece as it arrives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sink {
+    /// Into our own region, for the read with this tag.
+    Read { tag: u32 },
+    /// Into a granted range; `last` when the operation ends with this frame.
+    Write { tag: u32, key: u64, offset: u64, last: bool },
+}
+
+#[derive(Debug)]
+pub(crate) struct OneSided {
+    pub(crate) grants: Grants,
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    completions: VecDeque<Completion>,
+    refused: Option<u32>,
+}
+
+impl OneSided {
+    pub(crate) fn new() -> Self {
+        Self {
+            grants: Grants::default(),
+            slots: (0..ONE_SIDED_DEPTH).map(|_| Slot::default()).collect(),
+            free: (0..ONE_SIDED_DEPTH).rev().map(|slot| u16::try_from(slot).expect("few slots")).collect(),
+            completions: VecDeque::with_capacity(ONE_SIDED_DEPTH),
+            refused: None,
+        }
+    }
+
+    /// Whether one more operation can be opened.
+    pub(crate) fn has_room(&self) -> bool {
+        self.free.len() > self.completions.len()
+    }
+
+    /// Opens an operation; the caller has looked at [`has_room`](Self::has_room).
+    pub(crate) fn open(&mut self, wr: WrId, open: Open) -> u32 {
+        let slot = self.free.pop().expect("room was checked");
+        let entry = &mut self.slots[usize::from(slot)];
+        entry.open = Some((wr, open));
+        (entry.generation << SLOT_BITS) | u32::from(slot)
+    }
+
+    pub(crate) fn completed(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    /// Everything open completes as flushed, and nothing is granted any more.
+    pub(crate) fn abandon(&mut self) {
+        for slot in 0..ONE_SIDED_DEPTH {
+            if self.slots[slot].open.is_some() {
+                self.close(slot, Status::Flushed);
+            }
+        }
+        self.grants.clear();
+    }
+
+    pub(crate) fn revoke(&mut self, id: GrantId) -> Result<(), pronto_core::fabric::GrantError> {
+        self.grants.revoke(id)
+    }
+
+    /// Acts on a frame's opening. A sink says where the data behind it goes.
+    pub(crate) fn handle(
+        &mut self,
+        frame: OneSidedFrame,
+        outbound: &mut Outbound,
+    ) -> Result<Option<Sink>, PeerFault> {
+        match frame {
+            OneSidedFrame::Read { tag, key, offset, len } => {
+                match self.grants.range(key, offset, len, Access::Read) {
+                    Some(_) if len > 0 => outbound.answer_read(tag, (key, offset, len))?,
+                    Some(_) => answer(outbound, tag, Some(0))?,
+                    None => answer(outbound, tag, None)?,
+                }
+                Ok(None)
+            }
+            OneSidedFrame::Write { tag, key, offset, rest, data } => {
+                // Checked to the end of the operation, so that one which reaches too far changes nothing.
+                if self.grants.range(key, offset, rest, Access::Write).is_none() {
+                    self.refused = Some(tag);
+                }
+                Ok(Some(Sink::Write { tag, key, offset, last: data as u64 == rest }))
+            }
+            OneSidedFrame::CompareSwap { tag, key, offset, expected, desired } => {
+                let before = self.word(key, offset).map(|word| {
+                    word.compare_exchange(expected, desired, Ordering::SeqCst, Ordering::SeqCst)
+                        .unwrap_or_else(|other| other)
+                });
+                answer(outbound, tag, before)?;
+                Ok(None)
+            }
+            OneSidedFrame::FetchAdd { tag, key, offset, add } => {
+                let before = self.word(key, offset).map(|word| word.fetch_add(add, Ordering::SeqCst));
+                answer(outbound, tag, before)?;
+                Ok(None)
+            }
+            OneSidedFrame::Data { tag, offset, data } => {
+                let Some((_, Open::Read { len, got, .. })) = self.entry(tag)? else {
+                    return Err(PeerFault::Unasked);
+                };
+                if data == 0 || offset != *got {
+                    return Err(PeerFault::Offset { offset, len: *len });
+                }
+                if data as u64 > *len - *got {
+                    return Err(PeerFault::Length { len: data as u64, max: *len - *got });
+                }
+                Ok(Some(Sink::Read { tag }))
+            }
+            OneSidedFrame::Answer { tag, refused, value } => {
+                let slot = slot_of(tag);
+                match self.entry(tag)? {
+                    Some(_) if refused => self.close(slot, Status::AccessRefused),
+                    Some((_, Open::Read { len: 0, .. } | Open::Write)) => self.close(slot, Status::Done(0)),
+                    Some((_, Open::Atomic)) => self.close(slot, Status::Done(value)),
+                    _ => return Err(PeerFault::Unasked),
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Takes the next bytes of a frame's data; `at` counts them from the frame's first.
+    pub(crate) fn data(&mut self, sink: Sink, at: u64, bytes: &[u8]) -> Result<(), PeerFault> {
+        match sink {
+            Sink::Read { tag } => {
+                let slot = slot_of(tag);
+                let Some((_, Open::Read { region, at, len, got })) = self.entry(tag)? else {
+                    return Err(PeerFault::Unasked);
+                };
+                let to = usize::try_from(*got).map_or(usize::MAX, |got| at.saturating_add(got));
+                let outside = PeerFault::Offset { offset: *got, len: *len };
+                region.write(to, bytes).map_err(|_| outside)?;
+                *got += bytes.len() as u64;
+                if *got == *len {
+                    self.close(slot, Status::Done(0));
+                }
+            }
+            Sink::Write { tag, .. } if self.refused == Some(tag) => {}
+            Sink::Write { tag, key, offset, .. } => {
+                let range = self.grants.range(key, offset + at, bytes.len() as u64, Access::Write);
+                let written = range.map(|(region, at)| region.write(at, bytes));
+                if !matches!(written, Some(Ok(()))) {
+                    self.refused = Some(tag);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A frame's data is complete.
+    pub(crate) fn end(&mut self, sink: Sink, outbound: &mut Outbound) -> Result<(), PeerFault> {
+        let Sink::Write { tag, last: true, .. } = sink else { return Ok(()) };
+        let refused = self.refused.take() == Some(tag);
+        answer(outbound, tag, (!refused).then_some(0))
+    }
+
+    fn word(&self, key: u64, offset: u64) -> Option<&pronto_sync::atomic::AtomicU64> {
+        let (region, at) = self.grants.range(key, offset, 8, Access::Atomic)?;
+        region.word(at).ok()
+    }
+
+    fn entry(&mut self, tag: u32) -> Result<Option<&mut (WrId, Open)>, PeerFault> {
+        let slot = self.slots.get_mut(slot_of(tag)).ok_or(PeerFault::Unasked)?;
+        Ok(slot.open.as_mut().filter(|_| slot.generation == tag >> SLOT_BITS))
+    }
+
+    fn close(&mut self, slot: usize, status: Status) {
+        let entry = &mut self.slots[slot];
+        let Some((wr, _)) = entry.open.take() else { return };
+        entry.generation = (entry.generation + 1) & (u32::MAX >> SLOT_BITS);
+        self.free.push(u16::try_from(slot).expect("few slots"));
+        self.completions.push_back(Completion { wr, status });
+    }
+}
+
+fn slot_of(tag: u32) -> usize {
+    (tag & ((1 << SLOT_BITS) - 1)) as usize
+}
+
+/// Answers with a value, or with a refusal.
+fn answer(outbound: &mut Outbound, tag: u32, value: Option<u64>) -> Result<(), PeerFault> {
+    let refused = u64::from(value.is_none());
+    outbound.answer(&OneSidedHeader::new(Kind::Answer, 0, tag, refused, value.unwrap_or(0)))
+}

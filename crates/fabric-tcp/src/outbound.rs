@@ -1,0 +1,413 @@
+//! What has been posted and not yet been taken by the kernel, in the order in which it goes out.
+//!
+//! # Invariants
+//! 1. The stream is the segments, front to back. Bytes of a staged segment are the oldest in the staging ring that no
+//!    segment before it owns.
+//! 2. Some segments are made piece by piece, up to 64 KiB at a time, in the *piece* buffer: payloads out of regions,
+//!    one-sided writes, data for the peer's reads. The piece, if there is one, belongs to the first such segment.
+//! 3. `posted` counts the bytes of staged segments, send memory and region payloads as they are posted, `taken` the same
+//!    bytes as the kernel takes them. The stream is in order, so a send is complete when `taken` reaches what `posted`
+//!    was behind it.
+//! 4. Posts leave [`ANSWER_ROOM`] bytes of staging and [`ONE_SIDED_DEPTH`] segments free: a peer within its limit always
+//!    gets its answers.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use pronto_core::fabric::{Extent, FabricError, PeerFault, Region, WrId};
+use pronto_wire::HEADER_LEN;
+
+use crate::frame::{CHUNK, Kind, OneSidedHeader};
+use crate::grants::{Access, Grants};
+use crate::memory::Mapping;
+use crate::one_sided::ONE_SIDED_DEPTH;
+use crate::socket::Socket;
+use crate::staging::Staging;
+
+/// Payloads up to this long are copied into the staging ring: cheaper than one more entry of a vectored write.
+pub(crate) const COPIED_PAYLOAD: usize = 1024;
+/// Bytes of staging that only answers may use.
+const ANSWER_ROOM: usize = ONE_SIDED_DEPTH * HEADER_LEN;
+/// Staging for each message in flight, bytes: a line, and as much again for payloads that are copied.
+const STAGED_PER_MESSAGE: usize = 128;
+/// Least staging, bytes.
+const STAGING_MIN: usize = 32 << 10;
+/// Most staging, bytes.
+const STAGING_MAX: usize = 1 << 20;
+/// Entries of one vectored write; with what is contiguous merged, more than a burst needs.
+const GATHER: usize = 64;
+/// Sends of one flush, so that a fast reader at the other end cannot keep the engine busy for ever.
+const SENDS_PER_FLUSH: usize = 16;
+
+/// A part of the stream to come.
+#[derive(Debug)]
+enum Segment {
+    /// So many bytes of the staging ring.
+    Staged(usize),
+    /// Send memory.
+    Memory(Extent),
+    /// A message's payload in a region.
+    Region { region: Region, offset: usize, len: usize },
+    /// A one-sided write of ours: what is left of it.
+    Write { region: Region, local: usize, tag: u32, key: u64, offset: u64, rest: u64 },
+    /// Data for a read of the peer's: what is left of it.
+    Data { tag: u32, key: u64, offset: u64, sent: u64, rest: u64 },
+}
+
+/// The piece buffer.
+#[derive(Debug, Default)]
+struct Piece {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Piece {
+    fn left(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    /// Begins a new piece: `head`, then `len` bytes that `fill` provides.
+    fn make<E>(
+        &mut self,
+        head: &[&[u8]],
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.start = 0;
+        self.bytes.clear();
+        for part in head {
+            self.bytes.extend_from_slice(part);
+        }
+        let at = self.bytes.len();
+        self.bytes.resize(at + len, 0);
+        fill(&mut self.bytes[at..])
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    staging: Staging,
+    segments: VecDeque<Segment>,
+    max_segments: usize,
+    sends: VecDeque<(u64, WrId)>,
+    max_sends: usize,
+    posted: u64,
+    taken: u64,
+    piece: Piece,
+    reads: usize,
+    answers: bool,
+    blocked: bool,
+    flushed: bool,
+}
+
+impl Outbound {
+    /// For `depth` messages in flight.
+    pub(crate) fn new(depth: u32) -> Self {
+        let depth = depth as usize;
+        let staging = (depth.saturating_mul(STAGED_PER_MESSAGE)).clamp(STAGING_MIN, STAGING_MAX);
+        // Each message is two segments at most; answers come on top.
+        let max_segments = 2 * (depth + ONE_SIDED_DEPTH).min(STAGING_MAX / HEADER_LEN);
+        let max_sends = depth.max(ONE_SIDED_DEPTH);
+        Self {
+            staging: Staging::new(staging.next_power_of_two()),
+            segments: VecDeque::with_capacity(max_segments + 2 * ONE_SIDED_DEPTH),
+            max_segments,
+            sends: VecDeque::with_capacity(max_sends),
+            max_sends,
+            posted: 0,
+            taken: 0,
+            piece: Piece::default(),
+            reads: 0,
+            answers: false,
+            blocked: false,
+            flushed: false,
+        }
+    }
+
+    /// Whether there is room for `staged` bytes, two segments and one completion.
+    pub(crate) fn has_room(&self, staged: usize) -> bool {
+        self.staging.free() >= staged + ANSWER_ROOM
+            && self.segments.len() + 2 <= self.max_segments
+            && self.sends.len() < self.max_sends
+    }
+
+    /// Whether something rung for is still here: the socket is full.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Whether answers to the peer wait for a flush of their own.
+    pub(crate) fn has_answers(&self) -> bool {
+        self.answers
+    }
+
+    /// Appends bytes that are copied now.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.staging.push(bytes);
+        self.staged(bytes.len());
+    }
+
+    /// Appends `len` bytes that are copied out of a region now.
+    pub(crate) fn push_region(&mut self, region: &Region, offset: usize, len: usize) {
+        self.staging.reserve(len, |part, at| {
+            region
+                .read(offset + at, part)
+                .expect("bounds checked when posted, and a region keeps its length");
+        });
+        self.staged(len);
+    }
+
+    fn staged(&mut self, len: usize) {
+        self.posted += len as u64;
+        match self.segments.back_mut() {
+            Some(Segment::Staged(last)) => *last += len,
+            _ if len == 0 => {}
+            _ => self.segments.push_back(Segment::Staged(len)),
+        }
+    }
+
+    /// Appends a piece of send memory, by reference.
+    pub(crate) fn push_memory(&mut self, extent: Extent) {
+        self.posted += u64::from(extent.len);
+        self.segments.push_back(Segment::Memory(extent));
+    }
+
+    /// Appends a piece of a region, to be copied out when its turn comes.
+    pub(crate) fn push_region_later(&mut self, region: &Region, offset: usize, len: usize) {
+        self.posted += len as u64;
+        self.segments.push_back(Segment::Region { region: region.clone(), offset, len });
+    }
+
+    /// Appends a one-sided write of `len` bytes.
+    pub(crate) fn push_write(
+        &mut self,
+        region: &Region,
+        local: usize,
+        tag: u32,
+        (key, offset, len): (u64, u64, u64),
+    ) {
+        self.segments.push_back(Segment::Write {
+            region: region.clone(),
+            local,
+            tag,
+            key,
+            offset,
+            rest: len,
+        });
+    }
+
+    /// What has been appended up to here completes under this name.
+    pub(crate) fn complete_here(&mut self, wr: WrId) {
+        self.sends.push_back((self.posted, wr));
+    }
+
+    /// Answers the peer in one frame.
+    pub(crate) fn answer(&mut self, header: &OneSidedHeader) -> Result<(), PeerFault> {
+        if self.staging.free() < HEADER_LEN {
+            return Err(PeerFault::Overrun);
+        }
+        self.answers = true;
+        self.push(header.as_array());
+        Ok(())
+    }
+
+    /// Answers a read of the peer's with `len` bytes in as many frames as it takes, messages in between.
+    pub(crate) fn answer_read(
+        &mut self,
+        tag: u32,
+        (key, offset, len): (u64, u64, u64),
+    ) -> Result<(), PeerFault> {
+        if self.reads == ONE_SIDED_DEPTH {
+            return Err(PeerFault::Overrun);
+        }
+        self.reads += 1;
+        self.answers = true;
+        self.segments.push_back(Segment::Data { tag, key, offset, sent: 0, rest: len });
+        Ok(())
+    }
+
+    /// The next send that is complete, and whether it was done (or flushed).
+    pub(crate) fn completed(&mut self) -> Option<(WrId, bool)> {
+        let (end, wr) = *self.sends.front()?;
+        let done = end <= self.taken;
+        (done || self.flushed).then(|| {
+            self.sends.pop_front();
+            (wr, done)
+        })
+    }
+
+    /// Nothing goes out any more: what the kernel has not taken completes as flushed.
+    pub(crate) fn abandon(&mut self) {
+        self.flushed = true;
+        self.blocked = false;
+        self.answers = false;
+        self.segments.clear();
+        self.piece = Piece::default();
+    }
+
+    /// Hands everything to the kernel, or as much as it takes.
+    pub(crate) fn flush(
+        &mut self,
+        socket: &mut Socket,
+        memory: &Mapping,
+        grants: &Grants,
+    ) -> Result<(), FabricError> {
+        self.answers = false;
+        for _ in 0..SENDS_PER_FLUSH {
+            if self.segments.is_empty() {
+                break;
+            }
+            self.make_piece(grants)?;
+            let (sent, offered) = self.send(socket, memory)?;
+            self.consume(sent);
+            // Less than offered means full: asking again would only cost a call.
+            if sent < offered {
+                break;
+            }
+        }
+        self.blocked = !self.segments.is_empty();
+        Ok(())
+    }
+
+    fn send(&self, socket: &mut Socket, memory: &Mapping) -> Result<(usize, usize), FabricError> {
+        if let ([Segment::Staged(len)], []) = self.segments.as_slices() {
+            let (all, rest) = self.staging.parts(0, *len);
+            if rest.is_empty() {
+                return Ok((socket.send(&[IoSlice::new(all)])?.unwrap_or(0), *len));
+            }
+        }
+        let mut gather = [IoSlice::new(&[]); GATHER];
+        let (mut entries, mut offered, mut staged) = (0, 0, 0);
+        for segment in &self.segments {
+            // A segment takes two entries at most.
+            if entries + 2 > GATHER {
+                break;
+            }
+            let (first, second) = match segment {
+                Segment::Staged(len) => {
+                    staged += len;
+                    self.staging.parts(staged - len, *len)
+                }
+                Segment::Memory(extent) => (memory.bytes(*extent), &[][..]),
+                _ => (self.piece.left(), &[][..]),
+            };
+            for part in [first, second] {
+                if !part.is_empty() {
+                    gather[entries] = IoSlice::new(part);
+                    entries += 1;
+                    offered += part.len();
+                }
+            }
+            // Behind a piece comes the next piece of the same segment, which is not made yet.
+            if !matches!(segment, Segment::Staged(_) | Segment::Memory(_)) {
+                break;
+            }
+        }
+        Ok((socket.send(&gather[..entries])?.unwrap_or(0), offered))
+    }
+
+    fn consume(&mut self, mut sent: usize) {
+        while sent > 0 {
+            let segment = self.segments.front_mut().expect("no more is sent than was offered");
+            match segment {
+                Segment::Staged(len) => {
+                    let n = sent.min(*len);
+                    *len -= n;
+                    sent -= n;
+                    self.taken += n as u64;
+                    self.staging.consume(n);
+                    if *len == 0 {
+                        self.segments.pop_front();
+                    }
+                }
+                Segment::Memory(extent) => {
+                    let n = u32::try_from(sent).unwrap_or(u32::MAX).min(extent.len);
+                    *extent = Extent { offset: extent.offset + n, len: extent.len - n };
+                    sent -= n as usize;
+                    self.taken += u64::from(n);
+                    if extent.len == 0 {
+                        self.segments.pop_front();
+                    }
+                }
+                _ => {
+                    let n = sent.min(self.piece.left().len());
+                    sent -= n;
+                    self.piece.start += n;
+                    if matches!(segment, Segment::Region { .. }) {
+                        self.taken += n as u64;
+                    }
+                    if self.piece.left().is_empty() {
+                        self.end_piece();
+                    }
+                }
+            }
+        }
+    }
+
+    /// The front segment's piece is out: ends the segment if it was the last one. Data for a read goes to the back.
+    fn end_piece(&mut self) {
+        match self.segments.front() {
+            Some(Segment::Region { len: 0, .. } | Segment::Write { rest: 0, .. }) => {
+                self.segments.pop_front();
+            }
+            Some(Segment::Data { rest: 0, .. }) => {
+                self.reads -= 1;
+                self.segments.pop_front();
+            }
+            Some(Segment::Data { .. }) => self.segments.rotate_left(1),
+            _ => {}
+        }
+    }
+
+    /// Makes the next piece of the first segment that needs one.
+    fn make_piece(&mut self, grants: &Grants) -> Result<(), FabricError> {
+        if !self.piece.left().is_empty() {
+            return Ok(());
+        }
+        let piece = &mut self.piece;
+        let made =
+            match self.segments.iter_mut().find(|s| !matches!(s, Segment::Staged(_) | Segment::Memory(_))) {
+                Some(Segment::Region { region, offset, len }) => {
+                    let n = CHUNK.min(*len);
+                    let made = piece.make(&[], n, |out| region.read(*offset, out));
+                    (*offset, *len) = (*offset + n, *len - n);
+                    made
+                }
+                Some(Segment::Write { region, local, tag, key, offset, rest }) => {
+                    let n = chunk(*rest);
+                    let header = OneSidedHeader::new(Kind::Write, 8 + n, *tag, *key, *offset);
+                    let made = piece
+                        .make(&[header.as_array(), &rest.to_le_bytes()], n, |out| region.read(*local, out));
+                    // A range that wraps round is the peer's to refuse, as it does with the first frame.
+                    *offset = offset.wrapping_add(n as u64);
+                    (*local, *rest) = (*local + n, *rest - n as u64);
+                    made
+                }
+                Some(Segment::Data { tag, key, offset, sent, rest }) => {
+                    // Looked up for each piece: a grant may have been revoked since the last one.
+                    match grants.range(*key, *offset, *rest, Access::Read) {
+                        Some((region, at)) => {
+                            let n = chunk(*rest);
+                            let header = OneSidedHeader::new(Kind::Data, n, *tag, *sent, 0);
+                            let made = piece.make(&[header.as_array()], n, |out| region.read(at, out));
+                            (*offset, *sent, *rest) =
+                                (*offset + n as u64, *sent + n as u64, *rest - n as u64);
+                            made
+                        }
+                        None => {
+                            *rest = 0;
+                            let header = OneSidedHeader::new(Kind::Answer, 0, *tag, 1, 0);
+                            piece.make(&[header.as_array()], 0, |_| Ok(()))
+                        }
+                    }
+                }
+                _ => Ok(()),
+            };
+        // Bounds were checked when posting; a region that shrank since then is a broken promise of its owner.
+        made.map_err(|_| FabricError::System { errno: libc::EFAULT })
+    }
+}
+
+fn chunk(rest: u64) -> usize {
+    usize::try_from(rest).unwrap_or(usize::MAX).min(CHUNK)
+}

@@ -1,0 +1,278 @@
+//! Receive buffers: one pool per node, with a budget in bytes, shared by all its connections.
+//!
+//! # Invariants
+//! 1. `allocated` counts the bytes of every buffer that exists, leased or free. It exceeds the budget only by what
+//!    connections without a lease were served (see below).
+//! 2. `held` of an account changes only under the pool's lock, so that a connection either sees its last lease come
+//!    back or is woken by it.
+//!
+//! A connection that holds no lease is always served, budget or not: one slow user cannot stop the others. The surplus
+//! is at most one buffer per connection and goes back to the system, not into the pool.
+
+use core::mem;
+use core::sync::atomic::Ordering;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use pronto_core::fabric::{OutOfBounds, Payload};
+use pronto_sync::atomic::AtomicUsize;
+
+use crate::error::SetupError;
+
+/// Smallest buffer, bytes: what is shorter travels inline or is not worth a class of its own.
+const SMALLEST: usize = 256;
+/// Number of size classes: powers of two from 256 B to 256 MiB, the longest frame.
+const CLASSES: usize = 21;
+
+/// Receive buffers of a node: shared by all connections, bounded in bytes.
+#[derive(Debug)]
+pub struct ReceivePool {
+    budget: usize,
+    state: Mutex<State>,
+    returned: EventFd,
+}
+
+#[derive(Debug)]
+struct State {
+    free: [Vec<Box<[u8]>>; CLASSES],
+    allocated: usize,
+    waiting: bool,
+}
+
+impl ReceivePool {
+    /// A pool of at most `budget` bytes (but for one buffer per connection, see the module). Nothing is allocated yet.
+    pub fn new(budget: usize) -> Result<Arc<Self>, SetupError> {
+        let returned = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        let state = State { free: [const { Vec::new() }; CLASSES], allocated: 0, waiting: false };
+        Ok(Arc::new(Self { budget, state: Mutex::new(state), returned }))
+    }
+
+    /// Bytes of all buffers that exist, leased or free.
+    pub fn allocated(&self) -> usize {
+        self.lock().allocated
+    }
+
+    /// The budget, bytes.
+    pub fn budget(&self) -> usize {
+        self.budget
+    }
+
+    /// Whether one message of `len` bytes fits the budget at all.
+    pub(crate) fn check(&self, len: u32) -> Result<(), SetupError> {
+        let needed = class_of(len as usize).map_or(usize::MAX, |class| SMALLEST << class);
+        if needed > self.budget {
+            return Err(SetupError::PoolTooSmall { budget: self.budget, needed });
+        }
+        Ok(())
+    }
+
+    /// Becomes readable when a buffer came back while a connection waited for one. Whoever sleeps watches it beside the
+    /// connections' channels; then [`clear`](Self::clear), and poll every connection whose interest is not to read.
+    pub fn channel(&self) -> BorrowedFd<'_> {
+        self.returned.as_fd()
+    }
+
+    /// Consumes the event. To be called before the connections are polled, or an event could be lost.
+    pub fn clear(&self) {
+        // An error means that there was no event, which is as good.
+        let _ = self.returned.read();
+    }
+
+    fn take(&self, len: usize, held: &AtomicUsize) -> Option<Box<[u8]>> {
+        let class = class_of(len)?;
+        let size = SMALLEST << class;
+        let mut state = self.lock();
+        // Relaxed: invariant 2, the lock orders it.
+        let served = held.load(Ordering::Relaxed);
+        if let Some(buffer) = state.free[class].pop() {
+            held.store(served + 1, Ordering::Relaxed);
+            return Some(buffer);
+        }
+        let evicted = state.make_room(size, self.budget);
+        if state.allocated + size > self.budget && served > 0 {
+            state.waiting = true;
+            return None;
+        }
+        state.allocated += size;
+        held.store(served + 1, Ordering::Relaxed);
+        drop(state);
+        drop(evicted);
+        Some(vec![0; size].into_boxed_slice())
+    }
+
+    fn put(&self, buffer: Box<[u8]>, held: &AtomicUsize) {
+        let mut state = self.lock();
+        held.store(held.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+        let surplus = if state.allocated > self.budget {
+            state.allocated -= buffer.len();
+            Some(buffer)
+        } else {
+            let class = class_of(buffer.len()).expect("came out of this pool");
+            state.free[class].push(buffer);
+            None
+        };
+        let wake = mem::take(&mut state.waiting);
+        drop(state);
+        drop(surplus);
+        if wake {
+            // The counter cannot overflow before 2^64 - 1 events, and a reader takes them all.
+            let _ = self.returned.write(1);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code that can panic runs under the lock half-way through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Gives up free buffers, the largest first, until `size` more bytes fit the budget or none is left.
+    fn make_room(&mut self, size: usize, budget: usize) -> Vec<Box<[u8]>> {
+        let mut evicted = Vec::new();
+        for free in self.free.iter_mut().rev() {
+            while self.allocated + size > budget {
+                let Some(buffer) = free.pop() else { break };
+                self.allocated -= buffer.len();
+                evicted.push(buffer);
+            }
+        }
+        evicted
+    }
+}
+
+/// Index of the smallest class that holds `len` bytes.
+fn class_of(len: usize) -> Option<usize> {
+    let size = len.max(SMALLEST).checked_next_power_of_two()?;
+    let class = (size / SMALLEST).trailing_zeros() as usize;
+    (class < CLASSES).then_some(class)
+}
+
+/// One connection's account with the pool.
+#[derive(Debug)]
+pub(crate) struct Account {
+    pool: Arc<ReceivePool>,
+    held: AtomicUsize,
+}
+
+impl Account {
+    pub(crate) fn new(pool: &Arc<ReceivePool>) -> Arc<Self> {
+        Arc::new(Self { pool: Arc::clone(pool), held: AtomicUsize::new(0) })
+    }
+
+    /// A buffer for `len` bytes, or none before a lease comes back.
+    pub(crate) fn take(self: &Arc<Self>, len: usize) -> Option<Lease> {
+        let buffer = self.pool.take(len, &self.held)?;
+        Some(Lease { account: Arc::clone(self), buffer, len })
+    }
+}
+
+/// A received payload in a buffer of the pool; goes back there when dropped.
+#[derive(Debug)]
+pub struct Lease {
+    account: Arc<Account>,
+    buffer: Box<[u8]>,
+    len: usize,
+}
+
+impl Lease {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.len]
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[..self.len]
+    }
+}
+
+impl Payload for Lease {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
+        let end = offset.checked_add(out.len());
+        let bytes = end.and_then(|end| self.bytes().get(offset..end));
+        let bytes = bytes.ok_or(OutOfBounds { offset, wanted: out.len(), len: self.len })?;
+        out.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn as_private(&self) -> Option<&[u8]> {
+        Some(self.bytes())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.account.pool.put(mem::take(&mut self.buffer), &self.account.held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    use super::*;
+
+    fn event(pool: &ReceivePool) -> bool {
+        poll(&mut [PollFd::new(pool.channel(), PollFlags::POLLIN)], PollTimeout::ZERO).unwrap() == 1
+    }
+
+    #[test]
+    fn a_warm_pool_hands_out_what_came_back() {
+        let account = Account::new(&ReceivePool::new(1 << 20).unwrap());
+        let first = account.take(300).unwrap();
+        let at = first.buffer.as_ptr();
+        drop(first);
+        assert_eq!(account.take(512).unwrap().buffer.as_ptr(), at);
+        assert_eq!(account.pool.allocated(), 512);
+    }
+
+    #[test]
+    fn an_empty_pool_says_no_and_tells_when_a_buffer_is_back() {
+        let pool = ReceivePool::new(1024).unwrap();
+        let account = Account::new(&pool);
+        let lease = account.take(1000).unwrap();
+        assert!(account.take(100).is_none());
+        assert!(!event(&pool));
+        drop(lease);
+        assert!(event(&pool));
+        pool.clear();
+        assert!(!event(&pool));
+        // The free buffer of 1024 makes way for the smaller class.
+        assert!(account.take(100).is_some());
+        assert_eq!(pool.allocated(), 256);
+    }
+
+    #[test]
+    fn nobody_is_told_when_nobody_waits() {
+        let pool = ReceivePool::new(1024).unwrap();
+        drop(Account::new(&pool).take(1000));
+        assert!(!event(&pool));
+    }
+
+    #[test]
+    fn a_connection_without_a_lease_is_served_beyond_the_budget() {
+        let pool = ReceivePool::new(1024).unwrap();
+        let (greedy, modest) = (Account::new(&pool), Account::new(&pool));
+        let held = greedy.take(1000).unwrap();
+        let served = modest.take(1000).unwrap();
+        assert!(modest.take(1000).is_none());
+        assert_eq!(pool.allocated(), 2048);
+        drop(served);
+        assert_eq!(pool.allocated(), 1024);
+        drop(held);
+    }
+
+    #[test]
+    fn lengths_find_their_class() {
+        assert_eq!(class_of(0), Some(0));
+        assert_eq!(class_of(256), Some(0));
+        assert_eq!(class_of(257), Some(1));
+        assert_eq!(class_of((1 << 28) - 1), Some(CLASSES - 1));
+        assert_eq!(class_of((1 << 28) + 1), None);
+        assert_eq!(class_of(usize::MAX), None);
+    }
+}

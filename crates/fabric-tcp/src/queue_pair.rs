@@ -1,0 +1,356 @@
+//! The queue pair: one TCP connection of one class.
+//!
+//! # Invariants
+//! 1. `failed` is set once. From then on nothing is posted, granted or received, and everything outstanding completes.
+//! 2. `cut` is set when sending failed because the connection is gone: nothing is posted any more, but what the peer had
+//!    sent before is still received, until the stream ends.
+
+use core::ops::Range;
+use core::time::Duration;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use pronto_core::Class;
+use pronto_core::fabric::{
+    AtomicScope, Capabilities, Completion, ConnectionLimits, Extent, FabricError, Gather, Grant, GrantError,
+    GrantId, Interest, OneSided as OneSidedSupport, Operation, OutOfBounds, PostError, QueuePair, Received,
+    Region, RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, Status, WrId,
+};
+use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, RawHeader};
+
+use crate::frame::{self, Kind, MAX_FRAME, OneSidedHeader};
+use crate::inbound::Inbound;
+use crate::memory::Mapping;
+use crate::one_sided::{OneSided, Open};
+use crate::outbound::{COPIED_PAYLOAD, Outbound};
+use crate::pool::{Account, Lease, ReceivePool};
+use crate::socket::{Calls, Socket};
+
+/// One TCP connection of one class. See the [crate] for how its output and its receive buffers wake a sleeper.
+#[derive(Debug)]
+pub struct TcpQueuePair {
+    capabilities: Capabilities,
+    socket: Socket,
+    memory: Arc<Mapping>,
+    inbound: Inbound,
+    outbound: Outbound,
+    one_sided: OneSided,
+    failed: Option<FabricError>,
+    cut: Option<FabricError>,
+}
+
+/// Counts of one connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// System calls.
+    pub calls: Calls,
+    /// Times that reading stopped for want of a receive buffer.
+    pub starved: u64,
+}
+
+impl TcpQueuePair {
+    pub(crate) fn new(
+        stream: TcpStream,
+        class: Class,
+        limits: &ConnectionLimits,
+        pool: &Arc<ReceivePool>,
+        user_timeout: Duration,
+    ) -> Result<Self, FabricError> {
+        let max_receive = limits.max_receive_payload.min(MAX_FRAME) as usize;
+        Ok(Self {
+            capabilities: Capabilities {
+                provider: "tcp",
+                max_payload: limits.max_send_payload.min(MAX_FRAME),
+                receive_depth: limits.receive_depth,
+                send_depth: limits.send_depth,
+                polls_without_syscalls: false,
+                by_reference: false,
+                one_sided: OneSidedSupport::Supported {
+                    passive_target: false,
+                    atomics: AtomicScope::Global,
+                    revocation: Revocation::Enforced,
+                },
+            },
+            socket: Socket::new(stream, class, user_timeout)?,
+            memory: Arc::new(Mapping::new(limits.send_memory)?),
+            inbound: Inbound::new(Account::new(pool), max_receive),
+            outbound: Outbound::new(limits.send_depth),
+            one_sided: OneSided::new(),
+            failed: None,
+            cut: None,
+        })
+    }
+
+    /// Whether output waits for the socket; the same as [`Interest::writable`].
+    pub fn wants_write(&self) -> bool {
+        self.outbound.is_blocked()
+    }
+
+    /// System calls and stops so far.
+    pub fn counters(&self) -> Counters {
+        Counters { calls: self.socket.calls, starved: self.inbound.starved }
+    }
+
+    fn usable(&self) -> Result<(), FabricError> {
+        self.failed.or(self.cut).map_or(Ok(()), Err)
+    }
+
+    fn post_message(
+        &mut self,
+        signal: Signal,
+        header: &RawHeader,
+        payload: Gather<'_>,
+    ) -> Result<(), PostError> {
+        let len = payload.len();
+        let max = match payload {
+            Gather::Inline(_) => INLINE_PAYLOAD.min(self.capabilities.max_payload as usize),
+            _ => self.capabilities.max_payload as usize,
+        };
+        if len > max {
+            return Err(PostError::TooLong { len, max });
+        }
+        match payload {
+            Gather::Inline(_) => {}
+            Gather::Ring(Extent { offset, .. }) => _ = within(self.memory.len(), offset.into(), len as u64)?,
+            Gather::Region { region, offset, .. } => _ = within(region.len(), offset, len as u64)?,
+        }
+        let copied = len <= COPIED_PAYLOAD;
+        if !self.outbound.has_room(HEADER_LEN + if copied { len } else { 0 }) {
+            return Err(PostError::Full);
+        }
+        let mut header = *header;
+        header.fabric = frame::word(Kind::Message, len);
+        let wr = match (signal, payload) {
+            (Signal::Signalled(wr), _) => Some(wr),
+            (Signal::Unsignalled, Gather::Inline(_)) => None,
+            // Nobody would learn when the buffer may be used again.
+            (Signal::Unsignalled, _) => return Err(PostError::Unsupported),
+        };
+        self.outbound.push(header.as_array());
+        match payload {
+            Gather::Inline(bytes) => self.outbound.push(bytes),
+            Gather::Ring(extent) if copied => self.outbound.push(self.memory.bytes(extent)),
+            Gather::Ring(extent) => self.outbound.push_memory(extent),
+            Gather::Region { region, offset, .. } => {
+                let offset = usize::try_from(offset).expect("within the region, checked above");
+                if copied {
+                    self.outbound.push_region(region, offset, len);
+                } else {
+                    self.outbound.push_region_later(region, offset, len);
+                }
+            }
+        }
+        if let Some(wr) = wr {
+            self.outbound.complete_here(wr);
+        }
+        Ok(())
+    }
+
+    /// Posts a one-sided operation: opens it, then hands its tag to `push`.
+    fn post_one_sided(
+        &mut self,
+        signal: Signal,
+        open: Open,
+        push: impl FnOnce(&mut Outbound, u32),
+    ) -> Result<(), PostError> {
+        let Signal::Signalled(wr) = signal else { return Err(PostError::Unsupported) };
+        if !self.one_sided.has_room() || !self.outbound.has_room(HEADER_LEN + frame::MAX_EXTRA) {
+            return Err(PostError::Full);
+        }
+        let tag = self.one_sided.open(wr, open);
+        push(&mut self.outbound, tag);
+        Ok(())
+    }
+
+    fn post_atomic(
+        &mut self,
+        signal: Signal,
+        kind: Kind,
+        remote: RemoteRange,
+        operands: &[u64],
+    ) -> Result<(), PostError> {
+        if remote.len != 8 {
+            return Err(PostError::NotGranted);
+        }
+        if !remote.offset.is_multiple_of(8) {
+            let clamp = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+            return Err(OutOfBounds { offset: clamp(remote.offset), wanted: 8, len: 8 }.into());
+        }
+        self.post_one_sided(signal, Open::Atomic, |outbound, tag| {
+            let header = OneSidedHeader::new(kind, 8 * operands.len(), tag, remote.key, remote.offset);
+            outbound.push(header.as_array());
+            for operand in operands {
+                outbound.push(&operand.to_le_bytes());
+            }
+        })
+    }
+
+    /// Sends what is there. A connection that is gone still delivers what it had; any other failure is final.
+    fn flush(&mut self) -> Result<(), FabricError> {
+        let flushed = self.outbound.flush(&mut self.socket, &self.memory, &self.one_sided.grants);
+        match flushed {
+            Ok(()) => {}
+            Err(FabricError::Lost) => {
+                self.cut = Some(FabricError::Lost);
+                self.outbound.abandon();
+                self.one_sided.abandon();
+            }
+            Err(error) => self.fail(error),
+        }
+        flushed
+    }
+
+    fn fail(&mut self, error: FabricError) {
+        if self.failed.is_some() {
+            return;
+        }
+        self.failed = Some(error);
+        self.socket.finish();
+        self.inbound.abandon();
+        self.outbound.abandon();
+        self.one_sided.abandon();
+    }
+}
+
+/// The socket, which stays open while this lives; as a channel it is silent from a failure on, as a socket it is not.
+impl AsFd for TcpQueuePair {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl QueuePair for TcpQueuePair {
+    type Lease = Lease;
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn send_memory(&self) -> Arc<dyn SendMemory> {
+        Arc::clone(&self.memory) as Arc<dyn SendMemory>
+    }
+
+    fn prepare(&mut self, range: Range<usize>) -> Result<(), FabricError> {
+        self.memory.prepare(&range)
+    }
+
+    fn retire(&mut self, range: Range<usize>) -> Result<(), FabricError> {
+        self.memory.retire(range)
+    }
+
+    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+        self.usable()?;
+        let SendWork { signal, operation } = work;
+        match operation {
+            Operation::Send { header, payload } => self.post_message(signal, header, payload),
+            Operation::Read { local, local_offset, remote } => {
+                let at = within(local.len(), local_offset, remote.len)?;
+                let open = Open::Read { region: local.clone(), at, len: remote.len, got: 0 };
+                self.post_one_sided(signal, open, |outbound, tag| {
+                    let header = OneSidedHeader::new(Kind::Read, 8, tag, remote.key, remote.offset);
+                    outbound.push(header.as_array());
+                    outbound.push(&remote.len.to_le_bytes());
+                })
+            }
+            Operation::Write { local, local_offset, remote } => {
+                let at = within(local.len(), local_offset, remote.len)?;
+                self.post_one_sided(signal, Open::Write, |outbound, tag| {
+                    outbound.push_write(local, at, tag, (remote.key, remote.offset, remote.len));
+                })
+            }
+            Operation::CompareSwap { remote, expected, desired } => {
+                self.post_atomic(signal, Kind::CompareSwap, remote, &[expected, desired])
+            }
+            Operation::FetchAdd { remote, add } => self.post_atomic(signal, Kind::FetchAdd, remote, &[add]),
+        }
+    }
+
+    fn ring_doorbell(&mut self) -> Result<(), FabricError> {
+        self.usable()?;
+        self.flush()
+    }
+
+    fn poll_send(&mut self) -> Option<Completion> {
+        fn pop(this: &mut TcpQueuePair) -> Option<Completion> {
+            let status = |done| if done { Status::Done(0) } else { Status::Flushed };
+            let send = this.outbound.completed();
+            send.map(|(wr, done): (WrId, bool)| Completion { wr, status: status(done) })
+                .or_else(|| this.one_sided.completed())
+        }
+        if let Some(completion) = pop(self) {
+            return Some(completion);
+        }
+        // An error is seen by the next call that can return it; what was outstanding completes here.
+        if self.outbound.is_blocked() {
+            let _ = self.flush();
+            return pop(self);
+        }
+        None
+    }
+
+    fn poll_recv(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        match self.inbound.next(&mut self.socket, &mut self.one_sided, &mut self.outbound) {
+            Ok(None) => {
+                // Nobody else rings for the answers that the peer waits for.
+                if self.outbound.has_answers() && self.cut.is_none() {
+                    let _ = self.flush();
+                }
+                Ok(None)
+            }
+            Ok(message) => Ok(message),
+            Err(error) => {
+                self.fail(error);
+                Err(error)
+            }
+        }
+    }
+
+    fn arm(&mut self) -> Result<(), FabricError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        self.inbound.leave_out_next_receive();
+        Ok(())
+    }
+
+    fn disarm(&mut self) {}
+
+    fn channel(&self) -> Option<i32> {
+        // A dead socket stays readable for ever; what it had to tell has been told.
+        self.failed.is_none().then(|| self.socket.descriptor())
+    }
+
+    fn interest(&self) -> Interest {
+        Interest { readable: !self.inbound.is_starved(), writable: self.outbound.is_blocked() }
+    }
+
+    fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {
+        self.usable()?;
+        self.one_sided.grants.grant(region, range, rights)
+    }
+
+    fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError> {
+        self.one_sided.revoke(grant)
+    }
+
+    fn close(&mut self) {
+        self.fail(FabricError::Lost);
+    }
+}
+
+/// Where a piece of a memory of `memory` bytes begins, if it lies within.
+fn within(memory: usize, offset: u64, len: u64) -> Result<usize, OutOfBounds> {
+    match offset.checked_add(len) {
+        Some(end) if end <= memory as u64 => {
+            Ok(usize::try_from(offset).expect("not beyond a memory's length"))
+        }
+        _ => {
+            let clamp = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+            Err(OutOfBounds { offset: clamp(offset), wanted: clamp(len), len: memory })
+        }
+    }
+}

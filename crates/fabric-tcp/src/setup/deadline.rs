@@ -1,0 +1,57 @@
+//! Reads and writes of a blocking stream that end by one deadline, however slowly the bytes drip in.
+
+use core::time::Duration;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Instant;
+
+use crate::error::SetupError;
+
+/// The end of a set-up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline(Instant);
+
+impl Deadline {
+    #[expect(clippy::disallowed_methods, reason = "set-up is an edge, and what it bounds are system calls")]
+    fn now() -> Instant {
+        Instant::now()
+    }
+
+    pub(super) fn after(timeout: Duration) -> Self {
+        let now = Self::now();
+        Self(now.checked_add(timeout).unwrap_or(now))
+    }
+
+    /// Time left; an error when there is none.
+    pub(super) fn left(self) -> Result<Duration, SetupError> {
+        let left = self.0.saturating_duration_since(Self::now());
+        if left.is_zero() { Err(SetupError::TimedOut) } else { Ok(left) }
+    }
+
+    pub(super) fn read_exact(self, mut stream: &TcpStream, out: &mut [u8]) -> Result<(), SetupError> {
+        let mut filled = 0;
+        while filled < out.len() {
+            stream.set_read_timeout(Some(self.left()?))?;
+            match stream.read(&mut out[filled..]) {
+                Ok(0) => return Err(SetupError::Lost),
+                Ok(n) => filled += n,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_all(self, mut stream: &TcpStream, mut bytes: &[u8]) -> Result<(), SetupError> {
+        while !bytes.is_empty() {
+            stream.set_write_timeout(Some(self.left()?))?;
+            match stream.write(bytes) {
+                Ok(0) => return Err(SetupError::Lost),
+                Ok(n) => bytes = &bytes[n..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}

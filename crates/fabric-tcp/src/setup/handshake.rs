@@ -1,0 +1,140 @@
+//! One side of a set-up: set-up messages back and forth, then two connections become two queue pairs.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use pronto_core::Class;
+use pronto_core::fabric::ConnectionLimits;
+
+use super::deadline::Deadline;
+use super::listener::Permit;
+use super::{Options, Purpose, Token, preamble, purpose_of};
+use crate::error::SetupError;
+use crate::pool::ReceivePool;
+use crate::queue_pair::TcpQueuePair;
+use crate::random::random_bytes;
+
+/// Two queue pairs to one peer.
+#[derive(Debug)]
+pub struct Link {
+    /// For small messages that wait for nothing.
+    pub control: TcpQueuePair,
+    /// For large ones.
+    pub bulk: TcpQueuePair,
+}
+
+/// A first connection, before it becomes a link. Dropping it closes the connection.
+#[derive(Debug)]
+pub struct Handshake {
+    stream: TcpStream,
+    peer: SocketAddr,
+    deadline: Deadline,
+    options: Options,
+    role: Role,
+}
+
+#[derive(Debug)]
+enum Role {
+    /// We dialled; `answered` once the acceptor's preamble was seen.
+    Dialler { answered: bool },
+    /// We accepted.
+    Acceptor { permit: Permit },
+}
+
+impl Handshake {
+    /// Connects to a listener. `timeout` is for the whole handshake, up to and with `establish`.
+    pub fn dial(addr: SocketAddr, timeout: Duration, options: Options) -> Result<Self, SetupError> {
+        options.plaintext.check(addr)?;
+        let deadline = Deadline::after(timeout);
+        let stream = connect(addr, deadline, Purpose::First)?;
+        Ok(Self { stream, peer: addr, deadline, options, role: Role::Dialler { answered: false } })
+    }
+
+    pub(super) fn accepted(
+        stream: TcpStream,
+        peer: SocketAddr,
+        deadline: Deadline,
+        options: Options,
+        permit: Permit,
+    ) -> Self {
+        Self { stream, peer, deadline, options, role: Role::Acceptor { permit } }
+    }
+
+    /// The other side's address.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Sends a set-up message, at most 4 GiB - 1 long.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), SetupError> {
+        let max = u32::MAX as usize;
+        let len = u32::try_from(bytes.len()).map_err(|_| SetupError::TooLong { len: bytes.len(), max })?;
+        self.deadline.write_all(&self.stream, &[&len.to_le_bytes(), bytes].concat())
+    }
+
+    /// Receives a set-up message of at most `max` bytes; a longer one is refused before anything is allocated for it.
+    pub fn receive(&mut self, max: usize) -> Result<Vec<u8>, SetupError> {
+        self.hear_answer()?;
+        let mut len = [0; 4];
+        self.deadline.read_exact(&self.stream, &mut len)?;
+        let len = u32::from_le_bytes(len) as usize;
+        if len > max {
+            return Err(SetupError::TooLong { len, max });
+        }
+        let mut bytes = vec![0; len];
+        self.deadline.read_exact(&self.stream, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Makes the second connection, and queue pairs out of both; `limits` by class. The acceptor waits for the dialler's
+    /// second connection, which some other thread must accept and [`begin`](super::Incoming::begin).
+    pub fn establish(
+        mut self,
+        limits: [ConnectionLimits; 2],
+        pool: &Arc<ReceivePool>,
+    ) -> Result<Link, SetupError> {
+        limits.iter().try_for_each(|limits| pool.check(limits.max_receive_payload))?;
+        self.hear_answer()?;
+        let second = match &self.role {
+            Role::Dialler { .. } => {
+                let mut token = Token::default();
+                self.deadline.read_exact(&self.stream, &mut token)?;
+                let second = connect(self.peer, self.deadline, Purpose::Second)?;
+                self.deadline.write_all(&second, &token)?;
+                second
+            }
+            Role::Acceptor { permit } => {
+                let token = random_bytes()?;
+                let expected = permit.expect(token);
+                self.deadline.write_all(&self.stream, &token)?;
+                expected.wait(self.deadline)?
+            }
+        };
+        let queue_pair = |stream, class: Class| {
+            TcpQueuePair::new(stream, class, &limits[class.index()], pool, self.options.user_timeout)
+        };
+        Ok(Link { control: queue_pair(self.stream, Class::Control)?, bulk: queue_pair(second, Class::Bulk)? })
+    }
+
+    /// The dialler's first look at what the other side speaks.
+    fn hear_answer(&mut self) -> Result<(), SetupError> {
+        if let Role::Dialler { answered: answered @ false } = &mut self.role {
+            let mut found = [0; 8];
+            self.deadline.read_exact(&self.stream, &mut found)?;
+            if purpose_of(found)? != Purpose::Answer {
+                return Err(SetupError::Preamble(found));
+            }
+            *answered = true;
+        }
+        Ok(())
+    }
+}
+
+fn connect(addr: SocketAddr, deadline: Deadline, purpose: Purpose) -> Result<TcpStream, SetupError> {
+    let stream = TcpStream::connect_timeout(&addr, deadline.left()?)?;
+    stream.set_nodelay(true)?;
+    deadline.write_all(&stream, &preamble(purpose))?;
+    Ok(stream)
+}

@@ -1,0 +1,94 @@
+//! Setting up a link: two connections to one peer, found and tied together before any queue pair exists.
+//!
+//! ```text
+//! dialler                                acceptor
+//!   connect ───────────────────────────►  Listener::accept
+//!   preamble "first"  ─────────────────►  Incoming::begin
+//!   ◄─────────────────  preamble "answer"
+//!   send / receive  ◄──────────────────►  send / receive        (the greeting; length-prefixed)
+//!   ◄─────────────────  token, 16 random bytes                  (establish)
+//!   connect ───────────────────────────►  Listener::accept
+//!   preamble "second", token  ─────────►  Incoming::begin gives None: handed to the handshake that waits for it
+//! ```
+//!
+//! Everything is bounded: each side by one deadline for the whole of it, the acceptor in how many connections may be
+//! half open. An acceptor's `establish` waits for a second connection, so it must not run on the thread that accepts.
+
+mod deadline;
+mod handshake;
+mod listener;
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use crate::error::SetupError;
+
+pub use handshake::{Handshake, Link};
+pub use listener::{Incoming, Listener, ListenerCounters, MAX_HALF_OPEN};
+
+/// How long what we sent may stay unacknowledged before the kernel gives the connection up, unless told otherwise.
+const USER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Whether traffic may leave the host unencrypted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Plaintext {
+    /// No: loopback addresses only.
+    #[default]
+    LoopbackOnly,
+    /// Yes. Whoever can listen on the way reads everything, and can pretend to be either side.
+    IUnderstand,
+}
+
+impl Plaintext {
+    fn check(self, addr: SocketAddr) -> Result<(), SetupError> {
+        match self {
+            Self::LoopbackOnly if !addr.ip().to_canonical().is_loopback() => {
+                Err(SetupError::NotLoopback(addr))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What both sides of a set-up can choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Whether traffic may leave the host unencrypted.
+    pub plaintext: Plaintext,
+    /// How long what was sent may stay unacknowledged before the connection counts as lost (TCP_USER_TIMEOUT, tcp(7)).
+    pub user_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { plaintext: Plaintext::default(), user_timeout: USER_TIMEOUT }
+    }
+}
+
+/// First seven bytes of every connection; the last of them is the version of this framing.
+const PROTOCOL: [u8; 7] = *b"pronto\x01";
+
+/// What a connection is for: the eighth byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Purpose {
+    First = b'1',
+    Answer = b'a',
+    Second = b'2',
+}
+
+/// A preamble, 8 bytes.
+fn preamble(purpose: Purpose) -> [u8; 8] {
+    let [a, b, c, d, e, f, g] = PROTOCOL;
+    [a, b, c, d, e, f, g, purpose as u8]
+}
+
+fn purpose_of(found: [u8; 8]) -> Result<Purpose, SetupError> {
+    [Purpose::First, Purpose::Answer, Purpose::Second]
+        .into_iter()
+        .find(|purpose| preamble(*purpose) == found)
+        .ok_or(SetupError::Preamble(found))
+}
+
+/// What ties the second connection to the first.
+type Token = [u8; 16];

@@ -1,0 +1,89 @@
+//! The staging buffer: headers and short payloads on their way into one vectored write.
+
+/// A ring of bytes.
+///
+/// `head` and `tail` count bytes ever pushed and consumed since the ring was last empty, so that after a burst the next
+/// one begins at the same, still cached, first byte.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    bytes: Box<[u8]>,
+    head: usize,
+    tail: usize,
+}
+
+impl Staging {
+    /// A ring of `len` bytes, a power of two.
+    pub(crate) fn new(len: usize) -> Self {
+        assert!(len.is_power_of_two(), "positions are masked");
+        Self { bytes: vec![0; len].into_boxed_slice(), head: 0, tail: 0 }
+    }
+
+    /// Bytes that can be pushed.
+    pub(crate) fn free(&self) -> usize {
+        self.bytes.len() - (self.head - self.tail)
+    }
+
+    /// Pushes bytes; the caller has looked at [`free`](Self::free).
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.reserve(bytes.len(), |part, at| part.copy_from_slice(&bytes[at..at + part.len()]));
+    }
+
+    /// Makes room for `len` bytes and has it filled: once, or in two parts where the ring ends. `fill` gets each part
+    /// and its offset in the whole.
+    pub(crate) fn reserve(&mut self, len: usize, mut fill: impl FnMut(&mut [u8], usize)) {
+        assert!(len <= self.free(), "room was checked when posted");
+        let at = self.head & (self.bytes.len() - 1);
+        let first = len.min(self.bytes.len() - at);
+        fill(&mut self.bytes[at..at + first], 0);
+        if first < len {
+            fill(&mut self.bytes[..len - first], first);
+        }
+        self.head += len;
+    }
+
+    /// The `len` bytes that lie `skip` behind the oldest one, in one or two parts.
+    pub(crate) fn parts(&self, skip: usize, len: usize) -> (&[u8], &[u8]) {
+        debug_assert!(self.tail + skip + len <= self.head);
+        let at = (self.tail + skip) & (self.bytes.len() - 1);
+        let first = len.min(self.bytes.len() - at);
+        (&self.bytes[at..at + first], &self.bytes[..len - first])
+    }
+
+    /// Forgets the oldest bytes.
+    pub(crate) fn consume(&mut self, len: usize) {
+        self.tail += len;
+        debug_assert!(self.tail <= self.head);
+        if self.tail == self.head {
+            self.head = 0;
+            self.tail = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_out_as_they_went_in_also_across_the_end() {
+        let mut staging = Staging::new(64);
+        // One byte always stays behind, so that the ring goes round instead of starting anew.
+        staging.push(&[0]);
+        for round in 1u8..100 {
+            staging.push(&[round; 24]);
+            staging.push(&[round + 1; 11]);
+            let (a, b) = staging.parts(1, 24);
+            assert_eq!([a, b].concat(), [round; 24]);
+            let (a, b) = staging.parts(25, 11);
+            assert_eq!([a, b].concat(), [round + 1; 11]);
+            staging.consume(35);
+            assert_eq!(staging.free(), 63);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "room was checked")]
+    fn more_than_there_is_room_for_is_our_own_fault() {
+        Staging::new(64).push(&[0; 65]);
+    }
+}

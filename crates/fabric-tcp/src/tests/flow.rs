@@ -1,0 +1,168 @@
+//! Full sockets, full queues, empty pools, and the end of a connection.
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::*;
+
+#[test]
+fn a_full_socket_blocks_output_and_completes_it_when_the_peer_reads() {
+    let (mut a, mut b) = pair();
+    let bytes = pattern(4 << 20, 1);
+    let extent = compose(&a, 0, &bytes);
+    let mut posted = 0;
+    while !a.wants_write() {
+        post(&mut a, posted, Gather::Ring(extent)).unwrap();
+        a.ring_doorbell().unwrap();
+        posted += 1;
+    }
+    assert!(a.interest().writable);
+    let completed_early = core::iter::from_fn(|| a.poll_send()).count();
+    assert!(completed_early < posted.into(), "the last one cannot be done");
+    let mut received = 0;
+    until(&mut a, &mut b, |a, b| {
+        if let Some(message) = b.poll_recv().unwrap() {
+            assert_eq!(message.payload.as_private(), Some(&bytes[..]));
+            received += 1;
+        }
+        let late = a.poll_send().is_some();
+        (late && a.interest() == pronto_core::fabric::Interest::READABLE).then_some(())
+    });
+    while received < posted {
+        receive(&mut b).unwrap();
+        received += 1;
+    }
+    assert!(a.counters().calls.sends > 1);
+}
+
+#[test]
+fn a_full_queue_says_so_and_takes_more_after_the_doorbell() {
+    let (mut a, mut b) = pair();
+    let mut posted = 0;
+    let refusal = loop {
+        match post(&mut a, posted, Gather::Inline(&[5; 40])) {
+            Ok(()) => posted += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refusal, PostError::Full);
+    assert!(posted >= 256, "the agreed depth fits, and {posted} did");
+    a.ring_doorbell().unwrap();
+    for slot in 0..posted {
+        assert_eq!(a.poll_send(), done(slot));
+        receive(&mut b).unwrap();
+    }
+    post(&mut a, 0, Gather::Inline(&[5; 40])).unwrap();
+}
+
+#[test]
+fn an_empty_pool_stops_reading_until_a_lease_returns() {
+    let (a, b) = streams();
+    let pool = ReceivePool::new(4 << 20).unwrap();
+    let mut a = over(a, &LIMITS, &ReceivePool::new(4 << 20).unwrap());
+    let mut b = over(b, &LIMITS, &pool);
+    for slot in 0..3 {
+        let extent = compose(&a, 0, &pattern(4 << 20, 2));
+        post(&mut a, slot, Gather::Ring(extent)).unwrap();
+    }
+    a.ring_doorbell().unwrap();
+    let first = until(&mut a, &mut b, |a, b| {
+        a.poll_send();
+        b.poll_recv().unwrap()
+    });
+    until(&mut a, &mut b, |a, b| {
+        a.poll_send();
+        assert!(b.poll_recv().unwrap().is_none());
+        (!b.interest().readable).then_some(())
+    });
+    assert_eq!(b.counters().starved, 1);
+    let calls = b.counters().calls;
+    assert!(b.poll_recv().unwrap().is_none());
+    assert_eq!(b.counters().calls, calls, "not even a look at the socket");
+    assert_eq!(pool.allocated(), 4 << 20);
+
+    let event = |timeout| poll(&mut [PollFd::new(pool.channel(), PollFlags::POLLIN)], timeout).unwrap();
+    assert_eq!(event(PollTimeout::ZERO), 0);
+    std::thread::spawn(move || drop(first)).join().unwrap();
+    assert_eq!(event(PollTimeout::from(PATIENCE_MS)), 1);
+    pool.clear();
+    for _ in 0..2 {
+        let message = until(&mut a, &mut b, |a, b| {
+            a.poll_send();
+            b.poll_recv().unwrap()
+        });
+        assert_eq!(bytes_of(&message), pattern(4 << 20, 2));
+    }
+    assert_eq!(pool.allocated(), 4 << 20, "the same buffer again and again");
+}
+
+#[test]
+fn a_starved_connection_notices_a_reset() {
+    let (a, b) = streams();
+    let mut b = over(b, &LIMITS, &ReceivePool::new(256).unwrap());
+    let mut a = over(a, &LIMITS, &ReceivePool::new(256).unwrap());
+    let extent = compose(&a, 0, &pattern(200, 0));
+    for slot in 0..2 {
+        post(&mut a, slot, Gather::Ring(extent)).unwrap();
+    }
+    a.ring_doorbell().unwrap();
+    let held = receive(&mut b).unwrap();
+    until(&mut a, &mut b, |_, b| {
+        assert!(b.poll_recv().unwrap().is_none());
+        (!b.interest().readable).then_some(())
+    });
+    // Bytes that nobody has read turn the end of a connection into a reset.
+    post(&mut b, 0, Gather::Inline(b"unread")).unwrap();
+    b.ring_doorbell().unwrap();
+    sleep(&a);
+    drop(a);
+    let error = loop {
+        match b.poll_recv() {
+            Ok(None) => {}
+            Ok(Some(_)) => panic!("there was no buffer for it"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, FabricError::Lost);
+    drop(held);
+}
+
+#[test]
+fn close_flushes_what_the_kernel_has_not_taken_and_the_peer_hears_of_it() {
+    let (mut a, mut b) = pair();
+    post(&mut a, 1, Gather::Inline(b"out")).unwrap();
+    a.ring_doorbell().unwrap();
+    post(&mut a, 2, Gather::Inline(b"posted only")).unwrap();
+    let target = region(64);
+    let remote = pronto_core::fabric::RemoteRange { key: 1, offset: 0, len: 8 };
+    let operation = Operation::Read { local: &target, local_offset: 0, remote };
+    a.post_send(SendWork { signal: Signal::Signalled(wr(3)), operation }).unwrap();
+    a.close();
+    assert_eq!(a.poll_send(), done(1));
+    assert_eq!(a.poll_send(), Some(Completion { wr: wr(2), status: Status::Flushed }));
+    assert_eq!(a.poll_send(), Some(Completion { wr: wr(3), status: Status::Flushed }));
+    assert_eq!(a.poll_send(), None);
+    assert_eq!(post(&mut a, 4, Gather::Inline(b"")), Err(PostError::Failed(FabricError::Lost)));
+    assert_eq!(a.poll_recv().unwrap_err(), FabricError::Lost);
+    assert_eq!(bytes_of(&receive(&mut b).unwrap()), b"out");
+    assert_eq!(receive(&mut b).unwrap_err(), FabricError::Lost);
+}
+
+#[test]
+fn what_arrived_before_the_peer_went_away_is_delivered() {
+    let (mut a, mut b) = pair();
+    post(&mut a, 1, Gather::Inline(b"last words")).unwrap();
+    a.ring_doorbell().unwrap();
+    drop(a);
+    // Sending finds out first: the peer's kernel answers with a reset.
+    let mut slot = 0;
+    while b.ring_doorbell().is_ok() {
+        let _ = post(&mut b, slot, Gather::Inline(b"anybody?"));
+        slot += 1;
+    }
+    assert!(matches!(post(&mut b, slot, Gather::Inline(b"")), Err(PostError::Failed(FabricError::Lost))));
+    let completions: Vec<_> = core::iter::from_fn(|| b.poll_send()).collect();
+    assert_eq!(completions.len(), slot.into(), "every one of them, once");
+    assert_eq!(completions.last().unwrap().status, Status::Flushed);
+    assert_eq!(bytes_of(&receive(&mut b).unwrap()), b"last words");
+    assert_eq!(receive(&mut b).unwrap_err(), FabricError::Lost);
+}

@@ -1,0 +1,149 @@
+//! Messages arrive whole, once and in order, in as few system calls as there are bursts.
+
+use pronto_core::fabric::OutOfBounds;
+
+use super::*;
+
+const SIZES: [usize; 12] = [0, 1, 39, 40, 41, 300, 1024, 1025, 5000, 65_536, 70_001, 3 << 20];
+
+#[test]
+fn every_size_arrives_from_send_memory_and_from_a_region() {
+    let (mut a, mut b) = pair();
+    let source = region(4 << 20);
+    for (n, size) in (0u16..).zip(SIZES) {
+        let bytes = pattern(size, n.into());
+        let extent = compose(&a, 4096, &bytes);
+        source.write(3, &bytes).unwrap();
+        let in_region = Gather::Region { region: &source, offset: 3, len: extent.len };
+        post(&mut a, 2 * n, Gather::Ring(extent)).unwrap();
+        post(&mut a, 2 * n + 1, in_region).unwrap();
+        a.ring_doorbell().unwrap();
+        let mut completions = Vec::new();
+        let mut messages = Vec::new();
+        until(&mut a, &mut b, |a, b| {
+            completions.extend(a.poll_send());
+            messages.extend(b.poll_recv().unwrap());
+            (completions.len() == 2 && messages.len() == 2).then_some(())
+        });
+        assert_eq!(completions, [done(2 * n).unwrap(), done(2 * n + 1).unwrap()]);
+        for (m, message) in (2 * n..).zip(&messages) {
+            assert_eq!(message.header.as_array()[4..], [u8::try_from(m).unwrap(); 20]);
+            assert_eq!(bytes_of(message), bytes, "{size}");
+        }
+    }
+    assert_eq!(a.poll_send(), None);
+    assert!(b.poll_recv().unwrap().is_none());
+}
+
+#[test]
+fn inline_payloads_travel_both_ways_without_a_completion_if_none_is_wanted() {
+    let (mut a, mut b) = pair();
+    let header = RawHeader::from_array([9; 24]);
+    let operation = Operation::Send { header: &header, payload: Gather::Inline(b"there") };
+    a.post_send(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
+    a.ring_doorbell().unwrap();
+    assert_eq!(bytes_of(&receive(&mut b).unwrap()), b"there");
+    assert_eq!(a.poll_send(), None);
+    post(&mut b, 1, Gather::Inline(b"and back")).unwrap();
+    b.ring_doorbell().unwrap();
+    assert_eq!(bytes_of(&receive(&mut a).unwrap()), b"and back");
+    assert_eq!(b.poll_send(), done(1));
+}
+
+#[test]
+fn a_burst_is_one_send_and_one_receive() {
+    let (mut a, mut b) = pair();
+    for slot in 0..200 {
+        post(&mut a, slot, Gather::Inline(&[u8::try_from(slot).unwrap(); 40])).unwrap();
+    }
+    a.ring_doorbell().unwrap();
+    for slot in 0..200 {
+        let message = if slot == 0 { receive(&mut b).unwrap() } else { b.poll_recv().unwrap().unwrap() };
+        assert_eq!(bytes_of(&message), [u8::try_from(slot).unwrap(); 40]);
+        assert_eq!(a.poll_send(), done(slot));
+    }
+    assert!(b.poll_recv().unwrap().is_none());
+    assert_eq!(a.counters().calls.sends, 1);
+    let calls = b.counters().calls;
+    // One more only if the test looked before the bytes had come round.
+    assert_eq!(calls.receives - calls.empty_receives, 1);
+}
+
+#[test]
+fn a_blocking_round_trip_makes_no_useless_call() {
+    let (mut a, mut b) = pair();
+    assert!(b.poll_recv().unwrap().is_none());
+    for _ in 0..10 {
+        post(&mut a, 1, Gather::Inline(&[1; 32])).unwrap();
+        a.ring_doorbell().unwrap();
+        b.arm().unwrap();
+        assert!(b.poll_recv().unwrap().is_none());
+        sleep(&b);
+        b.disarm();
+        assert!(b.poll_recv().unwrap().is_some());
+        assert!(b.poll_recv().unwrap().is_none());
+    }
+    let calls = b.counters().calls;
+    assert_eq!((calls.receives, calls.empty_receives), (11, 1), "only the very first look was in vain");
+    assert_eq!(a.counters().calls.sends, 10);
+}
+
+#[test]
+fn whoever_is_woken_and_arms_before_polling_finds_what_woke_him() {
+    let (mut a, mut b) = pair();
+    for slot in 0..3 {
+        post(&mut a, slot, Gather::Inline(&[1; 32])).unwrap();
+        a.ring_doorbell().unwrap();
+        let mut turns = 0;
+        while b.poll_recv().unwrap().is_none() {
+            sleep(&b);
+            b.disarm();
+            b.arm().unwrap();
+            turns += 1;
+            assert!(turns < 3, "woken again and again for nothing");
+        }
+        b.arm().unwrap();
+    }
+}
+
+#[test]
+fn a_long_payload_is_received_into_its_buffer() {
+    let (mut a, mut b) = pair();
+    let bytes = pattern(4 << 20, 3);
+    let extent = compose(&a, 0, &bytes);
+    post(&mut a, 1, Gather::Ring(extent)).unwrap();
+    post(&mut a, 2, Gather::Inline(b"behind")).unwrap();
+    a.ring_doorbell().unwrap();
+    let message = until(&mut a, &mut b, |a, b| {
+        a.poll_send();
+        b.poll_recv().unwrap()
+    });
+    assert_eq!(bytes_of(&message), bytes);
+    assert_eq!(bytes_of(&receive(&mut b).unwrap()), b"behind");
+    drop(message);
+}
+
+#[test]
+fn what_cannot_be_sent_is_refused_and_nothing_of_it_goes_out() {
+    let (mut a, mut b) = pair();
+    let long = Gather::Inline(&[0; 41]);
+    assert_eq!(post(&mut a, 0, long), Err(PostError::TooLong { len: 41, max: 40 }));
+    let outside = Gather::Ring(Extent { offset: (16 << 20) - 100, len: 101 });
+    let memory = 16 << 20;
+    let refused = OutOfBounds { offset: memory - 100, wanted: 101, len: memory };
+    assert_eq!(post(&mut a, 0, outside), Err(refused.into()));
+    let beyond = Gather::Ring(Extent { offset: 0, len: (4 << 20) + 1 });
+    assert_eq!(post(&mut a, 0, beyond), Err(PostError::TooLong { len: (4 << 20) + 1, max: 4 << 20 }));
+    let source = region(64);
+    let outside = Gather::Region { region: &source, offset: 60, len: 5 };
+    let refused = OutOfBounds { offset: 60, wanted: 5, len: 64 };
+    assert_eq!(post(&mut a, 0, outside), Err(refused.into()));
+    let header = RawHeader::default();
+    let operation = Operation::Send { header: &header, payload: Gather::Ring(Extent { offset: 0, len: 1 }) };
+    let unsignalled = a.post_send(SendWork { signal: Signal::Unsignalled, operation });
+    assert_eq!(unsignalled, Err(PostError::Unsupported));
+    post(&mut a, 1, Gather::Inline(b"ok")).unwrap();
+    a.ring_doorbell().unwrap();
+    assert_eq!(bytes_of(&receive(&mut b).unwrap()), b"ok");
+    assert_eq!(a.poll_send(), done(1));
+}

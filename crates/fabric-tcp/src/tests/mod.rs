@@ -1,0 +1,139 @@
+//! Tests over loopback sockets: two queue pairs, or one and a raw stream that plays a peer who breaks the rules.
+
+mod faults;
+mod flow;
+mod messages;
+mod one_sided;
+
+use core::time::Duration;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use pronto_core::Class;
+use pronto_core::fabric::{
+    Completion, ConnectionLimits, Extent, FabricError, Gather, HeapMemory, Operation, PostError, QueuePair,
+    Received, Region, SendWork, Signal, Status, WrId,
+};
+use pronto_wire::RawHeader;
+
+use crate::{Lease, ReceivePool, TcpQueuePair};
+
+/// Longer than anything here takes, shorter than a test run's patience.
+const PATIENCE_MS: u16 = 10_000;
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    send_depth: 256,
+    receive_depth: 256,
+    max_send_payload: 4 << 20,
+    max_receive_payload: 4 << 20,
+    send_memory: 16 << 20,
+};
+
+/// Two connected streams.
+fn streams() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (b, _) = listener.accept().unwrap();
+    (a, b)
+}
+
+fn over(stream: TcpStream, limits: &ConnectionLimits, pool: &Arc<ReceivePool>) -> TcpQueuePair {
+    TcpQueuePair::new(stream, Class::Bulk, limits, pool, Duration::from_secs(10)).unwrap()
+}
+
+/// Two connected queue pairs with a pool each.
+fn pair() -> (TcpQueuePair, TcpQueuePair) {
+    let (a, b) = streams();
+    let pool = || ReceivePool::new(64 << 20).unwrap();
+    (over(a, &LIMITS, &pool()), over(b, &LIMITS, &pool()))
+}
+
+/// A queue pair, and its peer's end in our own hands.
+fn victim() -> (TcpQueuePair, TcpStream) {
+    let (a, b) = streams();
+    (over(a, &LIMITS, &ReceivePool::new(64 << 20).unwrap()), b)
+}
+
+/// Waits until the channel has what the queue pair is interested in.
+fn sleep(qp: &TcpQueuePair) {
+    let interest = qp.interest();
+    let mut flags = PollFlags::empty();
+    flags.set(PollFlags::POLLIN, interest.readable);
+    flags.set(PollFlags::POLLOUT, interest.writable);
+    let ready = poll(&mut [PollFd::new(qp.as_fd(), flags)], PollTimeout::from(PATIENCE_MS)).unwrap();
+    assert_eq!(ready, 1, "nothing happened for a long time");
+}
+
+/// The next message, however long it takes.
+fn receive(qp: &mut TcpQueuePair) -> Result<Received<Lease>, FabricError> {
+    loop {
+        if let Some(message) = qp.poll_recv()? {
+            return Ok(message);
+        }
+        sleep(qp);
+    }
+}
+
+/// Polls two ends in turn until `done` finds what it looks for.
+fn until<T>(
+    a: &mut TcpQueuePair,
+    b: &mut TcpQueuePair,
+    mut done: impl FnMut(&mut TcpQueuePair, &mut TcpQueuePair) -> Option<T>,
+) -> T {
+    for _ in 0..50_000_000 {
+        if let Some(found) = done(a, b) {
+            return found;
+        }
+    }
+    panic!("nothing happened for a long time");
+}
+
+fn wr(slot: u16) -> WrId {
+    WrId { slot, generation: 7 }
+}
+
+fn post(qp: &mut TcpQueuePair, slot: u16, payload: Gather<'_>) -> Result<(), PostError> {
+    let header = RawHeader::from_array([u8::try_from(slot & 0xff).unwrap(); 24]);
+    let operation = Operation::Send { header: &header, payload };
+    qp.post_send(SendWork { signal: Signal::Signalled(wr(slot)), operation })
+}
+
+/// Writes a pattern into send memory and says where.
+fn compose(qp: &TcpQueuePair, offset: u32, bytes: &[u8]) -> Extent {
+    let memory = qp.send_memory();
+    assert!(offset as usize + bytes.len() <= memory.len());
+    for (at, byte) in bytes.iter().enumerate() {
+        #[expect(unsafe_code, reason = "the seam gives send memory as a pointer")]
+        // SAFETY: within the memory, as asserted, and nothing posted covers it.
+        let to = unsafe { memory.base().add(offset as usize + at) };
+        #[expect(unsafe_code, reason = "the seam gives send memory as a pointer")]
+        // SAFETY: as above.
+        unsafe {
+            to.write(*byte);
+        }
+    }
+    Extent { offset, len: u32::try_from(bytes.len()).unwrap() }
+}
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| u8::try_from((i * 31 + i / 251 + seed * 17) % 256).unwrap()).collect()
+}
+
+fn bytes_of(message: &Received<Lease>) -> Vec<u8> {
+    message.payload.as_private().expect("nobody else can write to it").to_vec()
+}
+
+fn done(slot: u16) -> Option<Completion> {
+    Some(Completion { wr: wr(slot), status: Status::Done(0) })
+}
+
+fn region(len: usize) -> Region {
+    Region::new(Arc::new(HeapMemory::new(len)))
+}
+
+fn contents(region: &Region) -> Vec<u8> {
+    let mut bytes = vec![0; region.len()];
+    region.read(0, &mut bytes).unwrap();
+    bytes
+}

@@ -1,0 +1,202 @@
+//! One-sided access: done where granted, refused elsewhere, and never in the way of messages.
+
+use pronto_core::fabric::{GrantError, OutOfBounds, RemoteRange, Rights};
+
+use super::*;
+
+fn request(qp: &mut TcpQueuePair, slot: u16, operation: Operation<'_>) {
+    qp.post_send(SendWork { signal: Signal::Signalled(wr(slot)), operation }).unwrap();
+    qp.ring_doorbell().unwrap();
+}
+
+/// How an operation of `a`'s ends, while `b` polls.
+fn outcome(a: &mut TcpQueuePair, b: &mut TcpQueuePair, operation: Operation<'_>) -> Status {
+    request(a, 5, operation);
+    until(a, b, |a, b| {
+        assert!(b.poll_recv().unwrap().is_none());
+        b.poll_send();
+        assert!(a.poll_recv().unwrap().is_none());
+        a.poll_send().map(|completion| completion.status)
+    })
+}
+
+#[test]
+fn reads_and_writes_of_every_length() {
+    let (mut a, mut b) = pair();
+    let (near, far) = (region(1 << 20), region(1 << 20));
+    let grant = b.grant(&far, 16..1 << 20, Rights::READ_WRITE).unwrap();
+    for len in [0, 1, 7, 8, 100, 65_535, 65_536, 65_537, 300_000, 1_000_000] {
+        let bytes = pattern(usize::try_from(len).unwrap(), 1);
+        let remote = grant.remote.part(100..100 + len).unwrap();
+        near.write(0, &bytes).unwrap();
+        let write = Operation::Write { local: &near, local_offset: 0, remote };
+        assert_eq!(outcome(&mut a, &mut b, write), Status::Done(0), "{len}");
+        let end = 116 + bytes.len();
+        assert_eq!(contents(&far)[116..end], bytes);
+        near.write(8, &vec![0; bytes.len()]).unwrap();
+        let read = Operation::Read { local: &near, local_offset: 8, remote };
+        assert_eq!(outcome(&mut a, &mut b, read), Status::Done(0), "{len}");
+        assert_eq!(contents(&near)[8..8 + bytes.len()], bytes);
+    }
+    assert_eq!(contents(&far)[..116], [0; 116], "nothing before it was touched");
+}
+
+#[test]
+fn atomics_give_what_was_there_and_meet_the_owners_own() {
+    let (mut a, mut b) = pair();
+    let far = region(64);
+    let grant = b.grant(&far, 0..64, Rights::ALL).unwrap();
+    let remote = grant.remote.part(8..16).unwrap();
+    let add = |add| Operation::FetchAdd { remote, add };
+    assert_eq!(outcome(&mut a, &mut b, add(5)), Status::Done(0));
+    far.word(8).unwrap().fetch_add(1, pronto_sync::atomic::Ordering::SeqCst);
+    assert_eq!(outcome(&mut a, &mut b, add(u64::MAX)), Status::Done(6));
+    let swap = |expected, desired| Operation::CompareSwap { remote, expected, desired };
+    assert_eq!(outcome(&mut a, &mut b, swap(4, 100)), Status::Done(5));
+    assert_eq!(outcome(&mut a, &mut b, swap(5, 100)), Status::Done(5));
+    assert_eq!(contents(&far)[8..16], 100u64.to_le_bytes());
+}
+
+#[test]
+fn what_is_not_granted_is_refused_and_the_connection_lives_on() {
+    let (mut a, mut b) = pair();
+    let (near, far) = (region(4096), region(4096));
+    near.write(0, &[0xee; 4096]).unwrap();
+    let read_only = b.grant(&far, 1024..2048, Rights::READ).unwrap().remote;
+    let write = b.grant(&far, 1024..2048, Rights { read: false, write: true, atomic: false }).unwrap().remote;
+    let all = b.grant(&far, 1024..2048, Rights::ALL).unwrap().remote;
+    let local = (&near, 0);
+    let read = |remote| Operation::Read { local: local.0, local_offset: local.1, remote };
+    let write_to = |remote| Operation::Write { local: local.0, local_offset: local.1, remote };
+    let beyond = RemoteRange { offset: 1000, len: 25, ..all };
+    let overflowing = RemoteRange { offset: u64::MAX - 3, len: 8, ..all };
+    // Aligned from the start of the grant, but not in memory: only the target can tell.
+    let crooked = RemoteRange { len: 8, ..b.grant(&far, 1028..2048, Rights::ALL).unwrap().remote };
+    let unknown = RemoteRange { key: all.key ^ 1, ..all };
+    for operation in [
+        read(write),
+        write_to(read_only),
+        read(beyond),
+        write_to(beyond),
+        read(overflowing),
+        write_to(overflowing),
+        read(unknown),
+        write_to(unknown),
+        Operation::FetchAdd { remote: crooked, add: 1 },
+        Operation::FetchAdd { remote: RemoteRange { len: 8, ..read_only }, add: 1 },
+        Operation::CompareSwap { remote: RemoteRange { len: 8, ..write }, expected: 0, desired: 1 },
+    ] {
+        assert_eq!(outcome(&mut a, &mut b, operation), Status::AccessRefused, "{operation:?}");
+    }
+    assert_eq!(contents(&far), [0; 4096], "a write that reaches too far changes nothing");
+    post(&mut a, 1, Gather::Inline(b"still here")).unwrap();
+    a.ring_doorbell().unwrap();
+    assert_eq!(bytes_of(&receive(&mut b).unwrap()), b"still here");
+}
+
+#[test]
+fn a_third_peer_with_the_right_key_is_refused() {
+    let (mut a, mut b) = pair();
+    let (mut c, mut d) = pair();
+    let (near, far) = (region(64), region(64));
+    let remote = b.grant(&far, 0..64, Rights::ALL).unwrap().remote;
+    let read = Operation::Read { local: &near, local_offset: 0, remote };
+    assert_eq!(outcome(&mut a, &mut b, read), Status::Done(0));
+    assert_eq!(outcome(&mut c, &mut d, read), Status::AccessRefused);
+}
+
+#[test]
+fn a_revoked_grant_is_good_for_nothing_even_in_the_middle_of_a_read() {
+    let (mut a, mut b) = pair();
+    let (near, far) = (region(8 << 20), region(8 << 20));
+    let grant = b.grant(&far, 0..8 << 20, Rights::READ).unwrap();
+    let read = Operation::Read { local: &near, local_offset: 0, remote: grant.remote };
+    request(&mut a, 1, read);
+    until(&mut a, &mut b, |_, b| {
+        assert!(b.poll_recv().unwrap().is_none());
+        b.wants_write().then_some(())
+    });
+    b.revoke(grant.id).unwrap();
+    far.write(0, &vec![1; 8 << 20]).unwrap();
+    let status = until(&mut a, &mut b, |a, b| {
+        b.poll_send();
+        assert!(a.poll_recv().unwrap().is_none());
+        a.poll_send().map(|completion| completion.status)
+    });
+    assert_eq!(status, Status::AccessRefused);
+    assert!(contents(&near).iter().all(|byte| *byte == 0), "nothing was read after the revocation");
+    assert_eq!(outcome(&mut a, &mut b, read), Status::AccessRefused);
+    assert_eq!(b.revoke(grant.id), Err(GrantError::Unknown));
+}
+
+#[test]
+fn messages_pass_between_the_pieces_of_a_long_read() {
+    let (mut a, mut b) = pair();
+    let (near, far) = (region(8 << 20), region(8 << 20));
+    let remote = b.grant(&far, 0..8 << 20, Rights::READ).unwrap().remote;
+    request(&mut a, 1, Operation::Read { local: &near, local_offset: 0, remote });
+    until(&mut a, &mut b, |_, b| {
+        assert!(b.poll_recv().unwrap().is_none());
+        b.wants_write().then_some(())
+    });
+    post(&mut b, 2, Gather::Inline(b"let me through")).unwrap();
+    b.ring_doorbell().unwrap();
+    until(&mut a, &mut b, |a, b| {
+        b.poll_send();
+        assert_eq!(a.poll_send(), None, "the read is not through yet");
+        a.poll_recv().unwrap()
+    });
+}
+
+#[test]
+fn a_message_posted_after_a_write_arrives_after_its_bytes() {
+    let (mut a, mut b) = pair();
+    let (near, far) = (region(1 << 20), region(1 << 20));
+    near.write(0, &vec![7; 1 << 20]).unwrap();
+    let remote = b.grant(&far, 0..1 << 20, Rights::READ_WRITE).unwrap().remote;
+    let operation = Operation::Write { local: &near, local_offset: 0, remote };
+    a.post_send(SendWork { signal: Signal::Signalled(wr(1)), operation }).unwrap();
+    post(&mut a, 2, Gather::Inline(b"it is there")).unwrap();
+    a.ring_doorbell().unwrap();
+    until(&mut a, &mut b, |a, b| {
+        a.poll_send();
+        b.poll_recv().unwrap()
+    });
+    assert!(contents(&far).iter().all(|byte| *byte == 7));
+}
+
+#[test]
+fn operations_beyond_the_depth_are_refused_until_one_is_done() {
+    let (mut a, mut b) = pair();
+    let far = region(64);
+    let remote = b.grant(&far, 0..8, Rights::ALL).unwrap().remote;
+    let add = Operation::FetchAdd { remote, add: 1 };
+    let mut posted = 0;
+    let refusal = loop {
+        match a.post_send(SendWork { signal: Signal::Signalled(wr(posted)), operation: add }) {
+            Ok(()) => posted += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((refusal, posted), (PostError::Full, 64));
+    a.ring_doorbell().unwrap();
+    for slot in 0..posted {
+        let completion = until(&mut a, &mut b, |a, b| {
+            assert!(b.poll_recv().unwrap().is_none());
+            assert!(a.poll_recv().unwrap().is_none());
+            a.poll_send()
+        });
+        assert_eq!(completion, Completion { wr: wr(slot), status: Status::Done(slot.into()) });
+    }
+    assert_eq!(outcome(&mut a, &mut b, add), Status::Done(64));
+}
+
+#[test]
+fn a_local_range_that_is_too_short_is_refused_at_once() {
+    let (mut a, _b) = pair();
+    let near = region(64);
+    let remote = RemoteRange { key: 1, offset: 0, len: 33 };
+    let operation = Operation::Read { local: &near, local_offset: 32, remote };
+    let refused = a.post_send(SendWork { signal: Signal::Signalled(wr(1)), operation });
+    assert_eq!(refused, Err(OutOfBounds { offset: 32, wanted: 33, len: 64 }.into()));
+}

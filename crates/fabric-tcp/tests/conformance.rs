@@ -1,0 +1,101 @@
+//! The conformance suite of the fabric seam, over loopback, for each class.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use nix::sys::socket::{Shutdown, shutdown};
+use pronto_conformance::{Capability, Harness, Pair, mirrored};
+use pronto_core::Class;
+use pronto_core::fabric::{ConnectionLimits, HeapMemory, Region};
+use pronto_fabric_tcp::{Handshake, Link, Listener, Options, ReceivePool, TcpQueuePair};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Each node's receive buffers: two full windows of the longest messages that the suite sends.
+const BUDGET: usize = 2 * 16 * (128 << 10);
+
+/// Two nodes of one host.
+struct Nodes {
+    class: Class,
+    addr: SocketAddr,
+    accepted: mpsc::Receiver<Handshake>,
+    pools: [Arc<ReceivePool>; 2],
+}
+
+impl Nodes {
+    fn new(class: Class) -> Self {
+        let listener = Listener::bind("127.0.0.1:0", Options::default()).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (accepted_by, accepted) = mpsc::channel();
+        thread::spawn(move || {
+            while let Ok(incoming) = listener.accept() {
+                if let Some(handshake) = incoming.begin(PATIENCE).unwrap() {
+                    accepted_by.send(handshake).unwrap();
+                }
+            }
+        });
+        let pools = [(); 2].map(|()| ReceivePool::new(BUDGET).unwrap());
+        Self { class, addr, accepted, pools }
+    }
+
+    fn of_class(&self, link: Link) -> TcpQueuePair {
+        match self.class {
+            Class::Control => link.control,
+            Class::Bulk => link.bulk,
+        }
+    }
+}
+
+impl Harness for Nodes {
+    type Qp = TcpQueuePair;
+    /// The socket of end `a`, by number: one more descriptor would keep the connection up when the end is dropped.
+    type Link = RawFd;
+
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn pair(&self, limits: ConnectionLimits) -> Pair<TcpQueuePair, RawFd> {
+        let dialler = Handshake::dial(self.addr, PATIENCE, Options::default()).unwrap();
+        let acceptor = self.accepted.recv_timeout(PATIENCE).unwrap();
+        let (a, b) = thread::scope(|threads| {
+            let [near, far] = &self.pools;
+            let far = threads.spawn(move || acceptor.establish([mirrored(limits); 2], far).unwrap());
+            (dialler.establish([limits; 2], near).unwrap(), far.join().unwrap())
+        });
+        let (a, b) = (self.of_class(a), self.of_class(b));
+        let link = a.as_fd().as_raw_fd();
+        Pair { a, b, link }
+    }
+
+    fn region(&self, len: usize) -> Region {
+        Region::new(Arc::new(HeapMemory::new(len)))
+    }
+
+    fn break_link(&self, link: &mut RawFd) -> bool {
+        shutdown(*link, Shutdown::Both).is_ok()
+    }
+}
+
+fn conforms(class: Class) {
+    let summary = pronto_conformance::run(&Nodes::new(class));
+    println!("{summary}");
+    summary.assert_complete(&[
+        Capability::PassiveTarget,
+        Capability::ByReference,
+        Capability::PollsWithoutSyscalls,
+    ]);
+}
+
+#[test]
+fn control_conforms() {
+    conforms(Class::Control);
+}
+
+#[test]
+fn bulk_conforms() {
+    conforms(Class::Bulk);
+}

@@ -1,0 +1,280 @@
+//! Setting up links: the way it should go, and everything that strangers can do to a listener.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use pronto_core::fabric::{ConnectionLimits, Gather, Operation, QueuePair, SendWork, Signal};
+use pronto_fabric_tcp::{
+    Handshake, Incoming, Link, Listener, ListenerCounters, MAX_HALF_OPEN, Options, Plaintext, ReceivePool,
+    SetupError, TcpQueuePair,
+};
+use pronto_wire::RawHeader;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const BRIEF: Duration = Duration::from_millis(50);
+const LIMITS: [ConnectionLimits; 2] = [ConnectionLimits {
+    send_depth: 64,
+    receive_depth: 64,
+    max_send_payload: 1 << 20,
+    max_receive_payload: 1 << 20,
+    send_memory: 1 << 20,
+}; 2];
+
+fn listen() -> (Arc<Listener>, SocketAddr) {
+    let listener = Listener::bind("127.0.0.1:0", Options::default()).unwrap();
+    let addr = listener.local_addr().unwrap();
+    (Arc::new(listener), addr)
+}
+
+fn dial(addr: SocketAddr) -> Handshake {
+    Handshake::dial(addr, PATIENCE, Options::default()).unwrap()
+}
+
+fn pool() -> Arc<ReceivePool> {
+    ReceivePool::new(8 << 20).unwrap()
+}
+
+/// A stranger's connection to a listener.
+fn stranger(addr: SocketAddr, bytes: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream
+}
+
+fn send(qp: &mut TcpQueuePair, bytes: &[u8]) {
+    let header = RawHeader::default();
+    let operation = Operation::Send { header: &header, payload: Gather::Inline(bytes) };
+    qp.post_send(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
+    qp.ring_doorbell().unwrap();
+}
+
+fn receive(qp: &mut TcpQueuePair) -> Vec<u8> {
+    loop {
+        if let Some(message) = qp.poll_recv().unwrap() {
+            return message.payload.as_private().unwrap().to_vec();
+        }
+    }
+}
+
+/// Accepts, begins and establishes for ever, links to the channel, until the listener closes.
+fn serve(listener: &Arc<Listener>) -> std::sync::mpsc::Receiver<Link> {
+    let (links, established) = channel();
+    let listener = Arc::clone(listener);
+    thread::spawn(move || {
+        while let Ok(incoming) = listener.accept() {
+            let links = links.clone();
+            thread::spawn(move || {
+                let mut handshake = incoming.begin(PATIENCE).ok()??;
+                let greeting = handshake.receive(100).ok()?;
+                handshake.send(&greeting).ok()?;
+                links.send(handshake.establish(LIMITS, &pool()).ok()?).ok()
+            });
+        }
+    });
+    established
+}
+
+#[test]
+fn two_connections_become_a_link_and_do_not_mix() {
+    let (listener, addr) = listen();
+    let links = serve(&listener);
+    let ends: Vec<(Link, Link)> = (0u8..3)
+        .map(|n| {
+            let mut handshake = dial(addr);
+            assert_eq!(handshake.peer_addr(), addr);
+            handshake.send(&[n; 9]).unwrap();
+            assert_eq!(handshake.receive(9).unwrap(), [n; 9]);
+            (handshake.establish(LIMITS, &pool()).unwrap(), links.recv_timeout(PATIENCE).unwrap())
+        })
+        .collect();
+    for (n, (mut near, mut far)) in (0u8..).zip(ends) {
+        send(&mut near.control, &[n, 1]);
+        send(&mut near.bulk, &[n, 2]);
+        send(&mut far.bulk, &[n, 3]);
+        assert_eq!(receive(&mut far.bulk), [n, 2]);
+        assert_eq!(receive(&mut far.control), [n, 1]);
+        assert_eq!(receive(&mut near.bulk), [n, 3]);
+    }
+    listener.close();
+    assert_eq!(listener.counters(), ListenerCounters::default());
+}
+
+#[test]
+fn addresses_outside_the_host_need_a_word() {
+    let outside = "0.0.0.0:0";
+    let refused = Listener::bind(outside, Options::default()).unwrap_err();
+    assert_eq!(refused, SetupError::NotLoopback(outside.parse().unwrap()));
+    let understood = Options { plaintext: Plaintext::IUnderstand, ..Options::default() };
+    Listener::bind(outside, understood).unwrap();
+    let elsewhere = "192.0.2.1:9".parse().unwrap();
+    let refused = Handshake::dial(elsewhere, PATIENCE, Options::default()).unwrap_err();
+    assert_eq!(refused, SetupError::NotLoopback(elsewhere));
+}
+
+#[test]
+fn a_stranger_who_says_nothing_is_dropped_in_time() {
+    let (listener, addr) = listen();
+    let mut silent = stranger(addr, b"");
+    assert_eq!(listener.accept().unwrap().begin(BRIEF).unwrap_err(), SetupError::TimedOut);
+    assert_eq!(listener.counters().silent, 1);
+    assert_eq!(silent.read(&mut [0; 8]).unwrap(), 0, "the connection was closed");
+}
+
+#[test]
+fn a_stranger_who_drips_is_dropped_in_time() {
+    let (listener, addr) = listen();
+    // Bytes keep coming, so that no single read is ever late; only all of them together are.
+    let len = 256u32 << 20;
+    let mut dripping = stranger(addr, &[b"pronto\x011", &len.to_le_bytes()[..]].concat());
+    let drip = thread::spawn(move || while dripping.write_all(&[0]).is_ok() {});
+    let mut handshake = listener.accept().unwrap().begin(BRIEF).unwrap().unwrap();
+    assert_eq!(handshake.receive(256 << 20).unwrap_err(), SetupError::TimedOut);
+    drop(handshake);
+    drip.join().unwrap();
+}
+
+#[test]
+fn half_open_connections_are_bounded_and_come_free_again() {
+    let (listener, addr) = listen();
+    let mut held: Vec<(TcpStream, Incoming)> =
+        (0..MAX_HALF_OPEN).map(|_| (stranger(addr, b""), listener.accept().unwrap())).collect();
+    let mut crowded = stranger(addr, b"");
+    let next = {
+        let listener = Arc::clone(&listener);
+        thread::spawn(move || listener.accept().unwrap().peer_addr())
+    };
+    assert_eq!(crowded.read(&mut [0; 8]).unwrap(), 0, "one too many is closed at once");
+    assert_eq!(listener.counters().crowded, 1);
+    held.pop();
+    let welcome = stranger(addr, b"");
+    assert_eq!(next.join().unwrap(), welcome.local_addr().unwrap());
+}
+
+#[test]
+fn handshakes_are_bounded_and_leave_room_for_their_second_connections() {
+    let (listener, addr) = listen();
+    let begin = || listener.accept().unwrap().begin(PATIENCE);
+    let mut first = stranger(addr, b"pronto\x011");
+    let one = begin().unwrap().unwrap();
+    let others: Vec<_> =
+        (1..MAX_HALF_OPEN).map(|_| (stranger(addr, b"pronto\x011"), begin().unwrap().unwrap())).collect();
+    let _refused = stranger(addr, b"pronto\x011");
+    assert_eq!(begin().unwrap_err(), SetupError::Crowded);
+    assert_eq!(listener.counters(), ListenerCounters { crowded: 1, ..ListenerCounters::default() });
+
+    let establishing = thread::spawn(move || one.establish(LIMITS, &pool()));
+    let mut answer_and_token = [0; 24];
+    first.read_exact(&mut answer_and_token).unwrap();
+    let _second = stranger(addr, &[b"pronto\x012", &answer_and_token[8..]].concat());
+    assert!(begin().unwrap().is_none());
+    establishing.join().unwrap().unwrap();
+    let _welcome = stranger(addr, b"pronto\x011");
+    assert!(begin().unwrap().is_some());
+    drop(others);
+}
+
+#[test]
+fn other_protocols_and_versions_are_refused() {
+    let (listener, addr) = listen();
+    for bytes in [b"GET / HT", b"pronto\x022", b"pronto\x01a", b"\0\0\0\0\0\0\0\0"] {
+        let _stream = stranger(addr, bytes);
+        assert_eq!(listener.accept().unwrap().begin(PATIENCE).unwrap_err(), SetupError::Preamble(*bytes));
+    }
+    assert_eq!(listener.counters().bad_preambles, 4);
+}
+
+#[test]
+fn a_dialler_refuses_a_server_of_another_protocol() {
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut handshake = dial(other.local_addr().unwrap());
+    let (mut stream, _) = other.accept().unwrap();
+    stream.write_all(b"220 smtp").unwrap();
+    assert_eq!(handshake.receive(100).unwrap_err(), SetupError::Preamble(*b"220 smtp"));
+}
+
+#[test]
+fn set_up_messages_are_bounded_before_they_are_read() {
+    let (listener, addr) = listen();
+    let mut dialler = dial(addr);
+    let mut acceptor = listener.accept().unwrap().begin(PATIENCE).unwrap().unwrap();
+    dialler.send(&[1; 100]).unwrap();
+    assert_eq!(acceptor.receive(99).unwrap_err(), SetupError::TooLong { len: 100, max: 99 });
+    acceptor.send(&[]).unwrap();
+    assert_eq!(dialler.receive(0).unwrap(), []);
+    // A length without the bytes behind it, then the end.
+    let mut liar = stranger(addr, b"pronto\x011\xff\xff\xff\x7fabc");
+    let mut acceptor = listener.accept().unwrap().begin(PATIENCE).unwrap().unwrap();
+    assert_eq!(
+        acceptor.receive(1 << 20).unwrap_err(),
+        SetupError::TooLong { len: 0x7fff_ffff, max: 1 << 20 }
+    );
+    assert_eq!(liar.read(&mut [0; 8]).unwrap(), 8, "the answer it got before");
+    let _cut = stranger(addr, b"pronto\x011\x09\0\0\0abc").shutdown(std::net::Shutdown::Write);
+    let mut acceptor = listener.accept().unwrap().begin(PATIENCE).unwrap().unwrap();
+    assert_eq!(acceptor.receive(1 << 20).unwrap_err(), SetupError::Lost);
+}
+
+#[test]
+fn a_second_connection_is_good_once_and_only_with_the_token() {
+    let (listener, addr) = listen();
+    // The dialler in our own hands, so that its bytes can be played again.
+    let mut first = stranger(addr, b"pronto\x011");
+    let handshake = listener.accept().unwrap().begin(PATIENCE).unwrap().unwrap();
+    let establishing = thread::spawn(move || handshake.establish(LIMITS, &pool()));
+    let mut answer_and_token = [0; 24];
+    first.read_exact(&mut answer_and_token).unwrap();
+    let (answer, token) = answer_and_token.split_at(8);
+    assert_eq!(answer, b"pronto\x01a");
+
+    let mut wrong = token.to_vec();
+    wrong[15] ^= 1;
+    let _guessing = stranger(addr, &[b"pronto\x012", &wrong[..]].concat());
+    assert_eq!(listener.accept().unwrap().begin(PATIENCE).unwrap_err(), SetupError::UnknownToken);
+
+    let bytes = [b"pronto\x012", token].concat();
+    let _second = stranger(addr, &bytes);
+    assert!(listener.accept().unwrap().begin(PATIENCE).unwrap().is_none());
+    establishing.join().unwrap().unwrap();
+
+    let _replayed = stranger(addr, &bytes);
+    assert_eq!(listener.accept().unwrap().begin(PATIENCE).unwrap_err(), SetupError::UnknownToken);
+    assert_eq!(listener.counters().unknown_tokens, 2);
+}
+
+#[test]
+fn an_acceptor_does_not_wait_for_ever_and_its_token_dies_with_it() {
+    let (listener, addr) = listen();
+    let mut first = stranger(addr, b"pronto\x011");
+    let handshake = listener.accept().unwrap().begin(BRIEF).unwrap().unwrap();
+    assert_eq!(handshake.establish(LIMITS, &pool()).unwrap_err(), SetupError::TimedOut);
+    let mut answer_and_token = [0; 24];
+    first.read_exact(&mut answer_and_token).unwrap();
+    let _late = stranger(addr, &[b"pronto\x012", &answer_and_token[8..]].concat());
+    assert_eq!(listener.accept().unwrap().begin(PATIENCE).unwrap_err(), SetupError::UnknownToken);
+}
+
+#[test]
+fn a_pool_that_cannot_hold_one_message_is_refused() {
+    let (_listener, addr) = listen();
+    let small = ReceivePool::new((1 << 20) - 1).unwrap();
+    let refused = dial(addr).establish(LIMITS, &small).unwrap_err();
+    assert_eq!(refused, SetupError::PoolTooSmall { budget: (1 << 20) - 1, needed: 1 << 20 });
+}
+
+#[test]
+fn closing_a_listener_ends_accept() {
+    let (listener, _) = listen();
+    let accepting = {
+        let listener = Arc::clone(&listener);
+        thread::spawn(move || listener.accept().map(|incoming| incoming.peer_addr()))
+    };
+    listener.close();
+    assert_eq!(accepting.join().unwrap(), Err(SetupError::Closed));
+}

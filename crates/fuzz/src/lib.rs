@@ -1,0 +1,23 @@
+//! What must hold for any bytes that a peer sends, one function per decoder.
+//!
+//! A function panics when its promise is broken. libFuzzer calls them with inputs it invents (`fuzz_targets/`), and the test
+//! `replay` calls them with the inputs in `seeds/` and with variations of those, on any compiler.
+
+#![forbid(unsafe_code)]
+
+mod greeting;
+mod header;
+mod payload;
+mod tcp_stream;
+
+pub use greeting::greeting;
+pub use header::header;
+pub use payload::payload;
+pub use tcp_stream::tcp_stream;
+
+/// What a target does with one input.
+pub type Check = fn(&[u8]);
+
+/// Every target, by the name of its binary and of its folder of seeds.
+pub const TARGETS: &[(&str, Check)] =
+    &[("header", header), ("greeting", greeting), ("payload", payload), ("tcp_stream", tcp_stream)];

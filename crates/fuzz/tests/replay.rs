@@ -1,0 +1,99 @@
+//! Replays the seeds of every target, and a fixed number of variations of each, without a fuzzer.
+//!
+//! An input that the fuzzer found to fail becomes a file in `seeds/`, and so a test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pronto_fuzz::TARGETS;
+
+/// Variations tried of each seed.
+const VARIATIONS: usize = 20_000;
+
+/// Where the sequence of variations begins. Fixed: a failure must come again.
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[test]
+fn seeds_and_their_variations_keep_every_promise() {
+    for (name, check) in TARGETS {
+        let seeds = seeds(name);
+        assert!(!seeds.is_empty(), "{name} has no seed");
+        let mut random = Random(SEED);
+        for seed in &seeds {
+            check(seed);
+            for _ in 0..VARIATIONS {
+                check(&vary(seed, &mut random));
+            }
+        }
+        println!("{name}: {} seeds, {} inputs", seeds.len(), seeds.len() * (VARIATIONS + 1));
+    }
+}
+
+#[test]
+fn every_target_has_a_binary_and_every_binary_is_a_target() {
+    let mut files: Vec<String> = entries(&folder("fuzz_targets"))
+        .iter()
+        .map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    let mut names: Vec<_> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    files.sort();
+    names.sort();
+    assert_eq!(files, names);
+}
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder).expect("the folder is part of the tree");
+    files.map(|file| file.expect("its files can be listed").path()).collect()
+}
+
+fn seeds(target: &str) -> Vec<Vec<u8>> {
+    let mut files = entries(&folder("seeds").join(target));
+    files.sort();
+    files.iter().map(|file| fs::read(file).expect("a seed is a plain file")).collect()
+}
+
+/// A seed with a few bytes changed, and sometimes cut short or made longer.
+fn vary(seed: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut input = seed.to_vec();
+    for _ in 0..random.below(4) {
+        let at = random.below(input.len().max(1));
+        if let Some(byte) = input.get_mut(at) {
+            *byte = match random.below(3) {
+                0 => 0,
+                1 => 0xff,
+                _ => random.byte(),
+            };
+        }
+    }
+    match random.below(4) {
+        0 => input.truncate(random.below(seed.len() + 1)),
+        1 => input.resize(seed.len() + random.below(9), 0),
+        _ => {}
+    }
+    input
+}
+
+/// Steele, Lea and Flood's SplitMix64 (OOPSLA 2014).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.word() % bound as u64).expect("what is below a usize is one")
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.word().to_le_bytes()[0]
+    }
+
+    fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(SEED);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+}

@@ -1,0 +1,168 @@
+//! Points to cluster: rows of numbers, from a file, from the bundled digits, or from a seed.
+
+mod csv;
+mod digits;
+mod synthetic;
+
+use std::io;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub use csv::Fault;
+
+/// Rows of numbers, one after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Points {
+    /// All numbers, row by row.
+    pub values: Vec<f64>,
+    /// Numbers per row, at least 1.
+    pub dims: usize,
+    /// What each row shows, where that is known; used to judge the result, never to find it.
+    pub labels: Option<Vec<u8>>,
+}
+
+impl Points {
+    /// How many rows there are.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.values.len() / self.dims
+    }
+
+    /// The numbers of one row.
+    #[must_use]
+    pub fn row(&self, row: usize) -> &[f64] {
+        &self.values[row * self.dims..(row + 1) * self.dims]
+    }
+}
+
+/// Where points come from. Every node gets the same ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// The handwritten digits that come with this crate.
+    Digits,
+    /// A file of numbers separated by commas.
+    File(PathBuf),
+    /// Made from a seed, and called synthetic wherever it is named.
+    Synthetic {
+        /// How many.
+        points: usize,
+        /// Numbers per point.
+        dims: usize,
+        /// The seed.
+        seed: u64,
+    },
+}
+
+impl Source {
+    /// Reads or makes the points.
+    ///
+    /// # Errors
+    /// [`DataError`] names file, line and column.
+    pub fn load(&self) -> Result<Points, DataError> {
+        match self {
+            Self::Digits => digits::load(),
+            Self::File(path) => {
+                let read = |source| DataError::Read { path: path.clone(), source };
+                let size = std::fs::metadata(path).map_err(read)?.len();
+                if size > MAX_FILE_BYTES {
+                    return Err(DataError::TooLarge { path: path.clone(), size });
+                }
+                let text = std::fs::read_to_string(path).map_err(read)?;
+                csv::parse(&text).map_err(|(line, fault)| DataError::Line { path: path.clone(), line, fault })
+            }
+            Self::Synthetic { points, dims, seed } => {
+                let values = points.saturating_mul(*dims);
+                if values > MAX_VALUES {
+                    return Err(DataError::TooMany { values });
+                }
+                Ok(synthetic::make(*points, *dims, *seed))
+            }
+        }
+    }
+
+    /// What it is called in reports and in what a process has mapped.
+    #[must_use]
+    pub fn title(&self) -> String {
+        match self {
+            Self::Digits => "UCI handwritten digits".to_owned(),
+            Self::File(path) => path.display().to_string(),
+            Self::Synthetic { points, dims, seed } => {
+                format!("synthetic, {points} points of {dims} numbers, seed {seed}")
+            }
+        }
+    }
+}
+
+/// There are no points.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// The file cannot be read as text.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is larger than the demo takes.
+    #[error("{} has {size} bytes, more than {MAX_FILE_BYTES}", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size, bytes.
+        size: u64,
+    },
+    /// There are more numbers than the demo takes.
+    #[error("{values} numbers are more than {MAX_VALUES}")]
+    TooMany {
+        /// How many.
+        values: usize,
+    },
+    /// A line of the file is wrong.
+    #[error("{}, line {line}: {fault}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        fault: Fault,
+    },
+    /// The bundled data is damaged.
+    #[error("the bundled digits cannot be unpacked: {0}")]
+    Bundle(io::Error),
+}
+
+/// Keeps a wrong file name (a disk image, a log) from filling the memory of every node.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// 256 MiB on every node: as many as the shortest lines of the largest file have, and a quarter of the address space.
+const MAX_VALUES: usize = 32 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = Source::File("/nowhere/at/all.csv".into()).load().unwrap_err().to_string();
+        assert!(error.contains("/nowhere/at/all.csv"), "{error}");
+    }
+
+    #[test]
+    fn more_numbers_than_fit_are_refused_before_they_are_made() {
+        let source = Source::Synthetic { points: usize::MAX, dims: 2, seed: 1 };
+        assert!(matches!(source.load(), Err(DataError::TooMany { .. })));
+    }
+
+    #[test]
+    fn what_is_synthetic_says_so() {
+        let source = Source::Synthetic { points: 10, dims: 2, seed: 1 };
+        assert!(source.title().contains("synthetic"));
+        assert_eq!(source.load().unwrap().rows(), 10);
+    }
+}

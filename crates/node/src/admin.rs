@@ -1,0 +1,136 @@
+//! What every node answers about itself: whether it is there, and what it is doing.
+
+use pronto_core::session::Refused;
+use pronto_rpc::{CallError, Context, Message, Payload, Peer, Rejection, Route};
+
+use crate::host::NodeHost;
+use crate::node::{PeerStatus, Status};
+
+/// Asks for nothing but an answer.
+#[derive(Debug, Message)]
+#[message(name = "pronto.ping", reply = Pong, idempotent)]
+pub struct Ping {
+    /// Comes back.
+    pub nonce: u64,
+}
+
+/// The answer to a [`Ping`].
+#[derive(Debug, Message, PartialEq, Eq)]
+#[message(name = "pronto.pong")]
+pub struct Pong {
+    /// The ping's.
+    pub nonce: u64,
+}
+
+/// Asks what the node is doing.
+#[derive(Debug, Message)]
+#[message(name = "pronto.status", reply = StatusReport, idempotent)]
+pub struct StatusRequest {}
+
+/// What a node is doing, as it travels.
+#[derive(Clone, Debug, Message)]
+#[message(name = "pronto.status_report")]
+pub struct StatusReport {
+    /// The node.
+    pub node: u16,
+    /// This life of it.
+    pub epoch: u64,
+    /// Its name for people.
+    pub name: String,
+    /// Where it listens.
+    pub listening: Vec<String>,
+    /// Message types that it handles.
+    pub types: Vec<String>,
+    /// Whether it refrains from polling, because processors are short.
+    pub oversubscribed: bool,
+    /// Connections that it accepted and refused, by reason.
+    pub refused: Vec<Counter>,
+    /// Its own attempts to connect that failed, by reason.
+    pub failed_dials: Vec<Counter>,
+    /// Its peers.
+    pub peers: Vec<PeerReport>,
+}
+
+/// What a node knows of a peer, as it travels.
+#[derive(Clone, Debug, Payload)]
+pub struct PeerReport {
+    /// The peer.
+    pub node: u16,
+    /// Its present life, if there is a session.
+    pub epoch: Option<u64>,
+    /// The provider of its link, if there was one.
+    pub provider: String,
+    /// Whether a link carries the session now.
+    pub linked: bool,
+    /// Calls of the reporting node that are open.
+    pub open_calls: u16,
+    /// Request credits left: control, bulk.
+    pub credits: [u32; 2],
+    /// Counters, by name.
+    pub counters: Vec<Counter>,
+}
+
+/// A counter, as it travels.
+#[derive(Clone, Debug, Payload)]
+pub struct Counter {
+    /// What is counted.
+    pub name: String,
+    /// How many so far.
+    pub count: u64,
+}
+
+/// The routes that every node has.
+pub(crate) fn routes() -> [Route<NodeHost>; 2] {
+    [
+        Route::inline(|_, ping: Ping| Pong { nonce: ping.nonce }),
+        Route::pooled(|context: &Context<'_, NodeHost>, _: StatusRequest| {
+            StatusReport::from(&context.host().status())
+        }),
+    ]
+}
+
+/// Asks a peer what it is doing.
+pub fn status_of(peer: &Peer<NodeHost>) -> Result<StatusReport, CallError> {
+    peer.call(&StatusRequest {})
+}
+
+/// Whether an error says that the peer is not there, rather than that it cannot answer.
+pub const fn is_absent(error: &CallError) -> bool {
+    matches!(error, CallError::Rejected(Rejection::Here(Refused::NotConnected { .. })))
+}
+
+impl From<&Status> for StatusReport {
+    fn from(status: &Status) -> Self {
+        Self {
+            node: status.node.0,
+            epoch: status.epoch.0,
+            name: status.name.clone(),
+            listening: status.listening.iter().map(ToString::to_string).collect(),
+            types: status.types.iter().map(ToString::to_string).collect(),
+            oversubscribed: status.oversubscribed,
+            refused: status.refused.iter().map(Counter::from).collect(),
+            failed_dials: status.failed_dials.iter().map(Counter::from).collect(),
+            peers: status.peers.iter().map(PeerReport::from).collect(),
+        }
+    }
+}
+
+impl From<&(&'static str, u64)> for Counter {
+    fn from((name, count): &(&'static str, u64)) -> Self {
+        Self { name: (*name).into(), count: *count }
+    }
+}
+
+impl From<&PeerStatus> for PeerReport {
+    fn from(peer: &PeerStatus) -> Self {
+        Self {
+            node: peer.node.0,
+            epoch: peer.info.map(|info| info.epoch.0),
+            provider: peer.info.map_or("-", |info| info.provider).into(),
+            linked: peer.linked,
+            open_calls: peer.open_calls,
+            credits: peer.credits,
+            counters: peer.counters.iter().map(Counter::from).collect(),
+        }
+    }
+}

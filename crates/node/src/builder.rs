@@ -1,0 +1,228 @@
+//! How a node is put together.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use pronto_core::session::{Identity, Limits};
+use pronto_core::{Nanos, WaitPolicy};
+use pronto_fabric_tcp::ReceivePool;
+use pronto_rpc::handler::IntoAnswer;
+use pronto_rpc::{Context, InlineContext, Message, Request, Responder, Route};
+use pronto_wire::greeting::MAX_TYPES;
+use pronto_wire::{Epoch, NodeId, TypeEntry, TypeId};
+
+use crate::address::Address;
+use crate::config::{Addresses, Config, ConfigError, RECEIVE_BUDGET};
+use crate::error::NodeError;
+use crate::host::NodeHost;
+use crate::links::LinkOptions;
+use crate::node::Node;
+use crate::system;
+
+/// A node in the making: who it is, where it listens, whom it knows, what it handles.
+#[derive(Debug)]
+#[must_use = "a node runs after start()"]
+pub struct Builder {
+    node: NodeId,
+    name: String,
+    listen: Vec<Result<Address, ConfigError>>,
+    peers: Vec<(NodeId, Vec<Result<Address, ConfigError>>)>,
+    routes: Vec<Route<NodeHost>>,
+    policy: WaitPolicy,
+    workers: usize,
+    max_peers: usize,
+    limits: Limits,
+    receive_budget: usize,
+    plaintext: bool,
+}
+
+impl Builder {
+    pub(crate) fn new(node: NodeId) -> Self {
+        Self {
+            node,
+            name: String::new(),
+            listen: Vec::new(),
+            peers: Vec::new(),
+            routes: crate::admin::routes().into(),
+            policy: WaitPolicy::Adaptive,
+            workers: 4,
+            max_peers: 1024,
+            limits: Limits::default(),
+            receive_budget: RECEIVE_BUDGET,
+            plaintext: false,
+        }
+    }
+
+    pub(crate) fn from_config(config: &Config) -> Result<Self, ConfigError> {
+        let Addresses { listen, peers } = config.addresses()?;
+        let mut builder = Self::new(NodeId(config.node)).name(&config.name);
+        builder.listen = listen.into_iter().map(Ok).collect();
+        builder.peers = peers
+            .into_iter()
+            .map(|(node, addresses)| (NodeId(node), addresses.into_iter().map(Ok).collect()))
+            .collect();
+        builder.policy = config.wait.into();
+        builder.workers = config.workers;
+        builder.max_peers = config.max_peers;
+        builder.limits = config.limits.limits();
+        builder.receive_budget = config.limits.receive_budget.unwrap_or(RECEIVE_BUDGET);
+        builder.plaintext = config.plaintext.is_some();
+        Ok(builder)
+    }
+
+    /// A name for people.
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Listens at an address: `shm:PATH`, `shm:@NAME`, `tcp:HOST:PORT`.
+    pub fn listen(mut self, address: &str) -> Self {
+        self.listen.push(parse("listen", address));
+        self
+    }
+
+    /// Connects to a peer. Said again for the same peer, it is another address of it, tried after the first.
+    pub fn peer(mut self, node: impl Into<NodeId>, address: &str) -> Self {
+        let (node, address) = (node.into(), parse("peer.address", address));
+        match self.peers.iter_mut().find(|(known, _)| *known == node) {
+            Some((_, addresses)) => addresses.push(address),
+            None => self.peers.push((node, vec![address])),
+        }
+        self
+    }
+
+    /// How the node's threads, and its callers, wait if they do not say so themselves.
+    pub fn wait(mut self, policy: WaitPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Threads that run handlers, at most.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers.max(1);
+        self
+    }
+
+    /// Peers that it takes, at most.
+    pub fn max_peers(mut self, peers: usize) -> Self {
+        self.max_peers = peers;
+        self
+    }
+
+    /// A peer that is silent for so long is down; a link that is lost for less resumes its session.
+    pub fn liveness(mut self, limit: Duration) -> Self {
+        let limit = Nanos(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+        self.limits = self.limits.with_liveness(Some(limit), None);
+        self
+    }
+
+    /// All sizes and times of its sessions.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Traffic outside this host is not encrypted; it is allowed all the same.
+    pub fn plaintext_i_understand(mut self) -> Self {
+        self.plaintext = true;
+        self
+    }
+
+    /// Handles a request on the pool, in the order that its type asks for.
+    pub fn handle<M: Request, A: IntoAnswer<M::Reply>>(
+        self,
+        handler: impl Fn(&Context<'_, NodeHost>, M) -> A + Send + Sync + 'static,
+    ) -> Self {
+        self.route(Route::pooled(handler))
+    }
+
+    /// Handles a request right where it is taken in. The handler must not block.
+    pub fn handle_inline<M: Request, A: IntoAnswer<M::Reply>>(
+        self,
+        handler: impl Fn(&InlineContext<'_, NodeHost>, M) -> A + Send + Sync + 'static,
+    ) -> Self {
+        self.route(Route::inline(handler))
+    }
+
+    /// Takes a request in, and answers it later through its responder. The handler must not block.
+    pub fn handle_deferred<M: Request>(
+        self,
+        handler: impl Fn(&InlineContext<'_, NodeHost>, M, Responder<M::Reply, NodeHost>) + Send + Sync + 'static,
+    ) -> Self {
+        self.route(Route::deferred(handler))
+    }
+
+    /// Handles a notification on the pool, in the order that its type asks for.
+    pub fn on<M: Message>(self, handler: impl Fn(&Context<'_, NodeHost>, M) + Send + Sync + 'static) -> Self {
+        self.route(Route::pooled_notification(handler))
+    }
+
+    /// Handles a notification right where it is taken in. The handler must not block.
+    pub fn on_inline<M: Message>(
+        self,
+        handler: impl Fn(&InlineContext<'_, NodeHost>, M) + Send + Sync + 'static,
+    ) -> Self {
+        self.route(Route::inline_notification(handler))
+    }
+
+    /// Any route, for example one in a service of its own ([`Route::in_service`]).
+    pub fn route(mut self, route: Route<NodeHost>) -> Self {
+        self.routes.push(route);
+        self
+    }
+
+    /// Starts the node. Peers may start before or after it.
+    pub fn start(self) -> Result<Node, NodeError> {
+        let listen = self.listen.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let mut peers = Vec::new();
+        for (node, addresses) in self.peers {
+            if node == self.node {
+                return Err(NodeError::OwnPeer { node });
+            }
+            peers.push((node, addresses.into_iter().collect::<Result<Vec<_>, _>>()?));
+        }
+        let identity = Identity {
+            node: self.node,
+            epoch: Epoch(system::random()),
+            name: self.name,
+            types: number(&self.routes)?,
+        };
+        system::watch_forks();
+        let system = |errno: Errno| NodeError::System { what: "a serving thread's descriptors", errno };
+        let options = LinkOptions { listen, peers, plaintext: self.plaintext };
+        let pool = ReceivePool::new(self.receive_budget).map_err(|_| system(Errno::EMFILE))?;
+        let host = NodeHost::new(identity, self.limits, self.policy, self.workers, self.max_peers, pool)
+            .map_err(system)?;
+        let host = Arc::new(host);
+        host.routes.set(self.routes).expect("set once");
+        Node::start(host, options)
+    }
+}
+
+/// The routes' types with their numbers: the place of each route.
+fn number(routes: &[Route<NodeHost>]) -> Result<Vec<TypeEntry>, NodeError> {
+    if routes.len() > MAX_TYPES {
+        return Err(NodeError::TooManyTypes { count: routes.len(), max: MAX_TYPES });
+    }
+    for (place, route) in routes.iter().enumerate() {
+        let same = |other: &&Route<NodeHost>| {
+            (other.key.service, other.key.name) == (route.key.service, route.key.name)
+        };
+        if routes[..place].iter().any(|other| same(&other)) {
+            return Err(NodeError::HandledTwice { name: route.name });
+        }
+    }
+    let entry = |(number, route): (u16, &Route<NodeHost>)| TypeEntry {
+        name: route.key.name,
+        layout: route.key.layout,
+        service: route.key.service,
+        type_id: TypeId(number),
+    };
+    Ok((0u16..).zip(routes).map(entry).collect())
+}
+
+fn parse(key: &'static str, address: &str) -> Result<Address, ConfigError> {
+    address.parse().map_err(|cause| ConfigError::Address { key, cause })
+}

@@ -1,0 +1,288 @@
+//! A node's configuration: one TOML file, or the same by the builder.
+
+use core::time::Duration;
+use std::path::{Path, PathBuf};
+
+use pronto_core::session::Limits;
+use pronto_core::{Nanos, WaitPolicy};
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::address::{Address, AddressError};
+
+/// A node's configuration as a file says it. Unknown keys are refused.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The node's id, unique among the nodes that talk to each other.
+    pub node: u16,
+    /// A name for people.
+    #[serde(default)]
+    pub name: String,
+    /// Where it listens: `shm:PATH`, `tcp:HOST:PORT`.
+    #[serde(default)]
+    pub listen: Vec<String>,
+    /// Peers that it connects to.
+    #[serde(default)]
+    pub peer: Vec<PeerConfig>,
+    /// How its threads wait: `spin`, `block`, `adaptive`.
+    #[serde(default)]
+    pub wait: Wait,
+    /// Threads that run handlers.
+    #[serde(default = "default_workers")]
+    pub workers: usize,
+    /// Most peers that it takes.
+    #[serde(default = "default_max_peers")]
+    pub max_peers: usize,
+    /// Traffic outside this host is not encrypted: `"i understand"` allows it all the same.
+    #[serde(default)]
+    pub plaintext: Option<String>,
+    /// Sizes and times.
+    #[serde(default)]
+    pub limits: LimitsConfig,
+}
+
+/// A peer in a configuration.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PeerConfig {
+    /// The peer's id.
+    pub node: u16,
+    /// Where it listens, best first.
+    pub address: Vec<String>,
+}
+
+/// How threads wait, in a configuration.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Wait {
+    /// Poll.
+    Spin,
+    /// Sleep.
+    Block,
+    /// Poll for about what a wake-up costs, then sleep.
+    #[default]
+    Adaptive,
+}
+
+/// The addresses of a configuration, read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// Where the node listens.
+    pub listen: Vec<Address>,
+    /// Its peers, each with its addresses, best first.
+    pub peers: Vec<(u16, Vec<Address>)>,
+}
+
+/// Sizes and times in a configuration; what is left out has its default.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// Calls to one peer that may be open at a time.
+    pub calls: Option<u16>,
+    /// Requests that a peer may have under way, by class.
+    pub requests: Option<[u16; 2]>,
+    /// Longest payload, by class, bytes.
+    pub max_payload: Option<[u32; 2]>,
+    /// Send memory, by class, bytes.
+    pub send_memory: Option<[u32; 2]>,
+    /// A peer silent for so long is down, milliseconds.
+    pub liveness_ms: Option<u64>,
+    /// A silent session says so often that it lives, milliseconds.
+    pub heartbeat_ms: Option<u64>,
+    /// Memory for what arrives by TCP, bytes.
+    pub receive_budget: Option<usize>,
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {cause}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// The file is no configuration.
+    #[error(transparent)]
+    Syntax {
+        /// Where and why.
+        #[from]
+        cause: toml::de::Error,
+    },
+    /// An address is none.
+    #[error("{key}: {cause}")]
+    Address {
+        /// The key that it stands under.
+        key: &'static str,
+        /// Why.
+        cause: AddressError,
+    },
+    /// A number is outside its limits.
+    #[error("{key} = {value}: must be from {least} to {most}")]
+    Range {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        value: u64,
+        /// Least value.
+        least: u64,
+        /// Greatest value.
+        most: u64,
+    },
+    /// A peer is listed twice.
+    #[error("peer {0} is listed twice")]
+    PeerTwice(u16),
+    /// `plaintext` says something else.
+    #[error("plaintext = {0:?}: write \"i understand\", or leave it out")]
+    Plaintext(String),
+}
+
+const fn default_workers() -> usize {
+    4
+}
+
+const fn default_max_peers() -> usize {
+    1024
+}
+
+impl Config {
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|cause| ConfigError::Read { path: path.into(), cause })?;
+        Self::parse(&text)
+    }
+
+    /// Reads a text.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text)?;
+        config.limits.check()?;
+        config.addresses()?;
+        let mut nodes: Vec<_> = config.peer.iter().map(|peer| peer.node).collect();
+        nodes.sort_unstable();
+        if let Some(pair) = nodes.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(ConfigError::PeerTwice(pair[0]));
+        }
+        within("workers", config.workers as u64, 1, 1024)?;
+        within("max_peers", config.max_peers as u64, 1, 65_535)?;
+        if let Some(said) = config.plaintext.as_ref().filter(|said| *said != "i understand") {
+            return Err(ConfigError::Plaintext(said.clone()));
+        }
+        Ok(config)
+    }
+
+    /// Where it listens, and its peers with their addresses.
+    pub fn addresses(&self) -> Result<Addresses, ConfigError> {
+        let parse = |key, texts: &[String]| {
+            texts
+                .iter()
+                .map(|text| text.parse().map_err(|cause| ConfigError::Address { key, cause }))
+                .collect::<Result<Vec<Address>, _>>()
+        };
+        let listen = parse("listen", &self.listen)?;
+        let peers = self.peer.iter().map(|peer| Ok((peer.node, parse("peer.address", &peer.address)?)));
+        Ok(Addresses { listen, peers: peers.collect::<Result<_, ConfigError>>()? })
+    }
+}
+
+impl LimitsConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        if let Some(calls) = self.calls {
+            within("limits.calls", calls.into(), 1, pronto_core::session::MAX_CALLS.into())?;
+        }
+        for requests in self.requests.into_iter().flatten() {
+            within("limits.requests", requests.into(), 1, 4096)?;
+        }
+        for max in self.max_payload.into_iter().flatten() {
+            within("limits.max_payload", max.into(), 4096, 4 << 20)?;
+        }
+        for memory in self.send_memory.into_iter().flatten() {
+            within("limits.send_memory", memory.into(), 1 << 20, 1 << 30)?;
+        }
+        if let Some(liveness) = self.liveness_ms {
+            within("limits.liveness_ms", liveness, 100, 3_600_000)?;
+        }
+        if let Some(heartbeat) = self.heartbeat_ms {
+            within("limits.heartbeat_ms", heartbeat, 10, self.liveness_ms.unwrap_or(3_000))?;
+        }
+        Ok(())
+    }
+
+    /// The session limits that it stands for.
+    pub fn limits(&self) -> Limits {
+        let default = Limits::default();
+        Limits {
+            calls: self.calls.unwrap_or(default.calls),
+            requests: self.requests.unwrap_or(default.requests),
+            max_payload: self.max_payload.unwrap_or(default.max_payload),
+            send_memory: self.send_memory.unwrap_or(default.send_memory),
+            liveness: default.liveness,
+            heartbeat: default.heartbeat,
+        }
+        .with_liveness(self.liveness_ms.map(Nanos::from_millis), self.heartbeat_ms.map(Nanos::from_millis))
+    }
+}
+
+fn within(key: &'static str, value: u64, least: u64, most: u64) -> Result<(), ConfigError> {
+    if (least..=most).contains(&value) { Ok(()) } else { Err(ConfigError::Range { key, value, least, most }) }
+}
+
+impl From<Wait> for WaitPolicy {
+    fn from(wait: Wait) -> Self {
+        match wait {
+            Wait::Spin => Self::Spin,
+            Wait::Block => Self::Block,
+            Wait::Adaptive => Self::Adaptive,
+        }
+    }
+}
+
+/// Memory for what arrives by TCP if nothing else is said, bytes.
+pub const RECEIVE_BUDGET: usize = 256 << 20;
+/// Time for one handshake.
+pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        node = 1
+        name = "one"
+        listen = ["shm:/run/n1.sock", "tcp:127.0.0.1:7001"]
+        wait = "block"
+        [[peer]]
+        node = 2
+        address = ["shm:/run/n2.sock"]
+        [limits]
+        calls = 32
+        liveness_ms = 1000
+    "#;
+
+    #[test]
+    fn a_full_configuration_is_read() {
+        let config = Config::parse(GOOD).expect("it is good");
+        assert_eq!((config.node, config.wait, config.peer[0].node), (1, Wait::Block, 2));
+        assert_eq!(config.limits.limits().calls, 32);
+        let limits = config.limits.limits();
+        assert!(limits.heartbeat.0 < limits.liveness.0, "a short limit has short heartbeats: {limits:?}");
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let wrong = |from: &str, to: &str| {
+            Config::parse(&GOOD.replace(from, to)).expect_err("it is wrong").to_string()
+        };
+        assert!(wrong("wait =", "wiat =").contains("wiat"));
+        assert!(wrong("calls = 32", "cals = 32").contains("cals"));
+        assert!(wrong("calls = 32", "calls = 0").contains("limits.calls = 0: must be from 1 to"));
+        assert!(wrong("shm:/run/n1", "rdma:/run/n1").contains("names no transport"));
+        assert!(wrong("\"block\"", "\"doze\"").contains("doze"));
+        assert!(wrong("[limits]", "[[peer]]\nnode = 2\naddress = []\n[limits]").contains("listed twice"));
+        assert!(wrong("node = 1", "node = 70000").contains("70000"));
+    }
+}

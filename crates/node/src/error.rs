@@ -1,0 +1,77 @@
+//! Why a node cannot start or go on, first branch: whose fault.
+
+use pronto_wire::NodeId;
+use thiserror::Error;
+
+use crate::address::Address;
+use crate::config::ConfigError;
+
+/// Why a node cannot start or go on.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A message type has two handlers in one service.
+    #[error("message type {name:?} is handled twice in one service: register one handler for it")]
+    HandledTwice {
+        /// The type's name.
+        name: &'static str,
+    },
+    /// More message types than a greeting can list.
+    #[error("{count} message types, at most {max} are possible")]
+    TooManyTypes {
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// A node cannot be its own peer.
+    #[error("node {node} is listed as its own peer: give each node its own id")]
+    OwnPeer {
+        /// The node.
+        node: NodeId,
+    },
+    /// Listening at a shared-memory address failed.
+    #[error("cannot listen at {address}: {cause}")]
+    ListenShm {
+        /// Where.
+        address: Address,
+        /// Why.
+        cause: pronto_fabric_shm::SetupError,
+    },
+    /// Listening at a TCP address failed.
+    #[error("cannot listen at {address}: {cause}")]
+    ListenTcp {
+        /// Where.
+        address: Address,
+        /// Why.
+        cause: pronto_fabric_tcp::SetupError,
+    },
+    /// No memory for a region.
+    #[error("no memory for a region: {0}")]
+    Region(pronto_fabric_shm::SetupError),
+    /// The operating system refused something that every node needs.
+    #[error("the system refused {what}: {errno}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// The error number.
+        errno: nix::errno::Errno,
+    },
+    /// The peer did not come up in time.
+    #[error(
+        "node {peer} did not come up in time: is it running, with this id, at the address that one of the two was given?"
+    )]
+    NotUp {
+        /// The peer.
+        peer: NodeId,
+    },
+    /// Calls were still open, or handlers running, when the time for draining was over.
+    #[error("{calls} calls were still open when the time for draining was over")]
+    NotDrained {
+        /// Open calls.
+        calls: usize,
+    },
+}

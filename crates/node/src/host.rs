@@ -1,0 +1,249 @@
+//! The node as its threads share it: clock, waits, routes, peers.
+
+use core::cell::Cell;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, RwLock};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::poll::PollTimeout;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use pronto_core::executor::Channel;
+use pronto_core::session::{Event, Identity, Limits, Session, Sink};
+use pronto_core::{Clock, Executor, Nanos, WaitPolicy};
+use pronto_fabric_tcp::ReceivePool;
+use pronto_rpc::host::MayWait;
+use pronto_rpc::{Host, Route};
+use pronto_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use pronto_wire::NodeId;
+
+use crate::address::Address;
+use crate::events::EventLog;
+use crate::pool::Pool;
+use crate::queue_pair::{AnyLease, AnyQueuePair};
+use crate::refusals::Refusals;
+use crate::serving::Serving;
+use crate::sink::WaitingSink;
+use crate::{calibrate, system};
+
+/// The session type of this node.
+pub(crate) type NodeSession = Session<AnyQueuePair>;
+
+/// The node as its threads share it.
+pub struct NodeHost {
+    pub(crate) identity: Identity,
+    pub(crate) limits: Limits,
+    pub(crate) policy: WaitPolicy,
+    pub(crate) max_peers: usize,
+    pub(crate) routes: OnceLock<Vec<Route<Self>>>,
+    pub(crate) peers: RwLock<BTreeMap<NodeId, Arc<NodeSession>>>,
+    /// Grows when `peers` or a link of one changes.
+    pub(crate) version: AtomicU64,
+    pub(crate) serving: Serving,
+    pub(crate) pool: Pool,
+    /// Memory for what arrives by TCP.
+    pub(crate) receive_pool: Arc<ReceivePool>,
+    /// The keeper of links should look again.
+    pub(crate) keeper: EventFd,
+    pub(crate) events: EventLog,
+    /// Where the node listens, once it does.
+    pub(crate) listening: OnceLock<Vec<Address>>,
+    /// Connections accepted that did not become links.
+    pub(crate) refusals: Refusals,
+    /// Attempts to dial that did not become links.
+    pub(crate) failed_dials: Refusals,
+    pub(crate) stopping: AtomicBool,
+    pub(crate) draining: AtomicBool,
+    /// Whether there are more threads that would poll than processors.
+    pub(crate) oversubscribed: AtomicBool,
+    start: Instant,
+}
+
+thread_local! {
+    static ROLE: Cell<MayWait> = const { Cell::new(MayWait::Freely) };
+}
+
+/// Runs something as a handler of some kind: what it may wait for depends on it.
+pub(crate) fn as_handler<R>(may: MayWait, run: impl FnOnce() -> R) -> R {
+    let before = ROLE.replace(may);
+    let result = run();
+    ROLE.set(before);
+    result
+}
+
+impl NodeHost {
+    pub(crate) fn new(
+        identity: Identity,
+        limits: Limits,
+        policy: WaitPolicy,
+        workers: usize,
+        max_peers: usize,
+        receive_pool: Arc<ReceivePool>,
+    ) -> Result<Self, Errno> {
+        Ok(Self {
+            identity,
+            limits,
+            policy,
+            max_peers,
+            routes: OnceLock::new(),
+            peers: RwLock::default(),
+            version: AtomicU64::new(0),
+            serving: Serving::new()?,
+            pool: Pool::new(workers),
+            receive_pool,
+            keeper: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+            events: EventLog::default(),
+            listening: OnceLock::new(),
+            refusals: Refusals::default(),
+            failed_dials: Refusals::default(),
+            stopping: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            oversubscribed: AtomicBool::new(false),
+            #[expect(clippy::disallowed_methods, reason = "the node is where the clock is read")]
+            start: Instant::now(),
+        })
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn routes(&self) -> &[Route<Self>] {
+        self.routes.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// The session with a node, if there is one.
+    pub(crate) fn known_session(&self, peer: NodeId) -> Option<Arc<NodeSession>> {
+        self.peers.read().expect("no holder panics").get(&peer).cloned()
+    }
+
+    /// The session with a node, made if there is none and room for one more.
+    pub(crate) fn session(&self, peer: NodeId) -> Option<Arc<NodeSession>> {
+        if let Some(session) = self.known_session(peer) {
+            return Some(session);
+        }
+        let mut peers = self.peers.write().expect("no holder panics");
+        if peers.len() >= self.max_peers && !peers.contains_key(&peer) {
+            return None;
+        }
+        let session = peers.entry(peer).or_insert_with(|| Arc::new(Session::new(peer, self.limits)));
+        let session = Arc::clone(session);
+        drop(peers);
+        self.changed();
+        Some(session)
+    }
+
+    pub(crate) fn sessions(&self) -> Vec<Arc<NodeSession>> {
+        self.peers.read().expect("no holder panics").values().cloned().collect()
+    }
+
+    /// Nodes that this one knows of on this host, itself included.
+    pub(crate) fn processes_here(&self) -> usize {
+        1 + self.sessions().iter().filter_map(|session| session.info(self)).filter(|info| info.local).count()
+    }
+
+    /// Peers or links changed: the serving thread looks again.
+    pub(crate) fn changed(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+        self.serving.wake();
+    }
+
+    pub(crate) fn on_event(&self, event: Event) {
+        tracing::debug!(node = %self.identity.node, ?event, "peer event");
+        self.version.fetch_add(1, Ordering::Release);
+        self.events.publish(event);
+        self.wake_keeper();
+    }
+
+    pub(crate) fn wake_keeper(&self) {
+        // A full counter is as good as a write: the descriptor is readable.
+        let _full = self.keeper.write(1);
+    }
+}
+
+impl Clock for NodeHost {
+    fn now(&self) -> Nanos {
+        Nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl Executor for NodeHost {
+    fn spin_time(&self, policy: WaitPolicy) -> Nanos {
+        match policy {
+            WaitPolicy::Spin => Nanos::NEVER,
+            WaitPolicy::Block => Nanos::ZERO,
+            WaitPolicy::Adaptive if self.oversubscribed.load(Ordering::Relaxed) => Nanos::ZERO,
+            WaitPolicy::Adaptive => calibrate::wake_up_cost(),
+        }
+    }
+
+    fn sleep(&self, word: &AtomicU32, until: Nanos) {
+        system::futex_wait_armed(word, span(until.since(self.now())));
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        system::futex_wake(word);
+    }
+
+    fn sleep_on_channels(&self, channels: [Option<Channel>; 2], until: Nanos) {
+        self.serving.sleep_instead(channels, span(until.since(self.now())));
+    }
+}
+
+fn span(nanos: Nanos) -> Duration {
+    Duration::from_nanos(nanos.0)
+}
+
+/// A timeout for the kernel, rounded up to milliseconds.
+pub(crate) fn poll_timeout(span: Duration) -> PollTimeout {
+    let millis = span.as_nanos().div_ceil(1_000_000);
+    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+}
+
+impl Host for NodeHost {
+    type Qp = AnyQueuePair;
+
+    fn waiting_sink<'a>(self: &'a Arc<Self>, session: &'a Arc<NodeSession>) -> impl Sink<AnyLease> + use<'a> {
+        WaitingSink { host: self, session }
+    }
+
+    fn wait_policy(&self) -> WaitPolicy {
+        self.policy
+    }
+
+    fn may_wait(&self) -> MayWait {
+        if system::is_forked_child() { MayWait::Forked } else { ROLE.get() }
+    }
+
+    fn while_waiting<R>(&self, wait: impl FnOnce() -> R) -> Option<R> {
+        let place = self.pool.leave_place()?;
+        let result = as_handler(MayWait::Freely, wait);
+        drop(place);
+        Some(result)
+    }
+
+    fn expects_answers(&self) {
+        self.serving.keep_time();
+    }
+
+    fn pause(&self) {
+        // More send memory may be all that is missing, and the serving thread makes it.
+        self.serving.keep_time();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "back-pressure is a wait, and this is the node's clock"
+        )]
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+impl core::fmt::Debug for NodeHost {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("NodeHost").field("node", &self.identity.node).finish_non_exhaustive()
+    }
+}

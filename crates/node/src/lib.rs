@@ -1,0 +1,32 @@
+//! The composition root: picks providers, owns threads, clock and connections.
+//!
+//! A [`Node`] has one serving thread (takes messages in, runs inline handlers, keeps time), a pool of workers for all
+//! other handlers, and a links thread (listens, dials, greets, watches peer processes). Callers poll for themselves.
+#![deny(unsafe_code)]
+
+pub mod address;
+pub mod admin;
+mod builder;
+mod calibrate;
+pub mod config;
+mod error;
+mod events;
+mod host;
+mod links;
+mod node;
+mod pool;
+mod queue_pair;
+mod refusals;
+mod serving;
+mod sink;
+mod system;
+
+pub use address::Address;
+pub use builder::Builder;
+pub use calibrate::wake_up_cost;
+pub use config::{Config, ConfigError};
+pub use error::NodeError;
+pub use events::Events;
+pub use host::NodeHost;
+pub use node::{Node, PeerStatus, Status};
+pub use queue_pair::{AnyLease, AnyQueuePair};

@@ -1,0 +1,243 @@
+//! A running node.
+
+use core::time::Duration;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use nix::errno::Errno;
+use pronto_core::Clock;
+use pronto_core::fabric::Region;
+use pronto_core::session::{DownCause, LinkInfo};
+use pronto_fabric_shm::ShmRegion;
+use pronto_rpc::{CallError, Peer, Request, multicall};
+use pronto_sync::atomic::Ordering;
+use pronto_wire::{Class, Epoch, NodeId};
+
+use crate::address::Address;
+use crate::builder::Builder;
+use crate::config::{Config, ConfigError};
+use crate::error::NodeError;
+use crate::events::Events;
+use crate::host::{NodeHost, NodeSession};
+use crate::links::{LinkMaker, LinkOptions};
+use crate::serving::Server;
+use crate::sink::WaitingSink;
+
+/// A running node. Dropped, it takes its links down and ends its threads; [`Node::drain`] first lets calls end.
+#[derive(Debug)]
+pub struct Node {
+    host: Arc<NodeHost>,
+    links: LinkMaker,
+    server: Option<JoinHandle<()>>,
+}
+
+/// What a node is doing.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// The node.
+    pub node: NodeId,
+    /// This life of it.
+    pub epoch: Epoch,
+    /// Its name for people.
+    pub name: String,
+    /// Where it listens.
+    pub listening: Vec<Address>,
+    /// Message types that it handles.
+    pub types: Vec<&'static str>,
+    /// Whether it refrains from polling, because processors are short.
+    pub oversubscribed: bool,
+    /// Connections that it accepted and refused, by reason; reasons that never occurred are left out.
+    pub refused: Vec<(&'static str, u64)>,
+    /// Its own attempts to connect that failed, by reason.
+    pub failed_dials: Vec<(&'static str, u64)>,
+    /// Its peers.
+    pub peers: Vec<PeerStatus>,
+}
+
+/// What a node knows of a peer.
+#[derive(Clone, Debug)]
+pub struct PeerStatus {
+    /// The peer.
+    pub node: NodeId,
+    /// The session, if there is one.
+    pub info: Option<LinkInfo>,
+    /// Whether a link carries it now.
+    pub linked: bool,
+    /// Calls of this node that are open.
+    pub open_calls: u16,
+    /// Work requests under way: buffers that are not back yet.
+    pub work_in_flight: usize,
+    /// Request credits left, by class.
+    pub credits: [u32; 2],
+    /// Counters, by name.
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+impl Node {
+    /// A node to be put together.
+    pub fn builder(node: impl Into<NodeId>) -> Builder {
+        Builder::new(node.into())
+    }
+
+    /// A node as a configuration says; handlers are added to it.
+    pub fn from_config(config: &Config) -> Result<Builder, ConfigError> {
+        Builder::from_config(config)
+    }
+
+    pub(crate) fn start(host: Arc<NodeHost>, options: LinkOptions) -> Result<Self, NodeError> {
+        host.pool.start(&host);
+        let links = LinkMaker::start(&host, options)?;
+        host.listening.set(links.listening().to_vec()).expect("set once");
+        let serving = Arc::clone(&host);
+        let server = std::thread::Builder::new()
+            .name("pronto-serve".into())
+            .spawn(move || Server::new(&serving).run())
+            .map_err(|error| NodeError::System {
+                what: "a thread",
+                errno: Errno::from_raw(error.raw_os_error().unwrap_or(0)),
+            })?;
+        Ok(Self { host, links, server: Some(server) })
+    }
+
+    /// This node's id.
+    pub fn id(&self) -> NodeId {
+        self.host.identity.node
+    }
+
+    /// This life of the node.
+    pub fn epoch(&self) -> Epoch {
+        self.host.identity.epoch
+    }
+
+    /// Where it listens, with the ports that the system chose.
+    pub fn listening(&self) -> &[Address] {
+        self.links.listening()
+    }
+
+    /// A peer, whether it is up or not. None only if there are as many peers as may be.
+    pub fn peer(&self, node: impl Into<NodeId>) -> Option<Peer<NodeHost>> {
+        let session = self.host.session(node.into())?;
+        Some(Peer::new(session, Arc::clone(&self.host)))
+    }
+
+    /// A peer, once it is up.
+    pub fn wait_for_peer(
+        &self,
+        node: impl Into<NodeId>,
+        limit: Duration,
+    ) -> Result<Peer<NodeHost>, NodeError> {
+        let node = node.into();
+        let not_up = || NodeError::NotUp { peer: node };
+        let peer = self.peer(node).ok_or_else(not_up)?;
+        self.host.events.wait_for(limit, || peer.is_up().then_some(())).ok_or_else(not_up)?;
+        Ok(peer)
+    }
+
+    /// Calls several peers at once; each has its own outcome.
+    pub fn multicall<M: Request>(
+        &self,
+        nodes: &[NodeId],
+        request: &M,
+        timeout: Duration,
+    ) -> Vec<(NodeId, Result<M::Reply, CallError>)> {
+        let peers: Vec<_> = nodes.iter().filter_map(|node| self.peer(*node)).collect();
+        multicall(&peers, request, timeout)
+    }
+
+    /// Memory that peers may be granted access to, on any transport. Zeroed, and committed when touched.
+    pub fn region(&self, len: usize) -> Result<Region, NodeError> {
+        ShmRegion::allocate(len).map_err(NodeError::Region)
+    }
+
+    /// What happens to peers from now on.
+    pub fn events(&self) -> Events {
+        self.host.events.subscribe()
+    }
+
+    /// What the node is doing.
+    pub fn status(&self) -> Status {
+        self.host.status()
+    }
+
+    /// Takes no new requests, lets open calls and running handlers end, then stops.
+    pub fn drain(self, limit: Duration) -> Result<(), NodeError> {
+        let host = &*self.host;
+        host.draining.store(true, Ordering::Relaxed);
+        let sessions = host.sessions();
+        for session in &sessions {
+            session.goodbye(host);
+        }
+        let deadline = host.now() + pronto_core::Nanos(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+        loop {
+            let calls: usize = sessions.iter().map(|session| usize::from(session.open_calls())).sum();
+            if calls == 0 && host.pool.is_idle() {
+                return Ok(());
+            }
+            if host.now() >= deadline {
+                return Err(NodeError::NotDrained { calls });
+            }
+            pronto_rpc::Host::pause(host);
+        }
+    }
+}
+
+impl NodeHost {
+    /// What the node is doing.
+    pub fn status(&self) -> Status {
+        let host = self;
+        let peers = host.sessions().into_iter().map(|session| PeerStatus {
+            node: session.peer(),
+            info: session.info(host),
+            linked: session.is_linked(host),
+            open_calls: session.open_calls(),
+            work_in_flight: session.work_in_flight(host),
+            credits: Class::ALL.map(|class| session.credits(class)),
+            counters: session.stats().each().chain(ring_counters(&session)).collect(),
+        });
+        Status {
+            node: host.identity.node,
+            epoch: host.identity.epoch,
+            name: host.identity.name.clone(),
+            listening: host.listening.get().cloned().unwrap_or_default(),
+            types: host.routes().iter().map(|route| route.name).collect(),
+            oversubscribed: host.oversubscribed.load(Ordering::Relaxed),
+            refused: host.refusals.each(),
+            failed_dials: host.failed_dials.each(),
+            peers: peers.collect(),
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if crate::system::is_forked_child() {
+            // Threads and connections are the parent's.
+            core::mem::forget(self.server.take());
+            return;
+        }
+        self.host.draining.store(true, Ordering::Relaxed);
+        for session in self.host.sessions() {
+            session.goodbye(&*self.host);
+            let mut sink = WaitingSink { host: &self.host, session: &session };
+            session.take_down(DownCause::Local, &mut sink, &*self.host);
+        }
+        self.host.stopping.store(true, Ordering::Relaxed);
+        self.host.pool.stop();
+        self.host.changed();
+        self.links.stop();
+        if let Some(server) = self.server.take()
+            && server.join().is_err()
+        {
+            tracing::error!("the serving thread panicked");
+        }
+    }
+}
+
+/// The counters of a session's send rings, both classes together; 0 without a link.
+fn ring_counters(session: &NodeSession) -> [(&'static str, u64); 2] {
+    let rings = Class::ALL.map(|class| session.ring_stats(class).unwrap_or_default());
+    [
+        ("ring_overflowed", rings.iter().map(|ring| ring.overflowed).sum()),
+        ("ring_refused", rings.iter().map(|ring| ring.refused).sum()),
+    ]
+}

@@ -1,0 +1,141 @@
+//! The providers as one type: chosen once per peer, told apart by a match.
+
+use core::ops::Range;
+use std::sync::Arc;
+
+use pronto_core::fabric::{
+    Capabilities, Completion, FabricError, Grant, GrantError, GrantId, Interest, OutOfBounds, Payload,
+    PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork,
+};
+use pronto_fabric_shm::{ShmLease, ShmQueuePair};
+use pronto_fabric_tcp::{Lease as TcpLease, TcpQueuePair};
+
+/// A queue pair of any provider that this node has.
+#[derive(Debug)]
+pub enum AnyQueuePair {
+    /// Shared memory.
+    Shm(ShmQueuePair),
+    /// TCP.
+    Tcp(TcpQueuePair),
+}
+
+/// A lease of any provider.
+#[derive(Debug)]
+pub enum AnyLease {
+    /// Shared memory.
+    Shm(ShmLease),
+    /// TCP.
+    Tcp(TcpLease),
+}
+
+macro_rules! each {
+    ($self:expr, $qp:ident => $call:expr) => {
+        match $self {
+            AnyQueuePair::Shm($qp) => $call,
+            AnyQueuePair::Tcp($qp) => $call,
+        }
+    };
+}
+
+impl QueuePair for AnyQueuePair {
+    type Lease = AnyLease;
+
+    fn capabilities(&self) -> &Capabilities {
+        each!(self, qp => qp.capabilities())
+    }
+
+    fn send_memory(&self) -> Arc<dyn SendMemory> {
+        each!(self, qp => qp.send_memory())
+    }
+
+    fn prepare(&mut self, range: Range<usize>) -> Result<(), FabricError> {
+        each!(self, qp => qp.prepare(range))
+    }
+
+    fn retire(&mut self, range: Range<usize>) -> Result<(), FabricError> {
+        each!(self, qp => qp.retire(range))
+    }
+
+    #[inline]
+    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+        each!(self, qp => qp.post_send(work))
+    }
+
+    #[inline]
+    fn ring_doorbell(&mut self) -> Result<(), FabricError> {
+        each!(self, qp => qp.ring_doorbell())
+    }
+
+    #[inline]
+    fn ring_doorbell_unsolicited(&mut self) -> Result<(), FabricError> {
+        each!(self, qp => qp.ring_doorbell_unsolicited())
+    }
+
+    #[inline]
+    fn poll_send(&mut self) -> Option<Completion> {
+        each!(self, qp => qp.poll_send())
+    }
+
+    #[inline]
+    fn poll_recv(&mut self) -> Result<Option<Received<AnyLease>>, FabricError> {
+        Ok(match self {
+            Self::Shm(qp) => qp.poll_recv()?.map(|received| received.map_lease(AnyLease::Shm)),
+            Self::Tcp(qp) => qp.poll_recv()?.map(|received| received.map_lease(AnyLease::Tcp)),
+        })
+    }
+
+    fn arm(&mut self) -> Result<(), FabricError> {
+        each!(self, qp => qp.arm())
+    }
+
+    fn arm_solicited(&mut self) -> Result<(), FabricError> {
+        each!(self, qp => qp.arm_solicited())
+    }
+
+    fn disarm(&mut self) {
+        each!(self, qp => qp.disarm());
+    }
+
+    fn channel(&self) -> Option<i32> {
+        each!(self, qp => qp.channel())
+    }
+
+    fn interest(&self) -> Interest {
+        each!(self, qp => qp.interest())
+    }
+
+    fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {
+        each!(self, qp => qp.grant(region, range, rights))
+    }
+
+    fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError> {
+        each!(self, qp => qp.revoke(grant))
+    }
+
+    fn close(&mut self) {
+        each!(self, qp => qp.close());
+    }
+}
+
+impl Payload for AnyLease {
+    fn len(&self) -> usize {
+        match self {
+            Self::Shm(lease) => lease.len(),
+            Self::Tcp(lease) => lease.len(),
+        }
+    }
+
+    fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
+        match self {
+            Self::Shm(lease) => lease.copy_to(offset, out),
+            Self::Tcp(lease) => lease.copy_to(offset, out),
+        }
+    }
+
+    fn as_private(&self) -> Option<&[u8]> {
+        match self {
+            Self::Shm(lease) => lease.as_private(),
+            Self::Tcp(lease) => lease.as_private(),
+        }
+    }
+}

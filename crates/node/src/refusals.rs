@@ -1,0 +1,160 @@
+//! Links that did not come about, counted by reason, so that an operator sees who knocks and why it is in vain.
+
+use std::sync::{Arc, Mutex};
+
+use pronto_core::stats::Counter;
+use pronto_fabric_shm as shm;
+use pronto_fabric_tcp as tcp;
+use pronto_wire::{GreetingFault, Refusal};
+
+use crate::links::NoLink;
+
+/// Why a connection did not become a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    Crowded,
+    NotPronto,
+    UnknownToken,
+    Oversized,
+    Silent,
+    Broken,
+    BadMemory,
+    Greeting,
+    Version,
+    WrongNode,
+    SameId,
+    Duplicate,
+    IdTaken,
+    Layout,
+    Draining,
+    TooManyPeers,
+    NotPermitted,
+    System,
+}
+
+/// Every reason with its name, in the order of [`Reason`].
+const NAMES: [&str; 18] = [
+    "crowded",
+    "not_pronto",
+    "unknown_token",
+    "oversized",
+    "silent",
+    "broken",
+    "bad_memory",
+    "malformed_greeting",
+    "version",
+    "wrong_node",
+    "same_id",
+    "duplicate",
+    "id_taken",
+    "layout",
+    "draining",
+    "too_many_peers",
+    "not_permitted",
+    "system",
+];
+
+/// Connections that did not become links, by reason.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    counts: [Counter; NAMES.len()],
+    /// Listeners that drop by themselves what is too much.
+    listeners: Mutex<Vec<Arc<tcp::Listener>>>,
+}
+
+impl Refusals {
+    /// One more. What a listener found too many by itself is in the listener's own count.
+    pub(crate) fn count(&self, error: &NoLink) {
+        if matches!(error, NoLink::Tcp(tcp::SetupError::Crowded)) {
+            return;
+        }
+        self.counts[reason_of(error) as usize].add(1);
+    }
+
+    /// One more that there was no room for.
+    pub(crate) fn count_crowded(&self) {
+        self.counts[Reason::Crowded as usize].add(1);
+    }
+
+    /// What this listener drops by itself counts, too.
+    pub(crate) fn watch(&self, listener: &Arc<tcp::Listener>) {
+        self.listeners.lock().expect("no holder panics").push(Arc::clone(listener));
+    }
+
+    /// Every reason that has occurred, with its count.
+    pub(crate) fn each(&self) -> Vec<(&'static str, u64)> {
+        let listeners = self.listeners.lock().expect("no holder panics");
+        let crowded: u64 = listeners.iter().map(|listener| listener.counters().crowded).sum();
+        let counts = NAMES.iter().zip(&self.counts).map(|(name, counter)| (*name, counter.count()));
+        counts
+            .map(|(name, count)| (name, if name == NAMES[0] { count + crowded } else { count }))
+            .filter(|(_, count)| *count != 0)
+            .collect()
+    }
+}
+
+fn reason_of(error: &NoLink) -> Reason {
+    match error {
+        NoLink::Shm(error) => of_shm(error),
+        NoLink::Tcp(error) => of_tcp(error),
+        NoLink::Greeting(GreetingFault::Refused(refusal)) | NoLink::Refused(refusal) => of_refusal(*refusal),
+        NoLink::Greeting(_) => Reason::Greeting,
+        NoLink::OtherNode { .. } => Reason::WrongNode,
+    }
+}
+
+const fn of_shm(error: &shm::SetupError) -> Reason {
+    match error {
+        shm::SetupError::TimedOut => Reason::Silent,
+        shm::SetupError::Closed => Reason::Broken,
+        shm::SetupError::Peer(shm::SetupFault::Oversized { .. }) => Reason::Oversized,
+        shm::SetupError::Peer(shm::SetupFault::Version { .. }) => Reason::Version,
+        shm::SetupError::Peer(shm::SetupFault::Segment(_)) => Reason::BadMemory,
+        shm::SetupError::Peer(_) => Reason::NotPronto,
+        _ => Reason::System,
+    }
+}
+
+const fn of_tcp(error: &tcp::SetupError) -> Reason {
+    match error {
+        tcp::SetupError::Preamble(_) => Reason::NotPronto,
+        tcp::SetupError::TooLong { .. } => Reason::Oversized,
+        tcp::SetupError::UnknownToken => Reason::UnknownToken,
+        tcp::SetupError::TimedOut => Reason::Silent,
+        tcp::SetupError::Lost => Reason::Broken,
+        _ => Reason::System,
+    }
+}
+
+const fn of_refusal(refusal: Refusal) -> Reason {
+    match refusal {
+        Refusal::Version => Reason::Version,
+        Refusal::WrongNode => Reason::WrongNode,
+        Refusal::SameId => Reason::SameId,
+        Refusal::Duplicate => Reason::Duplicate,
+        Refusal::IdTaken => Reason::IdTaken,
+        Refusal::Layout => Reason::Layout,
+        Refusal::Draining => Reason::Draining,
+        Refusal::TooManyPeers => Reason::TooManyPeers,
+        Refusal::NotPermitted => Reason::NotPermitted,
+        _ => Reason::Greeting,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_own_name() {
+        let refusals = Refusals::default();
+        refusals.count(&NoLink::Refused(Refusal::NotPermitted));
+        refusals.count(&NoLink::Tcp(tcp::SetupError::Preamble([0; 8])));
+        refusals.count(&NoLink::Greeting(GreetingFault::Refused(Refusal::SameId)));
+        refusals.count(&NoLink::Shm(shm::SetupError::System { call: "poll", errno: 4 }));
+        refusals.count_crowded();
+        let expected =
+            [("crowded", 1), ("not_pronto", 1), ("same_id", 1), ("not_permitted", 1), ("system", 1)];
+        assert_eq!(refusals.each(), expected);
+    }
+}

@@ -1,0 +1,339 @@
+//! The serving thread: takes messages in, runs inline handlers, keeps time. Sleeps when nothing comes.
+
+use core::time::Duration;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::time::TimeSpec;
+use pronto_core::completion::Server as State;
+use pronto_core::executor::Channel;
+use pronto_core::fabric::Interest;
+use pronto_core::session::LATE;
+use pronto_core::{Clock, Executor, Nanos};
+use pronto_sync::WakeWord;
+use pronto_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::host::{NodeHost, NodeSession, poll_timeout};
+use crate::sink::{Job, ServingSink};
+use crate::{calibrate, system};
+
+/// Idle looks at all peers between two readings of the clock.
+const SPINS_PER_LOOK: u32 = 16;
+/// Looks that found something between two readings of the clock: inline handlers are short.
+const BUSY_LOOKS_PER_CLOCK: u32 = 16;
+/// How often time passes while a call is open, or a send is not reaped.
+const BUSY_TICK: Nanos = Nanos::from_millis(4);
+/// It passes at least so often, whatever is due.
+const IDLE_TICK: Nanos = Nanos::from_secs(10);
+/// Who woke the epoll: the node itself, or anybody else.
+const SELF: u64 = u64::MAX;
+
+/// What others need of the serving thread.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    epoll: Epoll,
+    registered: Mutex<HashMap<i32, Interest>>,
+    wake: EventFd,
+    sleeping: WakeWord,
+    /// Its present sleep is a long one.
+    drowsy: AtomicBool,
+    /// Inline handlers' messages that waiting callers took in.
+    queue: Mutex<VecDeque<Job>>,
+    /// How many of them; written under the queue's lock.
+    queued: AtomicUsize,
+}
+
+impl Serving {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let wake = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, SELF))?;
+        let registered = Mutex::default();
+        let (sleeping, drowsy, queue) = (WakeWord::new(), AtomicBool::new(false), Mutex::default());
+        Ok(Self { epoll, registered, wake, sleeping, drowsy, queue, queued: AtomicUsize::new(0) })
+    }
+
+    /// Wakes the thread if it sleeps.
+    pub(crate) fn wake(&self) {
+        if self.sleeping.needs_wake() {
+            self.ring();
+        }
+    }
+
+    fn ring(&self) {
+        // A full counter is as good as a write: the descriptor is readable.
+        let _full = self.wake.write(1);
+    }
+
+    /// Somebody waits for an answer without polling: sleeps are short from now on.
+    pub(crate) fn keep_time(&self) {
+        if self.drowsy.load(Ordering::Relaxed) && self.drowsy.swap(false, Ordering::Relaxed) {
+            self.ring();
+        }
+    }
+
+    /// A message for an inline handler, from a caller that polls but starts no handler.
+    pub(crate) fn queue(&self, job: Job) {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        queue.push_back(job);
+        self.queued.store(queue.len(), Ordering::Relaxed);
+        drop(queue);
+        self.wake();
+    }
+
+    fn next_job(&self) -> Option<Job> {
+        // A count that was stored before the sleeper armed its word is seen here, after it did; one that comes later wakes it.
+        if self.queued.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut queue = self.queue.lock().expect("no holder panics");
+        let job = queue.pop_front();
+        self.queued.store(queue.len(), Ordering::Relaxed);
+        job
+    }
+
+    /// Sleeps on a peer's channels in place of the serving thread, which is not woken by them meanwhile.
+    pub(crate) fn sleep_instead(&self, channels: [Option<Channel>; 2], limit: Duration) {
+        let muted: Vec<_> = channels.into_iter().flatten().collect();
+        for channel in &muted {
+            self.mute(channel.fd, EpollFlags::empty());
+        }
+        let mut fds: Vec<_> = muted
+            .iter()
+            .map(|channel| PollFd::new(system::borrow(channel.fd), poll_flags(channel.interest)))
+            .collect();
+        // Woken early, by a signal or not at all: the caller looks again in any case.
+        let _ready = ppoll(&mut fds, Some(TimeSpec::from_duration(limit)), None);
+        for channel in &muted {
+            self.mute(channel.fd, epoll_flags(channel.interest));
+        }
+    }
+
+    /// Changes what the epoll waits for on a descriptor that it knows.
+    fn mute(&self, fd: i32, flags: EpollFlags) {
+        let _order = self.registered.lock().expect("no holder panics");
+        let mut event = EpollEvent::new(flags, u64::from(fd.unsigned_abs()));
+        // Not registered: there is nothing to mute.
+        let _unknown = self.epoll.modify(system::borrow(fd), &mut event);
+    }
+
+    /// Brings the epoll up to what the peers' channels are now.
+    fn register(&self, sessions: &[Arc<NodeSession>], extra: Option<BorrowedFd<'_>>, host: &NodeHost) {
+        let mut wanted = HashMap::new();
+        // Under the lock that muting takes: a channel that a caller sleeps on stays the caller's. Were it not, this thread
+        // would be woken by what only the caller takes, again and again, on the processor that the caller needs.
+        let mut registered = self.registered.lock().expect("no holder panics");
+        for session in sessions {
+            let nothing = Interest { readable: false, writable: false };
+            for channel in session.channels(host).into_iter().flatten() {
+                wanted.insert(channel.fd, if session.is_slept_on() { nothing } else { channel.interest });
+            }
+        }
+        if let Some(fd) = extra {
+            wanted.insert(std::os::fd::AsRawFd::as_raw_fd(&fd), Interest::READABLE);
+        }
+        for fd in registered.keys().filter(|fd| !wanted.contains_key(*fd)) {
+            // A closed descriptor has left the epoll by itself.
+            let _gone = self.epoll.delete(system::borrow(*fd));
+        }
+        for (fd, interest) in &wanted {
+            let mut event = EpollEvent::new(epoll_flags(*interest), u64::from(fd.unsigned_abs()));
+            let known = self.epoll.modify(system::borrow(*fd), &mut event);
+            if known == Err(Errno::ENOENT)
+                && let Err(errno) = self.epoll.add(system::borrow(*fd), event)
+            {
+                tracing::warn!(fd, %errno, "a channel cannot be watched; it is polled at every tick");
+            }
+        }
+        *registered = wanted;
+    }
+}
+
+fn epoll_flags(interest: Interest) -> EpollFlags {
+    let mut flags = EpollFlags::empty();
+    flags.set(EpollFlags::EPOLLIN, interest.readable);
+    flags.set(EpollFlags::EPOLLOUT, interest.writable);
+    flags
+}
+
+fn poll_flags(interest: Interest) -> PollFlags {
+    let mut flags = PollFlags::empty();
+    flags.set(PollFlags::POLLIN, interest.readable);
+    flags.set(PollFlags::POLLOUT, interest.writable);
+    flags
+}
+
+/// The serving thread itself.
+#[derive(Debug)]
+pub(crate) struct Server<'a> {
+    host: &'a Arc<NodeHost>,
+    sessions: Vec<Arc<NodeSession>>,
+    version: u64,
+    last_tick: Nanos,
+    tick_after: Nanos,
+    idle_since: Option<Nanos>,
+    oversubscription: calibrate::Oversubscription,
+}
+
+impl<'a> Server<'a> {
+    pub(crate) fn new(host: &'a Arc<NodeHost>) -> Self {
+        Self {
+            host,
+            sessions: Vec::new(),
+            version: u64::MAX,
+            last_tick: host.now(),
+            tick_after: IDLE_TICK,
+            idle_since: None,
+            oversubscription: calibrate::Oversubscription::default(),
+        }
+    }
+
+    /// Serves until the node stops.
+    pub(crate) fn run(mut self) {
+        let mut busy_looks = 0;
+        while !self.host.is_stopping() {
+            self.refresh();
+            let spins = if self.sessions.len() == 1 { SPINS_PER_LOOK } else { 1 };
+            let mut moved = 0;
+            for _ in 0..SPINS_PER_LOOK / spins {
+                moved = self.look(spins);
+                if moved != 0 {
+                    break;
+                }
+            }
+            if moved != 0 {
+                self.idle_since = None;
+                busy_looks += 1;
+                if busy_looks < BUSY_LOOKS_PER_CLOCK {
+                    continue;
+                }
+            }
+            busy_looks = 0;
+            let now = self.host.now();
+            if now.since(self.last_tick) >= self.tick_after {
+                self.tick(now);
+            }
+            if moved == 0 {
+                self.rest(now);
+            }
+        }
+    }
+
+    /// One look at every peer, and at what waiting callers queued.
+    fn look(&self, spins: u32) -> usize {
+        let mut moved = 0;
+        for session in &self.sessions {
+            let mut sink = ServingSink { host: self.host, session };
+            let stop = || self.host.is_stopping();
+            if let Some(progress) = session.turn(spins, stop, &mut sink, &**self.host) {
+                moved += progress.moved;
+            }
+        }
+        while let Some(job) = self.host.serving.next_job() {
+            job.run_inline(self.host);
+            moved += 1;
+        }
+        moved
+    }
+
+    /// Spins or sleeps, as the policy says.
+    fn rest(&mut self, now: Nanos) {
+        let spin = self.host.spin_time(self.host.policy);
+        let idle_since = *self.idle_since.get_or_insert(now);
+        if spin == Nanos::NEVER || now.since(idle_since) < spin {
+            return;
+        }
+        if now.since(self.last_tick) >= BUSY_TICK {
+            // A sleep may be long: it begins with the knowledge of when each peer was heard last.
+            self.tick(now);
+        }
+        let serving = &self.host.serving;
+        serving.sleeping.arm();
+        for session in &self.sessions {
+            session.server(State::Sleeps, &**self.host);
+        }
+        let version = self.host.version.load(Ordering::Acquire);
+        if self.look(1) == 0
+            && version == self.version
+            && serving.sleeping.should_sleep()
+            && !self.host.is_stopping()
+        {
+            self.sleep();
+        }
+        let _token = serving.sleeping.disarm();
+        let _count = serving.wake.read();
+        for session in &self.sessions {
+            session.server(State::Awake, &**self.host);
+            session.disarm();
+        }
+    }
+
+    fn sleep(&mut self) {
+        let serving = &self.host.serving;
+        serving.register(&self.sessions, Some(self.host.receive_pool.channel()), self.host);
+        let since_tick = self.host.now().since(self.last_tick);
+        let left = self.tick_after.since(since_tick);
+        serving.drowsy.store(self.tick_after > BUSY_TICK, Ordering::Relaxed);
+        let mut events = [EpollEvent::empty(); 16];
+        let timeout =
+            EpollTimeout::try_from(poll_timeout(Duration::from_nanos(left.0)).as_millis().unwrap_or(1_000));
+        // Woken early or interrupted: the loop looks again in any case.
+        let ready = serving.epoll.wait(&mut events, timeout.unwrap_or(EpollTimeout::ZERO));
+        if ready == Ok(0) {
+            self.look_after_net();
+        }
+        serving.drowsy.store(false, Ordering::Relaxed);
+        self.host.receive_pool.clear();
+    }
+
+    /// The sleep ended by its timer: what is there now should have woken the thread.
+    fn look_after_net(&self) {
+        for session in self.sessions.iter().filter(|session| session.is_servers()) {
+            let mut sink = ServingSink { host: self.host, session };
+            session.look_after_net(&mut sink, &**self.host, || {
+                let late = EpollTimeout::try_from(Duration::from_nanos(LATE.0)).expect("milliseconds");
+                let ready = self.host.serving.epoll.wait(&mut [EpollEvent::empty()], late);
+                // A caller that waits by now has taken the event over.
+                ready != Ok(0) || !session.is_servers()
+            });
+        }
+    }
+
+    /// Time passes: deadlines, heartbeats, liveness, evidence of oversubscription.
+    fn tick(&mut self, now: Nanos) {
+        let mut busy = false;
+        let mut due = now + IDLE_TICK;
+        for session in &self.sessions {
+            let mut sink = ServingSink { host: self.host, session };
+            // Skipped while a caller polls: there is another tick soon.
+            let done = session.tick(now, self.tick_after, &mut sink, &**self.host);
+            busy |= !done || session.open_calls() != 0 || session.work_in_flight(&**self.host) != 0;
+            due = due.min(session.next_due(&**self.host));
+        }
+        self.last_tick = now;
+        self.tick_after = if busy { BUSY_TICK } else { due.since(now).max(BUSY_TICK) };
+        let oversubscribed = self.oversubscription.sample(now, self.host.processes_here());
+        self.host.oversubscribed.store(oversubscribed, Ordering::Relaxed);
+    }
+
+    fn refresh(&mut self) {
+        let version = self.host.version.load(Ordering::Acquire);
+        if version != self.version {
+            self.version = version;
+            self.sessions = self.host.sessions();
+        }
+        if self.tick_after > BUSY_TICK && !self.host.serving.drowsy.load(Ordering::Relaxed) && self.any_open()
+        {
+            self.tick_after = BUSY_TICK;
+        }
+    }
+
+    fn any_open(&self) -> bool {
+        self.sessions.iter().any(|session| session.open_calls() != 0)
+    }
+}

@@ -1,0 +1,181 @@
+//! Where engines hand what arrives: the serving thread runs inline handlers, a waiting caller queues everything.
+
+use core::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+
+use pronto_core::fabric::Arrived;
+use pronto_core::session::{Answer, Event, Inbound, Sink};
+use pronto_core::{Clock, Nanos};
+use pronto_rpc::handler::{Incoming, RouteMode};
+use pronto_rpc::host::MayWait;
+use pronto_rpc::{Route, with_bytes};
+use pronto_sync::atomic::Ordering;
+use pronto_wire::FailureCode;
+
+use crate::host::{NodeHost, NodeSession, as_handler};
+use crate::pool::LaneKey;
+use crate::queue_pair::AnyLease;
+
+/// A message that waits for its handler.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) session: Arc<NodeSession>,
+    pub(crate) inbound: Inbound<AnyLease>,
+    pub(crate) deadline: Nanos,
+}
+
+/// The serving thread's: inline handlers run right here.
+#[derive(Debug)]
+pub(crate) struct ServingSink<'a> {
+    pub(crate) host: &'a Arc<NodeHost>,
+    pub(crate) session: &'a Arc<NodeSession>,
+}
+
+/// A waiting caller's: it starts no handler.
+#[derive(Debug)]
+pub(crate) struct WaitingSink<'a> {
+    pub(crate) host: &'a Arc<NodeHost>,
+    pub(crate) session: &'a Arc<NodeSession>,
+}
+
+impl Sink<AnyLease> for ServingSink<'_> {
+    fn request(&mut self, inbound: Inbound<AnyLease>) -> Answer {
+        match route(self.host, &inbound) {
+            Err(code) => Answer::failure(code),
+            Ok(route) if route.mode == RouteMode::Inline => {
+                run_inline(route, self.host, self.session, &inbound)
+            }
+            Ok(route) => to_pool(route, self.host, self.session, inbound),
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        self.host.on_event(event);
+    }
+}
+
+impl Sink<AnyLease> for WaitingSink<'_> {
+    fn request(&mut self, inbound: Inbound<AnyLease>) -> Answer {
+        match route(self.host, &inbound) {
+            Err(code) => Answer::failure(code),
+            Ok(route) if route.mode == RouteMode::Inline => {
+                let job = Job { session: Arc::clone(self.session), inbound, deadline: Nanos::NEVER };
+                self.host.serving.queue(job);
+                Answer::Later
+            }
+            Ok(route) => to_pool(route, self.host, self.session, inbound),
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        self.host.on_event(event);
+    }
+}
+
+impl Job {
+    /// Runs the job's handler and answers, as the serving thread does for what waiting callers queued.
+    pub(crate) fn run_inline(self, host: &Arc<NodeHost>) {
+        let Self { session, inbound, .. } = self;
+        let answer = match route(host, &inbound) {
+            Ok(route) => run_inline(route, host, &session, &inbound),
+            Err(code) => Answer::failure(code),
+        };
+        finish(&session, &inbound, answer, host);
+    }
+
+    /// Runs the job's handler and answers, as a worker does: skipped in its turn if nobody waits for it any more.
+    pub(crate) fn run_pooled(self, host: &Arc<NodeHost>) {
+        let Self { session, inbound, deadline } = self;
+        let cancelled = inbound.call.is_some_and(|call| session.is_cancelled(call));
+        let answer = if cancelled {
+            Answer::failure(FailureCode::Cancelled)
+        } else if deadline != Nanos::NEVER && host.now() >= deadline {
+            Answer::failure(FailureCode::Expired)
+        } else {
+            match route(host, &inbound) {
+                Ok(route) => run(route, host, &session, &inbound, deadline, MayWait::InPool),
+                Err(code) => Answer::failure(code),
+            }
+        };
+        finish(&session, &inbound, answer, host);
+    }
+}
+
+fn route<'a>(host: &'a NodeHost, inbound: &Inbound<AnyLease>) -> Result<&'a Route<NodeHost>, FailureCode> {
+    if host.draining.load(Ordering::Relaxed) {
+        return Err(FailureCode::Draining);
+    }
+    host.routes()
+        .get(usize::from(inbound.type_id.0))
+        .filter(|route| route.key.service == inbound.service)
+        .ok_or(FailureCode::NoHandler)
+}
+
+fn deadline_of(inbound: &Inbound<AnyLease>, host: &NodeHost) -> Nanos {
+    if inbound.timeout == Nanos::NEVER { Nanos::NEVER } else { host.now() + inbound.timeout }
+}
+
+fn to_pool(
+    route: &Route<NodeHost>,
+    host: &Arc<NodeHost>,
+    session: &Arc<NodeSession>,
+    inbound: Inbound<AnyLease>,
+) -> Answer {
+    let lane = match route.mode {
+        RouteMode::Inline | RouteMode::Unordered => None,
+        RouteMode::Ordered => Some(LaneKey::of_type(inbound.type_id)),
+        RouteMode::ByKey => match with_bytes(&inbound.payload, |bytes| route.lane_of(bytes)) {
+            Ok(key) => Some(LaneKey::of_key(inbound.type_id, key)),
+            Err(_) => return Answer::failure(FailureCode::Malformed),
+        },
+    };
+    let deadline = deadline_of(&inbound, host);
+    host.pool.submit(lane, Job { session: Arc::clone(session), inbound, deadline });
+    Answer::Later
+}
+
+fn run_inline(
+    route: &Route<NodeHost>,
+    host: &Arc<NodeHost>,
+    session: &Arc<NodeSession>,
+    inbound: &Inbound<AnyLease>,
+) -> Answer {
+    // No clock is read for a handler that has nothing to ask it.
+    run(route, host, session, inbound, Nanos::NEVER, MayWait::Never)
+}
+
+/// Runs a handler; one that panics fails its call, not the node.
+fn run(
+    route: &Route<NodeHost>,
+    host: &Arc<NodeHost>,
+    session: &Arc<NodeSession>,
+    inbound: &Inbound<AnyLease>,
+    deadline: Nanos,
+    may: MayWait,
+) -> Answer {
+    let incoming = Incoming::new(inbound, session, host, deadline);
+    let handler = || with_payload(&inbound.payload, |bytes| route.run(&incoming, bytes));
+    let answer = as_handler(may, || catch_unwind(AssertUnwindSafe(handler)));
+    answer.unwrap_or_else(|_| {
+        tracing::error!(handler = route.name, "handler panicked");
+        Answer::failure(FailureCode::HandlerPanicked)
+    })
+}
+
+fn with_payload(payload: &Arrived<AnyLease>, run: impl FnOnce(&[u8]) -> Answer) -> Answer {
+    with_bytes(payload, run)
+}
+
+/// Answers a job that was taken out of a queue, and gives its credit back.
+fn finish(session: &Arc<NodeSession>, inbound: &Inbound<AnyLease>, answer: Answer, host: &NodeHost) {
+    if matches!(answer, Answer::Later) {
+        return;
+    }
+    session.done_with(inbound.class, inbound.link, host);
+    if let Some(call) = inbound.call {
+        let answer =
+            if matches!(answer, Answer::Done) { Answer::failure(FailureCode::NoReply) } else { answer };
+        session.answer(call, inbound.link, inbound.class, answer, host);
+    }
+}

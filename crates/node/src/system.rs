@@ -1,0 +1,66 @@
+//! System calls that nix has no safe form of: futex waits, borrowed descriptors, and what happens at fork.
+//!
+//! # Invariants
+//! 1. A futex word outlives the call: it is borrowed for it.
+//! 2. A descriptor that is borrowed here belongs to a queue pair that is open, or is refused by the kernel as closed.
+//! 3. The fork handler does one store, which is safe in a child of a threaded process.
+#![expect(unsafe_code, reason = "system calls without a safe form in nix")]
+
+use core::hash::{BuildHasher, Hasher};
+use core::time::Duration;
+use std::collections::hash_map::RandomState;
+use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
+
+use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process is a forked child of one that had a node. Cheap enough for every call.
+pub(crate) fn is_forked_child() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+extern "C" fn in_child() {
+    FORKED.store(true, Ordering::Relaxed);
+}
+
+/// From now on a child knows that it is one.
+pub(crate) fn watch_forks() {
+    static WATCH: OnceLock<i32> = OnceLock::new();
+    WATCH.get_or_init(|| {
+        // SAFETY: invariant 3.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) }
+    });
+}
+
+/// A number that no other process draws: for epochs and sessions.
+pub(crate) fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Sleeps while the wake-up word says armed, at most so long. Wakes early for no reason now and then.
+pub(crate) fn futex_wait_armed(word: &AtomicU32, limit: Duration) {
+    let limit = libc::timespec {
+        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    let (word, armed): (*const AtomicU32, u32) = (word, pronto_sync::ARMED);
+    // SAFETY: invariant 1; the kernel reads the word and the timeout, and writes nothing.
+    let _woken = unsafe { libc::syscall(libc::SYS_futex, word, operation, armed, &raw const limit) };
+}
+
+/// Wakes whoever sleeps on the word.
+pub(crate) fn futex_wake(word: &AtomicU32) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    let word: *const AtomicU32 = word;
+    // SAFETY: invariant 1; the kernel uses the address only.
+    let _woken = unsafe { libc::syscall(libc::SYS_futex, word, operation, 1) };
+}
+
+/// A queue pair's descriptor, for one system call.
+pub(crate) fn borrow<'a>(fd: i32) -> BorrowedFd<'a> {
+    // SAFETY: invariant 2.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}

@@ -1,0 +1,66 @@
+//! Low-latency RPC between nodes of a distributed operating system.
+//!
+//! A [`Node`] listens, connects to its peers and handles message types; a [`Peer`] is called. The same code runs over
+//! shared memory and TCP. `docs/messages.md` tells how messages are declared, `docs/calls.md` how they are called and
+//! handled, and how calls fail.
+//!
+//! ```
+//! use pronto::{Message, Node};
+//!
+//! #[derive(Message)]
+//! #[message(name = "demo.sum")]
+//! struct Sum { total: u64 }
+//!
+//! #[derive(Message)]
+//! #[message(name = "demo.add", reply = Sum)]
+//! struct Add { values: Vec<u64> }
+//!
+//! let server = Node::builder(1)
+//!     .listen("shm:@pronto-doc")
+//!     .handle(|_, add: Add| Sum { total: add.values.iter().sum() })
+//!     .start()?;
+//! let client = Node::builder(2).peer(1, "shm:@pronto-doc").start()?;
+//!
+//! let peer = client.wait_for_peer(1, std::time::Duration::from_secs(5))?;
+//! assert_eq!(peer.call(&Add { values: vec![1, 2, 3] })?.total, 6);
+//! # drop(server);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub use pronto_core::fabric::{Grant, GrantError, GrantId, Region, Rights};
+pub use pronto_core::session::{DownCause, Event, Executed, Limits, LinkInfo, Refused};
+pub use pronto_core::{Nanos, WaitPolicy};
+pub use pronto_node::admin;
+pub use pronto_node::{
+    Address, Builder, Config, ConfigError, Events, Node, NodeError, NodeHost, PeerStatus, Status,
+};
+pub use pronto_rpc as rpc;
+pub use pronto_rpc::{
+    AccessError, CallError, Class, DEFAULT_TIMEOUT, Epoch, HandlerError, Key, LayoutHash, Message, NameHash,
+    NodeId, Order, Payload, Rejection, RemoteMemory, Request, Route, ServiceId,
+};
+
+#[doc(hidden)]
+pub use pronto_rpc::__private;
+
+/// A peer of a [`Node`]: what is called.
+pub type Peer = pronto_rpc::Peer<NodeHost>;
+/// A call on its way.
+pub type Pending<M> = pronto_rpc::Pending<M, NodeHost>;
+/// What a handler on the pool gets.
+pub type Context<'a> = pronto_rpc::Context<'a, NodeHost>;
+/// What an inline handler gets.
+pub type InlineContext<'a> = pronto_rpc::InlineContext<'a, NodeHost>;
+/// The right to answer a call later.
+pub type Responder<R> = pronto_rpc::Responder<R, NodeHost>;
+
+/// The examples of `docs/messages.md`, tested.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/messages.md")]
+pub struct Messages;
+
+/// The example of `docs/calls.md`, tested.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/calls.md")]
+pub struct Calls;

@@ -1,0 +1,193 @@
+//! Calls between two nodes, over every transport and waiting policy.
+
+use core::time::Duration;
+
+use pronto::{CallError, Message, Node, NodeId, Rejection, WaitPolicy};
+
+#[derive(Message, Debug, PartialEq)]
+#[message(name = "test.sum")]
+struct Sum {
+    total: u64,
+}
+
+#[derive(Message, Debug)]
+#[message(name = "test.add", reply = Sum)]
+struct Add {
+    values: Vec<u64>,
+}
+
+#[derive(Message, Debug, PartialEq)]
+#[message(name = "test.page", class = bulk)]
+struct Page {
+    bytes: Vec<u8>,
+}
+
+#[derive(Message, Debug)]
+#[message(name = "test.fetch", reply = Page)]
+struct Fetch {
+    len: u32,
+}
+
+const SOON: Duration = Duration::from_secs(10);
+
+fn server(address: &str, policy: WaitPolicy) -> Node {
+    Node::builder(1)
+        .wait(policy)
+        .listen(address)
+        .handle_inline(|_, add: Add| Sum { total: add.values.iter().sum() })
+        .handle(|_, fetch: Fetch| Page { bytes: vec![7; fetch.len as usize] })
+        .start()
+        .expect("it starts")
+}
+
+fn both(name: &str, transport: &str, policy: WaitPolicy) -> (Node, Node) {
+    let listen = match transport {
+        "shm" => format!("shm:@pronto-test-{name}-{}", std::process::id()),
+        _ => "tcp:127.0.0.1:0".into(),
+    };
+    let server = server(&listen, policy);
+    let address = server.listening()[0].to_string();
+    let client = Node::builder(2).wait(policy).peer(1, &address).start().expect("it starts");
+    (server, client)
+}
+
+fn calls_of_all_sizes(name: &str, transport: &str, policy: WaitPolicy) {
+    let (_server, client) = both(name, transport, policy);
+    let peer = client.wait_for_peer(1, SOON).expect("it comes up");
+    for len in [0_u64, 1, 4, 5, 100, 1000] {
+        let sum = peer.call(&Add { values: (0..len).collect() }).expect("answered");
+        assert_eq!(sum.total, (0..len).sum());
+    }
+    for len in [0, 35, 36, 37, 40, 41, 4096, 65_536, 1 << 20, (4 << 20) - 64] {
+        let page = peer.call(&Fetch { len }).expect("answered");
+        assert_eq!(page.bytes.len(), len as usize);
+        assert!(page.bytes.iter().all(|byte| *byte == 7));
+    }
+    for _ in 0..1000 {
+        assert_eq!(peer.call(&Add { values: vec![1, 2] }).expect("answered").total, 3);
+    }
+}
+
+#[test]
+fn shm_block() {
+    calls_of_all_sizes("block", "shm", WaitPolicy::Block);
+}
+
+#[test]
+fn shm_adaptive() {
+    calls_of_all_sizes("adaptive", "shm", WaitPolicy::Adaptive);
+}
+
+#[test]
+fn shm_spin() {
+    calls_of_all_sizes("spin", "shm", WaitPolicy::Spin);
+}
+
+#[test]
+fn tcp_block() {
+    calls_of_all_sizes("block", "tcp", WaitPolicy::Block);
+}
+
+#[test]
+fn tcp_adaptive() {
+    calls_of_all_sizes("adaptive", "tcp", WaitPolicy::Adaptive);
+}
+
+#[test]
+fn many_callers_share_a_peer() {
+    for transport in ["shm", "tcp"] {
+        let (_server, client) = both("many", transport, WaitPolicy::Block);
+        let peer = client.wait_for_peer(1, SOON).expect("it comes up");
+        let caller = |i: u64| {
+            let peer = peer.clone();
+            move || {
+                for j in 0..200 {
+                    let sum = peer.call(&Add { values: vec![i, j] }).expect("answered");
+                    assert_eq!(sum.total, i + j);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for i in 0..8 {
+                scope.spawn(caller(i));
+            }
+        });
+        let status = client.status();
+        let peer = status.peers.iter().find(|peer| peer.node == NodeId(1)).expect("known");
+        let counted =
+            |name| peer.counters.iter().find(|(counter, _)| *counter == name).map(|(_, count)| *count);
+        assert_eq!(counted("rescues"), Some(0), "{transport}: a wake-up was lost");
+        assert_eq!(peer.open_calls, 0);
+    }
+}
+
+#[test]
+fn unknown_types_are_refused_here() {
+    let (_server, client) = both("unknown", "shm", WaitPolicy::Block);
+    #[derive(Message)]
+    #[message(name = "test.unknown", reply = Sum)]
+    struct Unknown {}
+    let peer = client.wait_for_peer(1, SOON).expect("it comes up");
+    let refused = peer.call(&Unknown {}).expect_err("nobody handles it");
+    assert!(matches!(refused, CallError::Rejected(Rejection::Here(_))), "{refused:?}");
+    assert!(!peer.handles::<Unknown>());
+    assert!(peer.handles::<Add>());
+}
+
+/// Runs a future on this thread, which sleeps until it is woken.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+    let mut future = core::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut core::task::Context::from_waker(&waker)) {
+            core::task::Poll::Ready(output) => return output,
+            core::task::Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "only time tells a wake-up from a tick that came to the rescue"
+)]
+fn an_answer_wakes_the_node_for_a_future() {
+    for transport in ["shm", "tcp"] {
+        let (_server, client) = both("future", transport, WaitPolicy::Block);
+        let peer = client.wait_for_peer(1, SOON).expect("it comes up");
+        let mut times: Vec<_> = (0..101)
+            .map(|i| {
+                let begun = std::time::Instant::now();
+                let sum = block_on(peer.start(&Add { values: vec![i, 1] }).expect("sent")).expect("answered");
+                assert_eq!(sum.total, i + 1);
+                // A call that is waited for by its caller comes between, and leaves things as they were.
+                assert_eq!(peer.call(&Add { values: vec![i] }).expect("answered").total, i);
+                begun.elapsed()
+            })
+            .collect();
+        times.sort_unstable();
+        assert!(times[50] < Duration::from_millis(3), "{transport}: {times:?}, as if only ticks woke it");
+    }
+}
+
+/// The dialling side takes its leave, and does not come back.
+#[test]
+fn a_node_that_drains_says_goodbye_once() {
+    let (server, client) = both("goodbye", "tcp", WaitPolicy::Block);
+    let peer = client.wait_for_peer(1, SOON).expect("it comes up");
+    assert_eq!(peer.call(&Add { values: vec![1] }).expect("answered").total, 1);
+    server.wait_for_peer(2, SOON).expect("it is up here as well");
+    let events = server.events();
+    client.drain(SOON).expect("nothing is open");
+    let mut seen = vec![events.next_within(SOON).expect("it goes")];
+    while let Some(event) = events.next_within(Duration::from_millis(300)) {
+        seen.push(event);
+    }
+    assert!(matches!(seen[..], [pronto::Event::PeerDown { .. }]), "{seen:?}");
+}

@@ -1,0 +1,15 @@
+//! An inline handler gets nothing that it could wait for.
+
+use pronto::{Message, Node};
+
+#[derive(Message)]
+#[message(name = "test.pong")]
+struct Pong {}
+
+#[derive(Message)]
+#[message(name = "test.ping", reply = Pong)]
+struct Ping {}
+
+fn main() {
+    let _node = Node::builder(1).handle_inline(|context, _: Ping| context.peer().call(&Ping {}).unwrap());
+}

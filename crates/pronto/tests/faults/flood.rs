@@ -1,0 +1,116 @@
+//! Peers that take nothing, and more calls than there is room for: back-pressure is a value, and others are not held up.
+
+use core::time::Duration;
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+
+use pronto::{CallError, Class, Event, Node, NodeId, Refused, Rejection, WaitPolicy};
+
+use crate::raw::Raw;
+use crate::rig::{
+    Add, Fetch, SOON, Sum, TRANSPORTS, Watch, Work, add, address, assert_all_back, beside_others, client,
+    counter, event, started, until,
+};
+
+/// A node that answers work only after the sender was dropped.
+fn stuck(id: u16, transport: &str, name: &str) -> (Node, Sender<()>) {
+    let (release, released) = channel::<()>();
+    let released = Mutex::new(released);
+    let node = Node::builder(id)
+        .wait(WaitPolicy::Block)
+        .listen(&address(transport, name))
+        .handle_inline(|_, add: Add| Sum { total: add.values.iter().sum() })
+        .handle(move |_, work: Work| {
+            let _released = released.lock().unwrap().recv();
+            Sum { total: work.key }
+        })
+        .start()
+        .unwrap();
+    (node, release)
+}
+
+#[test]
+fn a_slow_receiver_refuses_by_value() {
+    let _beside = beside_others();
+    for transport in TRANSPORTS {
+        let (slow, release) = stuck(1, transport, "slow");
+        let (_other, address) = started(3, transport, "fast");
+        let caller = Node::builder(2)
+            .wait(WaitPolicy::Block)
+            .peer(1, &slow.listening()[0].to_string())
+            .peer(3, &address)
+            .start()
+            .unwrap();
+        let (peer, fast) = (caller.wait_for_peer(1, SOON).unwrap(), caller.wait_for_peer(3, SOON).unwrap());
+        let mut pending = Vec::new();
+        let refused = loop {
+            match peer.start(&Work { key: pending.len() as u64 }) {
+                Ok(call) => pending.push(call),
+                Err(error) => break error,
+            }
+            assert!(pending.len() < 10_000, "never refused");
+        };
+        let CallError::Rejected(Rejection::Here(reason)) = refused else { panic!("{refused:?}") };
+        assert!(matches!(reason, Refused::NoCallSlot { .. } | Refused::NoCredit { .. }), "{reason:?}");
+        assert!(refused.is_retryable() && reason.is_retryable());
+        // A call that may wait for room waits no longer than it may.
+        let watch = Watch::start();
+        assert!(peer.call_within(&Work { key: 0 }, Duration::from_millis(50)).is_err());
+        assert!(watch.passed() < Duration::from_secs(1));
+        // Others are not held up.
+        for _ in 0..100 {
+            add(&fast);
+        }
+        drop(release);
+        for (key, call) in (0..).zip(pending) {
+            assert_eq!(call.wait().unwrap().total, key);
+        }
+        assert_all_back(&caller, &peer);
+    }
+}
+
+#[test]
+fn notifications_run_out_of_credit() {
+    let _beside = beside_others();
+    for transport in TRANSPORTS {
+        let (slow, release) = stuck(1, transport, "credit");
+        let (caller, peer) = client(2, &slow.listening()[0].to_string());
+        let refused = (0..10_000).find_map(|key| peer.notify(&Work { key }).err());
+        let expected = Refused::NoCredit { class: Class::Control };
+        assert_eq!(refused, Some(CallError::Rejected(Rejection::Here(expected))));
+        drop(release);
+        until("credits come back", || caller.status().peers[0].credits[0] > 32);
+        add(&peer);
+    }
+}
+
+#[test]
+fn a_peer_that_takes_no_reply_holds_nobody_up() {
+    let _beside = beside_others();
+    for transport in TRANSPORTS {
+        let (node, address) = started(1, transport, "takes-none");
+        let (_good, peer) = client(2, &address);
+        let events = node.events();
+        let mut raw = Raw::greets(9, &address);
+        event(&events, SOON, |event| matches!(event, Event::PeerUp(info) if info.peer == NodeId(9)));
+        // As many large replies as it may ask for, none of which it takes.
+        let slots = raw.agreement.windows[0].replies;
+        for slot in 0..slots {
+            let request = raw.request::<Fetch>(slot, 1);
+            raw.say(Class::Control, request, &(4_u32 << 20).wrapping_sub(64).to_le_bytes()).unwrap();
+        }
+        until("they have arrived", || counter(&node, 9, "messages_received") >= slots.into());
+        for _ in 0..200 {
+            let watch = Watch::start();
+            add(&peer);
+            assert!(watch.passed() < Duration::from_secs(2), "{:?}", watch.passed());
+        }
+        assert_eq!(peer.call(&Fetch { len: 100_000 }).unwrap().bytes.len(), 100_000);
+        assert_eq!(counter(&node, 9, "corrupt_peers"), 0);
+        drop(raw);
+        event(&events, SOON, |event| {
+            matches!(event, Event::PeerDown { peer: NodeId(9), .. } | Event::LinkLost { peer: NodeId(9), .. })
+        });
+        add(&peer);
+    }
+}

@@ -1,0 +1,285 @@
+//! Handlers that fail, wait, or never answer: each call ends by itself, and says whether it was executed.
+
+use core::time::Duration;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use pronto::{CallError, Executed, Limits, Message, Node, Peer, Rejection, Responder, WaitPolicy};
+use pronto_wire::FailureCode;
+
+use crate::rig::{
+    Add, SOON, Sum, TRANSPORTS, Watch, Work, add, address, assert_all_back, beside_others, client, server,
+    until,
+};
+
+#[derive(Message, Debug)]
+#[message(name = "faults.panic", reply = Sum)]
+struct Panic {}
+
+#[derive(Message, Debug)]
+#[message(name = "faults.panic-inline", reply = Sum)]
+struct PanicInline {}
+
+#[derive(Message, Debug)]
+#[message(name = "faults.panic-lane", reply = Sum, order = ordered)]
+struct PanicInLane {
+    really: bool,
+}
+
+#[derive(Message, Debug)]
+#[message(name = "faults.silent", reply = Sum)]
+struct Silent {}
+
+#[derive(Message, Debug)]
+#[message(name = "faults.nested", reply = Sum)]
+struct Nested {
+    depth: u64,
+}
+
+fn quiet<R>(run: impl FnOnce() -> R) -> R {
+    // What a handler's panic prints is not this story's output.
+    static HOOK: OnceLock<()> = OnceLock::new();
+    HOOK.get_or_init(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let payload = info.payload().downcast_ref::<&str>();
+            if payload != Some(&"meant") {
+                before(info);
+            }
+        }));
+    });
+    run()
+}
+
+#[test]
+fn a_panic_fails_its_call_and_nothing_else() {
+    let _beside = beside_others();
+    for transport in TRANSPORTS {
+        let node = server(1, &address(transport, "panic"))
+            .handle(|_, _: Panic| -> Sum { panic!("meant") })
+            .handle_inline(|_, _: PanicInline| -> Sum { panic!("meant") })
+            .handle(|_, call: PanicInLane| -> Sum {
+                assert!(!call.really, "meant");
+                Sum { total: 1 }
+            })
+            .start()
+            .unwrap();
+        let (caller, peer) = client(2, &node.listening()[0].to_string());
+        let panicked = CallError::NoReply(FailureCode::HandlerPanicked);
+        quiet(|| {
+            // More often than there are workers: none of them is lost.
+            for _ in 0..20 {
+                assert_eq!(peer.call(&Panic {}).unwrap_err(), panicked);
+                assert_eq!(peer.call(&PanicInline {}).unwrap_err(), panicked);
+                assert_eq!(peer.call(&PanicInLane { really: true }).unwrap_err(), panicked);
+                assert_eq!(peer.call(&PanicInLane { really: false }).unwrap().total, 1, "the lane goes on");
+                add(&peer);
+            }
+        });
+        assert_eq!(panicked.executed(), Executed::Yes);
+        assert_all_back(&caller, &peer);
+    }
+}
+
+#[test]
+fn a_dropped_responder_is_no_reply_and_a_late_one_a_deadline() {
+    let _beside = beside_others();
+    for transport in TRANSPORTS {
+        let (hand, held) = channel::<Responder<Sum>>();
+        let node = server(1, &address(transport, "responder"))
+            .handle_deferred(move |_, _: Silent, responder| {
+                // The receiver lives as long as the test.
+                let _kept = hand.send(responder);
+            })
+            .start()
+            .unwrap();
+        let (caller, peer) = client(2, &node.listening()[0].to_string());
+        let pending = peer.start(&Silent {}).unwrap();
+        drop(held.recv_timeout(SOON).unwrap());
+        assert_eq!(pending.wait().unwrap_err(), CallError::NoReply(FailureCode::NoReply));
+
+        let watch = Watch::start();
+        let late = peer.call_within(&Silent {}, Duration::from_millis(100)).unwrap_err();
+        assert_eq!(late, CallError::Deadline { executed: Executed::Maybe });
+        assert!(watch.passed() < Duration::from_secs(2), "{:?}", watch.passed());
+        let responder = held.recv_timeout(SOON).unwrap();
+        until("the callee is told", || responder.is_cancelled());
+        // An answer after the end is nobody's.
+        responder.reply(&Sum { total: 9 });
+        until("it is counted", || crate::rig::counter(&caller, 1, "stale_replies") >= 1);
+
+        // Also one that nobody waits for by polling.
+        let pending = peer.start_within(&Silent {}, Duration::from_millis(50)).unwrap();
+        until("it ends by its deadline", {
+            let mut pending = Some(pending);
+            move || match pending.as_mut().unwrap().poll() {
+                None => false,
+                Some(end) => {
+                    assert_eq!(end.unwrap_err(), CallError::Deadline { executed: Executed::Maybe });
+                    true
+                }
+            }
+        });
+        held.recv_timeout(SOON).unwrap().reply(&Sum { total: 1 });
+        assert_all_back(&caller, &peer);
+    }
+}
+
+#[test]
+fn what_waits_too_long_for_its_turn_is_not_executed() {
+    let _beside = beside_others();
+    for transport in TRANSPORTS {
+        let (release, released) = channel::<()>();
+        let released = Mutex::new(released);
+        let executed: Arc<Mutex<Vec<u64>>> = Arc::default();
+        let log = Arc::clone(&executed);
+        let node = Node::builder(1)
+            .workers(1)
+            .wait(WaitPolicy::Block)
+            .listen(&address(transport, "turn"))
+            .handle_inline(|_, add: Add| Sum { total: add.values.iter().sum() })
+            .handle(move |_, work: Work| {
+                log.lock().unwrap().push(work.key);
+                if work.key == 0 {
+                    let _released = released.lock().unwrap().recv();
+                }
+                Sum { total: work.key }
+            })
+            .start()
+            .unwrap();
+        let (caller, peer) = client(2, &node.listening()[0].to_string());
+        let holder = peer.start(&Work { key: 0 }).unwrap();
+        until("the only worker is taken", || !executed.lock().unwrap().is_empty());
+        let expired = peer.call_within(&Work { key: 1 }, Duration::from_millis(50)).unwrap_err();
+        assert_eq!(expired, CallError::Deadline { executed: Executed::Maybe });
+        let given_up = peer.start(&Work { key: 2 }).unwrap().cancel();
+        assert_eq!(given_up, CallError::Cancelled { executed: Executed::Maybe });
+        let last = peer.start(&Work { key: 3 }).unwrap();
+        release.send(()).unwrap();
+        assert_eq!(holder.wait().unwrap().total, 0);
+        assert_eq!(last.wait().unwrap().total, 3);
+        assert_eq!(*executed.lock().unwrap(), [0, 3], "neither the expired nor the cancelled one ran");
+        assert_all_back(&caller, &peer);
+    }
+}
+
+/// Two nodes whose handlers call each other, each with one worker.
+fn nested(transport: &str, policy: WaitPolicy, name: &str, limits: Limits) -> [Node; 2] {
+    let answer = |context: &pronto::Context<'_>, call: Nested| -> Result<Sum, u64> {
+        if call.depth == 0 {
+            return Ok(Sum { total: 0 });
+        }
+        match context.peer().call(&Nested { depth: call.depth - 1 }) {
+            Ok(sum) => Ok(Sum { total: sum.total + 1 }),
+            Err(CallError::Rejected(Rejection::NoWorker)) => Err(call.depth),
+            Err(CallError::Handler(error)) => Err(error.decode().unwrap()),
+            Err(other) => panic!("{other:?}"),
+        }
+    };
+    let one = Node::builder(1)
+        .workers(1)
+        .wait(policy)
+        .limits(limits)
+        .listen(&address(transport, name))
+        .handle(answer)
+        .start()
+        .unwrap();
+    let listening = one.listening()[0].to_string();
+    let two = Node::builder(2)
+        .workers(1)
+        .wait(policy)
+        .limits(limits)
+        .peer(1, &listening)
+        .handle(answer)
+        .start()
+        .unwrap();
+    [one, two]
+}
+
+#[test]
+fn nested_calls_go_deep_with_one_worker() {
+    let _beside = beside_others();
+    for transport in TRANSPORTS {
+        for policy in [WaitPolicy::Block, WaitPolicy::Adaptive, WaitPolicy::Spin] {
+            let [one, two] = nested(transport, policy, &format!("nested-{policy:?}"), Limits::default());
+            let peer = two.wait_for_peer(1, SOON).unwrap();
+            one.wait_for_peer(2, SOON).unwrap();
+            let depth = 64;
+            assert_eq!(peer.call(&Nested { depth }).unwrap().total, depth, "{transport} {policy:?}");
+        }
+    }
+}
+
+#[test]
+fn spare_workers_have_a_bound() {
+    let _beside = beside_others();
+    // Room for more calls than there are spare workers.
+    let limits = Limits { calls: 200, requests: [200, 200], ..Limits::default() };
+    let [one, two] = nested("shm", WaitPolicy::Block, "spares", limits);
+    let peer = two.wait_for_peer(1, SOON).unwrap();
+    one.wait_for_peer(2, SOON).unwrap();
+    // Too deep for the spare workers of both: an error that says so, and no deadlock.
+    let error = peer.call(&Nested { depth: 400 }).unwrap_err();
+    let CallError::Handler(error) = error else { panic!("{error:?}") };
+    assert!(error.decode::<u64>().unwrap() < 400);
+    // And all is as before.
+    assert_eq!(peer.call(&Nested { depth: 20 }).unwrap().total, 20);
+}
+
+#[test]
+fn handlers_may_take_a_lock_that_their_callers_hold() {
+    let _beside = beside_others();
+    for transport in TRANSPORTS {
+        // Both callers hold a lock that the other's handler wants for a moment: the waits end by deadline, not never.
+        let locks = [Arc::new(Mutex::new(0_u64)), Arc::new(Mutex::new(0_u64))];
+        let handler = |lock: &Arc<Mutex<u64>>| {
+            let lock = Arc::clone(lock);
+            move |_: &pronto::Context<'_>, work: Work| {
+                *lock.lock().unwrap() += work.key;
+                Sum { total: work.key }
+            }
+        };
+        let one =
+            Node::builder(1).listen(&address(transport, "locks")).handle(handler(&locks[0])).start().unwrap();
+        let listening = one.listening()[0].to_string();
+        let two = Node::builder(2).peer(1, &listening).handle(handler(&locks[1])).start().unwrap();
+        let peers: [Peer; 2] = [one.wait_for_peer(2, SOON).unwrap(), two.wait_for_peer(1, SOON).unwrap()];
+        std::thread::scope(|scope| {
+            for (lock, peer) in locks.iter().zip(&peers) {
+                scope.spawn(move || {
+                    let held = lock.lock().unwrap();
+                    // Never answered while the other holds its lock; the callee's workers wait, this thread does not.
+                    let end = peer.call_within(&Work { key: 1 }, Duration::from_millis(300));
+                    assert!(matches!(end, Ok(_) | Err(CallError::Deadline { .. })), "{end:?}");
+                    drop(held);
+                });
+            }
+        });
+        for (lock, peer) in locks.iter().zip(&peers) {
+            assert_eq!(peer.call(&Work { key: 1 }).unwrap().total, 1);
+            until("every handler has had its lock", || *lock.lock().unwrap() >= 1);
+        }
+    }
+}
+
+#[derive(Message, Debug)]
+#[message(name = "faults.calls-inline", reply = Sum)]
+struct CallsInline {}
+
+#[test]
+fn an_inline_handler_that_calls_is_refused() {
+    let _beside = beside_others();
+    let back: Arc<OnceLock<Peer>> = Arc::default();
+    let peer_of_server = Arc::clone(&back);
+    let node = server(1, &address("shm", "inline"))
+        .handle_inline(move |_, _: CallsInline| -> Sum {
+            // A handle from outside, smuggled past the inline context.
+            let end = peer_of_server.get().unwrap().call(&Add { values: vec![] });
+            Sum { total: u64::from(end == Err(CallError::Rejected(Rejection::InlineHandler))) }
+        })
+        .start()
+        .unwrap();
+    let (_caller, peer) = client(2, &node.listening()[0].to_string());
+    back.set(node.wait_for_peer(2, SOON).unwrap()).unwrap();
+    assert_eq!(peer.call(&CallsInline {}).unwrap().total, 1);
+}

@@ -1,0 +1,101 @@
+//! Nodes that start in any order, and two that claim one id.
+
+use core::time::Duration;
+
+use pronto::{Event, Node};
+
+use crate::rig::{SOON, add, address, all, beside_others, client, refused, server, started, until};
+
+/// Two nodes that each know the other, so that both dial.
+fn pair(addresses: [&str; 2], first: usize) -> [Node; 2] {
+    let start = |n: usize| {
+        let id = u16::try_from(n).unwrap() + 1;
+        let other = u16::try_from(1 - n).unwrap() + 1;
+        server(id, addresses[n]).peer(other, addresses[1 - n]).start().unwrap()
+    };
+    let one = start(first);
+    let two = start(1 - first);
+    if first == 0 { [one, two] } else { [two, one] }
+}
+
+fn both_answer(nodes: &[Node; 2]) {
+    for (node, other) in [(&nodes[0], 2), (&nodes[1], 1)] {
+        add(&node.wait_for_peer(other, SOON).unwrap());
+    }
+}
+
+fn free_address() -> String {
+    format!("tcp:{}", std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap())
+}
+
+#[test]
+fn any_order_leads_to_one_session() {
+    let _beside = beside_others();
+    for round in 0..6 {
+        for transport in ["shm", "tcp"] {
+            let addresses = if transport == "shm" {
+                [1, 2].map(|n| address("shm", &format!("order-{round}-{n}")))
+            } else {
+                [free_address(), free_address()]
+            };
+            let nodes = pair([&addresses[0], &addresses[1]], round % 2);
+            let events = nodes.each_ref().map(Node::events);
+            both_answer(&nodes);
+            // Both dialled, one link stands, and it stays.
+            for _ in 0..50 {
+                both_answer(&nodes);
+            }
+            let ends = events.iter().flat_map(all).filter(|event| !matches!(event, Event::PeerUp(_)));
+            assert_eq!(ends.collect::<Vec<_>>(), [], "{transport} {round}");
+        }
+    }
+}
+
+#[test]
+fn both_at_once_many_times() {
+    let _beside = beside_others();
+    for round in 0..10 {
+        let addresses = [1, 2].map(|n| address("shm", &format!("once-{round}-{n}")));
+        let nodes = std::thread::scope(|scope| {
+            let start = |n: usize| {
+                let addresses = &addresses;
+                move || {
+                    let (id, other) = if n == 0 { (1, 2_u16) } else { (2, 1) };
+                    server(id, &addresses[n]).peer(other, &addresses[1 - n]).start().unwrap()
+                }
+            };
+            let both = [scope.spawn(start(0)), scope.spawn(start(1))];
+            both.map(|node| node.join().unwrap())
+        });
+        both_answer(&nodes);
+    }
+}
+
+#[test]
+fn a_client_waits_for_its_server() {
+    let _beside = beside_others();
+    let listen = address("shm", "late");
+    let client = Node::builder(2).peer(1, &listen).start().unwrap();
+    assert!(client.wait_for_peer(1, Duration::from_millis(50)).is_err(), "nobody is there yet");
+    let _server = server(1, &listen).start().unwrap();
+    add(&client.wait_for_peer(1, SOON).unwrap());
+}
+
+#[test]
+fn two_nodes_with_one_id() {
+    let _beside = beside_others();
+    for transport in ["shm", "tcp"] {
+        let (node, address) = started(1, transport, "twins");
+        let (_first, peer) = client(2, &address);
+        // Another node 2 is refused while the first lives, and both sides can see why.
+        let twin = Node::builder(2).peer(1, &address).start().unwrap();
+        until("the twin is refused", || refused(&node, "id_taken") >= 1);
+        until("and knows why", || twin.status().failed_dials.iter().any(|(reason, _)| *reason == "id_taken"));
+        assert!(!twin.peer(1).unwrap().is_up());
+        // A node that has this node's own id, too.
+        let namesake = server(1, &crate::rig::address("shm", "other")).peer(7, &address).start().unwrap();
+        until("the namesake is refused", || refused(&node, "same_id") >= 1);
+        assert!(!namesake.peer(7).unwrap().is_up());
+        add(&peer);
+    }
+}

@@ -1,0 +1,134 @@
+//! A wire that the test owns: carries TCP connections to a node, and can be cut or go dead.
+
+use core::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+
+/// Carries every connection to it on to a node.
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    carried: Vec<TcpStream>,
+    /// Nothing is carried, and nobody is told.
+    dead: bool,
+    /// Connections come and are closed at once.
+    closed: bool,
+    bytes: usize,
+    /// What the first dialler said, as far as it was carried.
+    first_words: Vec<u8>,
+    dialled: bool,
+}
+
+impl Proxy {
+    /// A wire to `tcp:ADDRESS`.
+    pub(crate) fn to(node: &str) -> Self {
+        let target: SocketAddr = node.strip_prefix("tcp:").unwrap().parse().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
+        let carrier = Arc::clone(&shared);
+        // Ends with the process.
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                carrier.carry(near, target);
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// Where to dial.
+    pub(crate) fn address(&self) -> String {
+        format!("tcp:{}", self.address)
+    }
+
+    /// Breaks every connection, as a cable that is pulled out and put back. Returns how many broke.
+    pub(crate) fn cut(&self) -> usize {
+        let mut state = self.shared.state.lock().unwrap();
+        let carried: Vec<_> = state.carried.drain(..).collect();
+        for stream in &carried {
+            // Those that ended by themselves are cut already.
+            let _gone = stream.shutdown(Shutdown::Both);
+        }
+        carried.len() / 2
+    }
+
+    /// Carries nothing more until further notice, and tells nobody.
+    pub(crate) fn goes_dead(&self) {
+        self.shared.state.lock().unwrap().dead = true;
+    }
+
+    /// Breaks every connection, and those that come.
+    pub(crate) fn closes(&self) {
+        self.shared.state.lock().unwrap().closed = true;
+        self.cut();
+    }
+
+    /// All is well again.
+    pub(crate) fn recovers(&self) {
+        let mut state = self.shared.state.lock().unwrap();
+        (state.dead, state.closed) = (false, false);
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// What the first dialler has said so far.
+    pub(crate) fn first_words(&self) -> Vec<u8> {
+        self.shared.state.lock().unwrap().first_words.clone()
+    }
+
+    /// Bytes carried so far.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shared.state.lock().unwrap().bytes
+    }
+}
+
+impl Shared {
+    fn carry(self: &Arc<Self>, near: TcpStream, target: SocketAddr) {
+        let mut state = self.state.lock().unwrap();
+        if state.closed {
+            return;
+        }
+        let Ok(far) = TcpStream::connect(target) else { return };
+        let is_first = !core::mem::replace(&mut state.dialled, true);
+        for stream in [&near, &far] {
+            stream.set_nodelay(true).unwrap();
+            state.carried.push(stream.try_clone().unwrap());
+        }
+        drop(state);
+        let (back, forth) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+        for (from, to, record) in [(near, far, is_first), (back, forth, false)] {
+            let shared = Arc::clone(self);
+            std::thread::spawn(move || shared.copy(from, to, record));
+        }
+    }
+
+    fn copy(&self, mut from: TcpStream, mut to: TcpStream, record: bool) {
+        let mut bytes = vec![0; 64 << 10];
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
+            let mut state = self.state.lock().unwrap();
+            while state.dead {
+                state = self.changed.wait(state).unwrap();
+            }
+            state.bytes += count;
+            if record {
+                state.first_words.extend_from_slice(&bytes[..count]);
+            }
+            drop(state);
+            if to.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+        // The other direction ends with this one.
+        let _gone = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+    }
+}

@@ -1,0 +1,136 @@
+//! A peer without a session of its own: it greets as a node does, and then says whatever the test wants.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use pronto::{Address, Class, Epoch, LayoutHash, Message, NameHash, NodeId, ServiceId};
+use pronto_core::buf::{RingConfig, SendRing};
+use pronto_core::fabric::{FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId};
+use pronto_core::session::{Agreement, Identity, Limits, agree, greet};
+use pronto_fabric_shm as shm;
+use pronto_fabric_tcp as tcp;
+use pronto_node::AnyQueuePair;
+use pronto_wire::greeting::MAX_GREETING;
+use pronto_wire::{Acks, CallId, Greeting, Header, Kind, RawHeader, TypeId};
+
+use crate::rig::until;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The peer, and how far it counts by itself.
+pub(crate) struct Raw {
+    pub(crate) pairs: [AnyQueuePair; 2],
+    pub(crate) agreement: Agreement,
+    rings: [Arc<SendRing>; 2],
+    /// Messages received on each connection; what a correct peer acknowledges.
+    pub(crate) received: [u16; 2],
+    _lifeline: Option<shm::Lifeline>,
+}
+
+impl Raw {
+    /// Greets the node at an address as node `id`.
+    pub(crate) fn greets(id: u16, address: &str) -> Self {
+        let me = Identity { node: NodeId(id), epoch: Epoch(77), name: String::new(), types: Vec::new() };
+        let limits = Limits::default();
+        let blob = greet(&me, &limits, NodeId(1), None).encode();
+        let agreed = |answer: &[u8]| {
+            let theirs = Greeting::decode(answer).unwrap();
+            let session = theirs.session.unwrap();
+            agree(&me, &limits, theirs, session, None).unwrap()
+        };
+        match address.parse().unwrap() {
+            Address::Shm(path) => {
+                let mut handshake = shm::Handshake::dial(&path, PATIENCE).unwrap();
+                handshake.send(&blob).unwrap();
+                let agreement = agreed(&handshake.receive(MAX_GREETING).unwrap());
+                let link = handshake.establish(Class::ALL.map(|class| agreement.connection(class))).unwrap();
+                let pairs = [AnyQueuePair::Shm(link.control), AnyQueuePair::Shm(link.bulk)];
+                Self::new(pairs, agreement, Some(link.lifeline))
+            }
+            Address::Tcp(socket) => {
+                let mut handshake = tcp::Handshake::dial(socket, PATIENCE, tcp::Options::default()).unwrap();
+                handshake.send(&blob).unwrap();
+                let agreement = agreed(&handshake.receive(MAX_GREETING).unwrap());
+                let pool = tcp::ReceivePool::new(64 << 20).unwrap();
+                let limits = Class::ALL.map(|class| agreement.connection(class));
+                let link = handshake.establish(limits, &pool).unwrap();
+                Self::new([AnyQueuePair::Tcp(link.control), AnyQueuePair::Tcp(link.bulk)], agreement, None)
+            }
+        }
+    }
+
+    fn new(mut pairs: [AnyQueuePair; 2], agreement: Agreement, lifeline: Option<shm::Lifeline>) -> Self {
+        let rings = [0, 1].map(|class: usize| {
+            let ring = SendRing::new(pairs[class].send_memory(), RingConfig::default());
+            for range in ring.initial() {
+                pairs[class].prepare(range).unwrap();
+            }
+            Arc::new(ring)
+        });
+        Self { pairs, agreement, rings, received: [0; 2], _lifeline: lifeline }
+    }
+
+    /// The node's number for a type.
+    pub(crate) fn number<M: Message>(&self) -> TypeId {
+        let key: (NameHash, LayoutHash) = M::type_key();
+        let same = |entry: &&pronto_wire::TypeEntry| (entry.name, entry.layout) == key;
+        self.agreement.types.iter().find(same).unwrap().type_id
+    }
+
+    /// A request of type `M` in a slot.
+    pub(crate) fn request<M: Message>(&self, slot: u16, generation: u32) -> Kind {
+        let call = CallId { slot, generation };
+        let (type_id, service) = (self.number::<M>(), ServiceId(0));
+        Kind::Request { call, type_id, service, resent: false, deadline_us: 0 }
+    }
+
+    /// Sends a message, acknowledging what was received.
+    pub(crate) fn say(&mut self, class: Class, kind: Kind, payload: &[u8]) -> Result<(), PostError> {
+        let acks = Acks { received: self.received[class.index()], returned: 0 };
+        self.send(class, &Header { kind, acks }.emit(), payload)
+    }
+
+    /// Sends any header with any payload.
+    pub(crate) fn send(&mut self, class: Class, header: &RawHeader, payload: &[u8]) -> Result<(), PostError> {
+        let pair = &mut self.pairs[class.index()];
+        if payload.len() <= 40 {
+            let work = Operation::Send { header, payload: Gather::Inline(payload) };
+            pair.post_send(SendWork { signal: Signal::Unsignalled, operation: work })?;
+        } else {
+            let mut loan = Arc::clone(&self.rings[class.index()]).loan(payload.len(), 0).unwrap();
+            loan.as_mut_slice().copy_from_slice(payload);
+            let frame = loan.finish();
+            let work = Operation::Send { header, payload: Gather::Ring(frame.extent()) };
+            let signal = Signal::Signalled(WrId { slot: 0, generation: 1 });
+            pair.post_send(SendWork { signal, operation: work })?;
+            // Its memory is this process's until the end of the test.
+            core::mem::forget(frame);
+        }
+        Ok(pair.ring_doorbell()?)
+    }
+
+    /// The next message on a connection, if there is one now.
+    pub(crate) fn look(&mut self, class: Class) -> Result<Option<(Header, Vec<u8>)>, FabricError> {
+        while self.pairs[class.index()].poll_send().is_some() {}
+        let Some(message) = self.pairs[class.index()].poll_recv()? else { return Ok(None) };
+        self.received[class.index()] = self.received[class.index()].wrapping_add(1);
+        let mut bytes = vec![0; message.payload.len()];
+        message.payload.copy_to(0, &mut bytes).unwrap();
+        Ok(Some((Header::check(&message.header, bytes.len()).unwrap(), bytes)))
+    }
+
+    /// Waits for the next message on a connection that is no mere upkeep.
+    pub(crate) fn hear(&mut self, class: Class) -> (Header, Vec<u8>) {
+        let mut heard = None;
+        until("a message", || {
+            heard = self.look(class).unwrap();
+            heard.as_ref().is_some_and(|(header, _)| !matches!(header.kind, Kind::Credit | Kind::Heartbeat))
+        });
+        heard.unwrap()
+    }
+
+    /// Waits until the node has thrown this peer out.
+    pub(crate) fn is_thrown_out(&mut self) {
+        until("the link ends", || Class::ALL.into_iter().any(|class| self.look(class).is_err()));
+    }
+}

@@ -1,0 +1,96 @@
+//! A node that stands still for a while (SIGSTOP): shortly is nobody's business, long is one PeerDown and one PeerUp.
+
+use core::time::Duration;
+
+use nix::sys::signal::Signal;
+use pronto::{Event, NodeId};
+
+use crate::child::Child;
+use crate::rig::{SOON, TRANSPORTS, Work, add, address, all, alone, assert_all_back, client, event, lasts};
+
+#[test]
+fn a_second_is_nobodys_business() {
+    let _alone = alone();
+    for transport in TRANSPORTS {
+        let (child, listening) = Child::node(1, &address(transport, "second"));
+        let (node, peer) = client(2, &listening);
+        add(&peer);
+        let events = node.events();
+        child.signal(Signal::SIGSTOP);
+        let pending: Vec<_> = (0..20).map(|key| peer.start(&Work { key }).unwrap()).collect();
+        lasts(Duration::from_secs(1));
+        child.signal(Signal::SIGCONT);
+        for call in pending {
+            assert_eq!(call.wait().unwrap().total, 1, "{transport}: executed once");
+        }
+        assert_eq!(all(&events), [], "{transport}");
+        assert_all_back(&node, &peer);
+    }
+}
+
+/// The worst moment to stop: when a heartbeat is due. Quiet nodes are stopped at several moments of their heartbeat.
+#[test]
+fn a_second_at_the_worst_moment() {
+    let _alone = alone();
+    let pairs: Vec<_> = (0..4)
+        .flat_map(|n| TRANSPORTS.map(|transport| (n, transport)))
+        .map(|(n, transport)| {
+            let (child, listening) = Child::node(1, &address(transport, &format!("worst-{n}")));
+            let (node, peer) = client(2, &listening);
+            add(&peer);
+            (child, node.events(), node)
+        })
+        .collect();
+    // Heartbeats are due 1.85 s after the last word: stops begin 1.4 s to 2 s after it.
+    lasts(Duration::from_millis(1300));
+    for (child, _, _) in &pairs {
+        lasts(Duration::from_millis(90));
+        child.signal(Signal::SIGSTOP);
+    }
+    lasts(Duration::from_secs(1) - Duration::from_millis(90) * 7);
+    for (child, _, _) in &pairs {
+        child.signal(Signal::SIGCONT);
+        lasts(Duration::from_millis(90));
+    }
+    lasts(Duration::from_secs(2));
+    for (_, events, _) in &pairs {
+        assert_eq!(all(events), []);
+    }
+}
+
+#[test]
+fn five_seconds_are_one_down_and_one_up() {
+    let _alone = alone();
+    let stopped = TRANSPORTS.map(|transport| {
+        let (child, listening) = Child::node(1, &address(transport, "five"));
+        let (node, peer) = client(2, &listening);
+        add(&peer);
+        let info = node.status().peers[0].info.unwrap();
+        (child, node.events(), node, peer, info)
+    });
+    // Quiet by now: who was last heard when is known exactly.
+    lasts(Duration::from_secs(2));
+    for (child, ..) in &stopped {
+        child.signal(Signal::SIGSTOP);
+    }
+    lasts(Duration::from_secs(5));
+    for (child, ..) in &stopped {
+        child.signal(Signal::SIGCONT);
+    }
+    for (child, events, node, peer, before) in &stopped {
+        let down = event(events, SOON, |event| matches!(event, Event::PeerDown { .. }));
+        assert!(matches!(down, Event::PeerDown { peer: NodeId(1), epoch, .. } if epoch == before.epoch));
+        let up = event(events, SOON, |event| matches!(event, Event::PeerUp(_)));
+        let Event::PeerUp(after) = up else { unreachable!() };
+        assert_eq!(after.epoch, before.epoch, "the same life");
+        assert_ne!(after.session, before.session, "another session");
+        add(peer);
+        // At the node that was stopped it was at most one as well.
+        child.hears("down 2");
+        child.hears("up 2");
+        lasts(Duration::from_secs(1));
+        let rest = all(events);
+        assert!(!rest.iter().any(|event| matches!(event, Event::PeerDown { .. })), "{rest:?}");
+        assert_all_back(node, peer);
+    }
+}

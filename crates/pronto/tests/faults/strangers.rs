@@ -1,0 +1,157 @@
+//! Strangers at a TCP port: whatever they say, they are refused for a reason, and a good peer goes on.
+
+use core::time::Duration;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use pronto::{Epoch, Node, NodeId};
+use pronto_core::session::{Identity, Limits, greet};
+use pronto_wire::{Greeting, GreetingFault, Refusal};
+
+use crate::rig::{Watch, add, beside_others, client, refused, started, until};
+
+/// First bytes of a connection that begins a handshake.
+const FIRST: &[u8; 8] = b"pronto\x011";
+
+fn stranger(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address.strip_prefix("tcp:").unwrap()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+    stream
+}
+
+fn greeting(node: u16, target: u16) -> Greeting {
+    let me = Identity { node: NodeId(node), epoch: Epoch(9), name: String::new(), types: Vec::new() };
+    greet(&me, &Limits::default(), NodeId(target), None)
+}
+
+/// Greets over a raw connection and returns the verdict.
+fn verdict(address: &str, blob: &[u8]) -> Result<Greeting, GreetingFault> {
+    let mut stream = stranger(address);
+    stream.write_all(FIRST).unwrap();
+    stream.write_all(&u32::try_from(blob.len()).unwrap().to_le_bytes()).unwrap();
+    stream.write_all(blob).unwrap();
+    let mut answer = Vec::new();
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).unwrap();
+    answer.resize(u32::from_le_bytes(head[8..].try_into().unwrap()) as usize, 0);
+    stream.read_exact(&mut answer).unwrap();
+    Greeting::decode(&answer)
+}
+
+/// The other side closed the connection, after whatever it had to say.
+fn is_dropped(mut stream: TcpStream) {
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+    }
+}
+
+fn wait_refused(node: &Node, reason: &str, count: u64) {
+    until(reason, || refused(node, reason) >= count);
+}
+
+#[test]
+fn garbage_is_refused_and_counted() {
+    let _beside = beside_others();
+    let (node, address) = started(1, "tcp", "garbage");
+    let (_good, peer) = client(2, &address);
+    for garbage in [&[0xa5; 4096][..], b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"pronto\x021padding"] {
+        let mut stream = stranger(&address);
+        stream.write_all(garbage).unwrap();
+        is_dropped(stream);
+        add(&peer);
+    }
+    wait_refused(&node, "not_pronto", 3);
+
+    let mut truncated = stranger(&address);
+    let blob = greeting(7, 1).encode();
+    truncated.write_all(&[FIRST, &90_u32.to_le_bytes()[..], &blob[..20]].concat()).unwrap();
+    drop(truncated);
+    wait_refused(&node, "broken", 1);
+
+    let mut oversized = stranger(&address);
+    oversized.write_all(&[FIRST, &u32::MAX.to_le_bytes()[..]].concat()).unwrap();
+    is_dropped(oversized);
+    wait_refused(&node, "oversized", 1);
+
+    let mut unasked = stranger(&address);
+    unasked.write_all(&[&b"pronto\x012"[..], &[3; 16]].concat()).unwrap();
+    is_dropped(unasked);
+    wait_refused(&node, "unknown_token", 1);
+    add(&peer);
+}
+
+#[test]
+fn greetings_that_do_not_fit_are_refused_with_a_reason() {
+    let _beside = beside_others();
+    let (node, address) = started(1, "tcp", "greetings");
+    let (_good, peer) = client(2, &address);
+    let refusals = [
+        (greeting(7, 3), Refusal::WrongNode, "wrong_node"),
+        (greeting(1, 1), Refusal::SameId, "same_id"),
+        (Greeting { versions: (40, 41), ..greeting(7, 1) }, Refusal::Version, "version"),
+        (greeting(2, 1), Refusal::IdTaken, "id_taken"),
+    ];
+    for (blob, expected, reason) in refusals {
+        assert_eq!(verdict(&address, &blob.encode()), Err(GreetingFault::Refused(expected)));
+        wait_refused(&node, reason, 1);
+        add(&peer);
+    }
+    let mut cut_short = greeting(7, 1).encode();
+    cut_short.pop();
+    assert_eq!(verdict(&address, &cut_short), Err(GreetingFault::Refused(Refusal::Malformed)));
+    wait_refused(&node, "malformed_greeting", 1);
+    // None of these left a peer behind, and the good one was not disturbed.
+    assert!(node.status().peers.iter().all(|known| known.node == NodeId(2)));
+    add(&peer);
+}
+
+#[test]
+fn a_replayed_byte_stream_makes_no_second_link() {
+    let _beside = beside_others();
+    let (node, address) = started(1, "tcp", "replay");
+    let recorder = crate::proxy::Proxy::to(&address);
+    let (good, peer) = client(2, &recorder.address());
+    add(&peer);
+    // What the dialler said on its first connection, byte for byte: preamble, greeting, and the messages that followed.
+    let recorded = recorder.first_words();
+    assert!(recorded.starts_with(FIRST) && recorded.len() > 100, "{} bytes", recorded.len());
+    let mut replayed = stranger(&address);
+    replayed.write_all(&recorded).unwrap();
+    is_dropped(replayed);
+    until("the replay is refused", || refused(&node, "duplicate") + refused(&node, "id_taken") >= 1);
+    add(&peer);
+
+    // The same when the peer it pretends to be is gone: the token of the second connection cannot be replayed.
+    drop((good, peer));
+    until("the peer has gone", || node.status().peers.iter().all(|known| !known.linked));
+    let mut replayed = stranger(&address);
+    replayed.write_all(&recorded).unwrap();
+    until("the handshake is not completed", || refused(&node, "silent") + refused(&node, "broken") >= 1);
+    assert!(node.status().peers.iter().all(|known| !known.linked));
+}
+
+#[test]
+fn silence_is_ended_in_time_and_crowds_are_turned_away() {
+    let _beside = beside_others();
+    let (node, address) = started(1, "tcp", "silence");
+    let (_good, peer) = client(2, &address);
+    let watch = Watch::start();
+    let half_open: Vec<_> = (0..200).map(|_| stranger(&address)).collect();
+    // The good peer is answered all the while.
+    until("some are turned away at once", || {
+        add(&peer);
+        refused(&node, "crowded") >= 100
+    });
+    for stream in half_open {
+        is_dropped(stream);
+    }
+    assert!(watch.passed() < Duration::from_secs(12), "{:?}", watch.passed());
+    until("the silent ones are counted", || refused(&node, "silent") >= 16);
+    until("all 200 are counted", || refused(&node, "silent") + refused(&node, "crowded") >= 200);
+    add(&peer);
+    // And a new peer gets in.
+    let (_another, peer) = client(3, &address);
+    add(&peer);
+}

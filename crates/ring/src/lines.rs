@@ -1,0 +1,311 @@
+//! A ring of 64-byte lines from one writer to one reader, with the lap number as publish word.
+//!
+//! ```text
+//!   word 0   bits 0..8 form | bits 8..32 lap | bits 32..64 the caller's
+//!   word 1   the caller's
+//!    ...
+//!   word 7   the caller's
+//! ```
+//!
+//! A message is one line, and costs the reader one cache miss. The lap says which time round the ring a line was written,
+//! so a line needs no clearing and the two sides share no head or tail: each keeps its own position. The form is a small
+//! number of the caller's, for example "payload in this line" against "payload elsewhere".
+//!
+//! # Invariants
+//! 1. The storage has one writer. Everybody else only reads it.
+//! 2. Word 0 is written last (Release) and read first (Acquire): a line with the expected lap is whole.
+//! 3. Flow control is the caller's: the writer is never a whole ring ahead of the reader.
+//!
+//! When 3 is broken, messages are overwritten unread. The reader then finds a lap that is neither the expected one nor the
+//! one before, and says [`Overrun`]: that connection is over, since nobody knows what was lost. One message that is being
+//! overwritten at the very moment it is copied can come out mixed before that: a reader checks the copy as it would
+//! check anything that a peer wrote. A peer that scribbles over its lines gets the same treatment: whatever lies there, the
+//! reader copies, reports an overrun, or waits; it never blocks, panics or reads elsewhere.
+
+use alloc::sync::Arc;
+use core::array::from_fn;
+
+use pronto_sync::atomic::{AtomicU64, Ordering};
+use thiserror::Error;
+
+/// Words in a line.
+pub const WORDS: usize = 8;
+/// Laps count 1..=LAST_LAP and start over; 0 is zeroed memory.
+const LAST_LAP: u32 = (1 << 24) - 1;
+
+/// One cache line of a ring. Zeroed memory is a line that was never written.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Line([AtomicU64; WORDS]);
+
+/// Memory that holds the lines of one ring.
+///
+/// # Safety
+/// `lines` gives the same lines on every call. They stay mapped and in place while the value lives, and every access to
+/// them, in every process that maps them, is an atomic one or goes through this module.
+#[expect(unsafe_code, reason = "the promise about the memory is the mapping's to make")]
+pub unsafe trait LineStorage {
+    /// The lines, a power of two of them, zeroed before the first use.
+    fn lines(&self) -> &[Line];
+}
+
+// SAFETY: a slice is memory of this process, in place while borrowed or owned, with atomic access only.
+#[expect(unsafe_code, reason = "heap memory keeps the promise by itself")]
+unsafe impl LineStorage for [Line] {
+    fn lines(&self) -> &[Line] {
+        self
+    }
+}
+
+// SAFETY: an Arc gives the same storage on every call, and keeps it.
+#[expect(unsafe_code, reason = "passes the promise on")]
+unsafe impl<S: LineStorage + ?Sized> LineStorage for Arc<S> {
+    fn lines(&self) -> &[Line] {
+        (**self).lines()
+    }
+}
+
+/// A reader fell a whole ring behind, or its peer wrote what no writer writes. The ring is of no use any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("line ring overrun: lap {found} where {expected} was due")]
+pub struct Overrun {
+    /// The lap that was due.
+    pub expected: u32,
+    /// The lap that was there.
+    pub found: u32,
+}
+
+/// A place in the ring: which line next, which time round.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    index: usize,
+    lap: u32,
+    /// What an unwritten line holds: the lap before, 0 in the first.
+    previous: u32,
+}
+
+impl Position {
+    const START: Self = Self { index: 0, lap: 1, previous: 0 };
+
+    fn advance(&mut self, lines: usize) {
+        self.index += 1;
+        if self.index == lines {
+            self.index = 0;
+            self.previous = self.lap;
+            self.lap = if self.lap == LAST_LAP { 1 } else { self.lap + 1 };
+        }
+    }
+}
+
+/// The one writer of a ring.
+#[derive(Debug)]
+pub struct LineWriter<S> {
+    storage: S,
+    next: Position,
+}
+
+impl<S: LineStorage> LineWriter<S> {
+    /// A writer at the start of zeroed lines.
+    ///
+    /// # Panics
+    /// If the number of lines is not a power of two.
+    pub fn new(storage: S) -> Self {
+        assert!(storage.lines().len().is_power_of_two(), "a ring has a power of two of lines");
+        Self { storage, next: Position::START }
+    }
+
+    /// Writes one message, visible to the reader at once. The low 32 bits of `words[0]` are replaced. The caller promises that
+    /// the reader is less than a whole ring behind.
+    #[inline]
+    pub fn publish(&mut self, form: u8, words: [u64; WORDS]) {
+        let lines = self.storage.lines();
+        let Position { index, lap, .. } = self.next;
+        let Line(line) = &lines[index];
+        for (word, value) in line[1..].iter().zip(&words[1..]) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        let publish = u64::from(lap << 8 | u32::from(form));
+        // SYNC: publishes the line, and the payload it points to; pairs with the load in LineReader::poll.
+        line[0].store(words[0] & !u64::from(u32::MAX) | publish, Ordering::Release);
+        self.next.advance(lines.len());
+    }
+
+    /// The storage.
+    pub fn storage(&self) -> &S {
+        &self.storage
+    }
+}
+
+/// The one reader of a ring.
+#[derive(Debug)]
+pub struct LineReader<S> {
+    storage: S,
+    next: Position,
+}
+
+impl<S: LineStorage> LineReader<S> {
+    /// A reader at the start of a ring, whether or not something is written there already.
+    ///
+    /// # Panics
+    /// If the number of lines is not a power of two.
+    pub fn new(storage: S) -> Self {
+        assert!(storage.lines().len().is_power_of_two(), "a ring has a power of two of lines");
+        Self { storage, next: Position::START }
+    }
+
+    /// The next message, copied out once, with its form; none if there is none yet. An overrun stays one.
+    #[inline]
+    pub fn poll(&mut self) -> Result<Option<([u64; WORDS], u8)>, Overrun> {
+        let lines = self.storage.lines();
+        let Line(line) = &lines[self.next.index];
+        // SYNC: Acquire sees the whole line; pairs with the last store in LineWriter::publish.
+        let first = line[0].load(Ordering::Acquire);
+        let [form, lap @ ..] = lap_and_form(first);
+        let found = u32::from_le_bytes([lap[0], lap[1], lap[2], 0]);
+        if found != self.next.lap {
+            return self.not_due(found);
+        }
+        // One word after the other without a loop: the words stay in registers, on the way of every message.
+        let words = from_fn(|word| if word == 0 { first } else { line[word].load(Ordering::Relaxed) });
+        self.next.advance(lines.len());
+        Ok(Some((words, form)))
+    }
+
+    /// Whether [`poll`](Self::poll) has something to say, a message or an overrun: the recheck before sleeping.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        let Line(line) = &self.storage.lines()[self.next.index];
+        let [_, lap @ ..] = lap_and_form(line[0].load(Ordering::Acquire));
+        u32::from_le_bytes([lap[0], lap[1], lap[2], 0]) != self.next.previous
+    }
+
+    /// The storage.
+    pub fn storage(&self) -> &S {
+        &self.storage
+    }
+
+    #[cold]
+    fn not_due<T>(&self, found: u32) -> Result<Option<T>, Overrun> {
+        if found == self.next.previous { Ok(None) } else { Err(Overrun { expected: self.next.lap, found }) }
+    }
+}
+
+/// The low four bytes of word 0, lowest first.
+fn lap_and_form(word: u64) -> [u8; 4] {
+    let [a, b, c, d, ..] = word.to_le_bytes();
+    [a, b, c, d]
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use alloc::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::{LAST_LAP, Line, LineReader, LineWriter, Ordering, Overrun, WORDS};
+
+    type Heap = Arc<[Line]>;
+
+    fn ring(lines: usize) -> (LineWriter<Heap>, LineReader<Heap>, Heap) {
+        let lines: Heap = (0..lines).map(|_| Line::default()).collect();
+        (LineWriter::new(Arc::clone(&lines)), LineReader::new(Arc::clone(&lines)), lines)
+    }
+
+    fn message(i: u64) -> [u64; WORDS] {
+        core::array::from_fn(|word| i << 32 | word as u64)
+    }
+
+    #[test]
+    fn a_line_is_a_cache_line() {
+        assert_eq!((size_of::<Line>(), align_of::<Line>()), (64, 64));
+    }
+
+    #[test]
+    fn messages_arrive_whole_and_in_order_over_many_laps() {
+        let (mut writer, mut reader, _) = ring(4);
+        for i in 0..1000 {
+            assert_eq!(reader.poll(), Ok(None));
+            assert!(!reader.is_ready());
+            let batch = i % 4 + 1;
+            for j in 0..batch {
+                writer.publish(7, message(i + j));
+            }
+            for j in 0..batch {
+                assert!(reader.is_ready());
+                let (words, form) = reader.poll().unwrap().unwrap();
+                assert_eq!(form, 7);
+                assert_eq!(words[1..], message(i + j)[1..]);
+                assert_eq!(words[0] >> 32, i + j, "the upper half of word 0 is the caller's");
+            }
+        }
+    }
+
+    #[test]
+    fn laps_start_over_without_a_gap() {
+        let (mut writer, mut reader, lines) = ring(2);
+        for position in [&mut writer.next, &mut reader.next] {
+            (position.lap, position.previous) = (LAST_LAP, LAST_LAP - 1);
+        }
+        for line in &*lines {
+            line.0[0].store(u64::from(LAST_LAP - 1) << 8, Ordering::Relaxed);
+        }
+        for i in 0..6 {
+            assert_eq!(reader.poll(), Ok(None));
+            writer.publish(0, message(i));
+            assert_eq!(reader.poll().unwrap().unwrap().0[1], message(i)[1]);
+        }
+        assert_eq!(reader.next.lap, 3, "after the last lap comes 1, not 0");
+    }
+
+    #[test]
+    fn a_reader_that_fell_behind_says_so_and_stays_at_it() {
+        let (mut writer, mut reader, _) = ring(2);
+        for i in 0..3 {
+            writer.publish(0, message(i));
+        }
+        assert!(reader.is_ready());
+        assert_eq!(reader.poll(), Err(Overrun { expected: 1, found: 2 }));
+        assert_eq!(reader.poll(), Err(Overrun { expected: 1, found: 2 }));
+    }
+
+    #[test]
+    fn a_line_ring_works_between_threads() {
+        let (mut writer, mut reader, _) = ring(64);
+        let received = pronto_sync::atomic::AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for i in 0..50_000 {
+                    while i - received.load(Ordering::Acquire) >= 64 {
+                        std::thread::yield_now();
+                    }
+                    writer.publish(1, message(i));
+                }
+            });
+            for i in 0..50_000 {
+                let (words, _) = loop {
+                    match reader.poll().unwrap() {
+                        Some(message) => break message,
+                        None => std::thread::yield_now(),
+                    }
+                };
+                assert_eq!(words[1..], message(i)[1..]);
+                received.store(i + 1, Ordering::Release);
+            }
+        });
+    }
+
+    proptest! {
+        /// Whatever lies in the lines, the reader answers, and takes at most one message from a line.
+        #[test]
+        fn a_reader_is_total(garbage in prop::collection::vec(any::<u64>(), 8 * WORDS), polls in 0..40usize) {
+            let (_, mut reader, lines) = ring(8);
+            for (line, words) in lines.iter().zip(garbage.chunks(WORDS)) {
+                for (word, value) in line.0.iter().zip(words) {
+                    word.store(*value & 0xffff_ffff_0000_03ff, Ordering::Relaxed);
+                }
+            }
+            let taken = (0..polls).filter(|_| matches!(reader.poll(), Ok(Some(_)))).count();
+            prop_assert!(taken <= 3 * 8, "laps 0 to 3 occur, each line matches one lap");
+        }
+    }
+}

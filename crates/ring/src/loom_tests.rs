@@ -1,0 +1,240 @@
+//! Every ring of this crate, explored by loom; and the mutants that it must refute.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use loom::thread;
+use pronto_sync::TryLock;
+use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use pronto_sync::cell::UnsafeCell;
+
+use crate::{Line, LineReader, LineWriter, Mpsc, Receiver, Sender, Slots};
+
+/// Three messages through two lines: the second lap reuses a line, with the reader's progress as credit.
+#[test]
+fn loom_lines_arrive_whole_round_the_ring() {
+    loom::model(|| {
+        let lines: Arc<[Line]> = (0..2).map(|_| Line::default()).collect();
+        let credit = Arc::new(AtomicU32::new(0));
+        let (storage, consumed) = (Arc::clone(&lines), Arc::clone(&credit));
+        let thread = thread::spawn(move || {
+            let mut writer = LineWriter::new(storage);
+            for i in 0..3 {
+                while i - consumed.load(Ordering::Acquire) >= 2 {
+                    thread::yield_now();
+                }
+                writer.publish(1, [u64::from(i) << 32, u64::from(i), 0, 0, 0, 0, 0, u64::from(i)]);
+            }
+        });
+        let mut reader = LineReader::new(lines);
+        for i in 0..3 {
+            let (words, _) = loop {
+                match reader.poll().expect("the writer keeps to its credit") {
+                    Some(message) => break message,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!((words[0] >> 32, words[1], words[7]), (i, i, i), "a torn line");
+            credit.fetch_add(1, Ordering::Release);
+        }
+        thread.join().unwrap();
+    });
+}
+
+/// A publish word without Release, as the lines would be without it: loom finds the torn message.
+#[test]
+#[should_panic(expected = "a torn line")]
+fn loom_refutes_publishing_relaxed() {
+    loom::model(|| {
+        let line = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let writer = Arc::clone(&line);
+        let thread = thread::spawn(move || {
+            writer[1].store(7, Ordering::Relaxed);
+            writer[0].store(1, Ordering::Relaxed);
+        });
+        if line[0].load(Ordering::Acquire) == 1 {
+            assert_eq!(line[1].load(Ordering::Relaxed), 7, "a torn line");
+        }
+        thread.join().unwrap();
+    });
+}
+
+fn pop_waiting<T>(receiver: &mut Receiver<T>) -> T {
+    loop {
+        match receiver.pop() {
+            Some(value) => return value,
+            None => thread::yield_now(),
+        }
+    }
+}
+
+#[test]
+fn loom_mpsc_two_producers() {
+    loom::model(|| {
+        let (sender, mut receiver) = Mpsc::new(2);
+        let threads = [1u32, 2].map(|i| {
+            let sender = sender.clone();
+            thread::spawn(move || sender.push(i).expect("room for both"))
+        });
+        let mut got = [pop_waiting(&mut receiver), pop_waiting(&mut receiver)];
+        got.sort_unstable();
+        assert_eq!(got, [1, 2]);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(!sender.pending());
+    });
+}
+
+/// A slot is used again as soon as it is given back, and a producer's values stay in order.
+#[test]
+fn loom_mpsc_round_the_ring() {
+    loom::model(|| {
+        let (sender, mut receiver) = Mpsc::new(2);
+        let thread = thread::spawn(move || {
+            for i in 0..3u32 {
+                while sender.push(i).is_err() {
+                    thread::yield_now();
+                }
+            }
+        });
+        for i in 0..3 {
+            assert_eq!(pop_waiting(&mut receiver), i);
+        }
+        thread.join().unwrap();
+    });
+}
+
+/// What threads submit, and the engine that one of them at a time drains it into.
+struct Submissions {
+    sender: Sender<u32>,
+    engine: TryLock<(Receiver<u32>, Vec<u32>)>,
+}
+
+/// A sender pushes, tries the lock, fails and leaves, while the holder drains, releases, and looks once more.
+fn submission_at_the_holders_exit(submit: fn(&Submissions, u32)) {
+    loom::model(move || {
+        let (sender, receiver) = Mpsc::new(2);
+        let state = Arc::new(Submissions { sender, engine: TryLock::new((receiver, Vec::new())) });
+        let other = Arc::clone(&state);
+        let thread = thread::spawn(move || submit(&other, 1));
+        submit(&state, 2);
+        thread.join().unwrap();
+        let served = state.engine.try_lock().expect("nobody stays inside").1.len();
+        // Before the assertion: dropping loom's objects while a refuted model unwinds would abort the test.
+        drop(state);
+        assert_eq!(served, 2, "a submission is stranded");
+    });
+}
+
+fn drain((receiver, served): &mut (Receiver<u32>, Vec<u32>)) {
+    while let Some(submission) = receiver.pop() {
+        served.push(submission);
+    }
+}
+
+#[test]
+fn loom_submission_at_the_holders_exit_strands_nothing() {
+    submission_at_the_holders_exit(|state, submission| {
+        state.sender.push(submission).expect("room for both");
+        state.engine.serve(|| state.sender.pending(), drain);
+    });
+}
+
+#[test]
+#[should_panic(expected = "a submission is stranded")]
+fn loom_refutes_leaving_without_a_second_look() {
+    submission_at_the_holders_exit(|state, submission| {
+        state.sender.push(submission).expect("room for both");
+        if let Some(mut engine) = state.engine.try_lock() {
+            drain(&mut engine);
+        }
+    });
+}
+
+#[test]
+#[should_panic(expected = "a submission is stranded")]
+fn loom_refutes_a_second_look_without_fences() {
+    submission_at_the_holders_exit(|state, submission| {
+        state.sender.push(submission).expect("room for both");
+        while let Some(mut engine) = state.engine.try_lock() {
+            drain(&mut engine);
+            drop(engine);
+            if !state.sender.pending() {
+                break;
+            }
+        }
+    });
+}
+
+/// The slots and what each stands for: reached by its claimer alone, or loom says so.
+struct Table {
+    slots: Slots,
+    cells: Vec<UnsafeCell<u32>>,
+}
+
+#[expect(unsafe_code, reason = "the model is whether this is sound")]
+// SAFETY: a cell is reached only while its slot is claimed.
+unsafe impl Sync for Table {}
+
+impl Table {
+    fn new(n: u16) -> Arc<Self> {
+        Arc::new(Self { slots: Slots::new(n), cells: (0..n).map(|_| UnsafeCell::new(0)).collect() })
+    }
+
+    #[expect(unsafe_code, reason = "the model is whether this is sound")]
+    fn touch(&self, slot: u16) {
+        // SAFETY: the slot is claimed by the caller; loom checks that nobody else is in.
+        self.cells[usize::from(slot)].with_mut(|cell| unsafe { *cell += 1 });
+    }
+}
+
+#[test]
+fn loom_a_slot_is_claimed_by_one() {
+    loom::model(|| {
+        let table = Table::new(2);
+        let use_one = |table: &Table| {
+            if let Some(slot) = table.slots.claim() {
+                table.touch(slot);
+                table.slots.release(slot);
+            }
+        };
+        let other = Arc::clone(&table);
+        let thread = thread::spawn(move || {
+            use_one(&other);
+            use_one(&other);
+        });
+        use_one(&table);
+        thread.join().unwrap();
+        assert_eq!(table.slots.in_use(), 0);
+        assert!(table.slots.claim().is_some() && table.slots.claim().is_some());
+    });
+}
+
+/// The ABA case: one thread has read the top and the slot below it, while the other takes both and gives back two, so that
+/// top and count are what they were and only the slot below is another. Without the tag, one slot goes to two.
+#[test]
+fn loom_the_same_top_again_is_not_the_same_list() {
+    loom::model(|| {
+        let table = Table::new(3);
+        let held = table.slots.claim().expect("all are free");
+        let other = Arc::clone(&table);
+        let thread = thread::spawn(move || {
+            let (first, second) = (other.slots.claim(), other.slots.claim());
+            other.slots.release(held);
+            if let (Some(first), Some(_)) = (first, second) {
+                other.slots.release(first);
+            }
+            if let Some(second) = second {
+                other.touch(second);
+            }
+            if second.is_some() { second } else { first }
+        });
+        let here = [table.slots.claim(), table.slots.claim()];
+        for slot in here.into_iter().flatten() {
+            table.touch(slot);
+        }
+        let there = thread.join().unwrap();
+        assert!(there.is_none() || !here.contains(&there), "one slot for two");
+    });
+}

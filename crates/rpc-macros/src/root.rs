@@ -1,0 +1,32 @@
+//! The path under which derived code finds the library.
+
+use proc_macro_crate::{FoundCrate, crate_name};
+use proc_macro2::{Span, TokenStream};
+use quote::quote;
+use syn::{Error, Ident, Path, Result};
+
+/// Packages that re-export what derived code needs, as `__private`; the nearer one first.
+const PACKAGES: [&str; 2] = ["pronto-rpc", "pronto"];
+
+/// `given`, or whichever package of ours the compiled crate depends on, under the name that it has there.
+pub(crate) fn root(given: Option<Path>) -> Result<TokenStream> {
+    if let Some(path) = given {
+        return Ok(quote!(#path::__private));
+    }
+    let found = PACKAGES.iter().find_map(|package| Some((package, crate_name(package).ok()?)));
+    let name = match found {
+        // Inside the packages themselves, where `extern crate self` makes their own name known, and in their tests,
+        // examples and documentation, where it is a dependency.
+        Some((package, FoundCrate::Itself)) => package.replace('-', "_"),
+        Some((_, FoundCrate::Name(name))) => name,
+        None => {
+            return Err(Error::new(
+                Span::call_site(),
+                "neither `pronto` nor `pronto-rpc` is a dependency of this crate\n\
+                 help: add `pronto` to [dependencies], or name the crate that re-exports it: `crate = path`",
+            ));
+        }
+    };
+    let name = Ident::new(&name, Span::call_site());
+    Ok(quote!(::#name::__private))
+}

@@ -1,0 +1,44 @@
+//! Waiting in the simulated world: nobody does, nodes make turns instead.
+
+use pronto_core::executor::{Channel, Executor, WaitPolicy};
+use pronto_core::{Clock, Nanos};
+use pronto_sync::atomic::AtomicU32;
+
+use crate::world::{SimClock, SimWorld};
+
+/// The executor of a simulated node. An actor that would sleep returns from its turn.
+#[derive(Clone, Debug)]
+pub struct SimExecutor {
+    clock: SimClock,
+}
+
+impl SimExecutor {
+    /// The executor of all nodes of a world.
+    pub fn new(world: &SimWorld) -> Self {
+        Self { clock: world.clock() }
+    }
+}
+
+impl Clock for SimExecutor {
+    fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+}
+
+impl Executor for SimExecutor {
+    fn spin_time(&self, _policy: WaitPolicy) -> Nanos {
+        Nanos::ZERO
+    }
+
+    fn sleep(&self, _word: &AtomicU32, _until: Nanos) {
+        unreachable!("an actor waits by returning from its turn");
+    }
+
+    fn wake(&self, _word: &AtomicU32) {
+        unreachable!("nobody sleeps");
+    }
+
+    fn sleep_on_channels(&self, _channels: [Option<Channel>; 2], _until: Nanos) {
+        unreachable!("an actor waits by returning from its turn");
+    }
+}

@@ -1,0 +1,225 @@
+//! Everything that can go wrong on purpose, by name.
+
+use core::ops::AddAssign;
+
+use pronto_core::Nanos;
+
+use crate::random::{Random, Span};
+use crate::world::{LinkId, SimNode};
+
+/// One fault. Scheduled with [`crate::SimWorld::schedule`], or made to happen now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// One connection is lost, with everything on its way; both ends hear of it.
+    Cut(LinkId),
+    /// All connections between two nodes are lost.
+    CutBetween(SimNode, SimNode),
+    /// Nothing gets from one node to another any more; the other way is open.
+    BlockOneWay {
+        /// Whose frames are stuck.
+        from: SimNode,
+        /// Who does not get them.
+        to: SimNode,
+    },
+    /// Nothing gets through between two nodes.
+    Partition(SimNode, SimNode),
+    /// What was blocked between two nodes, either way, gets through again.
+    Heal(SimNode, SimNode),
+    /// A node's process dies; its system closes its connections.
+    CrashProcess(SimNode),
+    /// A node's machine dies: nobody is told anything.
+    CrashMachine(SimNode),
+    /// A dead node comes back, in a new life.
+    Restart(SimNode),
+    /// A node makes no turn for a while: stopped, or starved.
+    Pause {
+        /// Which.
+        node: SimNode,
+        /// For how long.
+        span: Nanos,
+    },
+    /// Every turn of a node comes this much late, until told otherwise.
+    Slow {
+        /// Which.
+        node: SimNode,
+        /// By how much; zero ends it.
+        by: Nanos,
+    },
+}
+
+/// How often each fault has happened: a fault test asserts that its fault did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fired {
+    /// Connections that were cut.
+    pub cuts: u64,
+    /// Directions that were blocked.
+    pub blocks: u64,
+    /// Directions that were opened again.
+    pub heals: u64,
+    /// Frames that had to wait for a blocked direction.
+    pub stalled_frames: u64,
+    /// Connections that were given up because frames did not get through.
+    pub given_up: u64,
+    /// Processes and machines that died.
+    pub crashes: u64,
+    /// Nodes that came back.
+    pub restarts: u64,
+    /// Pauses.
+    pub pauses: u64,
+    /// Slow-downs.
+    pub slowdowns: u64,
+    /// Frames that were held up by a spike.
+    pub spikes: u64,
+}
+
+impl Fired {
+    /// Every count.
+    pub const fn each(&self) -> [u64; 10] {
+        let Self {
+            cuts,
+            blocks,
+            heals,
+            stalled_frames,
+            given_up,
+            crashes,
+            restarts,
+            pauses,
+            slowdowns,
+            spikes,
+        } = *self;
+        [cuts, blocks, heals, stalled_frames, given_up, crashes, restarts, pauses, slowdowns, spikes]
+    }
+}
+
+impl AddAssign for Fired {
+    fn add_assign(&mut self, more: Self) {
+        self.cuts += more.cuts;
+        self.blocks += more.blocks;
+        self.heals += more.heals;
+        self.stalled_frames += more.stalled_frames;
+        self.given_up += more.given_up;
+        self.crashes += more.crashes;
+        self.restarts += more.restarts;
+        self.pauses += more.pauses;
+        self.slowdowns += more.slowdowns;
+        self.spikes += more.spikes;
+    }
+}
+
+/// How often which fault strikes, on average, while a random plan lasts; none by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultRates {
+    /// All connections of a random pair of nodes are cut.
+    pub cut: Option<Nanos>,
+    /// A random pair of nodes is separated, for a time within the span.
+    pub partition: Option<(Nanos, Span)>,
+    /// As before, one way only.
+    pub one_way: Option<(Nanos, Span)>,
+    /// The process of a random node dies and comes back after a time within the span.
+    pub crash: Option<(Nanos, Span)>,
+    /// A random node stops for a time within the span.
+    pub pause: Option<(Nanos, Span)>,
+    /// A random node is slow, by so much, for a time within the span.
+    pub slow: Option<(Nanos, Nanos, Span)>,
+}
+
+impl FaultRates {
+    /// A plan for `duration` between `nodes`: when what strikes, in order of time. Everything that was broken is whole
+    /// again at its end, or a little later.
+    pub fn plan(&self, nodes: &[SimNode], duration: Nanos, seed: u64) -> Vec<(Nanos, Fault)> {
+        let mut plan = Vec::new();
+        let mut random = Random::new(seed ^ 0xfa17);
+        if let Some(every) = self.cut {
+            strike(&mut random, every, duration, |random, at| {
+                let (a, b) = pair(random, nodes);
+                plan.push((at, Fault::CutBetween(a, b)));
+            });
+        }
+        for (rates, one_way) in [(self.partition, false), (self.one_way, true)] {
+            let Some((every, lasting)) = rates else { continue };
+            strike(&mut random, every, duration, |random, at| {
+                let (a, b) = pair(random, nodes);
+                let begin =
+                    if one_way { Fault::BlockOneWay { from: a, to: b } } else { Fault::Partition(a, b) };
+                plan.extend([(at, begin), (at + random.within(lasting), Fault::Heal(a, b))]);
+            });
+        }
+        if let Some((every, down)) = self.crash {
+            strike(&mut random, every, duration, |random, at| {
+                let node = one(random, nodes);
+                plan.extend([
+                    (at, Fault::CrashProcess(node)),
+                    (at + random.within(down), Fault::Restart(node)),
+                ]);
+            });
+        }
+        if let Some((every, span)) = self.pause {
+            strike(&mut random, every, duration, |random, at| {
+                plan.push((at, Fault::Pause { node: one(random, nodes), span: random.within(span) }));
+            });
+        }
+        if let Some((every, by, span)) = self.slow {
+            strike(&mut random, every, duration, |random, at| {
+                let node = one(random, nodes);
+                let end = Fault::Slow { node, by: Nanos::ZERO };
+                plan.extend([(at, Fault::Slow { node, by }), (at + random.within(span), end)]);
+            });
+        }
+        plan.sort_by_key(|(at, _)| *at);
+        plan
+    }
+}
+
+/// Calls `fault` at random times that are `every` apart on average.
+fn strike(random: &mut Random, every: Nanos, duration: Nanos, mut fault: impl FnMut(&mut Random, Nanos)) {
+    let gap = Span { min: Nanos(1), max: every + every };
+    let mut at = random.within(gap);
+    while at < duration {
+        fault(random, at);
+        at = at + random.within(gap);
+    }
+}
+
+fn one(random: &mut Random, nodes: &[SimNode]) -> SimNode {
+    let index = random.below(nodes.len() as u64);
+    nodes[usize::try_from(index).expect("below a length")]
+}
+
+fn pair(random: &mut Random, nodes: &[SimNode]) -> (SimNode, SimNode) {
+    assert!(nodes.len() >= 2, "faults between nodes need two of them");
+    let a = one(random, nodes);
+    let others: Vec<_> = nodes.iter().copied().filter(|node| *node != a).collect();
+    (a, one(random, &others))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_ordered_seeded_and_heals() {
+        let nodes = [SimNode(0), SimNode(1), SimNode(2)];
+        let span = Span::millis(1, 20);
+        let every = Nanos::from_millis(50);
+        let rates = FaultRates {
+            cut: Some(every),
+            partition: Some((every, span)),
+            one_way: Some((every, span)),
+            crash: Some((every, span)),
+            pause: Some((every, span)),
+            slow: Some((every, Nanos::from_millis(1), span)),
+        };
+        let plan = rates.plan(&nodes, Nanos::from_secs(1), 7);
+        assert_eq!(plan, rates.plan(&nodes, Nanos::from_secs(1), 7));
+        assert_ne!(plan, rates.plan(&nodes, Nanos::from_secs(1), 8));
+        assert!(plan.is_sorted_by_key(|(at, _)| *at));
+        let count = |which: fn(&Fault) -> bool| plan.iter().filter(|(_, fault)| which(fault)).count();
+        let begun = count(|fault| matches!(fault, Fault::Partition(..) | Fault::BlockOneWay { .. }));
+        assert!(begun > 10);
+        assert_eq!(begun, count(|fault| matches!(fault, Fault::Heal(..))));
+        let crashes = count(|fault| matches!(fault, Fault::CrashProcess(_)));
+        assert!(crashes > 5);
+        assert_eq!(crashes, count(|fault| matches!(fault, Fault::Restart(_))));
+        assert_eq!(FaultRates::default().plan(&nodes, Nanos::from_secs(1), 7), []);
+    }
+}

@@ -1,0 +1,235 @@
+//! One connection: two ends, and a line each way on which frames keep their order.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use pronto_core::Nanos;
+use pronto_core::fabric::{
+    Completion, ConnectionLimits, FabricError, OutOfBounds, Region, Rights, Status, WrId,
+};
+use pronto_wire::RawHeader;
+
+use crate::access::{Outcome, Request};
+use crate::world::SimNode;
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) ends: [End; 2],
+    /// `lines[end]` carries what that end sends.
+    pub(crate) lines: [Line; 2],
+    /// Nothing gets through any more, either way.
+    pub(crate) cut: bool,
+}
+
+impl Link {
+    pub(crate) fn new(nodes: [SimNode; 2], limits: [ConnectionLimits; 2]) -> Self {
+        let [a, b] = [0, 1].map(|end| End::new(nodes[end], limits[end]));
+        Self { ends: [a, b], lines: [Line::default(), Line::default()], cut: false }
+    }
+
+    /// Copies what `end` has on its way: nobody reads its memory any more.
+    pub(crate) fn detach(&mut self, end: usize) {
+        let line = &mut self.lines[end];
+        for frame in line.in_flight.iter_mut().chain(&mut line.stalled) {
+            frame.own();
+        }
+        for message in &mut self.ends[1 - end].inbox {
+            message.body.own();
+        }
+        for request in &mut self.ends[1 - end].requests {
+            request.own();
+        }
+    }
+}
+
+/// What one end has sent and the other has not got.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    pub(crate) in_flight: VecDeque<Frame>,
+    /// Frames that do not get through for now.
+    pub(crate) stalled: VecDeque<Frame>,
+    /// Counts the times that frames began to stall.
+    pub(crate) stalls: u64,
+    /// When the last frame that is in flight arrives.
+    pub(crate) last_arrival: Nanos,
+}
+
+/// What travels on a line.
+#[derive(Debug)]
+pub(crate) enum Frame {
+    Message(Message),
+    /// A send is complete at the other end.
+    Ack(WrId),
+    Request(Request),
+    Response(Outcome),
+    /// The sender of this frame is gone.
+    Closed,
+}
+
+impl Frame {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Message(_) => "message",
+            Self::Ack(_) => "ack",
+            Self::Request(_) => "request",
+            Self::Response(_) => "response",
+            Self::Closed => "closed",
+        }
+    }
+
+    /// Payload that it carries, bytes.
+    pub(crate) fn len(&self) -> usize {
+        if let Self::Message(message) = self { message.body.len() } else { 0 }
+    }
+
+    fn own(&mut self) {
+        match self {
+            Self::Message(message) => message.body.own(),
+            Self::Request(request) => request.own(),
+            Self::Ack(_) | Self::Response(_) | Self::Closed => {}
+        }
+    }
+}
+
+/// A message on its way, or arrived.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) header: RawHeader,
+    pub(crate) inline: bool,
+    pub(crate) body: Body,
+    /// To be acknowledged under this name, when the completion's meaning asks for it.
+    pub(crate) wr: Option<WrId>,
+}
+
+/// A payload.
+#[derive(Debug)]
+pub(crate) enum Body {
+    Owned(Vec<u8>),
+    /// Still where its sender composed it.
+    Place {
+        region: Region,
+        offset: usize,
+        len: usize,
+    },
+}
+
+impl Body {
+    /// A piece of a region, if it lies within.
+    pub(crate) fn place(region: Region, offset: u64, len: u64) -> Result<Self, OutOfBounds> {
+        let [offset, len] = [offset, len].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        match offset.checked_add(len) {
+            Some(end) if end <= region.len() => Ok(Self::Place { region, offset, len }),
+            _ => Err(OutOfBounds { offset, wanted: len, len: region.len() }),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Owned(bytes) => bytes.len(),
+            Self::Place { len, .. } => *len,
+        }
+    }
+
+    pub(crate) fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
+        let outside = OutOfBounds { offset, wanted: out.len(), len: self.len() };
+        let end = offset.checked_add(out.len()).filter(|end| *end <= self.len()).ok_or(outside)?;
+        match self {
+            Self::Owned(bytes) => out.copy_from_slice(&bytes[offset..end]),
+            Self::Place { region, offset: start, .. } => region.read(start + offset, out)?,
+        }
+        Ok(())
+    }
+
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len()];
+        self.copy_to(0, &mut bytes).expect("a copy of the whole lies within");
+        bytes
+    }
+
+    pub(crate) fn own(&mut self) {
+        if let Self::Place { .. } = self {
+            *self = Self::Owned(self.to_vec());
+        }
+    }
+}
+
+/// What one end has posted and the network has not seen.
+#[derive(Debug)]
+pub(crate) enum Posted {
+    Message(Message),
+    Request(Request),
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) node: SimNode,
+    pub(crate) limits: ConnectionLimits,
+    pub(crate) batch: Vec<Posted>,
+    /// Signalled work requests that have not completed.
+    pub(crate) outstanding: BTreeSet<(u16, u32)>,
+    pub(crate) completions: VecDeque<Completion>,
+    pub(crate) inbox: VecDeque<Message>,
+    /// One-sided requests of the other end that wait for this one to poll.
+    pub(crate) requests: VecDeque<Request>,
+    /// Payloads that have been taken and not let go.
+    pub(crate) leases: u32,
+    pub(crate) grants: BTreeMap<u64, GrantEntry>,
+    pub(crate) armed: bool,
+    pub(crate) event: bool,
+    pub(crate) closed: bool,
+    pub(crate) failed: Option<FabricError>,
+}
+
+/// What a grant covers.
+#[derive(Clone, Debug)]
+pub(crate) struct GrantEntry {
+    pub(crate) id: u32,
+    pub(crate) region: Region,
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    pub(crate) rights: Rights,
+}
+
+impl End {
+    fn new(node: SimNode, limits: ConnectionLimits) -> Self {
+        Self {
+            node,
+            limits,
+            batch: Vec::new(),
+            outstanding: BTreeSet::new(),
+            completions: VecDeque::new(),
+            inbox: VecDeque::new(),
+            requests: VecDeque::new(),
+            leases: 0,
+            grants: BTreeMap::new(),
+            armed: false,
+            event: false,
+            closed: false,
+            failed: None,
+        }
+    }
+
+    /// Whether this end neither sends nor receives any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.closed || self.failed.is_some()
+    }
+
+    /// Completes a work request, if it has not completed before; whether it had not.
+    pub(crate) fn complete(&mut self, wr: WrId, status: Status) -> bool {
+        let open = self.outstanding.remove(&(wr.slot, wr.generation));
+        if open {
+            self.completions.push_back(Completion { wr, status });
+        }
+        open
+    }
+
+    /// Completes everything outstanding as flushed, and forgets what was not handed over.
+    pub(crate) fn flush(&mut self) {
+        self.batch.clear();
+        for (slot, generation) in core::mem::take(&mut self.outstanding) {
+            let wr = WrId { slot, generation };
+            self.completions.push_back(Completion { wr, status: Status::Flushed });
+        }
+    }
+}

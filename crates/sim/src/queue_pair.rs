@@ -1,0 +1,317 @@
+//! One end of a simulated connection, as the engine sees it.
+
+use core::fmt;
+use core::ops::Range;
+use std::sync::Arc;
+
+use pronto_core::fabric::{
+    Arrived, Capabilities, Completion, FabricError, Gather, Grant, GrantError, GrantId, HeapMemory, OneSided,
+    Operation, OutOfBounds, Payload, PostError, QueuePair, Received, Region, RemoteRange, Revocation, Rights,
+    SendMemory, SendWork, Signal, WrId,
+};
+use pronto_wire::INLINE_PAYLOAD;
+
+use crate::access::Request;
+use crate::link::{Body, End, Frame, GrantEntry, Message, Posted};
+use crate::options::{CompletionMeaning, Target};
+use crate::state::{Event, State};
+use crate::world::{LinkId, SimWorld};
+
+/// Grants that one end can give at a time.
+const MAX_GRANTS: usize = 1024;
+/// One-sided operations outstanding beside the messages.
+const ONE_SIDED_DEPTH: usize = 16;
+/// Longest payload of a message that a simulated connection carries, bytes.
+const MAX_PAYLOAD: u32 = 4 << 20;
+
+/// One end of a simulated connection.
+pub struct SimQueuePair {
+    world: SimWorld,
+    link: LinkId,
+    end: usize,
+    capabilities: Capabilities,
+    memory: Arc<HeapMemory>,
+}
+
+impl SimQueuePair {
+    pub(crate) fn new(world: SimWorld, link: LinkId, end: usize) -> Self {
+        let state = world.lock();
+        let limits = state.links[link.0].ends[end].limits;
+        let one_sided = match state.options.target {
+            Target::Unsupported => OneSided::None,
+            target => OneSided::Supported {
+                passive_target: target == Target::Passive,
+                atomics: state.options.atomics,
+                revocation: Revocation::Enforced,
+            },
+        };
+        let by_reference = state.options.completion != CompletionMeaning::Copied;
+        drop(state);
+        let capabilities = Capabilities {
+            provider: "sim",
+            max_payload: limits.max_send_payload.min(MAX_PAYLOAD),
+            receive_depth: limits.receive_depth,
+            send_depth: limits.send_depth,
+            polls_without_syscalls: true,
+            by_reference,
+            one_sided,
+        };
+        let memory = Arc::new(HeapMemory::new(limits.send_memory as usize));
+        Self { world, link, end, capabilities, memory }
+    }
+
+    /// The connection that this is an end of.
+    pub fn link(&self) -> LinkId {
+        self.link
+    }
+
+    /// Whether an event has come that was asked for: what a readable channel is elsewhere.
+    pub fn has_event(&self) -> bool {
+        self.world.lock().links[self.link.0].ends[self.end].event
+    }
+
+    fn with<T>(&mut self, action: impl FnOnce(&mut End) -> T) -> T {
+        action(&mut self.world.lock().link(self.link).ends[self.end])
+    }
+
+    fn body(&self, payload: Gather<'_>) -> Result<Body, PostError> {
+        let max = match payload {
+            Gather::Inline(_) => INLINE_PAYLOAD,
+            Gather::Ring(_) | Gather::Region { .. } => self.capabilities.max_payload as usize,
+        };
+        let len = payload.len();
+        if len > max {
+            return Err(PostError::TooLong { len, max });
+        }
+        Ok(match payload {
+            Gather::Inline(bytes) => Body::Owned(bytes.to_vec()),
+            Gather::Ring(extent) => {
+                let memory = Region::new(Arc::clone(&self.memory) as _);
+                Body::place(memory, extent.offset.into(), extent.len.into())?
+            }
+            Gather::Region { region, offset, len } => Body::place(region.clone(), offset, len.into())?,
+        })
+    }
+
+    fn posted(&self, work: SendWork<'_>) -> Result<Posted, PostError> {
+        let wr = match work.signal {
+            Signal::Signalled(wr) => Some(wr),
+            Signal::Unsignalled => None,
+        };
+        if let Operation::Send { header, payload } = work.operation {
+            let inline = matches!(payload, Gather::Inline(_));
+            return Ok(Posted::Message(Message { header: *header, inline, body: self.body(payload)?, wr }));
+        }
+        if self.capabilities.one_sided == OneSided::None {
+            return Err(PostError::Unsupported);
+        }
+        // Without a name the requester would never learn the outcome.
+        let wr = wr.ok_or(PostError::Unsupported)?;
+        let request = Request::new(wr, work.operation)?;
+        Ok(Posted::Request(request.expect("every operation but a send is one-sided")))
+    }
+}
+
+/// Puts a message on its line, and completes it if the transport is done with it there.
+fn send(state: &mut State, link: LinkId, end: usize, mut message: Message) {
+    if message.inline || state.options.completion == CompletionMeaning::Copied {
+        message.body.own();
+    }
+    if state.options.completion == CompletionMeaning::Copied
+        && let Some(wr) = message.wr.take()
+    {
+        let at = state.now + state.random.within(state.options.delay);
+        state.schedule(at, Event::Copied { link, end, wr });
+    }
+    state.transmit(link, end, Frame::Message(message));
+}
+
+impl QueuePair for SimQueuePair {
+    type Lease = SimLease;
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn send_memory(&self) -> Arc<dyn SendMemory> {
+        Arc::clone(&self.memory) as _
+    }
+
+    fn prepare(&mut self, _range: Range<usize>) -> Result<(), FabricError> {
+        self.with(|end| end.failed.map_or(Ok(()), Err))
+    }
+
+    fn retire(&mut self, _range: Range<usize>) -> Result<(), FabricError> {
+        self.with(|end| end.failed.map_or(Ok(()), Err))
+    }
+
+    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+        self.with(|end| alive(end))?;
+        let posted = self.posted(work)?;
+        self.with(|end| {
+            let depth = end.limits.send_depth as usize + ONE_SIDED_DEPTH;
+            if end.batch.len().max(end.outstanding.len()) >= depth {
+                return Err(PostError::Full);
+            }
+            if let Signal::Signalled(WrId { slot, generation }) = work.signal {
+                let fresh = end.outstanding.insert((slot, generation));
+                assert!(fresh, "two outstanding work requests have one name");
+            }
+            end.batch.push(posted);
+            Ok(())
+        })
+    }
+
+    fn ring_doorbell(&mut self) -> Result<(), FabricError> {
+        let mut state = self.world.lock();
+        alive(&state.links[self.link.0].ends[self.end])?;
+        for posted in core::mem::take(&mut state.link(self.link).ends[self.end].batch) {
+            match posted {
+                Posted::Message(message) => send(&mut state, self.link, self.end, message),
+                Posted::Request(request) => state.transmit(self.link, self.end, Frame::Request(request)),
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_send(&mut self) -> Option<Completion> {
+        self.with(|end| end.completions.pop_front())
+    }
+
+    fn poll_recv(&mut self) -> Result<Option<Received<SimLease>>, FabricError> {
+        let mut state = self.world.lock();
+        while let Some(request) = state.link(self.link).ends[self.end].requests.pop_front() {
+            let outcome = request.serve(&state.links[self.link.0].ends[self.end], state.options.atomics);
+            state.answer(self.link, self.end, outcome);
+        }
+        let end = &mut state.link(self.link).ends[self.end];
+        let Some(Message { header, inline, body, wr }) = end.inbox.pop_front() else {
+            return alive(end).map(|()| None);
+        };
+        if inline {
+            let mut bytes = [0; INLINE_PAYLOAD];
+            let len = body.len();
+            body.copy_to(0, &mut bytes[..len]).expect("a copy of the whole lies within");
+            if let Some(wr) = wr {
+                state.transmit(self.link, self.end, Frame::Ack(wr));
+            }
+            let len = u8::try_from(len).expect("an inline payload has forty bytes at most");
+            return Ok(Some(Received { header, payload: Arrived::Inline { bytes, len } }));
+        }
+        end.leases += 1;
+        drop(state);
+        let lease = SimLease { world: self.world.clone(), link: self.link, end: self.end, body, wr };
+        Ok(Some(Received { header, payload: Arrived::Buffer(lease) }))
+    }
+
+    fn arm(&mut self) -> Result<(), FabricError> {
+        self.with(|end| {
+            end.armed = true;
+            alive(end)
+        })
+    }
+
+    fn disarm(&mut self) {
+        self.with(|end| (end.armed, end.event) = (false, false));
+    }
+
+    fn channel(&self) -> Option<i32> {
+        None
+    }
+
+    fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {
+        if self.capabilities.one_sided == OneSided::None {
+            return Err(GrantError::Unsupported);
+        }
+        let Range { start, end } = range;
+        let len = region.len() as u64;
+        if start > end || end > len {
+            return Err(GrantError::Range { start, end, len });
+        }
+        let mut state = self.world.lock();
+        alive(&state.links[self.link.0].ends[self.end])?;
+        state.keys += 1;
+        // Numbers that were never given are scattered among those that were, for whoever guesses.
+        let (id, key) = (state.keys, state.keys.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let id = u32::try_from(id).expect("a world does not see four billion grants");
+        let grants = &mut state.link(self.link).ends[self.end].grants;
+        if grants.len() >= MAX_GRANTS {
+            return Err(GrantError::TooMany(MAX_GRANTS));
+        }
+        let len = end - start;
+        grants.insert(key, GrantEntry { id, region: region.clone(), start, len, rights });
+        Ok(Grant { id: GrantId(id), remote: RemoteRange { key, offset: 0, len } })
+    }
+
+    fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError> {
+        self.with(|end| {
+            let before = end.grants.len();
+            end.grants.retain(|_, entry| entry.id != grant.0);
+            if end.grants.len() < before { Ok(()) } else { Err(GrantError::Unknown) }
+        })
+    }
+
+    fn close(&mut self) {
+        self.world.lock().close(self.link, self.end);
+    }
+}
+
+fn alive(end: &End) -> Result<(), FabricError> {
+    match end.failed {
+        Some(error) => Err(error),
+        None if end.closed => Err(FabricError::Lost),
+        None => Ok(()),
+    }
+}
+
+impl Drop for SimQueuePair {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for SimQueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimQueuePair")
+            .field("link", &self.link)
+            .field("end", &self.end)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A payload in a simulated receive buffer, or still in its sender's memory.
+#[derive(Debug)]
+pub struct SimLease {
+    world: SimWorld,
+    link: LinkId,
+    end: usize,
+    body: Body,
+    wr: Option<WrId>,
+}
+
+impl Payload for SimLease {
+    fn len(&self) -> usize {
+        self.body.len()
+    }
+
+    fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
+        self.body.copy_to(offset, out)
+    }
+
+    fn as_private(&self) -> Option<&[u8]> {
+        match &self.body {
+            Body::Owned(bytes) => Some(bytes),
+            Body::Place { .. } => None,
+        }
+    }
+}
+
+impl Drop for SimLease {
+    fn drop(&mut self) {
+        let mut state = self.world.lock();
+        state.link(self.link).ends[self.end].leases -= 1;
+        if let Some(wr) = self.wr {
+            state.transmit(self.link, self.end, Frame::Ack(wr));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Links of scenario nodes: dialled, greeted, installed, as a composition root does it.
+
+use pronto_core::Nanos;
+use pronto_core::session::{Agreement, Links, MAX_CALLS, agree, greet};
+use pronto_wire::{Class, Greeting, NodeId, Refusal, SessionId};
+
+use super::node::ScenarioNode;
+use crate::dial::{Dialled, Incoming};
+use crate::queue_pair::SimQueuePair;
+
+/// Pauses between attempts to dial: doubled from the first up to the last.
+const FIRST_PAUSE: Nanos = Nanos::from_millis(5);
+const LAST_PAUSE: Nanos = Nanos::from_millis(500);
+
+/// Where a node stands with dialling one peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dialling {
+    pub(super) due: Nanos,
+    pause: Nanos,
+    under_way: bool,
+    /// The session that the hello under way would carry on.
+    held: Option<SessionId>,
+}
+
+impl Dialling {
+    pub(super) const fn new() -> Self {
+        Self { due: Nanos::ZERO, pause: FIRST_PAUSE, under_way: false, held: None }
+    }
+}
+
+impl ScenarioNode {
+    /// Takes in hellos and answers, and dials what is not linked.
+    pub(super) fn keep_links(&mut self, now: Nanos) {
+        while let Some(incoming) = self.world.poll_incoming(self.place) {
+            self.answer_hello(incoming, now);
+        }
+        while let Some(dialled) = self.world.poll_dialled(self.place) {
+            self.dialled(dialled, now);
+        }
+        for id in self.peer_ids() {
+            let peer = &self.peers[&id];
+            let linked = peer.session.is_linked(&self.executor);
+            let held = peer.session.info(&self.executor).map(|info| info.session);
+            let dialling = &mut self.peers.get_mut(&id).expect("one of the peers").dialling;
+            if linked {
+                (dialling.due, dialling.pause) = (now, FIRST_PAUSE);
+            } else if now >= dialling.due && !dialling.under_way {
+                (dialling.under_way, dialling.held) = (true, held);
+                dialling.due = now + dialling.pause;
+                dialling.pause = Nanos((dialling.pause.0 * 2).min(LAST_PAUSE.0));
+                let hello = greet(&self.identity, &self.limits, id, held).encode();
+                self.world.dial(self.place, self.place_of(id), hello);
+            }
+        }
+    }
+
+    /// When to dial next.
+    pub(super) fn next_dial(&self) -> Nanos {
+        let waiting = self.peers.values().filter(|peer| !peer.session.is_linked(&self.executor));
+        waiting
+            .map(|peer| if peer.dialling.under_way { Nanos::NEVER } else { peer.dialling.due })
+            .min()
+            .unwrap_or(Nanos::NEVER)
+    }
+
+    fn answer_hello(&mut self, incoming: Incoming, now: Nanos) {
+        let (agreement, answer) = match self.receive_greeting(&incoming.hello) {
+            Ok(agreed) => agreed,
+            Err(refusal) => return self.world.refuse(incoming.id, refusal.encode()),
+        };
+        let limits = Class::ALL.map(|class| agreement.connection(class));
+        if let Some(pairs) = self.world.accept(incoming.id, answer, &limits) {
+            self.install(pairs, agreement, now);
+        }
+    }
+
+    /// The accepting side's view of a greeting: what is agreed, and what to answer.
+    fn receive_greeting(&mut self, bytes: &[u8]) -> Result<(Agreement, Vec<u8>), Refusal> {
+        let theirs = Greeting::decode(bytes).map_err(|_| Refusal::Malformed)?;
+        if theirs.windows.iter().any(|window| window.replies > MAX_CALLS) {
+            return Err(Refusal::Malformed);
+        }
+        let target = theirs.node;
+        let peer = self.peers.get(&target).ok_or(Refusal::NotPermitted)?;
+        if peer.dialling.under_way && self.identity.node > target {
+            return Err(Refusal::Duplicate);
+        }
+        let held = peer.session.info(&self.executor);
+        let same_life = held.is_some_and(|held| held.epoch == theirs.epoch);
+        let resumes =
+            same_life && theirs.session.is_some() && theirs.session == held.map(|held| held.session);
+        if peer.session.is_linked(&self.executor) && !resumes {
+            return Err(if same_life { Refusal::Duplicate } else { Refusal::IdTaken });
+        }
+        let id = theirs.session.filter(|_| resumes);
+        let id = id.unwrap_or_else(|| SessionId(self.random.next().max(1)));
+        let held = held.map(|held| held.session);
+        let mut agreement = agree(&self.identity, &self.limits, theirs, id, held)?;
+        agreement.resumable = self.resumable;
+        Ok((agreement, greet(&self.identity, &self.limits, target, Some(id)).encode()))
+    }
+
+    fn dialled(&mut self, dialled: Dialled, now: Nanos) {
+        let id = self.id_of(dialled.to);
+        self.peers.get_mut(&id).expect("only peers are dialled").dialling.under_way = false;
+        let Ok((answer, pairs)) = dialled.outcome else { return };
+        match self.receive_answer(&answer, id) {
+            Ok(agreement) => self.install(pairs, agreement, now),
+            Err(refusal) => panic!("node {id} accepted with a greeting that does not fit: {refusal}"),
+        }
+    }
+
+    /// The dialling side's view of the answer.
+    fn receive_answer(&self, bytes: &[u8], id: NodeId) -> Result<Agreement, Refusal> {
+        let theirs = Greeting::decode(bytes).map_err(|_| Refusal::Malformed)?;
+        let session = theirs.session.ok_or(Refusal::Malformed)?;
+        let held = self.peers[&id].dialling.held;
+        let mut agreement = agree(&self.identity, &self.limits, theirs, session, held)?;
+        agreement.resumable = self.resumable;
+        Ok(agreement)
+    }
+
+    fn install(&mut self, pairs: Vec<SimQueuePair>, agreement: Agreement, now: Nanos) {
+        let pairs = <[SimQueuePair; 2]>::try_from(pairs).expect("one connection per class");
+        let id = agreement.peer;
+        let executor = self.executor.clone();
+        self.with_sink(id, now, |session, sink| {
+            session.install(Links { pairs, agreement }, sink, &executor);
+        });
+    }
+}

@@ -1,0 +1,96 @@
+//! What travels between scenario nodes: a stamp that says which message it is, and bytes that follow from it.
+
+use pronto_core::fabric::{Arrived, Payload};
+use pronto_core::session::TypeKey;
+use pronto_wire::{LayoutHash, NameHash, ServiceId, TypeEntry, TypeId};
+
+use crate::random::Random;
+
+/// Length of a stamp, bytes: the shortest message.
+pub(super) const STAMP: usize = 24;
+
+/// The kinds of message that a scenario node handles; their order is their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// A call that is answered at once.
+    Prompt,
+    /// A call that is worked on in a lane, one after another per caller and class.
+    Laned,
+    /// A notification.
+    Notice,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 3] = [Self::Prompt, Self::Laned, Self::Notice];
+
+    pub(super) const fn key(self) -> TypeKey {
+        let name = match self {
+            Self::Prompt => NameHash::of("sim.prompt"),
+            Self::Laned => NameHash::of("sim.laned"),
+            Self::Notice => NameHash::of("sim.notice"),
+        };
+        TypeKey { service: ServiceId(0), name, layout: LayoutHash::of("stamp") }
+    }
+
+    pub(super) fn of(number: TypeId) -> Self {
+        Self::ALL[usize::from(number.0)]
+    }
+
+    pub(super) fn entries() -> Vec<TypeEntry> {
+        let entry = |(number, kind): (u16, &Self)| {
+            let TypeKey { service, name, layout } = kind.key();
+            TypeEntry { service, name, layout, type_id: TypeId(number) }
+        };
+        (0..).zip(&Self::ALL).map(entry).collect()
+    }
+}
+
+/// Names a message for ever: who sent it, in which life, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name {
+    pub(super) node: u16,
+    pub(super) life: u32,
+    pub(super) number: u64,
+}
+
+/// The beginning of every message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    pub(super) name: Name,
+    /// How long the answer is to be, bytes.
+    pub(super) answer_len: u32,
+    /// Whether this is the answer.
+    pub(super) answer: bool,
+}
+
+impl Stamp {
+    /// Fills a payload: the stamp, and bytes that follow from it.
+    pub(super) fn fill(&self, payload: &mut [u8]) {
+        let (stamp, rest) = payload.split_at_mut(STAMP);
+        let Name { node, life, number } = self.name;
+        stamp[..8].copy_from_slice(&number.to_le_bytes());
+        stamp[8..12].copy_from_slice(&life.to_le_bytes());
+        stamp[12..16].copy_from_slice(&self.answer_len.to_le_bytes());
+        stamp[16..18].copy_from_slice(&node.to_le_bytes());
+        stamp[18..].fill(u8::from(self.answer));
+        Random::new(number ^ u64::from(node) << 48).fill(rest);
+    }
+
+    /// Reads a payload. Panics if it is not what some stamp fills it with.
+    pub(super) fn read<L: Payload>(payload: &Arrived<L>) -> Self {
+        let mut bytes = vec![0; payload.len()];
+        payload.copy_to(0, &mut bytes).expect("a copy of the whole lies within");
+        assert!(bytes.len() >= STAMP, "a message of {} bytes, which nobody sent", bytes.len());
+        let name = Name {
+            number: u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")),
+            life: u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes")),
+            node: u16::from_le_bytes(bytes[16..18].try_into().expect("two bytes")),
+        };
+        let answer_len = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes"));
+        let stamp = Self { name, answer_len, answer: bytes[18] == 1 };
+        let mut expected = vec![0; bytes.len()];
+        stamp.fill(&mut expected);
+        assert!(bytes == expected, "message {name:?} of {} bytes arrived changed", bytes.len());
+        stamp
+    }
+}

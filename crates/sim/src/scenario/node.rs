@@ -1,0 +1,401 @@
+//! A scenario node: real sessions with every peer, a serving loop like the real one's, and a caller.
+
+use core::cell::{Cell, RefCell};
+use core::fmt;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pronto_core::Nanos;
+use pronto_core::fabric::{HeapMemory, Region};
+use pronto_core::session::{CallSpec, End, Identity, Limits, OutgoingPayload, Refused};
+use pronto_wire::{CallId, Class, Epoch, INLINE_PAYLOAD, NodeId};
+
+use super::handler::{Lease, NodeSink, SimSession, Workshop};
+use super::handshake::Dialling;
+use super::ledger::Ledger;
+use super::message::{Kind, Name, STAMP, Stamp};
+use super::traffic::Traffic;
+use crate::executor::SimExecutor;
+use crate::random::Random;
+use crate::simulation::Actor;
+use crate::world::{SimNode, SimWorld};
+
+/// How often time passes while a call is open or a send under way, and otherwise: as in the real node.
+const BUSY_TICK: Nanos = Nanos::from_millis(4);
+const IDLE_TICK: Nanos = Nanos::from_secs(1);
+/// Looks at all sessions in one turn, at most; what is left then waits for the next turn.
+const LOOKS: u32 = 64;
+/// How often a node in its examination tries again what was refused.
+const EXAM_PAUSE: Nanos = Nanos::from_micros(200);
+
+/// Calls to be made, by caller, callee and class.
+pub(super) type Exam = BTreeMap<(NodeId, NodeId, Class), u32>;
+/// Sessions by node and peer.
+pub(super) type Sessions = BTreeMap<(NodeId, NodeId), Rc<SimSession>>;
+
+/// What all nodes of a cluster have in common.
+#[derive(Clone)]
+pub(super) struct Common {
+    pub(super) world: SimWorld,
+    pub(super) ledger: Rc<RefCell<Ledger>>,
+    pub(super) traffic: Rc<Cell<Traffic>>,
+    /// Calls per peer and class that every node has yet to make, beside its traffic, and must see answered.
+    pub(super) exam: Rc<RefCell<Exam>>,
+    /// Every session of every present life.
+    pub(super) sessions: Rc<RefCell<Sessions>>,
+    pub(super) limits: Limits,
+    pub(super) resumable: bool,
+    pub(super) places: usize,
+    pub(super) seed: u64,
+}
+
+/// One peer of a node.
+pub(super) struct Peer {
+    pub(super) session: Rc<SimSession>,
+    pub(super) dialling: Dialling,
+    open: Vec<Open>,
+}
+
+/// A call, or a synchronous send, whose end is waited for.
+#[derive(Debug)]
+struct Open {
+    name: Name,
+    call: CallId,
+    class: Class,
+    answer_len: u32,
+    abandon_at: Nanos,
+}
+
+/// One life of a node.
+pub(super) struct ScenarioNode {
+    pub(super) world: SimWorld,
+    pub(super) place: SimNode,
+    pub(super) identity: Identity,
+    pub(super) limits: Limits,
+    pub(super) executor: SimExecutor,
+    pub(super) resumable: bool,
+    pub(super) peers: BTreeMap<NodeId, Peer>,
+    pub(super) random: Random,
+    common: Common,
+    life: u32,
+    workshop: Workshop,
+    numbers: u64,
+    next_burst: Nanos,
+    last_tick: Nanos,
+    tick_after: Nanos,
+}
+
+impl ScenarioNode {
+    pub(super) fn boot(common: &Common, place: SimNode, life: u32) -> Self {
+        let node = id_at(place);
+        let mut random = Random::new(common.seed ^ u64::from(node.0) << 32 ^ u64::from(life) << 16);
+        common.ledger.borrow_mut().reborn(node.0, life);
+        let others = (0..common.places).map(|place| id_at(SimNode(place))).filter(|id| *id != node);
+        let peers: BTreeMap<_, _> = others
+            .map(|id| {
+                let session = Rc::new(SimSession::new(id, common.limits));
+                common.sessions.borrow_mut().insert((node, id), Rc::clone(&session));
+                (id, Peer { session, dialling: Dialling::new(), open: Vec::new() })
+            })
+            .collect();
+        let epoch = Epoch(random.next());
+        let identity = Identity { node, epoch, name: format!("node {node}"), types: Kind::entries() };
+        Self {
+            executor: SimExecutor::new(&common.world),
+            world: common.world.clone(),
+            place,
+            identity,
+            limits: common.limits,
+            resumable: common.resumable,
+            peers,
+            random,
+            common: common.clone(),
+            life,
+            workshop: Workshop::default(),
+            numbers: 0,
+            next_burst: Nanos::ZERO,
+            last_tick: common.world.now(),
+            tick_after: IDLE_TICK,
+        }
+    }
+
+    #[expect(clippy::unused_self, reason = "node ids are places plus one everywhere")]
+    pub(super) fn place_of(&self, id: NodeId) -> SimNode {
+        SimNode(usize::from(id.0) - 1)
+    }
+
+    #[expect(clippy::unused_self, reason = "node ids are places plus one everywhere")]
+    pub(super) fn id_of(&self, place: SimNode) -> NodeId {
+        id_at(place)
+    }
+
+    pub(super) fn peer_ids(&self) -> Vec<NodeId> {
+        self.peers.keys().copied().collect()
+    }
+
+    pub(super) fn with_sink<R>(
+        &mut self,
+        peer: NodeId,
+        now: Nanos,
+        use_it: impl FnOnce(&SimSession, &mut NodeSink<'_>) -> R,
+    ) -> R {
+        let session = &self.peers[&peer].session;
+        let mut sink = NodeSink {
+            me: (self.identity.node, self.life),
+            peer,
+            session,
+            ledger: &self.common.ledger,
+            workshop: &mut self.workshop,
+            random: &mut self.random,
+            work: self.common.traffic.get().work,
+            now,
+        };
+        use_it(session, &mut sink)
+    }
+
+    /// One look at every peer; whether anything moved.
+    fn look(&mut self, now: Nanos) -> bool {
+        let mut moved = false;
+        let executor = self.executor.clone();
+        for id in self.peer_ids() {
+            let progress =
+                self.with_sink(id, now, |session, sink| session.turn(1, || false, sink, &executor));
+            moved |= progress.expect("nobody else holds the engine").moved != 0;
+        }
+        moved | self.take_ends()
+    }
+
+    /// Takes the ends that have come.
+    fn take_ends(&mut self) -> bool {
+        let mut ends = Vec::new();
+        for peer in self.peers.values_mut() {
+            let session = &peer.session;
+            peer.open.retain(|open| {
+                let ended = session.has_ended(open.call);
+                if ended {
+                    ends.push((open.name, open.answer_len, session.take(open.call)));
+                }
+                !ended
+            });
+        }
+        let moved = !ends.is_empty();
+        for (name, answer_len, end) in ends {
+            self.end(name, answer_len, end);
+        }
+        moved
+    }
+
+    fn end(&self, name: Name, answer_len: u32, end: End<Lease>) {
+        if let End::Reply(payload) = &end {
+            let stamp = Stamp::read(payload);
+            assert_eq!(stamp, Stamp { name, answer_len, answer: true }, "the answer to another call");
+        }
+        self.common.ledger.borrow_mut().ended(name, &end);
+    }
+
+    fn give_up(&mut self, now: Nanos) {
+        for peer in self.peers.values_mut() {
+            let (due, stay) = peer.open.drain(..).partition(|open| open.abandon_at <= now);
+            peer.open = stay;
+            let due: Vec<Open> = due;
+            for open in due {
+                peer.session.abandon(open.call, open.class, &self.executor);
+                self.common.ledger.borrow_mut().abandoned(open.name);
+            }
+        }
+    }
+
+    fn send_bursts(&mut self, now: Nanos) {
+        let traffic = self.common.traffic.get();
+        let Some(gap) = traffic.gap else { return };
+        if now < self.next_burst {
+            return;
+        }
+        self.next_burst = now + self.random.within(gap);
+        for _ in 0..=self.random.below(traffic.burst.into()) {
+            let ids = self.peer_ids();
+            let peer = ids[usize::try_from(self.random.below(ids.len() as u64)).expect("below a length")];
+            let class = if self.random.one_in(traffic.bulk_one_in) { Class::Bulk } else { Class::Control };
+            self.send(peer, class, &traffic, now);
+        }
+    }
+
+    /// The examination: calls that nothing but their number is special about.
+    fn sit_exam(&mut self, now: Nanos) {
+        let traffic = Traffic { notice_one_in: 0, ..Traffic::patient() };
+        for peer in self.peer_ids() {
+            for class in Class::ALL {
+                let key = (self.identity.node, peer, class);
+                let left = self.common.exam.borrow().get(&key).copied().unwrap_or(0);
+                for _ in 0..left {
+                    if !self.send(peer, class, &traffic, now) {
+                        break;
+                    }
+                    *self.common.exam.borrow_mut().get_mut(&key).expect("just read") -= 1;
+                }
+            }
+        }
+    }
+
+    fn has_exam(&self) -> bool {
+        self.common.exam.borrow().iter().any(|((node, _, _), left)| *node == self.identity.node && *left != 0)
+    }
+
+    /// One random message; whether it was taken.
+    fn send(&mut self, peer: NodeId, class: Class, traffic: &Traffic, now: Nanos) -> bool {
+        self.numbers += 1;
+        let name = Name { node: self.identity.node.0, life: self.life, number: self.numbers };
+        let kind = if self.random.one_in(traffic.notice_one_in) {
+            Kind::Notice
+        } else if self.random.one_in(traffic.laned_one_in) {
+            Kind::Laned
+        } else {
+            Kind::Prompt
+        };
+        let answer_len = self.random_len(class, traffic);
+        let stamp = Stamp { name, answer_len, answer: false };
+        let sent = self.payload(peer, class, &stamp, traffic).and_then(|payload| {
+            let session = &self.peers[&peer].session;
+            if kind != Kind::Notice {
+                let timeout = if self.random.one_in(traffic.deadline_one_in) {
+                    self.random.within(traffic.deadline)
+                } else {
+                    Nanos::NEVER
+                };
+                let spec = CallSpec { key: kind.key(), class, timeout };
+                session.call(&spec, payload, &self.executor).map(Some)
+            } else if self.random.one_in(2) {
+                session.notify_sync(&kind.key(), class, payload, &self.executor).map(Some)
+            } else {
+                session.notify(&kind.key(), class, payload, &self.executor).map(|()| None)
+            }
+        });
+        let mut ledger = self.common.ledger.borrow_mut();
+        match sent {
+            Ok(awaited) => {
+                ledger.posted(name, kind, awaited.is_some());
+                let gives_up = kind != Kind::Notice && self.random.one_in(traffic.abandon_one_in);
+                let abandon_at =
+                    if gives_up { now + self.random.within(traffic.abandon_after) } else { Nanos::NEVER };
+                let open = awaited.map(|call| Open { name, call, class, answer_len, abandon_at });
+                self.peers.get_mut(&peer).expect("one of the peers").open.extend(open);
+            }
+            Err(refused) => {
+                assert!(expected(&refused), "message {name:?} to node {peer}: {refused}");
+                ledger.refused(name, kind, matches!(refused, Refused::NoCredit { .. }));
+            }
+        }
+        sent.is_ok()
+    }
+
+    fn random_len(&mut self, class: Class, traffic: &Traffic) -> u32 {
+        let stamp = u32::try_from(STAMP).expect("a few bytes");
+        let line = u32::try_from(INLINE_PAYLOAD).expect("forty bytes");
+        let max = self.limits.max_payload[class.index()];
+        let long = self.random.one_in(traffic.long_one_in);
+        let (from, to) = if long { (line, max) } else { (stamp, line) };
+        from + u32::try_from(self.random.below(u64::from(to - from + 1))).expect("below 32 bits")
+    }
+
+    fn payload(
+        &mut self,
+        peer: NodeId,
+        class: Class,
+        stamp: &Stamp,
+        traffic: &Traffic,
+    ) -> Result<OutgoingPayload, Refused> {
+        let len = self.random_len(class, traffic) as usize;
+        if len <= INLINE_PAYLOAD {
+            let mut bytes = [0; INLINE_PAYLOAD];
+            stamp.fill(&mut bytes[..len]);
+            return Ok(OutgoingPayload::inline(&bytes[..len]).expect("at most forty bytes"));
+        }
+        if self.random.one_in(traffic.by_reference_one_in) {
+            let mut bytes = vec![0; len];
+            stamp.fill(&mut bytes);
+            let region = Region::new(Arc::new(HeapMemory::new(len)));
+            region.write(0, &bytes).expect("as long as asked for");
+            return Ok(OutgoingPayload::Region {
+                region,
+                offset: 0,
+                len: u32::try_from(len).expect("a payload"),
+            });
+        }
+        let mut loan = self.peers[&peer].session.loan(class, len, peer.0.into())?;
+        stamp.fill(loan.as_mut_slice());
+        Ok(OutgoingPayload::Frame(loan.finish()))
+    }
+
+    /// Deadlines, heartbeats, liveness, as the real serving thread keeps them.
+    fn tick(&mut self, now: Nanos) {
+        if now.since(self.last_tick) < self.tick_after {
+            return;
+        }
+        let (slept, executor) = (self.tick_after, self.executor.clone());
+        for id in self.peer_ids() {
+            let done = self.with_sink(id, now, |session, sink| session.tick(now, slept, sink, &executor));
+            assert!(done, "nobody else holds the engine");
+        }
+        self.last_tick = now;
+        self.tick_after = self.tick_length();
+    }
+
+    fn tick_length(&self) -> Nanos {
+        let busy =
+            |peer: &Peer| peer.session.open_calls() != 0 || peer.session.work_in_flight(&self.executor) != 0;
+        if self.peers.values().any(busy) { BUSY_TICK } else { IDLE_TICK }
+    }
+
+    /// When to come again if nothing arrives.
+    fn next_turn(&mut self, now: Nanos) -> Nanos {
+        self.tick_after = self.tick_after.min(self.tick_length());
+        let abandons = self.peers.values().flat_map(|peer| &peer.open).map(|open| open.abandon_at);
+        let burst = self.common.traffic.get().gap.map(|_| self.next_burst);
+        let exam = self.has_exam().then(|| now + EXAM_PAUSE);
+        let others = [self.last_tick + self.tick_after, self.next_dial(), self.workshop.next()];
+        others.into_iter().chain(abandons).chain(burst).chain(exam).min().expect("some of them are there")
+    }
+}
+
+impl Actor for ScenarioNode {
+    fn turn(&mut self, now: Nanos) -> Nanos {
+        self.keep_links(now);
+        let (me, executor) = ((self.identity.node, self.life), self.executor.clone());
+        let (random, work) = (&mut self.random, self.common.traffic.get().work);
+        self.workshop.work(now, me, &self.common.ledger, &executor, || random.within(work));
+        self.give_up(now);
+        self.send_bursts(now);
+        self.sit_exam(now);
+        self.tick(now);
+        // Look until nothing moves, arm, and look once more, as before every sleep.
+        for _ in 0..LOOKS {
+            if self.look(now) {
+                continue;
+            }
+            for peer in self.peers.values() {
+                peer.session.arm();
+            }
+            if !self.look(now) {
+                return self.next_turn(now);
+            }
+        }
+        now + Nanos(1)
+    }
+}
+
+impl fmt::Debug for ScenarioNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScenarioNode").field("identity", &self.identity.node).finish_non_exhaustive()
+    }
+}
+
+/// The node that lives at a place.
+pub(super) fn id_at(place: SimNode) -> NodeId {
+    NodeId(u16::try_from(place.0 + 1).expect("a cluster is small"))
+}
+
+/// Refusals that load and lost links explain.
+fn expected(refused: &Refused) -> bool {
+    refused.is_retryable() || matches!(refused, Refused::Draining)
+}

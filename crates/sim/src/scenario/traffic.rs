@@ -1,0 +1,74 @@
+//! What scenario nodes send each other, as numbers that a story turns.
+
+use pronto_core::Nanos;
+
+use crate::random::Span;
+
+/// Random traffic of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// Between two bursts; none sends nothing.
+    pub gap: Option<Span>,
+    /// Messages of a burst, at most.
+    pub burst: u32,
+    /// One message in so many travels in the bulk class.
+    pub bulk_one_in: u32,
+    /// One in so many is longer than a line, up to what the peer takes.
+    pub long_one_in: u32,
+    /// One long message in so many is sent by reference.
+    pub by_reference_one_in: u32,
+    /// One in so many is a notification.
+    pub notice_one_in: u32,
+    /// One call in so many is worked on in a lane.
+    pub laned_one_in: u32,
+    /// One call in so many has a deadline.
+    pub deadline_one_in: u32,
+    /// Such a deadline.
+    pub deadline: Span,
+    /// One call in so many is given up by its caller.
+    pub abandon_one_in: u32,
+    /// After so long.
+    pub abandon_after: Span,
+    /// How long a lane works on a call.
+    pub work: Span,
+}
+
+impl Traffic {
+    /// A little of everything.
+    pub const fn mixed() -> Self {
+        Self {
+            gap: Some(Span::micros(20, 4_000)),
+            burst: 6,
+            bulk_one_in: 3,
+            long_one_in: 3,
+            by_reference_one_in: 4,
+            notice_one_in: 4,
+            laned_one_in: 3,
+            deadline_one_in: 6,
+            deadline: Span::millis(1, 60),
+            abandon_one_in: 12,
+            abandon_after: Span::micros(0, 3_000),
+            work: Span::micros(1, 2_000),
+        }
+    }
+
+    /// Calls that only a lost peer keeps from being answered.
+    pub const fn patient() -> Self {
+        Self { deadline_one_in: 0, abandon_one_in: 0, ..Self::mixed() }
+    }
+
+    /// No new messages.
+    #[must_use]
+    pub const fn silent(self) -> Self {
+        Self { gap: None, ..self }
+    }
+
+    /// Handlers that take this long.
+    #[must_use]
+    pub const fn working(self, work: Span) -> Self {
+        Self { work, laned_one_in: 1, ..self }
+    }
+}
+
+/// How long after the end of its faults a cluster may take to be whole again: two liveness limits, and dialling.
+pub(super) const RECOVERY: Nanos = Nanos::from_secs(12);

@@ -1,0 +1,367 @@
+//! The whole world behind one lock: agenda, links, nodes, chance, trace.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use pronto_core::Nanos;
+use pronto_core::fabric::{FabricError, PeerFault, Status, WrId};
+use pronto_sync::Arc;
+use pronto_sync::atomic::{AtomicU64, Ordering};
+
+use crate::access::Outcome;
+use crate::dial::{Attempt, DialId, Ended};
+use crate::fault::{Fault, Fired};
+use crate::link::{Frame, Link, Message};
+use crate::options::{CompletionMeaning, SimOptions, Target};
+use crate::random::Random;
+use crate::trace::Trace;
+use crate::world::{LinkId, SimNode};
+
+/// Everything there is.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) now: Nanos,
+    /// The same time, for clocks that must not take the lock.
+    pub(crate) clock: Arc<AtomicU64>,
+    pub(crate) options: SimOptions,
+    pub(crate) random: Random,
+    pub(crate) trace: Trace,
+    pub(crate) fired: Fired,
+    pub(crate) links: Vec<Link>,
+    pub(crate) nodes: Vec<Node>,
+    /// Directions in which nothing gets through.
+    pub(crate) blocked: BTreeSet<(SimNode, SimNode)>,
+    /// Keys of grants given so far, in all the world.
+    pub(crate) keys: u64,
+    pub(crate) overruns: u64,
+    pub(crate) attempts: BTreeMap<DialId, Attempt>,
+    pub(crate) dials: u64,
+    agenda: BTreeMap<(Nanos, u64), Event>,
+    scheduled: u64,
+}
+
+/// One machine with one process.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) alive: bool,
+    /// Dead with its machine: nobody answers for it.
+    pub(crate) dark: bool,
+    /// Counts the node's lives.
+    pub(crate) life: u32,
+    pub(crate) slow_by: Nanos,
+    pub(crate) paused_until: Nanos,
+    /// When it should make a turn, for what has happened.
+    pub(crate) wake: Option<Nanos>,
+    pub(crate) incoming: VecDeque<DialId>,
+    pub(crate) dialled: VecDeque<Ended>,
+}
+
+impl Node {
+    pub(crate) fn new() -> Self {
+        Self {
+            alive: true,
+            dark: false,
+            life: 1,
+            slow_by: Nanos::ZERO,
+            paused_until: Nanos::ZERO,
+            wake: None,
+            incoming: VecDeque::new(),
+            dialled: VecDeque::new(),
+        }
+    }
+}
+
+/// What is going to happen.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The first frame in flight of this end's line arrives.
+    Arrive {
+        link: LinkId,
+        from: usize,
+    },
+    /// A send completes without the other end's doing.
+    Copied {
+        link: LinkId,
+        end: usize,
+        wr: WrId,
+    },
+    /// Frames have been stalled for too long, unless it was another stall.
+    GiveUp {
+        link: LinkId,
+        from: usize,
+        stall: u64,
+    },
+    /// An end hears that its connection is cut.
+    Notice {
+        link: LinkId,
+        end: usize,
+    },
+    /// A hello reaches its target, or does not.
+    Hello(DialId),
+    /// The answer to a hello comes back, or does not.
+    HelloAnswered(DialId),
+    /// Time is up for an attempt to connect, if it has not ended.
+    DialTimeout(DialId),
+    Fault(Fault),
+}
+
+impl State {
+    pub(crate) fn new(seed: u64, options: SimOptions) -> Self {
+        Self {
+            now: Nanos::ZERO,
+            clock: Arc::new(AtomicU64::new(0)),
+            options,
+            random: Random::new(seed),
+            trace: Trace::new(),
+            fired: Fired::default(),
+            links: Vec::new(),
+            nodes: Vec::new(),
+            blocked: BTreeSet::new(),
+            keys: 0,
+            overruns: 0,
+            attempts: BTreeMap::new(),
+            dials: 0,
+            agenda: BTreeMap::new(),
+            scheduled: 0,
+        }
+    }
+
+    pub(crate) fn note(&mut self, what: &'static str, numbers: [u64; 3]) {
+        self.trace.note(self.now, what, numbers);
+    }
+
+    pub(crate) fn schedule(&mut self, at: Nanos, event: Event) {
+        self.scheduled += 1;
+        self.agenda.insert((at.max(self.now), self.scheduled), event);
+    }
+
+    pub(crate) fn next_event(&self) -> Option<Nanos> {
+        self.agenda.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    pub(crate) fn advance_to(&mut self, at: Nanos) {
+        self.now = self.now.max(at);
+        // SYNC: a plain number; whoever reads it elsewhere orders nothing by it.
+        self.clock.store(self.now.0, Ordering::Relaxed);
+    }
+
+    /// Carries out the earliest event; false if there is none.
+    pub(crate) fn step(&mut self) -> bool {
+        let Some(((at, _), event)) = self.agenda.pop_first() else { return false };
+        self.advance_to(at);
+        match event {
+            Event::Arrive { link, from } => {
+                if let Some(frame) = self.link(link).lines[from].in_flight.pop_front() {
+                    self.deliver(link, 1 - from, frame);
+                }
+            }
+            Event::Copied { link, end, wr } => self.complete(link, end, wr, Status::Done(0)),
+            Event::GiveUp { link, from, stall } => self.give_up(link, from, stall),
+            Event::Notice { link, end } => self.fail(link, end, FabricError::Lost),
+            Event::Hello(id) => self.hello(id),
+            Event::HelloAnswered(id) => self.hello_answered(id),
+            Event::DialTimeout(id) => self.dial_timeout(id),
+            Event::Fault(fault) => self.inflict(fault),
+        }
+        true
+    }
+
+    pub(crate) fn link(&mut self, link: LinkId) -> &mut Link {
+        &mut self.links[link.0]
+    }
+
+    pub(crate) fn node(&mut self, node: SimNode) -> &mut Node {
+        &mut self.nodes[node.0]
+    }
+
+    /// Whether frames get from one node to another.
+    pub(crate) fn is_open(&self, from: SimNode, to: SimNode) -> bool {
+        !self.blocked.contains(&(from, to)) && !self.nodes[to.0].dark && !self.nodes[from.0].dark
+    }
+
+    /// Something happened at an end: if it is armed, an event, which wakes its node.
+    pub(crate) fn touch(&mut self, link: LinkId, end: usize) {
+        let end = &mut self.link(link).ends[end];
+        if core::mem::take(&mut end.armed) {
+            end.event = true;
+            let node = end.node;
+            self.wake(node);
+        }
+    }
+
+    pub(crate) fn wake(&mut self, node: SimNode) {
+        let after = self.random.within(self.options.wake);
+        let now = self.now;
+        let node = self.node(node);
+        let at = (now + after + node.slow_by).max(node.paused_until);
+        node.wake = Some(node.wake.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    /// Sends a frame, unless the connection is cut. A frame that cannot get through waits in its place.
+    pub(crate) fn transmit(&mut self, id: LinkId, from: usize, frame: Frame) {
+        let [source, target] = [from, 1 - from].map(|end| self.links[id.0].ends[end].node);
+        let open = self.is_open(source, target);
+        let link = self.link(id);
+        if link.cut {
+            return;
+        }
+        let gone = link.ends[from].is_gone();
+        let line = &mut link.lines[from];
+        if open && line.stalled.is_empty() {
+            self.fly(id, from, frame);
+            return;
+        }
+        line.stalled.push_back(frame);
+        // Who is gone tries for ever, and has nothing more to give up.
+        if line.stalled.len() == 1 && !gone {
+            line.stalls += 1;
+            let stall = line.stalls;
+            let at = self.now + self.options.retry_for;
+            self.schedule(at, Event::GiveUp { link: id, from, stall });
+        }
+        self.fired.stalled_frames += 1;
+    }
+
+    fn fly(&mut self, id: LinkId, from: usize, frame: Frame) {
+        let mut delay = self.random.within(self.options.delay);
+        if self.random.one_in(self.options.spike_one_in) {
+            delay = delay + self.random.within(self.options.spike);
+            self.fired.spikes += 1;
+        }
+        let now = self.now;
+        let line = &mut self.link(id).lines[from];
+        line.last_arrival = line.last_arrival.max(now + delay);
+        line.in_flight.push_back(frame);
+        let at = line.last_arrival;
+        self.schedule(at, Event::Arrive { link: id, from });
+    }
+
+    /// Sends on what had to wait, where it gets through now.
+    pub(crate) fn release_stalled(&mut self) {
+        for index in 0..self.links.len() {
+            for from in [0, 1] {
+                let link = &self.links[index];
+                if self.is_open(link.ends[from].node, link.ends[1 - from].node) {
+                    for frame in core::mem::take(&mut self.links[index].lines[from].stalled) {
+                        self.fly(LinkId(index), from, frame);
+                    }
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self, id: LinkId, to: usize, frame: Frame) {
+        self.note(frame.name(), [id.0 as u64, to as u64, frame.len() as u64]);
+        if self.links[id.0].ends[to].is_gone() {
+            // As a reset answers a segment for nobody; its own kind is not answered.
+            if !matches!(frame, Frame::Closed) {
+                self.transmit(id, to, Frame::Closed);
+            }
+            return;
+        }
+        match frame {
+            Frame::Message(message) => self.receive(id, to, message),
+            Frame::Ack(wr) => self.complete(id, to, wr, Status::Done(0)),
+            Frame::Request(request) if self.options.target == Target::Passive => {
+                let outcome = request.serve(&self.links[id.0].ends[to], self.options.atomics);
+                self.answer(id, to, outcome);
+            }
+            Frame::Request(request) => {
+                self.link(id).ends[to].requests.push_back(request);
+                self.touch(id, to);
+            }
+            Frame::Response(outcome) => self.conclude(id, to, &outcome),
+            Frame::Closed => self.fail(id, to, FabricError::Lost),
+        }
+    }
+
+    fn receive(&mut self, id: LinkId, to: usize, mut message: Message) {
+        let end = &self.links[id.0].ends[to];
+        let in_use = end.inbox.len() as u64 + u64::from(end.leases);
+        if in_use >= u64::from(end.limits.receive_depth) {
+            self.overruns += 1;
+            self.fail(id, to, PeerFault::Overrun.into());
+            self.transmit(id, to, Frame::Closed);
+            return;
+        }
+        if self.options.completion == CompletionMeaning::Acknowledged {
+            message.body.own();
+            if let Some(wr) = message.wr.take() {
+                self.transmit(id, to, Frame::Ack(wr));
+            }
+        }
+        self.link(id).ends[to].inbox.push_back(message);
+        self.touch(id, to);
+    }
+
+    /// Sends the outcome of a one-sided request back.
+    pub(crate) fn answer(&mut self, id: LinkId, target: usize, outcome: Outcome) {
+        let refused = outcome.status == Status::AccessRefused;
+        self.transmit(id, target, Frame::Response(outcome));
+        if refused && self.options.refusal_ends_connection {
+            self.fail(id, target, PeerFault::Access.into());
+        }
+    }
+
+    fn conclude(&mut self, id: LinkId, end: usize, outcome: &Outcome) {
+        outcome.land();
+        self.complete(id, end, outcome.wr, outcome.status);
+        if outcome.status == Status::AccessRefused && self.options.refusal_ends_connection {
+            self.fail(id, end, FabricError::Lost);
+        }
+    }
+
+    pub(crate) fn complete(&mut self, id: LinkId, end: usize, wr: WrId, status: Status) {
+        if self.link(id).ends[end].complete(wr, status) {
+            self.note("completion", [id.0 as u64, end as u64, u64::from(wr.slot)]);
+            self.touch(id, end);
+        }
+    }
+
+    /// An end's connection is over, through no doing of its own.
+    pub(crate) fn fail(&mut self, id: LinkId, end: usize, error: FabricError) {
+        if self.link(id).ends[end].is_gone() {
+            return;
+        }
+        self.note("failure", [id.0 as u64, end as u64, 0]);
+        let link = self.link(id);
+        link.detach(end);
+        link.ends[end].failed = Some(error);
+        link.ends[end].requests.clear();
+        link.ends[end].grants.clear();
+        link.ends[end].flush();
+        self.touch(id, end);
+    }
+
+    /// An end closes; the other is told unless its node died in silence.
+    pub(crate) fn close(&mut self, id: LinkId, end: usize) {
+        if self.link(id).ends[end].closed {
+            return;
+        }
+        self.note("close", [id.0 as u64, end as u64, 0]);
+        let link = self.link(id);
+        link.detach(end);
+        let state = &mut link.ends[end];
+        let told = state.failed.is_some();
+        state.closed = true;
+        state.inbox.clear();
+        state.requests.clear();
+        state.grants.clear();
+        state.flush();
+        if !told {
+            self.transmit(id, end, Frame::Closed);
+        }
+    }
+
+    fn give_up(&mut self, id: LinkId, from: usize, stall: u64) {
+        let line = &mut self.link(id).lines[from];
+        if line.stalled.is_empty() || line.stalls != stall {
+            return;
+        }
+        line.stalled.clear();
+        self.fired.given_up += 1;
+        self.note("given up", [id.0 as u64, from as u64, 0]);
+        self.fail(id, from, FabricError::Lost);
+        // The other end is told as soon as something gets through.
+        self.transmit(id, from, Frame::Closed);
+    }
+}

@@ -1,0 +1,121 @@
+//! Faults as they happen to the world.
+
+use pronto_core::fabric::ConnectionLimits;
+
+use crate::fault::Fault;
+use crate::link::Link;
+use crate::state::{Event, State};
+use crate::world::{LinkId, SimNode};
+
+impl State {
+    pub(crate) fn inflict(&mut self, fault: Fault) {
+        match fault {
+            Fault::Cut(link) => self.cut(link),
+            Fault::CutBetween(a, b) => {
+                for index in 0..self.links.len() {
+                    let nodes = self.links[index].ends.each_ref().map(|end| end.node);
+                    if nodes == [a, b] || nodes == [b, a] {
+                        self.cut(LinkId(index));
+                    }
+                }
+            }
+            Fault::BlockOneWay { from, to } => self.block(from, to),
+            Fault::Partition(a, b) => {
+                self.block(a, b);
+                self.block(b, a);
+            }
+            Fault::Heal(a, b) => {
+                for way in [(a, b), (b, a)] {
+                    self.fired.heals += u64::from(self.blocked.remove(&way));
+                }
+                self.note("heal", [a.0 as u64, b.0 as u64, 0]);
+                self.release_stalled();
+            }
+            Fault::CrashProcess(node) => self.crash(node, false),
+            Fault::CrashMachine(node) => self.crash(node, true),
+            Fault::Restart(node) => self.restart(node),
+            Fault::Pause { node, span } => {
+                self.fired.pauses += 1;
+                self.note("pause", [node.0 as u64, span.0, 0]);
+                let until = self.now + span;
+                let node = self.node(node);
+                node.paused_until = node.paused_until.max(until);
+                node.wake = node.wake.map(|wake| wake.max(until));
+            }
+            Fault::Slow { node, by } => {
+                self.fired.slowdowns += 1;
+                self.note("slow", [node.0 as u64, by.0, 0]);
+                self.node(node).slow_by = by;
+            }
+        }
+    }
+
+    fn cut(&mut self, id: LinkId) {
+        let link = self.link(id);
+        if link.cut || link.ends.iter().all(|end| end.is_gone()) {
+            return;
+        }
+        link.cut = true;
+        for line in &mut link.lines {
+            line.in_flight.clear();
+            line.stalled.clear();
+        }
+        self.fired.cuts += 1;
+        self.note("cut", [id.0 as u64, 0, 0]);
+        for end in [0, 1] {
+            let at = self.now + self.random.within(self.options.loss_notice);
+            self.schedule(at, Event::Notice { link: id, end });
+        }
+    }
+
+    fn block(&mut self, from: SimNode, to: SimNode) {
+        self.fired.blocks += u64::from(self.blocked.insert((from, to)));
+        self.note("block", [from.0 as u64, to.0 as u64, 0]);
+    }
+
+    fn crash(&mut self, node: SimNode, silent: bool) {
+        if !self.node(node).alive {
+            return;
+        }
+        self.fired.crashes += 1;
+        self.note("crash", [node.0 as u64, silent.into(), 0]);
+        let state = self.node(node);
+        state.alive = false;
+        state.dark = silent;
+        state.wake = None;
+        state.incoming.clear();
+        state.dialled.clear();
+        for index in 0..self.links.len() {
+            for end in [0, 1] {
+                if self.links[index].ends[end].node == node {
+                    self.close(LinkId(index), end);
+                    if silent {
+                        // What the close had to say was never said.
+                        self.links[index].lines[end].stalled.clear();
+                    }
+                }
+            }
+        }
+    }
+
+    fn restart(&mut self, node: SimNode) {
+        if self.node(node).alive {
+            return;
+        }
+        self.fired.restarts += 1;
+        self.note("restart", [node.0 as u64, 0, 0]);
+        let state = self.node(node);
+        state.alive = true;
+        state.dark = false;
+        state.life += 1;
+        self.release_stalled();
+        self.wake(node);
+    }
+
+    pub(crate) fn connect(&mut self, nodes: [SimNode; 2], limits: [ConnectionLimits; 2]) -> LinkId {
+        let id = LinkId(self.links.len());
+        self.note("connect", [id.0 as u64, nodes[0].0 as u64, nodes[1].0 as u64]);
+        self.links.push(Link::new(nodes, limits));
+        id
+    }
+}

@@ -1,0 +1,57 @@
+//! Peers that have nothing to say: heartbeats keep them together, also when one of them is stopped for a second at the
+//! worst moment, and cost next to nothing.
+
+use pronto_core::Nanos;
+use pronto_sim::Fault;
+use pronto_sim::scenario::{Scenario, Traffic, for_each_seed};
+
+/// Three nodes that have talked, and do not any more.
+fn scenario(seed: u64) -> Scenario {
+    let (options, limits) = Scenario::random_options(seed);
+    let mut scenario = Scenario::new(seed, 3, options, limits, Traffic::patient());
+    scenario.run(Nanos::from_millis(50 + seed * 37 % 1000));
+    scenario.set_traffic(Traffic::patient().silent());
+    scenario.run(Nanos::from_secs(2));
+    scenario
+}
+
+fn assert_together(scenario: &Scenario) {
+    for (node, peer) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
+        let events = scenario.peer_events(node, peer);
+        assert_eq!((events.ups, events.downs, events.losses), (1, 0, 0), "{node} of {peer}: {events:?}");
+    }
+}
+
+fn a_minute(seed: u64) -> u64 {
+    let mut scenario = scenario(seed);
+    let turns = scenario.turns();
+    scenario.run(Nanos::from_secs(60));
+    assert_together(&scenario);
+    // One tick a second, and what two peers' heartbeats wake it for.
+    let each = (scenario.turns() - turns) / 3;
+    assert!(each <= 60 * 3, "{each} turns of each node in an idle minute");
+    scenario.finish()
+}
+
+fn a_second_without_a_turn(seed: u64) -> u64 {
+    let mut scenario = scenario(seed);
+    for stop in 0..10 {
+        scenario.run(Nanos::from_millis(2_000 + (seed * 97 + stop * 211) % 1_000));
+        let node = scenario.places()[usize::try_from(stop % 3).expect("below three")];
+        scenario.world().inflict(Fault::Pause { node, span: Nanos::from_secs(1) });
+    }
+    scenario.run(Nanos::from_secs(5));
+    assert_eq!(scenario.world().fired().pauses, 10);
+    assert_together(&scenario);
+    scenario.finish()
+}
+
+#[test]
+fn a_minute_of_silence_is_no_death() {
+    for_each_seed(60, a_minute);
+}
+
+#[test]
+fn a_second_without_a_turn_is_no_event() {
+    for_each_seed(100, a_second_without_a_turn);
+}

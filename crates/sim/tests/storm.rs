@@ -1,0 +1,50 @@
+//! Everything at once: three nodes with random windows over random transports, and faults of every kind that overlap as
+//! they like. Whatever happens, the books close.
+
+use std::sync::Mutex;
+
+use pronto_core::Nanos;
+use pronto_sim::scenario::{Scenario, Traffic, for_each_seed};
+use pronto_sim::{FaultRates, Fired, Random, Span};
+
+fn story(seed: u64) -> (u64, Fired) {
+    let (options, limits) = Scenario::random_options(seed);
+    let mut scenario = Scenario::new(seed, 3, options, limits, Traffic::mixed());
+    scenario.run(Nanos::from_millis(20));
+    let begin = scenario.world().now();
+    let span = Nanos::from_millis(1_500);
+    for (at, fault) in rates(seed).plan(scenario.places(), span, seed) {
+        scenario.world().schedule(begin + at, fault);
+    }
+    scenario.run(span);
+    let fired = scenario.world().fired();
+    (scenario.finish(), fired)
+}
+
+/// Each kind of fault with every other seed.
+fn rates(seed: u64) -> FaultRates {
+    let mut random = Random::new(seed ^ 0x570);
+    let mut sometimes = |every: u64| (random.below(2) == 0).then(|| Nanos::from_millis(every));
+    let long = Span::millis(1, 5_000);
+    FaultRates {
+        cut: sometimes(150),
+        partition: sometimes(700).map(|every| (every, long)),
+        one_way: sometimes(700).map(|every| (every, long)),
+        crash: sometimes(800).map(|every| (every, Span::millis(1, 2_000))),
+        pause: sometimes(500).map(|every| (every, long)),
+        slow: sometimes(400).map(|every| (every, Nanos::from_millis(3), long)),
+    }
+}
+
+#[test]
+fn whatever_happens_the_books_close() {
+    let all = Mutex::new(Fired::default());
+    for_each_seed(1000, |seed| {
+        let (hash, fired) = story(seed);
+        *all.lock().expect("no holder panics") += fired;
+        hash
+    });
+    let fired = all.into_inner().expect("no holder panicked");
+    println!("{fired:?}");
+    assert!(fired.each().iter().all(|count| *count > 0), "some fault never happened: {fired:?}");
+}

@@ -1,0 +1,179 @@
+//! The atomic types: those of `core`, or loom's when the model checker runs.
+//!
+//! They are types of their own, with the layout of `core`'s, and with those operations only that loom has too. So what
+//! compiles for production compiles for the model checker, and a lint can forbid `core`'s everywhere else.
+#![cfg_attr(
+    not(loom),
+    expect(clippy::disallowed_types, reason = "this is the one place that everybody else is sent to")
+)]
+
+use alloc::boxed::Box;
+
+#[cfg(not(loom))]
+use core::sync::atomic as imp;
+#[cfg(loom)]
+use loom::sync::atomic as imp;
+
+pub use imp::{Ordering, fence};
+
+/// The operations that every atomic type has.
+macro_rules! atomic {
+    ($name:ident, $value:ty) => {
+        #[doc = concat!("A `", stringify!($value), "` that threads share; laid out like one.")]
+        #[derive(Debug, Default)]
+        #[repr(transparent)]
+        pub struct $name(imp::$name);
+
+        impl $name {
+            /// An atomic that holds `value`.
+            #[cfg(not(loom))]
+            pub const fn new(value: $value) -> Self {
+                Self(imp::$name::new(value))
+            }
+
+            /// An atomic that holds `value`.
+            #[cfg(loom)]
+            pub fn new(value: $value) -> Self {
+                Self(imp::$name::new(value))
+            }
+
+            /// Reads.
+            #[inline(always)]
+            pub fn load(&self, order: Ordering) -> $value {
+                self.0.load(order)
+            }
+
+            /// Writes.
+            #[inline(always)]
+            pub fn store(&self, value: $value, order: Ordering) {
+                self.0.store(value, order);
+            }
+
+            /// Writes, and returns what was there.
+            #[inline(always)]
+            pub fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.0.swap(value, order)
+            }
+
+            /// Writes `new` if it finds `current`; returns what it found, as an error if that was something else.
+            #[inline(always)]
+            pub fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.0.compare_exchange(current, new, success, failure)
+            }
+
+            /// As [`compare_exchange`](Self::compare_exchange), but may fail without cause: for loops.
+            #[inline(always)]
+            pub fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.0.compare_exchange_weak(current, new, success, failure)
+            }
+
+            /// Sets the bits (or the truth) of `value`, and returns what was there.
+            #[inline(always)]
+            pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_or(value, order)
+            }
+
+            /// Keeps only the bits (or the truth) of `value`, and returns what was there.
+            #[inline(always)]
+            pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_and(value, order)
+            }
+        }
+    };
+}
+
+/// The operations that numbers have besides.
+macro_rules! atomic_number {
+    ($name:ident, $value:ty) => {
+        atomic!($name, $value);
+
+        impl $name {
+            /// Adds, wrapping, and returns what was there.
+            #[inline(always)]
+            pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_add(value, order)
+            }
+
+            /// Subtracts, wrapping, and returns what was there.
+            #[inline(always)]
+            pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_sub(value, order)
+            }
+
+            /// Writes the greater of the two, and returns what was there.
+            #[inline(always)]
+            pub fn fetch_max(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_max(value, order)
+            }
+
+            /// Replaces the value by `f` of it until no other thread interferes, or `f` says no.
+            #[inline(always)]
+            pub fn fetch_update(
+                &self,
+                success: Ordering,
+                failure: Ordering,
+                f: impl FnMut($value) -> Option<$value>,
+            ) -> Result<$value, $value> {
+                self.0.fetch_update(success, failure, f)
+            }
+        }
+    };
+}
+
+atomic!(AtomicBool, bool);
+atomic_number!(AtomicU8, u8);
+atomic_number!(AtomicU16, u16);
+atomic_number!(AtomicU32, u32);
+atomic_number!(AtomicU64, u64);
+atomic_number!(AtomicUsize, usize);
+
+/// A boxed slice of `n` zeroed words. The allocator is asked for zeroed memory, so that the pages of a large table
+/// which nobody touches are never resident.
+#[cfg(not(loom))]
+#[expect(unsafe_code, reason = "zeroed memory is made atomic without touching it")]
+pub fn zeroed_u64s(n: usize) -> Box<[AtomicU64]> {
+    const {
+        assert!(align_of::<AtomicU64>() == align_of::<u64>());
+    }
+    let words = Box::into_raw(alloc::vec![0u64; n].into_boxed_slice());
+    // SAFETY: AtomicU64 has the size and bit validity of u64, its alignment is compared above, and the box that
+    // owned the words was given up.
+    unsafe { Box::from_raw(words as *mut [AtomicU64]) }
+}
+
+/// A boxed slice of `n` zeroed words.
+#[cfg(loom)]
+pub fn zeroed_u64s(n: usize) -> Box<[AtomicU64]> {
+    (0..n).map(|_| AtomicU64::new(0)).collect()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::{AtomicU32, Ordering, zeroed_u64s};
+
+    #[test]
+    fn an_atomic_is_laid_out_like_its_value() {
+        assert_eq!(size_of::<AtomicU32>(), 4);
+        assert_eq!(align_of::<AtomicU32>(), 4);
+    }
+
+    #[test]
+    fn a_zeroed_table_is_usable_to_its_end() {
+        let table = zeroed_u64s(1000);
+        table[999].store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(table.iter().map(|word| word.load(Ordering::Relaxed)).max(), Some(u64::MAX));
+        assert_eq!(table[0].load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,45 @@
+//! Atomics, and the few small protocols between threads that everything else is built of.
+//!
+//! This is the only crate that names `core::sync::atomic`. Built with `--cfg loom` the same names stand for loom's
+//! types, so that every protocol above is explored by the model checker.
+//!
+//! | module | what two threads agree on |
+//! | --- | --- |
+//! | [`atomic`], [`cell`], [`hint`], [`Arc`] | the facade |
+//! | [`TryLock`] | who may enter, and that nothing submitted meanwhile is left behind |
+//! | [`WakeWord`] | arm, recheck, sleep: no wake-up is lost |
+//! | [`FlagWaker`] | which future to wake |
+#![no_std]
+#![deny(unsafe_code)]
+
+extern crate alloc;
+#[cfg(any(test, loom))]
+extern crate std;
+
+pub mod atomic;
+pub mod cell;
+mod flag_waker;
+mod padded;
+mod try_lock;
+mod wake_word;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+#[cfg(not(loom))]
+pub use alloc::sync::Arc;
+#[cfg(loom)]
+pub use loom::sync::Arc;
+
+pub use flag_waker::FlagWaker;
+pub use padded::CachePadded;
+pub use try_lock::{TryLock, TryLockGuard};
+pub use wake_word::{ARMED, Event, Waited, WakeWord, WakeWordRef, peer_is_armed};
+
+/// Hints to the processor (to loom: a chance for other threads).
+pub mod hint {
+    #[cfg(not(loom))]
+    pub use core::hint::spin_loop;
+    #[cfg(loom)]
+    pub use loom::hint::spin_loop;
+}

@@ -1,0 +1,456 @@
+//! The first thing two nodes say to each other on a new link.
+//!
+//! Each side sends one greeting (the dialling side first) or a refusal. It says who it is, which life this is, what it
+//! understands, how much it can receive, and which message types it handles; the numbers it gives those types are what
+//! the other side writes into its headers. Unknown feature bits are off: the session's features are the intersection.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use thiserror::Error;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::class::Class;
+use crate::id::{Epoch, LayoutHash, NameHash, NodeId, ServiceId, SessionId, TypeId};
+
+/// First bytes of every greeting and refusal.
+pub const MAGIC: [u8; 4] = *b"PRNT";
+/// Protocol versions that this code speaks: lowest, highest.
+pub const VERSIONS: (u16, u16) = (1, 1);
+/// Most message types a greeting may list.
+pub const MAX_TYPES: usize = 4096;
+/// Longest node name, bytes.
+pub const MAX_NAME: usize = 64;
+/// Longest greeting, bytes. A provider refuses a longer blob before reading it.
+pub const MAX_GREETING: usize = size_of::<RawGreeting>() + MAX_NAME + MAX_TYPES * size_of::<RawType>();
+
+const GREETING: u8 = 1;
+const REFUSAL: u8 = 2;
+
+/// What one side can receive on one connection. The sum is what it has posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// Requests and notifications in flight or in hand.
+    pub requests: u16,
+    /// Replies, one per call slot of the receiver.
+    pub replies: u16,
+    /// Control messages without payload: credit returns, cancels, heartbeats, goodbye.
+    pub control: u16,
+    /// Longest payload, bytes.
+    pub max_payload: u32,
+}
+
+impl Windows {
+    /// Messages that may be in flight towards the receiver: what it must have posted.
+    pub const fn depth(&self) -> u32 {
+        self.requests as u32 + self.replies as u32 + self.control as u32
+    }
+}
+
+/// One message type that the sender of the greeting handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TypeEntry {
+    /// The type's name, hashed.
+    pub name: NameHash,
+    /// The type's layout, hashed.
+    pub layout: LayoutHash,
+    /// The service that handles it.
+    pub service: ServiceId,
+    /// The number that stands for it in headers.
+    pub type_id: TypeId,
+}
+
+/// A checked greeting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Greeting {
+    /// Protocol versions spoken: lowest, highest.
+    pub versions: (u16, u16),
+    /// Feature bits understood.
+    pub features: u64,
+    /// Who is speaking.
+    pub node: NodeId,
+    /// Which life of that node.
+    pub epoch: Epoch,
+    /// Who is meant; a greeting for another node is refused.
+    pub target: NodeId,
+    /// Dialling side: the session it would resume. Accepting side: the session that holds from now on.
+    pub session: Option<SessionId>,
+    /// Receive windows, by class.
+    pub windows: [Windows; 2],
+    /// A name for people.
+    pub name: String,
+    /// Types handled.
+    pub types: Vec<TypeEntry>,
+}
+
+/// Why a link is not wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+#[repr(u16)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No version in common.
+    #[error("no protocol version in common")]
+    Version = 1,
+    /// The greeting was meant for another node.
+    #[error("the greeting is for another node: check the addresses in the configuration")]
+    WrongNode = 2,
+    /// The node that greets has the accepting node's own id.
+    #[error("both nodes have the same id: give each node its own")]
+    SameId = 3,
+    /// A link to this epoch of the node stands already; wait for it.
+    #[error("a link to this node stands already")]
+    Duplicate = 4,
+    /// Another process with this id is connected and alive.
+    #[error("another live process uses this node id")]
+    IdTaken = 5,
+    /// A message type has the same name and another layout.
+    #[error("a message type has two layouts: both nodes must be built from the same declaration")]
+    Layout = 6,
+    /// The node is draining.
+    #[error("the node is shutting down")]
+    Draining = 7,
+    /// The greeting was not understood.
+    #[error("the greeting was malformed")]
+    Malformed = 8,
+    /// The node has as many peers as it may.
+    #[error("the node has as many peers as it is configured for")]
+    TooManyPeers = 9,
+    /// The peer may not connect (other user, or a transport that needs leave).
+    #[error("not permitted")]
+    NotPermitted = 10,
+}
+
+impl Refusal {
+    const ALL: [Self; 10] = [
+        Self::Version,
+        Self::WrongNode,
+        Self::SameId,
+        Self::Duplicate,
+        Self::IdTaken,
+        Self::Layout,
+        Self::Draining,
+        Self::Malformed,
+        Self::TooManyPeers,
+        Self::NotPermitted,
+    ];
+
+    /// The refusal's bytes.
+    pub fn encode(self) -> Vec<u8> {
+        let mut out = Vec::from(MAGIC);
+        out.push(REFUSAL);
+        out.extend_from_slice(&(self as u16).to_le_bytes());
+        out
+    }
+}
+
+/// What is wrong with a greeting, or that it is a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum GreetingFault {
+    /// The peer refuses the link.
+    #[error("refused: {0}")]
+    Refused(Refusal),
+    /// The bytes do not begin with the magic: this is no Pronto node.
+    #[error("not a Pronto greeting")]
+    Magic,
+    /// Neither greeting nor refusal, or an unknown refusal.
+    #[error("unknown greeting kind {0}")]
+    UnknownKind(u16),
+    /// The blob ends early or goes on after its end.
+    #[error("greeting of {len} bytes where {expected} were announced")]
+    Length {
+        /// Bytes there are.
+        len: usize,
+        /// Bytes there should be.
+        expected: usize,
+    },
+    /// A count or size is outside its limits.
+    #[error("greeting field {field} is out of range: {value}")]
+    Range {
+        /// Which field.
+        field: &'static str,
+        /// What it says.
+        value: u64,
+    },
+    /// Two types share a number, or a (name, service) is listed twice.
+    #[error("type {0} is listed twice")]
+    TypeTwice(TypeId),
+    /// The node's name is not UTF-8.
+    #[error("node name is not UTF-8")]
+    Name,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawWindows {
+    requests: U16,
+    replies: U16,
+    control: U16,
+    max_payload: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawGreeting {
+    magic: [u8; 4],
+    kind: u8,
+    name_len: u8,
+    version_min: U16,
+    version_max: U16,
+    features: U64,
+    node: U16,
+    target: U16,
+    epoch: U64,
+    session: U64,
+    windows: [RawWindows; 2],
+    type_count: U16,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawType {
+    name: U64,
+    layout: U64,
+    service: U16,
+    type_id: U16,
+}
+
+impl Greeting {
+    /// The greeting's bytes. The name is cut to [`MAX_NAME`] bytes, the types to [`MAX_TYPES`].
+    pub fn encode(&self) -> Vec<u8> {
+        let mut end = self.name.len().min(MAX_NAME);
+        while !self.name.is_char_boundary(end) {
+            end -= 1;
+        }
+        let name = &self.name.as_bytes()[..end];
+        let types = &self.types[..self.types.len().min(MAX_TYPES)];
+        let window = |w: Windows| RawWindows {
+            requests: w.requests.into(),
+            replies: w.replies.into(),
+            control: w.control.into(),
+            max_payload: w.max_payload.into(),
+        };
+        let raw = RawGreeting {
+            magic: MAGIC,
+            kind: GREETING,
+            name_len: u8::try_from(name.len()).expect("MAX_NAME fits a byte"),
+            version_min: self.versions.0.into(),
+            version_max: self.versions.1.into(),
+            features: self.features.into(),
+            node: self.node.0.into(),
+            target: self.target.0.into(),
+            epoch: self.epoch.0.into(),
+            session: self.session.map_or(0, |s| s.0).into(),
+            windows: self.windows.map(window),
+            type_count: u16::try_from(types.len()).expect("MAX_TYPES fits 16 bits").into(),
+        };
+        let mut out =
+            Vec::with_capacity(size_of::<RawGreeting>() + name.len() + types.len() * size_of::<RawType>());
+        out.extend_from_slice(raw.as_bytes());
+        out.extend_from_slice(name);
+        for entry in types {
+            let raw = RawType {
+                name: entry.name.0.into(),
+                layout: entry.layout.0.into(),
+                service: entry.service.0.into(),
+                type_id: entry.type_id.0.into(),
+            };
+            out.extend_from_slice(raw.as_bytes());
+        }
+        out
+    }
+
+    /// Reads what a peer sent first. A refusal is an error: [`GreetingFault::Refused`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, GreetingFault> {
+        let Some(([b'P', b'R', b'N', b'T', kind], rest)) = bytes.split_first_chunk::<5>() else {
+            return Err(GreetingFault::Magic);
+        };
+        match *kind {
+            GREETING => {}
+            REFUSAL => return Err(decode_refusal(rest)),
+            other => return Err(GreetingFault::UnknownKind(other.into())),
+        }
+        let short = |expected| GreetingFault::Length { len: bytes.len(), expected };
+        let (raw, rest) =
+            RawGreeting::read_from_prefix(bytes).map_err(|_| short(size_of::<RawGreeting>()))?;
+        let (name_len, type_count) = (usize::from(raw.name_len), usize::from(raw.type_count.get()));
+        let range = |field, value: usize| GreetingFault::Range { field, value: value as u64 };
+        if name_len > MAX_NAME {
+            return Err(range("name length", name_len));
+        }
+        if type_count > MAX_TYPES {
+            return Err(range("type count", type_count));
+        }
+        let expected = size_of::<RawGreeting>() + name_len + type_count * size_of::<RawType>();
+        if bytes.len() != expected {
+            return Err(short(expected));
+        }
+        let (name, types) = rest.split_at(name_len);
+        Ok(Self {
+            versions: (raw.version_min.get(), raw.version_max.get()),
+            features: raw.features.get(),
+            node: NodeId(raw.node.get()),
+            target: NodeId(raw.target.get()),
+            epoch: Epoch(raw.epoch.get()),
+            session: Some(SessionId(raw.session.get())).filter(|s| s.0 != 0),
+            windows: [check_windows(&raw.windows[0])?, check_windows(&raw.windows[1])?],
+            name: core::str::from_utf8(name).map_err(|_| GreetingFault::Name)?.into(),
+            types: decode_types(types)?,
+        })
+    }
+
+    /// The window of one class.
+    pub const fn window(&self, class: Class) -> &Windows {
+        &self.windows[class.index()]
+    }
+}
+
+fn decode_refusal(rest: &[u8]) -> GreetingFault {
+    let Ok(code) = <[u8; 2]>::try_from(rest) else {
+        return GreetingFault::Length { len: rest.len() + 5, expected: 7 };
+    };
+    let code = u16::from_le_bytes(code);
+    Refusal::ALL
+        .into_iter()
+        .find(|known| *known as u16 == code)
+        .map_or(GreetingFault::UnknownKind(code), GreetingFault::Refused)
+}
+
+/// Windows that a session can live with: at least one of each, and sums that wrapping 16-bit counters can tell apart.
+fn check_windows(raw: &RawWindows) -> Result<Windows, GreetingFault> {
+    let windows = Windows {
+        requests: raw.requests.get(),
+        replies: raw.replies.get(),
+        control: raw.control.get(),
+        max_payload: raw.max_payload.get(),
+    };
+    let range = |field, value: u32| Err(GreetingFault::Range { field, value: value.into() });
+    if windows.requests == 0 || windows.replies == 0 || windows.control < MIN_CONTROL_WINDOW {
+        return range("window", 0);
+    }
+    if windows.depth() > MAX_DEPTH {
+        return range("window", windows.depth());
+    }
+    if windows.max_payload < MIN_PAYLOAD {
+        return range("longest payload", windows.max_payload);
+    }
+    Ok(windows)
+}
+
+/// Control messages that must always fit: a credit return, a heartbeat, a goodbye and one cancel.
+pub const MIN_CONTROL_WINDOW: u16 = 4;
+/// Most messages in flight on one connection: half of what a 16-bit counter can tell apart.
+pub const MAX_DEPTH: u32 = 1 << 15;
+/// What every node can receive, bytes.
+pub const MIN_PAYLOAD: u32 = 4096;
+
+fn decode_types(bytes: &[u8]) -> Result<Vec<TypeEntry>, GreetingFault> {
+    let raw = <[RawType]>::ref_from_bytes(bytes).expect("the length was checked to be whole entries");
+    let types: Vec<_> = raw
+        .iter()
+        .map(|raw| TypeEntry {
+            name: NameHash(raw.name.get()),
+            layout: LayoutHash(raw.layout.get()),
+            service: ServiceId(raw.service.get()),
+            type_id: TypeId(raw.type_id.get()),
+        })
+        .collect();
+    let mut seen: Vec<_> = types.iter().map(|t| t.type_id).collect();
+    seen.sort_unstable();
+    if let Some(pair) = seen.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(GreetingFault::TypeTwice(pair[0]));
+    }
+    let mut named: Vec<_> = types.iter().map(|t| (t.service, t.name, t.type_id)).collect();
+    named.sort_unstable();
+    if let Some(pair) = named.windows(2).find(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1)) {
+        return Err(GreetingFault::TypeTwice(pair[1].2));
+    }
+    Ok(types)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    fn greeting() -> Greeting {
+        let windows = Windows { requests: 64, replies: 32, control: 8, max_payload: 4096 };
+        Greeting {
+            versions: VERSIONS,
+            features: 0,
+            node: NodeId(1),
+            epoch: Epoch(7),
+            target: NodeId(2),
+            session: Some(SessionId(9)),
+            windows: [windows; 2],
+            name: "one".into(),
+            types: vec![TypeEntry {
+                name: NameHash::of("demo.add"),
+                layout: LayoutHash::of("x"),
+                service: ServiceId(0),
+                type_id: TypeId(3),
+            }],
+        }
+    }
+
+    #[test]
+    fn round_trip() {
+        assert_eq!(Greeting::decode(&greeting().encode()), Ok(greeting()));
+        let bare = Greeting { session: None, name: String::new(), types: vec![], ..greeting() };
+        assert_eq!(Greeting::decode(&bare.encode()), Ok(bare));
+    }
+
+    #[test]
+    fn every_truncation_and_extension_is_refused() {
+        let bytes = greeting().encode();
+        for len in 0..bytes.len() {
+            assert!(Greeting::decode(&bytes[..len]).is_err(), "{len} bytes");
+        }
+        let longer = [bytes.as_slice(), &[0]].concat();
+        assert_eq!(
+            Greeting::decode(&longer),
+            Err(GreetingFault::Length { len: longer.len(), expected: bytes.len() })
+        );
+    }
+
+    #[test]
+    fn refusals_come_back_as_such() {
+        for refusal in Refusal::ALL {
+            assert_eq!(Greeting::decode(&refusal.encode()), Err(GreetingFault::Refused(refusal)));
+        }
+        assert_eq!(Greeting::decode(b"PRNT\x02\xff\xff"), Err(GreetingFault::UnknownKind(0xffff)));
+    }
+
+    #[test]
+    fn windows_are_bounded() {
+        let with = |windows| Greeting { windows: [windows; 2], ..greeting() }.encode();
+        let good = greeting().windows[0];
+        for bad in [
+            Windows { requests: 0, ..good },
+            Windows { replies: 0, ..good },
+            Windows { control: 1, ..good },
+            Windows { requests: u16::MAX, ..good },
+            Windows { max_payload: 1, ..good },
+        ] {
+            assert!(matches!(Greeting::decode(&with(bad)), Err(GreetingFault::Range { .. })), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_type_may_be_listed_once() {
+        let entry = greeting().types[0];
+        let twice = Greeting { types: vec![entry, entry], ..greeting() };
+        assert_eq!(Greeting::decode(&twice.encode()), Err(GreetingFault::TypeTwice(TypeId(3))));
+        let renumbered = TypeEntry { type_id: TypeId(4), ..entry };
+        let twice = Greeting { types: vec![entry, renumbered], ..greeting() };
+        assert_eq!(Greeting::decode(&twice.encode()), Err(GreetingFault::TypeTwice(TypeId(4))));
+    }
+
+    #[test]
+    fn other_protocols_are_told_apart() {
+        assert_eq!(Greeting::decode(b"GET / HTTP/1.1\r\n\r\n"), Err(GreetingFault::Magic));
+        assert_eq!(Greeting::decode(b""), Err(GreetingFault::Magic));
+    }
+}

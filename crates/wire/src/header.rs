@@ -1,0 +1,464 @@
+//! The 24-byte header that begins every message.
+//!
+//! ```text
+//!  0      4     5      6     8           12    14       16        18        20          24
+//!  | fabric | kind | flags | type | generation | slot | service | received | returned | deadline |
+//! ```
+//!
+//! All fields little endian. The *fabric word* belongs to the provider alone: shm keeps the lap number and form of the
+//! line in it, tcp the kind and length of its frame; verbs needs none. The rest belongs to the session. With 40 bytes of
+//! payload a message fills one 64-byte cache line.
+
+use thiserror::Error;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::id::{ServiceId, TypeId};
+
+/// Length of the header, bytes.
+pub const HEADER_LEN: usize = 24;
+/// Length of a line: header and inline payload, bytes; one cache line.
+pub const LINE_LEN: usize = 64;
+/// The most payload that rides in a message's own line, bytes.
+pub const INLINE_PAYLOAD: usize = LINE_LEN - HEADER_LEN;
+
+const _: () = assert!(size_of::<RawHeader>() == HEADER_LEN);
+
+/// A header as it travels: an allegation until [`Header::check`] has seen it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct RawHeader {
+    /// The provider's own four bytes.
+    pub fabric: U32,
+    kind: u8,
+    flags: u8,
+    type_id: U16,
+    generation: U32,
+    slot: U16,
+    service: U16,
+    received: U16,
+    returned: U16,
+    deadline_us: U32,
+}
+
+impl RawHeader {
+    /// The header's bytes.
+    pub fn as_array(&self) -> &[u8; HEADER_LEN] {
+        zerocopy::transmute_ref!(self)
+    }
+
+    /// A raw header from bytes; any 24 bytes will do.
+    pub fn from_array(bytes: [u8; HEADER_LEN]) -> Self {
+        zerocopy::transmute!(bytes)
+    }
+
+    /// The fields that are not zero, as [`fields_of`] names them.
+    #[inline]
+    fn fields(&self) -> u8 {
+        let mark = |set: bool, field: u8| if set { field } else { 0 };
+        mark(self.slot.get() != 0 || self.generation.get() != 0, CALL_FIELDS)
+            | mark(self.type_id.get() != 0, TYPE_FIELD)
+            | mark(self.service.get() != 0, SERVICE_FIELD)
+            | mark(self.deadline_us.get() != 0, DEADLINE_FIELD)
+    }
+}
+
+/// Names one call: the caller's slot, and how often that slot was used before.
+///
+/// With the caller's epoch it is unique; a stale reply is told by its generation (`hazards`: a late reply after a
+/// time-out must not complete somebody else's call).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId {
+    /// Index in the caller's table of calls.
+    pub slot: u16,
+    /// Use count of that slot, wrapping.
+    pub generation: u32,
+}
+
+/// Cumulative counts that ride in every message, wrapping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acks {
+    /// Messages of this connection that the sender has taken out of its receive queue, of any kind.
+    pub received: u16,
+    /// Request credits that the sender gives back: requests and notifications it is done with.
+    pub returned: u16,
+}
+
+/// Why a call was not answered by its handler's reply. Travels in the `service` field of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum FailureCode {
+    /// The handler ran and returned an error; the payload is that error, encoded.
+    HandlerError = 1,
+    /// The handler ran and panicked.
+    HandlerPanicked = 2,
+    /// No handler for this type and service here.
+    NoHandler = 3,
+    /// The payload is no legal value of its type.
+    Malformed = 4,
+    /// Every worker is busy in nested calls and the spare ones are used up.
+    NoWorker = 5,
+    /// The deadline had passed before the handler's turn.
+    Expired = 6,
+    /// The caller's cancellation came before the handler's turn.
+    Cancelled = 7,
+    /// The node is draining and takes no new requests.
+    Draining = 8,
+    /// The reply does not fit what the caller can receive.
+    ReplyTooLarge = 9,
+    /// The handler dropped its call without a reply.
+    NoReply = 10,
+    /// The handler ran, and there was no send buffer for its reply.
+    NoBuffer = 11,
+}
+
+impl FailureCode {
+    const ALL: [Self; 11] = [
+        Self::HandlerError,
+        Self::HandlerPanicked,
+        Self::NoHandler,
+        Self::Malformed,
+        Self::NoWorker,
+        Self::Expired,
+        Self::Cancelled,
+        Self::Draining,
+        Self::ReplyTooLarge,
+        Self::NoReply,
+        Self::NoBuffer,
+    ];
+
+    /// Whether the handler was run when this failure is sent.
+    pub const fn executed(self) -> bool {
+        matches!(
+            self,
+            Self::HandlerError | Self::HandlerPanicked | Self::ReplyTooLarge | Self::NoReply | Self::NoBuffer
+        )
+    }
+
+    /// The code that a number stands for.
+    pub fn from_wire(code: u16) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| *known as u16 == code)
+    }
+}
+
+/// What a message is for. Holds only legal combinations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A call: wants exactly one reply or failure.
+    Request {
+        /// Names the call.
+        call: CallId,
+        /// The callee's number for the message type.
+        type_id: TypeId,
+        /// Addressed service.
+        service: ServiceId,
+        /// Sent before on an earlier link of the session; the callee may have seen it.
+        resent: bool,
+        /// Remaining time when sent, microseconds; 0 is none. The flight is nobody's to subtract.
+        deadline_us: u32,
+    },
+    /// One way.
+    Notification {
+        /// The receiver's number for the message type.
+        type_id: TypeId,
+        /// Addressed service.
+        service: ServiceId,
+    },
+    /// The handler's answer.
+    Reply {
+        /// The call that it answers.
+        call: CallId,
+    },
+    /// Any other answer.
+    Failure {
+        /// The call that it answers.
+        call: CallId,
+        /// Why.
+        code: FailureCode,
+    },
+    /// The caller no longer waits.
+    Cancel {
+        /// The call that was given up.
+        call: CallId,
+    },
+    /// Carries nothing but its acknowledgements.
+    Credit,
+    /// Carries nothing; says that the sender lives.
+    Heartbeat,
+    /// The sender takes no new requests and will close once idle.
+    Goodbye,
+}
+
+const REQUEST: u8 = 1;
+const NOTIFICATION: u8 = 2;
+const REPLY: u8 = 3;
+const FAILURE: u8 = 4;
+const CANCEL: u8 = 5;
+const CREDIT: u8 = 6;
+const HEARTBEAT: u8 = 7;
+const GOODBYE: u8 = 8;
+
+const FLAG_RESENT: u8 = 1;
+
+const CALL_FIELDS: u8 = 1;
+const TYPE_FIELD: u8 = 2;
+const SERVICE_FIELD: u8 = 4;
+const DEADLINE_FIELD: u8 = 8;
+
+/// The fields that a kind uses, beside acknowledgements and flags.
+const fn fields_of(kind: u8) -> u8 {
+    match kind {
+        REQUEST => CALL_FIELDS | TYPE_FIELD | SERVICE_FIELD | DEADLINE_FIELD,
+        NOTIFICATION => TYPE_FIELD | SERVICE_FIELD,
+        REPLY | CANCEL => CALL_FIELDS,
+        // The service field holds the code.
+        FAILURE => CALL_FIELDS | SERVICE_FIELD,
+        _ => 0,
+    }
+}
+
+/// A checked header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the message is for.
+    pub kind: Kind,
+    /// What its sender has received and given back.
+    pub acks: Acks,
+}
+
+/// What is wrong with a header. Always the peer's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum HeaderFault {
+    /// No such kind of message.
+    #[error("unknown kind of message {0}")]
+    UnknownKind(u8),
+    /// Flags that this kind may not have.
+    #[error("kind {kind} with illegal flags {flags:#04x}")]
+    IllegalFlags {
+        /// The kind byte.
+        kind: u8,
+        /// The flags byte.
+        flags: u8,
+    },
+    /// No such failure code.
+    #[error("unknown failure code {0}")]
+    UnknownFailure(u16),
+    /// A field that this kind does not use is not zero.
+    #[error("kind {0} has a field set that it does not use")]
+    StrayField(u8),
+    /// A message of this kind has no payload.
+    #[error("kind {kind} with {len} bytes of payload")]
+    StrayPayload {
+        /// The kind byte.
+        kind: u8,
+        /// Payload length, bytes.
+        len: usize,
+    },
+}
+
+impl Header {
+    /// Examines a header whose payload is `payload_len` bytes long.
+    pub fn check(raw: &RawHeader, payload_len: usize) -> Result<Self, HeaderFault> {
+        let call = CallId { slot: raw.slot.get(), generation: raw.generation.get() };
+        let type_id = TypeId(raw.type_id.get());
+        let service = ServiceId(raw.service.get());
+        if raw.flags & !(if raw.kind == REQUEST { FLAG_RESENT } else { 0 }) != 0 {
+            return Err(HeaderFault::IllegalFlags { kind: raw.kind, flags: raw.flags });
+        }
+        let kind = match raw.kind {
+            REQUEST => {
+                let resent = raw.flags & FLAG_RESENT != 0;
+                Kind::Request { call, type_id, service, resent, deadline_us: raw.deadline_us.get() }
+            }
+            NOTIFICATION => Kind::Notification { type_id, service },
+            REPLY => Kind::Reply { call },
+            FAILURE => {
+                let code = raw.service.get();
+                Kind::Failure {
+                    call,
+                    code: FailureCode::from_wire(code).ok_or(HeaderFault::UnknownFailure(code))?,
+                }
+            }
+            CANCEL => Kind::Cancel { call },
+            CREDIT => Kind::Credit,
+            HEARTBEAT => Kind::Heartbeat,
+            GOODBYE => Kind::Goodbye,
+            unknown => return Err(HeaderFault::UnknownKind(unknown)),
+        };
+        if matches!(raw.kind, CANCEL | CREDIT | HEARTBEAT | GOODBYE) && payload_len != 0 {
+            return Err(HeaderFault::StrayPayload { kind: raw.kind, len: payload_len });
+        }
+        // What a kind does not use must be zero, so that it can be given a meaning later.
+        if raw.fields() & !fields_of(raw.kind) != 0 {
+            return Err(HeaderFault::StrayField(raw.kind));
+        }
+        Ok(Self { kind, acks: Acks { received: raw.received.get(), returned: raw.returned.get() } })
+    }
+
+    /// The header's bytes, with a zero fabric word.
+    pub fn emit(&self) -> RawHeader {
+        let mut raw = RawHeader {
+            received: self.acks.received.into(),
+            returned: self.acks.returned.into(),
+            ..RawHeader::default()
+        };
+        let mut call_fields = |call: CallId| {
+            raw.slot = call.slot.into();
+            raw.generation = call.generation.into();
+        };
+        match self.kind {
+            Kind::Request { call, type_id, service, resent, deadline_us } => {
+                call_fields(call);
+                raw.kind = REQUEST;
+                raw.flags = if resent { FLAG_RESENT } else { 0 };
+                raw.type_id = type_id.0.into();
+                raw.service = service.0.into();
+                raw.deadline_us = deadline_us.into();
+            }
+            Kind::Notification { type_id, service } => {
+                raw.kind = NOTIFICATION;
+                raw.type_id = type_id.0.into();
+                raw.service = service.0.into();
+            }
+            Kind::Reply { call } => {
+                call_fields(call);
+                raw.kind = REPLY;
+            }
+            Kind::Failure { call, code } => {
+                call_fields(call);
+                raw.kind = FAILURE;
+                raw.service = (code as u16).into();
+            }
+            Kind::Cancel { call } => {
+                call_fields(call);
+                raw.kind = CANCEL;
+            }
+            Kind::Credit => raw.kind = CREDIT,
+            Kind::Heartbeat => raw.kind = HEARTBEAT,
+            Kind::Goodbye => raw.kind = GOODBYE,
+        }
+        raw
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALL: CallId = CallId { slot: 0x0102, generation: 0x0a0b_0c0d };
+    const ACKS: Acks = Acks { received: 0x1112, returned: 0x2122 };
+
+    fn every_kind() -> impl Iterator<Item = Kind> {
+        let (type_id, service) = (TypeId(0x0304), ServiceId(0x0506));
+        [
+            Kind::Request { call: CALL, type_id, service, resent: false, deadline_us: 0x3132_3334 },
+            Kind::Request { call: CALL, type_id, service, resent: true, deadline_us: 0 },
+            Kind::Notification { type_id, service },
+            Kind::Reply { call: CALL },
+            Kind::Cancel { call: CALL },
+            Kind::Credit,
+            Kind::Heartbeat,
+            Kind::Goodbye,
+        ]
+        .into_iter()
+        .chain(FailureCode::ALL.map(|code| Kind::Failure { call: CALL, code }))
+    }
+
+    #[test]
+    fn what_can_be_built_can_be_read_back() {
+        for kind in every_kind() {
+            let header = Header { kind, acks: ACKS };
+            assert_eq!(Header::check(&RawHeader::from_array(*header.emit().as_array()), 0), Ok(header));
+        }
+    }
+
+    #[test]
+    fn golden_request() {
+        let (type_id, service) = (TypeId(0x0304), ServiceId(0x0506));
+        let kind = Kind::Request { call: CALL, type_id, service, resent: true, deadline_us: 0x3132_3334 };
+        let bytes = *Header { kind, acks: ACKS }.emit().as_array();
+        #[rustfmt::skip]
+        let golden = [
+            0, 0, 0, 0, 1, 1, 0x04, 0x03, 0x0d, 0x0c, 0x0b, 0x0a,
+            0x02, 0x01, 0x06, 0x05, 0x12, 0x11, 0x22, 0x21, 0x34, 0x33, 0x32, 0x31,
+        ];
+        assert_eq!(bytes, golden);
+    }
+
+    #[test]
+    fn the_fabric_word_is_not_looked_at() {
+        let mut raw = Header { kind: Kind::Credit, acks: ACKS }.emit();
+        raw.fabric = U32::new(u32::MAX);
+        assert!(Header::check(&raw, 0).is_ok());
+    }
+
+    #[test]
+    fn illegal_headers_are_named() {
+        let raw = |change: fn(&mut RawHeader)| {
+            let mut raw = Header { kind: Kind::Heartbeat, acks: ACKS }.emit();
+            change(&mut raw);
+            raw
+        };
+        assert_eq!(Header::check(&raw(|r| r.kind = 99), 0), Err(HeaderFault::UnknownKind(99)));
+        assert_eq!(
+            Header::check(&raw(|r| r.flags = 1), 0),
+            Err(HeaderFault::IllegalFlags { kind: HEARTBEAT, flags: 1 })
+        );
+        assert_eq!(Header::check(&raw(|r| r.slot = U16::new(1)), 0), Err(HeaderFault::StrayField(HEARTBEAT)));
+        assert_eq!(
+            Header::check(&raw(|_| ()), 3),
+            Err(HeaderFault::StrayPayload { kind: HEARTBEAT, len: 3 })
+        );
+        let failure = raw(|r| {
+            r.kind = FAILURE;
+            r.service = U16::new(77);
+        });
+        assert_eq!(Header::check(&failure, 0), Err(HeaderFault::UnknownFailure(77)));
+    }
+
+    /// Each field set alone: what comes back of a header that was accepted is the header, so nothing in it was ignored.
+    #[test]
+    fn a_field_that_a_kind_does_not_use_is_refused() {
+        let setters: [fn(&mut RawHeader); 5] = [
+            |raw| raw.type_id = U16::new(7),
+            |raw| raw.generation = U32::new(7),
+            |raw| raw.slot = U16::new(7),
+            |raw| raw.service = U16::new(7),
+            |raw| raw.deadline_us = U32::new(7),
+        ];
+        let mut refused = 0;
+        for kind in every_kind() {
+            for set in setters {
+                let mut raw = Header { kind, acks: ACKS }.emit();
+                set(&mut raw);
+                match Header::check(&raw, 0) {
+                    Ok(header) => assert_eq!(header.emit(), raw),
+                    Err(fault) => {
+                        assert_eq!(fault, HeaderFault::StrayField(raw.kind));
+                        refused += 1;
+                    }
+                }
+            }
+        }
+        // Of 5 fields: notification 3, reply 3, cancel 3, credit, heartbeat and goodbye all, each of 11 failures 2.
+        assert_eq!(refused, 3 + 3 + 3 + 5 + 5 + 5 + 11 * 2);
+    }
+
+    #[test]
+    fn no_bytes_panic() {
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..100_000 {
+            let mut bytes = [0; HEADER_LEN];
+            for byte in &mut bytes {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                *byte = seed.to_le_bytes()[7] >> (seed.to_le_bytes()[6] % 8);
+            }
+            if let Ok(header) = Header::check(&RawHeader::from_array(bytes), 8) {
+                assert_eq!(header.emit().as_array()[4..], bytes[4..]);
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Runs one command: passes its output through, counts its tests, and ends it when it hangs.
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+/// How many of the last lines of a command are kept for the caller.
+const KEPT_LINES: usize = 200;
+
+/// A command line with its environment.
+#[derive(Debug, Clone)]
+pub(crate) struct CommandLine {
+    program: String,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    folder: Option<PathBuf>,
+}
+
+/// Numbers of tests, as the closing lines of `cargo test` give them.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    /// Test programs in which at least one test ran.
+    pub(crate) programs: usize,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) end: End,
+    pub(crate) tests: Counts,
+    /// The last lines it printed on stdout.
+    pub(crate) output: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(crate) enum End {
+    Exited(ExitStatus),
+    /// It ran longer than its limit and was killed, with everything it had started.
+    Killed,
+}
+
+impl CommandLine {
+    pub(crate) fn new<S: Into<String>>(program: &str, arguments: impl IntoIterator<Item = S>) -> Self {
+        Self {
+            program: program.into(),
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            environment: Vec::new(),
+            folder: None,
+        }
+    }
+
+    /// A command of the cargo that runs this program.
+    pub(crate) fn cargo<S: Into<String>>(arguments: impl IntoIterator<Item = S>) -> Self {
+        Self::new(&crate::workspace::cargo(), arguments)
+    }
+
+    pub(crate) fn arg(mut self, argument: impl Into<String>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    pub(crate) fn args<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    pub(crate) fn env(mut self, key: &str, value: impl Into<String>) -> Self {
+        self.environment.push((key.into(), value.into()));
+        self
+    }
+
+    pub(crate) fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    /// Runs the command to its end, or to `limit`. Its stdout is passed through line by line, its stderr is ours.
+    ///
+    /// # Errors
+    /// The command does not start. A command that starts and fails is an [`Outcome`], not an error.
+    pub(crate) fn run(&self, limit: Duration) -> Result<Outcome> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.envs(self.environment.iter().map(|(key, value)| (key, value)));
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
+        let mut child = command.spawn().with_context(|| format!("cannot start `{self}`"))?;
+        let lines = lines_of(&mut child);
+        let mut tests = Counts::default();
+        let mut output = Vec::new();
+        let start = now();
+        loop {
+            match lines.recv_timeout(limit.saturating_sub(start.elapsed())) {
+                Ok(line) => {
+                    println!("{line}");
+                    tests.add(&line);
+                    if output.len() == KEPT_LINES {
+                        output.remove(0);
+                    }
+                    output.push(line);
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let status = child.wait().with_context(|| format!("cannot wait for `{self}`"))?;
+                    return Ok(Outcome { end: End::Exited(status), tests, output });
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    kill_tree(child.id());
+                    child.wait().with_context(|| format!("cannot wait for `{self}`"))?;
+                    return Ok(Outcome { end: End::Killed, tests, output });
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for CommandLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (key, value) in &self.environment {
+            write!(f, "{key}='{value}' ")?;
+        }
+        let is_cargo = self.program == crate::workspace::cargo();
+        f.write_str(if is_cargo { "cargo" } else { &self.program })?;
+        self.arguments.iter().try_for_each(|argument| write!(f, " {argument}"))
+    }
+}
+
+impl Counts {
+    /// Adds the numbers of one closing line of a test program; any other line adds nothing.
+    fn add(&mut self, line: &str) {
+        let Some((_, numbers)) = line.trim().strip_prefix("test result: ").and_then(|r| r.split_once(". "))
+        else {
+            return;
+        };
+        let number = |what: &str| {
+            let mut parts = numbers.split("; ").filter_map(|part| part.split_once(' '));
+            parts.find(|(_, of)| *of == what).and_then(|(number, _)| number.parse::<u64>().ok()).unwrap_or(0)
+        };
+        let (passed, failed) = (number("passed"), number("failed"));
+        *self += Self { passed, failed, programs: usize::from(passed + failed > 0) };
+    }
+}
+
+impl core::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.programs += other.programs;
+    }
+}
+
+/// The time, for measuring how long stages take.
+#[expect(clippy::disallowed_methods, reason = "a test runner is an edge: it measures real time")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Reads the child's stdout in a thread of its own, so that the caller can wait with a limit.
+fn lines_of(child: &mut Child) -> Receiver<String> {
+    let stdout = child.stdout.take().expect("stdout of the child is piped");
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(stdout);
+        let mut line = Vec::new();
+        while matches!(reader.read_until(b'\n', &mut line), Ok(length) if length > 0) {
+            let text = String::from_utf8_lossy(&line);
+            if sender.send(text.trim_end_matches('\n').to_owned()).is_err() {
+                break;
+            }
+            line.clear();
+        }
+    });
+    receiver
+}
+
+/// Kills a process and all its descendants. They share our process group (so that Ctrl-C reaches them), which is why
+/// the tree is walked instead.
+fn kill_tree(root: u32) {
+    let parents = parents();
+    let mut doomed = vec![root];
+    let mut next = 0;
+    while next < doomed.len() {
+        let parent = doomed[next];
+        doomed.extend(parents.iter().filter(|(_, of)| **of == parent).map(|(child, _)| *child));
+        next += 1;
+    }
+    let _ = Command::new("kill").arg("-KILL").args(doomed.iter().map(u32::to_string)).status();
+}
+
+/// Process id to parent id, for every process that can be seen.
+fn parents() -> HashMap<u32, u32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return HashMap::new() };
+    entries
+        .filter_map(|entry| {
+            let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            // The name stands in parentheses and may hold anything; the state and the parent follow the last one.
+            let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
+            Some((pid, parent))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AMPLE: Duration = Duration::from_secs(60);
+
+    fn shell(script: &str) -> CommandLine {
+        CommandLine::new("sh", ["-c", script])
+    }
+
+    #[test]
+    fn closing_lines_of_cargo_test_are_added_up() {
+        let mut counts = Counts::default();
+        counts.add(
+            "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out; finished in 0.1s",
+        );
+        counts.add("test result: FAILED. 2 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out");
+        counts.add("test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out");
+        counts.add("test session::closing ... ok");
+        counts.add("a peer sent: test result: ok. 9 passed");
+        assert_eq!(counts, Counts { passed: 14, failed: 3, programs: 2 });
+    }
+
+    #[test]
+    fn output_and_exit_code_come_back() {
+        let outcome = shell("echo one; echo two; exit 3").run(AMPLE).unwrap();
+        assert_eq!(outcome.output, ["one", "two"]);
+        assert!(matches!(outcome.end, End::Exited(status) if status.code() == Some(3)));
+    }
+
+    #[test]
+    fn a_hanging_command_is_killed_with_its_descendants() {
+        let start = now();
+        // The inner shell holds the pipe open: killing only the outer one would leave the reader waiting.
+        let outcome =
+            shell("sh -c 'echo $$; tail -f /dev/null'; true").run(Duration::from_millis(500)).unwrap();
+        assert!(matches!(outcome.end, End::Killed));
+        assert!(start.elapsed() < AMPLE);
+        let inner = format!("/proc/{}/stat", outcome.output[0]);
+        let runs = || {
+            let state = std::fs::read_to_string(&inner).unwrap_or_default();
+            state.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+        };
+        // The signal is sent; dying takes the kernel a moment.
+        while runs() {
+            assert!(start.elapsed() < AMPLE, "the inner shell still runs");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_command_that_does_not_exist_is_named() {
+        let error = CommandLine::new("/no/such/program", ["x"]).run(AMPLE).unwrap_err();
+        assert!(error.to_string().contains("/no/such/program x"), "{error}");
+    }
+}

@@ -1,0 +1,56 @@
+//! Licences, banned crates and sources of every dependency, checked against deny.toml.
+//!
+//! Reads the part of cargo-deny's configuration that this project uses, and refuses what it does not understand. Where
+//! cargo-deny is installed, it does the work instead.
+
+mod policy;
+mod spdx;
+
+use core::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::child::{CommandLine, End};
+use crate::tools;
+use crate::workspace::{Workspace, metadata};
+use policy::{Dependency, Policy};
+
+const POLICY: &str = "deny.toml";
+
+/// cargo-deny takes seconds.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// One sentence per dependency that may not be used.
+///
+/// # Errors
+/// The dependencies or the policy cannot be read.
+pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
+    if tools::find("cargo-deny").is_some() {
+        return cargo_deny(workspace);
+    }
+    let text = std::fs::read_to_string(workspace.root.join(POLICY))
+        .with_context(|| format!("cannot read {POLICY}"))?;
+    let policy = Policy::read(&text).with_context(|| format!("in {POLICY}"))?;
+    let dependencies = dependencies(&metadata(&workspace.root, &[])?)?;
+    println!("{} packages against {POLICY}", dependencies.len());
+    Ok(dependencies.iter().flat_map(|dependency| policy.objections(dependency)).collect())
+}
+
+fn cargo_deny(workspace: &Workspace) -> Result<Vec<String>> {
+    let command =
+        CommandLine::cargo(["deny", "check", "licenses", "bans", "sources"]).folder(&workspace.root);
+    match command.run(LIMIT)?.end {
+        End::Exited(status) if status.success() => Ok(Vec::new()),
+        End::Exited(status) => Ok(vec![format!("cargo-deny: {status}")]),
+        End::Killed => Ok(vec!["cargo-deny hangs".into()]),
+    }
+}
+
+/// The packages of the dependency graph, on every platform and under every `cfg`.
+fn dependencies(metadata: &Value) -> Result<Vec<Dependency>> {
+    let nodes = metadata["resolve"]["nodes"].as_array().context("cargo metadata has no dependency graph")?;
+    let used: Vec<&Value> = nodes.iter().map(|node| &node["id"]).collect();
+    let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;
+    packages.iter().filter(|package| used.contains(&&package["id"])).map(Dependency::read).collect()
+}

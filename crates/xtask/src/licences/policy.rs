@@ -1,0 +1,168 @@
+//! What deny.toml allows, and what it objects to in one dependency.
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use toml::Table;
+
+use super::spdx;
+
+/// The rules of deny.toml.
+#[derive(Debug, Default)]
+pub(super) struct Policy {
+    licences: Vec<String>,
+    exceptions: Vec<(String, Vec<String>)>,
+    banned: Vec<String>,
+    registries: Vec<String>,
+}
+
+/// One package of the dependency graph, the workspace's own included.
+#[derive(Debug)]
+pub(super) struct Dependency {
+    name: String,
+    version: String,
+    licence: Option<String>,
+    /// `None` for a folder on this machine.
+    source: Option<String>,
+    /// Whether it lies in this workspace.
+    is_own: bool,
+}
+
+impl Dependency {
+    pub(super) fn read(package: &Value) -> Result<Self> {
+        let text = |key: &str| package[key].as_str().map(str::to_owned);
+        Ok(Self {
+            name: text("name").context("a package without a name")?,
+            version: text("version").context("a package without a version")?,
+            licence: text("license"),
+            source: text("source"),
+            is_own: package["source"].is_null(),
+        })
+    }
+}
+
+impl Policy {
+    /// Reads the text of deny.toml.
+    ///
+    /// # Errors
+    /// It is no TOML, or has a key that only cargo-deny knows: a rule that is not applied must not look applied.
+    pub(super) fn read(text: &str) -> Result<Self> {
+        let mut policy = Self::default();
+        for (section, keys) in &text.parse::<Table>()? {
+            let keys = keys.as_table().with_context(|| format!("`{section}` is not a table"))?;
+            for (key, value) in keys {
+                let at = format!("{section}.{key}");
+                match at.as_str() {
+                    "licenses.allow" => policy.licences = strings(&at, value)?,
+                    "licenses.exceptions" => policy.exceptions = exceptions(&at, value)?,
+                    "bans.deny" => policy.banned = crates(&at, value)?,
+                    "sources.allow-registry" => policy.registries = strings(&at, value)?,
+                    // These say how loud cargo-deny is; here, everything unknown is an objection.
+                    "sources.unknown-registry" | "sources.unknown-git" if value.as_str() == Some("deny") => {}
+                    "licenses.unused-allowed-license" | "bans.multiple-versions" | "bans.wildcards" => {}
+                    _ => bail!("`{at}` is not understood"),
+                }
+            }
+        }
+        Ok(policy)
+    }
+
+    /// Why this dependency may not be used; empty when it may.
+    pub(super) fn objections(&self, dependency: &Dependency) -> Vec<String> {
+        let Dependency { name, version, .. } = dependency;
+        let mut objections = Vec::new();
+        let mut object = |why: String| objections.push(format!("{name} {version}: {why}"));
+        let extra = self.exceptions.iter().filter(|(of, _)| of == name).flat_map(|(_, licences)| licences);
+        let allowed: Vec<&str> = self.licences.iter().chain(extra).map(String::as_str).collect();
+        match &dependency.licence {
+            None => object("states no licence".into()),
+            Some(licence) => match spdx::satisfied(licence, |term| allowed.contains(&term)) {
+                Ok(true) => {}
+                Ok(false) => object(format!("its licence, {licence}, is not allowed")),
+                Err(error) => object(format!("its licence, {licence}, is unreadable: {error}")),
+            },
+        }
+        if self.banned.contains(name) {
+            object("is banned".into());
+        }
+        let source = dependency.source.as_deref();
+        let known = |source: &str| {
+            source
+                .strip_prefix("registry+")
+                .is_some_and(|url| self.registries.iter().any(|known| known == url))
+        };
+        if !dependency.is_own && !source.is_some_and(known) {
+            object(format!("comes from {}, which is no allowed registry", source.unwrap_or("nowhere")));
+        }
+        objections
+    }
+}
+
+fn strings(at: &str, value: &toml::Value) -> Result<Vec<String>> {
+    let list = value.as_array().with_context(|| format!("`{at}` is not a list"))?;
+    list.iter().map(|v| Ok(v.as_str().with_context(|| format!("`{at}` holds no text"))?.to_owned())).collect()
+}
+
+/// Names of crates, each as a text or as a table with the key `crate`.
+fn crates(at: &str, value: &toml::Value) -> Result<Vec<String>> {
+    let list = value.as_array().with_context(|| format!("`{at}` is not a list"))?;
+    list.iter().map(|entry| crate_name(at, entry)).collect()
+}
+
+fn crate_name(at: &str, entry: &toml::Value) -> Result<String> {
+    let name = entry.as_str().or_else(|| entry.get("crate")?.as_str());
+    Ok(name.with_context(|| format!("an entry of `{at}` names no crate"))?.to_owned())
+}
+
+fn exceptions(at: &str, value: &toml::Value) -> Result<Vec<(String, Vec<String>)>> {
+    let list = value.as_array().with_context(|| format!("`{at}` is not a list"))?;
+    list.iter()
+        .map(|entry| {
+            let allow = entry.get("allow").with_context(|| format!("an entry of `{at}` allows nothing"))?;
+            Ok((crate_name(at, entry)?, strings(at, allow)?))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const TEXT: &str = r#"
+        [licenses]
+        allow = ["MIT", "Apache-2.0"]
+        exceptions = [{ crate = "odd", allow = ["Zlib"] }]
+        [bans]
+        deny = [{ crate = "openssl", reason = "x" }, "time"]
+        [sources]
+        unknown-registry = "deny"
+        allow-registry = ["https://good"]
+    "#;
+
+    fn objections(name: &str, licence: Option<&str>, source: Option<&str>) -> usize {
+        let package = json!({ "name": name, "version": "1.0.0", "license": licence, "source": source });
+        Policy::read(TEXT).unwrap().objections(&Dependency::read(&package).unwrap()).len()
+    }
+
+    #[test]
+    fn each_rule_objects_to_what_it_forbids() {
+        let good = Some("registry+https://good");
+        assert_eq!(objections("fine", Some("MIT OR GPL-3.0"), good), 0);
+        assert_eq!(objections("strict", Some("GPL-3.0"), good), 1);
+        assert_eq!(objections("silent", None, good), 1);
+        assert_eq!(objections("odd", Some("Zlib"), good), 0);
+        assert_eq!(objections("even", Some("Zlib"), good), 1);
+        assert_eq!(objections("openssl", Some("MIT"), good), 1);
+        assert_eq!(objections("time", Some("MIT"), good), 1);
+        assert_eq!(objections("forked", Some("MIT"), Some("git+https://good")), 1);
+        assert_eq!(objections("elsewhere", Some("MIT"), Some("registry+https://bad")), 1);
+        assert_eq!(objections("ours", Some("MIT"), None), 0);
+    }
+
+    #[test]
+    fn a_rule_that_would_not_be_applied_is_an_error() {
+        assert!(Policy::read("[bans]\nskip-tree = []").is_err());
+        assert!(Policy::read("[sources]\nunknown-git = \"allow\"").is_err());
+        assert!(Policy::read("[licenses]\nallow = \"MIT\"").is_err());
+    }
+}

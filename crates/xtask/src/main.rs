@@ -1,0 +1,74 @@
+//! `cargo xtask`: runs every test of the project, and checks its style and its licences.
+
+#![forbid(unsafe_code)]
+
+mod child;
+mod licences;
+mod report;
+mod soak;
+mod stages;
+mod test;
+mod tidy;
+mod tools;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use workspace::Workspace;
+
+/// The project's own commands.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run every test of the project; install what they need.
+    Test(test::Options),
+    /// Check the style rules that rustfmt and clippy do not know.
+    Tidy,
+    /// Check licences, banned crates and sources of every dependency against deny.toml.
+    Licences,
+    /// Run the full forms of the randomised and exhaustive tests.
+    Soak(soak::Options),
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<ExitCode> {
+    let workspace = Workspace::discover()?;
+    match command {
+        Command::Test(options) => test::run(&workspace, options),
+        Command::Tidy => Ok(verdict("tidy", &tidy::check(&workspace)?)),
+        Command::Licences => Ok(verdict("licences", &licences::check(&workspace)?)),
+        Command::Soak(options) => soak::run(&workspace, options),
+    }
+}
+
+/// Prints the findings of a check, one per line; no finding is success.
+fn verdict(check: &str, findings: &[String]) -> ExitCode {
+    for finding in findings {
+        println!("{check}: {finding}");
+    }
+    if findings.is_empty() {
+        println!("{check}: nothing to complain about");
+        ExitCode::SUCCESS
+    } else {
+        println!("{check}: {} findings", findings.len());
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,136 @@
+//! What `cargo xtask test` prints around the output of its stages.
+
+use core::time::Duration;
+
+use crate::child::Counts;
+use crate::stages::{Plan, Stage, Work};
+
+/// A stage that takes more than this many times its budget is pointed out; machines differ, so it is no failure.
+const TOLERATED_OVERRUN: u32 = 2;
+
+/// How one stage went.
+#[derive(Debug)]
+pub(crate) struct Line<'a> {
+    pub(crate) stage: &'a Stage,
+    pub(crate) verdict: Verdict,
+    pub(crate) tests: Counts,
+    pub(crate) took: Duration,
+    pub(crate) notes: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    Passed,
+    /// There was no work, or the notes say why it was not done.
+    NothingRun,
+    /// What failed, one entry each.
+    Failed(Vec<String>),
+}
+
+/// Announces a stage.
+pub(crate) fn heading(stage: &Stage) {
+    println!("\n=== {} (budget {} s) ===", stage.name, stage.budget.as_secs());
+}
+
+/// Announces a step of a stage.
+pub(crate) fn step(work: &Work) {
+    println!("--- {work}");
+}
+
+/// Prints what a stage would run.
+pub(crate) fn plan(stage: &Stage, plan: &Plan) {
+    heading(stage);
+    for planned in &plan.steps {
+        step(&planned.work);
+    }
+    if plan.steps.is_empty() && plan.notes.is_empty() {
+        println!("nothing to run: no crate asks for this stage");
+    }
+    for note in &plan.notes {
+        println!("{note}");
+    }
+}
+
+/// Prints the closing table, what failed and how to repeat it, and the sum of all tests. Returns whether all is well.
+pub(crate) fn table(lines: &[Line<'_>]) -> bool {
+    println!("\n{:<12} {:>7} {:>7} {:>7} {:>7}  result", "stage", "time", "budget", "passed", "failed");
+    let mut sum = Counts::default();
+    for line in lines {
+        let (took, budget) = (line.took.as_secs_f64(), line.stage.budget.as_secs());
+        let Counts { passed, failed, .. } = line.tests;
+        println!(
+            "{:<12} {took:>5.0} s {budget:>5} s {passed:>7} {failed:>7}  {}",
+            line.stage.name,
+            result(line)
+        );
+        for note in &line.notes {
+            println!("{:<12} {note}", "");
+        }
+        sum += counted(line);
+    }
+    let mut good = true;
+    for line in lines {
+        if let Verdict::Failed(failures) = &line.verdict {
+            good = false;
+            println!(
+                "\n{} failed; repeat it with: cargo xtask test --only {}",
+                line.stage.name, line.stage.name
+            );
+            failures.iter().for_each(|failure| println!("  {failure}"));
+        }
+    }
+    println!("\n{} passed, {} failed", sum.passed, sum.failed);
+    good
+}
+
+fn result(line: &Line<'_>) -> &'static str {
+    match line.verdict {
+        Verdict::Failed(_) => "FAILED",
+        Verdict::NothingRun if line.notes.is_empty() => "NOTHING RUN: no crate asks for this stage",
+        Verdict::NothingRun => "not run",
+        Verdict::Passed if line.took > TOLERATED_OVERRUN * line.stage.budget => {
+            "ok; WARNING: took more than twice its budget"
+        }
+        Verdict::Passed if line.took > line.stage.budget => "ok, over budget",
+        Verdict::Passed => "ok",
+    }
+}
+
+/// The tests of a stage. A stage that failed without a failing test (a crash, a lint) counts as one failure.
+fn counted(line: &Line<'_>) -> Counts {
+    let mut tests = line.tests;
+    if matches!(line.verdict, Verdict::Failed(_)) {
+        tests.failed = tests.failed.max(1);
+    }
+    tests
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::ALL;
+
+    fn line(verdict: Verdict, took: Duration) -> Line<'static> {
+        Line {
+            stage: &ALL[0],
+            verdict,
+            tests: Counts { passed: 2, failed: 0, programs: 1 },
+            took,
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn an_overrun_is_a_warning_and_no_failure() {
+        let line = line(Verdict::Passed, 3 * ALL[0].budget);
+        assert!(result(&line).contains("WARNING"));
+        assert!(table(&[line]));
+    }
+
+    #[test]
+    fn a_stage_that_failed_without_tests_shows_in_the_sum() {
+        let line = line(Verdict::Failed(vec!["clippy".into()]), Duration::ZERO);
+        assert_eq!(counted(&line), Counts { passed: 2, failed: 1, programs: 1 });
+        assert!(!table(&[line]));
+    }
+}

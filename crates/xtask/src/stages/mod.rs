@@ -1,0 +1,143 @@
+//! The stages of `cargo xtask test`: one file each, registered in [`ALL`].
+
+mod asan;
+mod build;
+mod demo;
+mod faults;
+mod fuzz;
+mod lint;
+mod loom;
+mod no_std;
+mod simulation;
+mod unit;
+
+use core::fmt;
+use core::time::Duration;
+
+use anyhow::Result;
+
+use crate::child::CommandLine;
+use crate::tools::Tool;
+use crate::workspace::Workspace;
+
+/// Every stage, in the order they run: what fails soonest and cheapest first.
+pub(crate) const ALL: &[Stage] = &[
+    lint::STAGE,
+    build::STAGE,
+    no_std::STAGE,
+    unit::STAGE,
+    loom::STAGE,
+    simulation::STAGE,
+    fuzz::STAGE,
+    faults::STAGE,
+    asan::STAGE,
+    demo::STAGE,
+];
+
+/// One part of the whole test, which can be run alone.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) name: &'static str,
+    /// How long it may take on two cores.
+    pub(crate) budget: Duration,
+    /// Whether `--quick` runs it.
+    pub(crate) quick: bool,
+    /// Programs it needs besides Rust.
+    pub(crate) tools: &'static [Tool],
+    /// Finds the work there is in this workspace.
+    pub(crate) plan: fn(&Workspace, Effort) -> Result<Plan>,
+}
+
+/// How far randomised and exhaustive tests go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// What fits the budgets.
+    Bounded,
+    /// As much as fits in this time per stage.
+    Full(Duration),
+}
+
+/// The work of a stage.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) steps: Vec<Step>,
+    /// What is left out, and why; shown in the closing table.
+    pub(crate) notes: Vec<String>,
+}
+
+/// One command or one check in this program.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) work: Work,
+    /// In how many programs at least one test must run: a filter that matches nothing must not look like success.
+    pub(crate) programs: usize,
+}
+
+#[derive(Debug)]
+pub(crate) enum Work {
+    Command(CommandLine),
+    /// A check on what the last command printed.
+    Output(&'static str, fn(&[String]) -> Result<()>),
+    /// A check inside this program: its name and what finds faults.
+    Check(&'static str, fn(&Workspace) -> Result<Vec<String>>),
+    /// The stage lacks what it needs.
+    Impossible(String),
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Command(command) => write!(f, "{command}"),
+            Self::Output(name, _) | Self::Check(name, _) => f.write_str(name),
+            Self::Impossible(_) => f.write_str("prepare"),
+        }
+    }
+}
+
+impl Plan {
+    pub(crate) fn command(&mut self, command: CommandLine) {
+        self.steps.push(Step { work: Work::Command(command), programs: 0 });
+    }
+
+    /// A command in which tests must run, in at least so many programs.
+    pub(crate) fn tests(&mut self, command: CommandLine, programs: usize) {
+        self.steps.push(Step { work: Work::Command(command), programs });
+    }
+
+    pub(crate) fn check(&mut self, name: &'static str, check: fn(&Workspace) -> Result<Vec<String>>) {
+        self.steps.push(Step { work: Work::Check(name, check), programs: 0 });
+    }
+
+    pub(crate) fn output(&mut self, name: &'static str, check: fn(&[String]) -> Result<()>) {
+        self.steps.push(Step { work: Work::Output(name, check), programs: 0 });
+    }
+
+    /// The plan of a stage that cannot be run: failing is all it does.
+    pub(crate) fn impossible(error: &anyhow::Error) -> Self {
+        let mut plan = Self::default();
+        plan.steps.push(Step { work: Work::Impossible(format!("{error:#}")), programs: 0 });
+        plan
+    }
+
+    pub(crate) fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+}
+
+const fn minutes(minutes: u64) -> Duration {
+    Duration::from_secs(60 * minutes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_distinct_and_budgets_fit_the_whole() {
+        let mut names: Vec<_> = ALL.iter().map(|stage| stage.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ALL.len());
+        assert!(ALL.iter().map(|stage| stage.budget).sum::<Duration>() <= minutes(30));
+    }
+}

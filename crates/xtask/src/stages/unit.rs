@@ -1,0 +1,65 @@
+//! Unit, conformance and documentation tests of the whole workspace, without what other stages run.
+
+use anyhow::Result;
+
+use super::{Effort, Plan, Stage, faults, minutes, simulation};
+use crate::child::CommandLine;
+use crate::tools;
+use crate::workspace::{Package, Workspace};
+
+pub(super) const STAGE: Stage =
+    Stage { name: "unit", budget: minutes(4), quick: true, tools: &[tools::CC], plan };
+
+fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
+    let mut plan = Plan::default();
+    plan.tests(command(workspace), 1);
+    plan.command(selection(workspace).arg("--doc"));
+    Ok(plan)
+}
+
+/// The test command of this stage, without the documentation tests.
+pub(super) fn command(workspace: &Workspace) -> CommandLine {
+    let mut names: Vec<_> = workspace
+        .packages
+        .iter()
+        .filter(|package| !runs_elsewhere(package))
+        .flat_map(|package| package.targets_of("test").filter(|name| !faults::claims(package, name)))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    selection(workspace)
+        .args(["--lib", "--bins", "--examples"])
+        .args(names.into_iter().flat_map(|name| ["--test", name]))
+}
+
+/// `cargo test` on every package that is tested in the dev profile. Stages that share this selection share its build:
+/// cargo unites features over the selected packages.
+pub(super) fn selection(workspace: &Workspace) -> CommandLine {
+    let excluded = workspace.packages.iter().filter(|package| runs_elsewhere(package));
+    CommandLine::cargo(["test", "--workspace", "--no-fail-fast"])
+        .args(excluded.flat_map(|package| ["--exclude".to_owned(), package.name.clone()]))
+}
+
+fn runs_elsewhere(package: &Package) -> bool {
+    simulation::claims(package)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::tests::workspace;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn what_other_stages_run_is_left_out() {
+        let workspace = workspace(&[
+            ("core", Value::Null, &[("lib", "core"), ("test", "order"), ("test", "faults_kill")]),
+            ("pronto-sim", Value::Null, &[("lib", "pronto_sim"), ("test", "partition")]),
+            ("worlds", json!({ "simulation": true }), &[("test", "crash")]),
+        ]);
+        let line = command(&workspace).to_string();
+        assert!(line.ends_with(
+            " test --workspace --no-fail-fast --exclude pronto-sim --exclude worlds --lib --bins --examples --test order"
+        ));
+    }
+}

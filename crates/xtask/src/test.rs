@@ -1,0 +1,176 @@
+//! `cargo xtask test`: runs the stages one after the other and says at the end how each of them went.
+
+use core::time::Duration;
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow, bail, ensure};
+use clap::Args;
+
+use crate::child::{Counts, End, Outcome, now};
+use crate::report::{self, Line, Verdict};
+use crate::stages::{self, Effort, Plan, Stage, Work};
+use crate::tools;
+use crate::workspace::Workspace;
+
+/// A command of a stage that takes this many times the stage's budget hangs, and is killed.
+const HANGS_AFTER_BUDGETS: u32 = 8;
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Leave out what takes long: release builds, simulation, fuzzing, faults, sanitizers, the demo.
+    #[arg(long)]
+    quick: bool,
+    /// Run just these stages (may be given several times).
+    #[arg(long, value_name = "STAGE", value_parser = stage_named)]
+    only: Vec<&'static str>,
+    /// Name the stages and what they would run, and run nothing.
+    #[arg(long)]
+    list: bool,
+}
+
+/// Runs the chosen stages. All of them run even when one fails, so that one run shows all there is to repair.
+///
+/// # Errors
+/// A stage could not find its work. A stage that fails is an exit code.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
+    let chosen = |stage: &&Stage| {
+        if options.only.is_empty() {
+            stage.quick || !options.quick
+        } else {
+            options.only.contains(&stage.name)
+        }
+    };
+    let stages: Vec<&Stage> = stages::ALL.iter().filter(chosen).collect();
+    if options.list {
+        for stage in stages {
+            report::plan(stage, &(stage.plan)(workspace, Effort::Bounded)?);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(run_stages(workspace, &stages, Effort::Bounded))
+}
+
+/// Runs `stages` and prints the closing table.
+pub(crate) fn run_stages(workspace: &Workspace, stages: &[&Stage], effort: Effort) -> ExitCode {
+    let mut lines = Vec::new();
+    for stage in stages {
+        report::heading(stage);
+        let start = now();
+        let plan = prepare(workspace, stage, effort).unwrap_or_else(|error| Plan::impossible(&error));
+        let (verdict, tests) = run_plan(workspace, stage, &plan, effort);
+        lines.push(Line { stage, verdict, tests, took: start.elapsed(), notes: plan.notes });
+    }
+    let good = report::table(&lines);
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Finds the work of a stage, and what it needs if there is any.
+fn prepare(workspace: &Workspace, stage: &Stage, effort: Effort) -> Result<Plan> {
+    let plan = (stage.plan)(workspace, effort)?;
+    if !plan.steps.is_empty() {
+        tools::provide(stage.tools)?;
+    }
+    Ok(plan)
+}
+
+fn run_plan(workspace: &Workspace, stage: &Stage, plan: &Plan, effort: Effort) -> (Verdict, Counts) {
+    let mut tests = Counts::default();
+    if plan.steps.is_empty() {
+        return (Verdict::NothingRun, tests);
+    }
+    let more = if let Effort::Full(time) = effort { 2 * time } else { Duration::ZERO };
+    let limit = HANGS_AFTER_BUDGETS * stage.budget + more;
+    let mut failures = Vec::new();
+    let mut output = Vec::new();
+    for step in &plan.steps {
+        report::step(&step.work);
+        let result = match &step.work {
+            Work::Command(command) => command.run(limit).and_then(|outcome| {
+                tests += outcome.tests;
+                let result = judge(&outcome, step.programs, limit);
+                output = outcome.output;
+                result
+            }),
+            Work::Output(_, check) => check(&output),
+            Work::Impossible(why) => Err(anyhow!("{why}")),
+            Work::Check(_, check) => check(workspace).and_then(|findings| {
+                findings.iter().for_each(|finding| println!("{finding}"));
+                ensure!(findings.is_empty(), "{} findings", findings.len());
+                Ok(())
+            }),
+        };
+        failures.extend(result.err().map(|error| format!("{}: {error:#}", step.work)));
+    }
+    (if failures.is_empty() { Verdict::Passed } else { Verdict::Failed(failures) }, tests)
+}
+
+fn judge(outcome: &Outcome, programs: usize, limit: Duration) -> Result<()> {
+    match outcome.end {
+        End::Killed => bail!("killed after {} s", limit.as_secs()),
+        End::Exited(status) if !status.success() => bail!("{status}"),
+        End::Exited(_) if outcome.tests.programs < programs => {
+            bail!("tests ran in {} programs, expected at least {programs}", outcome.tests.programs)
+        }
+        End::Exited(_) => Ok(()),
+    }
+}
+
+fn stage_named(name: &str) -> Result<&'static str> {
+    let names: Vec<_> = stages::ALL.iter().map(|stage| stage.name).collect();
+    match names.iter().find(|known| **known == name) {
+        Some(known) => Ok(known),
+        None => bail!("the stages are {}", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::child::CommandLine;
+    use crate::workspace::tests::workspace;
+    use serde_json::Value;
+
+    fn failures(plan: &Plan) -> Vec<String> {
+        let workspace = workspace(&[("core", Value::Null, &[])]);
+        match run_plan(&workspace, &stages::ALL[0], plan, Effort::Bounded).0 {
+            Verdict::Failed(failures) => failures,
+            _ => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_failing_command_fails_the_stage_and_is_named() {
+        let mut plan = Plan::default();
+        plan.command(CommandLine::new("false", ["again"]));
+        plan.command(CommandLine::new("true", ["fine"]));
+        let failures = failures(&plan);
+        assert_eq!(failures.len(), 1);
+        assert!(failures[0].starts_with("false again: exit status"), "{failures:?}");
+    }
+
+    #[test]
+    fn a_filter_that_matches_no_test_fails_the_stage() {
+        let failed = |line: &str, programs| {
+            let mut plan = Plan::default();
+            plan.tests(CommandLine::new("echo", [line]), programs);
+            !failures(&plan).is_empty()
+        };
+        assert!(failed("test result: ok. 0 passed; 0 failed; 0 ignored", 1));
+        assert!(!failed("test result: ok. 1 passed; 0 failed; 0 ignored", 1));
+        assert!(failed("test result: ok. 1 passed; 0 failed; 0 ignored", 2));
+    }
+
+    #[test]
+    fn a_check_of_the_output_sees_the_command_before_it() {
+        let mut plan = Plan::default();
+        plan.command(CommandLine::new("echo", ["wrong"]));
+        plan.output("verdict", |lines| if lines == ["right"] { Ok(()) } else { bail!("{lines:?}") });
+        assert_eq!(failures(&plan), ["verdict: [\"wrong\"]"]);
+    }
+
+    #[test]
+    fn an_unknown_stage_is_refused_with_the_known_ones() {
+        assert_eq!(stage_named("loom").unwrap(), "loom");
+        assert!(stage_named("lom").unwrap_err().to_string().contains("loom"));
+    }
+}

@@ -1,0 +1,71 @@
+//! The style rules that rustfmt and clippy do not know, as checks over the files of the tree.
+
+mod links;
+mod rules;
+mod source;
+mod unsafe_list;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace::Workspace;
+
+/// The text files of the project: path from the root, with `/`, to text.
+type Tree = BTreeMap<String, String>;
+
+/// A rule looks at the whole tree and returns one sentence per finding, beginning with the file.
+type Rule = fn(&Tree) -> Vec<String>;
+
+const RULES: &[Rule] = &[
+    rules::file_names,
+    rules::module_docs,
+    rules::file_lengths,
+    rules::attributes,
+    rules::unfinished_work,
+    rules::forbidden_unsafe,
+    unsafe_list::matches_the_code,
+    links::resolve,
+];
+
+/// Applies every rule to the files that git knows or would add.
+///
+/// # Errors
+/// The tree cannot be read.
+pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
+    let tree = read(&workspace.root)?;
+    Ok(RULES.iter().flat_map(|rule| rule(&tree)).collect())
+}
+
+fn read(root: &Path) -> Result<Tree> {
+    let output = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .context("cannot start git")?;
+    if !output.status.success() {
+        bail!("git cannot list the files: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let mut tree = Tree::new();
+    for path in String::from_utf8_lossy(&output.stdout).split_terminator('\0') {
+        // A file that is deleted but not yet committed is gone; one that is no text has no style.
+        if let Ok(text) = std::fs::read_to_string(root.join(path)) {
+            tree.insert(path.into(), text);
+        } else if root.join(path).exists() {
+            tree.insert(path.into(), String::new());
+        }
+    }
+    Ok(tree)
+}
+
+/// The Rust files of the tree.
+fn rust(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
+    tree.iter().filter(|(path, _)| path.ends_with(".rs")).map(|(path, text)| (path.as_str(), text.as_str()))
+}
+
+#[cfg(test)]
+fn tree(files: &[(&str, &str)]) -> Tree {
+    files.iter().map(|(path, text)| ((*path).into(), (*text).into())).collect()
+}

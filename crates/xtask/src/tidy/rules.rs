@@ -1,0 +1,205 @@
+//! Rules that look at one file at a time.
+
+use super::source::{Source, words};
+use super::{Tree, rust};
+
+/// Names that say nothing about what is in the file.
+const BANNED_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc", "types"];
+
+/// The longest file a reader should have to open.
+const MAX_LINES: usize = 1_000;
+
+/// Words that mark unfinished work in a comment.
+const UNFINISHED: &[&str] = &["TODO", "FIXME", "XXX"];
+
+/// A file or a folder is named after its idea.
+pub(super) fn file_names(tree: &Tree) -> Vec<String> {
+    let banned = |part: &&str| {
+        let stem = part.split_once('.').map_or(*part, |(stem, _)| stem);
+        BANNED_NAMES.contains(&stem)
+    };
+    rust(tree)
+        .filter_map(|(path, _)| {
+            let part = path.split('/').find(banned)?;
+            Some(format!("{path}: `{part}` says nothing about what is inside; name the idea"))
+        })
+        .collect()
+}
+
+/// The first line of a file says what the file is.
+pub(super) fn module_docs(tree: &Tree) -> Vec<String> {
+    let documented = |text: &str| {
+        text.lines()
+            .next()
+            .and_then(|line| line.strip_prefix("//!"))
+            .is_some_and(|doc| !doc.trim().is_empty())
+    };
+    rust(tree)
+        .filter(|(_, text)| !documented(text))
+        .map(|(path, _)| format!("{path}:1: the first line must be `//!` and say what the file is"))
+        .collect()
+}
+
+/// No file swallows the project.
+pub(super) fn file_lengths(tree: &Tree) -> Vec<String> {
+    rust(tree)
+        .map(|(path, text)| (path, text.lines().count()))
+        .filter(|(_, lines)| *lines > MAX_LINES)
+        .map(|(path, lines)| format!("{path}: {lines} lines, at most {MAX_LINES}; split it by idea"))
+        .collect()
+}
+
+/// Lints are expected with a reason, never allowed without one, and no test is switched off.
+pub(super) fn attributes(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (path, text) in rust(tree) {
+        for (line, inside) in Source::read(text).attributes() {
+            let has = |wanted: &str| words(inside).any(|(_, word)| word == wanted);
+            if has("allow") && !has("reason") {
+                findings.push(format!(
+                    "{path}:{line}: an `allow` without reason; write #[expect(lint, reason = \"...\")]"
+                ));
+            }
+            if inside.trim_start().starts_with("ignore") || (inside.contains("cfg_attr") && has("ignore")) {
+                findings.push(format!("{path}:{line}: an ignored test; repair it or remove it"));
+            }
+        }
+    }
+    findings
+}
+
+/// What is in the tree is finished.
+pub(super) fn unfinished_work(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (path, text) in rust(tree) {
+        let source = Source::read(text);
+        for (line, word) in words(&source.comments).filter(|(_, word)| UNFINISHED.contains(word)) {
+            findings.push(format!("{path}:{line}: `{word}`; finish it, or open an issue"));
+        }
+        for (number, line) in source.code.lines().enumerate() {
+            for call in ["todo!", "unimplemented!"].iter().filter(|call| line.contains(**call)) {
+                findings.push(format!("{path}:{}: `{call}`; finish it", number + 1));
+            }
+        }
+    }
+    let scripts = tree
+        .iter()
+        .filter(|(path, _)| [".toml", ".sh", ".c", ".h", ".yml"].iter().any(|e| path.ends_with(e)));
+    for (path, text) in scripts {
+        for (line, word) in words(text).filter(|(_, word)| UNFINISHED.contains(word)) {
+            findings.push(format!("{path}:{line}: `{word}`; finish it, or open an issue"));
+        }
+    }
+    findings
+}
+
+/// A crate whose sources hold no `unsafe` says so to the compiler, in each of its roots.
+pub(super) fn forbidden_unsafe(tree: &Tree) -> Vec<String> {
+    let crates = tree.keys().filter_map(|path| path.strip_suffix("Cargo.toml"));
+    let mut findings = Vec::new();
+    for folder in crates.filter(|folder| !folder.is_empty()) {
+        let sources = || {
+            rust(tree)
+                .filter(|(path, _)| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with("src/")))
+        };
+        if sources().any(|(_, text)| has_unsafe(&Source::read(text))) {
+            continue;
+        }
+        for (path, text) in sources() {
+            let is_root = ["src/lib.rs", "src/main.rs"].contains(&&path[folder.len()..])
+                || path[folder.len()..].starts_with("src/bin/");
+            let forbids = Source::read(text).attributes().iter().any(|(_, inside)| {
+                inside.trim_start().starts_with("forbid")
+                    && words(inside).any(|(_, word)| word == "unsafe_code")
+            });
+            if is_root && !forbids {
+                findings.push(format!("{path}: the crate has no unsafe code; say #![forbid(unsafe_code)]"));
+            }
+        }
+    }
+    findings
+}
+
+/// Whether the keyword `unsafe` stands in the code of a file.
+pub(super) fn has_unsafe(source: &Source) -> bool {
+    words(&source.code).any(|(_, word)| word == "unsafe")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree;
+    use super::*;
+
+    #[test]
+    fn names_without_meaning_are_found_in_any_part_of_the_path() {
+        let tree = tree(&[
+            ("a/src/utils.rs", ""),
+            ("a/tests/common/mod.rs", ""),
+            ("a/src/common_sense.rs", ""),
+            ("types/README.md", ""),
+        ]);
+        let found = file_names(&tree);
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
+
+    #[test]
+    fn the_first_line_must_be_a_module_doc() {
+        let tree = tree(&[
+            ("good.rs", "//! What it is.\n"),
+            ("late.rs", "#![no_std]\n//! What it is.\n"),
+            ("empty.rs", ""),
+            ("bare.rs", "//!\n//! What it is.\n"),
+        ]);
+        assert_eq!(module_docs(&tree).len(), 3);
+    }
+
+    #[test]
+    fn a_file_may_have_its_thousand_lines() {
+        let (fits, long) = ("\n".repeat(MAX_LINES), "\n".repeat(MAX_LINES + 1));
+        assert!(file_lengths(&tree(&[("a.rs", &fits)])).is_empty());
+        assert_eq!(file_lengths(&tree(&[("a.rs", &long)])).len(), 1);
+    }
+
+    #[test]
+    fn allow_needs_a_reason_and_tests_run() {
+        let count = |text: &str| attributes(&tree(&[("a.rs", text)])).len();
+        assert_eq!(count("#[allow(dead_code)]"), 1);
+        assert_eq!(count("#![cfg_attr(test, allow(dead_code))]"), 1);
+        assert_eq!(count("#[allow(dead_code, reason = \"made by a macro\")]"), 0);
+        assert_eq!(
+            count("#[expect(dead_code, reason = \"x\")] fn f() { policy.allow(x) } // #[allow(x)]"),
+            0
+        );
+        assert_eq!(count("#[test]\n#[ignore]"), 1);
+        assert_eq!(count("#[ignore = \"slow\"]"), 1);
+        assert_eq!(count("#[cfg_attr(loom, ignore)]"), 1);
+        assert_eq!(count("#[doc = \"ignore\"]"), 0);
+    }
+
+    #[test]
+    fn unfinished_work_is_found_in_comments_code_and_manifests() {
+        let count = |path: &str, text: &str| unfinished_work(&tree(&[(path, text)])).len();
+        assert_eq!(count("a.rs", "// TODO: later"), 1);
+        assert_eq!(count("a.rs", "fn f() { todo!() }"), 1);
+        assert_eq!(count("a.rs", "fn f() { unimplemented!(\"x\") }"), 1);
+        assert_eq!(count("a.rs", "let mark = \"TODO\"; // nothing to do"), 0);
+        assert_eq!(count("Cargo.toml", "# FIXME"), 1);
+        assert_eq!(count("CONTRIBUTING.md", "no TODO"), 0);
+    }
+
+    #[test]
+    fn a_crate_without_unsafe_forbids_it_in_every_root() {
+        let files = [
+            ("a/Cargo.toml", ""),
+            ("a/src/lib.rs", "//! A.\n#![forbid(unsafe_code)]"),
+            ("a/src/bin/x.rs", "//! X."),
+            ("b/Cargo.toml", ""),
+            ("b/src/lib.rs", "//! B."),
+            ("b/src/map.rs", "//! M.\nunsafe fn f() {}"),
+            ("a/tests/alloc.rs", "//! T.\nunsafe fn f() {}"),
+        ];
+        let found = forbidden_unsafe(&tree(&files));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("a/src/bin/x.rs"));
+    }
+}

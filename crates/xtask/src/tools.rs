@@ -1,0 +1,105 @@
+//! Programs that the tests need besides Rust: which are missing, and how they get here.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// A program and the Debian package that brings it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tool {
+    program: &'static str,
+    package: &'static str,
+}
+
+/// Makes network namespaces and the links between them.
+pub(crate) const IP: Tool = Tool { program: "ip", package: "iproute2" };
+/// Cuts and delays traffic inside those namespaces.
+pub(crate) const NFT: Tool = Tool { program: "nft", package: "nftables" };
+/// Links everything.
+pub(crate) const CC: Tool = Tool { program: "cc", package: "gcc" };
+/// Builds libFuzzer.
+pub(crate) const CXX: Tool = Tool { program: "c++", package: "g++" };
+
+/// Installs what is missing of `needed`, when that is possible without asking anybody.
+///
+/// # Errors
+/// Something is missing and this user may not install it (the error names the one command to run), or installing failed.
+pub(crate) fn provide(needed: &[Tool]) -> Result<()> {
+    let packages = packages(needed, |program| find(program).is_some());
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let list = packages.join(" ");
+    if find("apt-get").is_none() {
+        bail!("missing programs; install (Debian's package names): {list}");
+    }
+    if !is_root()? {
+        bail!("missing programs; run: sudo apt-get install -y --no-install-recommends {list}");
+    }
+    println!("installing {list}");
+    // The index of a fresh machine is empty or old; only then is it fetched.
+    if !apt_get(&["install", "-y", "-q", "--no-install-recommends"], &packages)? {
+        apt_get(&["update", "-q"], &[])?;
+        if !apt_get(&["install", "-y", "-q", "--no-install-recommends"], &packages)? {
+            bail!("apt-get could not install {list}");
+        }
+    }
+    Ok(())
+}
+
+/// The packages of those tools that `present` does not find, each once.
+fn packages(needed: &[Tool], present: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let mut packages: Vec<_> = needed.iter().filter(|t| !present(t.program)).map(|t| t.package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    packages
+}
+
+fn apt_get(arguments: &[&str], packages: &[&str]) -> Result<bool> {
+    let status = Command::new("apt-get")
+        .args(arguments)
+        .args(packages)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(std::process::Stdio::null())
+        .status()
+        .context("cannot start apt-get")?;
+    Ok(status.success())
+}
+
+/// Where a program lies. Administrators' folders count even when PATH lacks them, as it does for ordinary users.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+fn is_root() -> Result<bool> {
+    let output = Command::new("id").arg("-u").output().context("cannot start id")?;
+    Ok(output.stdout.trim_ascii() == b"0")
+}
+
+/// Whether rustup has a nightly toolchain here. Nothing is ever fetched.
+pub(crate) fn has_nightly() -> bool {
+    let Ok(output) = Command::new("rustup").args(["toolchain", "list"]).output() else { return false };
+    String::from_utf8_lossy(&output.stdout).lines().any(|line| line.starts_with("nightly"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_missing_is_installed_and_once() {
+        assert_eq!(packages(&[IP, NFT, IP], |program| program == "nft"), ["iproute2"]);
+        assert!(packages(&[IP, NFT], |_| true).is_empty());
+    }
+
+    #[test]
+    fn a_program_is_found_by_name() {
+        assert!(find("sh").is_some());
+        assert!(find("no-such-program-anywhere").is_none());
+    }
+}

@@ -1,0 +1,78 @@
+//! `prontod`: runs a node as its configuration says, until it is told to stop.
+
+#![forbid(unsafe_code)]
+
+use core::time::Duration;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Parser;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
+use pronto::{Config, Event, Node};
+
+/// Runs a node as its configuration says. SIGTERM and SIGINT let open calls end, then stop it.
+#[derive(Debug, Parser)]
+#[command(version, after_help = "Example:\n  prontod --config /etc/pronto/1.toml")]
+struct Options {
+    /// The node's configuration (docs/operations.md).
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Only read the configuration: keys, numbers and the form of addresses, not whether they can be listened at.
+    #[arg(long)]
+    check: bool,
+    /// How long open calls may take to end at a stop.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    drain: u64,
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("prontod: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> anyhow::Result<()> {
+    let config = Config::read(&options.config).with_context(|| options.config.display().to_string())?;
+    if options.check {
+        println!("{}: good", options.config.display());
+        return Ok(());
+    }
+    // Blocked before any thread starts, so that this one takes them.
+    let stop = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&stop), None).context("signal mask")?;
+    let node = Node::from_config(&config)?.start()?;
+    let listening: Vec<_> = node.listening().iter().map(ToString::to_string).collect();
+    let places = if listening.is_empty() {
+        "nowhere: it only dials".into()
+    } else {
+        format!("at {}", listening.join(", "))
+    };
+    eprintln!("prontod: node {} listens {places}", node.id());
+    let events = node.events();
+    let reporter = std::thread::Builder::new().name("events".into());
+    reporter.spawn(move || {
+        while let Some(event) = events.next_within(Duration::MAX) {
+            report(&event);
+        }
+    })?;
+    let signal = stop.wait().context("waiting for a signal")?;
+    eprintln!("prontod: {signal}: draining");
+    node.drain(Duration::from_secs(options.drain))?;
+    Ok(())
+}
+
+fn report(event: &Event) {
+    match event {
+        Event::PeerUp(info) => eprintln!("prontod: node {} is up ({})", info.peer, info.provider),
+        Event::PeerDown { peer, cause, .. } => eprintln!("prontod: node {peer} is down: {cause:?}"),
+        Event::LinkLost { peer, error } => eprintln!("prontod: node {peer}: link lost: {error}"),
+        Event::LinkResumed { peer, notifications_lost } => {
+            eprintln!("prontod: node {peer}: link resumed, {notifications_lost} notifications lost");
+        }
+    }
+}

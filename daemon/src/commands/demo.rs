@@ -1,0 +1,186 @@
+//! `pronto demo`: several node processes compute kmeans on shared pages, and every message is accounted for.
+
+use core::time::Duration;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use minidos::data::Source;
+use minidos::demo::{DemoError, Moment, Options, Progress, Transport, run as run_demo};
+
+use super::{Subcommand, demo_node};
+
+pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "demo", describe, run };
+
+fn describe() -> Command {
+    let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
+    Command::new("demo")
+        .about("Several node processes compute kmeans as a distributed OS would, and account for every message")
+        .after_help(
+            "Fails if a message was lost, duplicated, out of order or corrupt, if the books do not reconcile, or if \
+             the result differs from that of one process in a single bit.",
+        )
+        .arg(
+            Arg::new("work")
+                .value_parser(PossibleValuesParser::new(["kmeans"]))
+                .default_value("kmeans")
+                .help("What is computed"),
+        )
+        .arg(
+            option("nodes", "N")
+                .value_parser(value_parser!(u16).range(1..=i64::from(Options::MAX_NODES)))
+                .default_value("4")
+                .help("Node processes"),
+        )
+        .arg(
+            option("transport", "NAME")
+                .value_parser(PossibleValuesParser::new(["shm", "tcp", "auto"]))
+                .default_value("auto")
+                .help("How the nodes are connected"),
+        )
+        .arg(
+            option("data", "FILE.csv")
+                .value_parser(value_parser!(PathBuf))
+                .help("Points: rows of numbers [default: the bundled handwritten digits]"),
+        )
+        .arg(
+            option("points", "N")
+                .value_parser(value_parser!(u32).range(1..=4_000_000))
+                .conflicts_with("data")
+                .help("Synthetic points instead, so many"),
+        )
+        .arg(
+            option("dims", "D")
+                .value_parser(value_parser!(u16).range(1..=4_096))
+                .default_value("16")
+                .requires("points")
+                .help("Numbers per synthetic point"),
+        )
+        .arg(
+            option("seed", "S")
+                .value_parser(value_parser!(u64))
+                .default_value("1")
+                .requires("points")
+                .help("What synthetic points are made from"),
+        )
+        .arg(
+            option("deadline", "SECONDS")
+                .value_parser(value_parser!(u64).range(1..=3_600))
+                .default_value("60")
+                .help("After so long the run has failed"),
+        )
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print one JSON object on stdout"))
+}
+
+fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let options = options(matches)?;
+    let mut shown = Shown::on_stderr(options.nodes);
+    let report = run_demo(&options, &mut shown);
+    shown.finish();
+    let report = match report {
+        Ok(report) => report,
+        Err(error @ DemoError::Interrupted { .. }) => {
+            eprintln!("pronto: {error}");
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+        Err(error) => return Err(error).context("the demo failed"),
+    };
+    let text = if matches.get_flag("json") { serde_json::to_string(&report)? } else { report.to_string() };
+    print(&text)?;
+    if report.is_good() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    for equation in report.equations.iter().filter(|equation| !equation.holds()) {
+        eprintln!(
+            "pronto: {} {} but {} {}",
+            equation.received, equation.messages, equation.caused, equation.causes
+        );
+    }
+    anyhow::bail!("the run does not hold what it must: see the report")
+}
+
+fn options(matches: &ArgMatches) -> anyhow::Result<Options> {
+    let number = |name: &str| matches.get_one::<u64>(name).copied().unwrap_or(0);
+    let transport = match matches.get_one::<String>("transport").map(String::as_str) {
+        Some("shm") => Transport::Shm,
+        Some("tcp") => Transport::Tcp,
+        _ => Transport::Auto,
+    };
+    let source = match (matches.get_one::<PathBuf>("data"), matches.get_one::<u32>("points")) {
+        (Some(path), _) => Source::File(std::path::absolute(path).context("no such place for data")?),
+        (None, Some(points)) => Source::Synthetic {
+            points: usize::try_from(*points)?,
+            dims: usize::from(matches.get_one::<u16>("dims").copied().unwrap_or(1)),
+            seed: number("seed"),
+        },
+        (None, None) => Source::Digits,
+    };
+    let program = std::env::current_exe().context("cannot find this program, to start nodes")?;
+    Ok(Options {
+        nodes: matches.get_one::<u16>("nodes").copied().unwrap_or(1),
+        transport,
+        source,
+        deadline: Duration::from_secs(number("deadline")),
+        node_program: (program, vec![demo_node::NAME.into()]),
+    })
+}
+
+/// A reader that closes the pipe early, as `head` does, has what it wanted.
+fn print(text: &str) -> anyhow::Result<()> {
+    match writeln!(io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("writing to stdout"),
+    }
+}
+
+/// How far the run is, on stderr: one line that changes on a terminal, else lines.
+struct Shown {
+    nodes: u16,
+    bar: Option<ProgressBar>,
+}
+
+impl Shown {
+    fn on_stderr(nodes: u16) -> Self {
+        let bar = || {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}");
+            bar.enable_steady_tick(TICK);
+            bar.with_style(style.expect("the template is a constant that parses"))
+        };
+        Self { nodes, bar: io::stderr().is_terminal().then(bar) }
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Progress for Shown {
+    fn at(&mut self, moment: &Moment) {
+        let nodes = self.nodes;
+        let text = match moment {
+            Moment::Single => "one process computes the result to compare with".to_owned(),
+            Moment::Listening(count) => format!("{count} of {nodes} nodes listen"),
+            Moment::Joined(count) => format!("{count} of {nodes} nodes have met all others"),
+            Moment::Iterated(count) => format!("iteration {count}"),
+            Moment::Settling => "done; counting messages".to_owned(),
+        };
+        match &self.bar {
+            Some(bar) => bar.set_message(text),
+            // Nobody may be reading stderr; a run does not fail for that.
+            None => drop(writeln!(io::stderr(), "demo: {text}")),
+        }
+    }
+}
+
+/// As shells have it: ended by signal 2.
+const INTERRUPTED: u8 = 130;
+
+/// Often enough to show that it lives.
+const TICK: Duration = Duration::from_millis(100);

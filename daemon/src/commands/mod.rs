@@ -1,0 +1,30 @@
+//! The subcommands, one file each.
+
+mod demo;
+mod demo_node;
+mod ping;
+mod reach;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::{ArgMatches, Command};
+
+/// A subcommand of `pronto`.
+pub(crate) struct Subcommand {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// Its options and its help.
+    pub(crate) describe: fn() -> Command,
+    /// What it does. An error is printed and becomes a failure.
+    pub(crate) run: fn(&ArgMatches) -> anyhow::Result<ExitCode>,
+}
+
+/// All of them, in the order of the help.
+pub(crate) const ALL: &[Subcommand] =
+    &[demo::SUBCOMMAND, status::SUBCOMMAND, ping::SUBCOMMAND, demo_node::SUBCOMMAND];
+
+/// The subcommand of that name.
+pub(crate) fn find(name: &str) -> Option<&'static Subcommand> {
+    ALL.iter().find(|subcommand| subcommand.name == name)
+}

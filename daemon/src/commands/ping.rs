@@ -1,0 +1,75 @@
+//! `pronto ping`: calls a node a few times and says how long that took.
+
+use core::time::Duration;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use pronto::admin::Ping;
+
+use super::Subcommand;
+use super::reach::{arguments, reach};
+
+pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "ping", describe, run };
+
+fn describe() -> Command {
+    Command::new("ping")
+        .about("Calls a node a few times, and says how long each call took")
+        .after_help(
+            "Examples:\n  pronto ping 1 --at shm:/run/pronto/1.sock\n  pronto ping --config /etc/pronto/1.toml --count 10",
+        )
+        .args(arguments())
+        .arg(
+            Arg::new("count")
+                .long("count")
+                .value_name("N")
+                .value_parser(value_parser!(u32).range(1..=1_000_000))
+                .default_value("4")
+                .help("Calls"),
+        )
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("One JSON object on standard output"))
+}
+
+fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let reached = reach(options)?;
+    let count: u32 = *options.get_one("count").expect("has a default");
+    let json = options.get_flag("json");
+    let mut times = Vec::new();
+    for nonce in 0..u64::from(count) {
+        let took = ping(&reached.peer, nonce)?;
+        if !json {
+            println!("node {}: {:.1} us", reached.peer.node(), took.as_secs_f64() * 1e6);
+        }
+        times.push(took);
+    }
+    times.sort_unstable();
+    let (least, median, most) = (times[0], times[times.len() / 2], times[times.len() - 1]);
+    if json {
+        let object = serde_json::json!({
+            "node": reached.peer.node().0,
+            "calls": count,
+            "min_ns": nanos(least),
+            "p50_ns": nanos(median),
+            "max_ns": nanos(most),
+        });
+        println!("{object}");
+    } else {
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        println!("{count} calls: min {:.1}, median {:.1}, max {:.1} us", us(least), us(median), us(most));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ping(peer: &pronto::Peer, nonce: u64) -> anyhow::Result<Duration> {
+    #[expect(clippy::disallowed_methods, reason = "a command line is an edge, and this one measures time")]
+    let begun = Instant::now();
+    let pong = peer.call(&Ping { nonce }).context("the node was reached and does not answer")?;
+    let took = begun.elapsed();
+    anyhow::ensure!(pong.nonce == nonce, "the answer is to another call");
+    Ok(took)
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,76 @@
+//! How `ping` and `status` reach a node: as a short-lived node of their own.
+
+use core::time::Duration;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use clap::{Arg, ArgMatches, value_parser};
+use pronto::{Config, Node, NodeId, Peer};
+
+/// Ids of short-lived nodes begin here; configured nodes are expected to have lower ones.
+const FIRST_VISITOR: u16 = 64_000;
+
+/// Node and peer: the one must live as long as the other is called.
+pub(super) struct Reached {
+    pub(super) peer: Peer,
+    _visitor: Node,
+}
+
+/// The options that say which node is meant.
+pub(super) fn arguments() -> [Arg; 4] {
+    [
+        Arg::new("node")
+            .value_name("NODE")
+            .value_parser(value_parser!(u16))
+            .required_unless_present("config")
+            .help("The node's id; with --config, it may be left out"),
+        Arg::new("at").long("at").value_name("ADDRESS").required_unless_present("config").help(
+            "Where it listens: shm:PATH, shm:@NAME or tcp:HOST:PORT; needed unless there is a --config",
+        ),
+        Arg::new("config").long("config").value_name("FILE").value_parser(value_parser!(PathBuf)).help(
+            "Instead of both, a configuration: reaches its own node, or with NODE a peer that it lists",
+        ),
+        Arg::new("timeout")
+            .long("timeout")
+            .value_name("SECONDS")
+            .value_parser(value_parser!(u64).range(1..=3600))
+            .default_value("5")
+            .help("How long to wait for it"),
+    ]
+}
+
+/// Connects to the node that the options name.
+pub(super) fn reach(options: &ArgMatches) -> anyhow::Result<Reached> {
+    let (node, addresses) = target(options)?;
+    let limit = Duration::from_secs(*options.get_one("timeout").expect("has a default"));
+    let visitor = FIRST_VISITOR + u16::try_from(std::process::id() % 1_000).expect("below a thousand");
+    let visitor = addresses
+        .iter()
+        .fold(Node::builder(visitor).name("visitor"), |builder, address| builder.peer(node, address))
+        .start()?;
+    let peer = visitor
+        .wait_for_peer(node, limit)
+        .with_context(|| format!("node {node} does not answer at {}", addresses.join(" or ")))?;
+    Ok(Reached { peer, _visitor: visitor })
+}
+
+fn target(options: &ArgMatches) -> anyhow::Result<(NodeId, Vec<String>)> {
+    let named = options.get_one::<u16>("node").copied();
+    if let Some(at) = options.get_one::<String>("at") {
+        let Some(node) = named else { bail!("--at wants the id of the node as well") };
+        return Ok((NodeId(node), vec![at.clone()]));
+    }
+    let file: &PathBuf = options.get_one("config").expect("clap asks for one of the two");
+    let config = Config::read(file).with_context(|| file.display().to_string())?;
+    let node = named.unwrap_or(config.node);
+    let addresses = if node == config.node {
+        config.listen
+    } else {
+        let peer = config.peer.into_iter().find(|peer| peer.node == node);
+        peer.with_context(|| format!("{} knows no node {node}", file.display()))?.address
+    };
+    if addresses.is_empty() {
+        bail!("{} says no address for node {node}", file.display());
+    }
+    Ok((NodeId(node), addresses))
+}

@@ -1,0 +1,142 @@
+//! `pronto status`: what a node is doing.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use pronto::admin::{Counter, PeerReport, StatusReport, status_of};
+
+use super::Subcommand;
+use super::reach::{arguments, reach};
+
+pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "status", describe, run };
+
+fn describe() -> Command {
+    Command::new("status")
+        .about("Says what a node is doing: its peers, its message types, what it counted")
+        .after_help("Examples:\n  pronto status 1 --at tcp:127.0.0.1:7001\n  pronto status --config /etc/pronto/1.toml --all")
+        .args(arguments())
+        .arg(Arg::new("all").long("all").action(ArgAction::SetTrue).help("Counters that are zero as well"))
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("One JSON object on standard output"))
+}
+
+fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let reached = reach(options)?;
+    let report = status_of(&reached.peer).context("the node was reached and does not answer")?;
+    if options.get_flag("json") {
+        println!("{}", as_json(&report));
+    } else {
+        print!("{}", as_text(&report, options.get_flag("all")));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn counts(counters: &[Counter]) -> serde_json::Map<String, serde_json::Value> {
+    counters.iter().map(|counter| (counter.name.clone(), counter.count.into())).collect()
+}
+
+fn as_json(report: &StatusReport) -> serde_json::Value {
+    let peer = |peer: &PeerReport| {
+        serde_json::json!({
+            "node": peer.node,
+            "epoch": peer.epoch,
+            "provider": peer.provider,
+            "linked": peer.linked,
+            "open_calls": peer.open_calls,
+            "credits": peer.credits,
+            "counters": counts(&peer.counters),
+        })
+    };
+    serde_json::json!({
+        "node": report.node,
+        "epoch": report.epoch,
+        "name": report.name,
+        "listening": report.listening,
+        "types": report.types,
+        "oversubscribed": report.oversubscribed,
+        "refused": counts(&report.refused),
+        "failed_dials": counts(&report.failed_dials),
+        "peers": report.peers.iter().map(peer).collect::<Vec<_>>(),
+    })
+}
+
+fn as_text(report: &StatusReport, all: bool) -> String {
+    use core::fmt::Write as _;
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "node {} {:?}, epoch {:016x}", report.node, report.name, report.epoch);
+    let _ = writeln!(text, "  listens   {}", joined(&report.listening));
+    let _ = writeln!(text, "  handles   {}", joined(&report.types));
+    let waits = if report.oversubscribed { "sleeps at once: processors are short" } else { "as configured" };
+    let _ = writeln!(text, "  waits     {waits}");
+    for (title, reasons) in [("refused", &report.refused), ("dials", &report.failed_dials)] {
+        for reason in reasons {
+            let _ = writeln!(text, "  {title:<9} {:<20}{:>14}", reason.name, reason.count);
+        }
+    }
+    for peer in &report.peers {
+        let state = match (peer.linked, peer.epoch) {
+            (true, _) => "up",
+            (false, Some(_)) => "link lost",
+            (false, None) => "down",
+        };
+        let [control, bulk] = peer.credits;
+        let _ = writeln!(
+            text,
+            "peer {:<5} {state:<9} {:<5} open calls {:<3} credits {control}/{bulk}",
+            peer.node, peer.provider, peer.open_calls
+        );
+        for counter in peer.counters.iter().filter(|counter| all || counter.count != 0) {
+            let _ = writeln!(text, "  {:<22}{:>14}", counter.name, counter.count);
+        }
+    }
+    text
+}
+
+fn joined(items: &[String]) -> String {
+    if items.is_empty() { "-".into() } else { items.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> StatusReport {
+        let counter = |name: &str, count| Counter { name: name.into(), count };
+        let peer = PeerReport {
+            node: 2,
+            epoch: Some(7),
+            provider: "shm".into(),
+            linked: true,
+            open_calls: 1,
+            credits: [64, 56],
+            counters: vec![counter("messages_sent", 3), counter("rescues", 0)],
+        };
+        StatusReport {
+            node: 1,
+            epoch: 5,
+            name: "one".into(),
+            listening: vec!["shm:/x".into()],
+            types: vec![],
+            oversubscribed: false,
+            refused: vec![counter("silent", 4)],
+            failed_dials: vec![],
+            peers: vec![peer],
+        }
+    }
+
+    #[test]
+    fn zeros_are_shown_on_demand() {
+        assert!(!as_text(&report(), false).contains("rescues"));
+        assert!(as_text(&report(), true).contains("rescues"));
+        assert!(as_text(&report(), false).contains("peer 2     up"));
+    }
+
+    #[test]
+    fn json_has_every_peer() {
+        let json = as_json(&report());
+        assert_eq!(json["peers"][0]["counters"]["messages_sent"], 3);
+        assert_eq!(json["peers"][0]["linked"], true);
+        assert_eq!(json["refused"]["silent"], 4);
+    }
+}

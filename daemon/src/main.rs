@@ -1,0 +1,51 @@
+//! `pronto`: runs one subcommand.
+
+#![forbid(unsafe_code)]
+
+mod commands;
+
+use std::process::ExitCode;
+
+use clap::Command;
+
+fn main() -> ExitCode {
+    let matches = command().get_matches();
+    let (name, options) = matches.subcommand().expect("clap refuses to go on without one");
+    let subcommand = commands::find(name).expect("clap knows only those that are listed");
+    match (subcommand.run)(options) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("pronto: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn command() -> Command {
+    Command::new("pronto")
+        .about("Low-latency communication between the nodes of a distributed operating system")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .subcommands(commands::ALL.iter().map(|subcommand| (subcommand.describe)()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_subcommand_is_found_by_its_name() {
+        for subcommand in commands::ALL {
+            let described = (subcommand.describe)();
+            assert_eq!(described.get_name(), subcommand.name);
+            assert!(commands::find(subcommand.name).is_some());
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! `prontod`, `pronto ping` and `pronto status` as an operator uses them.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is what most tests want of it.
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+fn start(config: &Path) -> Daemon {
+    let child = Command::new(env!("CARGO_BIN_EXE_prontod"))
+        .arg("--config")
+        .arg(config)
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut daemon = Daemon(child.expect("it starts"));
+    let mut lines = BufReader::new(daemon.0.stderr.take().expect("piped")).lines();
+    let first = lines.next().expect("it says where it listens").expect("as text");
+    assert!(first.contains("listens at"), "{first}");
+    std::thread::spawn(move || lines.for_each(drop));
+    daemon
+}
+
+fn pronto(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pronto")).args(arguments).output().expect("it runs")
+}
+
+fn config(dir: &Path, node: u16, extra: &str) -> std::path::PathBuf {
+    let file = dir.join(format!("{node}.toml"));
+    let text = format!(
+        "node = {node}\nname = \"n{node}\"\nlisten = [\"shm:{}/{node}.sock\"]\n{extra}",
+        dir.display()
+    );
+    std::fs::write(&file, text).expect("a temporary directory takes files");
+    file
+}
+
+fn directory(name: &str) -> std::path::PathBuf {
+    let dir = std::env::temp_dir().join(format!("pronto-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("a temporary directory");
+    dir
+}
+
+#[test]
+fn a_node_is_pinged_asked_and_stopped() {
+    let dir = directory("daemon");
+    let one = config(&dir, 1, "");
+    let peer = format!("[[peer]]\nnode = 1\naddress = [\"shm:{}/1.sock\"]\n", dir.display());
+    let two = config(&dir, 2, &peer);
+    let _two = start(&two);
+    let mut first = start(&one);
+
+    let ping = pronto(&["ping", "--config", one.to_str().expect("text"), "--count", "3", "--json"]);
+    assert!(ping.status.success(), "{}", String::from_utf8_lossy(&ping.stderr));
+    let ping: serde_json::Value = serde_json::from_slice(&ping.stdout).expect("one object");
+    assert_eq!((ping["node"].as_u64(), ping["calls"].as_u64()), (Some(1), Some(3)));
+
+    let linked = (0..100).any(|_| {
+        let status = pronto(&["status", "--config", two.to_str().expect("text"), "--json"]);
+        assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
+        let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("one object");
+        assert_eq!(status["name"], "n2");
+        status["peers"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .any(|peer| peer["node"] == 1 && peer["linked"] == true)
+    });
+    assert!(linked, "node 2 dials node 1 although it started first");
+
+    let pid = Pid::from_raw(i32::try_from(first.0.id()).expect("a process id"));
+    kill(pid, Signal::SIGTERM).expect("it lives");
+    assert!(first.0.wait().expect("it ends").success(), "SIGTERM drains and stops");
+    assert!(!dir.join("1.sock").exists(), "its socket is gone");
+    std::fs::remove_dir_all(&dir).expect("ours");
+}
+
+#[test]
+fn mistakes_are_said_with_what_to_do() {
+    let dir = directory("mistakes");
+    let wrong = config(&dir, 1, "wokers = 3\n");
+    let daemon =
+        Command::new(env!("CARGO_BIN_EXE_prontod")).arg("--config").arg(&wrong).output().expect("it runs");
+    let said = String::from_utf8_lossy(&daemon.stderr).into_owned();
+    assert!(!daemon.status.success() && said.contains("wokers"), "{said}");
+
+    let absent = format!("shm:{}/nobody.sock", dir.display());
+    let ping = pronto(&["ping", "9", "--at", &absent, "--timeout", "1"]);
+    let said = String::from_utf8_lossy(&ping.stderr).into_owned();
+    assert!(!ping.status.success() && said.contains("node 9 does not answer"), "{said}");
+
+    let check = config(&dir, 2, "");
+    let good =
+        Command::new(env!("CARGO_BIN_EXE_prontod")).arg("--check").arg("--config").arg(&check).output();
+    assert!(good.expect("it runs").status.success());
+    std::fs::remove_dir_all(&dir).expect("ours");
+}

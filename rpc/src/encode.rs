@@ -1,0 +1,44 @@
+//! Values into payloads: small ones into the message's own line, others straight into the send ring.
+
+use pronto_core::fabric::QueuePair;
+use pronto_core::session::{OutgoingPayload, Refused, Session};
+use pronto_wire::{Class, INLINE_PAYLOAD};
+
+use crate::codec::{Full, Payload, encode_message};
+use crate::message::Message;
+
+/// Why there is no payload.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NotEncoded {
+    /// No room.
+    Refused(Refused),
+    /// The value is at odds with itself.
+    Full(Full),
+}
+
+/// The tag by which a straggling buffer of this type is named: its name's hash, folded.
+#[expect(clippy::cast_possible_truncation, reason = "both halves of the hash are in it")]
+pub(crate) fn owner_of<M: Message>() -> u32 {
+    let hash = M::type_key().0.0;
+    (hash ^ hash >> 32) as u32
+}
+
+/// Encodes a value where it will be sent from. `owner` is named if it stays there for long.
+#[inline]
+pub(crate) fn encode<Q: QueuePair, P: Payload>(
+    session: &Session<Q>,
+    class: Class,
+    value: &P,
+    owner: u32,
+) -> Result<OutgoingPayload, NotEncoded> {
+    let len = value.encoded_len();
+    if len <= INLINE_PAYLOAD {
+        let mut bytes = [0; INLINE_PAYLOAD];
+        let len = encode_message(value, &mut bytes).map_err(NotEncoded::Full)?;
+        return Ok(OutgoingPayload::Inline { bytes, len: u8::try_from(len).unwrap_or(u8::MAX) });
+    }
+    let mut loan = session.loan(class, len, owner).map_err(NotEncoded::Refused)?;
+    let written = encode_message(value, loan.as_mut_slice()).map_err(NotEncoded::Full)?;
+    loan.shrink(written);
+    Ok(OutgoingPayload::Frame(loan.finish()))
+}

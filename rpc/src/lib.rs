@@ -1,0 +1,77 @@
+//! Typed messages and calls: what travels is a plain struct.
+//!
+//! [`codec`] turns values into bytes and back, [`message`] says what a message type is. Both are usually derived; the
+//! page `docs/messages.md` tells all of it.
+//!
+//! ```
+//! use pronto_rpc::{Message, Order, Payload, Request, decode_message, encode_message};
+//!
+//! #[derive(Message)]
+//! #[message(name = "demo.sum")]
+//! struct Sum {
+//!     total: u64,
+//! }
+//!
+//! #[derive(Message, Debug, PartialEq)]
+//! #[message(name = "demo.add", reply = Sum, class = control, order = by_key(account), idempotent)]
+//! struct Add {
+//!     account: u32,
+//!     access: Access,
+//!     values: Vec<u64>,
+//! }
+//!
+//! #[derive(Payload, Debug, PartialEq)]
+//! enum Access {
+//!     Read,
+//!     Write { exclusive: bool },
+//! }
+//!
+//! let add = Add { account: 7, access: Access::Write { exclusive: true }, values: vec![1, 2] };
+//! assert_eq!((Add::ORDER, add.key()), (Order::ByKey, 7));
+//! assert_eq!(<Add as Request>::Reply::NAME, "demo.sum");
+//!
+//! let mut buffer = [0; 64];
+//! let len = encode_message(&add, &mut buffer)?;
+//! assert_eq!((len, add.encoded_len()), (26, 26));
+//! assert_eq!(decode_message(&buffer[..len]), Ok(add));
+//! # Ok::<(), pronto_rpc::Full>(())
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+// So that derived code, which names `::pronto_rpc`, also compiles inside this crate.
+extern crate self as pronto_rpc;
+
+pub mod codec;
+mod encode;
+pub mod error;
+pub mod handler;
+pub mod host;
+pub mod message;
+pub mod multicall;
+pub mod one_sided;
+pub mod peer;
+pub mod pending;
+
+pub use codec::{Full, Malformed, Payload, Reader, Writer, decode_message, encode_message};
+pub use error::{CallError, HandlerError, Rejection};
+pub use handler::{Context, InlineContext, IntoAnswer, Responder, Route, RouteMode};
+pub use host::Host;
+pub use message::{Key, Message, Order, Request};
+pub use multicall::multicall;
+pub use one_sided::{AccessError, RemoteMemory};
+pub use peer::{DEFAULT_TIMEOUT, Peer};
+pub use pending::{Pending, with_bytes};
+pub use pronto_core::session::Executed;
+pub use pronto_rpc_macros::{Message, Payload};
+pub use pronto_wire::{Class, Epoch, LayoutHash, NameHash, NodeId, ServiceId};
+
+/// What derived code names. No promise is made about it.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::codec::layout::{largest, smallest, sum};
+    pub use crate::codec::{Fault, Full, Malformed, Payload, Reader, Writer};
+    pub use crate::message::{Key, Message, Order, Request};
+    pub use pronto_wire::{Class, LayoutHash, NameHash};
+}

@@ -1,0 +1,272 @@
+//! A peer as its callers see it.
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::time::Duration;
+
+use pronto_core::session::{CallSpec, Executed, Known, OutgoingPayload, Refused, Session, TypeKey, Waited};
+use pronto_core::{Nanos, WaitPolicy};
+use pronto_wire::{CallId, NodeId, ServiceId};
+
+use crate::encode::{NotEncoded, encode};
+use crate::error::{CallError, Rejection};
+use crate::host::{Host, MayWait};
+use crate::message::{Message, Request};
+use crate::pending::{Pending, decode_end};
+
+/// How long a call waits if nothing else is said.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Another node, to be called. Cheap to clone; any thread may use it.
+pub struct Peer<H: Host> {
+    session: Arc<Session<H::Qp>>,
+    host: Arc<H>,
+    service: ServiceId,
+    policy: WaitPolicy,
+}
+
+impl<H: Host> Peer<H> {
+    /// The peer behind a session. Nodes make these.
+    pub fn new(session: Arc<Session<H::Qp>>, host: Arc<H>) -> Self {
+        let policy = host.wait_policy();
+        Self { session, host, service: ServiceId(0), policy }
+    }
+
+    /// The node at the other end.
+    pub fn node(&self) -> NodeId {
+        self.session.peer()
+    }
+
+    /// The same peer, another service of it.
+    #[must_use]
+    pub fn service(&self, service: ServiceId) -> Self {
+        Self { service, ..self.clone() }
+    }
+
+    /// The same peer, waited for in another way.
+    #[must_use]
+    pub fn waiting(&self, policy: WaitPolicy) -> Self {
+        Self { policy, ..self.clone() }
+    }
+
+    /// Whether it can be called now.
+    pub fn is_up(&self) -> bool {
+        self.session.is_up()
+    }
+
+    /// Whether it handles a type.
+    pub fn handles<M: Message>(&self) -> bool {
+        matches!(self.session.knows(&self.key::<M>()), Known::As(_))
+    }
+
+    /// Calls and waits for the reply, at most [`DEFAULT_TIMEOUT`].
+    pub fn call<M: Request>(&self, request: &M) -> Result<M::Reply, CallError> {
+        self.call_within(request, DEFAULT_TIMEOUT)
+    }
+
+    /// Calls and waits for the reply, at most `timeout`; also for room to send, if there is none. An idempotent request whose
+    /// peer goes away is sent again if the peer comes back, with as much time again; no other ever is.
+    pub fn call_within<M: Request>(&self, request: &M, timeout: Duration) -> Result<M::Reply, CallError> {
+        let timeout = nanos(timeout);
+        match self.host.may_wait() {
+            MayWait::Freely => self.call_and_wait(request, timeout),
+            MayWait::Never => Err(Rejection::InlineHandler.into()),
+            MayWait::Forked => Err(Rejection::Forked.into()),
+            MayWait::InPool => self
+                .host
+                .while_waiting(|| self.waiting(self.policy.nested()).call_and_wait(request, timeout))
+                .unwrap_or(Err(Rejection::NoWorker.into())),
+        }
+    }
+
+    fn call_and_wait<M: Request>(&self, request: &M, timeout: Nanos) -> Result<M::Reply, CallError> {
+        let outcome = self.call_once(request, timeout);
+        match outcome {
+            Err(CallError::PeerDown { .. }) if M::IDEMPOTENT => self.call_again(request, timeout, outcome),
+            outcome => outcome,
+        }
+    }
+
+    fn call_once<M: Request>(&self, request: &M, timeout: Nanos) -> Result<M::Reply, CallError> {
+        let call = self.when_there_is_room(timeout, || self.try_start(request, timeout))?;
+        let mut sink = self.host.waiting_sink(&self.session);
+        match self.session.wait(call, timeout, self.policy, &mut sink, &*self.host) {
+            Waited::Ended => decode_end::<M, H>(self.session.take(call)),
+            Waited::TimedOut => {
+                self.session.abandon(call, M::CLASS, &*self.host);
+                Err(CallError::Deadline { executed: Executed::Maybe })
+            }
+        }
+    }
+
+    /// An idempotent request whose peer went away is sent again when the peer, or its next life, is back in time.
+    fn call_again<M: Request>(
+        &self,
+        request: &M,
+        timeout: Nanos,
+        mut outcome: Result<M::Reply, CallError>,
+    ) -> Result<M::Reply, CallError> {
+        let deadline = self.host.now() + timeout;
+        while let Err(
+            CallError::PeerDown { .. } | CallError::Rejected(Rejection::Here(Refused::NotConnected { .. })),
+        ) = outcome
+        {
+            let left = deadline.since(self.host.now());
+            if left == Nanos::ZERO {
+                break;
+            }
+            if self.is_up() {
+                outcome = self.call_once(request, left);
+            } else {
+                self.host.pause();
+            }
+        }
+        outcome
+    }
+
+    /// Sends a request and returns at once; the reply is waited for, polled or awaited later. Without room to send, it is
+    /// refused.
+    pub fn start<M: Request>(&self, request: &M) -> Result<Pending<M, H>, CallError> {
+        self.start_within(request, DEFAULT_TIMEOUT)
+    }
+
+    /// Like [`Peer::start`], for a reply within `timeout`.
+    pub fn start_within<M: Request>(
+        &self,
+        request: &M,
+        timeout: Duration,
+    ) -> Result<Pending<M, H>, CallError> {
+        let timeout = nanos(timeout);
+        self.check_fork()?;
+        let call = self.try_start(request, timeout)?;
+        self.host.expects_answers();
+        Ok(Pending::new(Arc::clone(&self.session), Arc::clone(&self.host), call, timeout, self.policy))
+    }
+
+    /// Sends a notification: one way, at most once.
+    pub fn notify<M: Message>(&self, message: &M) -> Result<(), CallError> {
+        self.check_fork()?;
+        let payload = self.encode(message)?;
+        Ok(self.session.notify(&self.key::<M>(), M::CLASS, payload, &*self.host)?)
+    }
+
+    /// Sends a notification, waiting for room to send at most `timeout`.
+    pub fn notify_within<M: Message>(&self, message: &M, timeout: Duration) -> Result<(), CallError> {
+        self.when_there_is_room(nanos(timeout), || self.notify(message))
+    }
+
+    /// Sends a notification and waits until its buffer may be used again, as the comm-layer paper's synchronous send does.
+    /// That is no acknowledgement by the peer.
+    pub fn notify_sync<M: Message>(&self, message: &M, timeout: Duration) -> Result<(), CallError> {
+        match self.host.may_wait() {
+            MayWait::Freely | MayWait::InPool => {}
+            MayWait::Never => return Err(Rejection::InlineHandler.into()),
+            MayWait::Forked => return Err(Rejection::Forked.into()),
+        }
+        let timeout = nanos(timeout);
+        let slot = self.when_there_is_room(timeout, || {
+            let payload = self.encode(message)?;
+            Ok(self.session.notify_sync(&self.key::<M>(), M::CLASS, payload, &*self.host)?)
+        })?;
+        let mut sink = self.host.waiting_sink(&self.session);
+        match self.session.wait(slot, timeout, self.policy, &mut sink, &*self.host) {
+            Waited::Ended => match self.session.take(slot) {
+                pronto_core::session::End::Done(_) => Ok(()),
+                _ => Err(CallError::PeerDown { executed: Executed::Maybe }),
+            },
+            Waited::TimedOut => {
+                self.session.abandon_send(slot);
+                Err(CallError::Deadline { executed: Executed::Maybe })
+            }
+        }
+    }
+
+    /// What the session counted and holds.
+    pub fn session(&self) -> &Arc<Session<H::Qp>> {
+        &self.session
+    }
+
+    fn check_fork(&self) -> Result<(), Rejection> {
+        if self.host.may_wait() == MayWait::Forked { Err(Rejection::Forked) } else { Ok(()) }
+    }
+
+    pub(crate) const fn policy(&self) -> WaitPolicy {
+        self.policy
+    }
+
+    pub(crate) const fn host(&self) -> &Arc<H> {
+        &self.host
+    }
+
+    #[inline]
+    fn try_start<M: Request>(&self, request: &M, timeout: Nanos) -> Result<CallId, CallError> {
+        let payload = self.encode(request)?;
+        let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
+        Ok(self.session.call(&spec, payload, &*self.host)?)
+    }
+
+    fn encode<M: Message>(&self, message: &M) -> Result<OutgoingPayload, CallError> {
+        let owner = crate::encode::owner_of::<M>();
+        encode(&self.session, M::CLASS, message, owner).map_err(|error| match error {
+            NotEncoded::Refused(Refused::NoRing) => Refused::NotConnected { peer: self.node() }.into(),
+            NotEncoded::Refused(refused) => refused.into(),
+            NotEncoded::Full(full) => Rejection::Encoding(full).into(),
+        })
+    }
+
+    fn key<M: Message>(&self) -> TypeKey {
+        let (name, layout) = M::type_key();
+        TypeKey { service: self.service, name, layout }
+    }
+
+    /// Refusals that end by themselves while both sides live. A session without a link at the moment is up all the same.
+    fn waits_for_room(&self, refused: &Refused) -> bool {
+        refused.is_retryable() && (!matches!(refused, Refused::NotConnected { .. }) || self.is_up())
+    }
+
+    /// Tries until it is not refused for want of room any more, making what progress there is.
+    fn when_there_is_room<R>(
+        &self,
+        timeout: Nanos,
+        mut attempt: impl FnMut() -> Result<R, CallError>,
+    ) -> Result<R, CallError> {
+        let mut deadline = None;
+        loop {
+            match attempt() {
+                Err(CallError::Rejected(Rejection::Here(refused))) if self.waits_for_room(&refused) => {
+                    let now = self.host.now();
+                    if now >= *deadline.get_or_insert(now + timeout) || self.host.may_wait() == MayWait::Never
+                    {
+                        return Err(refused.into());
+                    }
+                    let mut sink = self.host.waiting_sink(&self.session);
+                    let moved = self.session.turn(1, || false, &mut sink, &*self.host);
+                    if moved.is_none_or(|progress| progress.moved == 0) {
+                        self.host.pause();
+                    }
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+pub(crate) fn nanos(span: Duration) -> Nanos {
+    Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+}
+
+impl<H: Host> Clone for Peer<H> {
+    fn clone(&self) -> Self {
+        let (session, host) = (Arc::clone(&self.session), Arc::clone(&self.host));
+        Self { session, host, service: self.service, policy: self.policy }
+    }
+}
+
+impl<H: Host> fmt::Debug for Peer<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peer")
+            .field("node", &self.node())
+            .field("service", &self.service)
+            .finish_non_exhaustive()
+    }
+}

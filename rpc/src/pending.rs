@@ -1,0 +1,167 @@
+//! A call that was sent and is not answered yet: wait, poll, await or cancel.
+
+use alloc::sync::Arc;
+use alloc::vec;
+use core::fmt;
+use core::marker::PhantomData;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use pronto_core::fabric::{Arrived, QueuePair};
+use pronto_core::session::{End, Executed, Session, Waited};
+use pronto_core::{Nanos, WaitPolicy};
+use pronto_wire::CallId;
+
+use crate::codec::decode_message;
+use crate::error::{CallError, Rejection};
+use crate::host::{Host, MayWait};
+use crate::message::Request;
+
+/// A call on its way. Dropping it cancels the call: nobody waits for it any more.
+#[must_use = "dropping it cancels the call"]
+pub struct Pending<M: Request, H: Host> {
+    session: Arc<Session<H::Qp>>,
+    host: Arc<H>,
+    /// None once the end was taken.
+    call: Option<CallId>,
+    timeout: Nanos,
+    policy: WaitPolicy,
+    request: PhantomData<fn() -> M>,
+}
+
+impl<M: Request, H: Host> Pending<M, H> {
+    pub(crate) const fn new(
+        session: Arc<Session<H::Qp>>,
+        host: Arc<H>,
+        call: CallId,
+        timeout: Nanos,
+        policy: WaitPolicy,
+    ) -> Self {
+        Self { session, host, call: Some(call), timeout, policy, request: PhantomData }
+    }
+
+    /// Looks once, without waiting. `None` while there is no end; after the end, an error that says it was taken.
+    pub fn poll(&mut self) -> Option<Result<M::Reply, CallError>> {
+        let call = self.call?;
+        if !self.session.has_ended(call) {
+            let mut sink = self.host.waiting_sink(&self.session);
+            self.session.turn(1, || self.session.has_ended(call), &mut sink, &*self.host);
+        }
+        self.session.has_ended(call).then(|| self.finish(call))
+    }
+
+    /// Waits for the end.
+    pub fn wait(mut self) -> Result<M::Reply, CallError> {
+        let Some(call) = self.call else { return Err(CallError::Cancelled { executed: Executed::Maybe }) };
+        let wait = |policy| {
+            let mut sink = self.host.waiting_sink(&self.session);
+            self.session.wait(call, self.timeout, policy, &mut sink, &*self.host)
+        };
+        let waited = match self.host.may_wait() {
+            MayWait::Freely => wait(self.policy),
+            MayWait::InPool => {
+                let wait = || wait(self.policy.nested());
+                self.host.while_waiting(wait).ok_or(Rejection::NoWorker)?
+            }
+            MayWait::Never => return Err(Rejection::InlineHandler.into()),
+            MayWait::Forked => return Err(Rejection::Forked.into()),
+        };
+        match waited {
+            Waited::Ended => self.finish(call),
+            Waited::TimedOut => Err(CallError::Deadline { executed: Executed::Maybe }),
+        }
+    }
+
+    /// Waits for the end, until a point in time of the host's clock.
+    pub(crate) fn wait_until(mut self, deadline: Nanos) -> Result<M::Reply, CallError> {
+        self.timeout = deadline.since(self.host.now());
+        self.wait()
+    }
+
+    /// Gives the call up. The callee is told; whether it still executes is not known.
+    pub fn cancel(self) -> CallError {
+        CallError::Cancelled { executed: Executed::Maybe }
+    }
+
+    fn finish(&mut self, call: CallId) -> Result<M::Reply, CallError> {
+        self.call = None;
+        decode_end::<M, H>(self.session.take(call))
+    }
+}
+
+impl<M: Request, H: Host> Future for Pending<M, H> {
+    type Output = Result<M::Reply, CallError>;
+
+    /// The node's serving thread makes the progress; the waker is woken by whoever takes the answer in.
+    ///
+    /// # Panics
+    /// When polled again after it was ready.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let call = self.call.expect("a future is not polled after it was ready");
+        if !self.session.has_ended(call) {
+            self.session.register(call, context.waker());
+            self.session.listen(&mut self.host.waiting_sink(&self.session), &*self.host);
+            if !self.session.has_ended(call) {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(self.finish(call))
+    }
+}
+
+impl<M: Request, H: Host> Unpin for Pending<M, H> {}
+
+impl<M: Request, H: Host> Drop for Pending<M, H> {
+    fn drop(&mut self) {
+        if let Some(call) = self.call.take() {
+            self.session.abandon(call, M::CLASS, &*self.host);
+        }
+    }
+}
+
+impl<M: Request, H: Host> fmt::Debug for Pending<M, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("request", &M::NAME).field("call", &self.call).finish_non_exhaustive()
+    }
+}
+
+/// The end of a call as its caller sees it.
+pub(crate) fn decode_end<M: Request, H: Host>(
+    end: End<<H::Qp as QueuePair>::Lease>,
+) -> Result<M::Reply, CallError> {
+    match end {
+        End::Reply(payload) => {
+            with_bytes(&payload, |bytes| decode_message(bytes).map_err(CallError::MalformedReply))
+        }
+        End::Failure { code, payload } => {
+            with_bytes(&payload, |bytes| Err(CallError::from_failure(code, bytes)))
+        }
+        End::PeerDown { executed } => Err(CallError::PeerDown { executed }),
+        End::Deadline { executed } => Err(CallError::Deadline { executed }),
+        End::Done(_) | End::Flushed | End::AccessRefused | End::Unsupported => {
+            unreachable!("a call's slot ends as a call")
+        }
+    }
+}
+
+/// The payload as bytes that nobody else can write to: in place where that is so, else a copy.
+pub fn with_bytes<L: pronto_core::fabric::Payload, R>(
+    payload: &Arrived<L>,
+    use_it: impl FnOnce(&[u8]) -> R,
+) -> R {
+    if let Some(bytes) = payload.as_private() {
+        return use_it(bytes);
+    }
+    if payload.len() <= ON_STACK {
+        let mut bytes = [0; ON_STACK];
+        let bytes = &mut bytes[..payload.len()];
+        payload.copy_to(0, bytes).expect("as long as the payload");
+        return use_it(bytes);
+    }
+    let mut bytes = vec![0; payload.len()];
+    payload.copy_to(0, &mut bytes).expect("as long as the payload");
+    use_it(&bytes)
+}
+
+/// Payloads up to this are copied to the stack, bytes: a page and what comes with it.
+const ON_STACK: usize = 4096 + 256;

@@ -1,0 +1,14 @@
+//! What is no payload is pointed at where it stands.
+
+use pronto_rpc::Payload;
+
+struct Plain;
+
+#[derive(Payload)]
+struct Holder {
+    fine: u8,
+    plain: Plain,
+    many: Vec<std::sync::Arc<u8>>,
+}
+
+fn main() {}

@@ -1,0 +1,121 @@
+//! The layout hash changes with everything that changes the bytes or their meaning, and with nothing else.
+
+use pronto_rpc::{LayoutHash, Message, NodeId, Payload, ServiceId};
+
+/// A struct or enum that is only a layout.
+macro_rules! layout {
+    ($($item:tt)*) => {
+        #[derive(Payload)]
+        $($item)*
+    };
+}
+
+/// The hash of a struct or enum, declared on the spot.
+macro_rules! hash_of {
+    (struct $fields:tt) => {{
+        layout!(struct Probe $fields);
+        <Probe as Payload>::LAYOUT
+    }};
+    (enum $variants:tt) => {{
+        layout!(enum Probe $variants);
+        <Probe as Payload>::LAYOUT
+    }};
+}
+
+fn all_different(hashes: &[LayoutHash]) {
+    for (i, one) in hashes.iter().enumerate() {
+        for (j, other) in hashes.iter().enumerate().skip(i + 1) {
+            assert_ne!(one, other, "layouts {i} and {j}");
+        }
+    }
+}
+
+#[test]
+fn structs_differ_by_name_type_order_and_number_of_fields() {
+    all_different(&[
+        hash_of!(struct { a: u32, b: u64 }),
+        hash_of!(struct { a: u32, c: u64 }),
+        hash_of!(struct { a: u32, b: i64 }),
+        hash_of!(struct { b: u64, a: u32 }),
+        hash_of!(struct { a: u64, b: u32 }),
+        hash_of!(struct { a: u32 }),
+        hash_of!(struct { a: (u32, u64) }),
+        hash_of!(struct {}),
+    ]);
+}
+
+#[test]
+fn enums_differ_by_variants_and_their_fields() {
+    all_different(&[
+        hash_of!(enum { A, B }),
+        hash_of!(enum { B, A }),
+        hash_of!(enum { A, B, C }),
+        hash_of!(enum { A, C }),
+        hash_of!(enum { A, B(u8) }),
+        hash_of!(enum { A(u8), B }),
+        hash_of!(enum { A, B { x: u8 } }),
+        hash_of!(struct { a: u8, b: u8 }),
+    ]);
+}
+
+#[test]
+fn types_of_one_length_differ() {
+    all_different(&[
+        u16::LAYOUT,
+        i16::LAYOUT,
+        NodeId::LAYOUT,
+        ServiceId::LAYOUT,
+        <[u8; 2]>::LAYOUT,
+        <[i8; 2]>::LAYOUT,
+        <(u8, u8)>::LAYOUT,
+        <(u8, (u8,))>::LAYOUT,
+        <((u8,), u8)>::LAYOUT,
+        <[[u8; 1]; 2]>::LAYOUT,
+        <[[u8; 2]; 1]>::LAYOUT,
+        Option::<u8>::LAYOUT,
+        Vec::<u8>::LAYOUT,
+        String::LAYOUT,
+        Vec::<Option<u8>>::LAYOUT,
+        Option::<Vec<u8>>::LAYOUT,
+    ]);
+}
+
+#[test]
+fn what_the_bytes_do_not_show_makes_no_difference() {
+    assert_eq!(Vec::<u8>::LAYOUT, Box::<[u8]>::LAYOUT);
+    layout!(
+        struct One {
+            a: u32,
+        }
+    );
+    layout!(
+        struct Two {
+            a: u32,
+        }
+    );
+    assert_eq!(One::LAYOUT, Two::LAYOUT);
+    layout!(
+        struct Raw {
+            r#type: u32,
+        }
+    );
+    assert_ne!(One::LAYOUT, Raw::LAYOUT);
+}
+
+#[test]
+fn a_request_includes_its_reply() {
+    #[derive(Message)]
+    #[message(name = "ask", reply = ())]
+    struct Ask;
+
+    #[derive(Message)]
+    #[message(name = "answer")]
+    struct Answer(u8);
+
+    #[derive(Message)]
+    #[message(name = "ask", reply = Answer)]
+    struct AskMore;
+
+    assert_eq!(Ask::LAYOUT, AskMore::LAYOUT);
+    assert_ne!(Ask::type_key(), AskMore::type_key());
+}
