@@ -473,6 +473,11 @@ impl Shared {
     fn dial_one(&self, peer: NodeId, address: &Address, session: &Arc<NodeSession>) -> Result<(), NoLink> {
         let host = &self.host;
         let held = session.info(&**host).map(|info| info.session);
+        // In this order. With a link there is nothing to dial for, and a greeting that names the session of a link that
+        // lives would cost that link: the other side takes it for the successor of one that was lost.
+        if session.is_linked(&**host) {
+            return Ok(());
+        }
         let greeting = greet(&host.identity, &host.limits, peer, held).encode();
         match address {
             Address::Shm(path) => {
