@@ -36,6 +36,13 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
     print(&text)
 }
 
+/// Whether a program was started with `arguments`, its name left out, to be the other side of an experiment. It then hands all
+/// of them to [`run`]: every program that runs experiments is started again by them.
+#[must_use]
+pub fn is_other_side(arguments: &[OsString]) -> bool {
+    arguments.first().is_some_and(|first| first == echo::SERVE)
+}
+
 fn command() -> Command {
     let json = |help: &'static str| Arg::new(JSON).long(JSON).action(ArgAction::SetTrue).help(help);
     let experiment = |experiment: &&dyn Experiment| {

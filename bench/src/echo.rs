@@ -84,6 +84,14 @@ fn echo<M: Request>(peer: &Peer, request: &M, budget: Duration, into: &mut Recor
     into.round(budget, || peer.call(request).map(|reply| drop(black_box(reply)))).context("an echo call")
 }
 
+/// One call with a payload of 32 bytes.
+///
+/// # Errors
+/// If it fails.
+pub fn call_32(peer: &Peer) -> anyhow::Result<[u8; 32]> {
+    Ok(peer.call(&Ask32 { bytes: black_box([7; 32]) }).context("an echo call")?.bytes)
+}
+
 impl Size {
     /// Repeats calls of this size for about `budget` and adds to `into`.
     ///

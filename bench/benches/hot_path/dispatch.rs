@@ -1,0 +1,70 @@
+//! Dispatch: a turn in a lane, the key of a message that is ordered by it, and a handler from bytes to answer.
+
+use core::hint::black_box;
+use std::sync::Arc;
+
+use criterion::Criterion;
+use pronto::Message;
+use pronto::rpc::codec::encode_message;
+use pronto::rpc::handler::Incoming;
+use pronto::rpc::{NodeId, Route};
+use pronto_core::Nanos;
+use pronto_core::dispatch::Lanes;
+use pronto_core::session::{Answer, Limits, Session};
+use pronto_wire::Class;
+
+use crate::codec::Small;
+use crate::still::Still;
+
+#[derive(Message, Debug)]
+#[message(name = "bench.keyed", reply = Small, order = by_key(address))]
+struct Keyed {
+    address: u64,
+    task: u32,
+}
+
+pub(crate) fn benches(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("dispatch");
+    for others in [0, OTHERS] {
+        group.bench_function(format!("lane/{others}-others"), |bencher| {
+            let mut lanes = Lanes::new();
+            for lane in 1..=others {
+                lanes.push(lane, 0_u64);
+            }
+            bencher.iter(|| {
+                let turn = lanes.push(black_box(0), 7).expect("an idle lane runs at once");
+                (turn, lanes.finish(&0))
+            });
+        });
+    }
+    let request = Keyed { address: 1 << 40, task: 7 };
+    let mut bytes = [0; 40];
+    let len = encode_message(&request, &mut bytes).expect("it is small");
+    let route = Route::<Still>::inline(|_, keyed: Keyed| Small {
+        address: keyed.address,
+        task: keyed.task,
+        value: 1,
+        wakes: true,
+    });
+    group.bench_function("key", |bencher| {
+        bencher.iter(|| route.lane_of(black_box(&bytes[..len])).expect("it was encoded"));
+    });
+    let host = Arc::new(Still);
+    let session = Arc::new(Session::new(NodeId(2), Limits::default()));
+    let incoming = Incoming {
+        session: &session,
+        host: &host,
+        call: None,
+        link: 0,
+        class: Class::Control,
+        deadline: Nanos::NEVER,
+    };
+    assert!(matches!(route.run(&incoming, &bytes[..len]), Answer::Reply { .. }), "the handler replies");
+    group.bench_function("handler", |bencher| {
+        bencher.iter(|| route.run(&incoming, black_box(&bytes[..len])));
+    });
+    group.finish();
+}
+
+/// Lanes with something running, as many as a busy node has.
+const OTHERS: u64 = 64;

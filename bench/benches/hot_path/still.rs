@@ -1,0 +1,70 @@
+//! A host that does nothing: parts of a call are measured on it without a node's threads beside them.
+
+use std::sync::Arc;
+
+use pronto::rpc::Host;
+use pronto::rpc::host::MayWait;
+use pronto_core::session::{Answer, Event, Inbound, Session, Sink};
+use pronto_core::{Channel, Clock, Executor, Nanos, WaitPolicy};
+use pronto_fabric_shm::ShmQueuePair;
+use pronto_sync::atomic::AtomicU32;
+
+/// Its clock stands, and nobody sleeps on it.
+#[derive(Debug)]
+pub(crate) struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Nanos {
+        Nanos(1)
+    }
+}
+
+impl Executor for Still {
+    fn spin_time(&self, _: WaitPolicy) -> Nanos {
+        Nanos::NEVER
+    }
+
+    fn sleep(&self, _: &AtomicU32, _: Nanos) {}
+
+    fn wake(&self, _: &AtomicU32) {}
+
+    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) {}
+}
+
+impl Host for Still {
+    type Qp = ShmQueuePair;
+
+    fn waiting_sink<'a>(self: &'a Arc<Self>, _: &'a Arc<Session<ShmQueuePair>>) -> impl Sink<Lease> {
+        Nobody
+    }
+
+    fn wait_policy(&self) -> WaitPolicy {
+        WaitPolicy::Spin
+    }
+
+    fn may_wait(&self) -> MayWait {
+        MayWait::Freely
+    }
+
+    fn while_waiting<R>(&self, wait: impl FnOnce() -> R) -> Option<R> {
+        Some(wait())
+    }
+
+    fn expects_answers(&self) {}
+
+    fn pause(&self) {}
+}
+
+type Lease = <ShmQueuePair as pronto_core::fabric::QueuePair>::Lease;
+
+/// Takes whatever arrives, and does nothing with it.
+#[derive(Debug)]
+pub(crate) struct Nobody;
+
+impl<L> Sink<L> for Nobody {
+    fn request(&mut self, _: Inbound<L>) -> Answer {
+        Answer::Done
+    }
+
+    fn event(&mut self, _: Event) {}
+}
