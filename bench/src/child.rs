@@ -2,7 +2,7 @@
 
 use std::env;
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::process::{self, ChildStdout, Command, Stdio};
+use std::process::{self, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::Context as _;
 use nix::sys::prctl;
@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 #[derive(Debug)]
 pub struct Child {
     process: process::Child,
+    stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
 
@@ -31,12 +32,21 @@ impl Child {
         let program = env::current_exe().context("asking for this program's path")?;
         let mut process = Command::new(program)
             .args(args)
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .context("starting a child")?;
         let stdout = process.stdout.take().context("the child's output was asked for")?;
-        Ok(Self { process, stdout: BufReader::new(stdout) })
+        let stdin = process.stdin.take().context("the child's input was asked for")?;
+        Ok(Self { process, stdin, stdout: BufReader::new(stdout) })
+    }
+
+    /// Says a line to it.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn tell(&mut self, line: &str) -> anyhow::Result<()> {
+        writeln!(self.stdin, "{line}").and_then(|()| self.stdin.flush()).context("writing to a child")
     }
 
     /// The next line that it says with [`say`].

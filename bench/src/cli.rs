@@ -12,6 +12,7 @@ use crate::echo;
 use crate::experiment::Experiment;
 use crate::experiments;
 use crate::host::Host;
+use crate::mix;
 use crate::params::{Axis, Params};
 use crate::progress::Progress;
 
@@ -25,6 +26,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
     let matches = command().get_matches_from(args);
     let text = match matches.subcommand() {
         Some((echo::SERVE, options)) => return echo::serve_command(options),
+        Some((mix::NODE, options)) => return mix::node_command(options),
         Some((LIST, options)) if options.get_flag(JSON) => list_as_json().to_string(),
         Some((LIST, _)) => list_as_text(),
         Some((name, options)) => {
@@ -40,7 +42,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
 /// of them to [`run`]: every program that runs experiments is started again by them.
 #[must_use]
 pub fn is_other_side(arguments: &[OsString]) -> bool {
-    arguments.first().is_some_and(|first| first == echo::SERVE)
+    arguments.first().is_some_and(|first| first == echo::SERVE || first == mix::NODE)
 }
 
 fn command() -> Command {
@@ -55,6 +57,7 @@ fn command() -> Command {
                     .action(ArgAction::SetTrue)
                     .help("Shorter, within 60 s; coarser numbers"),
             )
+            .args(experiment.seconds(false).map(seconds))
             .args(experiment.axes().iter().map(axis))
     };
     Command::new("pronto-bench")
@@ -67,7 +70,17 @@ fn command() -> Command {
             Command::new(LIST).about("Names all experiments").arg(json("Print one JSON array on stdout")),
         )
         .subcommand(echo::command())
+        .subcommand(mix::command())
         .subcommands(experiments::ALL.iter().map(experiment))
+}
+
+/// `--seconds N`, of experiments that can run for any time.
+fn seconds(default: u32) -> Arg {
+    Arg::new(SECONDS)
+        .long(SECONDS)
+        .value_name("N")
+        .help(format!("How long each transport is measured [default: {default}; less with --{QUICK}]"))
+        .value_parser(clap::value_parser!(u32).range(1..=MAX_SECONDS))
 }
 
 /// `--column value[,value]`, only with values that the experiment has.
@@ -84,6 +97,9 @@ fn axis(axis: &Axis) -> Arg {
 fn params(experiment: &dyn Experiment, options: &ArgMatches) -> Params {
     let mut params = Params::new();
     params.quick = options.get_flag(QUICK);
+    if experiment.seconds(params.quick).is_some() {
+        params.seconds = options.get_one(SECONDS).copied();
+    }
     for axis in experiment.axes() {
         if let Some(values) = options.get_many::<String>(axis.column) {
             params.choose(axis.column, values.cloned().collect());
@@ -146,6 +162,9 @@ fn print(text: &str) -> anyhow::Result<()> {
 const LIST: &str = "list";
 const JSON: &str = "json";
 const QUICK: &str = "quick";
+const SECONDS: &str = "seconds";
+/// An hour.
+const MAX_SECONDS: i64 = 3600;
 
 #[cfg(test)]
 mod tests {

@@ -128,10 +128,10 @@ impl Provider {
         }
     }
 
-    /// Where a node of this process can listen.
-    fn address(self) -> String {
+    /// Where a node of this process can listen; `name` tells it from others.
+    pub(crate) fn address(self, name: &str) -> String {
         match self {
-            Self::Shm => format!("shm:@pronto-bench-{}", std::process::id()),
+            Self::Shm => format!("shm:@pronto-bench{name}-{}", std::process::id()),
             Self::Tcp => "tcp:127.0.0.1:0".into(),
         }
     }
@@ -175,7 +175,7 @@ impl FromStr for Wait {
 pub fn serve(provider: Provider, wait: Wait) -> anyhow::Result<Node> {
     Node::builder(SERVER)
         .wait(wait.0)
-        .listen(&provider.address())
+        .listen(&provider.address(""))
         .handle_inline(|_, ask: Ask0| Echo0 { bytes: ask.bytes })
         .handle_inline(|_, ask: Ask32| Echo32 { bytes: ask.bytes })
         .handle_inline(|_, ask: Ask224| Echo224 { bytes: ask.bytes })

@@ -23,6 +23,12 @@ pub trait Experiment: Debug + Sync {
     /// The columns by which rows can be chosen, with all values they have here.
     fn axes(&self) -> &'static [Axis];
 
+    /// How long it measures each part if nothing else is said, seconds; `None` if its length is its own affair.
+    fn seconds(&self, quick: bool) -> Option<u32> {
+        let _ = quick;
+        None
+    }
+
     /// Measures the rows that `params` keeps; within 60 s if `params` says quick.
     ///
     /// # Errors

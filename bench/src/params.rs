@@ -18,6 +18,8 @@ pub struct Axis {
 pub struct Params {
     /// Shorter: within 60 s for any experiment.
     pub quick: bool,
+    /// How long, if that was said; only of experiments that ask for it.
+    pub seconds: Option<u32>,
     chosen: BTreeMap<&'static str, Vec<String>>,
 }
 

@@ -69,6 +69,30 @@ fn latency_measures_calls_between_two_processes_beside_their_floor() {
 }
 
 #[test]
+fn mix_sends_every_type_between_four_processes_and_loses_nothing() {
+    let object = json(&["mix", "--json", "--seconds", "1", "--provider", "shm"]);
+    assert_eq!((&object["paper"], &object["figure"]), (&"comm-layer".into(), &"Fig. 2".into()));
+    for count in ["lost", "duplicated", "out_of_order", "corrupt"] {
+        assert_eq!(object["params"][count], 0, "{count}");
+    }
+    let rows = object["rows"].as_array().unwrap();
+    let (all, types) = rows.split_last().unwrap();
+    assert_eq!((types.len(), &all["type"]), (21, &"all".into()), "the types of DEX, signals, and their sum");
+    for row in rows {
+        let number = |column: &str| row[column].as_u64().unwrap_or_else(|| panic!("{column} of {row}"));
+        assert!(number("count") > 0 && number("bytes") > 0 && number("messages_per_s") > 0, "{row}");
+        assert!(number("p50_ns") <= number("p99_ns"), "{row}");
+    }
+    for column in ["count", "bytes"] {
+        let sum: u64 = types.iter().filter_map(|row| row[column].as_u64()).sum();
+        assert_eq!(all[column], sum, "{column}");
+    }
+    for claim in object["claims"].as_array().unwrap() {
+        assert_eq!(claim["holds"], true, "{claim}");
+    }
+}
+
+#[test]
 fn without_json_there_is_a_table() {
     let output = run(&["floor", "--quick", "--name", "futex-wake-nobody"]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -96,6 +120,8 @@ fn wrong_arguments_are_refused_on_stderr_alone() {
     for args in [
         &["floor", "--name", "warp-drive"][..],
         &["floor", "--colour", "red"],
+        &["floor", "--seconds", "1"],
+        &["mix", "--seconds", "0"],
         &["no-such-experiment", "--json"],
         &[],
     ] {

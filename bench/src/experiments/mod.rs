@@ -2,11 +2,12 @@
 
 mod floor;
 mod latency;
+mod mix;
 
 use crate::experiment::Experiment;
 
 /// Every experiment, in the order in which `pronto-bench list` names them.
-pub const ALL: &[&dyn Experiment] = &[&floor::Floor, &latency::Latency];
+pub const ALL: &[&dyn Experiment] = &[&floor::Floor, &latency::Latency, &mix::Mix];
 
 /// The experiment with that name.
 #[must_use]
@@ -32,7 +33,10 @@ mod tests {
     fn columns_are_spelled_so_that_options_can_be() {
         for axis in ALL.iter().flat_map(|experiment| experiment.axes()) {
             assert!(axis.column.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{axis:?}");
-            assert!(!["json", "quick", "help", "version"].contains(&axis.column) && !axis.values.is_empty());
+            assert!(
+                !["json", "quick", "seconds", "help", "version"].contains(&axis.column)
+                    && !axis.values.is_empty()
+            );
         }
     }
 }

@@ -1,0 +1,222 @@
+//! `mix`: the messages of a distributed OS, in the proportions of the comm-layer paper, between four nodes at full speed.
+
+use core::time::Duration;
+use std::thread;
+
+use minidos::account::TypeTraffic;
+use minidos::messages::Kind;
+use serde_json::Value;
+
+use crate::echo::Provider;
+use crate::experiment::Experiment;
+use crate::mix::{NODES, Nodes, Seen};
+use crate::params::{Axis, Params};
+use crate::progress::Progress;
+use crate::report::{Claim, Fields, Report, decimals};
+use crate::sample::approximate;
+
+/// The experiment. Every message carries its sender and its place in its stream; what is lost, doubled, out of order or corrupt
+/// fails it.
+#[derive(Debug)]
+pub(crate) struct Mix;
+
+impl Experiment for Mix {
+    fn name(&self) -> &'static str {
+        "mix"
+    }
+
+    fn paper(&self) -> Option<&'static str> {
+        Some("comm-layer")
+    }
+
+    fn figure(&self) -> Option<&'static str> {
+        Some("Fig. 2")
+    }
+
+    fn about(&self) -> &'static str {
+        "all message types of a distributed OS, in the paper's proportions, between four nodes at full speed"
+    }
+
+    fn axes(&self) -> &'static [Axis] {
+        &[Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] }]
+    }
+
+    fn seconds(&self, quick: bool) -> Option<u32> {
+        Some(if quick { QUICK_SECONDS } else { SECONDS })
+    }
+
+    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
+        let seconds = params.seconds.unwrap_or(if params.quick { QUICK_SECONDS } else { SECONDS });
+        let providers: Vec<_> =
+            Provider::ALL.into_iter().filter(|p| params.keeps("provider", p.name())).collect();
+        progress.begin(u64::from(seconds) * providers.len() as u64);
+        let mut report = Report::default();
+        let mut all = Seen::default();
+        for provider in providers {
+            let seen = measure(provider, seconds, progress)?;
+            report.rows.extend(rows(provider, &seen));
+            all.add(&seen);
+        }
+        report.claims = claims(&all);
+        report.params = Fields::default()
+            .with("nodes", NODES)
+            .with("seconds", seconds)
+            .with("placement", "processes of their own, not pinned; adaptive waiting; handlers on the pool")
+            .with("lost", all.lost())
+            .with("duplicated", all.faults.duplicated)
+            .with("out_of_order", all.faults.out_of_order)
+            .with("corrupt", all.faults.corrupt)
+            .with("waits_for_room", all.waits_for_room);
+        Ok(report)
+    }
+}
+
+fn measure(provider: Provider, seconds: u32, progress: &mut Progress) -> anyhow::Result<Seen> {
+    let mut nodes = Nodes::start(provider, Duration::from_secs(seconds.into()))?;
+    nodes.go()?;
+    for _ in 0..seconds {
+        progress.step(provider.name());
+        thread::park_timeout(Duration::from_secs(1));
+    }
+    let seen = nodes.seen()?;
+    let faults = seen.faults;
+    anyhow::ensure!(
+        seen.wrong() == 0,
+        "over {}: {} lost, {} duplicated, {} out of order, {} corrupt",
+        provider.name(),
+        seen.lost(),
+        faults.duplicated,
+        faults.out_of_order,
+        faults.corrupt
+    );
+    Ok(seen)
+}
+
+/// One row for each type, and one for all.
+fn rows(provider: Provider, seen: &Seen) -> Vec<Fields> {
+    let types = Kind::ALL.iter().map(|kind| (kind.name(), seen.traffic.of(*kind)));
+    types
+        .chain([(ALL, sum(seen))])
+        .map(|(name, traffic)| {
+            Fields::default()
+                .with("provider", provider.name())
+                .with("type", name)
+                .with("count", traffic.sent)
+                .with("bytes", traffic.bytes)
+                .with("p50_ns", traffic.quantile(0.5))
+                .with("p99_ns", traffic.quantile(0.99))
+                .with("messages_per_s", per_second(traffic.sent, seen.elapsed_ns))
+                .with("bytes_per_s", per_second(traffic.bytes, seen.elapsed_ns))
+                .with("under_100", share(traffic.under_100, traffic.sent))
+                .with("over_1_kib", share(traffic.large_bytes, traffic.bytes))
+        })
+        .collect()
+}
+
+fn sum(seen: &Seen) -> TypeTraffic {
+    let mut sum = TypeTraffic::default();
+    for of_type in &seen.traffic.0 {
+        sum.sent += of_type.sent;
+        sum.received += of_type.received;
+        sum.bytes += of_type.bytes;
+        sum.under_100 += of_type.under_100;
+        sum.large_bytes += of_type.large_bytes;
+        sum.latencies.extend_from_slice(&of_type.latencies);
+    }
+    sum
+}
+
+fn per_second(count: u64, elapsed_ns: u64) -> u64 {
+    let per_second = u128::from(count) * 1_000_000_000 / u128::from(elapsed_ns.max(1));
+    u64::try_from(per_second).unwrap_or(u64::MAX)
+}
+
+fn share(part: u64, whole: u64) -> Value {
+    decimals(approximate(part) / approximate(whole), 3)
+}
+
+/// That the mix is the paper's, and that it arrived.
+fn claims(seen: &Seen) -> Vec<Claim> {
+    let all = sum(seen);
+    let is_share = |id, text: &str, published: f64, part: u64, whole: u64| {
+        let measured = approximate(part) / approximate(whole);
+        Claim {
+            id,
+            text: text.into(),
+            published: decimals(published, 3),
+            measured: decimals(measured, 3),
+            holds: (measured - published).abs() <= TOLERANCE,
+        }
+    };
+    vec![
+        is_share(
+            "K16a",
+            "so large a share of all messages is under 100 B (the mix is put together for it)",
+            0.744,
+            all.under_100,
+            all.sent,
+        ),
+        is_share(
+            "K16b",
+            "so large a share of all bytes is in messages of over 1 KiB (the mix is put together for it)",
+            0.971,
+            all.large_bytes,
+            all.bytes,
+        ),
+        Claim {
+            id: "M1",
+            text: "so many messages were lost, duplicated, out of order or corrupt".into(),
+            published: 0.into(),
+            measured: seen.wrong().into(),
+            holds: seen.wrong() == 0,
+        },
+    ]
+}
+
+/// How long each transport is measured.
+const SECONDS: u32 = 15;
+const QUICK_SECONDS: u32 = 3;
+
+/// The row that sums up the others.
+const ALL: &str = "all";
+
+/// A mix within one in a hundred of the paper's is the paper's.
+const TOLERANCE: f64 = 0.01;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten small messages and one large one in half a second.
+    fn seen() -> Seen {
+        let mut seen = Seen { elapsed_ns: 500_000_000, ..Seen::default() };
+        seen.traffic.0[Kind::Signal.index()] =
+            TypeTraffic { sent: 10, received: 10, bytes: 200, under_100: 10, ..TypeTraffic::default() };
+        seen.traffic.0[Kind::RemotePageFlush.index()] =
+            TypeTraffic { sent: 1, received: 1, bytes: 4000, large_bytes: 4000, ..TypeTraffic::default() };
+        seen
+    }
+
+    #[test]
+    fn the_last_row_sums_up_one_for_each_type() {
+        let rows = rows(Provider::Shm, &seen());
+        assert_eq!(rows.len(), Kind::ALL.len() + 1);
+        let all = rows.last().unwrap();
+        let of = |column| all.value(column).unwrap().clone();
+        assert_eq!([of("type"), of("count"), of("bytes")], ["all".into(), 11.into(), Value::from(4200)]);
+        assert_eq!([of("messages_per_s"), of("bytes_per_s")], [22, 8400].map(Value::from));
+        assert_eq!([of("under_100"), of("over_1_kib")], [0.909, 0.952].map(Value::from));
+    }
+
+    #[test]
+    fn a_message_that_does_not_arrive_or_arrives_wrong_shows() {
+        let verdict = |seen: &Seen| claims(seen).last().map(|claim| (claim.measured.clone(), claim.holds));
+        assert_eq!(verdict(&seen()), Some((0.into(), true)));
+        let mut lost = seen();
+        lost.traffic.0[Kind::Signal.index()].received = 9;
+        assert_eq!(verdict(&lost), Some((1.into(), false)));
+        let mut wrong = seen();
+        (wrong.faults.duplicated, wrong.faults.out_of_order, wrong.faults.corrupt) = (1, 2, 3);
+        assert_eq!(verdict(&wrong), Some((6.into(), false)));
+    }
+}
