@@ -175,7 +175,10 @@ pub(crate) struct Server<'a> {
     sessions: Vec<Arc<NodeSession>>,
     version: u64,
     last_tick: Nanos,
+    /// The next tick is due so long after the last one.
     tick_after: Nanos,
+    /// Something has made the next tick due sooner than it was.
+    hurried: bool,
     idle_since: Option<Nanos>,
     oversubscription: calibrate::Oversubscription,
 }
@@ -188,6 +191,7 @@ impl<'a> Server<'a> {
             version: u64::MAX,
             last_tick: host.now(),
             tick_after: IDLE_TICK,
+            hurried: false,
             idle_since: None,
             oversubscription: calibrate::Oversubscription::default(),
         }
@@ -278,7 +282,7 @@ impl<'a> Server<'a> {
         serving.register(&self.sessions, Some(self.host.receive_pool.channel()), self.host);
         let since_tick = self.host.now().since(self.last_tick);
         let left = self.tick_after.since(since_tick);
-        serving.drowsy.store(self.tick_after > BUSY_TICK, Ordering::Relaxed);
+        serving.drowsy.store(left > BUSY_TICK, Ordering::Relaxed);
         let mut events = [EpollEvent::empty(); 16];
         let timeout =
             EpollTimeout::try_from(poll_timeout(Duration::from_nanos(left.0)).as_millis().unwrap_or(1_000));
@@ -316,6 +320,7 @@ impl<'a> Server<'a> {
             due = due.min(session.next_due(&**self.host));
         }
         self.last_tick = now;
+        self.hurried = false;
         self.tick_after = if busy { BUSY_TICK } else { due.since(now).max(BUSY_TICK) };
         let oversubscribed = self.oversubscription.sample(now, self.host.processes_here());
         self.host.oversubscribed.store(oversubscribed, Ordering::Relaxed);
@@ -326,11 +331,23 @@ impl<'a> Server<'a> {
         if version != self.version {
             self.version = version;
             self.sessions = self.host.sessions();
+            // A link that came since the last tick has its heartbeats and its limit, of which that tick knew nothing.
+            self.hurry();
         }
-        if self.tick_after > BUSY_TICK && !self.host.serving.drowsy.load(Ordering::Relaxed) && self.any_open()
+        if self.tick_after > BUSY_TICK
+            && !self.hurried
+            && !self.host.serving.drowsy.load(Ordering::Relaxed)
+            && self.any_open()
         {
-            self.tick_after = BUSY_TICK;
+            self.hurry();
         }
+    }
+
+    /// Makes the next tick due soon. What has passed since the last one was meant to pass, and is no lateness.
+    fn hurry(&mut self) {
+        let soon = self.host.now().since(self.last_tick) + BUSY_TICK;
+        self.tick_after = self.tick_after.min(soon);
+        self.hurried = true;
     }
 
     fn any_open(&self) -> bool {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use pronto::{DownCause, Event, Executed, Node, Peer, WaitPolicy};
 
 use crate::proxy::Proxy;
+use crate::raw::Raw;
 use crate::rig::{
     Add, Fetch, SOON, Sum, Work, add, all, assert_all_back, beside_others, client, counter, event, lasts,
     started, until,
@@ -180,6 +181,21 @@ fn a_wire_that_stays_cut_ends_the_session_at_the_limit() {
     wire.recovers();
     event(&events[0], SOON, |event| matches!(event, Event::PeerUp(_)));
     peer_answers(&caller);
+}
+
+/// Links that come and go between two ticks of the serving thread: their sessions end at the limit all the same.
+#[test]
+fn sessions_of_links_that_live_for_a_moment_end_at_the_limit() {
+    let _beside = beside_others();
+    let limit = Duration::from_millis(600);
+    for id in 10..14 {
+        let node = crate::rig::server(1, "tcp:127.0.0.1:0").liveness(limit).start().unwrap();
+        let events = node.events();
+        drop(Raw::greets(id, &node.listening()[0].to_string()));
+        // Far beyond the limit, and below the time that an idle node sleeps.
+        let soon = Duration::from_secs(5);
+        event(&events, soon, |event| matches!(event, Event::PeerDown { cause: DownCause::Silent, .. }));
+    }
 }
 
 /// Quiet sessions with a short limit stay up: their heartbeats are as short.
