@@ -16,8 +16,8 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::{PeerCredentials as PeerCred, PeerPidfd, SendTimeout};
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, bind, connect,
-    getsockopt, listen, sendmsg, setsockopt, socket, socketpair,
+    AddressFamily, Backlog, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr, bind, connect,
+    getsockopt, listen, sendmsg, setsockopt, shutdown, socket, socketpair,
 };
 use nix::sys::stat::{Mode, fchmod};
 use nix::sys::time::{TimeSpec, TimeVal, TimeValLike};
@@ -138,6 +138,19 @@ impl PeerCredentials {
     }
 }
 
+/// Ends a handshake from outside, whatever its thread waits for. Drop it when the handshake has become a link, which it
+/// would break otherwise.
+#[derive(Debug)]
+pub struct Canceller(OwnedFd);
+
+impl Canceller {
+    /// Breaks the connection: both sides find it closed.
+    pub fn cancel(&self) {
+        // Fails only if the connection is broken already.
+        let _ = shutdown(self.0.as_raw_fd(), Shutdown::Both);
+    }
+}
+
 /// Which end of the socket this is; the dialler makes the sockets of the queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -199,6 +212,11 @@ impl Handshake {
             .set(Expiration::OneShot(limit), TimerSetTimeFlags::empty())
             .map_err(SetupError::system("timerfd_settime"))?;
         Ok(self)
+    }
+
+    /// What ends this handshake from another thread.
+    pub fn canceller(&self) -> Result<Canceller, SetupError> {
+        Ok(Canceller(self.socket.try_clone().map_err(io("dup"))?))
     }
 
     /// Who is at the other end.

@@ -32,7 +32,7 @@ pub(crate) const VERSION: u16 = 1;
 /// Queue pairs of a link.
 const CLASSES: usize = Class::ALL.len();
 /// Descriptors per class: segment, send memory, and the dialler's offer of two sockets.
-const ACCEPTOR_FDS: usize = 2;
+pub(crate) const ACCEPTOR_FDS: usize = 2;
 const DIALLER_FDS: usize = 4;
 
 /// A link: one queue pair per class, and what tells that the peer is gone.

@@ -24,6 +24,9 @@ pub enum SetupError {
     /// A second connection with a token that no handshake waits for.
     #[error("a token that no handshake waits for")]
     UnknownToken,
+    /// The dialler spoke before it was told that the link is ready.
+    #[error("bytes before the link was ready")]
+    OutOfTurn,
     /// The peer was too slow or silent.
     #[error("timed out")]
     TimedOut,

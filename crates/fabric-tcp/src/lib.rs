@@ -47,5 +47,7 @@ mod tests;
 pub use error::SetupError;
 pub use pool::{Lease, ReceivePool};
 pub use queue_pair::{Counters, TcpQueuePair};
-pub use setup::{Handshake, Incoming, Link, Listener, ListenerCounters, MAX_HALF_OPEN, Options, Plaintext};
+pub use setup::{
+    Canceller, Handshake, Incoming, Link, Listener, ListenerCounters, MAX_HALF_OPEN, Options, Plaintext,
+};
 pub use socket::Calls;

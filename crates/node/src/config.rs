@@ -245,6 +245,9 @@ impl From<Wait> for WaitPolicy {
 pub const RECEIVE_BUDGET: usize = 256 << 20;
 /// Time for one handshake.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Of that, what is left once the greetings fit: for one more connection over any network. Below half of the liveness limit,
+/// so that one attempt which stalls does not cost the session.
+pub(crate) const ESTABLISH: Duration = Duration::from_millis(1_400);
 
 #[cfg(test)]
 mod tests {

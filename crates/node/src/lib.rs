@@ -6,6 +6,7 @@
 
 pub mod address;
 pub mod admin;
+mod attempts;
 mod builder;
 mod calibrate;
 pub mod config;

@@ -1,9 +1,9 @@
 //! Links: listened for, dialled, greeted, installed in their sessions, and watched.
 
 use core::time::Duration;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep};
 
 use nix::errno::Errno;
@@ -20,7 +20,8 @@ use pronto_wire::{Class, Greeting, GreetingFault, NodeId, Refusal, SessionId};
 use thiserror::Error;
 
 use crate::address::Address;
-use crate::config::HANDSHAKE;
+use crate::attempts::{Attempt, Attempts, Canceller};
+use crate::config::{ESTABLISH, HANDSHAKE};
 use crate::error::NodeError;
 use crate::host::{NodeHost, NodeSession, poll_timeout};
 use crate::queue_pair::AnyQueuePair;
@@ -56,31 +57,9 @@ struct Shared {
     /// Readable once the node stops.
     stop: EventFd,
     handshakes: AtomicUsize,
-    attempts: Mutex<Attempts>,
+    attempts: Arc<Attempts>,
     lifelines: Mutex<Vec<(NodeId, SessionId, shm::Lifeline)>>,
     tcp: tcp::Options,
-}
-
-/// Links that are being made. Of two nodes that dial each other the one with the smaller id gets through, and there is
-/// never more than one attempt that this side takes part in beyond the greeting.
-#[derive(Debug, Default)]
-struct Attempts {
-    dialling: HashSet<NodeId>,
-    accepting: HashSet<NodeId>,
-}
-
-/// A handshake that was greeted well; others with the same node wait until it is over.
-#[derive(Debug)]
-struct Accepting {
-    shared: Arc<Shared>,
-    peer: NodeId,
-}
-
-impl Drop for Accepting {
-    fn drop(&mut self) {
-        self.shared.attempts().accepting.remove(&self.peer);
-        self.shared.host.wake_keeper();
-    }
 }
 
 /// What a greeting that was accepted leads to.
@@ -90,7 +69,7 @@ struct Accepted {
     agreement: Agreement,
     /// The greeting to answer with.
     reply: Vec<u8>,
-    _attempt: Accepting,
+    attempt: Attempt,
 }
 
 /// Why there is no link this time.
@@ -106,6 +85,8 @@ pub(crate) enum NoLink {
     Refused(Refusal),
     #[error("node {found} answered where node {expected} was expected")]
     OtherNode { expected: NodeId, found: NodeId },
+    #[error("a newer attempt of the same node took its place")]
+    Superseded,
 }
 
 impl LinkMaker {
@@ -119,7 +100,7 @@ impl LinkMaker {
             host: Arc::clone(host),
             stop: EventFd::from_flags(flags).map_err(system)?,
             handshakes: AtomicUsize::new(0),
-            attempts: Mutex::default(),
+            attempts: Attempts::new(host),
             lifelines: Mutex::default(),
             tcp: tcp_options,
         });
@@ -242,68 +223,77 @@ impl Shared {
         }
     }
 
-    fn attempts(&self) -> MutexGuard<'_, Attempts> {
-        self.attempts.lock().expect("no holder panics")
-    }
-
     fn answer_shm(self: &Arc<Self>, mut handshake: shm::Handshake) -> Result<(), NoLink> {
         if !handshake.peer().same_user() {
             handshake.send(&Refusal::NotPermitted.encode())?;
             return Err(NoLink::Refused(Refusal::NotPermitted));
         }
         let theirs = handshake.receive(MAX_GREETING)?;
-        let mut accepted = match self.receive_greeting(&theirs) {
-            Ok(accepted) => accepted,
-            Err(refusal) => {
-                handshake.send(&refusal.encode())?;
-                return Err(NoLink::Refused(refusal));
-            }
-        };
-        handshake.send(&accepted.reply)?;
-        accepted.agreement.resumable = false;
-        accepted.agreement.local = true;
-        self.establish_shm(handshake, &accepted.session, accepted.agreement)
+        let canceller = Canceller::Shm(handshake.canceller()?);
+        let Accepted { session, mut agreement, reply, attempt } =
+            match self.receive_greeting(&theirs, canceller) {
+                Ok(accepted) => accepted,
+                Err(refusal) => {
+                    handshake.send(&refusal.encode())?;
+                    return Err(NoLink::Refused(refusal));
+                }
+            };
+        agreement.resumable = false;
+        agreement.local = true;
+        let made = handshake.send(&reply).map_err(NoLink::from);
+        let made = attempt.settle(made.and_then(|()| self.establish_shm(handshake, agreement)))?;
+        self.install_shm(&session, made);
+        Ok(())
     }
 
     fn answer_tcp(self: &Arc<Self>, mut handshake: tcp::Handshake) -> Result<(), NoLink> {
         let theirs = handshake.receive(MAX_GREETING)?;
-        let mut accepted = match self.receive_greeting(&theirs) {
-            Ok(accepted) => accepted,
-            Err(refusal) => {
-                handshake.send(&refusal.encode())?;
-                return Err(NoLink::Refused(refusal));
-            }
-        };
-        handshake.send(&accepted.reply)?;
-        accepted.agreement.local = handshake.peer_addr().ip().is_loopback();
-        self.establish_tcp(handshake, &accepted.session, accepted.agreement)
+        let canceller = Canceller::Tcp(handshake.canceller()?);
+        let Accepted { session, mut agreement, reply, attempt } =
+            match self.receive_greeting(&theirs, canceller) {
+                Ok(accepted) => accepted,
+                Err(refusal) => {
+                    handshake.send(&refusal.encode())?;
+                    return Err(NoLink::Refused(refusal));
+                }
+            };
+        agreement.local = handshake.peer_addr().ip().is_loopback();
+        let made = handshake.send(&reply).map_err(NoLink::from);
+        let made = attempt.settle(made.and_then(|()| self.establish_tcp(handshake, agreement)))?;
+        self.install(&session, made);
+        Ok(())
     }
 
     fn establish_shm(
         &self,
         handshake: shm::Handshake,
-        session: &Arc<NodeSession>,
         agreement: Agreement,
-    ) -> Result<(), NoLink> {
-        let link = handshake.establish(connections(&agreement))?;
-        let (peer, id) = (agreement.peer, agreement.session);
+    ) -> Result<(SessionLinks<AnyQueuePair>, shm::Lifeline), NoLink> {
+        let link = handshake.within(ESTABLISH)?.establish(connections(&agreement))?;
         let pairs = [AnyQueuePair::Shm(link.control), AnyQueuePair::Shm(link.bulk)];
-        self.install(session, SessionLinks { pairs, agreement });
-        self.lifelines.lock().expect("no holder panics").push((peer, id, link.lifeline));
-        self.host.wake_keeper();
-        Ok(())
+        Ok((SessionLinks { pairs, agreement }, link.lifeline))
     }
 
     fn establish_tcp(
         &self,
         handshake: tcp::Handshake,
-        session: &Arc<NodeSession>,
         agreement: Agreement,
-    ) -> Result<(), NoLink> {
+    ) -> Result<SessionLinks<AnyQueuePair>, NoLink> {
+        let handshake = handshake.within(ESTABLISH);
         let link = handshake.establish(connections(&agreement), &self.host.receive_pool)?;
         let pairs = [AnyQueuePair::Tcp(link.control), AnyQueuePair::Tcp(link.bulk)];
-        self.install(session, SessionLinks { pairs, agreement });
-        Ok(())
+        Ok(SessionLinks { pairs, agreement })
+    }
+
+    fn install_shm(
+        &self,
+        session: &Arc<NodeSession>,
+        (links, lifeline): (SessionLinks<AnyQueuePair>, shm::Lifeline),
+    ) {
+        let (peer, id) = (links.agreement.peer, links.agreement.session);
+        self.install(session, links);
+        self.lifelines.lock().expect("no holder panics").push((peer, id, lifeline));
+        self.host.wake_keeper();
     }
 
     fn install(&self, session: &Arc<NodeSession>, links: SessionLinks<AnyQueuePair>) {
@@ -313,7 +303,7 @@ impl Shared {
     }
 
     /// The accepting side's view of a greeting: what was agreed, and the greeting to answer with.
-    fn receive_greeting(self: &Arc<Self>, bytes: &[u8]) -> Result<Accepted, Refusal> {
+    fn receive_greeting(&self, bytes: &[u8], canceller: Canceller) -> Result<Accepted, Refusal> {
         let host = &self.host;
         let theirs = Greeting::decode(bytes).map_err(|_| Refusal::Malformed)?;
         if host.draining.load(Ordering::Relaxed) {
@@ -325,7 +315,15 @@ impl Shared {
         if theirs.windows.iter().any(|window| window.replies > pronto_core::session::MAX_CALLS) {
             return Err(Refusal::Malformed);
         }
-        let attempt = self.accept_from(theirs.node)?;
+        let (attempts, peer) = (&self.attempts, theirs.node);
+        let ((session, agreement, reply), attempt) =
+            attempts.accept(peer, canceller, || self.judge(theirs))?;
+        Ok(Accepted { session, agreement, reply, attempt })
+    }
+
+    /// Whether there may be a link with a node that greets so, when none of its attempts goes first; and what to answer.
+    fn judge(&self, theirs: Greeting) -> Result<(Arc<NodeSession>, Agreement, Vec<u8>), Refusal> {
+        let host = &self.host;
         let known = host.known_session(theirs.node);
         let held = known.as_ref().and_then(|session| session.info(&**host));
         let same_life = held.is_some_and(|held| held.epoch == theirs.epoch);
@@ -341,27 +339,7 @@ impl Shared {
         let reply = greet(&host.identity, &host.limits, target, Some(id)).encode();
         // Only now: strangers whose greetings do not fit leave nothing behind.
         let session = host.session(target).ok_or(Refusal::TooManyPeers)?;
-        Ok(Accepted { session, agreement, reply, _attempt: attempt })
-    }
-
-    /// Takes part in a node's attempt, unless there is another that goes first.
-    fn accept_from(self: &Arc<Self>, peer: NodeId) -> Result<Accepting, Refusal> {
-        let mut attempts = self.attempts();
-        let mine_goes_first = attempts.dialling.contains(&peer) && self.host.identity.node > peer;
-        if mine_goes_first || !attempts.accepting.insert(peer) {
-            return Err(Refusal::Duplicate);
-        }
-        Ok(Accepting { shared: Arc::clone(self), peer })
-    }
-
-    /// Begins an attempt, unless there is one, or there was one that has just led to a link.
-    fn may_dial(&self, peer: NodeId, session: &NodeSession) -> bool {
-        let mut attempts = self.attempts();
-        // In this order: an attempt ends after its link is there.
-        !attempts.accepting.contains(&peer)
-            && !attempts.dialling.contains(&peer)
-            && !session.is_linked(&*self.host)
-            && attempts.dialling.insert(peer)
+        Ok((session, agreement, reply))
     }
 
     /// The dialling side's view of the answer.
@@ -396,7 +374,7 @@ impl Shared {
                 }
                 let (due, pause) = pauses.entry(*peer).or_insert((now, FIRST_PAUSE));
                 if now >= *due {
-                    if !self.may_dial(*peer, &session) {
+                    if !self.attempts.may_dial(*peer, &session) {
                         // An attempt is under way, or has succeeded; its end wakes this thread.
                         continue;
                     }
@@ -462,11 +440,10 @@ impl Shared {
                     }
                 }
             }
-            shared.attempts().dialling.remove(&peer);
-            shared.host.wake_keeper();
+            shared.attempts.has_dialled(peer);
         });
         if spawned.is_err() {
-            self.attempts().dialling.remove(&peer);
+            self.attempts.has_dialled(peer);
         }
     }
 
@@ -486,16 +463,17 @@ impl Shared {
                 let mut agreement = self.receive_answer(&handshake.receive(MAX_GREETING)?, peer, held)?;
                 agreement.resumable = false;
                 agreement.local = true;
-                self.establish_shm(handshake, session, agreement)
+                self.install_shm(session, self.establish_shm(handshake, agreement)?);
             }
             Address::Tcp(socket) => {
                 let mut handshake = tcp::Handshake::dial(*socket, HANDSHAKE, self.tcp)?;
                 handshake.send(&greeting)?;
                 let mut agreement = self.receive_answer(&handshake.receive(MAX_GREETING)?, peer, held)?;
                 agreement.local = handshake.peer_addr().ip().is_loopback();
-                self.establish_tcp(handshake, session, agreement)
+                self.install(session, self.establish_tcp(handshake, agreement)?);
             }
         }
+        Ok(())
     }
 }
 

@@ -24,6 +24,7 @@ enum Reason {
     WrongNode,
     SameId,
     Duplicate,
+    Superseded,
     IdTaken,
     Layout,
     Draining,
@@ -33,7 +34,7 @@ enum Reason {
 }
 
 /// Every reason with its name, in the order of [`Reason`].
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "crowded",
     "not_pronto",
     "unknown_token",
@@ -46,6 +47,7 @@ const NAMES: [&str; 18] = [
     "wrong_node",
     "same_id",
     "duplicate",
+    "superseded",
     "id_taken",
     "layout",
     "draining",
@@ -100,6 +102,7 @@ fn reason_of(error: &NoLink) -> Reason {
         NoLink::Greeting(GreetingFault::Refused(refusal)) | NoLink::Refused(refusal) => of_refusal(*refusal),
         NoLink::Greeting(_) => Reason::Greeting,
         NoLink::OtherNode { .. } => Reason::WrongNode,
+        NoLink::Superseded => Reason::Superseded,
     }
 }
 
@@ -121,7 +124,7 @@ const fn of_tcp(error: &tcp::SetupError) -> Reason {
         tcp::SetupError::TooLong { .. } => Reason::Oversized,
         tcp::SetupError::UnknownToken => Reason::UnknownToken,
         tcp::SetupError::TimedOut => Reason::Silent,
-        tcp::SetupError::Lost => Reason::Broken,
+        tcp::SetupError::Lost | tcp::SetupError::OutOfTurn => Reason::Broken,
         _ => Reason::System,
     }
 }

@@ -13,6 +13,7 @@ use crate::error::{SegmentFault, SetupError, SetupFault};
 use crate::handshake::Handshake;
 use crate::layout::Layout;
 use crate::memfd;
+use crate::setup::{ACCEPTOR_FDS, RawOffer};
 
 #[track_caller]
 fn refused(bulk: Shown, why: SegmentFault) {
@@ -142,4 +143,15 @@ fn a_message_that_stops_half_way_is_given_up() {
     rogue.send_packet(&40_000u32.to_le_bytes(), &[]).unwrap();
     rogue.send_packet(&[0; 16 << 10], &[]).unwrap();
     assert_eq!(victim.receive(40_000).unwrap_err(), SetupError::TimedOut);
+}
+
+#[test]
+fn a_handshake_can_be_cancelled_while_it_waits() {
+    let (mut rogue, victim) = Handshake::pair(Duration::from_secs(60)).unwrap();
+    let canceller = victim.canceller().unwrap();
+    let establishing = std::thread::spawn(move || victim.establish([LIMITS; 2]));
+    rogue.receive_exactly(&mut [0; size_of::<RawOffer>()], 2 * ACCEPTOR_FDS).unwrap();
+    canceller.cancel();
+    assert_eq!(establishing.join().unwrap().unwrap_err(), SetupError::Closed);
+    assert_eq!(rogue.receive(10).unwrap_err(), SetupError::Closed, "the dialler is told");
 }

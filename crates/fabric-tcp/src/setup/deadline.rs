@@ -22,6 +22,11 @@ impl Deadline {
         Self(now.checked_add(timeout).unwrap_or(now))
     }
 
+    /// This one, or `timeout` from now if that is sooner.
+    pub(super) fn or_after(self, timeout: Duration) -> Self {
+        Self(self.0.min(Self::after(timeout).0))
+    }
+
     /// Time left; an error when there is none.
     pub(super) fn left(self) -> Result<Duration, SetupError> {
         let left = self.0.saturating_duration_since(Self::now());

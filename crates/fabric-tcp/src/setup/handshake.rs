@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 
 use pronto_core::Class;
@@ -10,11 +10,24 @@ use pronto_core::fabric::ConnectionLimits;
 
 use super::deadline::Deadline;
 use super::listener::Permit;
-use super::{Options, Purpose, Token, preamble, purpose_of};
+use super::{Options, Purpose, Token, await_link, preamble, purpose_of};
 use crate::error::SetupError;
 use crate::pool::ReceivePool;
 use crate::queue_pair::TcpQueuePair;
 use crate::random::random_bytes;
+
+/// Ends a handshake from outside, whatever its thread waits for. Drop it when the handshake has become a link, which it
+/// would break otherwise.
+#[derive(Debug)]
+pub struct Canceller(TcpStream);
+
+impl Canceller {
+    /// Breaks the first connection: both sides find it lost.
+    pub fn cancel(&self) {
+        // Fails only if the connection is broken already.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
 
 /// Two queue pairs to one peer.
 #[derive(Debug)]
@@ -67,6 +80,17 @@ impl Handshake {
         self.peer
     }
 
+    /// Gives the rest of the handshake at most this much time; never more than it had.
+    #[must_use]
+    pub fn within(self, timeout: Duration) -> Self {
+        Self { deadline: self.deadline.or_after(timeout), ..self }
+    }
+
+    /// What ends this handshake from another thread.
+    pub fn canceller(&self) -> Result<Canceller, SetupError> {
+        Ok(Canceller(self.stream.try_clone()?))
+    }
+
     /// Sends a set-up message, at most 4 GiB - 1 long.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), SetupError> {
         let max = u32::MAX as usize;
@@ -89,7 +113,8 @@ impl Handshake {
     }
 
     /// Makes the second connection, and queue pairs out of both; `limits` by class. The acceptor waits for the dialler's
-    /// second connection, which some other thread must accept and [`begin`](super::Incoming::begin).
+    /// second connection, which some other thread must accept and [`begin`](super::Incoming::begin); the dialler waits
+    /// until the acceptor has it. Whoever waits gives up as soon as the other side does.
     pub fn establish(
         mut self,
         limits: [ConnectionLimits; 2],
@@ -103,13 +128,16 @@ impl Handshake {
                 self.deadline.read_exact(&self.stream, &mut token)?;
                 let second = connect(self.peer, self.deadline, Purpose::Second)?;
                 self.deadline.write_all(&second, &token)?;
+                await_link::ready(&self.stream, &second, self.deadline)?;
                 second
             }
             Role::Acceptor { permit } => {
                 let token = random_bytes()?;
-                let expected = permit.expect(token);
+                let expected = permit.expect(token)?;
                 self.deadline.write_all(&self.stream, &token)?;
-                expected.wait(self.deadline)?
+                let second = expected.wait(&self.stream, self.deadline)?;
+                self.deadline.write_all(&self.stream, &preamble(Purpose::Ready))?;
+                second
             }
         };
         let queue_pair = |stream, class: Class| {

@@ -8,11 +8,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{Shutdown, shutdown};
 
 use super::deadline::Deadline;
 use super::handshake::Handshake;
-use super::{Options, Purpose, Token, preamble, purpose_of};
+use super::{Options, Purpose, Token, await_link, preamble, purpose_of};
 use crate::error::SetupError;
 
 /// Connections of one listener that may not yet have said what they are for, and as many handshakes that may be under
@@ -102,8 +103,17 @@ pub(super) struct Shared {
 struct State {
     /// By stage.
     half_open: [usize; 2],
-    waiting: Vec<(Token, SyncSender<TcpStream>)>,
+    waiting: Vec<Waiting>,
     counters: ListenerCounters,
+}
+
+/// A handshake that waits for its second connection.
+#[derive(Debug)]
+struct Waiting {
+    token: Token,
+    hand: SyncSender<TcpStream>,
+    /// Rung after the connection was handed over.
+    bell: Arc<EventFd>,
 }
 
 impl Shared {
@@ -140,10 +150,11 @@ impl Permit {
     }
 
     /// Waits for the connection that presents `token`, from now until the value is dropped.
-    pub(super) fn expect(&self, token: Token) -> Expected<'_> {
+    pub(super) fn expect(&self, token: Token) -> Result<Expected<'_>, SetupError> {
         let (hand, arrived) = sync_channel(1);
-        self.shared.lock().waiting.push((token, hand));
-        Expected { permit: self, token, arrived }
+        let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+        self.shared.lock().waiting.push(Waiting { token, hand, bell: Arc::clone(&bell) });
+        Ok(Expected { permit: self, token, arrived, bell })
     }
 }
 
@@ -159,17 +170,20 @@ pub(super) struct Expected<'a> {
     permit: &'a Permit,
     token: Token,
     arrived: Receiver<TcpStream>,
+    bell: Arc<EventFd>,
 }
 
 impl Expected<'_> {
-    pub(super) fn wait(&self, deadline: Deadline) -> Result<TcpStream, SetupError> {
-        self.arrived.recv_timeout(deadline.left()?).map_err(|_| SetupError::TimedOut)
+    /// The second connection; ends early if the first one does.
+    pub(super) fn wait(&self, first: &TcpStream, deadline: Deadline) -> Result<TcpStream, SetupError> {
+        await_link::second(first, &self.bell, deadline)?;
+        self.arrived.try_recv().map_err(|_| SetupError::Lost)
     }
 }
 
 impl Drop for Expected<'_> {
     fn drop(&mut self) {
-        self.permit.shared.lock().waiting.retain(|(token, _)| *token != self.token);
+        self.permit.shared.lock().waiting.retain(|waiting| waiting.token != self.token);
     }
 }
 
@@ -220,14 +234,17 @@ impl Incoming {
                 let mut token = Token::default();
                 deadline.read_exact(&stream, &mut token)?;
                 let mut state = permit.shared.lock();
-                let place = state.waiting.iter().position(|(expected, _)| *expected == token);
+                let place = state.waiting.iter().position(|waiting| waiting.token == token);
                 // Taken out of the list: a token is good for one connection.
-                let (_, hand) = state.waiting.swap_remove(place.ok_or(SetupError::UnknownToken)?);
+                let Waiting { hand, bell, .. } =
+                    state.waiting.swap_remove(place.ok_or(SetupError::UnknownToken)?);
                 drop(state);
                 hand.try_send(stream).map_err(|_| SetupError::UnknownToken)?;
+                // A full counter is as good as a write: the descriptor is readable.
+                let _full = bell.write(1);
                 Ok(None)
             }
-            Purpose::Answer => Err(SetupError::Preamble(found)),
+            Purpose::Answer | Purpose::Ready => Err(SetupError::Preamble(found)),
         }
     }
 }

@@ -9,11 +9,17 @@
 //!   ◄─────────────────  token, 16 random bytes                  (establish)
 //!   connect ───────────────────────────►  Listener::accept
 //!   preamble "second", token  ─────────►  Incoming::begin gives None: handed to the handshake that waits for it
+//!   ◄─────────────────  preamble "ready", on the first connection
 //! ```
+//!
+//! The dialler says nothing on either connection before it is told that both are there: until then neither side has a link,
+//! and each gives up at once when the other does. Only a connection that breaks while "ready" travels leaves the acceptor
+//! with a link that the dialler does not have; it finds the connection broken as soon as it looks at the link.
 //!
 //! Everything is bounded: each side by one deadline for the whole of it, the acceptor in how many connections may be
 //! half open. An acceptor's `establish` waits for a second connection, so it must not run on the thread that accepts.
 
+mod await_link;
 mod deadline;
 mod handshake;
 mod listener;
@@ -23,7 +29,7 @@ use core::time::Duration;
 
 use crate::error::SetupError;
 
-pub use handshake::{Handshake, Link};
+pub use handshake::{Canceller, Handshake, Link};
 pub use listener::{Incoming, Listener, ListenerCounters, MAX_HALF_OPEN};
 
 /// How long what we sent may stay unacknowledged before the kernel gives the connection up, unless told otherwise.
@@ -66,7 +72,7 @@ impl Default for Options {
 }
 
 /// First seven bytes of every connection; the last of them is the version of this framing.
-const PROTOCOL: [u8; 7] = *b"pronto\x01";
+const PROTOCOL: [u8; 7] = *b"pronto\x02";
 
 /// What a connection is for: the eighth byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +81,7 @@ enum Purpose {
     First = b'1',
     Answer = b'a',
     Second = b'2',
+    Ready = b'r',
 }
 
 /// A preamble, 8 bytes.
@@ -84,7 +91,7 @@ fn preamble(purpose: Purpose) -> [u8; 8] {
 }
 
 fn purpose_of(found: [u8; 8]) -> Result<Purpose, SetupError> {
-    [Purpose::First, Purpose::Answer, Purpose::Second]
+    [Purpose::First, Purpose::Answer, Purpose::Second, Purpose::Ready]
         .into_iter()
         .find(|purpose| preamble(*purpose) == found)
         .ok_or(SetupError::Preamble(found))

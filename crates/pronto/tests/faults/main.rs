@@ -9,6 +9,7 @@ mod rig;
 mod cut;
 mod flood;
 mod forked;
+mod half_made;
 mod handlers;
 mod killed;
 mod lanes;

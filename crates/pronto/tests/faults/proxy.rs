@@ -5,6 +5,9 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 
+/// What an acceptor says on the first connection of a link when it has the second.
+const READY: &[u8] = b"pronto\x02r";
+
 /// Carries every connection to it on to a node.
 pub(crate) struct Proxy {
     address: SocketAddr,
@@ -24,6 +27,10 @@ struct State {
     /// Connections come and are closed at once.
     closed: bool,
     bytes: usize,
+    /// Everything breaks when so many connections more have come, the last of them before it is carried.
+    breaks_in: Option<usize>,
+    /// The next word of a node that a link is ready is not carried.
+    loses_ready: bool,
     /// What the first dialler said, as far as it was carried.
     first_words: Vec<u8>,
     dialled: bool,
@@ -51,15 +58,25 @@ impl Proxy {
         format!("tcp:{}", self.address)
     }
 
+    /// Breaks every connection when so many more have come, once.
+    pub(crate) fn breaks_at_connection(&self, count: usize) {
+        self.shared.state.lock().unwrap().breaks_in = Some(count);
+    }
+
+    /// Does not carry a node's word that a link is ready, once.
+    pub(crate) fn loses_ready(&self) {
+        self.shared.state.lock().unwrap().loses_ready = true;
+    }
+
+    /// Whether what should break or get lost has done so.
+    pub(crate) fn has_failed(&self) -> bool {
+        let state = self.shared.state.lock().unwrap();
+        state.breaks_in.is_none() && !state.loses_ready
+    }
+
     /// Breaks every connection, as a cable that is pulled out and put back. Returns how many broke.
     pub(crate) fn cut(&self) -> usize {
-        let mut state = self.shared.state.lock().unwrap();
-        let carried: Vec<_> = state.carried.drain(..).collect();
-        for stream in &carried {
-            // Those that ended by themselves are cut already.
-            let _gone = stream.shutdown(Shutdown::Both);
-        }
-        carried.len() / 2
+        self.shared.state.lock().unwrap().cut()
     }
 
     /// Carries nothing more until further notice, and tells nobody.
@@ -92,10 +109,27 @@ impl Proxy {
     }
 }
 
+impl State {
+    fn cut(&mut self) -> usize {
+        let carried: Vec<_> = self.carried.drain(..).collect();
+        for stream in &carried {
+            // Those that ended by themselves are cut already.
+            let _gone = stream.shutdown(Shutdown::Both);
+        }
+        carried.len() / 2
+    }
+}
+
 impl Shared {
     fn carry(self: &Arc<Self>, near: TcpStream, target: SocketAddr) {
         let mut state = self.state.lock().unwrap();
         if state.closed {
+            return;
+        }
+        state.breaks_in = state.breaks_in.map(|count| count - 1);
+        if state.breaks_in == Some(0) {
+            state.breaks_in = None;
+            state.cut();
             return;
         }
         let Ok(far) = TcpStream::connect(target) else { return };
@@ -120,6 +154,10 @@ impl Shared {
                 state = self.changed.wait(state).unwrap();
             }
             state.bytes += count;
+            if state.loses_ready && bytes.starts_with(READY) {
+                state.loses_ready = false;
+                continue;
+            }
             if record {
                 state.first_words.extend_from_slice(&bytes[..count]);
             }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use pronto::{Address, Class, Epoch, LayoutHash, Message, NameHash, NodeId, ServiceId};
+use pronto::{Address, Class, Epoch, LayoutHash, Message, NameHash, NodeId, Payload, ServiceId};
 use pronto_core::buf::{RingConfig, SendRing};
 use pronto_core::fabric::{FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId};
 use pronto_core::session::{Agreement, Identity, Limits, agree, greet};
@@ -11,11 +11,64 @@ use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_node::AnyQueuePair;
 use pronto_wire::greeting::MAX_GREETING;
-use pronto_wire::{Acks, CallId, Greeting, Header, Kind, RawHeader, TypeId};
+use pronto_wire::{Acks, CallId, Greeting, GreetingFault, Header, Kind, RawHeader, TypeId};
 
-use crate::rig::until;
+use crate::rig::{Add, until};
 
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// An attempt whose greeting was accepted, and nothing more.
+pub(crate) struct HalfMade {
+    agreement: Agreement,
+    handshake: Handshake,
+}
+
+enum Handshake {
+    Shm(shm::Handshake),
+    Tcp(tcp::Handshake),
+}
+
+impl HalfMade {
+    /// Greets `target` at an address as node `id`.
+    pub(crate) fn greets(id: u16, target: u16, address: &str) -> Result<Self, GreetingFault> {
+        let me = Identity { node: NodeId(id), epoch: Epoch(77), name: String::new(), types: Vec::new() };
+        let limits = Limits::default();
+        let blob = greet(&me, &limits, NodeId(target), None).encode();
+        let (answer, handshake) = match address.parse().unwrap() {
+            Address::Shm(path) => {
+                let mut handshake = shm::Handshake::dial(&path, PATIENCE).unwrap();
+                handshake.send(&blob).unwrap();
+                (handshake.receive(MAX_GREETING).unwrap(), Handshake::Shm(handshake))
+            }
+            Address::Tcp(socket) => {
+                let mut handshake = tcp::Handshake::dial(socket, PATIENCE, tcp::Options::default()).unwrap();
+                handshake.send(&blob).unwrap();
+                (handshake.receive(MAX_GREETING).unwrap(), Handshake::Tcp(handshake))
+            }
+        };
+        let theirs = Greeting::decode(&answer)?;
+        let session = theirs.session.unwrap();
+        Ok(Self { agreement: agree(&me, &limits, theirs, session, None).unwrap(), handshake })
+    }
+
+    /// The rest of the attempt; none if the other side has ended it.
+    pub(crate) fn finish(self) -> Option<Raw> {
+        let Self { agreement, handshake } = self;
+        let limits = Class::ALL.map(|class| agreement.connection(class));
+        match handshake {
+            Handshake::Shm(handshake) => {
+                let link = handshake.establish(limits).ok()?;
+                let pairs = [AnyQueuePair::Shm(link.control), AnyQueuePair::Shm(link.bulk)];
+                Some(Raw::new(pairs, agreement, Some(link.lifeline)))
+            }
+            Handshake::Tcp(handshake) => {
+                let link = handshake.establish(limits, &tcp::ReceivePool::new(64 << 20).unwrap()).ok()?;
+                let pairs = [AnyQueuePair::Tcp(link.control), AnyQueuePair::Tcp(link.bulk)];
+                Some(Raw::new(pairs, agreement, None))
+            }
+        }
+    }
+}
 
 /// The peer, and how far it counts by itself.
 pub(crate) struct Raw {
@@ -28,35 +81,9 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// Greets the node at an address as node `id`.
+    /// Greets node 1 at an address as node `id`.
     pub(crate) fn greets(id: u16, address: &str) -> Self {
-        let me = Identity { node: NodeId(id), epoch: Epoch(77), name: String::new(), types: Vec::new() };
-        let limits = Limits::default();
-        let blob = greet(&me, &limits, NodeId(1), None).encode();
-        let agreed = |answer: &[u8]| {
-            let theirs = Greeting::decode(answer).unwrap();
-            let session = theirs.session.unwrap();
-            agree(&me, &limits, theirs, session, None).unwrap()
-        };
-        match address.parse().unwrap() {
-            Address::Shm(path) => {
-                let mut handshake = shm::Handshake::dial(&path, PATIENCE).unwrap();
-                handshake.send(&blob).unwrap();
-                let agreement = agreed(&handshake.receive(MAX_GREETING).unwrap());
-                let link = handshake.establish(Class::ALL.map(|class| agreement.connection(class))).unwrap();
-                let pairs = [AnyQueuePair::Shm(link.control), AnyQueuePair::Shm(link.bulk)];
-                Self::new(pairs, agreement, Some(link.lifeline))
-            }
-            Address::Tcp(socket) => {
-                let mut handshake = tcp::Handshake::dial(socket, PATIENCE, tcp::Options::default()).unwrap();
-                handshake.send(&blob).unwrap();
-                let agreement = agreed(&handshake.receive(MAX_GREETING).unwrap());
-                let pool = tcp::ReceivePool::new(64 << 20).unwrap();
-                let limits = Class::ALL.map(|class| agreement.connection(class));
-                let link = handshake.establish(limits, &pool).unwrap();
-                Self::new([AnyQueuePair::Tcp(link.control), AnyQueuePair::Tcp(link.bulk)], agreement, None)
-            }
-        }
+        HalfMade::greets(id, 1, address).unwrap().finish().unwrap()
     }
 
     fn new(mut pairs: [AnyQueuePair; 2], agreement: Agreement, lifeline: Option<shm::Lifeline>) -> Self {
@@ -129,8 +156,30 @@ impl Raw {
         heard.unwrap()
     }
 
+    /// Calls as any other peer can.
+    pub(crate) fn proves_itself(&mut self) {
+        let request = self.request::<Add>(0, 1);
+        self.say(Class::Control, request, &sum_of(&[1, 2])).unwrap();
+        let (header, payload) = self.hear(Class::Control);
+        assert_eq!(header.kind, Kind::Reply { call: CallId { slot: 0, generation: 1 } });
+        assert_eq!(payload, 3_u64.to_le_bytes());
+    }
+
     /// Waits until the node has thrown this peer out.
     pub(crate) fn is_thrown_out(&mut self) {
         until("the link ends", || Class::ALL.into_iter().any(|class| self.look(class).is_err()));
     }
+}
+
+/// A sum to ask for, encoded.
+pub(crate) fn sum_of(values: &[u64]) -> Vec<u8> {
+    encoded_in(4096, &Add { values: values.to_vec() })
+}
+
+/// A message, encoded in at most so many bytes.
+pub(crate) fn encoded_in(room: usize, value: &impl Payload) -> Vec<u8> {
+    let mut bytes = vec![0; room];
+    let len = pronto::rpc::encode_message(value, &mut bytes).unwrap();
+    bytes.truncate(len);
+    bytes
 }

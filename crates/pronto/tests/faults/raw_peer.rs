@@ -1,10 +1,10 @@
 //! A peer that greets well and then breaks the rules: it is thrown out for a reason, and nobody else notices.
 
-use pronto::{Class, DownCause, Event, Message, Node, NodeId, Payload, Peer, ServiceId};
+use pronto::{Class, DownCause, Event, Message, Node, NodeId, Peer, ServiceId};
 use pronto_core::fabric::{FabricError, PeerFault};
 use pronto_wire::{Acks, CallId, FailureCode, Header, HeaderFault, Kind, RawHeader, TypeId};
 
-use crate::raw::Raw;
+use crate::raw::{Raw, encoded_in, sum_of};
 use crate::rig::{
     Add, Fetch, SOON, TRANSPORTS, Work, add, all, beside_others, client, counter, event, started, until,
 };
@@ -28,13 +28,8 @@ impl Story {
         Self { node, good, peer, events, raw }
     }
 
-    /// The raw peer can call as any other.
     fn proves_itself(&mut self) {
-        let request = self.raw.request::<Add>(0, 1);
-        self.raw.say(Class::Control, request, &sum_of(&[1, 2])).unwrap();
-        let (header, payload) = self.raw.hear(Class::Control);
-        assert_eq!(header.kind, Kind::Reply { call: CallId { slot: 0, generation: 1 } });
-        assert_eq!(payload, 3_u64.to_le_bytes());
+        self.raw.proves_itself();
     }
 
     /// The node throws the raw peer out for this, and the good one is answered before and after.
@@ -52,17 +47,6 @@ impl Story {
         assert_eq!(counter(&self.node, 2, "links_lost"), 0);
         assert_eq!(counter(&self.good, 1, "links_lost"), 0);
     }
-}
-
-fn encoded(value: &impl Payload) -> Vec<u8> {
-    let mut bytes = vec![0; 4096];
-    let len = pronto::rpc::encode_message(value, &mut bytes).unwrap();
-    bytes.truncate(len);
-    bytes
-}
-
-fn sum_of(values: &[u64]) -> Vec<u8> {
-    encoded(&Add { values: values.to_vec() })
 }
 
 /// The header of a message, one byte of it changed.
@@ -273,11 +257,4 @@ fn payloads_of_zero_and_of_the_greatest_length() {
         assert!(story.raw.say(Class::Control, request, &vec![0; most + 1]).is_err());
         story.proves_itself();
     }
-}
-
-fn encoded_in(room: usize, value: &impl Payload) -> Vec<u8> {
-    let mut bytes = vec![0; room];
-    let len = pronto::rpc::encode_message(value, &mut bytes).unwrap();
-    bytes.truncate(len);
-    bytes
 }
