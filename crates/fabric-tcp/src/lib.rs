@@ -11,7 +11,8 @@
 //! came meanwhile. Ask [`interest`](pronto_core::fabric::QueuePair::interest) before every sleep:
 //!
 //! - *writable* only while the socket is full and something is left to send (else it would wake the sleeper at once, for
-//!   nothing); after it, `poll_send` sends on.
+//!   nothing); after it, `poll_send` sends on. If others post while it sleeps, [`TcpQueuePair::on_blocked`] says when to
+//!   ask again.
 //! - *readable* except while a message waits for a receive buffer. Then the event is on [`ReceivePool::channel`], which
 //!   whoever sleeps watches as well: clear it, then poll.
 //!

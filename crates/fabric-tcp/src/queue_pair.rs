@@ -6,6 +6,7 @@
 //!    sent before is still received, until the stream ends.
 
 use core::ops::Range;
+use core::task::Waker;
 use core::time::Duration;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -38,6 +39,7 @@ pub struct TcpQueuePair {
     one_sided: OneSided,
     failed: Option<FabricError>,
     cut: Option<FabricError>,
+    on_blocked: Option<Waker>,
 }
 
 /// Counts of one connection.
@@ -79,7 +81,14 @@ impl TcpQueuePair {
             one_sided: OneSided::new(),
             failed: None,
             cut: None,
+            on_blocked: None,
         })
+    }
+
+    /// Wakes this whenever output begins to wait for the socket: whoever sleeps on the channel with an earlier
+    /// [`interest`](QueuePair::interest) would not hear of room in it.
+    pub fn on_blocked(&mut self, waker: Waker) {
+        self.on_blocked = Some(waker);
     }
 
     /// Whether output waits for the socket; the same as [`Interest::writable`].
@@ -188,7 +197,14 @@ impl TcpQueuePair {
 
     /// Sends what is there. A connection that is gone still delivers what it had; any other failure is final.
     fn flush(&mut self) -> Result<(), FabricError> {
+        let was_blocked = self.outbound.is_blocked();
         let flushed = self.outbound.flush(&mut self.socket, &self.memory, &self.one_sided.grants);
+        if !was_blocked
+            && self.outbound.is_blocked()
+            && let Some(waker) = &self.on_blocked
+        {
+            waker.wake_by_ref();
+        }
         match flushed {
             Ok(()) => {}
             Err(FabricError::Lost) => {

@@ -26,7 +26,7 @@ use crate::error::NodeError;
 use crate::host::{NodeHost, NodeSession, poll_timeout};
 use crate::queue_pair::AnyQueuePair;
 use crate::sink::WaitingSink;
-use crate::system;
+use crate::{serving, system};
 
 /// Handshakes under way at a time, accepted ones; more wait in the listener's backlog.
 const MAX_HANDSHAKES: usize = 32;
@@ -280,7 +280,10 @@ impl Shared {
         agreement: Agreement,
     ) -> Result<SessionLinks<AnyQueuePair>, NoLink> {
         let handshake = handshake.within(ESTABLISH);
-        let link = handshake.establish(connections(&agreement), &self.host.receive_pool)?;
+        let mut link = handshake.establish(connections(&agreement), &self.host.receive_pool)?;
+        for pair in [&mut link.control, &mut link.bulk] {
+            pair.on_blocked(serving::waker(&self.host));
+        }
         let pairs = [AnyQueuePair::Tcp(link.control), AnyQueuePair::Tcp(link.bulk)];
         Ok(SessionLinks { pairs, agreement })
     }

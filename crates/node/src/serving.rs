@@ -1,9 +1,11 @@
 //! The serving thread: takes messages in, runs inline handlers, keeps time. Sleeps when nothing comes.
 
+use core::task::Waker;
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::Wake;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -151,6 +153,27 @@ impl Serving {
             }
         }
         *registered = wanted;
+    }
+}
+
+/// Wakes the serving thread of a node if it sleeps: for a channel that it should wait for otherwise than it does. Does not
+/// keep the node.
+pub(crate) fn waker(host: &Arc<NodeHost>) -> Waker {
+    Waker::from(Arc::new(WakeServing(Arc::downgrade(host))))
+}
+
+#[derive(Debug)]
+struct WakeServing(Weak<NodeHost>);
+
+impl Wake for WakeServing {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(host) = self.0.upgrade() {
+            host.serving.wake();
+        }
     }
 }
 

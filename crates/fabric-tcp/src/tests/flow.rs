@@ -1,6 +1,9 @@
 //! Full sockets, full queues, empty pools, and the end of a connection.
 
+use std::task::Wake;
+
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use pronto_sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 
@@ -32,6 +35,30 @@ fn a_full_socket_blocks_output_and_completes_it_when_the_peer_reads() {
         received += 1;
     }
     assert!(a.counters().calls.sends > 1);
+}
+
+#[test]
+fn a_sleeper_is_woken_when_output_begins_to_wait() {
+    #[derive(Default)]
+    struct Woken(AtomicU32);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let (mut a, _b) = pair();
+    let woken = Arc::new(Woken::default());
+    a.on_blocked(Arc::clone(&woken).into());
+    let extent = compose(&a, 0, &pattern(4 << 20, 1));
+    for slot in 0.. {
+        let was_blocked = a.wants_write();
+        post(&mut a, slot, Gather::Ring(extent)).unwrap();
+        a.ring_doorbell().unwrap();
+        assert_eq!(woken.0.load(Ordering::Relaxed), u32::from(a.wants_write()));
+        if was_blocked {
+            break;
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Faults of real nodes: each file is one story that causes a fault, asserts that it happened, and that others went on.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod blocked;
 mod child;
 mod proxy;
 mod raw;
