@@ -211,11 +211,15 @@ impl<Q: QueuePair> Lane<Q> {
     }
 
     /// What to tell the peer in the next header. `returned` is this side's count for the connection.
-    pub(super) fn acks(&mut self, returned: u16) -> Acks {
-        self.told = Acks { received: self.received, returned };
+    pub(super) const fn acks(&self, returned: u16) -> Acks {
+        Acks { received: self.received, returned }
+    }
+
+    /// A header with this was posted. One that was refused tells nobody.
+    pub(super) fn told(&mut self, acks: Acks) {
+        self.told = acks;
         self.control_untold = 0;
         self.answers_untold = (0, 0);
-        self.told
     }
 
     /// Whether the peer should be told about credits and receipts although there is nothing else to say. It keeps its

@@ -394,7 +394,6 @@ impl<Q: QueuePair> Engine<Q> {
         let link = self.link.as_mut().expect("posted only while there is a link");
         let lane = &mut link.lanes[class.index()];
         let acks = lane.acks(session.returned[class.index()].count());
-        session.told[class.index()].store(acks.returned.into(), Ordering::Relaxed);
         let header = Header { kind: outgoing.kind, acks }.emit();
         let payload = match &outgoing.payload {
             OutgoingPayload::Inline { bytes, len } => Gather::Inline(&bytes[..usize::from(*len)]),
@@ -424,6 +423,8 @@ impl<Q: QueuePair> Engine<Q> {
             // The queue pair is dead or refuses for good; the next poll says so, and the link's end ends this message.
             Err(_) => lane.failed = true,
         }
+        lane.told(acks);
+        session.told[class.index()].store(acks.returned.into(), Ordering::Relaxed);
         lane.sent = lane.sent.wrapping_add(1);
         lane.unrung = lane.unrung.max(match outgoing.kind {
             Kind::Reply { .. } | Kind::Failure { .. } => Unrung::Unsolicited,
