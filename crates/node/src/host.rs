@@ -142,11 +142,6 @@ impl NodeHost {
         self.peers.read().expect("no holder panics").values().cloned().collect()
     }
 
-    /// Nodes that this one knows of on this host, itself included.
-    pub(crate) fn processes_here(&self) -> usize {
-        1 + self.sessions().iter().filter_map(|session| session.info(self)).filter(|info| info.local).count()
-    }
-
     /// Peers or links changed: the serving thread looks again.
     pub(crate) fn changed(&self) {
         self.version.fetch_add(1, Ordering::Release);

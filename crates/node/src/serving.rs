@@ -39,7 +39,7 @@ const SELF: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Serving {
     epoll: Epoll,
-    registered: Mutex<HashMap<i32, Interest>>,
+    registered: Mutex<Registered>,
     wake: EventFd,
     sleeping: WakeWord,
     /// Its present sleep is a long one.
@@ -48,6 +48,14 @@ pub(crate) struct Serving {
     queue: Mutex<VecDeque<Job>>,
     /// How many of them; written under the queue's lock.
     queued: AtomicUsize,
+}
+
+/// Descriptors that the epoll knows, and what it waits for on each.
+#[derive(Debug, Default)]
+struct Registered {
+    now: HashMap<i32, Interest>,
+    /// What they were before, kept so that going to sleep allocates nothing.
+    before: HashMap<i32, Interest>,
 }
 
 impl Serving {
@@ -101,17 +109,19 @@ impl Serving {
 
     /// Sleeps on a peer's channels in place of the serving thread, which is not woken by them meanwhile.
     pub(crate) fn sleep_instead(&self, channels: [Option<Channel>; 2], limit: Duration) {
-        let muted: Vec<_> = channels.into_iter().flatten().collect();
-        for channel in &muted {
+        for channel in channels.iter().flatten() {
             self.mute(channel.fd, EpollFlags::empty());
         }
-        let mut fds: Vec<_> = muted
-            .iter()
-            .map(|channel| PollFd::new(system::borrow(channel.fd), poll_flags(channel.interest)))
-            .collect();
+        let watched =
+            |channel: Channel| PollFd::new(system::borrow(channel.fd), poll_flags(channel.interest));
+        let limit = Some(TimeSpec::from_duration(limit));
         // Woken early, by a signal or not at all: the caller looks again in any case.
-        let _ready = ppoll(&mut fds, Some(TimeSpec::from_duration(limit)), None);
-        for channel in &muted {
+        let _ready = match channels.map(|channel| channel.map(watched)) {
+            [Some(control), Some(bulk)] => ppoll(&mut [control, bulk], limit, None),
+            [Some(only), None] | [None, Some(only)] => ppoll(&mut [only], limit, None),
+            [None, None] => ppoll(&mut [], limit, None),
+        };
+        for channel in channels.iter().flatten() {
             self.mute(channel.fd, epoll_flags(channel.interest));
         }
     }
@@ -126,10 +136,12 @@ impl Serving {
 
     /// Brings the epoll up to what the peers' channels are now.
     fn register(&self, sessions: &[Arc<NodeSession>], extra: Option<BorrowedFd<'_>>, host: &NodeHost) {
-        let mut wanted = HashMap::new();
         // Under the lock that muting takes: a channel that a caller sleeps on stays the caller's. Were it not, this thread
         // would be woken by what only the caller takes, again and again, on the processor that the caller needs.
         let mut registered = self.registered.lock().expect("no holder panics");
+        let Registered { now: wanted, before } = &mut *registered;
+        core::mem::swap(wanted, before);
+        wanted.clear();
         for session in sessions {
             let nothing = Interest { readable: false, writable: false };
             for channel in session.channels(host).into_iter().flatten() {
@@ -139,11 +151,11 @@ impl Serving {
         if let Some(fd) = extra {
             wanted.insert(std::os::fd::AsRawFd::as_raw_fd(&fd), Interest::READABLE);
         }
-        for fd in registered.keys().filter(|fd| !wanted.contains_key(*fd)) {
+        for fd in before.keys().filter(|fd| !wanted.contains_key(*fd)) {
             // A closed descriptor has left the epoll by itself.
             let _gone = self.epoll.delete(system::borrow(*fd));
         }
-        for (fd, interest) in &wanted {
+        for (fd, interest) in wanted.iter() {
             let mut event = EpollEvent::new(epoll_flags(*interest), u64::from(fd.unsigned_abs()));
             let known = self.epoll.modify(system::borrow(*fd), &mut event);
             if known == Err(Errno::ENOENT)
@@ -152,7 +164,6 @@ impl Serving {
                 tracing::warn!(fd, %errno, "a channel cannot be watched; it is polled at every tick");
             }
         }
-        *registered = wanted;
     }
 }
 
@@ -196,6 +207,8 @@ fn poll_flags(interest: Interest) -> PollFlags {
 pub(crate) struct Server<'a> {
     host: &'a Arc<NodeHost>,
     sessions: Vec<Arc<NodeSession>>,
+    /// Nodes that this one knows of on this host, itself included.
+    processes_here: usize,
     version: u64,
     last_tick: Nanos,
     /// The next tick is due so long after the last one.
@@ -211,6 +224,7 @@ impl<'a> Server<'a> {
         Self {
             host,
             sessions: Vec::new(),
+            processes_here: 1,
             version: u64::MAX,
             last_tick: host.now(),
             tick_after: IDLE_TICK,
@@ -345,7 +359,7 @@ impl<'a> Server<'a> {
         self.last_tick = now;
         self.hurried = false;
         self.tick_after = if busy { BUSY_TICK } else { due.since(now).max(BUSY_TICK) };
-        let oversubscribed = self.oversubscription.sample(now, self.host.processes_here());
+        let oversubscribed = self.oversubscription.sample(now, self.processes_here);
         self.host.oversubscribed.store(oversubscribed, Ordering::Relaxed);
     }
 
@@ -356,6 +370,8 @@ impl<'a> Server<'a> {
             self.sessions = self.host.sessions();
             // A link that came since the last tick has its heartbeats and its limit, of which that tick knew nothing.
             self.hurry();
+            let links = self.sessions.iter().filter_map(|session| session.info(&**self.host));
+            self.processes_here = 1 + links.filter(|link| link.local).count();
         }
         if self.tick_after > BUSY_TICK
             && !self.hurried
