@@ -76,6 +76,15 @@ pub(crate) struct Oversubscription {
     until: Nanos,
 }
 
+/// Who wants to know whether the host is oversubscribed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Everybody spins or sleeps at once, whatever the answer.
+    Nobody,
+    /// Somebody who waits adaptively.
+    Adaptive,
+}
+
 /// Samples are at least so far apart.
 const SAMPLE: Nanos = Nanos::from_millis(10);
 /// How long evidence holds.
@@ -85,10 +94,14 @@ const PREEMPTIONS: i64 = 2;
 
 impl Oversubscription {
     /// Whether to treat the host as oversubscribed from now on. `processes` is how many nodes this one knows of on this
-    /// host, itself included: each may poll.
-    pub(crate) fn sample(&mut self, now: Nanos, processes: usize) -> bool {
+    /// host, itself included: each may poll. Evidence is taken only while it is of use: it costs a system call.
+    pub(crate) fn sample(&mut self, now: Nanos, processes: usize, of_use: Use) -> bool {
         if processes > processors() {
             return true;
+        }
+        if of_use == Use::Nobody {
+            self.sampled = None;
+            return now < self.until;
         }
         if self.sampled.is_none_or(|sampled| now.since(sampled) >= SAMPLE) {
             let preempted = own_preemptions();
@@ -120,6 +133,18 @@ mod tests {
     #[test]
     fn more_nodes_than_processors_is_oversubscribed() {
         let mut evidence = Oversubscription::default();
-        assert!(evidence.sample(Nanos::ZERO, processors() + 1));
+        assert!(evidence.sample(Nanos::ZERO, processors() + 1, Use::Nobody));
+    }
+
+    #[test]
+    fn without_use_no_evidence_is_taken_and_what_was_before_counts_for_nothing_later() {
+        let mut evidence =
+            Oversubscription { sampled: Some(Nanos::ZERO), preempted: -1_000, until: Nanos::ZERO };
+        assert!(!evidence.sample(SAMPLE, 1, Use::Nobody));
+        assert_eq!((evidence.sampled, evidence.preempted), (None, -1_000));
+        assert!(!evidence.sample(SAMPLE, 1, Use::Adaptive), "a first sample has nothing to compare with");
+        assert_eq!(evidence.sampled, Some(SAMPLE));
+        evidence.preempted -= PREEMPTIONS;
+        assert!(evidence.sample(SAMPLE + SAMPLE, 1, Use::Adaptive));
     }
 }

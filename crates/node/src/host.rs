@@ -57,6 +57,8 @@ pub struct NodeHost {
     pub(crate) draining: AtomicBool,
     /// Whether there are more threads that would poll than processors.
     pub(crate) oversubscribed: AtomicBool,
+    /// Somebody has waited adaptively since the last tick.
+    pub(crate) adaptive: AtomicBool,
     start: Instant,
 }
 
@@ -100,6 +102,7 @@ impl NodeHost {
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             oversubscribed: AtomicBool::new(false),
+            adaptive: AtomicBool::new(false),
             #[expect(clippy::disallowed_methods, reason = "the node is where the clock is read")]
             start: Instant::now(),
         })
@@ -172,8 +175,14 @@ impl Executor for NodeHost {
         match policy {
             WaitPolicy::Spin => Nanos::NEVER,
             WaitPolicy::Block => Nanos::ZERO,
-            WaitPolicy::Adaptive if self.oversubscribed.load(Ordering::Relaxed) => Nanos::ZERO,
-            WaitPolicy::Adaptive => calibrate::wake_up_cost(),
+            WaitPolicy::Adaptive => {
+                // SYNC: asks for evidence, with the next tick; orders nothing. Looked at first, as it is nearly always set.
+                if !self.adaptive.load(Ordering::Relaxed) {
+                    self.adaptive.store(true, Ordering::Relaxed);
+                }
+                let oversubscribed = self.oversubscribed.load(Ordering::Relaxed);
+                if oversubscribed { Nanos::ZERO } else { calibrate::wake_up_cost() }
+            }
         }
     }
 

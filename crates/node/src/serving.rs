@@ -20,6 +20,7 @@ use pronto_core::{Clock, Executor, Nanos};
 use pronto_sync::WakeWord;
 use pronto_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use crate::calibrate::Use;
 use crate::host::{NodeHost, NodeSession, poll_timeout};
 use crate::sink::{Job, ServingSink};
 use crate::{calibrate, system};
@@ -359,7 +360,10 @@ impl<'a> Server<'a> {
         self.last_tick = now;
         self.hurried = false;
         self.tick_after = if busy { BUSY_TICK } else { due.since(now).max(BUSY_TICK) };
-        let oversubscribed = self.oversubscription.sample(now, self.processes_here);
+        // SYNC: whether somebody asks; orders nothing.
+        let of_use =
+            if self.host.adaptive.swap(false, Ordering::Relaxed) { Use::Adaptive } else { Use::Nobody };
+        let oversubscribed = self.oversubscription.sample(now, self.processes_here, of_use);
         self.host.oversubscribed.store(oversubscribed, Ordering::Relaxed);
     }
 
