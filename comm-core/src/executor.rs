@@ -49,6 +49,9 @@ pub trait Executor: Clock {
     /// Wakes the thread that sleeps on the word.
     fn wake(&self, word: &AtomicU32);
 
+    /// Gives the processor away for a moment: to the thread that this one waits for, if that one is runnable here.
+    fn yield_now(&self);
+
     /// Sleeps until one of the channels has an event or `until` has come. May return early. The node's serving thread is not
     /// woken by these channels meanwhile.
     fn sleep_on_channels(&self, channels: [Option<Channel>; 2], until: Nanos);

@@ -2,7 +2,7 @@
 
 use pronto_core::fabric::QueuePair;
 use pronto_core::session::{OutgoingPayload, Refused, Session};
-use pronto_wire::{Class, INLINE_PAYLOAD};
+use pronto_wire::{Class, INLINE_PAYLOAD, InlinePayload};
 
 use crate::codec::{Full, Payload, encode_message};
 use crate::message::Message;
@@ -35,7 +35,8 @@ pub(crate) fn encode<Q: QueuePair, P: Payload>(
     if len <= INLINE_PAYLOAD {
         let mut bytes = [0; INLINE_PAYLOAD];
         let len = encode_message(value, &mut bytes).map_err(NotEncoded::Full)?;
-        return Ok(OutgoingPayload::Inline { bytes, len: u8::try_from(len).unwrap_or(u8::MAX) });
+        let len = u8::try_from(len).expect("no more than the buffer");
+        return Ok(OutgoingPayload::Inline(InlinePayload::first(bytes, len)));
     }
     let mut loan = session.loan(class, len, owner).map_err(NotEncoded::Refused)?;
     let written = encode_message(value, loan.as_mut_slice()).map_err(NotEncoded::Full)?;

@@ -137,7 +137,7 @@ impl<H: Host> Peer<H> {
                 session.abandon_send(slot);
                 Err(AccessError::TimedOut)
             }
-            Waited::Ended => match session.take(slot) {
+            Waited::Ended(end) => match end {
                 End::Done(found) => Ok(found),
                 End::AccessRefused => Err(AccessError::Refused),
                 End::Unsupported => Err(AccessError::Unsupported),

@@ -4,7 +4,9 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::time::Duration;
 
-use pronto_core::session::{CallSpec, Executed, Known, OutgoingPayload, Refused, Session, TypeKey, Waited};
+use pronto_core::session::{
+    CallSpec, End, Executed, Known, OutgoingPayload, Refused, Session, TypeKey, Waited,
+};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, NodeId, ServiceId};
 
@@ -91,7 +93,7 @@ impl<H: Host> Peer<H> {
         let call = self.when_there_is_room(timeout, || self.try_start(request, timeout))?;
         let mut sink = self.host.waiting_sink(&self.session);
         match self.session.wait(call, timeout, self.policy, &mut sink, &*self.host) {
-            Waited::Ended => decode_end::<M, H>(self.session.take(call)),
+            Waited::Ended(end) => decode_end::<M, H>(end),
             Waited::TimedOut => {
                 self.session.abandon(call, M::CLASS, &*self.host);
                 Err(CallError::Deadline { executed: Executed::Maybe })
@@ -170,10 +172,8 @@ impl<H: Host> Peer<H> {
         })?;
         let mut sink = self.host.waiting_sink(&self.session);
         match self.session.wait(slot, timeout, self.policy, &mut sink, &*self.host) {
-            Waited::Ended => match self.session.take(slot) {
-                pronto_core::session::End::Done(_) => Ok(()),
-                _ => Err(CallError::PeerDown { executed: Executed::Maybe }),
-            },
+            Waited::Ended(End::Done(_)) => Ok(()),
+            Waited::Ended(_) => Err(CallError::PeerDown { executed: Executed::Maybe }),
             Waited::TimedOut => {
                 self.session.abandon_send(slot);
                 Err(CallError::Deadline { executed: Executed::Maybe })

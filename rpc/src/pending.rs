@@ -67,7 +67,10 @@ impl<M: Request, H: Host> Pending<M, H> {
             MayWait::Forked => return Err(Rejection::Forked.into()),
         };
         match waited {
-            Waited::Ended => self.finish(call),
+            Waited::Ended(end) => {
+                self.call = None;
+                decode_end::<M, H>(end)
+            }
             Waited::TimedOut => Err(CallError::Deadline { executed: Executed::Maybe }),
         }
     }

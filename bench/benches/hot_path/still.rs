@@ -28,6 +28,8 @@ impl Executor for Still {
 
     fn wake(&self, _: &AtomicU32) {}
 
+    fn yield_now(&self) {}
+
     fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) {}
 }
 

@@ -39,8 +39,8 @@ pub use capabilities::{AtomicScope, Capabilities, OneSided, Revocation};
 pub use error::{FabricError, GrantError, PeerFault, PostError};
 pub use region::{Grant, GrantId, HeapMemory, Region, RegionMemory, RemoteRange, Rights};
 pub use work::{
-    Arrived, Completion, Extent, Gather, Operation, OutOfBounds, Payload, Received, SendWork, Signal, Status,
-    WrId,
+    Arrived, Completion, Extent, Gather, Operation, OutOfBounds, Payload, Received, SendWork, Signal,
+    SmallMessage, Status, WrId,
 };
 
 /// Memory in which outgoing payloads are composed; the provider's, so that it lies where the transport wants it.
@@ -119,8 +119,21 @@ pub trait QueuePair: Send + fmt::Debug {
         self.ring_doorbell()
     }
 
+    /// Whether both polls would find nothing now: no message, no completion, no loss. A look that costs next to nothing,
+    /// for those who look again and again; where there is no such look it is always false.
+    fn is_quiet(&self) -> bool {
+        false
+    }
+
     /// The next send completion, if there is one.
     fn poll_send(&mut self) -> Option<Completion>;
+
+    /// The next message, if it is here and fits its line: written to `into`. False says nothing of other messages, and of
+    /// errors: those are [`poll_recv`](Self::poll_recv)'s, which takes small messages as well.
+    fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
+        let _ = into;
+        false
+    }
 
     /// The next message, if there is one. After an error the queue pair is dead: close it.
     fn poll_recv(&mut self) -> Result<Option<Received<Self::Lease>>, FabricError>;

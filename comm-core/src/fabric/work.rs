@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use pronto_wire::{INLINE_PAYLOAD, RawHeader};
+use pronto_wire::{InlinePayload, RawHeader};
 use thiserror::Error;
 
 use super::region::{Region, RemoteRange};
@@ -143,6 +143,16 @@ pub enum Status {
     AccessRefused,
 }
 
+/// A message whose payload fits its line, in a place of the caller's: messages come one after the other, and none is moved
+/// before it is known where to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SmallMessage {
+    /// Its header, unchecked.
+    pub header: RawHeader,
+    /// Its payload.
+    pub payload: InlinePayload,
+}
+
 /// A message as it came in.
 #[derive(Debug)]
 pub struct Received<L> {
@@ -154,10 +164,10 @@ pub struct Received<L> {
 
 impl<L> Received<L> {
     /// The same message with its lease as another type.
-    #[inline]
+    #[inline(always)]
     pub fn map_lease<M>(self, map: impl FnOnce(L) -> M) -> Received<M> {
         let payload = match self.payload {
-            Arrived::Inline { bytes, len } => Arrived::Inline { bytes, len },
+            Arrived::Inline(payload) => Arrived::Inline(payload),
             Arrived::Buffer(lease) => Arrived::Buffer(map(lease)),
         };
         Received { header: self.header, payload }
@@ -167,12 +177,7 @@ impl<L> Received<L> {
 /// Where a received payload lies.
 pub enum Arrived<L> {
     /// In these bytes; the receive is posted again already.
-    Inline {
-        /// The payload and what follows it in its line.
-        bytes: [u8; INLINE_PAYLOAD],
-        /// Payload length, at most 40.
-        len: u8,
-    },
+    Inline(InlinePayload),
     /// In a receive buffer.
     Buffer(L),
 }
@@ -181,7 +186,7 @@ impl<L: Payload> Arrived<L> {
     /// Payload length, bytes.
     pub fn len(&self) -> usize {
         match self {
-            Self::Inline { len, .. } => usize::from(*len).min(INLINE_PAYLOAD),
+            Self::Inline(payload) => payload.len().into(),
             Self::Buffer(lease) => lease.len(),
         }
     }
@@ -194,7 +199,7 @@ impl<L: Payload> Arrived<L> {
     /// The payload, where nobody else can write to it.
     pub fn as_private(&self) -> Option<&[u8]> {
         match self {
-            Self::Inline { bytes, .. } => Some(&bytes[..self.len()]),
+            Self::Inline(payload) => Some(payload.as_slice()),
             Self::Buffer(lease) => lease.as_private(),
         }
     }
@@ -202,9 +207,10 @@ impl<L: Payload> Arrived<L> {
     /// Copies `out.len()` bytes from `offset` of the payload.
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
         match self {
-            Self::Inline { bytes, .. } => {
-                let end = offset.checked_add(out.len()).filter(|end| *end <= self.len());
-                let end = end.ok_or(OutOfBounds { offset, wanted: out.len(), len: self.len() })?;
+            Self::Inline(payload) => {
+                let bytes = payload.as_slice();
+                let end = offset.checked_add(out.len()).filter(|end| *end <= bytes.len());
+                let end = end.ok_or(OutOfBounds { offset, wanted: out.len(), len: bytes.len() })?;
                 out.copy_from_slice(&bytes[offset..end]);
                 Ok(())
             }
@@ -216,7 +222,7 @@ impl<L: Payload> Arrived<L> {
 impl<L> fmt::Debug for Arrived<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Inline { len, .. } => f.debug_struct("Inline").field("len", len).finish_non_exhaustive(),
+            Self::Inline(payload) => payload.fmt(f),
             Self::Buffer(_) => f.write_str("Buffer"),
         }
     }

@@ -104,7 +104,10 @@ impl<Q: QueuePair> Session<Q> {
     pub fn server(&self, state: Server, executor: &impl Executor) {
         self.role.server_sleeps(state);
         if matches!(state, Server::Sleeps) && self.role.is_free() {
-            self.with_engine(executor, |engine| engine.arm_for_server(self));
+            self.with_engine(executor, |engine| {
+                engine.note_heard(executor.now());
+                engine.arm_for_server(self);
+            });
         }
     }
 
@@ -114,7 +117,7 @@ impl<Q: QueuePair> Session<Q> {
         if nobody && self.arming.armed() == Armed::Nothing {
             self.with_engine(executor, |engine| {
                 engine.arm_for_server(self);
-                engine.turn(self, &|| false, sink, executor);
+                engine.turn(self, &mut || false, sink, executor);
             });
         }
     }
@@ -130,7 +133,7 @@ impl<Q: QueuePair> Session<Q> {
             if self.arming.armed() == Armed::Solicited {
                 engine.arm(Armed::All, self);
             }
-            engine.turn(self, &|| false, sink, executor);
+            engine.turn(self, &mut || false, sink, executor);
         });
     }
 }

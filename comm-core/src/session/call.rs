@@ -14,7 +14,7 @@ use core::task::Waker;
 use pronto_ring::slots::Slots;
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pronto_sync::{FlagWaker, TryLock, WakeWord};
-use pronto_wire::{CallId, FailureCode, INLINE_PAYLOAD};
+use pronto_wire::{CallId, FailureCode, INLINE_PAYLOAD, InlinePayload};
 
 use super::end::{End, Executed};
 use crate::executor::Executor;
@@ -130,6 +130,13 @@ impl<L: Payload> CallTable<L> {
         true
     }
 
+    /// The waiter has taken its answer straight from the engine, which is done with the call: nothing went through the
+    /// slot.
+    #[inline]
+    pub(super) fn settle_caught(&self, call: CallId) {
+        self.free.release(call.slot);
+    }
+
     /// No answer is expected any more for a call that had ended before.
     pub fn settle(&self, call: CallId) {
         let before = self.slots[usize::from(call.slot)].state.fetch_or(ENGINE_DONE, Ordering::AcqRel);
@@ -202,9 +209,9 @@ impl<L: Payload> CallSlot<L> {
         }
         if let End::Reply(payload) | End::Failure { payload, .. } = end {
             match payload {
-                Arrived::Inline { bytes, len } => {
-                    word |= u64::from(len) << 16;
-                    for (word, chunk) in self.words.iter().zip(bytes.chunks_exact(8)) {
+                Arrived::Inline(payload) => {
+                    word |= u64::from(payload.len()) << 16;
+                    for (word, chunk) in self.words.iter().zip(payload.line().chunks_exact(8)) {
                         word.store(
                             u64::from_le_bytes(chunk.try_into().expect("chunks of eight")),
                             Ordering::Relaxed,
@@ -249,7 +256,7 @@ impl<L: Payload> CallSlot<L> {
         for (chunk, word) in bytes.chunks_exact_mut(8).zip(&self.words) {
             chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
         }
-        Arrived::Inline { bytes, len: (word >> 16) as u8 }
+        Arrived::Inline(InlinePayload::first(bytes, (word >> 16) as u8))
     }
 }
 
@@ -304,6 +311,10 @@ mod loom_tests {
 
         fn wake(&self, _: &AtomicU32) {
             self.0.unpark();
+        }
+
+        fn yield_now(&self) {
+            thread::yield_now();
         }
 
         fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) {

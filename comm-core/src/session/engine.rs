@@ -18,14 +18,15 @@ use super::Session;
 use super::arming::Armed;
 use super::call::Expects;
 use super::end::{End, Executed};
-use super::inbound::{Seen, Sink};
+use super::inbound::{InPlace, Seen, Sink};
 use super::limits::Limits;
 use super::link::{DownCause, Event, Lane, Link, LinkInfo, Links, LostLink, Unrung};
 use super::outbound::{KeptRequest, OpenCall, WorkTable};
 use super::outgoing::{Outgoing, OutgoingPayload, Submitted};
+use super::wait::Waiter;
 use crate::buf::{RingConfig, SendRing};
 use crate::executor::{Channel, Executor};
-use crate::fabric::{FabricError, PeerFault, QueuePair};
+use crate::fabric::{FabricError, PeerFault, QueuePair, Received, SmallMessage};
 use crate::time::Nanos;
 
 /// Messages taken from one connection per turn, so that a flood in one class does not starve the other.
@@ -38,6 +39,15 @@ pub struct Progress {
     pub moved: usize,
     /// Of these, what a sleeper would have been woken for.
     pub arrived: usize,
+}
+
+/// What a tick found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticked {
+    /// When the next tick has something to do, if nothing happens before.
+    pub next_due: Nanos,
+    /// Work requests under way.
+    pub work_in_flight: usize,
 }
 
 /// The engine half; see the module's documentation.
@@ -58,6 +68,8 @@ pub struct Engine<Q: QueuePair> {
     /// Requests posted so far, those sent again included.
     pub(super) requests_posted: u64,
     pub(super) seen: Box<[Seen]>,
+    /// The small message that is being taken in.
+    pub(super) small: SmallMessage,
     pub(super) work: WorkTable,
     last_tick: Nanos,
     /// Messages received that wake a server which sleeps but for solicited events, wrapping.
@@ -78,6 +90,7 @@ impl<Q: QueuePair> Engine<Q> {
             open: (0..limits.calls).map(|_| OpenCall::default()).collect(),
             requests_posted: 0,
             seen: Box::default(),
+            small: SmallMessage::default(),
             work: WorkTable::new(),
             last_tick: Nanos::ZERO,
             solicited: 0,
@@ -88,59 +101,78 @@ impl<Q: QueuePair> Engine<Q> {
         &mut self.link.as_mut().expect("asked only while there is a link").lanes[class.index()]
     }
 
-    /// One turn: receive, complete, submit, give credit, ring the doorbells. It receives no more when `done` is true: what
-    /// is left is for the next turn.
+    /// Whether a turn would find nothing to do.
+    #[inline(always)]
+    pub(super) fn is_quiet(&self, session: &Session<Q>) -> bool {
+        let [control, bulk] = &self.stalled;
+        let quiet = match &self.link {
+            Some(Link { lanes: [control, bulk], .. }) => control.is_quiet() && bulk.is_quiet(),
+            None => true,
+        };
+        quiet && control.is_empty() && bulk.is_empty() && !session.work_is_left()
+    }
+
+    /// One turn: receive, complete, submit, give credit, ring the doorbells. It receives no more when the waiter has what it
+    /// waits for: what is left is for the next turn.
     #[inline]
     pub(super) fn turn(
         &mut self,
         session: &Session<Q>,
-        done: &impl Fn() -> bool,
+        waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Progress {
         let (mut moved, solicited) = (0, self.solicited);
         if self.link.is_some() {
             for class in Class::ALL {
-                match self.turn_class(class, session, done, sink, executor) {
+                match self.turn_class(class, session, waiter, sink, executor) {
                     Ok(more) => moved += more,
                     Err(error) => {
                         self.lose(error, session, sink, executor);
                         return Progress { moved, arrived: 0 };
                     }
                 }
-                if moved != 0 && done() {
+                if moved != 0 && waiter.is_done() {
                     break;
                 }
             }
+        }
+        let left = session.work_is_left();
+        let [control, bulk] = &self.stalled;
+        // A turn in which nothing happened owes nothing: credits become due, and room comes, by what moves.
+        if moved == 0 && !left && control.is_empty() && bulk.is_empty() {
+            return Progress::default();
         }
         let arrived = match session.arming.armed() {
             Armed::Nothing => 0,
             Armed::Solicited => self.solicited.wrapping_sub(solicited),
             Armed::All => moved,
         };
-        let left = session.work_is_left();
-        // A turn in which nothing happened owes nothing: credits become due, and room comes, by what moves.
-        if moved != 0 || left || self.stalled.iter().any(|stalled| !stalled.is_empty()) {
-            self.drain(session, executor);
-        }
+        self.drain(session, executor);
         Progress { moved: moved + usize::from(left), arrived }
     }
 
-    #[inline]
+    #[inline(always)]
     fn turn_class(
         &mut self,
         class: Class,
         session: &Session<Q>,
-        done: &impl Fn() -> bool,
+        waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Result<usize, FabricError> {
         let mut moved = 0;
         while moved < RECEIVE_BATCH {
-            let Some(message) = self.lane(class).qp.poll_recv()? else { break };
-            self.receive(class, message, session, sink, executor)?;
+            let link = self.link.as_mut().expect("asked only while there is a link");
+            let qp = &mut link.lanes[class.index()].qp;
+            if qp.poll_small(&mut self.small) {
+                self.receive(class, InPlace, session, waiter, sink, executor)?;
+            } else {
+                let Some(message) = qp.poll_recv()? else { break };
+                self.receive_large(class, message, session, waiter, sink, executor)?;
+            }
             moved += 1;
-            if done() {
+            if waiter.is_done() {
                 return Ok(moved);
             }
         }
@@ -156,20 +188,42 @@ impl<Q: QueuePair> Engine<Q> {
         Ok(moved)
     }
 
+    #[inline]
     pub(super) fn ring_doorbells(&mut self) {
+        self.ring(Class::Control);
+        self.ring(Class::Bulk);
+    }
+
+    /// A message that may lie anywhere.
+    #[inline(never)]
+    fn receive_large(
+        &mut self,
+        class: Class,
+        message: Received<Q::Lease>,
+        session: &Session<Q>,
+        waiter: &mut impl Waiter<Q::Lease>,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Result<(), FabricError> {
+        self.receive(class, message, session, waiter, sink, executor)
+    }
+
+    /// Rings the doorbell of one connection, if something was posted since the last time.
+    #[inline]
+    pub(super) fn ring(&mut self, class: Class) {
         let Some(link) = &mut self.link else { return };
-        for lane in &mut link.lanes {
-            let rung = match core::mem::replace(&mut lane.unrung, Unrung::Nothing) {
-                Unrung::Nothing => continue,
-                Unrung::Unsolicited => lane.qp.ring_doorbell_unsolicited(),
-                Unrung::Solicited => lane.qp.ring_doorbell(),
-            };
-            // A doorbell that fails leaves a dead queue pair, which the next poll reports.
-            lane.failed |= rung.is_err();
-        }
+        let lane = &mut link.lanes[class.index()];
+        let rung = match core::mem::replace(&mut lane.unrung, Unrung::Nothing) {
+            Unrung::Nothing => return,
+            Unrung::Unsolicited => lane.qp.ring_doorbell_unsolicited(),
+            Unrung::Solicited => lane.qp.ring_doorbell(),
+        };
+        // A doorbell that fails leaves a dead queue pair, which the next poll reports.
+        lane.failed |= rung.is_err();
     }
 
     /// Tells the peer about credits where nothing else would.
+    #[inline]
     pub(super) fn give_credit(&mut self, session: &Session<Q>) {
         if self.link.is_none() {
             return;
@@ -451,6 +505,15 @@ impl<Q: QueuePair> Engine<Q> {
         self.ring_doorbells();
     }
 
+    /// Before a sleep, which may be long: what was heard since the last tick was heard by now, and not at its end.
+    pub(super) fn note_heard(&mut self, now: Nanos) {
+        if let Some(link) = &mut self.link
+            && core::mem::take(&mut link.heard)
+        {
+            link.last_heard = now;
+        }
+    }
+
     /// When the next tick has something to do, if nothing happens before: a heartbeat is due, or the peer is overdue.
     fn next_due(&self) -> Nanos {
         match (&self.link, &self.lost) {
@@ -555,25 +618,21 @@ impl<Q: QueuePair> Session<Q> {
         self.with_engine(executor, |engine| engine.install(links, self, sink, executor));
     }
 
-    /// Deadlines, heartbeats, liveness. `slept` is how long the caller meant to be away since its last tick. Skipped while
-    /// another thread holds the engine: returns whether it was done.
+    /// Deadlines, heartbeats, liveness. `slept` is how long the caller meant to be away since its last tick. None while
+    /// another thread holds the engine: it is skipped, and soon to be tried again.
     pub fn tick(
         &self,
         now: Nanos,
         slept: Nanos,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
-    ) -> bool {
-        let Some(mut engine) = self.engine.try_lock() else { return false };
+    ) -> Option<Ticked> {
+        let mut engine = self.engine.try_lock()?;
         engine.tick(self, now, slept, sink, executor);
+        let ticked = Ticked { next_due: engine.next_due(), work_in_flight: engine.work.in_flight() };
         drop(engine);
         self.look_once_more(executor);
-        true
-    }
-
-    /// When the next tick has something to do, if nothing happens before.
-    pub fn next_due(&self, executor: &impl Executor) -> Nanos {
-        self.with_engine(executor, |engine| engine.next_due())
+        Some(ticked)
     }
 
     /// The link is gone, as somebody outside noticed: the peer's process ended, or this node shuts down.
@@ -616,13 +675,17 @@ impl<Q: QueuePair> Session<Q> {
         use_it: impl FnOnce(&mut Engine<Q>) -> R,
     ) -> R {
         loop {
-            if let Some(mut engine) = self.engine.try_lock() {
-                let result = use_it(&mut engine);
-                drop(engine);
-                self.look_once_more(executor);
-                return result;
+            for _ in 0..SPINS_PER_YIELD {
+                if let Some(mut engine) = self.engine.try_lock() {
+                    let result = use_it(&mut engine);
+                    drop(engine);
+                    self.look_once_more(executor);
+                    return result;
+                }
+                pronto_sync::hint::spin_loop();
             }
-            pronto_sync::hint::spin_loop();
+            // The holder may have been taken off the very processor that this thread spins on.
+            executor.yield_now();
         }
     }
 }
@@ -631,6 +694,9 @@ impl<Q: QueuePair> Session<Q> {
 fn remaining(timeout: Nanos, deadline: Option<Nanos>, now: Nanos) -> Nanos {
     deadline.map_or(timeout, |deadline| deadline.since(now))
 }
+
+/// Attempts at an engine that another thread holds before its processor is given away.
+const SPINS_PER_YIELD: u32 = 64;
 
 /// Lateness below this is ordinary scheduling, and well within the liveness limit. It comes on top of that limit, which is
 /// a heartbeat's interval and one second: without it, an idle peer that was stopped for a second and whose next heartbeat

@@ -1,13 +1,15 @@
 //! What arrives: checked, counted, and handed on.
 
-use pronto_wire::{Acks, CallId, Class, FailureCode, Header, Kind, ServiceId, TypeId};
+use pronto_wire::{Acks, CallId, Class, FailureCode, Header, Kind, RawHeader, ServiceId, TypeId};
 
 use super::Session;
 use super::call::Expects;
 use super::end::End;
 use super::engine::Engine;
 use super::link::{Event, Lane};
+use super::outbound::Small;
 use super::outgoing::{Outgoing, OutgoingPayload};
+use super::wait::Waiter;
 use crate::executor::Executor;
 use crate::fabric::{Arrived, FabricError, PeerFault, QueuePair, Received};
 use crate::time::Nanos;
@@ -108,26 +110,67 @@ pub(super) struct KeptAnswer {
     pub(super) posted_on: Option<u16>,
 }
 
+/// A message that was polled, wherever it lies. Its payload is moved once, to where it is wanted.
+pub(super) trait Arriving<Q: QueuePair> {
+    fn header<'a>(&'a self, engine: &'a Engine<Q>) -> &'a RawHeader;
+    fn len(&self, engine: &Engine<Q>) -> usize;
+    fn into_payload(self, engine: &Engine<Q>) -> Arrived<Q::Lease>;
+}
+
+impl<Q: QueuePair> Arriving<Q> for Received<Q::Lease> {
+    fn header<'a>(&'a self, _: &'a Engine<Q>) -> &'a RawHeader {
+        &self.header
+    }
+
+    fn len(&self, _: &Engine<Q>) -> usize {
+        self.payload.len()
+    }
+
+    fn into_payload(self, _: &Engine<Q>) -> Arrived<Q::Lease> {
+        self.payload
+    }
+}
+
+/// The message in the engine's own place for small ones.
+pub(super) struct InPlace;
+
+impl<Q: QueuePair> Arriving<Q> for InPlace {
+    #[inline]
+    fn header<'a>(&'a self, engine: &'a Engine<Q>) -> &'a RawHeader {
+        &engine.small.header
+    }
+
+    #[inline]
+    fn len(&self, engine: &Engine<Q>) -> usize {
+        engine.small.payload.len().into()
+    }
+
+    #[inline]
+    fn into_payload(self, engine: &Engine<Q>) -> Arrived<Q::Lease> {
+        Arrived::Inline(engine.small.payload)
+    }
+}
+
 impl<Q: QueuePair> Engine<Q> {
-    /// One message from the peer.
+    /// One message from the peer. Always inlined into the one place that polls, so that the message is not moved there.
+    #[inline(always)]
     pub(super) fn receive(
         &mut self,
         class: Class,
-        message: Received<Q::Lease>,
+        message: impl Arriving<Q>,
         session: &Session<Q>,
+        waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Result<(), FabricError> {
-        let len = message.payload.len();
-        let header = Header::check(&message.header, len).map_err(PeerFault::Header)?;
-        let link = self.link.as_mut().expect("messages are polled from a link");
-        link.heard = true;
-        self.take_acks(class, header.acks, session)?;
-        let answers = matches!(header.kind, Kind::Reply { .. } | Kind::Failure { .. });
-        self.solicited = self.solicited.wrapping_add(usize::from(!answers));
+        let len = message.len(self);
+        self.take_acks(class, message.header(self).acks(), session)?;
         session.stats.messages_received.add_alone(1);
         session.stats.bytes_received.add_alone(len as u64);
-        match header.kind {
+        let kind = Header::check(message.header(self), len).map_err(PeerFault::Header)?.kind;
+        let answers = matches!(kind, Kind::Reply { .. } | Kind::Failure { .. });
+        self.solicited = self.solicited.wrapping_add(usize::from(!answers));
+        match kind {
             Kind::Request { call, type_id, service, resent, deadline_us } => {
                 self.count_request(class, session)?;
                 if self.seen_before(call, resent)? {
@@ -136,39 +179,26 @@ impl<Q: QueuePair> Engine<Q> {
                 }
                 let timeout =
                     if deadline_us == 0 { Nanos::NEVER } else { Nanos::from_micros(deadline_us.into()) };
-                let link = self.generation;
-                let inbound = Inbound {
-                    call: Some(call),
-                    link,
-                    class,
-                    type_id,
-                    service,
-                    timeout,
-                    payload: message.payload,
-                };
+                let (call_id, link, payload) = (Some(call), self.generation, message.into_payload(self));
+                let inbound = Inbound { call: call_id, link, class, type_id, service, timeout, payload };
                 let answer = sink.request(inbound);
                 self.answer_now(call, class, answer, session, executor);
             }
             Kind::Notification { type_id, service } => {
                 self.count_request(class, session)?;
-                let (link, timeout) = (self.generation, Nanos::NEVER);
-                let inbound =
-                    Inbound { call: None, link, class, type_id, service, timeout, payload: message.payload };
+                let (link, timeout, payload) = (self.generation, Nanos::NEVER, message.into_payload(self));
+                let inbound = Inbound { call: None, link, class, type_id, service, timeout, payload };
                 if !matches!(sink.request(inbound), Answer::Later) {
                     session.returned[class.index()].add(link);
                 }
             }
             Kind::Reply { call } => {
-                self.answered(call, class, End::Reply(message.payload), session, executor)
+                let end = |engine: &Self| End::Reply(message.into_payload(engine));
+                self.answered(call, (class, len), end, session, waiter, executor);
             }
             Kind::Failure { call, code } => {
-                self.answered(
-                    call,
-                    class,
-                    End::Failure { code, payload: message.payload },
-                    session,
-                    executor,
-                );
+                let end = |engine: &Self| End::Failure { code, payload: message.into_payload(engine) };
+                self.answered(call, (class, len), end, session, waiter, executor);
             }
             Kind::Cancel { call } => {
                 self.control_received(class);
@@ -188,8 +218,10 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// What the peer says it has taken, and gives back.
+    #[inline]
     fn take_acks(&mut self, class: Class, acks: Acks, session: &Session<Q>) -> Result<(), FabricError> {
         let link = self.link.as_mut().expect("messages are polled from a link");
+        link.heard = true;
         let lane = &mut link.lanes[class.index()];
         lane.received = lane.received.wrapping_add(1);
         let given = lane.acknowledge(acks)?;
@@ -206,6 +238,7 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// Requests beyond the granted window are a flood, not load.
+    #[inline]
     fn count_request(&mut self, class: Class, session: &Session<Q>) -> Result<(), FabricError> {
         let lane = self.lane(class);
         lane.requests_received = lane.requests_received.wrapping_add(1);
@@ -220,6 +253,7 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// The duplicate filter: whether this very call was taken in before, or a later one in its slot. The latter when its
     /// answer went out on the new link before the request came again, and the caller has used the slot since.
+    #[inline]
     fn seen_before(&mut self, call: CallId, resent: bool) -> Result<bool, FabricError> {
         let fault = PeerFault::Length { len: call.slot.into(), max: self.seen.len() as u64 };
         let seen = self.seen.get_mut(usize::from(call.slot)).ok_or(fault)?;
@@ -248,6 +282,7 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// What the sink said at once.
+    #[inline]
     fn answer_now(
         &mut self,
         call: CallId,
@@ -256,12 +291,20 @@ impl<Q: QueuePair> Engine<Q> {
         session: &Session<Q>,
         executor: &impl Executor,
     ) {
-        let answer = match answer {
-            Answer::Later => return,
-            Answer::Done => Answer::failure(FailureCode::NoReply),
-            answer => answer,
-        };
+        if matches!(answer, Answer::Later) {
+            return;
+        }
         session.returned[class.index()].add(self.generation);
+        if let Answer::Reply { class, payload: OutgoingPayload::Inline(payload) } = &answer
+            && self.stalled[class.index()].is_empty()
+        {
+            let (class, kind, timeout) = (*class, Kind::Reply { call }, Nanos::NEVER);
+            if self.post_small(&Small { class, kind, payload, timeout }, session) {
+                return;
+            }
+        }
+        let answer =
+            if matches!(answer, Answer::Done) { Answer::failure(FailureCode::NoReply) } else { answer };
         if let Some((class, kind, payload)) = answer.into_message(call, class) {
             self.post_answer(class, kind, payload, session, executor);
         }
@@ -275,22 +318,23 @@ impl<Q: QueuePair> Engine<Q> {
         session: &Session<Q>,
         executor: &impl Executor,
     ) {
-        let link = self.generation;
-        let outgoing = Outgoing { class, link, kind, payload, completes: None, timeout: Nanos::NEVER };
+        let (link, timeout) = (self.generation, Nanos::NEVER);
+        let outgoing = Outgoing { class, link, kind, payload, completes: None, timeout };
         self.post(outgoing, session, executor);
     }
 
     /// An answer to a call of this side.
+    #[inline]
     fn answered(
         &mut self,
         call: CallId,
-        class: Class,
-        end: End<Q::Lease>,
+        (class, len): (Class, usize),
+        end: impl FnOnce(&Self) -> End<Q::Lease>,
         session: &Session<Q>,
+        waiter: &mut impl Waiter<Q::Lease>,
         executor: &impl Executor,
     ) {
-        let (End::Reply(payload) | End::Failure { payload, .. }) = &end else { return };
-        self.lane(class).answer_received(payload.len());
+        self.lane(class).answer_received(len);
         let open = self.open.get_mut(usize::from(call.slot));
         let Some(open) = open.filter(|open| open.live && open.generation == call.generation) else {
             session.stats.stale_replies.add_alone(1);
@@ -301,7 +345,9 @@ impl<Q: QueuePair> Engine<Q> {
         if open.ended {
             session.stats.stale_replies.add_alone(1);
             session.calls.settle(call);
-        } else if !session.calls.end(call, end, Expects::Nothing, executor) {
+        } else if waiter.waits_for(call) {
+            waiter.catch(end(self));
+        } else if !session.calls.end(call, end(self), Expects::Nothing, executor) {
             session.stats.stale_replies.add_alone(1);
         }
     }

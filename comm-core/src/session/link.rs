@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use pronto_wire::{Acks, CallId, Class, Epoch, NodeId, SessionId, Windows};
+use pronto_wire::{Acks, CallId, Class, Epoch, Kind, NodeId, SessionId, Windows};
 
 use super::greeting::Agreement;
 use super::limits::CONTROL_WINDOW;
@@ -187,7 +187,14 @@ impl<Q: QueuePair> Lane<Q> {
         }
     }
 
+    /// Whether there is nothing to take in.
+    #[inline(always)]
+    pub(super) fn is_quiet(&self) -> bool {
+        self.qp.is_quiet() && !self.failed
+    }
+
     /// Takes in what the peer acknowledges. Returns how many request credits came back.
+    #[inline]
     pub(super) fn acknowledge(&mut self, acks: Acks) -> Result<u16, FabricError> {
         let newly = acks.received.wrapping_sub(self.sent_acked);
         if newly > self.sent.wrapping_sub(self.sent_acked) {
@@ -211,15 +218,32 @@ impl<Q: QueuePair> Lane<Q> {
     }
 
     /// What to tell the peer in the next header. `returned` is this side's count for the connection.
+    #[inline]
     pub(super) const fn acks(&self, returned: u16) -> Acks {
         Acks { received: self.received, returned }
     }
 
-    /// A header with this was posted. One that was refused tells nobody.
-    pub(super) fn told(&mut self, acks: Acks) {
+    /// A message was posted, with these acknowledgements: one that is refused tells nobody. Returns its sequence number.
+    #[inline]
+    pub(super) fn posted(&mut self, kind: &Kind, acks: Acks) -> u16 {
         self.told = acks;
         self.control_untold = 0;
         self.answers_untold = (0, 0);
+        self.sent = self.sent.wrapping_add(1);
+        let rings = match kind {
+            Kind::Reply { .. } | Kind::Failure { .. } => Unrung::Unsolicited,
+            Kind::Request { .. } => Unrung::Solicited,
+            Kind::Notification { .. } => {
+                self.notifications.push_back(self.sent);
+                Unrung::Solicited
+            }
+            Kind::Cancel { .. } | Kind::Credit | Kind::Heartbeat | Kind::Goodbye => {
+                self.control.push_back(self.sent);
+                Unrung::Solicited
+            }
+        };
+        self.unrung = self.unrung.max(rings);
+        self.sent
     }
 
     /// Whether the peer should be told about credits and receipts although there is nothing else to say. It keeps its

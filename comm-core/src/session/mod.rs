@@ -37,7 +37,7 @@ use pronto_wire::{CallId, Class, Kind, NodeId};
 pub use call::{CallTable, Expects};
 pub use credit::{Credit, Credits, Returned};
 pub use end::{End, Executed};
-pub use engine::{Engine, Progress};
+pub use engine::{Engine, Progress, Ticked};
 pub use greeting::{Agreement, Identity, agree, greet};
 pub use inbound::{Answer, Inbound, Sink};
 pub use limits::{CONTROL_WINDOW, Limits};
@@ -54,7 +54,7 @@ use crate::fabric::QueuePair;
 use crate::stats::Stats;
 use crate::time::Nanos;
 
-use outbound::NotPosted;
+use outbound::{NotPosted, Small};
 use outgoing::Submitted;
 use ring::RingCell;
 
@@ -179,6 +179,12 @@ impl<Q: QueuePair> Session<Q> {
         };
         let deadline_us = timeout_us(spec.timeout);
         let kind = Kind::Request { call, type_id, service: spec.key.service, resent: false, deadline_us };
+        if let OutgoingPayload::Inline(payload) = &payload {
+            let small = Small { class: spec.class, kind, payload, timeout: spec.timeout };
+            if self.send_small(&small, credit.link, executor) {
+                return Ok(call);
+            }
+        }
         let outgoing = Outgoing {
             class: spec.class,
             link: credit.link,
@@ -325,6 +331,16 @@ impl<Q: QueuePair> Session<Q> {
             return Err(Refused::OutOfRegion);
         }
         self.submit(Submitted::Message(outgoing), executor)
+    }
+
+    /// Posts a message that fits its line, if the engine is free and nothing stands in the way.
+    #[inline]
+    fn send_small(&self, small: &Small<'_>, link: u16, executor: &impl Executor) -> bool {
+        let Some(mut engine) = self.engine.try_lock() else { return false };
+        let posted = engine.post_small_now(small, link, self).is_some();
+        drop(engine);
+        self.look_once_more(executor);
+        posted
     }
 
     fn submit(&self, mut submitted: Submitted, executor: &impl Executor) -> Result<(), Refused> {

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use pronto_sync::atomic::Ordering;
-use pronto_wire::{CallId, Class, Header, Kind};
+use pronto_wire::{CallId, Class, Header, InlinePayload, Kind};
 
 use super::Session;
 use super::arming::Armed;
@@ -11,7 +11,6 @@ use super::call::Expects;
 use super::end::{End, Executed};
 use super::engine::Engine;
 use super::inbound::{KeptAnswer, SeenState};
-use super::link::Unrung;
 use super::one_sided::CLASS;
 use super::outgoing::{Outgoing, OutgoingPayload, Submitted};
 use super::refusal::Refused;
@@ -186,15 +185,38 @@ impl<Q: QueuePair> Engine<Q> {
         Ok(())
     }
 
+    /// A message of a sender that holds the engine, straight into its line. None if anything stands in the way: then it goes
+    /// the longer way.
+    #[inline]
+    pub(super) fn post_small_now(
+        &mut self,
+        small: &Small<'_>,
+        link: u16,
+        session: &Session<Q>,
+    ) -> Option<()> {
+        let present = self.link.as_ref()?;
+        let lane = &present.lanes[small.class.index()];
+        let free = link == self.generation
+            && !present.peer_draining
+            && u32::from(small.payload.len()) <= lane.peer_window.max_payload
+            && self.stalled[small.class.index()].is_empty()
+            && !session.submissions.has_unpopped();
+        (free && self.post_small(small, session)).then(|| self.ring(small.class))
+    }
+
     /// Everything that others left to do while the engine was held: messages, credits that are due, doorbells.
     pub(super) fn drain(&mut self, session: &Session<Q>, executor: &impl Executor) {
         if self.link.is_some() {
             for class in Class::ALL {
-                self.retry_stalled(class, session, executor);
+                if !self.stalled[class.index()].is_empty() {
+                    self.retry_stalled(class, session, executor);
+                }
             }
         }
-        self.take_submissions(session, executor);
-        session.credit_due.store(false, Ordering::Relaxed);
+        if session.work_is_left() {
+            self.take_submissions(session, executor);
+            session.credit_due.store(false, Ordering::Relaxed);
+        }
         self.give_credit(session);
         self.ring_doorbells();
     }
@@ -381,127 +403,165 @@ impl<Q: QueuePair> Engine<Q> {
     /// Posts one message on the present link; gives it back if there is no room.
     pub(super) fn try_post(&mut self, outgoing: Outgoing, session: &Session<Q>) -> Result<(), Outgoing> {
         let class = outgoing.class;
+        if let Some(small) = Small::of(&outgoing) {
+            return if self.post_small(&small, session) { Ok(()) } else { Err(outgoing) };
+        }
         let outgoing = self.move_to_present_ring(outgoing, session)?;
-        let needs_slot =
-            outgoing.completes.is_some() || !matches!(outgoing.payload, OutgoingPayload::Inline { .. });
-        let wr = if needs_slot {
-            let Some(wr) = self.work.claim() else { return Err(outgoing) };
-            Some(wr)
-        } else {
-            None
-        };
+        let Some(wr) = self.work.claim() else { return Err(outgoing) };
         let resumable = self.link.as_ref().is_some_and(|link| link.resumable);
         let link = self.link.as_mut().expect("posted only while there is a link");
         let lane = &mut link.lanes[class.index()];
         let acks = lane.acks(session.returned[class.index()].count());
         let header = Header { kind: outgoing.kind, acks }.emit();
         let payload = match &outgoing.payload {
-            OutgoingPayload::Inline { bytes, len } => Gather::Inline(&bytes[..usize::from(*len)]),
+            OutgoingPayload::Inline(payload) => Gather::Inline(payload.as_slice()),
             OutgoingPayload::Frame(frame) => Gather::Ring(frame.extent()),
             OutgoingPayload::Region { region, offset, len } => {
                 Gather::Region { region, offset: *offset, len: *len }
             }
         };
-        let signal = wr.map_or(Signal::Unsignalled, Signal::Signalled);
+        let signal = Signal::Signalled(wr);
         let len = payload.len();
         match lane.qp.post_send(SendWork { signal, operation: Operation::Send { header: &header, payload } })
         {
             Ok(()) => {}
             Err(PostError::Full) => {
-                if let Some(wr) = wr {
-                    self.work.unclaim(wr);
-                }
+                self.work.unclaim(wr);
                 return Err(outgoing);
             }
             Err(PostError::Unsupported) if matches!(outgoing.payload, OutgoingPayload::Region { .. }) => {
-                if let Some(wr) = wr {
-                    self.work.unclaim(wr);
-                }
+                self.work.unclaim(wr);
                 let outgoing = copy_into_ring(outgoing, session)?;
                 return self.try_post(outgoing, session);
             }
             // The queue pair is dead or refuses for good; the next poll says so, and the link's end ends this message.
             Err(_) => lane.failed = true,
         }
-        lane.told(acks);
         session.told[class.index()].store(acks.returned.into(), Ordering::Relaxed);
-        lane.sent = lane.sent.wrapping_add(1);
-        lane.unrung = lane.unrung.max(match outgoing.kind {
-            Kind::Reply { .. } | Kind::Failure { .. } => Unrung::Unsolicited,
-            _ => Unrung::Solicited,
-        });
+        let sequence = lane.posted(&outgoing.kind, acks);
         link.spoke = true;
-        let sequence = lane.sent;
-        match outgoing.kind {
-            Kind::Notification { .. } => lane.notifications.push_back(sequence),
-            Kind::Cancel { .. } | Kind::Credit | Kind::Heartbeat | Kind::Goodbye => {
-                lane.control.push_back(sequence)
-            }
-            _ => {}
-        }
         session.stats.messages_sent.add_alone(1);
         session.stats.bytes_sent.add_alone(len as u64);
         self.remember(outgoing, wr, sequence, resumable);
         Ok(())
     }
 
-    /// Notes what must be known about a posted message later.
-    fn remember(&mut self, outgoing: Outgoing, wr: Option<WrId>, sequence: u16, resumable: bool) {
-        let Outgoing { class, kind, payload, completes, timeout, .. } = outgoing;
-        let mut keep_for = None;
-        let (held, inline) = match payload {
-            OutgoingPayload::Inline { .. } => (Held::Nothing, Some(payload)),
-            OutgoingPayload::Frame(frame) => (Held::Posted(frame.post()), None),
-            OutgoingPayload::Region { region, offset, len } => (Held::Region { region, offset, len }, None),
-        };
+    /// Posts a message that fits its line, if there is a link; false if there is no room. By far the most frequent kind:
+    /// nothing of it is moved but into the line.
+    #[inline(always)]
+    pub(super) fn post_small(&mut self, small: &Small<'_>, session: &Session<Q>) -> bool {
+        let &Small { class, kind, payload, timeout } = small;
+        let Some(link) = &mut self.link else { return false };
+        let lane = &mut link.lanes[class.index()];
+        let acks = lane.acks(session.returned[class.index()].count());
+        let header = Header { kind, acks }.emit();
+        let gather = Gather::Inline(payload.as_slice());
+        let operation = Operation::Send { header: &header, payload: gather };
+        match lane.qp.post_send(SendWork { signal: Signal::Unsignalled, operation }) {
+            Ok(()) => {}
+            Err(PostError::Full) => return false,
+            // The queue pair is dead or refuses for good; the next poll says so, and the link's end ends this message.
+            Err(_) => lane.failed = true,
+        }
+        session.told[class.index()].store(acks.returned.into(), Ordering::Relaxed);
+        lane.posted(&kind, acks);
+        link.spoke = true;
+        session.stats.messages_sent.add_alone(1);
+        session.stats.bytes_sent.add_alone(payload.len().into());
+        let resumable = link.resumable;
         match kind {
             Kind::Request { call, .. } => {
-                let kept = resumable.then_some(KeptRequest { class, kind, payload: inline });
-                keep_for = resumable.then_some(KeepFor::Request(call));
-                self.requests_posted += 1;
-                if let Some(open) = self.open.get_mut(usize::from(call.slot)) {
-                    let order = self.requests_posted;
-                    let (generation, live, ended, deadline) = (call.generation, true, false, None);
-                    *open = OpenCall {
-                        generation,
-                        live,
-                        ended,
-                        order,
-                        timeout,
-                        deadline,
-                        cancel_due: None,
-                        kept,
-                    };
+                self.note_request(call, timeout);
+                if resumable {
+                    self.keep_small(small);
                 }
             }
             Kind::Reply { call } | Kind::Failure { call, .. } => {
-                if resumable && inline.is_none() {
-                    self.lane(class).answers.push_back((sequence, call));
-                }
-                keep_for = resumable.then_some(KeepFor::Answer(call));
-                let posted_on = Some(self.generation);
                 if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
                     && seen.generation == call.generation
                 {
-                    let kept = inline.filter(|_| resumable).map(|payload| KeptAnswer {
-                        class,
-                        kind,
-                        payload,
-                        posted_on,
-                    });
-                    seen.state = SeenState::Answered(kept);
+                    seen.state = SeenState::Answered(None);
+                    if resumable {
+                        self.keep_small(small);
+                    }
                 }
             }
             _ => {}
         }
-        if let Some(wr) = wr {
-            let work = &mut self.work.slots[usize::from(wr.slot)];
-            work.holds = Some(held);
-            work.completes = completes;
-            work.keep_for = keep_for;
-            work.posted = Some((class, kind));
-            work.sequence = sequence;
+        true
+    }
+
+    /// A request was posted: its call is open.
+    #[inline]
+    fn note_request(&mut self, call: CallId, timeout: Nanos) {
+        self.requests_posted += 1;
+        if let Some(open) = self.open.get_mut(usize::from(call.slot)) {
+            open.generation = call.generation;
+            open.live = true;
+            open.ended = false;
+            open.order = self.requests_posted;
+            open.timeout = timeout;
+            open.deadline = None;
+            open.cancel_due = None;
+            open.kept = None;
         }
+    }
+
+    /// The session outlives its link: what may have to be sent again is kept.
+    fn keep_small(&mut self, small: &Small<'_>) {
+        let &Small { class, kind, payload, .. } = small;
+        let payload = OutgoingPayload::Inline(*payload);
+        match kind {
+            Kind::Request { call, .. } => {
+                if let Some(open) = self.open.get_mut(usize::from(call.slot)) {
+                    open.kept = Some(KeptRequest { class, kind, payload: Some(payload) });
+                }
+            }
+            Kind::Reply { call } | Kind::Failure { call, .. } => {
+                let posted_on = Some(self.generation);
+                let kept = KeptAnswer { class, kind, payload, posted_on };
+                self.seen[usize::from(call.slot)].state = SeenState::Answered(Some(kept));
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes what must be known about a posted message later.
+    fn remember(&mut self, outgoing: Outgoing, wr: WrId, sequence: u16, resumable: bool) {
+        let Outgoing { class, kind, payload, completes, timeout, .. } = outgoing;
+        let mut keep_for = None;
+        let held = match payload {
+            OutgoingPayload::Inline(_) => Held::Nothing,
+            OutgoingPayload::Frame(frame) => Held::Posted(frame.post()),
+            OutgoingPayload::Region { region, offset, len } => Held::Region { region, offset, len },
+        };
+        match kind {
+            Kind::Request { call, .. } => {
+                self.note_request(call, timeout);
+                if resumable && let Some(open) = self.open.get_mut(usize::from(call.slot)) {
+                    open.kept = Some(KeptRequest { class, kind, payload: None });
+                    keep_for = Some(KeepFor::Request(call));
+                }
+            }
+            Kind::Reply { call } | Kind::Failure { call, .. } => {
+                if resumable {
+                    self.lane(class).answers.push_back((sequence, call));
+                    keep_for = Some(KeepFor::Answer(call));
+                }
+                if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
+                    && seen.generation == call.generation
+                {
+                    seen.state = SeenState::Answered(None);
+                }
+            }
+            _ => {}
+        }
+        let work = &mut self.work.slots[usize::from(wr.slot)];
+        work.holds = Some(held);
+        work.completes = completes;
+        work.keep_for = keep_for;
+        work.posted = Some((class, kind));
+        work.sequence = sequence;
     }
 
     /// The same message with its payload in the present link's ring, if it was composed in an earlier one's.
@@ -600,6 +660,23 @@ impl<Q: QueuePair> Engine<Q> {
             };
             session.calls.end(slot, end, Expects::Nothing, executor);
         }
+    }
+}
+
+/// A message that fits its line and that nobody waits for the completion of.
+#[derive(Debug)]
+pub(super) struct Small<'a> {
+    pub(super) class: Class,
+    pub(super) kind: Kind,
+    pub(super) payload: &'a InlinePayload,
+    pub(super) timeout: Nanos,
+}
+
+impl<'a> Small<'a> {
+    fn of(outgoing: &'a Outgoing) -> Option<Self> {
+        let OutgoingPayload::Inline(payload) = &outgoing.payload else { return None };
+        let &Outgoing { class, kind, timeout, completes: None, .. } = outgoing else { return None };
+        Some(Self { class, kind, payload, timeout })
     }
 }
 

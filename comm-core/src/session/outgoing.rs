@@ -1,6 +1,6 @@
 //! What a sender hands to the engine: directly, or through the submission queue while another thread holds it.
 
-use pronto_wire::{CallId, Class, INLINE_PAYLOAD, Kind};
+use pronto_wire::{CallId, Class, InlinePayload, Kind};
 
 use super::one_sided::OneSided;
 use crate::buf::Frame;
@@ -37,12 +37,7 @@ pub(super) enum Submitted {
 #[derive(Debug)]
 pub enum OutgoingPayload {
     /// Up to 40 bytes.
-    Inline {
-        /// The bytes.
-        bytes: [u8; INLINE_PAYLOAD],
-        /// How many of them.
-        len: u8,
-    },
+    Inline(InlinePayload),
     /// Composed in the send ring.
     Frame(Frame),
     /// By reference; the region is held until the completion.
@@ -58,13 +53,11 @@ pub enum OutgoingPayload {
 
 impl OutgoingPayload {
     /// Nothing.
-    pub const EMPTY: Self = Self::Inline { bytes: [0; INLINE_PAYLOAD], len: 0 };
+    pub const EMPTY: Self = Self::Inline(InlinePayload::EMPTY);
 
     /// A payload that fits the line.
     pub fn inline(payload: &[u8]) -> Option<Self> {
-        let mut bytes = [0; INLINE_PAYLOAD];
-        bytes.get_mut(..payload.len())?.copy_from_slice(payload);
-        Some(Self::Inline { bytes, len: u8::try_from(payload.len()).ok()? })
+        InlinePayload::new(payload).map(Self::Inline)
     }
 
     /// Whether a payload by reference is a part of its region.
@@ -73,14 +66,14 @@ impl OutgoingPayload {
             Self::Region { region, offset, len } => {
                 offset.checked_add(u64::from(*len)).is_some_and(|end| end <= region.len() as u64)
             }
-            Self::Inline { .. } | Self::Frame(_) => true,
+            Self::Inline(_) | Self::Frame(_) => true,
         }
     }
 
     /// Length, bytes.
     pub fn len(&self) -> usize {
         match self {
-            Self::Inline { len, .. } => usize::from(*len),
+            Self::Inline(payload) => payload.len().into(),
             Self::Frame(frame) => frame.len(),
             Self::Region { len, .. } => *len as usize,
         }

@@ -6,6 +6,7 @@ use pronto_wire::CallId;
 
 use super::Session;
 use super::arming::Armed;
+use super::end::End;
 use super::engine::{Engine, Progress};
 use super::inbound::Sink;
 use crate::completion::Server;
@@ -13,8 +14,9 @@ use crate::executor::{Executor, WaitPolicy};
 use crate::fabric::QueuePair;
 use crate::time::Nanos;
 
-/// How often an idle poller looks before it reads the clock and lets others at the engine.
-const SPINS_PER_LOOK: u32 = 16;
+/// How often an idle poller looks before it reads the clock, which takes as long as a few looks, and lets others at the
+/// engine.
+const SPINS_PER_LOOK: u32 = 64;
 /// The net under every sleep: a wake-up that was lost costs this much, and is counted.
 pub const RESCUE: Nanos = Nanos::from_millis(4);
 /// A wake-up that comes within this time after the net has caught the sleeper was late, not lost: a sender rings after a
@@ -22,12 +24,64 @@ pub const RESCUE: Nanos = Nanos::from_millis(4);
 pub const LATE: Nanos = Nanos::from_millis(20);
 
 /// How a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited {
-    /// What was waited for has ended: take it.
-    Ended,
+#[derive(Debug)]
+pub enum Waited<L> {
+    /// What was waited for has ended, like this; its slot is given back.
+    Ended(End<L>),
     /// The timeout came first.
     TimedOut,
+}
+
+/// For whom a turn is made.
+pub(super) trait Waiter<L> {
+    /// Whether what it waits for has come: the turn receives no more.
+    fn is_done(&self) -> bool;
+
+    /// Whether this is its call.
+    fn waits_for(&self, call: CallId) -> bool;
+
+    /// The end of its call, straight from the message. It gives the slot back.
+    fn catch(&mut self, end: End<L>);
+}
+
+impl<L, F: Fn() -> bool> Waiter<L> for F {
+    #[inline]
+    fn is_done(&self) -> bool {
+        self()
+    }
+
+    #[inline]
+    fn waits_for(&self, _: CallId) -> bool {
+        false
+    }
+
+    fn catch(&mut self, _: End<L>) {
+        unreachable!("it waits for no call")
+    }
+}
+
+/// A thread that polls for the end of its own call.
+struct Caller<'a, Q: QueuePair> {
+    session: &'a Session<Q>,
+    call: CallId,
+    caught: &'a mut Option<End<Q::Lease>>,
+}
+
+impl<Q: QueuePair> Waiter<Q::Lease> for Caller<'_, Q> {
+    #[inline]
+    fn is_done(&self) -> bool {
+        self.caught.is_some() || self.session.has_ended(self.call)
+    }
+
+    #[inline]
+    fn waits_for(&self, call: CallId) -> bool {
+        self.call == call
+    }
+
+    #[inline]
+    fn catch(&mut self, end: End<Q::Lease>) {
+        *self.caught = Some(end);
+    }
 }
 
 impl<Q: QueuePair> Session<Q> {
@@ -40,22 +94,34 @@ impl<Q: QueuePair> Session<Q> {
         policy: WaitPolicy,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
-    ) -> Waited {
+    ) -> Waited<Q::Lease> {
         let spin = executor.spin_time(policy);
-        let _counted = self.arming.waiter();
-        let mut wait = Wait { session: self, call, timeout, spin, clock: None, sink, executor };
-        loop {
+        let mut wait = Wait { session: self, call, timeout, spin, clock: None, caught: None, sink, executor };
+        if spin != Nanos::ZERO {
+            if let Some(end) = wait.at_once() {
+                return Waited::Ended(end);
+            }
+        }
+        let counted = self.arming.waiter();
+        let ended = loop {
             if self.has_ended(call) {
-                return Waited::Ended;
+                break true;
             }
             if self.role.claim() {
-                let waited = wait.as_poller();
+                let ended = wait.as_poller();
                 self.serve_again(wait.sink, executor);
-                return waited;
+                break ended;
             }
-            if let Some(waited) = wait.as_follower() {
-                return waited;
+            if wait.as_follower() {
+                break false;
             }
+        };
+        // Before the slot is given back: see the invariants of `arming`.
+        drop(counted);
+        match wait.take_caught() {
+            Some(end) => Waited::Ended(end),
+            None if ended => Waited::Ended(self.take(call)),
+            None => Waited::TimedOut,
         }
     }
 
@@ -74,33 +140,37 @@ impl<Q: QueuePair> Session<Q> {
             self.look_once_more(executor);
             return None;
         }
-        Some(self.turn_with(engine, spins, done, sink, executor))
+        Some(self.turn_with(engine, spins, &mut { done }, sink, executor))
     }
 
     /// The same for the one who holds the role.
+    #[inline]
     fn turn_as_poller(
         &self,
         spins: u32,
-        done: impl Fn() -> bool,
+        waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Option<Progress> {
         let engine = self.engine.try_lock()?;
-        Some(self.turn_with(engine, spins, done, sink, executor))
+        Some(self.turn_with(engine, spins, waiter, sink, executor))
     }
 
+    #[inline]
     fn turn_with(
         &self,
         mut engine: TryLockGuard<'_, Engine<Q>>,
         spins: u32,
-        done: impl Fn() -> bool,
+        waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Progress {
         let mut progress = Progress::default();
         for _ in 0..spins.max(1) {
-            progress = engine.turn(self, &done, sink, executor);
-            if progress.moved != 0 || done() {
+            if !engine.is_quiet(self) {
+                progress = engine.turn(self, waiter, sink, executor);
+            }
+            if progress.moved != 0 || waiter.is_done() {
                 break;
             }
             // No pause: a look at both queues is one, and a processor's takes a third as long again.
@@ -118,6 +188,8 @@ struct Wait<'a, Q: QueuePair, S, X> {
     spin: Nanos,
     /// When the wait ends by its timeout, and when polling does; set by the first reading of the clock.
     clock: Option<(Nanos, Nanos)>,
+    /// The end of the call, if this thread took it in itself.
+    caught: Option<End<Q::Lease>>,
     sink: &'a mut S,
     executor: &'a X,
 }
@@ -130,7 +202,41 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
         (now, deadline, spin_until)
     }
 
-    fn as_poller(&mut self) -> Waited {
+    /// One turn for this call. Returns whether the call has ended, and what the turn did.
+    #[inline]
+    fn turn(&mut self, spins: u32) -> (bool, Option<Progress>) {
+        let mut caller = Caller { session: self.session, call: self.call, caught: &mut self.caught };
+        let progress = self.session.turn_as_poller(spins, &mut caller, self.sink, self.executor);
+        (caller.is_done(), progress)
+    }
+
+    /// The answer that comes soon: some looks without the role, as the serving thread looks. Only while nobody has it, so
+    /// that nothing is taken that somebody sleeps for.
+    #[inline]
+    fn at_once(&mut self) -> Option<End<Q::Lease>> {
+        let session = self.session;
+        let engine = session.engine.try_lock()?;
+        if !session.role.is_free() || session.arming.armed() == Armed::All {
+            drop(engine);
+            session.look_once_more(self.executor);
+            return None;
+        }
+        let mut caller = Caller { session, call: self.call, caught: &mut self.caught };
+        session.turn_with(engine, SPINS_PER_LOOK, &mut caller, self.sink, self.executor);
+        self.take_caught()
+    }
+
+    /// The end of the call, if this thread has taken it in; its slot is given back.
+    fn take_caught(&mut self) -> Option<End<Q::Lease>> {
+        let caught = self.caught.take();
+        if caught.is_some() {
+            self.session.calls.settle_caught(self.call);
+        }
+        caught
+    }
+
+    /// Polls until the call has ended (true), or the time is over.
+    fn as_poller(&mut self) -> bool {
         let session = self.session;
         let _role = RoleGuard { session, executor: self.executor };
         // Asleep but for solicited events, the server is not disturbed by the answers that are polled for here.
@@ -139,17 +245,15 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
         }
         let spins = if self.spin == Nanos::ZERO { 1 } else { SPINS_PER_LOOK };
         loop {
-            let ended = || session.has_ended(self.call);
-            session.turn_as_poller(spins, ended, self.sink, self.executor);
-            if ended() {
-                return Waited::Ended;
+            if self.turn(spins).0 {
+                return true;
             }
             let (now, deadline, spin_until) = self.clock();
             if now >= deadline {
-                return Waited::TimedOut;
+                return false;
             }
             if now >= spin_until && !self.sleep_in_channel(deadline.min(now + RESCUE)) {
-                return Waited::Ended;
+                return true;
             }
         }
     }
@@ -170,14 +274,13 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
         let channels = engine.channels();
         drop(engine);
         session.look_once_more(self.executor);
-        let ended = || session.has_ended(self.call);
-        let recheck = session.turn_as_poller(1, ended, self.sink, self.executor);
+        let (ended, recheck) = self.turn(1);
         let moved = recheck.is_none_or(|progress| progress.moved != 0);
-        if moved || ended() {
+        if moved || ended {
             // Gives the channels back to the server, which may have left them to this sleeper meanwhile.
             self.executor.sleep_on_channels(channels, Nanos::ZERO);
         }
-        if ended() {
+        if ended {
             return false;
         }
         if !moved {
@@ -194,20 +297,20 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
         true
     }
 
-    /// Sleeps until the end has come, or the role is free. None: look again.
-    fn as_follower(&mut self) -> Option<Waited> {
+    /// Sleeps until the end has come, or the role is free: look again. True if the time is over.
+    fn as_follower(&mut self) -> bool {
         let (session, call) = (self.session, self.call);
         let something = || session.has_ended(call) || session.role.is_free();
         loop {
             for _ in 0..SPINS_PER_LOOK {
                 if something() {
-                    return None;
+                    return false;
                 }
                 pronto_sync::hint::spin_loop();
             }
             let (now, deadline, spin_until) = self.clock();
             if now >= deadline {
-                return Some(Waited::TimedOut);
+                return true;
             }
             if now >= spin_until {
                 session.role.enlist(call.slot);
@@ -273,7 +376,7 @@ impl<Q: QueuePair> Session<Q> {
         woken: impl FnOnce() -> bool,
     ) {
         let peer_wakes = self.engine.try_lock().is_some_and(|engine| engine.peer_wakes());
-        let progress = self.turn_as_poller(1, || false, sink, executor).unwrap_or_default();
+        let progress = self.turn_as_poller(1, &mut || false, sink, executor).unwrap_or_default();
         if peer_wakes && progress.arrived != 0 && !woken() {
             self.stats.rescues.add(1);
         }

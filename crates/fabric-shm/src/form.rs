@@ -10,9 +10,8 @@
 //! is in use from post to release, however often the lines come round meanwhile; so a slow receiver confuses nobody.
 
 use pronto_core::fabric::{Arrived, Received};
-use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, LINE_LEN, RawHeader};
+use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, InlinePayload, RawHeader};
 use zerocopy::little_endian::U64;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Payload in the sender's send memory.
 pub(crate) const RING: u8 = 64;
@@ -22,12 +21,8 @@ pub(crate) const REGION: u8 = 65;
 /// Words of a line.
 pub(crate) type Words = [u64; 8];
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct InlineLine {
-    header: [u8; HEADER_LEN],
-    payload: [u8; INLINE_PAYLOAD],
-}
+/// Words of a line that the header takes.
+const HEADER_WORDS: usize = HEADER_LEN / 8;
 
 /// A line with its payload.
 ///
@@ -35,10 +30,19 @@ struct InlineLine {
 /// If the payload is longer than 40 bytes.
 #[inline]
 pub(crate) fn inline(header: &RawHeader, payload: &[u8]) -> Words {
-    let mut line = InlineLine { header: *header.as_array(), payload: [0; INLINE_PAYLOAD] };
-    line.payload[..payload.len()].copy_from_slice(payload);
-    let words: [U64; LINE_LEN / 8] = zerocopy::transmute!(line);
-    words.map(U64::get)
+    let header: &[U64; HEADER_WORDS] = zerocopy::transmute_ref!(header.as_array());
+    let [first, second, third] = header.map(U64::get);
+    let mut words = [first, second, third, 0, 0, 0, 0, 0];
+    let (whole, rest) = payload.as_chunks::<8>();
+    for (word, bytes) in words[HEADER_WORDS..].iter_mut().zip(whole) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    if !rest.is_empty() {
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        words[HEADER_WORDS + whole.len()] = u64::from_le_bytes(last);
+    }
+    words
 }
 
 /// The header of a line, without its fabric word.
@@ -58,7 +62,7 @@ pub(crate) fn payload(words: &Words) -> [u8; INLINE_PAYLOAD] {
 /// The message of a line with its payload, which is at most 40 bytes long.
 #[inline(always)]
 pub(crate) fn message<L>(words: &Words, len: u8) -> Received<L> {
-    Received { header: header(words), payload: Arrived::Inline { bytes: payload(words), len } }
+    Received { header: header(words), payload: Arrived::Inline(InlinePayload::first(payload(words), len)) }
 }
 
 /// Where a payload lies that is not in its line.

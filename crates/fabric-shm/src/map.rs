@@ -209,6 +209,7 @@ impl<T: Atomic> PeerArray<T> {
 }
 
 impl PeerArray<AtomicU32> {
+    #[inline]
     pub(crate) fn load(&self, index: usize, order: Ordering) -> u32 {
         self.0.slice()[index].load(order)
     }
@@ -221,6 +222,7 @@ impl PeerArray<AtomicU32> {
 }
 
 impl PeerArray<AtomicU64> {
+    #[inline]
     pub(crate) fn load(&self, index: usize, order: Ordering) -> u64 {
         self.0.slice()[index].load(order)
     }

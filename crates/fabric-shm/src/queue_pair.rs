@@ -8,7 +8,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use pronto_core::fabric::{
     Capabilities, Completion, FabricError, Gather, Grant, GrantError, GrantId, Operation, OutOfBounds,
-    PeerFault, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, Signal,
+    PeerFault, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, Signal, SmallMessage,
 };
 use pronto_sync::Event as Published;
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -115,7 +115,7 @@ impl ShmQueuePair {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, signal: Signal, header: &RawHeader, payload: Gather<'_>) -> Result<(), PostError> {
         match payload {
             Gather::Inline(bytes) => self.sending.post_inline(signal, header, bytes),
@@ -292,7 +292,7 @@ impl QueuePair for ShmQueuePair {
         self.sending.memory.give_back(range).map_err(system)
     }
 
-    #[inline]
+    #[inline(always)]
     fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
         self.usable()?;
         match work.operation {
@@ -311,7 +311,16 @@ impl QueuePair for ShmQueuePair {
         self.ring(Published::Unsolicited)
     }
 
-    #[inline]
+    #[inline(always)]
+    fn is_quiet(&self) -> bool {
+        // A line that is not due yet, the state as it was dealt with, no answer outstanding, and nothing to report.
+        !self.receiving.is_ready()
+            && self.peer_state.load(0, Ordering::Relaxed) == self.peer_seen
+            && self.sending.is_idle()
+            && self.usable().is_ok()
+    }
+
+    #[inline(always)]
     fn poll_send(&mut self) -> Option<Completion> {
         if self.usable().is_err() {
             return self.sending.flush();
@@ -327,6 +336,15 @@ impl QueuePair for ShmQueuePair {
                 self.sending.flush()
             }
         }
+    }
+
+    #[inline(always)]
+    fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
+        let here = self.usable().is_ok() && self.receiving.poll_small(into);
+        if here {
+            self.idle_wakes = 0;
+        }
+        here
     }
 
     #[inline]

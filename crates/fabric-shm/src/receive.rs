@@ -4,9 +4,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use pronto_core::fabric::{Arrived, FabricError, PeerFault, Received};
+use pronto_core::fabric::{Arrived, FabricError, PeerFault, Received, SmallMessage};
 use pronto_ring::{Line, LineReader};
-use pronto_wire::INLINE_PAYLOAD;
+use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
 
 use crate::form::{self, Elsewhere, RegionName, Words};
 use crate::lease::{Incoming, Place, Release, ShmLease, Taken};
@@ -48,6 +48,24 @@ impl Receiving {
     #[inline]
     pub(crate) fn poll(&mut self) -> Result<Option<(Words, u8)>, PeerFault> {
         self.reader.poll().map_err(|_| PeerFault::Overrun)
+    }
+
+    /// The message of the next line, if that is written and holds its payload.
+    #[inline]
+    pub(crate) fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
+        let form = self.reader.poll_form().filter(|form| *form <= self.max_inline);
+        form.is_some_and(|form| {
+            let words = self.reader.take();
+            into.header = form::header(&words);
+            into.payload = InlinePayload::first(form::payload(&words), form);
+            true
+        })
+    }
+
+    /// Whether the next line is written.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.reader.is_ready()
     }
 
     /// Whether a line of this form holds its payload.

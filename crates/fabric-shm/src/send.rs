@@ -87,7 +87,7 @@ impl Sending {
     }
 
     /// A message with its payload in the line.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post_inline(
         &mut self,
         signal: Signal,
@@ -178,6 +178,12 @@ impl Sending {
     #[inline]
     pub(crate) fn room(&self) -> Result<(), PostError> {
         if self.completions.len() == self.most_completions { Err(PostError::Full) } else { Ok(()) }
+    }
+
+    /// Whether nothing is outstanding, and no completion waits to be taken.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.completions.is_empty() && self.outstanding.is_empty()
     }
 
     /// The next completion.

@@ -13,7 +13,7 @@ use std::io::IoSliceMut;
 use std::sync::Arc;
 
 use pronto_core::fabric::{Arrived, FabricError, PeerFault, Received};
-use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, RawHeader};
+use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, InlinePayload, RawHeader};
 
 use crate::frame::{self, Opening};
 use crate::one_sided::{OneSided, Sink};
@@ -211,11 +211,9 @@ impl Inbound {
             }
             Opening::Message { header, len } if len <= INLINE_PAYLOAD => {
                 let Some(payload) = bytes.get(HEADER_LEN..HEADER_LEN + len) else { return Ok(Step::Wait) };
-                let mut line = [0; INLINE_PAYLOAD];
-                line[..len].copy_from_slice(payload);
+                let payload = InlinePayload::new(payload).expect("at most 40 bytes");
                 self.start += HEADER_LEN + len;
-                let len = u8::try_from(len).expect("at most 40");
-                Ok(Step::Message(Received { header, payload: Arrived::Inline { bytes: line, len } }))
+                Ok(Step::Message(Received { header, payload: Arrived::Inline(payload) }))
             }
             Opening::Message { header, len } => {
                 self.start += HEADER_LEN;

@@ -194,6 +194,10 @@ impl Executor for NodeHost {
         system::futex_wake(word);
     }
 
+    fn yield_now(&self) {
+        std::thread::yield_now();
+    }
+
     fn sleep_on_channels(&self, channels: [Option<Channel>; 2], until: Nanos) {
         self.serving.sleep_instead(channels, span(until.since(self.now())));
     }

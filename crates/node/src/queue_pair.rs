@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pronto_core::fabric::{
     Capabilities, Completion, FabricError, Grant, GrantError, GrantId, Interest, OutOfBounds, Payload,
-    PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork,
+    PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, SmallMessage,
 };
 use pronto_fabric_shm::{ShmLease, ShmQueuePair};
 use pronto_fabric_tcp::{Lease as TcpLease, TcpQueuePair};
@@ -56,7 +56,7 @@ impl QueuePair for AnyQueuePair {
         each!(self, qp => qp.retire(range))
     }
 
-    #[inline]
+    #[inline(always)]
     fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
         each!(self, qp => qp.post_send(work))
     }
@@ -71,9 +71,19 @@ impl QueuePair for AnyQueuePair {
         each!(self, qp => qp.ring_doorbell_unsolicited())
     }
 
-    #[inline]
+    #[inline(always)]
+    fn is_quiet(&self) -> bool {
+        each!(self, qp => qp.is_quiet())
+    }
+
+    #[inline(always)]
     fn poll_send(&mut self) -> Option<Completion> {
         each!(self, qp => qp.poll_send())
+    }
+
+    #[inline(always)]
+    fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
+        each!(self, qp => qp.poll_small(into))
     }
 
     #[inline]

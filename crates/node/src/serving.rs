@@ -25,8 +25,8 @@ use crate::host::{NodeHost, NodeSession, poll_timeout};
 use crate::sink::{Job, ServingSink};
 use crate::{calibrate, system};
 
-/// Idle looks at all peers between two readings of the clock.
-const SPINS_PER_LOOK: u32 = 16;
+/// Idle looks at all peers between two readings of the clock, which takes as long as a few of them.
+const SPINS_PER_LOOK: u32 = 64;
 /// Looks that found something between two readings of the clock: inline handlers are short.
 const BUSY_LOOKS_PER_CLOCK: u32 = 16;
 /// How often time passes while a call is open, or a send is not reaped.
@@ -352,10 +352,14 @@ impl<'a> Server<'a> {
         let mut due = now + IDLE_TICK;
         for session in &self.sessions {
             let mut sink = ServingSink { host: self.host, session };
-            // Skipped while a caller polls: there is another tick soon.
-            let done = session.tick(now, self.tick_after, &mut sink, &**self.host);
-            busy |= !done || session.open_calls() != 0 || session.work_in_flight(&**self.host) != 0;
-            due = due.min(session.next_due(&**self.host));
+            match session.tick(now, self.tick_after, &mut sink, &**self.host) {
+                Some(ticked) => {
+                    busy |= session.open_calls() != 0 || ticked.work_in_flight != 0;
+                    due = due.min(ticked.next_due);
+                }
+                // A caller polls: there is another tick soon.
+                None => busy = true,
+            }
         }
         self.last_tick = now;
         self.hurried = false;

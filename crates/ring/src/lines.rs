@@ -171,6 +171,26 @@ impl<S: LineStorage> LineReader<S> {
         Ok(Some((words, form)))
     }
 
+    /// The form of the next message, if it is there: [`take`](Self::take) it then. An overrun is [`poll`](Self::poll)'s to
+    /// report.
+    #[inline]
+    pub fn poll_form(&self) -> Option<u8> {
+        let Line(line) = &self.storage.lines()[self.next.index];
+        // SYNC: as in poll.
+        let [form, lap @ ..] = lap_and_form(line[0].load(Ordering::Acquire));
+        (u32::from_le_bytes([lap[0], lap[1], lap[2], 0]) == self.next.lap).then_some(form)
+    }
+
+    /// Takes the message that [`poll_form`](Self::poll_form) has just found, copied out once.
+    #[inline]
+    pub fn take(&mut self) -> [u64; WORDS] {
+        let lines = self.storage.lines();
+        let Line(line) = &lines[self.next.index];
+        let words = from_fn(|word| line[word].load(Ordering::Relaxed));
+        self.next.advance(lines.len());
+        words
+    }
+
     /// Whether [`poll`](Self::poll) has something to say, a message or an overrun: the recheck before sleeping.
     #[inline]
     pub fn is_ready(&self) -> bool {

@@ -38,6 +38,10 @@ impl Executor for SimExecutor {
         unreachable!("nobody sleeps");
     }
 
+    fn yield_now(&self) {
+        unreachable!("nobody else holds an engine");
+    }
+
     fn sleep_on_channels(&self, _channels: [Option<Channel>; 2], _until: Nanos) {
         unreachable!("an actor waits by returning from its turn");
     }

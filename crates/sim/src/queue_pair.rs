@@ -9,7 +9,7 @@ use pronto_core::fabric::{
     Operation, OutOfBounds, Payload, PostError, QueuePair, Received, Region, RemoteRange, Revocation, Rights,
     SendMemory, SendWork, Signal, WrId,
 };
-use pronto_wire::INLINE_PAYLOAD;
+use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
 
 use crate::access::Request;
 use crate::link::{Body, End, Frame, GrantEntry, Message, Posted};
@@ -190,13 +190,13 @@ impl QueuePair for SimQueuePair {
         };
         if inline {
             let mut bytes = [0; INLINE_PAYLOAD];
-            let len = body.len();
-            body.copy_to(0, &mut bytes[..len]).expect("a copy of the whole lies within");
+            let bytes = &mut bytes[..body.len()];
+            body.copy_to(0, bytes).expect("a copy of the whole lies within");
             if let Some(wr) = wr {
                 state.transmit(self.link, self.end, Frame::Ack(wr));
             }
-            let len = u8::try_from(len).expect("an inline payload has forty bytes at most");
-            return Ok(Some(Received { header, payload: Arrived::Inline { bytes, len } }));
+            let payload = InlinePayload::new(bytes).expect("an inline payload has forty bytes at most");
+            return Ok(Some(Received { header, payload: Arrived::Inline(payload) }));
         }
         end.leases += 1;
         drop(state);

@@ -33,8 +33,8 @@ fn send(qp: &mut SimQueuePair, number: u8) {
 fn take(qp: &mut SimQueuePair) -> Vec<u8> {
     let mut numbers = Vec::new();
     while let Ok(Some(message)) = qp.poll_recv() {
-        let Arrived::Inline { bytes, .. } = message.payload else { panic!("posted inline") };
-        numbers.push(bytes[0]);
+        let Arrived::Inline(payload) = message.payload else { panic!("posted inline") };
+        numbers.push(payload.as_slice()[0]);
     }
     numbers
 }

@@ -10,7 +10,7 @@
 //! payload a message fills one 64-byte cache line.
 
 use thiserror::Error;
-use zerocopy::little_endian::{U16, U32};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::id::{ServiceId, TypeId};
@@ -52,6 +52,12 @@ impl RawHeader {
     /// A raw header from bytes; any 24 bytes will do.
     pub fn from_array(bytes: [u8; HEADER_LEN]) -> Self {
         zerocopy::transmute!(bytes)
+    }
+
+    /// What its sender says it has received and given back.
+    #[inline]
+    pub fn acks(&self) -> Acks {
+        Acks { received: self.received.get(), returned: self.returned.get() }
     }
 
     /// The fields that are not zero, as [`fields_of`] names them.
@@ -261,20 +267,37 @@ pub enum HeaderFault {
 
 impl Header {
     /// Examines a header whose payload is `payload_len` bytes long.
+    #[inline]
     pub fn check(raw: &RawHeader, payload_len: usize) -> Result<Self, HeaderFault> {
         let call = CallId { slot: raw.slot.get(), generation: raw.generation.get() };
-        let type_id = TypeId(raw.type_id.get());
-        let service = ServiceId(raw.service.get());
-        if raw.flags & !(if raw.kind == REQUEST { FLAG_RESENT } else { 0 }) != 0 {
+        let kind = match raw.kind {
+            // The two that most messages are. A request uses every field.
+            REQUEST if raw.flags & !FLAG_RESENT == 0 => Kind::Request {
+                call,
+                type_id: TypeId(raw.type_id.get()),
+                service: ServiceId(raw.service.get()),
+                resent: raw.flags != 0,
+                deadline_us: raw.deadline_us.get(),
+            },
+            REPLY if raw.flags == 0 && raw.fields() & !CALL_FIELDS == 0 => Kind::Reply { call },
+            _ => Self::check_other(raw, call, payload_len)?,
+        };
+        Ok(Self { kind, acks: raw.acks() })
+    }
+
+    #[inline(never)]
+    fn check_other(raw: &RawHeader, call: CallId, payload_len: usize) -> Result<Kind, HeaderFault> {
+        if !(REQUEST..=GOODBYE).contains(&raw.kind) {
+            return Err(HeaderFault::UnknownKind(raw.kind));
+        }
+        if raw.flags != 0 {
             return Err(HeaderFault::IllegalFlags { kind: raw.kind, flags: raw.flags });
         }
         let kind = match raw.kind {
-            REQUEST => {
-                let resent = raw.flags & FLAG_RESENT != 0;
-                Kind::Request { call, type_id, service, resent, deadline_us: raw.deadline_us.get() }
-            }
-            NOTIFICATION => Kind::Notification { type_id, service },
-            REPLY => Kind::Reply { call },
+            NOTIFICATION => Kind::Notification {
+                type_id: TypeId(raw.type_id.get()),
+                service: ServiceId(raw.service.get()),
+            },
             FAILURE => {
                 let code = raw.service.get();
                 Kind::Failure {
@@ -286,7 +309,8 @@ impl Header {
             CREDIT => Kind::Credit,
             HEARTBEAT => Kind::Heartbeat,
             GOODBYE => Kind::Goodbye,
-            unknown => return Err(HeaderFault::UnknownKind(unknown)),
+            // A reply with more in it than it may have.
+            _ => return Err(HeaderFault::StrayField(raw.kind)),
         };
         if matches!(raw.kind, CANCEL | CREDIT | HEARTBEAT | GOODBYE) && payload_len != 0 {
             return Err(HeaderFault::StrayPayload { kind: raw.kind, len: payload_len });
@@ -295,52 +319,40 @@ impl Header {
         if raw.fields() & !fields_of(raw.kind) != 0 {
             return Err(HeaderFault::StrayField(raw.kind));
         }
-        Ok(Self { kind, acks: Acks { received: raw.received.get(), returned: raw.returned.get() } })
+        Ok(kind)
     }
 
     /// The header's bytes, with a zero fabric word.
+    ///
+    /// Put together as three words and not field by field: whoever copies the header reads words, and a word that was
+    /// written in pieces is waited for.
+    #[inline]
     pub fn emit(&self) -> RawHeader {
-        let mut raw = RawHeader {
-            received: self.acks.received.into(),
-            returned: self.acks.returned.into(),
-            ..RawHeader::default()
-        };
-        let mut call_fields = |call: CallId| {
-            raw.slot = call.slot.into();
-            raw.generation = call.generation.into();
-        };
-        match self.kind {
+        let call_word = |call: CallId| u64::from(call.generation) | u64::from(call.slot) << 32;
+        let type_field = |type_id: TypeId| u64::from(type_id.0) << 48;
+        let service_field = |service: u16| u64::from(service) << 48;
+        let (first, call, deadline_us) = match self.kind {
             Kind::Request { call, type_id, service, resent, deadline_us } => {
-                call_fields(call);
-                raw.kind = REQUEST;
-                raw.flags = if resent { FLAG_RESENT } else { 0 };
-                raw.type_id = type_id.0.into();
-                raw.service = service.0.into();
-                raw.deadline_us = deadline_us.into();
+                let flags = if resent { u64::from(FLAG_RESENT) << 40 } else { 0 };
+                let first = u64::from(REQUEST) << 32 | flags | type_field(type_id);
+                (first, call_word(call) | service_field(service.0), deadline_us)
             }
             Kind::Notification { type_id, service } => {
-                raw.kind = NOTIFICATION;
-                raw.type_id = type_id.0.into();
-                raw.service = service.0.into();
+                (u64::from(NOTIFICATION) << 32 | type_field(type_id), service_field(service.0), 0)
             }
-            Kind::Reply { call } => {
-                call_fields(call);
-                raw.kind = REPLY;
-            }
+            Kind::Reply { call } => (u64::from(REPLY) << 32, call_word(call), 0),
             Kind::Failure { call, code } => {
-                call_fields(call);
-                raw.kind = FAILURE;
-                raw.service = (code as u16).into();
+                (u64::from(FAILURE) << 32, call_word(call) | service_field(code as u16), 0)
             }
-            Kind::Cancel { call } => {
-                call_fields(call);
-                raw.kind = CANCEL;
-            }
-            Kind::Credit => raw.kind = CREDIT,
-            Kind::Heartbeat => raw.kind = HEARTBEAT,
-            Kind::Goodbye => raw.kind = GOODBYE,
-        }
-        raw
+            Kind::Cancel { call } => (u64::from(CANCEL) << 32, call_word(call), 0),
+            Kind::Credit => (u64::from(CREDIT) << 32, 0, 0),
+            Kind::Heartbeat => (u64::from(HEARTBEAT) << 32, 0, 0),
+            Kind::Goodbye => (u64::from(GOODBYE) << 32, 0, 0),
+        };
+        let Acks { received, returned } = self.acks;
+        let last = u64::from(received) | u64::from(returned) << 16 | u64::from(deadline_us) << 32;
+        let words: [U64; HEADER_LEN / 8] = [first.into(), call.into(), last.into()];
+        zerocopy::transmute!(words)
     }
 }
 

@@ -14,6 +14,7 @@ pub mod class;
 pub mod greeting;
 pub mod header;
 pub mod id;
+pub mod inline;
 
 pub use class::Class;
 pub use greeting::{Greeting, GreetingFault, Refusal, TypeEntry, Windows};
@@ -21,3 +22,4 @@ pub use header::{
     Acks, CallId, FailureCode, HEADER_LEN, Header, HeaderFault, INLINE_PAYLOAD, Kind, LINE_LEN, RawHeader,
 };
 pub use id::{Epoch, LayoutHash, NameHash, NodeId, ServiceId, SessionId, TypeId};
+pub use inline::InlinePayload;

@@ -350,10 +350,8 @@ fn receive_numbers<H: Harness>(harness: &H, b: &mut H::Qp, link: &mut H::Link, r
     let mut take_all = |b: &mut H::Qp| {
         let before = next;
         while let Some(message) = b.poll_recv().expect("alive") {
-            let Arrived::Inline { bytes, .. } = message.payload else {
-                panic!("inline payloads come inline")
-            };
-            assert_eq!(bytes[..8], u64::to_le_bytes(next));
+            let Arrived::Inline(payload) = message.payload else { panic!("inline payloads come inline") };
+            assert_eq!(payload.as_slice(), u64::to_le_bytes(next));
             next += 1;
             received.store(next, Ordering::Release);
         }

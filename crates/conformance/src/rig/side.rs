@@ -5,7 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use pronto_core::fabric::{
-    Arrived, Completion, FabricError, Payload, QueuePair, Received, Region, SendMemory, Status, WrId,
+    Arrived, Completion, FabricError, Payload, QueuePair, Received, Region, SendMemory, SmallMessage, Status,
+    WrId,
 };
 use pronto_wire::RawHeader;
 
@@ -136,8 +137,18 @@ impl<Q: QueuePair> Side<Q> {
 
     /// The first half of an engine's turn; whether anything came.
     pub(crate) fn poll(&mut self) -> bool {
+        if self.qp.is_quiet() {
+            return false;
+        }
         let mut moved = false;
         while self.failure.is_none() {
+            let mut small = SmallMessage::default();
+            if self.qp.poll_small(&mut small) {
+                let SmallMessage { header, payload } = small;
+                self.receive(Received { header, payload: Arrived::Inline(payload) });
+                moved = true;
+                continue;
+            }
             match self.qp.poll_recv() {
                 Ok(Some(message)) => self.receive(message),
                 Ok(None) => break,
@@ -166,7 +177,7 @@ impl<Q: QueuePair> Side<Q> {
             "header of message {}: changed, or not the next message's",
             self.received,
         );
-        let by_line = matches!(payload, Arrived::Inline { .. });
+        let by_line = matches!(payload, Arrived::Inline(_));
         assert!(by_line || !expected.inline, "an inline payload came in a receive buffer");
         let held = Held { payload, seed: expected.seed, len: expected.len };
         held.check();

@@ -9,7 +9,7 @@ use pronto_core::fabric::{
     GrantId, HeapMemory, OneSided, Operation, OutOfBounds, PostError, QueuePair, Received, Region,
     RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, Status,
 };
-use pronto_wire::INLINE_PAYLOAD;
+use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
 
 use super::access::Request;
 use super::{Body, Flaw, GrantEntry, Lease, Node, Sent, Wire};
@@ -159,10 +159,8 @@ impl Reference {
             bytes.pop();
         }
         let payload = if inline {
-            let mut line = [0; INLINE_PAYLOAD];
             let len = bytes.len().min(INLINE_PAYLOAD);
-            line[..len].copy_from_slice(&bytes[..len]);
-            Arrived::Inline { bytes: line, len: u8::try_from(len).expect("at most forty") }
+            Arrived::Inline(InlinePayload::new(&bytes[..len]).expect("at most forty"))
         } else {
             let bytes = if self.has(Flaw::OneReceiveBuffer) {
                 *self.only_buffer.lock().expect("no test panics while it holds this") = bytes;

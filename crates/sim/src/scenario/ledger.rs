@@ -246,6 +246,7 @@ mod tests {
     use std::panic::catch_unwind;
 
     use pronto_core::fabric::{Arrived, OutOfBounds, Payload};
+    use pronto_wire::InlinePayload;
 
     use super::*;
 
@@ -270,7 +271,7 @@ mod tests {
     }
 
     fn reply() -> End<NoLease> {
-        End::Reply(Arrived::Inline { bytes: [0; 40], len: 0 })
+        End::Reply(Arrived::Inline(InlinePayload::EMPTY))
     }
 
     /// A ledger with calls 1 and 2 posted, then these steps; whether they broke a rule.

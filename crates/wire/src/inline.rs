@@ -1,0 +1,92 @@
+//! A payload that rides in its message's own line.
+
+use core::fmt;
+
+use crate::header::INLINE_PAYLOAD;
+
+/// Up to 40 bytes, by value.
+///
+/// Aligned as the words of a line are: a copy that begins elsewhere than the words were written waits for the store
+/// buffer of the processor, every time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C, align(8))]
+pub struct InlinePayload {
+    bytes: [u8; INLINE_PAYLOAD],
+    len: u8,
+}
+
+impl InlinePayload {
+    /// Nothing.
+    pub const EMPTY: Self = Self { bytes: [0; INLINE_PAYLOAD], len: 0 };
+
+    /// A copy of these bytes; none if they are more than 40.
+    #[inline]
+    pub fn new(payload: &[u8]) -> Option<Self> {
+        let mut bytes = [0; INLINE_PAYLOAD];
+        bytes.get_mut(..payload.len())?.copy_from_slice(payload);
+        Some(Self { bytes, len: u8::try_from(payload.len()).ok()? })
+    }
+
+    /// The first `len` of these bytes, 40 at most.
+    #[inline]
+    pub fn first(bytes: [u8; INLINE_PAYLOAD], len: u8) -> Self {
+        const MOST: u8 = 40;
+        const _: () = assert!(MOST as usize == INLINE_PAYLOAD);
+        Self { bytes, len: len.min(MOST) }
+    }
+
+    /// Length, bytes.
+    #[inline]
+    pub const fn len(&self) -> u8 {
+        self.len
+    }
+
+    /// Whether there is nothing.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The payload.
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len).min(INLINE_PAYLOAD)]
+    }
+
+    /// The payload and what follows it in its line.
+    #[inline]
+    pub const fn line(&self) -> &[u8; INLINE_PAYLOAD] {
+        &self.bytes
+    }
+}
+
+impl Default for InlinePayload {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
+impl fmt::Debug for InlinePayload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InlinePayload").field(&self.len).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_what_fits_and_nothing_else() {
+        let bytes: [u8; 41] = core::array::from_fn(|i| u8::try_from(i).unwrap());
+        for len in 0..=INLINE_PAYLOAD {
+            let payload = InlinePayload::new(&bytes[..len]).unwrap();
+            assert_eq!(payload.as_slice(), &bytes[..len]);
+            assert_eq!((usize::from(payload.len()), payload.is_empty()), (len, len == 0));
+        }
+        assert_eq!(InlinePayload::new(&bytes), None);
+        let line = [7; INLINE_PAYLOAD];
+        assert_eq!(InlinePayload::first(line, 200).as_slice(), line, "no more than there is");
+        assert_eq!(InlinePayload::first(line, 3).line(), &line);
+    }
+}
