@@ -23,6 +23,16 @@ pub(crate) fn owner_of<M: Message>() -> u32 {
     (hash ^ hash >> 32) as u32
 }
 
+/// Encodes a value that fits a message's line; none for one that does not.
+#[inline]
+pub(crate) fn encode_small<P: Payload>(value: &P) -> Option<Result<InlinePayload, Full>> {
+    (value.encoded_len() <= INLINE_PAYLOAD).then(|| {
+        let mut bytes = [0; INLINE_PAYLOAD];
+        let len = encode_message(value, &mut bytes)?;
+        Ok(InlinePayload::first(bytes, u8::try_from(len).expect("no more than the buffer")))
+    })
+}
+
 /// Encodes a value where it will be sent from. `owner` is named if it stays there for long.
 #[inline]
 pub(crate) fn encode<Q: QueuePair, P: Payload>(
@@ -31,14 +41,10 @@ pub(crate) fn encode<Q: QueuePair, P: Payload>(
     value: &P,
     owner: u32,
 ) -> Result<OutgoingPayload, NotEncoded> {
-    let len = value.encoded_len();
-    if len <= INLINE_PAYLOAD {
-        let mut bytes = [0; INLINE_PAYLOAD];
-        let len = encode_message(value, &mut bytes).map_err(NotEncoded::Full)?;
-        let len = u8::try_from(len).expect("no more than the buffer");
-        return Ok(OutgoingPayload::Inline(InlinePayload::first(bytes, len)));
+    if let Some(small) = encode_small(value) {
+        return small.map(OutgoingPayload::Inline).map_err(NotEncoded::Full);
     }
-    let mut loan = session.loan(class, len, owner).map_err(NotEncoded::Refused)?;
+    let mut loan = session.loan(class, value.encoded_len(), owner).map_err(NotEncoded::Refused)?;
     let written = encode_message(value, loan.as_mut_slice()).map_err(NotEncoded::Full)?;
     loan.shrink(written);
     Ok(OutgoingPayload::Frame(loan.finish()))

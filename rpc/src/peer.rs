@@ -10,7 +10,7 @@ use pronto_core::session::{
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, NodeId, ServiceId};
 
-use crate::encode::{NotEncoded, encode};
+use crate::encode::{NotEncoded, encode, encode_small};
 use crate::error::{CallError, Rejection};
 use crate::host::{Host, MayWait};
 use crate::message::{Message, Request};
@@ -200,8 +200,12 @@ impl<H: Host> Peer<H> {
 
     #[inline]
     fn try_start<M: Request>(&self, request: &M, timeout: Nanos) -> Result<CallId, CallError> {
-        let payload = self.encode(request)?;
         let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
+        if let Some(small) = encode_small(request) {
+            let small = small.map_err(Rejection::Encoding)?;
+            return Ok(self.session.call_small(&spec, &small, &*self.host)?);
+        }
+        let payload = self.encode(request)?;
         Ok(self.session.call(&spec, payload, &*self.host)?)
     }
 

@@ -24,12 +24,17 @@ const ENDED: u32 = 1;
 const WAITER_GONE: u32 = 2;
 const ENGINE_DONE: u32 = 4;
 
+/// No slot.
+const NONE_ASIDE: u32 = u32::MAX;
+
 const INLINE_WORDS: usize = INLINE_PAYLOAD / 8;
 
 /// All calls to one peer that may be open at a time.
 pub struct CallTable<L> {
     slots: Box<[CallSlot<L>]>,
     free: Slots,
+    /// A free slot that is not in the free list, or [`NONE_ASIDE`]. Written by the engine's holder alone.
+    aside: AtomicU32,
 }
 
 struct CallSlot<L> {
@@ -59,18 +64,23 @@ impl<L: Payload> CallTable<L> {
             sleeper: WakeWord::new(),
             waker: FlagWaker::new(),
         };
-        Self { slots: (0..capacity).map(|_| slot()).collect(), free: Slots::new(capacity) }
+        let slots = (0..capacity).map(|_| slot()).collect();
+        Self { slots, free: Slots::new(capacity), aside: AtomicU32::new(NONE_ASIDE) }
     }
 
     /// Takes a free slot, or none if every one is in use.
     pub fn claim(&self) -> Option<CallId> {
-        let index = self.free.claim()?;
+        self.free.claim().map(|index| self.begin(index))
+    }
+
+    /// Another use of a slot.
+    #[inline]
+    fn begin(&self, index: u16) -> CallId {
         let slot = &self.slots[usize::from(index)];
         let generation = slot.generation.load(Ordering::Relaxed).wrapping_add(1);
         slot.generation.store(generation, Ordering::Relaxed);
         slot.state.store(0, Ordering::Relaxed);
-        let _fresh = slot.sleeper.disarm();
-        Some(CallId { slot: index, generation })
+        CallId { slot: index, generation }
     }
 
     /// Gives back a slot of which the engine has never heard.
@@ -78,9 +88,33 @@ impl<L: Payload> CallTable<L> {
         self.free.release(call.slot);
     }
 
+    /// Engine only: takes the slot that was set aside, else a free one.
+    #[inline]
+    pub(super) fn claim_in_engine(&self) -> Option<CallId> {
+        match u16::try_from(self.aside.load(Ordering::Relaxed)) {
+            Ok(index) => {
+                self.aside.store(NONE_ASIDE, Ordering::Relaxed);
+                Some(self.begin(index))
+            }
+            Err(_) => self.claim(),
+        }
+    }
+
+    /// Engine only: gives a slot back, whose waiter and engine are done with it, for the next call of a thread that holds
+    /// the engine anyway. The free list is for those who do not, and changing it empties the store buffer.
+    #[inline]
+    pub(super) fn set_aside(&self, index: u16) {
+        if self.aside.load(Ordering::Relaxed) == NONE_ASIDE {
+            self.aside.store(index.into(), Ordering::Relaxed);
+        } else {
+            self.free.release(index);
+        }
+    }
+
     /// Slots in use.
     pub fn in_use(&self) -> u16 {
-        self.free.in_use()
+        let aside = self.aside.load(Ordering::Relaxed) != NONE_ASIDE;
+        self.free.in_use().saturating_sub(aside.into())
     }
 
     /// Whether the call has ended.

@@ -8,7 +8,7 @@
     reason = "fields are packed into words, and counters wrap at their width"
 )]
 
-use pronto_sync::atomic::{AtomicU64, Ordering};
+use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const COUNT_BITS: u32 = 24;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
@@ -18,6 +18,8 @@ const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 pub struct Credits {
     /// generation 16 bits | taken 24 | limit 24, the counts wrapping.
     word: AtomicU64,
+    /// Credits beyond those: for whoever holds the engine, who alone writes it. Changing the word empties the store buffer.
+    aside: AtomicU32,
 }
 
 /// A credit that was taken on one link.
@@ -51,10 +53,21 @@ impl Credits {
         unpack(self.word.load(Ordering::Relaxed)).0
     }
 
+    /// Engine only: takes one that was set aside, else any.
+    #[inline]
+    pub(super) fn take_in_engine(&self) -> Option<Credit> {
+        let aside = self.aside.load(Ordering::Relaxed);
+        if aside == 0 {
+            return self.try_take();
+        }
+        self.aside.store(aside - 1, Ordering::Relaxed);
+        Some(Credit { link: self.link() })
+    }
+
     /// How many could be taken now.
     pub fn available(&self) -> u32 {
         let (_, taken, limit) = unpack(self.word.load(Ordering::Relaxed));
-        available(taken, limit)
+        available(taken, limit) + self.aside.load(Ordering::Relaxed)
     }
 
     /// Puts back a credit that paid for nothing. One of an earlier link is gone already.
@@ -64,13 +77,22 @@ impl Credits {
         });
     }
 
-    /// The peer gave `count` back. Engine only.
+    /// The peer gave `count` back. Engine only: one is set aside for the next call.
+    #[inline]
     pub(super) fn give(&self, count: u16) {
-        self.update(|link, taken, limit| (link, taken, limit.wrapping_add(u32::from(count))));
+        let aside = self.aside.load(Ordering::Relaxed) == 0 && count != 0;
+        if aside {
+            self.aside.store(1, Ordering::Relaxed);
+        }
+        let count = u32::from(count) - u32::from(aside);
+        if count != 0 {
+            self.update(|link, taken, limit| (link, taken, limit.wrapping_add(count)));
+        }
     }
 
     /// A new link with a window of its own; a window of zero stops all senders.
     pub(super) fn reset(&self, link: u16, window: u16) {
+        self.aside.store(0, Ordering::Relaxed);
         self.word.store(pack(link, 0, u32::from(window)), Ordering::Relaxed);
     }
 
@@ -179,7 +201,7 @@ mod tests {
         let credits = Credits::default();
         credits.reset(0, 3);
         for _ in 0..(1 << COUNT_BITS) + 5 {
-            let _paid = credits.try_take().expect("given back at once");
+            let _paid = credits.take_in_engine().expect("given back at once");
             credits.give(1);
         }
         assert_eq!(credits.available(), 3);

@@ -189,7 +189,7 @@ impl<Q: QueuePair> Engine<Q> {
                 let (link, timeout, payload) = (self.generation, Nanos::NEVER, message.into_payload(self));
                 let inbound = Inbound { call: None, link, class, type_id, service, timeout, payload };
                 if !matches!(sink.request(inbound), Answer::Later) {
-                    session.returned[class.index()].add(link);
+                    self.done_here(class);
                 }
             }
             Kind::Reply { call } => {
@@ -242,8 +242,16 @@ impl<Q: QueuePair> Engine<Q> {
     fn count_request(&mut self, class: Class, session: &Session<Q>) -> Result<(), FabricError> {
         let lane = self.lane(class);
         lane.requests_received = lane.requests_received.wrapping_add(1);
-        let in_hand = lane.requests_received.wrapping_sub(session.returned[class.index()].count());
+        let returned = lane.returned(session.returned[class.index()].count());
+        let in_hand = lane.requests_received.wrapping_sub(returned);
         if in_hand > lane.window.requests { Err(PeerFault::Overrun.into()) } else { Ok(()) }
+    }
+
+    /// A request or notification needs no handler any more: its credit goes back.
+    #[inline]
+    fn done_here(&mut self, class: Class) {
+        let lane = self.lane(class);
+        lane.answered_here = lane.answered_here.wrapping_add(1);
     }
 
     fn control_received(&mut self, class: Class) {
@@ -268,7 +276,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// A call that came again: its answer goes out again, or is still being made.
     fn answer_again(&mut self, call: CallId, class: Class, session: &Session<Q>, executor: &impl Executor) {
         session.stats.duplicates_dropped.add_alone(1);
-        session.returned[class.index()].add(self.generation);
+        self.done_here(class);
         let present = Some(self.generation);
         let seen = &mut self.seen[usize::from(call.slot)];
         if seen.generation == call.generation
@@ -294,7 +302,7 @@ impl<Q: QueuePair> Engine<Q> {
         if matches!(answer, Answer::Later) {
             return;
         }
-        session.returned[class.index()].add(self.generation);
+        self.done_here(class);
         if let Answer::Reply { class, payload: OutgoingPayload::Inline(payload) } = &answer
             && self.stalled[class.index()].is_empty()
         {
@@ -347,6 +355,9 @@ impl<Q: QueuePair> Engine<Q> {
             session.calls.settle(call);
         } else if waiter.waits_for(call) {
             waiter.catch(end(self));
+            if waiter.leaves_its_slot() {
+                session.calls.set_aside(call.slot);
+            }
         } else if !session.calls.end(call, end(self), Expects::Nothing, executor) {
             session.stats.stale_replies.add_alone(1);
         }

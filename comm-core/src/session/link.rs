@@ -116,6 +116,8 @@ pub(super) struct Lane<Q> {
     pub(super) told: Acks,
     /// What the peer has given back so far, wrapping.
     pub(super) peer_returned: u16,
+    /// Requests and notifications that were done with while they were taken in, wrapping.
+    pub(super) answered_here: u16,
     /// Requests and notifications received on this link, wrapping.
     pub(super) requests_received: u16,
     /// Sequence numbers of control messages that are not acknowledged.
@@ -176,6 +178,7 @@ impl<Q: QueuePair> Lane<Q> {
             received: 0,
             told: Acks::default(),
             peer_returned: 0,
+            answered_here: 0,
             requests_received: 0,
             control: VecDeque::with_capacity(CONTROL_WINDOW.into()),
             notifications: VecDeque::with_capacity(peer_window.requests.into()),
@@ -220,7 +223,13 @@ impl<Q: QueuePair> Lane<Q> {
     /// What to tell the peer in the next header. `returned` is this side's count for the connection.
     #[inline]
     pub(super) const fn acks(&self, returned: u16) -> Acks {
-        Acks { received: self.received, returned }
+        Acks { received: self.received, returned: self.returned(returned) }
+    }
+
+    /// Requests that this side is done with: `elsewhere`, and while they were taken in.
+    #[inline]
+    pub(super) const fn returned(&self, elsewhere: u16) -> u16 {
+        elsewhere.wrapping_add(self.answered_here)
     }
 
     /// A message was posted, with these acknowledgements: one that is refused tells nobody. Returns its sequence number.
@@ -250,7 +259,7 @@ impl<Q: QueuePair> Lane<Q> {
     /// answers until it knows that they arrived, and this side's next request may travel on the other connection.
     pub(super) const fn owes_credit(&self, returned: u16) -> bool {
         let (answers, bytes) = self.answers_untold;
-        returned.wrapping_sub(self.told.returned) > self.window.requests / 2
+        self.returned(returned).wrapping_sub(self.told.returned) > self.window.requests / 2
             || self.control_untold >= CONTROL_WINDOW / 2
             || answers > self.window.replies / 2
             || bytes >= UNTOLD_BYTES

@@ -32,7 +32,7 @@ use core::fmt;
 use pronto_ring::{Mpsc, mpsc};
 use pronto_sync::TryLock;
 use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use pronto_wire::{CallId, Class, Kind, NodeId};
+use pronto_wire::{CallId, Class, InlinePayload, Kind, NodeId};
 
 pub use call::{CallTable, Expects};
 pub use credit::{Credit, Credits, Returned};
@@ -54,7 +54,7 @@ use crate::fabric::QueuePair;
 use crate::stats::Stats;
 use crate::time::Nanos;
 
-use outbound::{NotPosted, Small};
+use outbound::NotPosted;
 use outgoing::Submitted;
 use ring::RingCell;
 
@@ -172,19 +172,35 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> Result<CallId, Refused> {
         let type_id = self.number_of(&spec.key)?;
-        let call = self.calls.claim().ok_or(Refused::NoCallSlot { capacity: self.limits.calls })?;
-        let Some(credit) = self.credits[spec.class.index()].try_take() else {
-            self.calls.unclaim(call);
-            return Err(Refused::NoCredit { class: spec.class });
-        };
+        self.call_later(spec, type_id, payload, executor)
+    }
+
+    /// The same for a payload that fits the message's line.
+    #[inline]
+    pub fn call_small(
+        &self,
+        spec: &CallSpec,
+        payload: &InlinePayload,
+        executor: &impl Executor,
+    ) -> Result<CallId, Refused> {
+        let type_id = self.number_of(&spec.key)?;
+        match self.call_at_once(spec, type_id, payload, executor) {
+            Some(call) => Ok(call),
+            None => self.call_later(spec, type_id, OutgoingPayload::Inline(*payload), executor),
+        }
+    }
+
+    fn call_later(
+        &self,
+        spec: &CallSpec,
+        type_id: pronto_wire::TypeId,
+        payload: OutgoingPayload,
+        executor: &impl Executor,
+    ) -> Result<CallId, Refused> {
+        let call = self.claim(executor)?;
+        let credit = self.credit(spec.class, executor).inspect_err(|_| self.calls.unclaim(call))?;
         let deadline_us = timeout_us(spec.timeout);
         let kind = Kind::Request { call, type_id, service: spec.key.service, resent: false, deadline_us };
-        if let OutgoingPayload::Inline(payload) = &payload {
-            let small = Small { class: spec.class, kind, payload, timeout: spec.timeout };
-            if self.send_small(&small, credit.link, executor) {
-                return Ok(call);
-            }
-        }
         let outgoing = Outgoing {
             class: spec.class,
             link: credit.link,
@@ -219,7 +235,7 @@ impl<Q: QueuePair> Session<Q> {
         payload: OutgoingPayload,
         executor: &impl Executor,
     ) -> Result<CallId, Refused> {
-        let slot = self.calls.claim().ok_or(Refused::NoCallSlot { capacity: self.limits.calls })?;
+        let slot = self.claim(executor)?;
         match self.notification(key, class, payload, Some(slot), executor) {
             Ok(()) => Ok(slot),
             Err(refused) => {
@@ -238,7 +254,7 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> Result<(), Refused> {
         let type_id = self.number_of(key)?;
-        let credit = self.credits[class.index()].try_take().ok_or(Refused::NoCredit { class })?;
+        let credit = self.credit(class, executor)?;
         let kind = Kind::Notification { type_id, service: key.service };
         let outgoing = Outgoing { class, link: credit.link, kind, payload, completes, timeout: Nanos::NEVER };
         self.send(outgoing, executor).inspect_err(|_| self.credits[class.index()].put_back(credit))
@@ -333,14 +349,35 @@ impl<Q: QueuePair> Session<Q> {
         self.submit(Submitted::Message(outgoing), executor)
     }
 
-    /// Posts a message that fits its line, if the engine is free and nothing stands in the way.
+    /// A request that fits its line, if the engine is free and nothing stands in the way.
     #[inline]
-    fn send_small(&self, small: &Small<'_>, link: u16, executor: &impl Executor) -> bool {
-        let Some(mut engine) = self.engine.try_lock() else { return false };
-        let posted = engine.post_small_now(small, link, self).is_some();
+    fn call_at_once(
+        &self,
+        spec: &CallSpec,
+        type_id: pronto_wire::TypeId,
+        payload: &InlinePayload,
+        executor: &impl Executor,
+    ) -> Option<CallId> {
+        let mut engine = self.engine.try_lock()?;
+        let call = engine.call_small(spec, type_id, payload, self);
         drop(engine);
         self.look_once_more(executor);
-        posted
+        call
+    }
+
+    /// A call slot, also the one that is set aside for whoever holds the engine.
+    fn claim(&self, executor: &impl Executor) -> Result<CallId, Refused> {
+        let claimed = self.calls.claim();
+        let claimed = claimed.or_else(|| self.with_engine(executor, |_| self.calls.claim_in_engine()));
+        claimed.ok_or(Refused::NoCallSlot { capacity: self.limits.calls })
+    }
+
+    /// A credit, also the one that is set aside for whoever holds the engine.
+    fn credit(&self, class: Class, executor: &impl Executor) -> Result<Credit, Refused> {
+        let credits = &self.credits[class.index()];
+        let taken = credits.try_take();
+        let taken = taken.or_else(|| self.with_engine(executor, |_| credits.take_in_engine()));
+        taken.ok_or(Refused::NoCredit { class })
     }
 
     fn submit(&self, mut submitted: Submitted, executor: &impl Executor) -> Result<(), Refused> {

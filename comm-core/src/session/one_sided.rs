@@ -102,7 +102,7 @@ impl<Q: QueuePair> Session<Q> {
         if !self.is_up() {
             return Err(Refused::NotConnected { peer: self.peer });
         }
-        let completes = self.calls.claim().ok_or(Refused::NoCallSlot { capacity: self.limits.calls })?;
+        let completes = self.claim(executor)?;
         let link = self.credits[CLASS.index()].link();
         let work = Submitted::OneSided(OneSided { access, link, completes });
         self.submit(work, executor).map(|()| completes).inspect_err(|_| self.calls.unclaim(completes))

@@ -3,9 +3,8 @@
 use alloc::vec::Vec;
 
 use pronto_sync::atomic::Ordering;
-use pronto_wire::{CallId, Class, Header, InlinePayload, Kind};
+use pronto_wire::{CallId, Class, Header, InlinePayload, Kind, TypeId};
 
-use super::Session;
 use super::arming::Armed;
 use super::call::Expects;
 use super::end::{End, Executed};
@@ -14,6 +13,7 @@ use super::inbound::{KeptAnswer, SeenState};
 use super::one_sided::CLASS;
 use super::outgoing::{Outgoing, OutgoingPayload, Submitted};
 use super::refusal::Refused;
+use super::{CallSpec, Session};
 use crate::buf::Posted;
 use crate::executor::Executor;
 use crate::fabric::{
@@ -185,23 +185,41 @@ impl<Q: QueuePair> Engine<Q> {
         Ok(())
     }
 
-    /// A message of a sender that holds the engine, straight into its line. None if anything stands in the way: then it goes
-    /// the longer way.
+    /// A request of a caller that holds the engine, straight into its line. None if anything stands in the way: then it
+    /// goes the longer way, which knows why.
     #[inline]
-    pub(super) fn post_small_now(
+    pub(super) fn call_small(
         &mut self,
-        small: &Small<'_>,
-        link: u16,
+        spec: &CallSpec,
+        type_id: TypeId,
+        payload: &InlinePayload,
         session: &Session<Q>,
-    ) -> Option<()> {
+    ) -> Option<CallId> {
+        let &CallSpec { key, class, timeout } = spec;
         let present = self.link.as_ref()?;
-        let lane = &present.lanes[small.class.index()];
-        let free = link == self.generation
-            && !present.peer_draining
-            && u32::from(small.payload.len()) <= lane.peer_window.max_payload
-            && self.stalled[small.class.index()].is_empty()
+        let free = !present.peer_draining
+            && u32::from(payload.len()) <= present.lanes[class.index()].peer_window.max_payload
+            && self.stalled[class.index()].is_empty()
             && !session.submissions.has_unpopped();
-        (free && self.post_small(small, session)).then(|| self.ring(small.class))
+        if !free {
+            return None;
+        }
+        let call = session.calls.claim_in_engine()?;
+        let posted = session.credits[class.index()].take_in_engine().is_some_and(|credit| {
+            let deadline_us = super::timeout_us(timeout);
+            let kind = Kind::Request { call, type_id, service: key.service, resent: false, deadline_us };
+            let posted = self.post_small(&Small { class, kind, payload, timeout }, session);
+            if !posted {
+                session.credits[class.index()].put_back(credit);
+            }
+            posted
+        });
+        if !posted {
+            session.calls.set_aside(call.slot);
+            return None;
+        }
+        self.ring(class);
+        Some(call)
     }
 
     /// Everything that others left to do while the engine was held: messages, credits that are due, doorbells.
@@ -301,7 +319,7 @@ impl<Q: QueuePair> Engine<Q> {
                 && is_new(outgoing)
                 && outgoing.link != self.generation
             {
-                let Some(credit) = session.credits[class.index()].try_take() else {
+                let Some(credit) = session.credits[class.index()].take_in_engine() else {
                     self.stalled[class.index()].push_front(submitted);
                     return;
                 };
@@ -376,7 +394,7 @@ impl<Q: QueuePair> Engine<Q> {
             }
             Kind::Request { .. } | Kind::Notification { .. } if outgoing.link != self.generation => {
                 // Its credit went with an earlier link of the session: it takes one of this link, or waits for one.
-                match session.credits[outgoing.class.index()].try_take() {
+                match session.credits[outgoing.class.index()].take_in_engine() {
                     Some(credit) => outgoing.link = credit.link,
                     None => {
                         self.stall(outgoing.class, Submitted::Message(outgoing), session, executor);
@@ -411,7 +429,8 @@ impl<Q: QueuePair> Engine<Q> {
         let resumable = self.link.as_ref().is_some_and(|link| link.resumable);
         let link = self.link.as_mut().expect("posted only while there is a link");
         let lane = &mut link.lanes[class.index()];
-        let acks = lane.acks(session.returned[class.index()].count());
+        let returned = session.returned[class.index()].count();
+        let acks = lane.acks(returned);
         let header = Header { kind: outgoing.kind, acks }.emit();
         let payload = match &outgoing.payload {
             OutgoingPayload::Inline(payload) => Gather::Inline(payload.as_slice()),
@@ -437,7 +456,7 @@ impl<Q: QueuePair> Engine<Q> {
             // The queue pair is dead or refuses for good; the next poll says so, and the link's end ends this message.
             Err(_) => lane.failed = true,
         }
-        session.told[class.index()].store(acks.returned.into(), Ordering::Relaxed);
+        session.told[class.index()].store(returned.into(), Ordering::Relaxed);
         let sequence = lane.posted(&outgoing.kind, acks);
         link.spoke = true;
         session.stats.messages_sent.add_alone(1);
@@ -453,7 +472,8 @@ impl<Q: QueuePair> Engine<Q> {
         let &Small { class, kind, payload, timeout } = small;
         let Some(link) = &mut self.link else { return false };
         let lane = &mut link.lanes[class.index()];
-        let acks = lane.acks(session.returned[class.index()].count());
+        let returned = session.returned[class.index()].count();
+        let acks = lane.acks(returned);
         let header = Header { kind, acks }.emit();
         let gather = Gather::Inline(payload.as_slice());
         let operation = Operation::Send { header: &header, payload: gather };
@@ -463,7 +483,7 @@ impl<Q: QueuePair> Engine<Q> {
             // The queue pair is dead or refuses for good; the next poll says so, and the link's end ends this message.
             Err(_) => lane.failed = true,
         }
-        session.told[class.index()].store(acks.returned.into(), Ordering::Relaxed);
+        session.told[class.index()].store(returned.into(), Ordering::Relaxed);
         lane.posted(&kind, acks);
         link.spoke = true;
         session.stats.messages_sent.add_alone(1);

@@ -40,8 +40,11 @@ pub(super) trait Waiter<L> {
     /// Whether this is its call.
     fn waits_for(&self, call: CallId) -> bool;
 
-    /// The end of its call, straight from the message. It gives the slot back.
+    /// The end of its call, straight from the message.
     fn catch(&mut self, end: End<L>);
+
+    /// Whether it has no more to do with the slot of a call whose end it caught.
+    fn leaves_its_slot(&self) -> bool;
 }
 
 impl<L, F: Fn() -> bool> Waiter<L> for F {
@@ -58,6 +61,10 @@ impl<L, F: Fn() -> bool> Waiter<L> for F {
     fn catch(&mut self, _: End<L>) {
         unreachable!("it waits for no call")
     }
+
+    fn leaves_its_slot(&self) -> bool {
+        unreachable!("it waits for no call")
+    }
 }
 
 /// A thread that polls for the end of its own call.
@@ -65,6 +72,8 @@ struct Caller<'a, Q: QueuePair> {
     session: &'a Session<Q>,
     call: CallId,
     caught: &'a mut Option<End<Q::Lease>>,
+    /// Counted as a waiter: it leaves the count before it gives the slot back, as `arming` wants it.
+    counted: bool,
 }
 
 impl<Q: QueuePair> Waiter<Q::Lease> for Caller<'_, Q> {
@@ -81,6 +90,11 @@ impl<Q: QueuePair> Waiter<Q::Lease> for Caller<'_, Q> {
     #[inline]
     fn catch(&mut self, end: End<Q::Lease>) {
         *self.caught = Some(end);
+    }
+
+    #[inline]
+    fn leaves_its_slot(&self) -> bool {
+        !self.counted
     }
 }
 
@@ -118,8 +132,11 @@ impl<Q: QueuePair> Session<Q> {
         };
         // Before the slot is given back: see the invariants of `arming`.
         drop(counted);
-        match wait.take_caught() {
-            Some(end) => Waited::Ended(end),
+        match wait.caught {
+            Some(end) => {
+                self.calls.settle_caught(call);
+                Waited::Ended(end)
+            }
             None if ended => Waited::Ended(self.take(call)),
             None => Waited::TimedOut,
         }
@@ -205,7 +222,8 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
     /// One turn for this call. Returns whether the call has ended, and what the turn did.
     #[inline]
     fn turn(&mut self, spins: u32) -> (bool, Option<Progress>) {
-        let mut caller = Caller { session: self.session, call: self.call, caught: &mut self.caught };
+        let (session, call, caught) = (self.session, self.call, &mut self.caught);
+        let mut caller = Caller { session, call, caught, counted: true };
         let progress = self.session.turn_as_poller(spins, &mut caller, self.sink, self.executor);
         (caller.is_done(), progress)
     }
@@ -221,18 +239,9 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
             session.look_once_more(self.executor);
             return None;
         }
-        let mut caller = Caller { session, call: self.call, caught: &mut self.caught };
+        let mut caller = Caller { session, call: self.call, caught: &mut self.caught, counted: false };
         session.turn_with(engine, SPINS_PER_LOOK, &mut caller, self.sink, self.executor);
-        self.take_caught()
-    }
-
-    /// The end of the call, if this thread has taken it in; its slot is given back.
-    fn take_caught(&mut self) -> Option<End<Q::Lease>> {
-        let caught = self.caught.take();
-        if caught.is_some() {
-            self.session.calls.settle_caught(self.call);
-        }
-        caught
+        self.caught.take()
     }
 
     /// Polls until the call has ended (true), or the time is over.
