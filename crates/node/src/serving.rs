@@ -97,6 +97,12 @@ impl Serving {
         self.wake();
     }
 
+    /// Whether such messages wait. Asked under the engine's lock of a peer, it knows of all of that peer's: they were queued
+    /// under that lock.
+    pub(crate) fn has_jobs(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) != 0
+    }
+
     fn next_job(&self) -> Option<Job> {
         // A count that was stored before the sleeper armed its word is seen here, after it did; one that comes later wakes it.
         if self.queued.load(Ordering::Relaxed) == 0 {

@@ -43,6 +43,10 @@ impl Sink<AnyLease> for ServingSink<'_> {
     fn request(&mut self, inbound: Inbound<AnyLease>) -> Answer {
         match route(self.host, &inbound) {
             Err(code) => Answer::failure(code),
+            // What a waiting caller queued arrived before this, and must not be overtaken.
+            Ok(route) if route.mode == RouteMode::Inline && self.host.serving.has_jobs() => {
+                queue_inline(self.host, self.session, inbound)
+            }
             Ok(route) if route.mode == RouteMode::Inline => {
                 run_inline(route, self.host, self.session, &inbound)
             }
@@ -59,11 +63,7 @@ impl Sink<AnyLease> for WaitingSink<'_> {
     fn request(&mut self, inbound: Inbound<AnyLease>) -> Answer {
         match route(self.host, &inbound) {
             Err(code) => Answer::failure(code),
-            Ok(route) if route.mode == RouteMode::Inline => {
-                let job = Job { session: Arc::clone(self.session), inbound, deadline: Nanos::NEVER };
-                self.host.serving.queue(job);
-                Answer::Later
-            }
+            Ok(route) if route.mode == RouteMode::Inline => queue_inline(self.host, self.session, inbound),
             Ok(route) => to_pool(route, self.host, self.session, inbound),
         }
     }
@@ -132,6 +132,12 @@ fn to_pool(
     };
     let deadline = deadline_of(&inbound, host);
     host.pool.submit(lane, Job { session: Arc::clone(session), inbound, deadline });
+    Answer::Later
+}
+
+/// Leaves a message to the serving thread, behind those that were left before.
+fn queue_inline(host: &NodeHost, session: &Arc<NodeSession>, inbound: Inbound<AnyLease>) -> Answer {
+    host.serving.queue(Job { session: Arc::clone(session), inbound, deadline: Nanos::NEVER });
     Answer::Later
 }
 

@@ -1,10 +1,14 @@
-//! Nodes that start in any order, and two that claim one id.
+//! Nodes that start in any order, two that claim one id, and inline handlers that run in the order of arrival.
 
 use core::time::Duration;
 
-use pronto::{Event, Node};
+use pronto::{Event, Message, Node};
+use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
 
-use crate::rig::{SOON, add, address, all, beside_others, client, refused, server, started, until};
+use crate::rig::{
+    SOON, TRANSPORTS, Watch, add, address, all, beside_others, client, refused, server, started, until,
+};
 
 /// Two nodes that each know the other, so that both dial.
 fn pair(addresses: [&str; 2], first: usize) -> [Node; 2] {
@@ -97,5 +101,55 @@ fn two_nodes_with_one_id() {
         until("the namesake is refused", || refused(&node, "same_id") >= 1);
         assert!(!namesake.peer(7).unwrap().is_up());
         add(&peer);
+    }
+}
+
+#[derive(Message, Debug)]
+#[message(name = "faults.numbered")]
+struct Numbered {
+    number: u64,
+}
+
+/// Messages for inline handlers are taken in by the serving thread, or by callers that wait: whoever it is, they run in the
+/// order in which they arrived.
+#[test]
+fn inline_handlers_run_in_order_while_callers_wait() {
+    let _beside = beside_others();
+    for transport in TRANSPORTS {
+        let (next, overtaken) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (expected, wrong) = (Arc::clone(&next), Arc::clone(&overtaken));
+        let node = server(1, &address(transport, "inline-order"))
+            .on_inline(move |_, note: Numbered| {
+                let expected = expected.fetch_add(1, Ordering::Relaxed);
+                wrong.fetch_add(u64::from(note.number != expected), Ordering::Relaxed);
+            })
+            .start()
+            .unwrap();
+        let other = server(2, &address(transport, "inline-order-2"))
+            .peer(1, &node.listening()[0].to_string())
+            .start()
+            .unwrap();
+        let to_node = other.wait_for_peer(1, SOON).unwrap();
+        let to_other = node.wait_for_peer(2, SOON).unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        add(&to_other);
+                    }
+                });
+            }
+            // Whatever fails here must end the callers, too.
+            let sent = (0..20_000).try_for_each(|number| to_node.notify_within(&Numbered { number }, SOON));
+            let watch = Watch::start();
+            while sent.is_ok() && next.load(Ordering::Relaxed) < 20_000 && watch.passed() < SOON {
+                std::thread::park_timeout(Duration::from_millis(2));
+            }
+            done.store(true, Ordering::Relaxed);
+            sent.unwrap();
+        });
+        assert_eq!(next.load(Ordering::Relaxed), 20_000, "{transport}: all have run");
+        assert_eq!(overtaken.load(Ordering::Relaxed), 0, "{transport}");
     }
 }
