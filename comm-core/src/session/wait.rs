@@ -111,10 +111,10 @@ impl<Q: QueuePair> Session<Q> {
     ) -> Waited<Q::Lease> {
         let spin = executor.spin_time(policy);
         let mut wait = Wait { session: self, call, timeout, spin, clock: None, caught: None, sink, executor };
-        if spin != Nanos::ZERO {
-            if let Some(end) = wait.at_once() {
-                return Waited::Ended(end);
-            }
+        if spin != Nanos::ZERO
+            && let Some(end) = wait.at_once()
+        {
+            return Waited::Ended(end);
         }
         let counted = self.arming.waiter();
         let ended = loop {
