@@ -1,0 +1,367 @@
+//! The boost of one thread: raised when it waits on a flagged descriptor, metered while it runs, dropped after a slice.
+//!
+//! Expedite (section 3.3) marks a thread in `select` or `read` on a flagged socket, ranks it above all others when it
+//! wakes, and ranks it normally again once it is dispatched. A thread that sleeps competes with nobody, so raising it
+//! *before* it blocks has the same effect, and needs no work when the message arrives.
+//!
+//! The caller reports events in the order in which they happen to the thread, and carries out the action of each.
+//!
+//! # Invariants
+//! 1. A thread is raised from the action [`Action::Raise`] until the event [`Event::Dropped`] or [`Event::Replaced`].
+//! 2. All time for which a raised thread runs is charged, also that between the wish to drop it and the drop.
+//! 3. A raised thread that runs has a deadline, which the last [`Action::Raise`] or [`Action::Arm`] named.
+//! 4. If every deadline is kept and every drop is immediate, no account falls into debt, and so every cap holds.
+
+use super::caps::{Accounts, Caps, Payer};
+use super::time::Nanos;
+
+/// The dispatch slice: for how long a thread runs raised after a wait. The paper means "a few hundred microseconds"
+/// that `top` does not notice (section 1.2); long enough for a handler of 30 us, short against a stock slice (1.4 ms on
+/// two processors). Ours, to be measured.
+pub const SLICE: Nanos = Nanos::from_micros(200);
+
+/// The paper's slice as section 3.3 reads: none, the boost ends when the thread is dispatched. On today's kernels a
+/// thread that is lowered at that instant is thrown back into the competition before it has touched its message.
+pub const SLICE_TO_DISPATCH: Nanos = Nanos::ZERO;
+
+/// The paper's slice as section 3.4 reads: at most a tick, "as `schedule()` is called upon every timer interrupt".
+pub const SLICE_ONE_TICK: Nanos = Nanos::from_millis(10);
+
+/// The paper's slice as its kernel is: in Linux 2.4 (`kernel/timer.c`) a tick asks for `schedule()` only when the
+/// counter has reached zero, so nothing but the budget ends it. The statement of section 3.4 is a slip.
+pub const SLICE_TO_LAST_TICK: Nanos = Nanos::NEVER;
+
+/// For how long a raised thread may run before it waits: the way into a system call and to sleep, some microseconds.
+/// Who takes longer does not wait, and is dropped. Ours.
+pub const ENTRY: Nanos = Nanos::from_micros(200);
+
+/// What a boost may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// How long a thread runs raised after each wait.
+    pub slice: Nanos,
+    /// What bounds it over time.
+    pub caps: Caps,
+}
+
+impl Terms {
+    /// Slices of [`SLICE`] under the standard caps.
+    pub fn standard() -> Self {
+        Self { slice: SLICE, caps: Caps::standard(SLICE) }
+    }
+}
+
+/// Where a thread is with its boost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// Not raised: it competes like any other.
+    #[default]
+    Normal,
+    /// Raised, and running on its way into the wait. The slice begins with the next dispatch.
+    Entering {
+        /// Charged up to here.
+        since: Nanos,
+        /// Until it is taken for one that never waits.
+        left: Nanos,
+        /// The slice to come.
+        slice: Nanos,
+    },
+    /// Raised, and off the processor: it waits, or somebody passed it.
+    Off {
+        /// Of the slice.
+        left: Nanos,
+    },
+    /// Raised, and running.
+    On {
+        /// Charged up to here.
+        since: Nanos,
+        /// Of the slice, at `since`; zero once the drop was asked for.
+        left: Nanos,
+    },
+}
+
+/// What happened to the thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It runs, and is about to wait on a flagged descriptor.
+    Wait,
+    /// It was given a processor.
+    ScheduledIn,
+    /// It lost its processor, or gave it up.
+    ScheduledOut,
+    /// The time it was given is over, or may be: early and late timers are both harmless.
+    Timer,
+    /// It is no longer raised: a drop was carried out, or a raise failed.
+    Dropped,
+    /// Somebody else set its scheduling policy. What was saved at the raise must not be restored.
+    Replaced,
+    /// It ends, or its last flagged descriptor is gone.
+    Gone,
+}
+
+/// What is to be done now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing.
+    Nothing,
+    /// Raise the thread, and report [`Event::Timer`] at this time should it still run.
+    Raise(Nanos),
+    /// It stays as it is; report [`Event::Timer`] at this time instead.
+    Arm(Nanos),
+    /// It cannot be raised: this account is too low.
+    Refuse(Payer),
+    /// Lower it as soon as that can be done, and report [`Event::Dropped`].
+    Drop(Reason),
+    /// It is raised no longer; forget what was saved for its drop.
+    Forget,
+}
+
+/// Why a boost ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It used the slice it had.
+    Slice,
+    /// It waits again, and this account is too low for another slice.
+    Spent(Payer),
+    /// There is nothing left to be raised for.
+    Gone,
+}
+
+/// The state after an event, and what is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The thread's.
+    pub phase: Phase,
+    /// Charged and refilled.
+    pub accounts: Accounts,
+    /// To be carried out before the thread's next event.
+    pub action: Action,
+}
+
+/// One event of a thread. Accounts are brought up to date first; then the phase decides.
+pub fn step(phase: Phase, accounts: Accounts, event: Event, now: Nanos, terms: &Terms) -> Step {
+    let (phase, spent) = metered(phase, now);
+    let accounts = accounts.settled(&terms.caps, spent, now);
+    let (phase, action) = match event {
+        Event::Wait => wait(phase, &accounts, now, terms),
+        Event::ScheduledIn => scheduled_in(phase, &accounts, now),
+        Event::ScheduledOut => scheduled_out(phase),
+        Event::Timer => timer(phase),
+        Event::Dropped => (Phase::Normal, Action::Nothing),
+        Event::Replaced => replaced(phase),
+        Event::Gone => gone(phase),
+    };
+    Step { phase, accounts, action }
+}
+
+/// The phase with its time counted up to `now`, and how much that was.
+fn metered(phase: Phase, now: Nanos) -> (Phase, Nanos) {
+    match phase {
+        Phase::Normal | Phase::Off { .. } => (phase, Nanos::ZERO),
+        Phase::Entering { since, left, slice } => {
+            let spent = now.since(since);
+            (Phase::Entering { since: now.max(since), left: left.since(spent), slice }, spent)
+        }
+        Phase::On { since, left } => {
+            let spent = now.since(since);
+            (Phase::On { since: now.max(since), left: left.since(spent) }, spent)
+        }
+    }
+}
+
+/// A new slice for a thread that waits, as long as its accounts can pay; the cheap steady state changes no class.
+fn wait(phase: Phase, accounts: &Accounts, now: Nanos, terms: &Terms) -> (Phase, Action) {
+    let raised = phase != Phase::Normal;
+    match accounts.allowance(&terms.caps) {
+        Ok(allowance) => {
+            let (left, slice) = (ENTRY.min(allowance), terms.slice.min(allowance));
+            let until = now.after(left);
+            let action = if raised { Action::Arm(until) } else { Action::Raise(until) };
+            (Phase::Entering { since: now, left, slice }, action)
+        }
+        Err(payer) if raised => {
+            (Phase::On { since: now, left: Nanos::ZERO }, Action::Drop(Reason::Spent(payer)))
+        }
+        Err(payer) => (Phase::Normal, Action::Refuse(payer)),
+    }
+}
+
+/// The slice begins, or goes on. Others may have spent from the common accounts meanwhile.
+fn scheduled_in(phase: Phase, accounts: &Accounts, now: Nanos) -> (Phase, Action) {
+    match phase {
+        Phase::Normal => (phase, Action::Nothing),
+        Phase::Entering { left, .. } => (phase, deadline(now, left)),
+        Phase::Off { left } | Phase::On { left, .. } => {
+            let left = left.min(accounts.left());
+            (Phase::On { since: now, left }, deadline(now, left))
+        }
+    }
+}
+
+fn scheduled_out(phase: Phase) -> (Phase, Action) {
+    match phase {
+        Phase::Normal | Phase::Off { .. } => (phase, Action::Nothing),
+        Phase::Entering { slice, .. } => (Phase::Off { left: slice }, Action::Nothing),
+        Phase::On { left, .. } if left > Nanos::ZERO => (Phase::Off { left }, Action::Nothing),
+        Phase::On { .. } => (Phase::Off { left: Nanos::ZERO }, Action::Drop(Reason::Slice)),
+    }
+}
+
+fn timer(phase: Phase) -> (Phase, Action) {
+    match phase {
+        Phase::Normal | Phase::Off { .. } => (phase, Action::Nothing),
+        Phase::Entering { since, left, .. } | Phase::On { since, left } => {
+            (Phase::On { since, left }, deadline(since, left))
+        }
+    }
+}
+
+fn replaced(phase: Phase) -> (Phase, Action) {
+    let action = if phase == Phase::Normal { Action::Nothing } else { Action::Forget };
+    (Phase::Normal, action)
+}
+
+fn gone(phase: Phase) -> (Phase, Action) {
+    let lowered = Action::Drop(Reason::Gone);
+    match phase {
+        Phase::Normal => (phase, Action::Nothing),
+        Phase::Off { .. } => (Phase::Off { left: Nanos::ZERO }, lowered),
+        Phase::Entering { since, .. } | Phase::On { since, .. } => {
+            (Phase::On { since, left: Nanos::ZERO }, lowered)
+        }
+    }
+}
+
+/// The deadline of a thread that runs from `now` with so much time left.
+fn deadline(now: Nanos, left: Nanos) -> Action {
+    if left == Nanos::ZERO {
+        Action::Drop(Reason::Slice)
+    } else {
+        Action::Arm(now.after(left))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread with its accounts, and the time.
+    struct Thread {
+        terms: Terms,
+        phase: Phase,
+        accounts: Accounts,
+    }
+
+    impl Thread {
+        fn new(slice: Nanos) -> Self {
+            let terms = Terms { slice, ..Terms::standard() };
+            Self { terms, phase: Phase::Normal, accounts: Accounts::new(&terms.caps, Nanos::ZERO) }
+        }
+
+        fn at(&mut self, us: u64, event: Event) -> Action {
+            let step = step(self.phase, self.accounts, event, Nanos::from_micros(us), &self.terms);
+            (self.phase, self.accounts) = (step.phase, step.accounts);
+            step.action
+        }
+    }
+
+    fn arm(us: u64) -> Action {
+        Action::Arm(Nanos::from_micros(us))
+    }
+
+    #[test]
+    fn a_handler_that_waits_in_time_stays_raised_without_a_change_of_class() {
+        let mut handler = Thread::new(SLICE);
+        assert_eq!(handler.at(0, Event::Wait), Action::Raise(Nanos::from_micros(200)));
+        for ping in 0..20 {
+            let start = ping * 50_000;
+            assert_eq!(handler.at(start + 5, Event::ScheduledOut), Action::Nothing);
+            assert_eq!(handler.at(start + 49_000, Event::ScheduledIn), arm(start + 49_200));
+            assert_eq!(handler.at(start + 49_030, Event::Wait), arm(start + 49_230));
+            assert_eq!(handler.at(start + 49_032, Event::ScheduledOut), Action::Nothing);
+        }
+        assert_eq!(handler.accounts.thread.debt(), Nanos::ZERO);
+    }
+
+    #[test]
+    fn a_slice_is_processor_time_and_ends_in_a_drop() {
+        let mut handler = Thread::new(SLICE);
+        handler.at(0, Event::Wait);
+        handler.at(10, Event::ScheduledOut);
+        assert_eq!(handler.at(1_000, Event::ScheduledIn), arm(1_200), "the way into the wait costs no slice");
+        handler.at(1_150, Event::ScheduledOut);
+        assert_eq!(
+            handler.at(9_000, Event::ScheduledIn),
+            arm(9_050),
+            "the time off the processor costs no slice"
+        );
+        assert_eq!(handler.at(9_020, Event::Timer), arm(9_050), "an early timer is set again");
+        assert_eq!(handler.at(9_050, Event::Timer), Action::Drop(Reason::Slice));
+        assert_eq!(handler.at(9_055, Event::ScheduledOut), Action::Drop(Reason::Slice), "until it is done");
+        assert_eq!(handler.at(9_060, Event::Dropped), Action::Nothing);
+        assert_eq!(
+            handler.accounts.thread.left(),
+            Nanos(833_333 - 215_000),
+            "also the time that the drop took"
+        );
+        assert_eq!(handler.at(9_100, Event::ScheduledIn), Action::Nothing);
+        assert_eq!(
+            handler.at(9_100, Event::Wait),
+            Action::Raise(Nanos::from_micros(9_300)),
+            "with the next wait"
+        );
+    }
+
+    #[test]
+    fn who_asks_and_does_not_wait_is_dropped() {
+        let mut hog = Thread::new(SLICE_TO_LAST_TICK);
+        hog.at(0, Event::Wait);
+        assert_eq!(hog.at(200, Event::Timer), Action::Drop(Reason::Slice));
+    }
+
+    #[test]
+    fn who_spends_too_much_is_dropped_and_refused_until_it_has_earned_again() {
+        let mut hog = Thread::new(SLICE);
+        hog.at(0, Event::Wait);
+        hog.at(0, Event::ScheduledOut);
+        hog.at(0, Event::ScheduledIn);
+        let thread = Reason::Spent(Payer::Thread);
+        assert_eq!(hog.at(700, Event::Wait), Action::Drop(thread), "133 us are left, less than a slice");
+        hog.at(700, Event::Dropped);
+        assert_eq!(hog.at(800, Event::Wait), Action::Refuse(Payer::Thread));
+        assert_eq!(hog.at(10_000, Event::Wait), Action::Raise(Nanos::from_micros(10_200)));
+    }
+
+    #[test]
+    fn the_readings_of_the_paper_differ_in_when_the_boost_ends() {
+        let dispatched = |slice| {
+            let mut handler = Thread::new(slice);
+            handler.at(0, Event::Wait);
+            handler.at(0, Event::ScheduledOut);
+            handler.at(10_000, Event::ScheduledIn)
+        };
+        assert_eq!(dispatched(SLICE_TO_DISPATCH), Action::Drop(Reason::Slice), "section 3.3");
+        let whole_budget = Action::Arm(Nanos::from_micros(10_000).after(Nanos(833_333)));
+        assert_eq!(dispatched(SLICE_ONE_TICK), whole_budget, "section 3.4, but the budget is smaller");
+        assert_eq!(dispatched(SLICE_TO_LAST_TICK), whole_budget, "Linux 2.4");
+    }
+
+    #[test]
+    fn a_policy_that_somebody_else_set_is_not_overwritten() {
+        let mut handler = Thread::new(SLICE);
+        assert_eq!(handler.at(0, Event::Replaced), Action::Nothing);
+        handler.at(0, Event::Wait);
+        assert_eq!(handler.at(5, Event::Replaced), Action::Forget);
+        assert_eq!((handler.phase, handler.at(300, Event::Timer)), (Phase::Normal, Action::Nothing));
+    }
+
+    #[test]
+    fn a_thread_that_ends_is_lowered() {
+        let mut handler = Thread::new(SLICE);
+        assert_eq!(handler.at(0, Event::Gone), Action::Nothing);
+        handler.at(0, Event::Wait);
+        handler.at(5, Event::ScheduledOut);
+        assert_eq!(handler.at(50, Event::Gone), Action::Drop(Reason::Gone));
+        assert_eq!(handler.at(60, Event::ScheduledIn), Action::Drop(Reason::Slice), "nor does it come back");
+    }
+}

@@ -1,0 +1,51 @@
+//! The decisions, one module each: state, event and time go in, state and decision come out.
+//!
+//! Nothing here reads a clock, draws a random number, allocates, computes with floating point, panics or contains
+//! `unsafe`. The same sources serve threads in user space, the simulator and the kernel module, so what the simulator
+//! says is said of the code that ships.
+//!
+//! | module | decides | from |
+//! | --- | --- | --- |
+//! | [`budget`] | how much boosted time is left | Expedite, sections 3.2 and 3.4, in nanoseconds |
+//! | [`caps`] | whether thread, user and processor can all afford it | ours |
+//! | [`boost`] | when a thread is raised, metered and dropped | Expedite, section 3.3 |
+//!
+//! [`time`] and [`share`] are the units.
+//!
+//! # Inclusion by path
+//!
+//! The kernel module says `#[path = ".../crates/sched-policy/src/policy/mod.rs"] mod policy;` wherever it likes, and
+//! `examples/included.rs` does the same, so that it keeps compiling. Hence:
+//!
+//! 1. Edition 2021 and Rust 1.85. The manifest's `rust-version` makes clippy refuse younger library functions
+//!    (`incompatible_msrv`); younger *language* (let chains, for one) the edition refuses for the most part. The rest
+//!    is review, until the lab builds the module with the kernel's compiler. There is no `clippy.toml` in this
+//!    crate: it would replace the workspace's, not add to it.
+//! 2. Paths begin with `super`, `self` or `core`, never with `crate`: above this folder lies another crate there.
+//! 3. No dependency, also none within the workspace; hence a [`time::Nanos`] of its own.
+//! 4. No 128-bit integers: the kernel links no division for them. Products that could need them go through
+//!    [`share::Share::of`], which is exact without.
+//! 5. Arithmetic is saturating or checked, divisors are constants or `checked`, elements come by `get` and iterators:
+//!    the kernel is built with overflow checks, where a panic takes the machine down. Lints deny the rest below, and
+//!    `tests/kernel_rules.rs` looks for panics in the compiled code.
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::string_slice,
+        clippy::panic,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::unreachable,
+        clippy::float_arithmetic,
+        clippy::as_conversions
+    )
+)]
+
+pub mod boost;
+pub mod budget;
+pub mod caps;
+pub mod share;
+pub mod time;

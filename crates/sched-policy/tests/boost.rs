@@ -1,0 +1,213 @@
+//! Threads of three users on one processor, driven at random by a caller that keeps every deadline: no cap is ever broken.
+
+use pronto_sched_policy::policy::boost::{
+    step, Action, Event, Phase, Terms, SLICE_TO_DISPATCH, SLICE_TO_LAST_TICK,
+};
+use pronto_sched_policy::policy::budget::Budget;
+use pronto_sched_policy::policy::caps::{Accounts, PROCESSOR, THREAD, USER, WINDOW};
+use pronto_sched_policy::policy::time::Nanos;
+use proptest::prelude::*;
+
+const THREADS: usize = 9;
+const USERS: usize = 3;
+
+/// One processor, and everything that a scheduler with this policy would know.
+struct World {
+    terms: Terms,
+    now: u64,
+    threads: [(Phase, Budget); THREADS],
+    users: [Budget; USERS],
+    processor: Budget,
+    /// As the scheduler sees it, not as the policy does.
+    raised: [bool; THREADS],
+    /// Boosted time that was run: thread, begin, end.
+    runs: Vec<(usize, u64, u64)>,
+}
+
+impl World {
+    fn new(slice: Nanos) -> Self {
+        let terms = Terms { slice, ..Terms::standard() };
+        let fresh = Accounts::new(&terms.caps, Nanos::ZERO);
+        Self {
+            terms,
+            now: 0,
+            threads: [(Phase::Normal, fresh.thread); THREADS],
+            users: [fresh.user; USERS],
+            processor: fresh.processor,
+            raised: [false; THREADS],
+            runs: Vec::new(),
+        }
+    }
+
+    /// Reports an event and carries out what is asked for; returns the deadline of a thread that runs on, boosted.
+    fn report(&mut self, thread: usize, event: Event) -> Option<u64> {
+        let user = thread % USERS;
+        let (phase, own) = self.threads[thread];
+        let accounts = Accounts { thread: own, user: self.users[user], processor: self.processor };
+        let done = step(phase, accounts, event, Nanos(self.now), &self.terms);
+        self.threads[thread] = (done.phase, done.accounts.thread);
+        self.users[user] = done.accounts.user;
+        self.processor = done.accounts.processor;
+        for budget in [done.accounts.thread, done.accounts.user, done.accounts.processor] {
+            assert_eq!(budget.debt(), Nanos::ZERO, "deadlines were kept");
+        }
+        match done.action {
+            Action::Raise(until) => {
+                assert!(!self.raised[thread], "raised twice");
+                self.raised[thread] = true;
+                Some(until.0)
+            }
+            Action::Arm(until) => {
+                assert!(self.raised[thread]);
+                Some(until.0)
+            }
+            Action::Drop(_) => {
+                assert!(self.raised[thread], "dropped twice");
+                self.raised[thread] = false;
+                self.report(thread, Event::Dropped)
+            }
+            Action::Forget => {
+                assert!(self.raised[thread]);
+                self.raised[thread] = false;
+                None
+            }
+            Action::Refuse(_) => {
+                assert!(!self.raised[thread]);
+                None
+            }
+            Action::Nothing => {
+                assert_eq!(self.raised[thread], done.phase != Phase::Normal);
+                None
+            }
+        }
+    }
+
+    /// Lets a thread run for `span`, minding its deadline.
+    fn run(&mut self, thread: usize, span: u64, mut deadline: Option<u64>) -> Option<u64> {
+        let end = self.now + span;
+        while let (Some(until), true) = (deadline, self.raised[thread]) {
+            let stop = until.min(end);
+            self.runs.push((thread, self.now, stop));
+            self.now = stop;
+            if stop < until {
+                return deadline;
+            }
+            deadline = self.report(thread, Event::Timer);
+        }
+        self.now = end;
+        deadline
+    }
+
+    /// The most boosted time that fell into any window, over the runs that `counts` picks.
+    fn dearest_window(&self, counts: impl Fn(usize) -> bool) -> u64 {
+        let runs: Vec<_> = self.runs.iter().filter(|run| counts(run.0)).collect();
+        let within = |begin: u64| {
+            let end = begin + WINDOW.0;
+            runs.iter().map(|run| run.2.min(end).saturating_sub(run.1.max(begin))).sum::<u64>()
+        };
+        // The dearest window begins with a run, or ends with one.
+        runs.iter().flat_map(|run| [run.1, run.2.saturating_sub(WINDOW.0)]).map(within).max().unwrap_or(0)
+    }
+}
+
+/// What a thread does with the processor it was given: (thread, idle before, run before the wait, run after, action).
+type Turn = (usize, u64, u64, u64, u8);
+
+fn turns() -> impl Strategy<Value = Vec<Turn>> {
+    let span = |most: u64| prop_oneof![0..most / 100, 0..most];
+    prop::collection::vec((0..THREADS, span(20_000_000), span(2_000_000), span(400_000), 0..20_u8), 1..300)
+}
+
+fn play(slice: Nanos, turns: Vec<Turn>) -> World {
+    let mut world = World::new(slice);
+    for (thread, idle, before, after, what) in turns {
+        world.now += idle;
+        let deadline = world.report(thread, Event::ScheduledIn);
+        let deadline = world.run(thread, before, deadline);
+        let deadline = match what {
+            0 => world.report(thread, Event::Replaced),
+            1 => world.report(thread, Event::Gone),
+            2..=4 => deadline,
+            _ => world.report(thread, Event::Wait),
+        };
+        world.run(thread, after, deadline);
+        world.report(thread, Event::ScheduledOut);
+    }
+    world
+}
+
+proptest! {
+    #[test]
+    fn no_cap_is_broken_in_any_window(turns in turns(), slice in 0..4_u8) {
+        let slice = match slice {
+            0 => SLICE_TO_DISPATCH,
+            1 => SLICE_TO_LAST_TICK,
+            _ => Terms::standard().slice,
+        };
+        let world = play(slice, turns);
+        for thread in 0..THREADS {
+            prop_assert!(world.dearest_window(|other| other == thread) <= THREAD.of(WINDOW.0) + AHEAD);
+        }
+        for user in 0..USERS {
+            prop_assert!(world.dearest_window(|other| other % USERS == user) <= USER.of(WINDOW.0) + AHEAD);
+        }
+        prop_assert!(world.dearest_window(|_| true) <= PROCESSOR.of(WINDOW.0) + AHEAD);
+    }
+
+    #[test]
+    fn the_same_events_make_the_same_decisions(turns in turns()) {
+        let (one, other) = (play(Terms::standard().slice, turns.clone()), play(Terms::standard().slice, turns));
+        prop_assert_eq!((one.threads, one.users, one.runs), (other.threads, other.users, other.runs));
+    }
+
+    #[test]
+    fn no_time_is_too_large(
+        events in prop::collection::vec((0..7_u8, any::<u64>()), 1..50),
+        slice in any::<u64>(),
+    ) {
+        let terms = Terms { slice: Nanos(slice), ..Terms::standard() };
+        let (mut phase, mut accounts) = (Phase::Normal, Accounts::new(&terms.caps, Nanos::ZERO));
+        for (event, now) in events {
+            let event = [
+                Event::Wait,
+                Event::ScheduledIn,
+                Event::ScheduledOut,
+                Event::Timer,
+                Event::Dropped,
+                Event::Replaced,
+                Event::Gone,
+            ][usize::from(event)];
+            let done = step(phase, accounts, event, Nanos(now), &terms);
+            (phase, accounts) = (done.phase, done.accounts);
+        }
+    }
+}
+
+/// Threads that want all that can be had: each waits, is woken at once and runs for as long as it is let.
+#[test]
+fn hogs_get_most_of_their_cap_and_never_more() {
+    let all: Vec<usize> = (0..THREADS).collect();
+    let of_one_user: Vec<usize> = (0..THREADS).filter(|thread| thread % USERS == 0).collect();
+    for (hogs, cap) in [(&all[..1], THREAD), (&of_one_user, USER), (&all, PROCESSOR)] {
+        let mut world = World::new(SLICE_TO_LAST_TICK);
+        while world.now < 10 * WINDOW.0 {
+            for &thread in hogs {
+                for (event, span) in
+                    [(Event::Wait, 0), (Event::ScheduledOut, 0), (Event::ScheduledIn, 250_000)]
+                {
+                    let deadline = world.report(thread, event);
+                    world.run(thread, span, deadline);
+                }
+                world.report(thread, Event::ScheduledOut);
+            }
+        }
+        let dearest = world.dearest_window(|_| true);
+        let cap = cap.of(WINDOW.0);
+        // Ten twelfths, less what is too little for a slice at the end of an epoch.
+        assert!(dearest <= cap && dearest >= cap / 4 * 3, "{hogs:?}: {dearest} ns of {cap}");
+    }
+}
+
+/// Time is charged when it has been run, so a run that crosses the begin of an epoch is charged in the later one. The
+/// edge is at most one deadline long: what a thread's account holds at most.
+const AHEAD: u64 = 1_666_666;
