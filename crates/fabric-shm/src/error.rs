@@ -36,7 +36,7 @@ pub enum SetupError {
         max: u32,
     },
     /// The operating system refused something.
-    #[error("the system refused {call}: errno {errno}")]
+    #[error("the system refused {call}: {}", Errno::from_raw(*errno).desc())]
     System {
         /// What was asked for.
         call: &'static str,

@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 use std::io;
 
+use nix::errno::Errno;
 use pronto_core::fabric::FabricError;
 use thiserror::Error;
 
@@ -30,9 +31,12 @@ pub enum SetupError {
     /// The peer was too slow or silent.
     #[error("timed out")]
     TimedOut,
-    /// The peer closed, reset or refused the connection.
+    /// The peer closed or reset the connection.
     #[error("connection lost")]
     Lost,
+    /// Nobody listens there.
+    #[error("nobody listens at this address")]
+    NotListening,
     /// Traffic here is not encrypted, and nobody said that this is understood.
     #[error("{0} is not a loopback address, and traffic would not be encrypted")]
     NotLoopback(SocketAddr),
@@ -51,7 +55,7 @@ pub enum SetupError {
         needed: usize,
     },
     /// The operating system refused something.
-    #[error("the system refused: errno {errno}")]
+    #[error("the system refused: {}", Errno::from_raw(*errno).desc())]
     System {
         /// The error number; 0 if there was none.
         errno: i32,
@@ -65,10 +69,10 @@ impl From<io::Error> for SetupError {
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionRefused
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::WriteZero
             | io::ErrorKind::NotConnected => Self::Lost,
+            io::ErrorKind::ConnectionRefused => Self::NotListening,
             _ => Self::System { errno: error.raw_os_error().unwrap_or(0) },
         }
     }

@@ -173,16 +173,45 @@ impl Builder {
         self
     }
 
+    /// What [`Builder::start`] finds wrong without asking the system for anything.
+    ///
+    /// # Errors
+    /// The first that it finds.
+    pub fn check(self) -> Result<(), NodeError> {
+        self.checked().map(drop)
+    }
+
+    /// The same, with what links are made from.
+    fn checked(self) -> Result<(LinkOptions, Self), NodeError> {
+        let Self { listen, peers, plaintext, node, .. } = self;
+        let listen = listen.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let resolve = |(peer, addresses): (NodeId, Vec<_>)| {
+            Ok((peer, addresses.into_iter().collect::<Result<Vec<_>, _>>()?))
+        };
+        let peers = peers.into_iter().map(resolve).collect::<Result<Vec<_>, ConfigError>>()?;
+        if peers.iter().any(|(peer, _)| *peer == node) {
+            return Err(NodeError::OwnPeer { node });
+        }
+        for address in listen.iter().chain(peers.iter().flat_map(|(_, addresses)| addresses)) {
+            if let Address::Tcp(socket) = address
+                && !plaintext
+                && !socket.ip().to_canonical().is_loopback()
+            {
+                return Err(NodeError::Plaintext { address: *socket });
+            }
+        }
+        number(&self.routes)?;
+        let rest = Self { listen: Vec::new(), peers: Vec::new(), ..self };
+        Ok((LinkOptions { listen, peers, plaintext }, rest))
+    }
+
     /// Starts the node. Peers may start before or after it.
     pub fn start(self) -> Result<Node, NodeError> {
-        let listen = self.listen.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let mut peers = Vec::new();
-        for (node, addresses) in self.peers {
-            if node == self.node {
-                return Err(NodeError::OwnPeer { node });
-            }
-            peers.push((node, addresses.into_iter().collect::<Result<Vec<_>, _>>()?));
-        }
+        let (options, builder) = self.checked()?;
+        builder.start_with(options)
+    }
+
+    fn start_with(self, options: LinkOptions) -> Result<Node, NodeError> {
         let identity = Identity {
             node: self.node,
             epoch: Epoch(system::random()),
@@ -191,7 +220,6 @@ impl Builder {
         };
         system::watch_forks();
         let system = |errno: Errno| NodeError::System { what: "a serving thread's descriptors", errno };
-        let options = LinkOptions { listen, peers, plaintext: self.plaintext };
         let pool = ReceivePool::new(self.receive_budget).map_err(|_| system(Errno::EMFILE))?;
         let host = NodeHost::new(identity, self.limits, self.policy, self.workers, self.max_peers, pool)
             .map_err(system)?;

@@ -33,6 +33,15 @@ pub enum NodeError {
         /// The node.
         node: NodeId,
     },
+    /// An address outside this host, and nobody said that it is understood that traffic is not encrypted.
+    #[error(
+        "{address} is not on this host, and traffic would not be encrypted: allow it by `plaintext = \"i understand\"` \
+         in the configuration, or by `Builder::plaintext_i_understand`"
+    )]
+    Plaintext {
+        /// The address.
+        address: core::net::SocketAddr,
+    },
     /// Listening at a shared-memory address failed.
     #[error("cannot listen at {address}: {cause}")]
     ListenShm {
@@ -61,12 +70,14 @@ pub enum NodeError {
         errno: nix::errno::Errno,
     },
     /// The peer did not come up in time.
-    #[error(
-        "node {peer} did not come up in time: is it running, with this id, at the address that one of the two was given?"
-    )]
+    #[error("node {peer} did not come up in time: {}", why.as_deref().unwrap_or(
+        "is it running, with this id, and was one of the two told where the other listens?"
+    ))]
     NotUp {
         /// The peer.
         peer: NodeId,
+        /// Why the last attempt to reach it failed, if this node made one.
+        why: Option<String>,
     },
     /// Calls were still open, or handlers running, when the time for draining was over.
     #[error("{calls} calls were still open when the time for draining was over")]

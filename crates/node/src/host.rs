@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Instant;
 
 use nix::errno::Errno;
@@ -53,6 +53,8 @@ pub struct NodeHost {
     pub(crate) refusals: Refusals,
     /// Attempts to dial that did not become links.
     pub(crate) failed_dials: Refusals,
+    /// The last of them, by peer, while it is not linked. As many as peers are configured.
+    failures: Mutex<BTreeMap<NodeId, String>>,
     pub(crate) stopping: AtomicBool,
     pub(crate) draining: AtomicBool,
     /// Whether there are more threads that would poll than processors.
@@ -61,6 +63,9 @@ pub struct NodeHost {
     pub(crate) adaptive: AtomicBool,
     start: Instant,
 }
+
+/// Who holds a session that nobody uses: the list of peers, and the serving thread.
+const HELD_BY_NODE: usize = 2;
 
 thread_local! {
     static ROLE: Cell<MayWait> = const { Cell::new(MayWait::Freely) };
@@ -99,6 +104,7 @@ impl NodeHost {
             listening: OnceLock::new(),
             refusals: Refusals::default(),
             failed_dials: Refusals::default(),
+            failures: Mutex::default(),
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             oversubscribed: AtomicBool::new(false),
@@ -132,6 +138,12 @@ impl NodeHost {
         }
         let mut peers = self.peers.write().expect("no holder panics");
         if peers.len() >= self.max_peers && !peers.contains_key(&peer) {
+            // Visitors come and go: the place of one that has gone, and that nobody here holds, is free again.
+            peers.retain(|_, session| {
+                Arc::strong_count(session) > HELD_BY_NODE || session.info(self).is_some()
+            });
+        }
+        if peers.len() >= self.max_peers && !peers.contains_key(&peer) {
             return None;
         }
         let session = peers.entry(peer).or_insert_with(|| Arc::new(Session::new(peer, self.limits)));
@@ -143,6 +155,24 @@ impl NodeHost {
 
     pub(crate) fn sessions(&self) -> Vec<Arc<NodeSession>> {
         self.peers.read().expect("no holder panics").values().cloned().collect()
+    }
+
+    /// An attempt to reach a peer failed. Returns whether that is news.
+    pub(crate) fn note_failure(&self, peer: NodeId, why: String) -> bool {
+        let mut failures = self.failures.lock().expect("no holder panics");
+        let news = failures.get(&peer) != Some(&why);
+        failures.insert(peer, why);
+        news
+    }
+
+    /// A peer was reached.
+    pub(crate) fn forget_failure(&self, peer: NodeId) {
+        self.failures.lock().expect("no holder panics").remove(&peer);
+    }
+
+    /// Why the last attempt to reach a peer failed; none if it was reached, or nobody tried.
+    pub(crate) fn last_failure(&self, peer: NodeId) -> Option<String> {
+        self.failures.lock().expect("no holder panics").get(&peer).cloned()
     }
 
     /// Peers or links changed: the serving thread looks again.

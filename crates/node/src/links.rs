@@ -301,6 +301,7 @@ impl Shared {
 
     fn install(&self, session: &Arc<NodeSession>, links: SessionLinks<AnyQueuePair>) {
         let mut sink = WaitingSink { host: &self.host, session };
+        self.host.forget_failure(links.agreement.peer);
         session.install(links, &mut sink, &*self.host);
         self.host.changed();
     }
@@ -362,6 +363,8 @@ impl Shared {
 
     /// Dials what is not linked, watches peer processes, until the node stops.
     fn keep(self: &Arc<Self>, peers: &[(NodeId, Vec<Address>)]) {
+        // Peers that the node was told of keep their places, also while they are down.
+        let _kept: Vec<_> = peers.iter().filter_map(|(peer, _)| self.host.session(*peer)).collect();
         let mut pauses: HashMap<NodeId, (Nanos, Nanos)> = HashMap::new();
         while !self.host.is_stopping() {
             self.bury_the_dead();
@@ -439,7 +442,9 @@ impl Shared {
                     Ok(()) => break,
                     Err(error) => {
                         shared.host.failed_dials.count(&error);
-                        tracing::debug!(%peer, %address, %error, "dial");
+                        if shared.host.note_failure(peer, format!("{address}: {error}")) {
+                            tracing::info!(node = %peer, %address, %error, "not reached; tried again until it is");
+                        }
                     }
                 }
             }

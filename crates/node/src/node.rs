@@ -63,6 +63,8 @@ pub struct PeerStatus {
     pub info: Option<LinkInfo>,
     /// Whether a link carries it now.
     pub linked: bool,
+    /// Why the last attempt of this node to reach it failed, if it is not linked.
+    pub last_failure: Option<String>,
     /// Calls of this node that are open.
     pub open_calls: u16,
     /// Work requests under way: buffers that are not back yet.
@@ -127,7 +129,7 @@ impl Node {
         limit: Duration,
     ) -> Result<Peer<NodeHost>, NodeError> {
         let node = node.into();
-        let not_up = || NodeError::NotUp { peer: node };
+        let not_up = || NodeError::NotUp { peer: node, why: self.host.last_failure(node) };
         let peer = self.peer(node).ok_or_else(not_up)?;
         self.host.events.wait_for(limit, || peer.is_up().then_some(())).ok_or_else(not_up)?;
         Ok(peer)
@@ -189,6 +191,7 @@ impl NodeHost {
             node: session.peer(),
             info: session.info(host),
             linked: session.is_linked(host),
+            last_failure: host.last_failure(session.peer()),
             open_calls: session.open_calls(),
             work_in_flight: session.work_in_flight(host),
             credits: Class::ALL.map(|class| session.credits(class)),

@@ -124,7 +124,7 @@ const fn of_tcp(error: &tcp::SetupError) -> Reason {
         tcp::SetupError::TooLong { .. } => Reason::Oversized,
         tcp::SetupError::UnknownToken => Reason::UnknownToken,
         tcp::SetupError::TimedOut => Reason::Silent,
-        tcp::SetupError::Lost | tcp::SetupError::OutOfTurn => Reason::Broken,
+        tcp::SetupError::Lost | tcp::SetupError::NotListening | tcp::SetupError::OutOfTurn => Reason::Broken,
         _ => Reason::System,
     }
 }

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use pronto::{Config, Event, Node};
+use tracing_subscriber::filter::LevelFilter;
 
 /// Runs a node as its configuration says. SIGTERM and SIGINT let open calls end, then stop it.
 #[derive(Debug, Parser)]
@@ -18,9 +19,13 @@ struct Options {
     /// The node's configuration (docs/operations.md).
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Only read the configuration: keys, numbers and the form of addresses, not whether they can be listened at.
+    /// Only check the configuration: everything but whether the addresses can be listened at.
     #[arg(long)]
     check: bool,
+    /// What is logged on standard error: error, warn, info, debug or trace. Connections that are refused, and peers that
+    /// are not reached, are info.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log: LevelFilter,
     /// How long open calls may take to end at a stop.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     drain: u64,
@@ -38,14 +43,17 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> anyhow::Result<()> {
     let config = Config::read(&options.config).with_context(|| options.config.display().to_string())?;
+    let builder = Node::from_config(&config)?;
     if options.check {
+        builder.check()?;
         println!("{}: good", options.config.display());
         return Ok(());
     }
     // Blocked before any thread starts, so that this one takes them.
     let stop = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&stop), None).context("signal mask")?;
-    let node = Node::from_config(&config)?.start()?;
+    tracing_subscriber::fmt().with_max_level(options.log).with_writer(std::io::stderr).without_time().init();
+    let node = builder.start()?;
     let listening: Vec<_> = node.listening().iter().map(ToString::to_string).collect();
     let places = if listening.is_empty() {
         "nowhere: it only dials".into()

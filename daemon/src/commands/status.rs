@@ -42,6 +42,7 @@ fn as_json(report: &StatusReport) -> serde_json::Value {
             "epoch": peer.epoch,
             "provider": peer.provider,
             "linked": peer.linked,
+            "last_failure": peer.last_failure,
             "open_calls": peer.open_calls,
             "credits": peer.credits,
             "counters": counts(&peer.counters),
@@ -86,6 +87,9 @@ fn as_text(report: &StatusReport, all: bool) -> String {
             "peer {:<5} {state:<9} {:<5} open calls {:<3} credits {control}/{bulk}",
             peer.node, peer.provider, peer.open_calls
         );
+        if let Some(why) = &peer.last_failure {
+            let _ = writeln!(text, "  not reached: {why}");
+        }
         for counter in peer.counters.iter().filter(|counter| all || counter.count != 0) {
             let _ = writeln!(text, "  {:<22}{:>14}", counter.name, counter.count);
         }
@@ -108,6 +112,7 @@ mod tests {
             epoch: Some(7),
             provider: "shm".into(),
             linked: true,
+            last_failure: None,
             open_calls: 1,
             credits: [64, 56],
             counters: vec![counter("messages_sent", 3), counter("rescues", 0)],
@@ -130,6 +135,15 @@ mod tests {
         assert!(!as_text(&report(), false).contains("rescues"));
         assert!(as_text(&report(), true).contains("rescues"));
         assert!(as_text(&report(), false).contains("peer 2     up"));
+    }
+
+    #[test]
+    fn why_a_peer_is_not_there_is_said() {
+        let mut report = report();
+        report.peers[0].linked = false;
+        report.peers[0].last_failure = Some("shm:/y: nobody listens at this address".into());
+        assert!(as_text(&report, false).contains("  not reached: shm:/y: nobody listens at this address\n"));
+        assert_eq!(as_json(&report)["peers"][0]["last_failure"], "shm:/y: nobody listens at this address");
     }
 
     #[test]

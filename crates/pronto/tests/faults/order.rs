@@ -153,3 +153,43 @@ fn inline_handlers_run_in_order_while_callers_wait() {
         assert_eq!(overtaken.load(Ordering::Relaxed), 0, "{transport}");
     }
 }
+
+#[test]
+fn the_places_of_visitors_are_free_again() {
+    let _beside = beside_others();
+    for transport in TRANSPORTS {
+        let node = server(1, &address(transport, "visitors"))
+            .max_peers(3)
+            .peer(99, &address("shm", "nobody"))
+            .start()
+            .unwrap();
+        let listening = node.listening()[0].to_string();
+        // Somebody stays, and a peer that the node was told of has its place, though it never comes.
+        let (_stays, peer) = client(2, &listening);
+        for visitor in 10..20 {
+            let (visitor, to_node) = client(visitor, &listening);
+            add(&to_node);
+            let id = visitor.id();
+            drop((visitor, to_node));
+            until("it has gone", || {
+                let status = node.status();
+                status.peers.iter().find(|known| known.node == id).is_none_or(|known| known.info.is_none())
+            });
+        }
+        add(&peer);
+        assert!(node.status().peers.iter().any(|known| known.node.0 == 99), "{transport}");
+    }
+}
+
+#[test]
+fn a_peer_that_is_not_there_has_a_reason() {
+    let _beside = beside_others();
+    for (transport, unused) in [("shm", address("shm", "unused")), ("tcp", free_address())] {
+        let node = Node::builder(2).peer(1, &unused).start().unwrap();
+        until("the first attempt has failed", || {
+            node.status().peers.iter().any(|p| p.last_failure.is_some())
+        });
+        let error = node.wait_for_peer(1, Duration::from_millis(1)).unwrap_err().to_string();
+        assert!(error.contains(&unused) && error.contains("nobody listens at this address"), "{transport}: {error}");
+    }
+}
