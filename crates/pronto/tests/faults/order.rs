@@ -190,6 +190,9 @@ fn a_peer_that_is_not_there_has_a_reason() {
             node.status().peers.iter().any(|p| p.last_failure.is_some())
         });
         let error = node.wait_for_peer(1, Duration::from_millis(1)).unwrap_err().to_string();
-        assert!(error.contains(&unused) && error.contains("nobody listens at this address"), "{transport}: {error}");
+        assert!(
+            error.contains(&unused) && error.contains("nobody listens at this address"),
+            "{transport}: {error}"
+        );
     }
 }
