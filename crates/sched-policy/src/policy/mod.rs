@@ -9,8 +9,12 @@
 //! | [`budget`] | how much boosted time is left | Expedite, sections 3.2 and 3.4, in nanoseconds |
 //! | [`caps`] | whether thread, user and processor can all afford it | ours |
 //! | [`boost`] | when a thread is raised, metered and dropped | Expedite, section 3.3 |
+//! | [`occupancy`] | what a socket's queues hold | coscheduling paper, algorithm 3; and ours |
+//! | [`frequency`] | how much a task communicates | coscheduling paper, formula 1, per decision and per time |
+//! | [`coschedule`] | what that adds to its weight: LINUX, DYN, PRED | coscheduling paper, algorithm 2 |
+//! | [`auto`] | the weight of the past, while running | coscheduling paper, section 5 (future work); ours |
 //!
-//! [`time`] and [`share`] are the units.
+//! [`time`], [`share`] and [`level`] are the units.
 //!
 //! # Inclusion by path
 //!
@@ -44,8 +48,13 @@
     )
 )]
 
+pub mod auto;
 pub mod boost;
 pub mod budget;
 pub mod caps;
+pub mod coschedule;
+pub mod frequency;
+pub mod level;
+pub mod occupancy;
 pub mod share;
 pub mod time;

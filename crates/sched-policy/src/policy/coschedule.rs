@@ -1,0 +1,189 @@
+//! Coscheduling: what a task's communication adds to its weight under LINUX, DYN and PRED.
+//!
+//! Coscheduling paper, algorithm 2, inside `goodness()` of Linux 2.2, whose counters and priorities are ticks of 10 ms.
+//! A spent counter keeps a task from running however much it communicates, so nothing starves (section 3).
+//!
+//! Two statements of the paper are slips, and both readings are here: algorithm 2 adds priority and frequency `if (!
+//! weight)`, to tasks whose counter is spent, while the text says the opposite and the kernel does (`if (weight)`); and
+//! the text resets counters to the priority, while the kernel (2.2, `kernel/sched.c`) adds half of what is left.
+
+use super::frequency::Frequency;
+use super::level::Level;
+use super::occupancy::{Measure, Occupancy};
+use super::share::Share;
+
+/// Which communication counts (section 4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// LINUX: none, the plain scheduler.
+    #[default]
+    Linux,
+    /// DYN, dynamic coscheduling: what was received. "Line 9 in Algorithm 3 is not executed."
+    Dynamic,
+    /// PRED, predictive coscheduling: what was received and what is to be sent.
+    Predictive,
+}
+
+/// How the paper's slips are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Reading {
+    /// As the kernel is and as the text explains: what a reproduction wants.
+    #[default]
+    Corrected,
+    /// As printed. Tasks with time left compete by their counter alone, and spent ones by priority and frequency.
+    Printed,
+}
+
+/// How the frequency of tasks is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prediction {
+    /// Which queues.
+    pub policy: Policy,
+    /// In what.
+    pub measure: Measure,
+    /// P, the weight of the past.
+    pub past: Share,
+    /// Of algorithm 2.
+    pub reading: Reading,
+}
+
+/// The fields of a task that `goodness()` looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Of a real-time policy.
+    RealTime {
+        /// `rt_priority`, 1 to 99.
+        priority: u32,
+    },
+    /// Of the normal policy.
+    Normal {
+        /// Ticks left in this epoch.
+        counter: u32,
+        /// Static priority, 1 to 40, by default 20.
+        priority: u32,
+    },
+}
+
+/// Algorithm 2, line 1: above everything normal.
+const REAL_TIME: u64 = 1_000;
+
+impl Policy {
+    /// `cur_freq` of a task, over all its sockets (formula 2 and algorithm 3).
+    pub fn current(self, measure: Measure, sockets: &[Occupancy]) -> Level {
+        let of = |socket: &Occupancy| match self {
+            Self::Linux => Level::ZERO,
+            Self::Dynamic => measure.of(socket.received),
+            Self::Predictive => measure.of(socket.received).plus(measure.of(socket.sent)),
+        };
+        sockets.iter().map(of).fold(Level::ZERO, Level::plus)
+    }
+}
+
+/// Algorithm 2: a task's weight at one decision of the scheduler, and the frequency that it has afterwards. The task of
+/// highest weight runs; if all weights are zero, all counters are recharged.
+///
+/// The frequency advances only where the algorithm comes by: not for real-time tasks, and not for tasks whose counter
+/// is spent (or, as printed, only for those).
+pub fn goodness(
+    task: Task,
+    frequency: Frequency,
+    sockets: &[Occupancy],
+    prediction: &Prediction,
+) -> (Frequency, Level) {
+    let (counter, priority) = match task {
+        Task::RealTime { priority } => {
+            return (frequency, Level::packets(u64::from(priority).saturating_add(REAL_TIME)));
+        }
+        Task::Normal { counter, priority } => {
+            (Level::packets(u64::from(counter)), Level::packets(u64::from(priority)))
+        }
+    };
+    let communicates = match prediction.reading {
+        Reading::Corrected => counter != Level::ZERO,
+        Reading::Printed => counter == Level::ZERO,
+    };
+    if !communicates {
+        return (frequency, counter);
+    }
+    let frequency = match prediction.policy {
+        Policy::Linux => frequency,
+        Policy::Dynamic | Policy::Predictive => {
+            let current = prediction.policy.current(prediction.measure, sockets);
+            frequency.advanced(current, prediction.past)
+        }
+    };
+    let predicted = if prediction.policy == Policy::Linux { Level::ZERO } else { frequency.level() };
+    (frequency, counter.plus(priority).plus(predicted))
+}
+
+/// A normal task's counter when the counters of all that could run are spent, ticks.
+pub const fn recharged(counter: u32, priority: u32, reading: Reading) -> u32 {
+    match reading {
+        Reading::Corrected => (counter / 2).saturating_add(priority),
+        Reading::Printed => priority,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::occupancy::Queue;
+    use super::*;
+
+    /// Two packets received and three to be sent, over two sockets.
+    const SOCKETS: [Occupancy; 2] = [
+        Occupancy {
+            received: Queue { bytes: 2 * 4096 + 100, messages: 3 },
+            sent: Queue { bytes: 4096, messages: 1 },
+        },
+        Occupancy {
+            received: Queue { bytes: 100, messages: 1 },
+            sent: Queue { bytes: 2 * 4096, messages: 1 },
+        },
+    ];
+    const TASK: Task = Task::Normal { counter: 5, priority: 20 };
+    const SPENT: Task = Task::Normal { counter: 0, priority: 20 };
+
+    fn prediction(policy: Policy, reading: Reading) -> Prediction {
+        Prediction { policy, measure: Measure::Packets, past: Share::HALF, reading }
+    }
+
+    fn weight(task: Task, policy: Policy, reading: Reading) -> u64 {
+        goodness(task, Frequency::NEW, &SOCKETS, &prediction(policy, reading)).1.whole()
+    }
+
+    #[test]
+    fn dyn_counts_what_was_received_and_pred_what_is_sent_too() {
+        let weight = |policy| weight(TASK, policy, Reading::Corrected);
+        assert_eq!([Policy::Linux, Policy::Dynamic, Policy::Predictive].map(weight), [25, 27, 30]);
+    }
+
+    #[test]
+    fn a_spent_counter_keeps_a_task_from_running_however_much_it_communicates() {
+        assert_eq!(weight(SPENT, Policy::Predictive, Reading::Corrected), 0);
+        let pred = prediction(Policy::Predictive, Reading::Corrected);
+        assert_eq!(goodness(SPENT, Frequency::NEW, &SOCKETS, &pred).0, Frequency::NEW, "nor is it looked at");
+    }
+
+    #[test]
+    fn as_printed_spent_tasks_pass_those_with_time_left() {
+        assert_eq!(weight(TASK, Policy::Predictive, Reading::Printed), 5);
+        assert_eq!(weight(SPENT, Policy::Predictive, Reading::Printed), 25);
+    }
+
+    #[test]
+    fn real_time_is_above_all_and_predicts_nothing() {
+        let pred = prediction(Policy::Predictive, Reading::Corrected);
+        let real_time = Task::RealTime { priority: 7 };
+        assert_eq!(
+            goodness(real_time, Frequency::NEW, &SOCKETS, &pred),
+            (Frequency::NEW, Level::packets(1_007))
+        );
+    }
+
+    #[test]
+    fn counters_of_sleepers_grow_in_the_kernel_and_not_in_print() {
+        let sleep = |reading| (0..20).fold(20, |counter, _| recharged(counter, 20, reading));
+        assert_eq!((sleep(Reading::Corrected), sleep(Reading::Printed)), (39, 20));
+        assert_eq!(recharged(u32::MAX, u32::MAX, Reading::Corrected), u32::MAX);
+    }
+}
