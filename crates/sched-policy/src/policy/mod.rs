@@ -13,6 +13,9 @@
 //! | [`frequency`] | how much a task communicates | coscheduling paper, formula 1, per decision and per time |
 //! | [`coschedule`] | what that adds to its weight: LINUX, DYN, PRED | coscheduling paper, algorithm 2 |
 //! | [`auto`] | the weight of the past, while running | coscheduling paper, section 5 (future work); ours |
+//! | [`spin`] | how long to poll before sleeping | PIOMan, section 3.4; two-competitive rule; learned |
+//! | [`oversubscription`] | whether there is a processor to poll on | recorded evidence; ours |
+//! | [`lanes`] | which lane is served next | comm-layer paper, section 3.1; ours |
 //!
 //! [`time`], [`share`] and [`level`] are the units.
 //!
@@ -29,9 +32,9 @@
 //! 3. No dependency, also none within the workspace; hence a [`time::Nanos`] of its own.
 //! 4. No 128-bit integers: the kernel links no division for them. Products that could need them go through
 //!    [`share::Share::of`], which is exact without.
-//! 5. Arithmetic is saturating or checked, divisors are constants or `checked`, elements come by `get` and iterators:
-//!    the kernel is built with overflow checks, where a panic takes the machine down. Lints deny the rest below, and
-//!    `tests/kernel_rules.rs` looks for panics in the compiled code.
+//! 5. Arithmetic is saturating or checked, divisors are constants or `checked`, elements come by iterators that do not
+//!    count (`enumerate` can overflow): the kernel is built with overflow checks, where a panic takes the machine down.
+//!    The lints below deny the rest, and `tests/kernel_rules.rs` compiles this file so and looks for calls to a panic.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -54,7 +57,10 @@ pub mod budget;
 pub mod caps;
 pub mod coschedule;
 pub mod frequency;
+pub mod lanes;
 pub mod level;
 pub mod occupancy;
+pub mod oversubscription;
 pub mod share;
+pub mod spin;
 pub mod time;
