@@ -294,6 +294,46 @@ impl<L: Payload> CallSlot<L> {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::fabric::OutOfBounds;
+
+    struct NoLease;
+
+    impl Payload for NoLease {
+        fn len(&self) -> usize {
+            0
+        }
+
+        fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
+            if out.is_empty() { Ok(()) } else { Err(OutOfBounds { offset, wanted: out.len(), len: 0 }) }
+        }
+
+        fn as_private(&self) -> Option<&[u8]> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_slot_that_is_set_aside_is_free_and_taken_first_in_the_engine() {
+        let table = CallTable::<NoLease>::new(2);
+        let first = table.claim().expect("it is free");
+        let second = table.claim().expect("it is free");
+        table.set_aside(first.slot);
+        assert_eq!(table.in_use(), 1);
+        assert_eq!(table.claim(), None, "it is not in the free list");
+        let again = table.claim_in_engine().expect("it was set aside");
+        assert_eq!((again.slot, again.generation), (first.slot, first.generation + 1));
+        table.set_aside(again.slot);
+        table.set_aside(second.slot);
+        assert_eq!(table.in_use(), 0);
+        assert!(table.claim().is_some(), "the second is in the free list");
+        assert!(table.claim_in_engine().is_some());
+        assert_eq!((table.claim_in_engine(), table.in_use()), (None, 2));
+    }
+}
+
 #[cfg(all(test, loom))]
 mod loom_tests {
     //! The engine ends a call while its waiter takes the end, sleeps on it or leaves, explored by loom; and the mutants

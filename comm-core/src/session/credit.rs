@@ -175,6 +175,23 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_set_aside_counts_and_is_taken_first_in_the_engine() {
+        let credits = Credits::default();
+        credits.reset(1, 1);
+        let _paid = credits.try_take().expect("there is one");
+        credits.give(2);
+        assert_eq!(credits.available(), 2);
+        // Outside of the engine there is one of them, and in it both.
+        assert_eq!(credits.try_take(), Some(Credit { link: 1 }));
+        assert_eq!(credits.try_take(), None);
+        assert_eq!(credits.take_in_engine(), Some(Credit { link: 1 }));
+        assert_eq!((credits.take_in_engine(), credits.available()), (None, 0));
+        credits.give(1);
+        credits.reset(2, 0);
+        assert_eq!((credits.take_in_engine(), credits.available()), (None, 0), "it went with its link");
+    }
+
+    #[test]
     fn a_new_link_forgets_the_old_one() {
         let credits = Credits::default();
         credits.reset(1, 1);

@@ -236,6 +236,23 @@ mod tests {
     }
 
     #[test]
+    fn a_message_may_be_looked_at_before_it_is_taken() {
+        let (mut writer, mut reader, _) = ring(2);
+        for i in 0..5 {
+            assert_eq!(reader.poll_form(), None);
+            writer.publish(9, message(i));
+            assert_eq!(reader.poll_form(), Some(9), "and once more, for it was not taken");
+            assert_eq!(reader.poll_form(), Some(9));
+            let words = reader.take();
+            assert_eq!((words[0] >> 32, &words[1..]), (message(i)[0] >> 32, &message(i)[1..]));
+        }
+        // A line that is not due, nor the one before, is poll's to report.
+        (0..4).for_each(|i| writer.publish(1, message(i)));
+        assert_eq!(reader.poll_form(), None);
+        assert!(reader.is_ready() && reader.poll().is_err());
+    }
+
+    #[test]
     fn a_line_is_a_cache_line() {
         assert_eq!((size_of::<Line>(), align_of::<Line>()), (64, 64));
     }
