@@ -31,7 +31,7 @@ impl World {
         Self {
             terms,
             now: 0,
-            threads: [(Phase::Normal, fresh.thread); THREADS],
+            threads: [(Phase::NEW, fresh.thread); THREADS],
             users: [fresh.user; USERS],
             processor: fresh.processor,
             raised: [false; THREADS],
@@ -76,7 +76,7 @@ impl World {
                 None
             }
             Action::Nothing => {
-                assert_eq!(self.raised[thread], done.phase != Phase::Normal);
+                assert_eq!(self.raised[thread], done.phase.is_raised());
                 None
             }
         }
@@ -166,7 +166,7 @@ proptest! {
         slice in any::<u64>(),
     ) {
         let terms = Terms { slice: Nanos(slice), ..Terms::standard() };
-        let (mut phase, mut accounts) = (Phase::Normal, Accounts::new(&terms.caps, Nanos::ZERO));
+        let (mut phase, mut accounts) = (Phase::NEW, Accounts::new(&terms.caps, Nanos::ZERO));
         for (event, now) in events {
             let event = [
                 Event::Wait,
@@ -205,6 +205,76 @@ fn hogs_get_most_of_their_cap_and_never_more() {
         let cap = cap.of(WINDOW.0);
         // Ten twelfths, less what is too little for a slice at the end of an epoch.
         assert!(dearest <= cap && dearest >= cap / 4 * 3, "{hogs:?}: {dearest} ns of {cap}");
+    }
+}
+
+/// Every history of five events, each 0 or 130 us after the one before, in whatever order and with late timers: the caller
+/// and the policy never disagree about whether the thread is raised, and all boosted time is charged, no other.
+#[test]
+fn every_short_history_is_metered_and_never_misjudged() {
+    const EVENTS: [Event; 7] = [
+        Event::Wait,
+        Event::ScheduledIn,
+        Event::ScheduledOut,
+        Event::Timer,
+        Event::Dropped,
+        Event::Replaced,
+        Event::Gone,
+    ];
+    /// What the caller knows.
+    #[derive(Clone, Copy)]
+    struct Caller {
+        raised: bool,
+        running: bool,
+        boosted: u64,
+    }
+    fn histories(depth: u32, now: u64, phase: Phase, accounts: Accounts, caller: Caller, terms: &Terms) {
+        if depth == 0 {
+            return;
+        }
+        for (event, wait) in EVENTS.into_iter().flat_map(|event| [(event, 0), (event, 130_000)]) {
+            let mut caller = caller;
+            caller.boosted += if caller.raised && caller.running { wait } else { 0 };
+            match event {
+                Event::Wait | Event::ScheduledIn => caller.running = true,
+                Event::ScheduledOut => caller.running = false,
+                Event::Dropped => caller.raised = false,
+                Event::Timer | Event::Replaced | Event::Gone => {}
+            }
+            let now = now + wait;
+            let done = step(phase, accounts, event, Nanos(now), terms);
+            match done.action {
+                Action::Raise(until) => {
+                    assert!(!caller.raised && until > Nanos(now));
+                    caller.raised = true;
+                }
+                Action::Arm(until) => assert!(caller.raised && until > Nanos(now)),
+                Action::Drop(_) => assert!(caller.raised),
+                Action::Forget => {
+                    assert!(caller.raised);
+                    caller.raised = false;
+                }
+                Action::Refuse(_) => assert!(!caller.raised && event == Event::Wait),
+                Action::Nothing => {}
+            }
+            assert_eq!(done.phase.is_raised(), caller.raised);
+            // Within the first epoch nothing is earned, so what is gone was charged.
+            for (budget, terms) in [
+                (done.accounts.thread, terms.caps.thread),
+                (done.accounts.user, terms.caps.user),
+                (done.accounts.processor, terms.caps.processor),
+            ] {
+                let balance = i128::from(budget.left().0) - i128::from(budget.debt().0);
+                assert_eq!(balance, i128::from(terms.grant().0) - i128::from(caller.boosted));
+            }
+            histories(depth - 1, now, done.phase, done.accounts, caller, terms);
+        }
+    }
+    for slice in [SLICE_TO_DISPATCH, Terms::standard().slice, SLICE_TO_LAST_TICK] {
+        let terms = Terms { slice, ..Terms::standard() };
+        let fresh = Accounts::new(&terms.caps, Nanos::ZERO);
+        let caller = Caller { raised: false, running: false, boosted: 0 };
+        histories(5, 0, Phase::NEW, fresh, caller, &terms);
     }
 }
 

@@ -4,13 +4,15 @@
 //! wakes, and ranks it normally again once it is dispatched. A thread that sleeps competes with nobody, so raising it
 //! *before* it blocks has the same effect, and needs no work when the message arrives.
 //!
-//! The caller reports events in the order in which they happen to the thread, and carries out the action of each.
+//! The caller reports events in the order in which they happen to the thread, and carries out the action of each. There
+//! is one boost per thread, however many flagged descriptors it waits on.
 //!
 //! # Invariants
 //! 1. A thread is raised from the action [`Action::Raise`] until the event [`Event::Dropped`] or [`Event::Replaced`].
 //! 2. All time for which a raised thread runs is charged, also that between the wish to drop it and the drop.
 //! 3. A raised thread that runs has a deadline, which the last [`Action::Raise`] or [`Action::Arm`] named.
-//! 4. If every deadline is kept and every drop is immediate, no account falls into debt, and so every cap holds.
+//! 4. Other time of the thread is charged by [`Meter::All`] only, to the thread only, and never leads into debt.
+//! 5. If every deadline is kept and every drop is immediate, no account falls into debt, and so every cap holds.
 
 use super::caps::{Accounts, Caps, Payer};
 use super::time::Nanos;
@@ -35,6 +37,17 @@ pub const SLICE_TO_LAST_TICK: Nanos = Nanos::NEVER;
 /// Who takes longer does not wait, and is dropped. Ours.
 pub const ENTRY: Nanos = Nanos::from_micros(200);
 
+/// Which of a thread's time its own account pays for; those of user and processor pay for boosted time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Meter {
+    /// What it runs raised: what it takes from others. A handler may compute as it likes, as long as it competes for it.
+    #[default]
+    Boosted,
+    /// All that it runs. As the paper has it: boosts are for "processes that consume little CPU time" (sections 3.1
+    /// and 4.4), and ticks are lost whatever the priority.
+    All,
+}
+
 /// What a boost may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
@@ -42,21 +55,31 @@ pub struct Terms {
     pub slice: Nanos,
     /// What bounds it over time.
     pub caps: Caps,
+    /// What of the thread's time counts.
+    pub meter: Meter,
 }
 
 impl Terms {
     /// Slices of [`SLICE`] under the standard caps.
     pub fn standard() -> Self {
-        Self { slice: SLICE, caps: Caps::standard(SLICE) }
+        Self { slice: SLICE, caps: Caps::standard(SLICE), meter: Meter::Boosted }
+    }
+
+    /// Boosts for threads that use little of a processor in all, as the paper wants it; see
+    /// [`super::caps::LITTLE`].
+    pub fn for_sleepers() -> Self {
+        Self { slice: SLICE, caps: Caps::for_sleepers(SLICE), meter: Meter::All }
     }
 }
 
 /// Where a thread is with its boost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Not raised: it competes like any other.
-    #[default]
-    Normal,
+    Normal {
+        /// Since when it runs, up to where it was charged; `None` while it does not, or where that was not reported.
+        since: Option<Nanos>,
+    },
     /// Raised, and running on its way into the wait. The slice begins with the next dispatch.
     Entering {
         /// Charged up to here.
@@ -78,6 +101,22 @@ pub enum Phase {
         /// Of the slice, at `since`; zero once the drop was asked for.
         left: Nanos,
     },
+}
+
+impl Phase {
+    /// Of a thread that was never raised.
+    pub const NEW: Self = Self::Normal { since: None };
+
+    /// Whether the thread is raised, as far as the caller has reported.
+    pub const fn is_raised(&self) -> bool {
+        !matches!(self, Self::Normal { .. })
+    }
+}
+
+impl Default for Phase {
+    fn default() -> Self {
+        Self::NEW
+    }
 }
 
 /// What happened to the thread.
@@ -140,56 +179,76 @@ pub struct Step {
 
 /// One event of a thread. Accounts are brought up to date first; then the phase decides.
 pub fn step(phase: Phase, accounts: Accounts, event: Event, now: Nanos, terms: &Terms) -> Step {
-    let (phase, spent) = metered(phase, now);
-    let accounts = accounts.settled(&terms.caps, spent, now);
+    let Metered { phase, now, boosted, other } = metered(phase, now);
+    let counted = if terms.meter == Meter::All { other.min(accounts.thread.left()) } else { Nanos::ZERO };
+    let thread = accounts.thread.charged(counted);
+    let accounts = Accounts { thread, ..accounts }.settled(&terms.caps, boosted, now);
     let (phase, action) = match event {
         Event::Wait => wait(phase, &accounts, now, terms),
         Event::ScheduledIn => scheduled_in(phase, &accounts, now),
         Event::ScheduledOut => scheduled_out(phase),
         Event::Timer => timer(phase),
-        Event::Dropped => (Phase::Normal, Action::Nothing),
-        Event::Replaced => replaced(phase),
+        Event::Dropped => (lowered(phase), Action::Nothing),
+        Event::Replaced if phase.is_raised() => (lowered(phase), Action::Forget),
+        Event::Replaced => (phase, Action::Nothing),
         Event::Gone => gone(phase),
     };
     Step { phase, accounts, action }
 }
 
-/// The phase with its time counted up to `now`, and how much that was.
-fn metered(phase: Phase, now: Nanos) -> (Phase, Nanos) {
+/// A phase with its time counted.
+struct Metered {
+    phase: Phase,
+    /// Up to when: a clock that went back is not followed.
+    now: Nanos,
+    /// Run raised.
+    boosted: Nanos,
+    /// Run not raised.
+    other: Nanos,
+}
+
+fn metered(phase: Phase, now: Nanos) -> Metered {
+    let none = Nanos::ZERO;
     match phase {
-        Phase::Normal | Phase::Off { .. } => (phase, Nanos::ZERO),
+        Phase::Normal { since: None } | Phase::Off { .. } => {
+            Metered { phase, now, boosted: none, other: none }
+        }
+        Phase::Normal { since: Some(since) } => {
+            let (now, other) = (now.max(since), now.since(since));
+            Metered { phase: Phase::Normal { since: Some(now) }, now, boosted: none, other }
+        }
         Phase::Entering { since, left, slice } => {
-            let spent = now.since(since);
-            (Phase::Entering { since: now.max(since), left: left.since(spent), slice }, spent)
+            let (now, boosted) = (now.max(since), now.since(since));
+            let phase = Phase::Entering { since: now, left: left.since(boosted), slice };
+            Metered { phase, now, boosted, other: none }
         }
         Phase::On { since, left } => {
-            let spent = now.since(since);
-            (Phase::On { since: now.max(since), left: left.since(spent) }, spent)
+            let (now, boosted) = (now.max(since), now.since(since));
+            Metered { phase: Phase::On { since: now, left: left.since(boosted) }, now, boosted, other: none }
         }
     }
 }
 
 /// A new slice for a thread that waits, as long as its accounts can pay; the cheap steady state changes no class.
 fn wait(phase: Phase, accounts: &Accounts, now: Nanos, terms: &Terms) -> (Phase, Action) {
-    let raised = phase != Phase::Normal;
     match accounts.allowance(&terms.caps) {
         Ok(allowance) => {
             let (left, slice) = (ENTRY.min(allowance), terms.slice.min(allowance));
             let until = now.after(left);
-            let action = if raised { Action::Arm(until) } else { Action::Raise(until) };
+            let action = if phase.is_raised() { Action::Arm(until) } else { Action::Raise(until) };
             (Phase::Entering { since: now, left, slice }, action)
         }
-        Err(payer) if raised => {
+        Err(payer) if phase.is_raised() => {
             (Phase::On { since: now, left: Nanos::ZERO }, Action::Drop(Reason::Spent(payer)))
         }
-        Err(payer) => (Phase::Normal, Action::Refuse(payer)),
+        Err(payer) => (Phase::Normal { since: Some(now) }, Action::Refuse(payer)),
     }
 }
 
 /// The slice begins, or goes on. Others may have spent from the common accounts meanwhile.
 fn scheduled_in(phase: Phase, accounts: &Accounts, now: Nanos) -> (Phase, Action) {
     match phase {
-        Phase::Normal => (phase, Action::Nothing),
+        Phase::Normal { .. } => (Phase::Normal { since: Some(now) }, Action::Nothing),
         Phase::Entering { left, .. } => (phase, deadline(now, left)),
         Phase::Off { left } | Phase::On { left, .. } => {
             let left = left.min(accounts.left());
@@ -200,7 +259,8 @@ fn scheduled_in(phase: Phase, accounts: &Accounts, now: Nanos) -> (Phase, Action
 
 fn scheduled_out(phase: Phase) -> (Phase, Action) {
     match phase {
-        Phase::Normal | Phase::Off { .. } => (phase, Action::Nothing),
+        Phase::Normal { .. } => (Phase::NEW, Action::Nothing),
+        Phase::Off { .. } => (phase, Action::Nothing),
         Phase::Entering { slice, .. } => (Phase::Off { left: slice }, Action::Nothing),
         Phase::On { left, .. } if left > Nanos::ZERO => (Phase::Off { left }, Action::Nothing),
         Phase::On { .. } => (Phase::Off { left: Nanos::ZERO }, Action::Drop(Reason::Slice)),
@@ -209,25 +269,30 @@ fn scheduled_out(phase: Phase) -> (Phase, Action) {
 
 fn timer(phase: Phase) -> (Phase, Action) {
     match phase {
-        Phase::Normal | Phase::Off { .. } => (phase, Action::Nothing),
+        Phase::Normal { .. } | Phase::Off { .. } => (phase, Action::Nothing),
+        Phase::Entering { since, left, .. } if left > Nanos::ZERO => (phase, deadline(since, left)),
         Phase::Entering { since, left, .. } | Phase::On { since, left } => {
             (Phase::On { since, left }, deadline(since, left))
         }
     }
 }
 
-fn replaced(phase: Phase) -> (Phase, Action) {
-    let action = if phase == Phase::Normal { Action::Nothing } else { Action::Forget };
-    (Phase::Normal, action)
+/// The phase of a thread that is raised no longer.
+const fn lowered(phase: Phase) -> Phase {
+    match phase {
+        Phase::Normal { .. } => phase,
+        Phase::Off { .. } => Phase::NEW,
+        Phase::Entering { since, .. } | Phase::On { since, .. } => Phase::Normal { since: Some(since) },
+    }
 }
 
 fn gone(phase: Phase) -> (Phase, Action) {
-    let lowered = Action::Drop(Reason::Gone);
+    let lower = Action::Drop(Reason::Gone);
     match phase {
-        Phase::Normal => (phase, Action::Nothing),
-        Phase::Off { .. } => (Phase::Off { left: Nanos::ZERO }, lowered),
+        Phase::Normal { .. } => (phase, Action::Nothing),
+        Phase::Off { .. } => (Phase::Off { left: Nanos::ZERO }, lower),
         Phase::Entering { since, .. } | Phase::On { since, .. } => {
-            (Phase::On { since, left: Nanos::ZERO }, lowered)
+            (Phase::On { since, left: Nanos::ZERO }, lower)
         }
     }
 }
@@ -254,8 +319,11 @@ mod tests {
 
     impl Thread {
         fn new(slice: Nanos) -> Self {
-            let terms = Terms { slice, ..Terms::standard() };
-            Self { terms, phase: Phase::Normal, accounts: Accounts::new(&terms.caps, Nanos::ZERO) }
+            Self::under(Terms { slice, ..Terms::standard() })
+        }
+
+        fn under(terms: Terms) -> Self {
+            Self { terms, phase: Phase::NEW, accounts: Accounts::new(&terms.caps, Nanos::ZERO) }
         }
 
         fn at(&mut self, us: u64, event: Event) -> Action {
@@ -313,6 +381,65 @@ mod tests {
     }
 
     #[test]
+    fn an_early_timer_on_the_way_into_the_wait_takes_nothing_of_the_slice() {
+        let mut handler = Thread::new(SLICE);
+        handler.at(0, Event::Wait);
+        assert_eq!(handler.at(150, Event::Timer), arm(200));
+        handler.at(160, Event::ScheduledOut);
+        assert_eq!(handler.at(1_000, Event::ScheduledIn), arm(1_200));
+    }
+
+    /// The paper's ping-pong, section 4.4: a message every 50 ms, and so much computation after each answer. How many of
+    /// forty messages find the thread raised.
+    fn raised_of_forty(terms: Terms, extra: u64) -> usize {
+        let mut handler = Thread::under(terms);
+        // It has been there for a second, so that what it starts with does not matter.
+        handler.at(1_000_000, Event::Wait);
+        handler.at(1_000_000, Event::ScheduledOut);
+        let mut raised = 0;
+        for ping in 1..=40 {
+            let (begin, work) = (1_000_000 + ping * 50_000, 30 + extra);
+            raised += usize::from(handler.phase.is_raised());
+            let deadline = handler.at(begin, Event::ScheduledIn);
+            if let Action::Arm(until) = deadline {
+                if until < Nanos::from_micros(begin + work) {
+                    handler.at(until.0 / 1_000, Event::Timer);
+                    handler.at(until.0 / 1_000, Event::Dropped);
+                }
+            }
+            handler.at(begin + work, Event::Wait);
+            handler.at(begin + work, Event::ScheduledOut);
+        }
+        raised
+    }
+
+    #[test]
+    fn a_thread_that_computes_1600_us_per_message_loses_its_boost_where_all_its_time_counts() {
+        assert_eq!(raised_of_forty(Terms::for_sleepers(), 0), 40, "Expedite, figure 2");
+        assert_eq!(raised_of_forty(Terms::for_sleepers(), 400), 40, "below 2 %");
+        let lost = raised_of_forty(Terms::for_sleepers(), 1_600);
+        assert_eq!(lost, 4, "Expedite, figure 5, once what it had saved is spent");
+        assert_eq!(
+            raised_of_forty(Terms::standard(), 1_600),
+            40,
+            "where boosted time counts, a slice is all it takes"
+        );
+    }
+
+    #[test]
+    fn time_that_is_not_boosted_leads_into_no_debt() {
+        let mut hog = Thread::under(Terms::for_sleepers());
+        hog.at(0, Event::ScheduledIn);
+        hog.at(3_600_000_000, Event::ScheduledOut);
+        assert_eq!(hog.accounts.thread.debt(), Nanos::ZERO);
+        assert_eq!(
+            hog.accounts.user.left(),
+            hog.terms.caps.user.grant().times(2).since(Nanos(1)),
+            "nor is it the user's"
+        );
+    }
+
+    #[test]
     fn who_asks_and_does_not_wait_is_dropped() {
         let mut hog = Thread::new(SLICE_TO_LAST_TICK);
         hog.at(0, Event::Wait);
@@ -352,7 +479,8 @@ mod tests {
         assert_eq!(handler.at(0, Event::Replaced), Action::Nothing);
         handler.at(0, Event::Wait);
         assert_eq!(handler.at(5, Event::Replaced), Action::Forget);
-        assert_eq!((handler.phase, handler.at(300, Event::Timer)), (Phase::Normal, Action::Nothing));
+        assert!(!handler.phase.is_raised());
+        assert_eq!(handler.at(300, Event::Timer), Action::Nothing);
     }
 
     #[test]
