@@ -148,7 +148,12 @@ impl<Q: QueuePair> Engine<Q> {
             Armed::Solicited => self.solicited.wrapping_sub(solicited),
             Armed::All => moved,
         };
-        self.drain(session, executor);
+        if left || !self.stalled.iter().all(VecDeque::is_empty) {
+            self.drain(session, executor);
+        } else {
+            self.give_credit(session);
+            self.ring_doorbells();
+        }
         Progress { moved: moved + usize::from(left), arrived }
     }
 
@@ -213,8 +218,11 @@ impl<Q: QueuePair> Engine<Q> {
     pub(super) fn ring(&mut self, class: Class) {
         let Some(link) = &mut self.link else { return };
         let lane = &mut link.lanes[class.index()];
+        if lane.unrung == Unrung::Nothing {
+            return;
+        }
         let rung = match core::mem::replace(&mut lane.unrung, Unrung::Nothing) {
-            Unrung::Nothing => return,
+            Unrung::Nothing => Ok(()),
             Unrung::Unsolicited => lane.qp.ring_doorbell_unsolicited(),
             Unrung::Solicited => lane.qp.ring_doorbell(),
         };
@@ -225,13 +233,15 @@ impl<Q: QueuePair> Engine<Q> {
     /// Tells the peer about credits where nothing else would.
     #[inline]
     pub(super) fn give_credit(&mut self, session: &Session<Q>) {
-        if self.link.is_none() {
-            return;
+        let Some(Link { lanes: [control, bulk], .. }) = &self.link else { return };
+        let [returned, returned_bulk] = &session.returned;
+        let (owes, owes_bulk) =
+            (control.owes_credit(returned.count()), bulk.owes_credit(returned_bulk.count()));
+        if owes {
+            self.control(Class::Control, Kind::Credit, session);
         }
-        for class in Class::ALL {
-            if self.lane(class).owes_credit(session.returned[class.index()].count()) {
-                self.control(class, Kind::Credit, session);
-            }
+        if owes_bulk {
+            self.control(Class::Bulk, Kind::Credit, session);
         }
     }
 
