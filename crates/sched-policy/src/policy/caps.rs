@@ -2,16 +2,16 @@
 //!
 //! A boosted thread passes everybody, so what it can take is bounded three times: a thread by itself, all threads of a
 //! user, so that making more of them gains nothing, and all boosts together, so that half of a processor stays for who
-//! has none. The user's account is kept per processor, as the processor's is: "a per-uid cap on total budget per CPU".
-//! A thread that moves pays where it ran. Expedite has the first bound only (section 3.4); fairness between many
+//! has none. The user's account is kept per processor, as the processor's is, so no account is charged from two
+//! processors at once; a thread that moves pays where it ran. Expedite has the first bound only (section 3.4); fairness between many
 //! flagged threads it leaves to the scheduler (section 4.3).
 
 use super::budget::{Budget, Cap, Quantum, Terms};
 use super::share::Share;
 use super::time::Nanos;
 
-/// A thread's cap: a tenth of a processor. The toy simulation of the paper's counter kept 92 % of the boosts at 8 % of
-/// a processor and 65 % at 13 %; the knee of the paper's rule lies at about a tenth.
+/// A thread's cap: a tenth of a processor. There lies the knee of the paper's rule: a small simulation of its kernel kept
+/// 92 % of the boosts of a thread that used 8 % of a processor, and 65 % at 13 %.
 pub const THREAD: Share = Share::percent(10);
 
 /// All threads of a user, on one processor: ours; room for two busy threads.
@@ -21,14 +21,14 @@ pub const USER: Share = Share::percent(25);
 pub const PROCESSOR: Share = Share::percent(50);
 
 /// The window of all caps: ten ticks of the paper's clock (10 ms, section 3.2), about an epoch of its kernel under load
-/// (75 ms in the research note's simulation of its experiment). Ours.
+/// (75 ms in a simulation of the experiment of section 4). Ours.
 pub const WINDOW: Nanos = Nanos::from_millis(100);
 
 /// What a thread earns that is to use little of a processor in all, boosted or not: the boost is kept while it uses less
 /// than half a grant per epoch, 2 % of a processor, and lost above.
 ///
-/// The paper loses the boost at 1.6 ms per 50 ms (figure 5, 3.2 %), which does not follow from its rule of ten ticks: the
-/// toy simulation of that rule keeps 97 % of the boosts. Two per cent states the intent, with an epoch of 100 ms and half
+/// The paper loses the boost at 1.6 ms per 50 ms (figure 5, 3.2 %), which does not follow from its rule of ten ticks: a
+/// simulation of that rule keeps 97 % of the boosts. Two per cent states the intent, with an epoch of 100 ms and half
 /// carried over. With use `u` per epoch the budget converges to `2 * grant - u` after a refill and `2 * (grant - u)`
 /// before one, so a floor of one grant is missed at the end of epochs from `u = grant / 2` on.
 pub const LITTLE: Quantum =

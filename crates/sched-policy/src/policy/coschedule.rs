@@ -158,6 +158,13 @@ mod tests {
     }
 
     #[test]
+    fn under_linux_nothing_counts_that_was_learned_before() {
+        let learned = Frequency::NEW.advanced(Level::packets(9), Share::HALF);
+        let linux = prediction(Policy::Linux, Reading::Corrected);
+        assert_eq!(goodness(TASK, learned, &SOCKETS, &linux), (learned, Level::packets(25)));
+    }
+
+    #[test]
     fn a_spent_counter_keeps_a_task_from_running_however_much_it_communicates() {
         assert_eq!(weight(SPENT, Policy::Predictive, Reading::Corrected), 0);
         let pred = prediction(Policy::Predictive, Reading::Corrected);

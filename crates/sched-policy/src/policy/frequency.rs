@@ -132,9 +132,9 @@ mod tests {
         assert_eq!(after(&[8], half), Level::packets(8));
         assert_eq!(after(&[8, 0], half), Level::packets(4));
         assert_eq!(after(&[8, 0, 1], half), Level::packets(3));
-        assert_eq!(after(&[8, 0, 1, 3], half), Level::packets(3));
-        assert_eq!(after(&[8, 0, 1, 3, 7], half), Level::packets(5), "3/2 + 7/2");
-        assert_eq!(after(&[8, 0, 1, 3, 7], Share::percent(75)), Level::packets(4), "9/4 + 7/4");
+        assert_eq!(after(&[8, 0, 1, 7], half), Level::packets(4), "not yet 3/2 + 7/2");
+        assert_eq!(after(&[8, 0, 1, 7, 6], half), Level::packets(5), "4/2 + 6/2, no longer a mean");
+        assert_eq!(after(&[8, 0, 1, 7, 8], Share::percent(75)), Level::packets(5), "12/4 + 8/4");
     }
 
     #[test]

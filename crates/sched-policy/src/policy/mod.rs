@@ -21,8 +21,9 @@
 //!
 //! # Inclusion by path
 //!
-//! The kernel module says `#[path = ".../crates/sched-policy/src/policy/mod.rs"] mod policy;` wherever it likes, and
-//! `examples/included.rs` does the same, so that it keeps compiling. Hence:
+//! The kernel module says `#[path = ".../crates/sched-policy/src/policy/mod.rs"] pub mod policy;` (`pub`, or what it does
+//! not use would be dead code), below whatever module and by whatever name it likes. `examples/included.rs` does the
+//! same, so that it keeps compiling. Hence:
 //!
 //! 1. Edition 2021 and Rust 1.85. The manifest's `rust-version` makes clippy refuse younger library functions
 //!    (`incompatible_msrv`); younger *language* (let chains, for one) the edition refuses for the most part. The rest

@@ -1,15 +1,15 @@
 //! Oversubscription: whether more threads want to run than there are processors, judged by what was recorded.
 //!
-//! No system tells this directly, and looking must be cheap. What can be had is evidence (the research note on hazards,
-//! T20): threads counted against processors and quota; own threads taken off a processor against their will; time
-//! stolen by the host below; the kernel's pressure figures; polling that lasted longer by the clock than in processor
-//! time. Evidence goes in as a record, so that a verdict can be looked at, and replayed, later. PIOMan decides by the
+//! No system tells this directly, and looking must be cheap. What can be had is evidence: threads counted against
+//! processors and quota; own threads taken off a processor against their will; time stolen by the host below; the
+//! kernel's pressure figures; polling that lasted longer by the clock than in processor time. Evidence goes in as a record, so that a verdict can be looked at, and replayed, later. PIOMan decides by the
 //! first of these only, "number of running threads and available CPUs" (section 3.4).
 
 use super::share::Share;
 use super::time::Nanos;
 
-/// Samples are at least so far apart: 100 Hz at most (T20), while somebody waits adaptively.
+/// Samples are at least so far apart: evidence costs system calls, and is taken at 100 Hz at most, while somebody waits
+/// adaptively. Ours.
 pub const SAMPLE: Nanos = Nanos::from_millis(10);
 
 /// For how long evidence holds: polling where it does no good costs more than sleeping where it was not needed. Ours.

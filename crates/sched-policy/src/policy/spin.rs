@@ -2,8 +2,8 @@
 //!
 //! Polling for `b` and sleeping then costs the wait itself if it is at most `b`, else `b` and a wake-up. Who knew the
 //! wait beforehand would pay the smaller of wait and wake-up. Polling for as long as a wake-up costs is never dearer than
-//! twice that (the two-competitive rule; the research note on scheduling, section 1.5c: "spin no longer than a wake
-//! costs"). Sleeping at once is better where waits are long, and that is learned from the waits themselves: PIOMan
+//! twice that (the two-competitive rule: Karlin, Li, Manasse and Owicki, "Empirical studies of competitive spinning",
+//! SOSP 1991). Sleeping at once is better where waits are long, and that is learned from the waits themselves: PIOMan
 //! chooses by running threads, processors and what the upper layer asks for, and names the history of requests as the
 //! smarter approach (section 3.4).
 //!
