@@ -14,6 +14,8 @@ fn main() -> ExitCode {
     let subcommand = commands::find(name).expect("clap knows only those that are listed");
     match (subcommand.run)(options) {
         Ok(code) => code,
+        // Whoever read this has had enough.
+        Err(error) if commands::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("pronto: {error:#}");
             ExitCode::FAILURE

@@ -61,7 +61,9 @@ pub enum AccessError {
     #[error("neither an inline handler nor a forked child may wait")]
     MayNotWait,
     /// No grant allows it: never made to this node, revoked, or out of its bounds or rights.
-    #[error("no grant allows this access")]
+    #[error(
+        "no grant allows this access: never made to this node, revoked, out of its bounds, or without the right to it"
+    )]
     Refused,
     /// The connection has no one-sided operations.
     #[error("this provider has no one-sided operations")]

@@ -87,6 +87,20 @@ impl Access {
         }
     }
 
+    /// What is wrong with it whatever the peer has granted.
+    fn check(&self) -> Result<(), Refused> {
+        match self {
+            Self::Read { local, offset, remote } | Self::Write { local, offset, remote } => {
+                let end = offset.checked_add(remote.len).filter(|end| *end <= local.len() as u64);
+                end.map(|_| ()).ok_or(Refused::OutOfRegion)
+            }
+            Self::CompareSwap { remote, .. } | Self::FetchAdd { remote, .. } => {
+                let word = remote.len == 8 && remote.offset.is_multiple_of(8);
+                if word { Ok(()) } else { Err(Refused::NoWord { len: remote.len }) }
+            }
+        }
+    }
+
     /// The local memory that must live until the end.
     fn into_region(self) -> Option<Region> {
         match self {
@@ -102,6 +116,7 @@ impl<Q: QueuePair> Session<Q> {
         if !self.is_up() {
             return Err(Refused::NotConnected { peer: self.peer });
         }
+        access.check()?;
         let completes = self.claim(executor)?;
         let link = self.credits[CLASS.index()].link();
         let work = Submitted::OneSided(OneSided { access, link, completes });

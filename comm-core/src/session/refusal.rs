@@ -16,7 +16,7 @@ pub enum Refused {
         peer: NodeId,
     },
     /// The peer handles no such type.
-    #[error("the peer has no handler for this type in service {service}")]
+    #[error("the peer has no handler for this message type in service {service}: register one there")]
     NoHandler {
         /// The type's name, hashed.
         name: NameHash,
@@ -51,16 +51,25 @@ pub enum Refused {
     #[error("the submission queue is full")]
     Busy,
     /// The payload is longer than the peer takes.
-    #[error("payload of {len} bytes, the peer takes {max}")]
+    #[error(
+        "payload of {len} bytes, the peer takes {max} of this class: declare the message `class = bulk`, or raise the \
+         peer's limits.max_payload"
+    )]
     TooLong {
         /// Payload, bytes.
         len: usize,
         /// Limit, bytes.
         max: usize,
     },
-    /// The payload is not a part of its region.
-    #[error("the payload is not a part of its region")]
+    /// The payload, or the local side of a one-sided operation, is not a part of its region.
+    #[error("beyond the end of the local region")]
     OutOfRegion,
+    /// An atomic operation on something else than eight aligned bytes.
+    #[error("an atomic operation on {len} bytes: it takes eight, aligned to eight")]
+    NoWord {
+        /// Bytes.
+        len: u64,
+    },
     /// The node shuts down.
     #[error("the node is shutting down")]
     Draining,

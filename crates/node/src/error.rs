@@ -6,8 +6,9 @@ use thiserror::Error;
 use crate::address::Address;
 use crate::config::ConfigError;
 
-/// Why a node cannot start or go on.
-#[derive(Debug, Error)]
+/// Why a node cannot start or go on. Its `Debug` form is the same text for people: it is what a `main` prints that returns
+/// it.
+#[derive(Error)]
 #[non_exhaustive]
 pub enum NodeError {
     /// The configuration.
@@ -85,4 +86,10 @@ pub enum NodeError {
         /// Open calls.
         calls: usize,
     },
+}
+
+impl core::fmt::Debug for NodeError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        core::fmt::Display::fmt(self, f)
+    }
 }

@@ -29,5 +29,5 @@ pub use config::{Config, ConfigError};
 pub use error::NodeError;
 pub use events::Events;
 pub use host::NodeHost;
-pub use node::{Node, PeerStatus, Status};
+pub use node::{Node, PeerStatus, Status, region};
 pub use queue_pair::{AnyLease, AnyQueuePair};

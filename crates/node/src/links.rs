@@ -83,6 +83,8 @@ pub(crate) enum NoLink {
     Greeting(#[from] GreetingFault),
     #[error("refused here: {0}")]
     Refused(Refusal),
+    #[error("refused node {} here: {refusal}", node.map_or_else(|| "?".into(), |node| node.to_string()))]
+    RefusedNode { refusal: Refusal, node: Option<NodeId> },
     #[error("node {found} answered where node {expected} was expected")]
     OtherNode { expected: NodeId, found: NodeId },
     #[error("a newer attempt of the same node took its place")]
@@ -214,7 +216,9 @@ impl Shared {
         let spawned = std::thread::Builder::new().name("pronto-handshake".into()).spawn(move || {
             if let Err(error) = run(&shared) {
                 shared.host.refusals.count(&error);
-                tracing::info!(%error, "no link to a connection that was accepted");
+                if shared.host.refusals.is_news(&error) {
+                    tracing::info!(%error, "no link to a connection that was accepted; told again when it is another reason");
+                }
             }
             shared.handshakes.fetch_sub(1, Ordering::Relaxed);
         });
@@ -235,7 +239,7 @@ impl Shared {
                 Ok(accepted) => accepted,
                 Err(refusal) => {
                     handshake.send(&refusal.encode())?;
-                    return Err(NoLink::Refused(refusal));
+                    return Err(NoLink::RefusedNode { refusal, node: node_of(&theirs) });
                 }
             };
         agreement.resumable = false;
@@ -254,7 +258,7 @@ impl Shared {
                 Ok(accepted) => accepted,
                 Err(refusal) => {
                     handshake.send(&refusal.encode())?;
-                    return Err(NoLink::Refused(refusal));
+                    return Err(NoLink::RefusedNode { refusal, node: node_of(&theirs) });
                 }
             };
         agreement.local = handshake.peer_addr().ip().is_loopback();
@@ -442,7 +446,10 @@ impl Shared {
                     Ok(()) => break,
                     Err(error) => {
                         shared.host.failed_dials.count(&error);
-                        if shared.host.note_failure(peer, format!("{address}: {error}")) {
+                        // The other side dials, too, and was quicker: nothing that anybody has to do something about.
+                        let quicker =
+                            matches!(error, NoLink::Greeting(GreetingFault::Refused(Refusal::Duplicate)));
+                        if shared.host.note_failure(peer, format!("{address}: {error}")) && !quicker {
                             tracing::info!(node = %peer, %address, %error, "not reached; tried again until it is");
                         }
                     }
@@ -483,6 +490,11 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+/// The node that a greeting says it is from.
+fn node_of(greeting: &[u8]) -> Option<NodeId> {
+    Greeting::decode(greeting).ok().map(|greeting| greeting.node)
 }
 
 fn connections(agreement: &Agreement) -> [ConnectionLimits; 2] {

@@ -31,6 +31,15 @@ pub struct Node {
     server: Option<JoinHandle<()>>,
 }
 
+/// Memory that peers may be granted access to, on any transport; also before there is a node. Zeroed, and committed when
+/// touched.
+///
+/// # Errors
+/// [`NodeError::Region`] if the system has none.
+pub fn region(len: usize) -> Result<Region, NodeError> {
+    ShmRegion::allocate(len).map_err(NodeError::Region)
+}
+
 /// What a node is doing.
 #[derive(Clone, Debug)]
 pub struct Status {
@@ -148,7 +157,7 @@ impl Node {
 
     /// Memory that peers may be granted access to, on any transport. Zeroed, and committed when touched.
     pub fn region(&self, len: usize) -> Result<Region, NodeError> {
-        ShmRegion::allocate(len).map_err(NodeError::Region)
+        region(len)
     }
 
     /// What happens to peers from now on.

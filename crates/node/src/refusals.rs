@@ -60,6 +60,8 @@ const NAMES: [&str; 19] = [
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     counts: [Counter; NAMES.len()],
+    /// The last one, in words.
+    last: Mutex<String>,
     /// Listeners that drop by themselves what is too much.
     listeners: Mutex<Vec<Arc<tcp::Listener>>>,
 }
@@ -71,6 +73,15 @@ impl Refusals {
             return;
         }
         self.counts[reason_of(error) as usize].add(1);
+    }
+
+    /// Whether the last one was for another reason: the same again and again is told once.
+    pub(crate) fn is_news(&self, error: &NoLink) -> bool {
+        let error = error.to_string();
+        let mut last = self.last.lock().expect("no holder panics");
+        let news = *last != error;
+        *last = error;
+        news
     }
 
     /// One more that there was no room for.
@@ -99,7 +110,9 @@ fn reason_of(error: &NoLink) -> Reason {
     match error {
         NoLink::Shm(error) => of_shm(error),
         NoLink::Tcp(error) => of_tcp(error),
-        NoLink::Greeting(GreetingFault::Refused(refusal)) | NoLink::Refused(refusal) => of_refusal(*refusal),
+        NoLink::Greeting(GreetingFault::Refused(refusal))
+        | NoLink::Refused(refusal)
+        | NoLink::RefusedNode { refusal, .. } => of_refusal(*refusal),
         NoLink::Greeting(_) => Reason::Greeting,
         NoLink::OtherNode { .. } => Reason::WrongNode,
         NoLink::Superseded => Reason::Superseded,

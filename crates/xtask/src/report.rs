@@ -1,6 +1,7 @@
 //! What `cargo xtask test` prints around the output of its stages.
 
 use core::time::Duration;
+use std::io::Write as _;
 
 use crate::child::Counts;
 use crate::stages::{Plan, Stage, Work};
@@ -27,14 +28,19 @@ pub(crate) enum Verdict {
     Failed(Vec<String>),
 }
 
+/// A line of output. Whoever has stopped reading does not stop the work.
+fn say(line: &str) {
+    let _closed = writeln!(std::io::stdout(), "{line}");
+}
+
 /// Announces a stage.
 pub(crate) fn heading(stage: &Stage) {
-    println!("\n=== {} (budget {} s) ===", stage.name, stage.budget.as_secs());
+    say(&format!("\n=== {} (budget {} s) ===", stage.name, stage.budget.as_secs()));
 }
 
 /// Announces a step of a stage.
 pub(crate) fn step(work: &Work) {
-    println!("--- {work}");
+    say(&format!("--- {work}"));
 }
 
 /// Prints what a stage would run.

@@ -31,6 +31,9 @@ struct Options {
     drain: u64,
 }
 
+/// Ids of short-lived nodes begin here (docs/operations.md).
+const FIRST_VISITOR: u16 = 64_000;
+
 fn main() -> ExitCode {
     match run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -74,8 +77,11 @@ fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What happens to peers; visitors (`pronto ping`, `pronto status`) come and go without a word.
 fn report(event: &Event) {
     match event {
+        Event::PeerUp(info) if info.peer.0 >= FIRST_VISITOR => {}
+        Event::PeerDown { peer, .. } if peer.0 >= FIRST_VISITOR => {}
         Event::PeerUp(info) => eprintln!("prontod: node {} is up ({})", info.peer, info.provider),
         Event::PeerDown { peer, cause, .. } => eprintln!("prontod: node {peer} is down: {cause:?}"),
         Event::LinkLost { peer, error } => eprintln!("prontod: node {peer}: link lost: {error}"),

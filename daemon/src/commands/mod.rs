@@ -6,6 +6,7 @@ mod ping;
 mod reach;
 mod status;
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{ArgMatches, Command};
@@ -27,4 +28,14 @@ pub(crate) const ALL: &[Subcommand] =
 /// The subcommand of that name.
 pub(crate) fn find(name: &str) -> Option<&'static Subcommand> {
     ALL.iter().find(|subcommand| subcommand.name == name)
+}
+
+/// Writes to standard output. An error if nobody reads it any more, and not a panic.
+fn say(text: &str) -> anyhow::Result<()> {
+    Ok(io::stdout().write_all(text.as_bytes())?)
+}
+
+/// Whether an error says that nobody reads the output any more.
+pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

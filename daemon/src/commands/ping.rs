@@ -10,6 +10,7 @@ use pronto::admin::Ping;
 
 use super::Subcommand;
 use super::reach::{arguments, reach};
+use super::say;
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "ping", describe, run };
 
@@ -39,7 +40,7 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     for nonce in 0..u64::from(count) {
         let took = ping(&reached.peer, nonce)?;
         if !json {
-            println!("node {}: {:.1} us", reached.peer.node(), took.as_secs_f64() * 1e6);
+            say(&format!("node {}: {:.1} us\n", reached.peer.node(), took.as_secs_f64() * 1e6))?;
         }
         times.push(took);
     }
@@ -53,10 +54,11 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
             "p50_ns": nanos(median),
             "max_ns": nanos(most),
         });
-        println!("{object}");
+        say(&format!("{object}\n"))?;
     } else {
         let us = |time: Duration| time.as_secs_f64() * 1e6;
-        println!("{count} calls: min {:.1}, median {:.1}, max {:.1} us", us(least), us(median), us(most));
+        let (least, median, most) = (us(least), us(median), us(most));
+        say(&format!("{count} calls: min {least:.1}, median {median:.1}, max {most:.1} us\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

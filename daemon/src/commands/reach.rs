@@ -8,7 +8,7 @@ use clap::{Arg, ArgMatches, value_parser};
 use pronto::{Config, Node, NodeId, Peer};
 
 /// Ids of short-lived nodes begin here; configured nodes are expected to have lower ones.
-const FIRST_VISITOR: u16 = 64_000;
+pub(super) const FIRST_VISITOR: u16 = 64_000;
 
 /// Node and peer: the one must live as long as the other is called.
 pub(super) struct Reached {

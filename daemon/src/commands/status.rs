@@ -7,7 +7,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use pronto::admin::{Counter, PeerReport, StatusReport, status_of};
 
 use super::Subcommand;
-use super::reach::{arguments, reach};
+use super::reach::{FIRST_VISITOR, arguments, reach};
+use super::say;
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "status", describe, run };
 
@@ -16,7 +17,7 @@ fn describe() -> Command {
         .about("Says what a node is doing: its peers, its message types, what it counted")
         .after_help("Examples:\n  pronto status 1 --at tcp:127.0.0.1:7001\n  pronto status --config /etc/pronto/1.toml --all")
         .args(arguments())
-        .arg(Arg::new("all").long("all").action(ArgAction::SetTrue).help("Counters that are zero as well"))
+        .arg(Arg::new("all").long("all").action(ArgAction::SetTrue).help("Counters that are zero, and visitors that have gone, as well"))
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("One JSON object on standard output"))
 }
 
@@ -24,9 +25,9 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let reached = reach(options)?;
     let report = status_of(&reached.peer).context("the node was reached and does not answer")?;
     if options.get_flag("json") {
-        println!("{}", as_json(&report));
+        say(&format!("{}\n", as_json(&report)))?;
     } else {
-        print!("{}", as_text(&report, options.get_flag("all")));
+        say(&as_text(&report, options.get_flag("all")))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -75,7 +76,8 @@ fn as_text(report: &StatusReport, all: bool) -> String {
             let _ = writeln!(text, "  {title:<9} {:<20}{:>14}", reason.name, reason.count);
         }
     }
-    for peer in &report.peers {
+    let shown = |peer: &&PeerReport| all || peer.linked || !(FIRST_VISITOR..).contains(&peer.node);
+    for peer in report.peers.iter().filter(shown) {
         let state = match (peer.linked, peer.epoch) {
             (true, _) => "up",
             (false, Some(_)) => "link lost",
@@ -144,6 +146,16 @@ mod tests {
         report.peers[0].last_failure = Some("shm:/y: nobody listens at this address".into());
         assert!(as_text(&report, false).contains("  not reached: shm:/y: nobody listens at this address\n"));
         assert_eq!(as_json(&report)["peers"][0]["last_failure"], "shm:/y: nobody listens at this address");
+    }
+
+    #[test]
+    fn visitors_that_have_gone_are_shown_on_demand() {
+        let mut report = report();
+        report.peers[0].node = FIRST_VISITOR + 5;
+        assert!(as_text(&report, false).contains("peer 64005"), "it is here");
+        report.peers[0].linked = false;
+        assert!(!as_text(&report, false).contains("peer 64005"));
+        assert!(as_text(&report, true).contains("peer 64005"));
     }
 
     #[test]
