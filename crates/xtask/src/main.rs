@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod child;
+mod lab;
 mod licences;
 mod report;
 mod soak;
@@ -37,6 +38,8 @@ enum Command {
     Licences,
     /// Run the full forms of the randomised and exhaustive tests.
     Soak(soak::Options),
+    /// A machine with a stock kernel and soft-RoCE, in QEMU.
+    Lab(lab::Options),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +59,7 @@ fn run(command: &Command) -> Result<ExitCode> {
         Command::Tidy => Ok(verdict("tidy", &tidy::check(&workspace)?)),
         Command::Licences => Ok(verdict("licences", &licences::check(&workspace)?)),
         Command::Soak(options) => soak::run(&workspace, options),
+        Command::Lab(options) => lab::run(&workspace, options),
     }
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-fn is_root() -> Result<bool> {
+pub(crate) fn is_root() -> Result<bool> {
     let output = Command::new("id").arg("-u").output().context("cannot start id")?;
     Ok(output.stdout.trim_ascii() == b"0")
 }

@@ -1,0 +1,196 @@
+//! Makes the image that a machine boots: kernel and initramfs, from Debian's packages and the scripts in lab/.
+//!
+//! Three parts are kept apart, each under a name made from all that it depends on: the kernel, the initramfs of the
+//! tools, and that with the scripts. So a changed script costs no download, and checkouts do not disturb each other.
+
+use core::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::apt::Apt;
+use super::cache::{Cache, Lock, key, write_whole};
+use super::cpio::Tree;
+use super::progress::{Step, size};
+use super::recipe::Recipe;
+use super::{host, kernel, modules, programs, vmlinux};
+use crate::workspace::Workspace;
+
+/// Raised when the same recipe gives another image.
+const REVISION: &str = "1";
+
+/// Files in lab/ that are not for the guest.
+const NOT_SCRIPTS: &[&str] = &["README.md", "lab.toml"];
+
+/// What a machine boots.
+#[derive(Debug)]
+pub(super) struct Image {
+    pub(super) kernel: PathBuf,
+    pub(super) initramfs: PathBuf,
+    contents: Contents,
+}
+
+/// What the tools' initramfs was made of; kept beside it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Contents {
+    kernel_version: String,
+    kernel_release: String,
+    /// Files of the packages, with their versions.
+    packages: Vec<String>,
+}
+
+/// The image for this tree, made if it is not there.
+///
+/// # Errors
+/// A package or a program of this machine cannot be had.
+pub(super) fn provide(workspace: &Workspace, kernel: Option<&str>) -> Result<Image> {
+    let folder = workspace.root.join("lab");
+    let file = folder.join("lab.toml");
+    let recipe = Recipe::read(&file)?;
+    let wanted = kernel.unwrap_or(&recipe.kernel.version);
+    let text = std::fs::read(&file)?;
+    let scripts = scripts(&folder)?;
+    let tools = key(&[REVISION.as_bytes(), &text, wanted.as_bytes()]);
+    let pieces = scripts.iter().flat_map(|(name, content)| [name.as_bytes(), content]);
+    let whole = key(&[tools.as_bytes()].into_iter().chain(pieces).collect::<Vec<_>>());
+
+    let cache = Cache::open()?;
+    if let Some(image) = find(&cache, &tools, &whole).filter(|_| host::can_run()) {
+        return Ok(image);
+    }
+    let lock = cache.lock()?;
+    host::provide(&cache, &lock)?;
+    if !cache.path(&contents(&tools)).exists() {
+        make_tools(&cache, &lock, &recipe, wanted, &tools)?;
+    }
+    let mut archive = std::fs::read(cache.path(&archive(&tools)))?;
+    archive.extend(with_scripts(scripts).archive()?);
+    cache.folder("images")?;
+    write_whole(&cache.path(&initramfs(&whole)), &archive)?;
+    find(&cache, &tools, &whole).context("the image is not where it was put")
+}
+
+/// The image, if all of it is there.
+fn find(cache: &Cache, tools: &str, whole: &str) -> Option<Image> {
+    let contents: Contents =
+        serde_json::from_slice(&std::fs::read(cache.path(&contents(tools))).ok()?).ok()?;
+    let kernel = cache.path(&kernel_file(&contents.kernel_version));
+    let initramfs = cache.path(&initramfs(whole));
+    (kernel.is_file() && initramfs.is_file()).then_some(Image { kernel, initramfs, contents })
+}
+
+fn contents(tools: &str) -> String {
+    format!("tools/{tools}.json")
+}
+
+fn archive(tools: &str) -> String {
+    format!("tools/{tools}.cpio")
+}
+
+fn initramfs(whole: &str) -> String {
+    format!("images/{whole}.cpio")
+}
+
+fn kernel_file(version: &str) -> String {
+    format!("kernels/{version}/vmlinux")
+}
+
+/// Fetches the packages and makes the kernel and the tools' initramfs.
+fn make_tools(cache: &Cache, lock: &Lock, recipe: &Recipe, wanted: &str, tools: &str) -> Result<()> {
+    let apt = Apt::guest(cache)?;
+    apt.update("package lists")?;
+    let kernel = kernel::choose(&apt, wanted)?;
+    let [binary, modules, _] = kernel.packages();
+    let packages = apt.fetch("tools", &recipe.packages())?;
+    let kernel_packages = fetch_kernel(&apt, &kernel)?;
+
+    let scratch = cache.scratch(lock)?;
+    let root = scratch.join("root");
+    let step = Step::begin("unpack");
+    for package in packages.iter().chain(&kernel_packages) {
+        let mut unpack = Command::new("dpkg-deb");
+        step.run_to(unpack.arg("-x").arg(package).arg(&root), || 0)?;
+    }
+    step.done(&format!("{} packages", packages.len() + kernel_packages.len()));
+
+    let step = Step::begin("kernel");
+    let image = root.join("usr/lib/modules").join(&kernel.release).join("vmlinuz");
+    let unpacked = scratch.join("vmlinux");
+    vmlinux::extract(&image, &scratch, &unpacked).with_context(|| format!("package {binary}"))?;
+    let length = std::fs::metadata(&unpacked)?.len();
+    let place = cache.path(&kernel_file(&kernel.version));
+    std::fs::create_dir_all(place.parent().context("the kernel lies in a folder")?)?;
+    std::fs::rename(&unpacked, &place)?;
+    step.done(&format!("{} {}, {}", kernel.version, kernel.release, indicatif::DecimalBytes(length)));
+
+    let step = Step::begin("initramfs");
+    let mut tree = Tree::default();
+    programs::add(&root, recipe, &mut tree)?;
+    let count = modules::add(&root, &kernel.release, &recipe.modules.names, &scratch, &mut tree)
+        .with_context(|| format!("package {modules}"))?;
+    let bytes = tree.archive()?;
+    cache.folder("tools")?;
+    write_whole(&cache.path(&archive(tools)), &bytes)?;
+    step.done(&format!("{count} modules, {} in all", size(bytes.len())));
+
+    let names = packages.iter().chain(&kernel_packages);
+    let contents_of = Contents {
+        kernel_version: kernel.version,
+        kernel_release: kernel.release,
+        packages: names.filter_map(|file| Some(file.file_stem()?.to_str()?.to_owned())).collect(),
+    };
+    // Last: where this is, the rest is.
+    write_whole(&cache.path(&contents(tools)), &serde_json::to_vec_pretty(&contents_of)?)?;
+    cache.scratch(lock)?;
+    Ok(())
+}
+
+/// The kernel's own packages, from the cache if they are there: the archive drops old ones.
+fn fetch_kernel(apt: &Apt, kernel: &kernel::Kernel) -> Result<Vec<PathBuf>> {
+    let names = kernel.packages();
+    let cached = || names.iter().map(|name| apt.cached(name, &kernel.version)).collect::<Option<Vec<_>>>();
+    if let Some(files) = cached() {
+        return Ok(files);
+    }
+    let wanted: Vec<_> = names.iter().map(|name| format!("{name}={}", kernel.version)).collect();
+    apt.fetch("kernel", &wanted.iter().map(String::as_str).collect::<Vec<_>>())?;
+    cached().context("apt-get did not put the kernel where it should")
+}
+
+/// The guest's scripts: names and contents, in order.
+fn scripts(folder: &Path) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut scripts = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let entry = entry?;
+        let name = entry.file_name().into_string().ok().context("a name in lab/ is no text")?;
+        if entry.file_type()?.is_file() && !NOT_SCRIPTS.contains(&name.as_str()) {
+            scripts.push((name, std::fs::read(entry.path())?));
+        }
+    }
+    scripts.sort();
+    Ok(scripts)
+}
+
+/// An archive of the scripts, to be unpacked over that of the tools.
+fn with_scripts(scripts: Vec<(String, Vec<u8>)>) -> Tree {
+    let mut tree = Tree::default();
+    for (name, content) in scripts {
+        let path = if name == "init" { name } else { format!("usr/bin/{name}") };
+        tree.program(&path, content);
+    }
+    tree
+}
+
+impl fmt::Display for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let length = |file: &Path| {
+            indicatif::DecimalBytes(std::fs::metadata(file).map_or(0, |metadata| metadata.len())).to_string()
+        };
+        writeln!(f, "kernel    {} ({})", self.contents.kernel_version, self.contents.kernel_release)?;
+        writeln!(f, "          {} {}", self.kernel.display(), length(&self.kernel))?;
+        writeln!(f, "initramfs {} {}", self.initramfs.display(), length(&self.initramfs))?;
+        write!(f, "made from {} packages", self.contents.packages.len())
+    }
+}

@@ -1,0 +1,108 @@
+//! Where the lab keeps what it fetched and made. One cache serves every checkout and every run.
+//!
+//! # Invariants
+//! 1. Only the holder of the lock writes.
+//! 2. What has its final name is complete: it was made under another name, then renamed.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use nix::fcntl::{Flock, FlockArg};
+
+#[derive(Debug, Clone)]
+pub(super) struct Cache {
+    folder: PathBuf,
+}
+
+/// The right to write to the cache, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: Flock<File>,
+}
+
+impl Cache {
+    /// `$XDG_CACHE_HOME/pronto-lab`, or the same under `~/.cache`.
+    ///
+    /// # Errors
+    /// Neither variable is set, or the folder cannot be made.
+    pub(super) fn open() -> Result<Self> {
+        let variable =
+            |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let parent = variable("XDG_CACHE_HOME")
+            .or_else(|| variable("HOME").map(|home| home.join(".cache")))
+            .context("neither XDG_CACHE_HOME nor HOME names a folder for the cache")?;
+        let cache = Self { folder: parent.join("pronto-lab") };
+        cache.folder("")?;
+        Ok(cache)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// A folder of the cache, made if it is not there.
+    pub(super) fn folder(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.path(name);
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok(folder)
+    }
+
+    /// Waits until no other process writes.
+    pub(super) fn lock(&self) -> Result<Lock> {
+        let path = self.path("lock");
+        let open = || OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let context = || format!("cannot lock {}", path.display());
+        let held = match Flock::lock(open().with_context(context)?, FlockArg::LockExclusiveNonblock) {
+            Ok(held) => held,
+            Err((file, _)) => {
+                eprintln!("lab: another process is filling {}; waiting for it", self.folder.display());
+                Flock::lock(file, FlockArg::LockExclusive)
+                    .map_err(|(_, errno)| errno)
+                    .with_context(context)?
+            }
+        };
+        Ok(Lock { _file: held })
+    }
+
+    /// An empty folder for unfinished work. What a killed process left there is removed.
+    pub(super) fn scratch(&self, _held: &Lock) -> Result<PathBuf> {
+        let folder = self.path("scratch");
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder).with_context(|| format!("cannot clear {}", folder.display()))?;
+        }
+        self.folder("scratch")
+    }
+}
+
+/// Writes a file under another name, then gives it its own.
+pub(super) fn write_whole(file: &Path, bytes: &[u8]) -> Result<()> {
+    let part = file.with_extension("part");
+    std::fs::write(&part, bytes).with_context(|| format!("cannot write {}", part.display()))?;
+    std::fs::rename(&part, file).with_context(|| format!("cannot rename {}", part.display()))
+}
+
+/// A name for what is made from these pieces of text (FNV-1a, 64 bits): the same in every version of the compiler.
+pub(super) fn key(pieces: &[&[u8]]) -> String {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for piece in pieces {
+        // The length keeps pieces apart.
+        let length = u64::try_from(piece.len()).expect("usize fits").to_le_bytes();
+        for byte in length.iter().chain(*piece) {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+    format!("{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_differ_by_text_and_by_cut() {
+        assert_eq!(key(&[b"ab", b"c"]), key(&[b"ab", b"c"]));
+        assert_ne!(key(&[b"ab", b"c"]), key(&[b"a", b"bc"]));
+        assert_ne!(key(&[b"ab"]), key(&[b"ba"]));
+    }
+}

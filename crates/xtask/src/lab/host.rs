@@ -1,0 +1,100 @@
+//! Programs that the lab needs on this machine: QEMU and what makes the image.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, bail};
+
+use super::apt::{Apt, backports};
+use super::cache::{Cache, Lock};
+use crate::tools::{find, is_root};
+
+/// What runs the machine.
+pub(super) const QEMU: &str = "qemu-system-x86_64";
+
+const QEMU_PACKAGE: &str = "qemu-system-x86";
+
+/// A program, and Debian's package of it.
+const BUILDERS: &[(&str, &str)] = &[
+    ("dpkg-deb", "dpkg"),
+    ("depmod", "kmod"),
+    ("objcopy", "binutils"),
+    ("readelf", "binutils"),
+    ("setpriv", "util-linux"),
+    ("xz", "xz-utils"),
+    ("zstd", "zstd"),
+];
+
+/// Whether everything is there that a machine needs to run.
+pub(super) fn can_run() -> bool {
+    find(QEMU).is_some() && find("setpriv").is_some()
+}
+
+/// Installs what is missing, when that is possible without asking anybody. QEMU comes from backports.
+///
+/// # Errors
+/// Something is missing and this user may not install it (the error names the one command to run), or installing failed.
+pub(super) fn provide(cache: &Cache, _held: &Lock) -> Result<()> {
+    let packages = missing(|program| find(program).is_some());
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let Some(codename) = debian(&release) else {
+        bail!("missing programs; install (Debian's package names): {}", packages.join(" "));
+    };
+    let apt = Apt::host(cache, codename)?;
+    let suite = backports(codename);
+    let options = ["install", "-y", "-q", "--no-install-recommends", "-t", &suite];
+    if !is_root()? {
+        let (apt, options, packages) = (apt.command_line(), options.join(" "), packages.join(" "));
+        bail!("missing programs; run: sudo sh -c '{apt} update && {apt} {options} {packages}'");
+    }
+    apt.update("lists for this machine")?;
+    eprintln!("lab: installing {}", packages.join(" "));
+    let mut install: Command = apt.command("apt-get");
+    // stdout is for what the lab runs.
+    let status =
+        install.args(options).args(&packages).stdin(Stdio::null()).stdout(std::io::stderr()).status()?;
+    if !status.success() || !missing(|program| find(program).is_some()).is_empty() {
+        bail!("apt-get could not install {}", packages.join(" "));
+    }
+    Ok(())
+}
+
+/// The packages of what `present` does not find, each once.
+fn missing(present: impl Fn(&str) -> bool) -> Vec<String> {
+    let needed = BUILDERS.iter().copied().chain([(QEMU, QEMU_PACKAGE)]);
+    let mut packages: Vec<_> =
+        needed.filter(|(program, _)| !present(program)).map(|(_, package)| package.to_owned()).collect();
+    packages.dedup();
+    packages
+}
+
+/// The name of this release, if /etc/os-release is Debian's.
+fn debian(release: &str) -> Option<&str> {
+    let value = |key: &str| {
+        release
+            .lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+            .map(|text| text.trim_matches('"'))
+    };
+    value("VERSION_CODENAME").filter(|_| value("ID") == Some("debian"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_missing_is_installed_and_once() {
+        assert_eq!(missing(|program| !["objcopy", "readelf"].contains(&program)), ["binutils"]);
+        assert_eq!(missing(|program| program != QEMU), [QEMU_PACKAGE]);
+        assert!(missing(|_| true).is_empty());
+    }
+
+    #[test]
+    fn only_debian_has_debians_packages() {
+        assert_eq!(debian("PRETTY_NAME=\"x\"\nVERSION_CODENAME=bookworm\nID=debian\n"), Some("bookworm"));
+        assert_eq!(debian("ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=noble\n"), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! Which of Debian's kernels the machine gets.
+
+use core::cmp::Ordering;
+
+use anyhow::{Result, bail};
+
+use super::apt::Apt;
+use super::progress::output;
+
+/// Packages of stock kernels start with this, then comes the release.
+const PREFIX: &str = "linux-binary-";
+
+/// Debian's kernel for 64-bit PCs; `cloud` and `rt` ones have another ending.
+const FLAVOUR: &str = "-amd64";
+
+/// A kernel that the archive, or the cache, has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Kernel {
+    /// What `uname -r` says: `7.2.12+deb13-amd64`.
+    pub(super) release: String,
+    /// Debian's version: `7.2.12-1~bpo13+1`.
+    pub(super) version: String,
+}
+
+impl Kernel {
+    /// The packages of it that the lab uses: the kernel, its modules, the list of what is built in.
+    pub(super) fn packages(&self) -> [String; 3] {
+        [PREFIX, "linux-modules-", "linux-base-"].map(|start| format!("{start}{}", self.release))
+    }
+
+    fn upstream(&self) -> &str {
+        self.version.split('-').next().unwrap_or(&self.version)
+    }
+}
+
+/// The kernel of this version (Debian's, or upstream's), or the newest of its series.
+///
+/// # Errors
+/// Debian has no kernel of that series.
+pub(super) fn choose(apt: &Apt, wanted: &str) -> Result<Kernel> {
+    let pattern = format!("^{PREFIX}[0-9].*[^td]{FLAVOUR}$");
+    let names = output(apt.command("apt-cache").args(["search", "--names-only", &pattern]))?;
+    let names: Vec<_> = names.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let table = if names.is_empty() {
+        String::new()
+    } else {
+        output(apt.command("apt-cache").arg("madison").args(&names))?
+    };
+    // With the debs in the cache it does not matter what the archive dropped.
+    let mut kernels = kernels(&table);
+    kernels.extend(cached(apt, wanted));
+    match pick(&kernels, wanted) {
+        Some(kernel) => {
+            if kernel.version != wanted && kernel.upstream() != wanted {
+                eprintln!("lab: Debian has no kernel {wanted} any more; taking {}", kernel.version);
+            }
+            Ok(kernel.clone())
+        }
+        None => {
+            let mut all: Vec<_> = kernels.iter().map(|kernel| kernel.version.as_str()).collect();
+            all.sort_unstable();
+            bail!("Debian has no kernel {wanted}, nor one of its series; it has: {}", all.join(", "));
+        }
+    }
+}
+
+/// A kernel of Debian's version `wanted`, if its packages were fetched before. `7.2.12-1~bpo13+1` is of the release
+/// `7.2.12+deb13-amd64`.
+fn cached(apt: &Apt, wanted: &str) -> Option<Kernel> {
+    let (upstream, revision) = wanted.split_once('-')?;
+    let debian = revision.split_once("~bpo")?.1.split_once('+')?.0;
+    let kernel = Kernel { release: format!("{upstream}+deb{debian}{FLAVOUR}"), version: wanted.to_owned() };
+    kernel.packages().iter().all(|package| apt.cached(package, wanted).is_some()).then_some(kernel)
+}
+
+/// The kernels of a table of `apt-cache madison`: lines `PACKAGE | VERSION | ORIGIN`.
+fn kernels(table: &str) -> Vec<Kernel> {
+    table
+        .lines()
+        .filter_map(|line| {
+            let mut columns = line.split('|').map(str::trim);
+            let release = columns.next()?.strip_prefix(PREFIX)?;
+            let version = columns.next()?;
+            // `7.2.12+deb13-cloud-amd64` is not for PCs.
+            let stock = release.ends_with(FLAVOUR) && release.matches('-').count() == 1;
+            stock.then(|| Kernel { release: release.to_owned(), version: version.to_owned() })
+        })
+        .collect()
+}
+
+fn pick<'k>(kernels: &'k [Kernel], wanted: &str) -> Option<&'k Kernel> {
+    let newest = |fits: &dyn Fn(&Kernel) -> bool| {
+        kernels.iter().filter(|kernel| fits(kernel)).max_by(|a, b| compare(&a.version, &b.version))
+    };
+    newest(&|kernel| kernel.version == wanted)
+        .or_else(|| newest(&|kernel| kernel.upstream() == wanted))
+        .or_else(|| newest(&|kernel| series(&kernel.version) == series(wanted)))
+}
+
+/// The first two numbers of a version.
+fn series(version: &str) -> Vec<u64> {
+    numbers(version).into_iter().take(2).collect()
+}
+
+/// Orders versions by their numbers; that is how Debian orders those of one kernel source.
+fn compare(a: &str, b: &str) -> Ordering {
+    numbers(a).cmp(&numbers(b)).then_with(|| a.cmp(b))
+}
+
+fn numbers(version: &str) -> Vec<u64> {
+    version.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+linux-binary-7.2.9+deb13-amd64 | 7.2.9-1~bpo13+1 | http://x trixie-backports/main amd64 Packages
+linux-binary-7.2.11+deb13-amd64 | 7.2.11-1~bpo13+1 | http://x trixie-backports/main amd64 Packages
+linux-binary-7.2.11+deb13-cloud-amd64 | 7.2.11-1~bpo13+1 | http://x trixie-backports/main amd64 Packages
+linux-binary-7.3.4+deb13-amd64 | 7.3.4-1~bpo13+2 | http://x trixie-backports/main amd64 Packages
+";
+
+    fn version(wanted: &str) -> Option<String> {
+        pick(&kernels(TABLE), wanted).map(|kernel| kernel.version.clone())
+    }
+
+    #[test]
+    fn only_stock_kernels_are_chosen_from() {
+        let kernels = kernels(TABLE);
+        assert_eq!(kernels.len(), 3);
+        assert_eq!(kernels[0].release, "7.2.9+deb13-amd64");
+        assert_eq!(kernels[0].packages()[1], "linux-modules-7.2.9+deb13-amd64");
+    }
+
+    #[test]
+    fn a_version_is_taken_by_either_name() {
+        assert_eq!(version("7.2.9-1~bpo13+1").as_deref(), Some("7.2.9-1~bpo13+1"));
+        assert_eq!(version("7.3.4").as_deref(), Some("7.3.4-1~bpo13+2"));
+    }
+
+    #[test]
+    fn a_version_that_is_gone_gives_the_newest_of_its_series() {
+        assert_eq!(version("7.2.6-1~bpo13+1").as_deref(), Some("7.2.11-1~bpo13+1"));
+        assert_eq!(version("7.1.3"), None);
+    }
+}

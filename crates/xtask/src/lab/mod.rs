@@ -1,0 +1,108 @@
+//! `cargo xtask lab`: a machine with a stock Debian kernel in QEMU, for what this host's kernel cannot do.
+
+mod apt;
+mod build;
+mod cache;
+mod console;
+mod cpio;
+mod guest;
+mod host;
+mod kernel;
+mod machine;
+mod mirror;
+mod modules;
+mod programs;
+mod progress;
+mod recipe;
+mod vmlinux;
+
+use core::time::Duration;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::workspace::Workspace;
+use machine::{Ending, Machine};
+
+/// What `lab run` returns when the machine, not the command, failed.
+const LAB_FAILED: u8 = 125;
+
+/// `lab check` boots, makes two nodes and sends 2,000 small messages.
+const CHECK_LIMIT: Duration = Duration::from_secs(240);
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    command: Command,
+    /// Debian's version of the kernel (7.3.4, or 7.2.12-1~bpo13+1) in place of the one in lab/lab.toml.
+    #[arg(long, global = true, value_name = "VERSION")]
+    kernel: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Fetch the kernel and the tools, and make the image. Does nothing if it is there.
+    Build,
+    /// Boot, run a command, return its output and its exit code (125: the machine failed).
+    Run(RunOptions),
+    /// Boot, and get a shell at this terminal.
+    Shell(MachineOptions),
+    /// Measure `ibv_rc_pingpong` between two soft-RoCE nodes.
+    Check,
+}
+
+#[derive(Debug, Args)]
+struct RunOptions {
+    #[command(flatten)]
+    machine: MachineOptions,
+    /// Seconds until the machine is ended, boot included.
+    #[arg(long, default_value_t = 300, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: u64,
+    /// A program and its words, as given; a shell line is `sh -c "..."`.
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct MachineOptions {
+    /// Processors of the machine.
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    cpus: u32,
+    /// A folder that the machine may write to, at the same path there; the command starts in it.
+    #[arg(long, value_name = "DIR")]
+    share: Option<PathBuf>,
+}
+
+/// Carries out one command of the lab.
+///
+/// # Errors
+/// A package cannot be had, a program of the host is missing, or QEMU does not start. A command or a machine that fails
+/// is an exit code.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
+    let image = build::provide(workspace, options.kernel.as_deref())?;
+    let code = match &options.command {
+        Command::Build => {
+            println!("{image}");
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Run(run) => {
+            let machine = Machine::new(&image, workspace, run.machine.cpus, run.machine.share.as_deref())?;
+            machine.run(&run.words, Duration::from_secs(run.timeout))?
+        }
+        Command::Shell(shell) => {
+            Machine::new(&image, workspace, shell.cpus, shell.share.as_deref())?.shell()?
+        }
+        Command::Check => {
+            Machine::new(&image, workspace, 2, None)?.run(&["lab-check".to_owned()], CHECK_LIMIT)?
+        }
+    };
+    Ok(ExitCode::from(match code {
+        Ending::Exited(code) => code,
+        Ending::Failed(failure) => {
+            eprintln!("lab: {failure}");
+            LAB_FAILED
+        }
+    }))
+}

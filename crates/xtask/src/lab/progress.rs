@@ -1,0 +1,92 @@
+//! Shows what a build does, how long each step took, and how much it was.
+
+use core::time::Duration;
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
+
+use crate::child::now;
+
+/// How often a bar moves.
+const TICK: Duration = Duration::from_millis(200);
+
+/// How many of the last lines of a command that failed are shown.
+const SHOWN_LINES: usize = 12;
+
+/// One step of a build; a bar while it runs, one line when it is done.
+#[derive(Debug)]
+pub(super) struct Step {
+    name: String,
+    start: Instant,
+    bar: ProgressBar,
+}
+
+impl Step {
+    pub(super) fn begin(name: &str) -> Self {
+        let bar = ProgressBar::new_spinner().with_message(name.to_owned());
+        bar.enable_steady_tick(TICK);
+        Self { name: name.to_owned(), start: now(), bar }
+    }
+
+    /// From here on the step is measured in bytes.
+    pub(super) fn bytes(&self, total: u64) {
+        let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}");
+        self.bar.set_style(style.expect("the template is right"));
+        self.bar.set_length(total);
+        if self.bar.is_hidden() {
+            eprintln!("lab: {}: {} to fetch", self.name, DecimalBytes(total));
+        }
+    }
+
+    pub(super) fn done(self, what: &str) {
+        self.bar.finish_and_clear();
+        eprintln!("lab: {:6.1} s  {}: {what}", self.start.elapsed().as_secs_f64(), self.name);
+    }
+
+    /// Runs a command while the bar moves; `position` says how far it is, in bytes.
+    pub(super) fn run_to(&self, command: &mut Command, position: impl Fn() -> u64) -> Result<String> {
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {command:?}"))?;
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || sender.send(child.wait_with_output()));
+        loop {
+            match receiver.recv_timeout(TICK) {
+                Ok(output) => return checked(command, &output.context("cannot wait for a command")?),
+                Err(RecvTimeoutError::Timeout) => self.bar.set_position(position()),
+                Err(RecvTimeoutError::Disconnected) => bail!("lost {command:?}"),
+            }
+        }
+    }
+}
+
+/// Runs a command; its output, or what it complained of.
+///
+/// # Errors
+/// It does not start, or fails.
+pub(super) fn output(command: &mut Command) -> Result<String> {
+    let output =
+        command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {command:?}"))?;
+    checked(command, &output)
+}
+
+fn checked(command: &Command, output: &Output) -> Result<String> {
+    if !output.status.success() {
+        let all = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<_> = all.lines().collect();
+        let last = lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n");
+        bail!("{command:?} failed ({}):\n{last}", output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A number of bytes as people read it.
+pub(super) fn size(bytes: usize) -> DecimalBytes {
+    DecimalBytes(u64::try_from(bytes).unwrap_or(u64::MAX))
+}
