@@ -46,8 +46,12 @@ impl Apt {
 
     fn new(cache: &Cache, system: &System<'_>, suites: &[&str]) -> Result<Self> {
         let (System::Empty(folder) | System::Host(folder)) = system;
-        let debs = cache.folder("debs")?;
-        cache.folder("debs/partial")?;
+        let debs = match system {
+            System::Empty(_) => cache.folder("debs")?,
+            // Apart, since somebody else may have to install them: what root locks there, others cannot.
+            System::Host(folder) => folder.join("debs"),
+        };
+        std::fs::create_dir_all(debs.join("partial")).context("cannot make the folder of the packages")?;
         std::fs::create_dir_all(folder.join("lists/partial"))
             .context("cannot make the folder of the lists")?;
         let configuration = folder.join("apt.conf");

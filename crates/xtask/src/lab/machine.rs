@@ -28,11 +28,20 @@ use crate::workspace::Workspace;
 /// Memory of the machine, MiB.
 const MEMORY: u32 = 2_048;
 
-/// How long a machine may take to end itself, after its command ended or its kernel gave up.
+/// How long a machine may take to end itself, after its command ended, its kernel gave up, or its time was up.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A shell ends when its user says so.
 const NO_LIMIT: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// How long a machine is waited for.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// Until its command has ended.
+    limit: Duration,
+    /// From there on, until it has ended itself.
+    grace: Duration,
+}
 
 /// A trace ends the machine (`panic=-1` restarts it, which QEMU takes for an end); everything else about time and noise.
 const COMMAND_LINE: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic nowatchdog mitigations=off \
@@ -184,7 +193,7 @@ impl<'a> Machine<'a> {
         let ask_for_trace = || {
             let _ = control.write_all(TRACE);
         };
-        let ending = watch(child, &receiver, limit, ask_for_trace)?;
+        let ending = watch(child, &receiver, Patience { limit, grace: GRACE }, ask_for_trace)?;
         for thread in threads {
             let _ = thread.join();
         }
@@ -266,10 +275,11 @@ fn shares(
 fn watch(
     mut child: Child,
     events: &Receiver<Event>,
-    limit: Duration,
+    patience: Patience,
     ask_for_trace: impl FnOnce(),
 ) -> Result<Ending> {
     let start = now();
+    let Patience { limit, grace } = patience;
     let mut deadline = limit;
     let mut console = Console::default();
     let mut exited = None;
@@ -279,13 +289,13 @@ fn watch(
         match events.recv_timeout(deadline.saturating_sub(start.elapsed())) {
             Ok(Event::Console(line)) => {
                 if console.take(&line) {
-                    deadline = deadline.min(start.elapsed() + GRACE);
+                    deadline = deadline.min(start.elapsed() + grace);
                 }
             }
             Ok(Event::Control(line)) => match Report::read(&line) {
                 Some(Report::Exited(code)) => {
                     exited = Some(code);
-                    deadline = deadline.min(start.elapsed() + GRACE);
+                    deadline = deadline.min(start.elapsed() + grace);
                 }
                 Some(Report::Failed(why)) => failure = Some(Failure::Guest(why)),
                 Some(Report::Started(_)) | None => {}
@@ -297,7 +307,7 @@ fn watch(
                 if let Some(ask) = ask_for_trace.take().filter(|_| !is_ending) {
                     failure = Some(Failure::TimedOut(limit));
                     ask();
-                    deadline = start.elapsed() + GRACE;
+                    deadline = start.elapsed() + grace;
                 } else {
                     child.kill().context("cannot end QEMU")?;
                     break;
@@ -353,6 +363,8 @@ impl fmt::Display for Failure {
 mod tests {
     use super::*;
 
+    const PATIENT: Patience = Patience { limit: NO_LIMIT, grace: NO_LIMIT };
+
     #[test]
     fn what_contains_another_is_mounted_first() {
         let shares = shares("/w/tree".into(), Some("/tmp/target".into()), Some("/w".into()));
@@ -372,7 +384,7 @@ mod tests {
         let (sender, receiver) = channel();
         sender.send(Event::Control("started 1".to_owned())).unwrap();
         drop(sender);
-        let ending = watch(child, &receiver, NO_LIMIT, || {}).unwrap();
+        let ending = watch(child, &receiver, PATIENT, || {}).unwrap();
         assert!(matches!(ending, Ending::Failed(Failure::Vanished(_))), "{ending:?}");
     }
 
@@ -383,7 +395,7 @@ mod tests {
         sender.send(Event::Control("exit 0".to_owned())).unwrap();
         sender.send(Event::Console("[ 1.0] Oops: 0002 [#1] SMP".to_owned())).unwrap();
         drop(sender);
-        let ending = watch(child, &receiver, NO_LIMIT, || {}).unwrap();
+        let ending = watch(child, &receiver, PATIENT, || {}).unwrap();
         assert!(matches!(ending, Ending::Failed(Failure::Kernel(_))), "{ending:?}");
     }
 
@@ -392,7 +404,9 @@ mod tests {
         let child = Command::new("tail").args(["-f", "/dev/null"]).spawn().unwrap();
         let (sender, receiver) = channel();
         let mut asked = false;
-        let ending = watch(child, &receiver, Duration::from_millis(50), || asked = true).unwrap();
+        let soon = Duration::from_millis(50);
+        let patience = Patience { limit: soon, grace: soon };
+        let ending = watch(child, &receiver, patience, || asked = true).unwrap();
         assert!(asked, "the machine was not asked what it does");
         assert!(matches!(ending, Ending::Failed(Failure::TimedOut(_))), "{ending:?}");
         drop(sender);
