@@ -91,6 +91,8 @@ fn two_nodes_with_one_id() {
     for transport in ["shm", "tcp"] {
         let (node, address) = started(1, transport, "twins");
         let (_first, peer) = client(2, &address);
+        // Answered: the link stands at both ends. A half-made one would give way to the twin's.
+        add(&peer);
         // Another node 2 is refused while the first lives, and both sides can see why.
         let twin = Node::builder(2).peer(1, &address).start().unwrap();
         until("the twin is refused", || refused(&node, "id_taken") >= 1);
