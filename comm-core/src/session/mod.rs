@@ -358,26 +358,42 @@ impl<Q: QueuePair> Session<Q> {
         payload: &InlinePayload,
         executor: &impl Executor,
     ) -> Option<CallId> {
-        let mut engine = self.engine.try_lock()?;
-        let call = engine.call_small(spec, type_id, payload, self);
-        drop(engine);
-        self.look_once_more(executor);
-        call
+        self.in_free_engine(executor, |engine| engine.call_small(spec, type_id, payload, self))
     }
 
-    /// A call slot, also the one that is set aside for whoever holds the engine.
+    /// A call slot; when none is left also the one that is set aside for whoever holds the engine, if it is free.
     fn claim(&self, executor: &impl Executor) -> Result<CallId, Refused> {
         let claimed = self.calls.claim();
-        let claimed = claimed.or_else(|| self.with_engine(executor, |_| self.calls.claim_in_engine()));
+        let claimed = claimed.or_else(|| self.in_free_engine(executor, |_| self.calls.claim_in_engine()));
         claimed.ok_or(Refused::NoCallSlot { capacity: self.limits.calls })
     }
 
-    /// A credit, also the one that is set aside for whoever holds the engine.
+    /// A credit; when none is left also the one that is set aside for whoever holds the engine, if it is free.
     fn credit(&self, class: Class, executor: &impl Executor) -> Result<Credit, Refused> {
         let credits = &self.credits[class.index()];
         let taken = credits.try_take();
-        let taken = taken.or_else(|| self.with_engine(executor, |_| credits.take_in_engine()));
+        let taken = taken.or_else(|| self.in_free_engine(executor, |_| credits.take_in_engine()));
         taken.ok_or(Refused::NoCredit { class })
+    }
+
+    /// Uses the engine if it is free. A sender must not wait for it: an inline handler runs while its own thread holds it.
+    #[inline(always)]
+    fn in_free_engine<R>(
+        &self,
+        executor: &impl Executor,
+        use_it: impl FnOnce(&mut Engine<Q>) -> Option<R>,
+    ) -> Option<R> {
+        let mut engine = self.engine.try_lock()?;
+        let used = use_it(&mut engine);
+        drop(engine);
+        self.look_once_more(executor);
+        used
+    }
+
+    /// Whether there is neither a link nor a session to be carried on. False while another thread is at it.
+    pub fn is_over(&self, executor: &impl Executor) -> bool {
+        let over = |engine: &mut Engine<Q>| Some(engine.link.is_none() && engine.session.is_none());
+        self.in_free_engine(executor, over).unwrap_or(false)
     }
 
     fn submit(&self, mut submitted: Submitted, executor: &impl Executor) -> Result<(), Refused> {

@@ -138,10 +138,9 @@ impl NodeHost {
         }
         let mut peers = self.peers.write().expect("no holder panics");
         if peers.len() >= self.max_peers && !peers.contains_key(&peer) {
-            // Visitors come and go: the place of one that has gone, and that nobody here holds, is free again.
-            peers.retain(|_, session| {
-                Arc::strong_count(session) > HELD_BY_NODE || session.info(self).is_some()
-            });
+            // Visitors come and go: the place of one that has gone, and that nobody here holds, is free again. This waits
+            // for no engine: the thread that asks may be at one, in an inline handler.
+            peers.retain(|_, session| Arc::strong_count(session) > HELD_BY_NODE || !session.is_over(self));
         }
         if peers.len() >= self.max_peers && !peers.contains_key(&peer) {
             return None;

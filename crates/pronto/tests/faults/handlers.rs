@@ -265,6 +265,52 @@ fn handlers_may_take_a_lock_that_their_callers_hold() {
 }
 
 #[derive(Message, Debug)]
+#[message(name = "faults.echoes", reply = Sum)]
+struct Echoes {}
+
+#[derive(Message, Debug)]
+#[message(name = "faults.echo")]
+struct Echo {}
+
+/// An inline handler runs while its own connection's engine is held: what it cannot have without that engine it is refused.
+#[test]
+fn an_inline_handler_is_refused_what_there_is_no_room_for() {
+    let _beside = beside_others();
+    for transport in TRANSPORTS {
+        let node = server(1, &address(transport, "room"))
+            .handle_inline(|context, _: Echoes| {
+                let mut sent = 0;
+                let refused = loop {
+                    match context.try_notify(&Echo {}) {
+                        Ok(()) => sent += 1,
+                        Err(error) => break error,
+                    }
+                };
+                assert!(refused.is_retryable(), "{refused:?}");
+                Sum { total: sent }
+            })
+            .start()
+            .unwrap();
+        let listening = node.listening()[0].to_string();
+        let taken = Arc::new(Mutex::new(0_u64));
+        let count = Arc::clone(&taken);
+        let caller = Node::builder(2)
+            .wait(WaitPolicy::Block)
+            .peer(1, &listening)
+            .on(move |_, _: Echo| *count.lock().unwrap() += 1)
+            .start()
+            .unwrap();
+        let peer = caller.wait_for_peer(1, SOON).unwrap();
+        let mut sent = 0;
+        for _ in 0..20 {
+            sent += peer.call_within(&Echoes {}, SOON).unwrap().total;
+        }
+        assert!(sent > 0, "{transport}");
+        until("every echo has come", || *taken.lock().unwrap() == sent);
+    }
+}
+
+#[derive(Message, Debug)]
 #[message(name = "faults.calls-inline", reply = Sum)]
 struct CallsInline {}
 
