@@ -21,6 +21,7 @@ pub(crate) struct CommandLine {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     folder: Option<PathBuf>,
+    quiet: bool,
 }
 
 /// Numbers of tests, as the closing lines of `cargo test` give them.
@@ -55,6 +56,7 @@ impl CommandLine {
             arguments: arguments.into_iter().map(Into::into).collect(),
             environment: Vec::new(),
             folder: None,
+            quiet: false,
         }
     }
 
@@ -83,7 +85,14 @@ impl CommandLine {
         self
     }
 
-    /// Runs the command to its end, or to `limit`. Its stdout is passed through line by line, its stderr is ours.
+    /// Keeps the output of the command to ourselves: it is expected to complain.
+    pub(crate) fn quiet(mut self) -> Self {
+        self.quiet = true;
+        self
+    }
+
+    /// Runs the command to its end, or to `limit`. Its stdout is passed through line by line, its stderr is ours, unless it is
+    /// quiet.
     ///
     /// # Errors
     /// The command does not start. A command that starts and fails is an [`Outcome`], not an error.
@@ -94,6 +103,9 @@ impl CommandLine {
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
         }
+        if self.quiet {
+            command.stderr(Stdio::null());
+        }
         let mut child = command.spawn().with_context(|| format!("cannot start `{self}`"))?;
         let lines = lines_of(&mut child);
         let mut tests = Counts::default();
@@ -102,7 +114,9 @@ impl CommandLine {
         loop {
             match lines.recv_timeout(limit.saturating_sub(start.elapsed())) {
                 Ok(line) => {
-                    println!("{line}");
+                    if !self.quiet {
+                        println!("{line}");
+                    }
                     tests.add(&line);
                     if output.len() == KEPT_LINES {
                         output.remove(0);

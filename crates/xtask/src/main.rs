@@ -5,6 +5,7 @@
 mod child;
 mod lab;
 mod licences;
+mod mutate;
 mod report;
 mod soak;
 mod stages;
@@ -38,6 +39,8 @@ enum Command {
     Licences,
     /// Run the full forms of the randomised and exhaustive tests.
     Soak(soak::Options),
+    /// Make known mistakes in a copy of the scheduling policies; a test must notice each of them.
+    Mutate(mutate::Options),
     /// A machine with a stock kernel and soft-RoCE, in QEMU.
     Lab(lab::Options),
 }
@@ -59,6 +62,7 @@ fn run(command: &Command) -> Result<ExitCode> {
         Command::Tidy => Ok(verdict("tidy", &tidy::check(&workspace)?)),
         Command::Licences => Ok(verdict("licences", &licences::check(&workspace)?)),
         Command::Soak(options) => soak::run(&workspace, options),
+        Command::Mutate(options) => mutate::run(&workspace, options),
         Command::Lab(options) => lab::run(&workspace, options),
     }
 }

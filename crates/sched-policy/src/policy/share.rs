@@ -93,6 +93,7 @@ mod tests {
     fn shares_stay_between_none_and_all() {
         assert_eq!(Share::percent(500), Share::ALL);
         assert_eq!(Share::millionths(u32::MAX), Share::ALL);
+        assert_eq!(Share::millionths(1_000_001), Share::ALL);
         assert_eq!(Share::percent(30).rest(), Share::percent(70));
         assert_eq!(Share::percent(30).minus(Share::HALF), Share::NONE);
         assert_eq!(Share::percent(70).plus(Share::HALF), Share::ALL);

@@ -7,6 +7,7 @@ mod faults;
 mod fuzz;
 mod lint;
 mod loom;
+mod mutation;
 mod no_std;
 mod simulation;
 mod unit;
@@ -26,6 +27,7 @@ pub(crate) const ALL: &[Stage] = &[
     build::STAGE,
     no_std::STAGE,
     unit::STAGE,
+    mutation::STAGE,
     loom::STAGE,
     simulation::STAGE,
     fuzz::STAGE,
