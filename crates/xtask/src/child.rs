@@ -91,22 +91,29 @@ impl CommandLine {
         self
     }
 
+    /// The command, without an input.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).stdin(Stdio::null());
+        command.envs(self.environment.iter().map(|(key, value)| (key, value)));
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
+        command
+    }
+
     /// Runs the command to its end, or to `limit`. Its stdout is passed through line by line, its stderr is ours, unless it is
     /// quiet.
     ///
     /// # Errors
     /// The command does not start. A command that starts and fails is an [`Outcome`], not an error.
     pub(crate) fn run(&self, limit: Duration) -> Result<Outcome> {
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::piped());
-        command.envs(self.environment.iter().map(|(key, value)| (key, value)));
-        if let Some(folder) = &self.folder {
-            command.current_dir(folder);
-        }
+        let mut command = self.command();
         if self.quiet {
             command.stderr(Stdio::null());
         }
-        let mut child = command.spawn().with_context(|| format!("cannot start `{self}`"))?;
+        let mut child =
+            command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{self}`"))?;
         let lines = lines_of(&mut child);
         let mut tests = Counts::default();
         let mut output = Vec::new();

@@ -99,6 +99,11 @@ impl Package {
         self.marks[mark] == Value::Bool(true)
     }
 
+    /// What the manifest says under `[package.metadata.pronto.mark]`.
+    pub(crate) fn mark(&self, mark: &str) -> Option<&Value> {
+        self.marks.get(mark)
+    }
+
     /// The names of the targets of one kind (`bin`, `test`, ...).
     pub(crate) fn targets_of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a str> {
         self.targets.iter().filter(move |t| t.kind == kind).map(|t| t.name.as_str())

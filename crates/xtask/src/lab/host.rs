@@ -29,6 +29,31 @@ pub(super) fn can_run() -> bool {
     find(QEMU).is_some() && find("setpriv").is_some()
 }
 
+/// Why the lab can neither run here as things are, nor install what it lacks.
+pub(crate) fn unavailable() -> Option<String> {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        return Some("the lab's machine is made for Linux on x86-64".to_owned());
+    }
+    let packages = missing(|program| find(program).is_some());
+    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    lacking(&packages, debian(&release).is_some(), is_root().unwrap_or(false))
+}
+
+fn lacking(packages: &[String], is_debian: bool, is_root: bool) -> Option<String> {
+    let why = match (is_debian, is_root) {
+        _ if packages.is_empty() => return None,
+        (true, true) => return None,
+        (true, false) => "`cargo xtask lab build` says how to install them",
+        (false, _) => "install them (these are Debian's names)",
+    };
+    Some(format!("missing packages: {}; {why}", packages.join(" ")))
+}
+
+/// Whether this is a machine of continuous integration, where nothing may be left out.
+pub(crate) fn is_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false")
+}
+
 /// Installs what is missing, when that is possible without asking anybody. QEMU comes from backports.
 ///
 /// # Errors
@@ -90,6 +115,15 @@ mod tests {
         assert_eq!(missing(|program| !["objcopy", "readelf"].contains(&program)), ["binutils"]);
         assert_eq!(missing(|program| program != QEMU), [QEMU_PACKAGE]);
         assert!(missing(|_| true).is_empty());
+    }
+
+    #[test]
+    fn the_lab_is_left_out_only_where_nothing_can_be_installed() {
+        let qemu = [QEMU_PACKAGE.to_owned()];
+        assert_eq!(lacking(&[], false, false), None);
+        assert_eq!(lacking(&qemu, true, true), None);
+        assert!(lacking(&qemu, true, false).unwrap().contains(QEMU_PACKAGE));
+        assert!(lacking(&qemu, false, true).is_some());
     }
 
     #[test]

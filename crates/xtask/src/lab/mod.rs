@@ -14,6 +14,8 @@ mod modules;
 mod programs;
 mod progress;
 mod recipe;
+mod suite;
+mod test;
 mod vmlinux;
 
 use core::time::Duration;
@@ -25,6 +27,9 @@ use clap::{Args, Subcommand};
 
 use crate::workspace::Workspace;
 use machine::{Ending, Machine};
+
+pub(crate) use host::{is_ci, unavailable};
+pub(crate) use suite::{drivers, targets};
 
 /// What `lab run` returns when the machine, not the command, failed.
 const LAB_FAILED: u8 = 125;
@@ -47,6 +52,8 @@ enum Command {
     Build,
     /// Boot, run a command, return its output and its exit code (125: the machine failed).
     Run(RunOptions),
+    /// Run the tests that are meant for the lab, all in one machine.
+    Test(test::Options),
     /// Boot, and get a shell at this terminal.
     Shell(MachineOptions),
     /// Measure `ibv_rc_pingpong` between two soft-RoCE nodes.
@@ -81,12 +88,16 @@ struct MachineOptions {
 /// A package cannot be had, a program of the host is missing, or QEMU does not start. A command or a machine that fails
 /// is an exit code.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
+    if let (Command::Test(_), Some(reason)) = (&options.command, unavailable()) {
+        return test::skip(workspace, &reason);
+    }
     let image = build::provide(workspace, options.kernel.as_deref())?;
     let code = match &options.command {
         Command::Build => {
             println!("{image}");
             return Ok(ExitCode::SUCCESS);
         }
+        Command::Test(options) => return test::run(workspace, &image, options),
         Command::Run(run) => {
             let machine = Machine::new(&image, workspace, run.machine.cpus, run.machine.share.as_deref())?;
             machine.run(&run.words, Duration::from_secs(run.timeout))?

@@ -34,7 +34,7 @@ pub(super) fn command(workspace: &Workspace) -> CommandLine {
 
 /// `cargo test` on every package that is tested in the dev profile. Stages that share this selection share its build:
 /// cargo unites features over the selected packages.
-pub(super) fn selection(workspace: &Workspace) -> CommandLine {
+pub(crate) fn selection(workspace: &Workspace) -> CommandLine {
     let excluded = workspace.packages.iter().filter(|package| runs_elsewhere(package));
     CommandLine::cargo(["test", "--workspace", "--no-fail-fast"])
         .args(excluded.flat_map(|package| ["--exclude".to_owned(), package.name.clone()]))

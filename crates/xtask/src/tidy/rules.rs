@@ -49,10 +49,12 @@ pub(super) fn file_lengths(tree: &Tree) -> Vec<String> {
         .collect()
 }
 
-/// Lints are expected with a reason, never allowed without one, and no test is switched off.
+/// Lints are expected with a reason, never allowed without one, and no test is switched off: one that needs the lab is ignored outside of it, in a file named
+/// for that, with the reason.
 pub(super) fn attributes(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, text) in rust(tree) {
+        let for_the_lab = is_for_the_lab(path);
         for (line, inside) in Source::read(text).attributes() {
             let has = |wanted: &str| words(inside).any(|(_, word)| word == wanted);
             if has("allow") && !has("reason") {
@@ -60,12 +62,24 @@ pub(super) fn attributes(tree: &Tree) -> Vec<String> {
                     "{path}:{line}: an `allow` without reason; write #[expect(lint, reason = \"...\")]"
                 ));
             }
+            let awaits_the_lab = for_the_lab && inside.starts_with("ignore =");
+            if awaits_the_lab {
+                continue;
+            }
             if inside.trim_start().starts_with("ignore") || (inside.contains("cfg_attr") && has("ignore")) {
                 findings.push(format!("{path}:{line}: an ignored test; repair it or remove it"));
             }
         }
     }
     findings
+}
+
+/// Whether a file is a test target that `cargo xtask lab test` runs, or that runs beside it.
+fn is_for_the_lab(path: &str) -> bool {
+    let mut parts = path.rsplit('/');
+    let name = parts.next().and_then(|file| file.strip_suffix(".rs")).unwrap_or_default();
+    let name = name.strip_prefix("drives_").unwrap_or(name);
+    parts.next() == Some("tests") && (name == "lab" || name.starts_with("lab_"))
 }
 
 /// What is in the tree is finished.
@@ -174,6 +188,12 @@ mod tests {
         assert_eq!(count("#[ignore = \"slow\"]"), 1);
         assert_eq!(count("#[cfg_attr(loom, ignore)]"), 1);
         assert_eq!(count("#[doc = \"ignore\"]"), 0);
+        let count = |path: &str, text: &str| attributes(&tree(&[(path, text)])).len();
+        assert_eq!(count("a/tests/lab_verbs.rs", "#[test]\n#[ignore = \"runs in the lab\"]"), 0);
+        assert_eq!(count("a/tests/drives_lab.rs", "#[test]\n#[ignore = \"starts the lab\"]"), 0);
+        assert_eq!(count("a/tests/lab_verbs.rs", "#[test]\n#[ignore]"), 1);
+        assert_eq!(count("a/tests/label.rs", "#[test]\n#[ignore = \"slow\"]"), 1);
+        assert_eq!(count("a/src/lab_x.rs", "#[test]\n#[ignore = \"slow\"]"), 1);
     }
 
     #[test]

@@ -1,0 +1,206 @@
+//! Tests that run in the lab: which there are, what they need, and the words that start them there.
+//!
+//! A test target named `lab` or `lab_*` is one. Its tests are ordinary ones, ignored where they are not meant to run. What they
+//! need of the machine stands in the manifest, under `[package.metadata.pronto.lab]`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use crate::workspace::{Package, Workspace};
+
+/// The name of a test target that runs in the lab; it may go on after an underscore.
+const INSIDE: &str = "lab";
+
+/// The same for one that runs on the host and starts machines itself.
+const BESIDE: &str = "drives_lab";
+
+/// What the tests of a package need.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Needs {
+    /// Nodes with soft-RoCE devices; `lab-nodes` makes them before each test program and removes them after it.
+    pub(crate) nodes: u32,
+    /// Processors of the machine. Tests that ask for the same share one machine.
+    pub(crate) cpus: u32,
+}
+
+impl Default for Needs {
+    fn default() -> Self {
+        Self { nodes: 0, cpus: 2 }
+    }
+}
+
+/// A test target for the lab.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) package: String,
+    pub(crate) name: String,
+    /// Where its tests run, as with cargo: the folder of the package.
+    pub(crate) folder: PathBuf,
+    pub(crate) needs: Needs,
+}
+
+/// A target that cargo has built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Program {
+    pub(super) target: Target,
+    pub(super) executable: PathBuf,
+}
+
+/// The targets that run in the machine, in the order of their packages.
+///
+/// # Errors
+/// A manifest asks for what the lab does not know.
+pub(crate) fn targets(workspace: &Workspace) -> Result<Vec<Target>> {
+    let mut targets = Vec::new();
+    for package in &workspace.packages {
+        let needs = needs(package)?;
+        targets.extend(package.targets_of("test").filter(|name| is(name, INSIDE)).map(|name| Target {
+            package: package.name.clone(),
+            name: name.to_owned(),
+            folder: package.folder.clone(),
+            needs: needs.clone(),
+        }));
+    }
+    Ok(targets)
+}
+
+/// The targets that run beside the machine, each with its package.
+pub(crate) fn drivers(workspace: &Workspace) -> Vec<(&str, &str)> {
+    let targets = workspace
+        .packages
+        .iter()
+        .flat_map(|package| package.targets_of("test").map(|name| (package.name.as_str(), name)));
+    targets.filter(|(_, name)| is(name, BESIDE)).collect()
+}
+
+fn is(name: &str, kind: &str) -> bool {
+    name.strip_prefix(kind).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+}
+
+fn needs(package: &Package) -> Result<Needs> {
+    let Some(mark) = package.mark("lab") else { return Ok(Needs::default()) };
+    Needs::deserialize(mark)
+        .with_context(|| format!("[package.metadata.pronto.lab] of {} is wrong", package.name))
+}
+
+/// The programs by the machine that they need, so that each machine boots once.
+pub(super) fn machines(programs: Vec<Program>) -> BTreeMap<u32, Vec<Program>> {
+    let mut machines: BTreeMap<u32, Vec<Program>> = BTreeMap::new();
+    for program in programs {
+        machines.entry(program.target.needs.cpus).or_default().push(program);
+    }
+    machines
+}
+
+/// The command of a machine that runs these programs, each with `options`; `lab/lab-tests` reads it.
+///
+/// # Errors
+/// A path is no text.
+pub(super) fn command(programs: &[Program], options: &[String]) -> Result<Vec<String>> {
+    let text = |path: &Path| path.to_str().map(str::to_owned).context("a path is no text");
+    let mut words = vec!["lab-tests".to_owned(), options.len().to_string()];
+    words.extend_from_slice(options);
+    for Program { target, executable } in programs {
+        words.extend([
+            format!("{} {}", target.package, target.name),
+            text(&target.folder)?,
+            text(executable)?,
+            target.needs.nodes.to_string(),
+        ]);
+    }
+    Ok(words)
+}
+
+/// The programs that cargo says it has built for `targets`: lines of `--message-format=json`.
+///
+/// # Errors
+/// One of them is missing.
+pub(super) fn built(messages: &str, targets: Vec<Target>) -> Result<Vec<Program>> {
+    let artifacts: Vec<_> = messages.lines().filter_map(artifact).collect();
+    let mut programs = Vec::new();
+    for target in targets {
+        let built = |(manifest, name, _): &&(PathBuf, String, PathBuf)| {
+            manifest.parent() == Some(&target.folder) && *name == target.name
+        };
+        let Some((_, _, executable)) = artifacts.iter().find(built) else {
+            bail!("cargo did not build the test {} of {}", target.name, target.package);
+        };
+        programs.push(Program { executable: executable.clone(), target });
+    }
+    Ok(programs)
+}
+
+/// The manifest, name and file of a test program.
+fn artifact(message: &str) -> Option<(PathBuf, String, PathBuf)> {
+    let message: serde_json::Value = serde_json::from_str(message).ok()?;
+    let is_test = message["reason"] == "compiler-artifact" && message["target"]["kind"][0] == "test";
+    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    let manifest = text(&message["manifest_path"]).filter(|_| is_test)?;
+    Some((manifest.into(), text(&message["target"]["name"])?, text(&message["executable"])?.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::tests::workspace;
+    use serde_json::{Value, json};
+
+    fn sample() -> Vec<Target> {
+        let workspace = workspace(&[
+            ("verbs", json!({ "lab": { "nodes": 2 } }), &[("lib", "verbs"), ("test", "lab_queue_pairs")]),
+            ("xtask", Value::Null, &[("test", "lab"), ("test", "drives_lab"), ("test", "labels_no")]),
+        ]);
+        assert_eq!(drivers(&workspace), [("xtask", "drives_lab")]);
+        targets(&workspace).unwrap()
+    }
+
+    #[test]
+    fn tests_are_found_by_their_names_and_get_what_the_manifest_asks_for() {
+        let targets = sample();
+        let found: Vec<_> = targets.iter().map(|t| (t.name.as_str(), t.needs.nodes)).collect();
+        assert_eq!(found, [("lab_queue_pairs", 2), ("lab", 0)]);
+    }
+
+    #[test]
+    fn a_misspelt_need_is_refused() {
+        let workspace = workspace(&[("verbs", json!({ "lab": { "node": 2 } }), &[("test", "lab")])]);
+        let error = format!("{:#}", targets(&workspace).unwrap_err());
+        assert!(error.contains("of verbs is wrong") && error.contains("node"), "{error}");
+    }
+
+    #[test]
+    fn what_cargo_built_is_found_by_package_and_name() {
+        let message = |package: &str, name: &str, kind: &str| {
+            json!({ "reason": "compiler-artifact", "manifest_path": format!("/w/{package}/Cargo.toml"),
+                "target": { "name": name, "kind": [kind] }, "executable": format!("/t/{package}-{name}") })
+            .to_string()
+        };
+        let mut messages =
+            [message("xtask", "lab", "test"), message("other", "lab_queue_pairs", "test")].join("\n");
+        assert!(built(&messages, sample()).unwrap_err().to_string().contains("lab_queue_pairs of verbs"));
+        messages.push('\n');
+        messages.push_str(&message("verbs", "lab_queue_pairs", "test"));
+        let programs = built(&messages, sample()).unwrap();
+        let words = command(&programs, &["--ignored".to_owned()]).unwrap();
+        assert_eq!(words[..3], ["lab-tests", "1", "--ignored"]);
+        assert_eq!(words[3..7], ["verbs lab_queue_pairs", "/w/verbs", "/t/verbs-lab_queue_pairs", "2"]);
+    }
+
+    #[test]
+    fn programs_that_need_the_same_machine_share_it() {
+        let program = |cpus| {
+            let mut target = sample().remove(0);
+            target.needs.cpus = cpus;
+            Program { target, executable: "/t/x".into() }
+        };
+        let machines = machines(vec![program(2), program(1), program(2)]);
+        assert_eq!(
+            machines.iter().map(|(cpus, programs)| (*cpus, programs.len())).collect::<Vec<_>>(),
+            [(1, 1), (2, 2)]
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! `cargo xtask lab test`: builds the tests that run in the lab, boots one machine for all that need the same, and
+//! passes on what they print.
+
+use core::time::Duration;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use super::build::Image;
+use super::machine::{Ending, Machine};
+use super::suite::{self, Program, Target};
+use super::{LAB_FAILED, host};
+use crate::child::CommandLine;
+use crate::stages::unit;
+use crate::workspace::Workspace;
+
+/// What test programs get: the tests that are ignored on the host, one after the other, since they share a machine.
+const OPTIONS: &[&str] = &["--ignored", "--test-threads=1"];
+
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// Only tests of this package (may be given several times).
+    #[arg(long, short, value_name = "NAME")]
+    package: Vec<String>,
+    /// Only this test target (may be given several times).
+    #[arg(long, value_name = "TARGET")]
+    test: Vec<String>,
+    /// Seconds until a machine is ended, boot included.
+    #[arg(long, default_value_t = 600, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: u64,
+    /// Only tests whose names contain this; what follows are options of the test programs.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FILTER")]
+    words: Vec<String>,
+}
+
+/// Why the lab cannot run here, said where its tests would have been; CI takes no excuse.
+pub(super) fn skip(workspace: &Workspace, reason: &str) -> Result<ExitCode> {
+    for target in suite::targets(workspace)? {
+        println!("{} {} ... ignored, {reason}", target.package, target.name);
+    }
+    Ok(if host::is_ci() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Runs the chosen tests; the code is that of cargo, or 125 if a machine failed.
+///
+/// # Errors
+/// There is no such test, or the tests do not build.
+pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Result<ExitCode> {
+    let mut targets = suite::targets(workspace)?;
+    let among = |list: &[String], name: &String| list.is_empty() || list.contains(name);
+    targets.retain(|target| among(&options.package, &target.package) && among(&options.test, &target.name));
+    ensure!(!targets.is_empty(), "no such test target; those for the lab are named `lab` or `lab_*`");
+    let words: Vec<_> = OPTIONS.iter().copied().map(str::to_owned).chain(options.words.clone()).collect();
+
+    let mut programs = Vec::new();
+    for program in build(workspace, options, targets)? {
+        if has_tests(&program, &words)? {
+            programs.push(program);
+        } else {
+            let Target { package, name, .. } = program.target;
+            ensure!(
+                !options.words.is_empty(),
+                "{package} {name} has no test that is ignored outside of the lab"
+            );
+        }
+    }
+    ensure!(!programs.is_empty(), "no test matches {}", options.words.join(" "));
+
+    let mut code = 0;
+    for (cpus, programs) in suite::machines(programs) {
+        let command = suite::command(&programs, &words)?;
+        let machine = Machine::new(image, workspace, cpus, None)?;
+        code = code.max(match machine.run(&command, Duration::from_secs(options.timeout))? {
+            Ending::Exited(code) => code,
+            Ending::Failed(failure) => {
+                eprintln!("lab: {failure}");
+                LAB_FAILED
+            }
+        });
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// Lets cargo build the targets. All at once they share a build with the other stages of `cargo xtask test`.
+fn build(workspace: &Workspace, options: &Options, targets: Vec<Target>) -> Result<Vec<Program>> {
+    let selection = if options.package.is_empty() {
+        unit::selection(workspace)
+    } else {
+        CommandLine::cargo(["test"]).args(options.package.iter().flat_map(|name| ["--package", name]))
+    };
+    let mut names: Vec<_> = targets.iter().map(|target| target.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let line = selection
+        .args(["--no-run", "--message-format=json-render-diagnostics"])
+        .args(names.into_iter().flat_map(|name| ["--test", name]));
+    let output =
+        line.command().stderr(Stdio::inherit()).output().with_context(|| format!("cannot start `{line}`"))?;
+    if !output.status.success() {
+        bail!("the tests for the lab do not build");
+    }
+    suite::built(&String::from_utf8_lossy(&output.stdout), targets)
+}
+
+/// Asks a test program, here, whether `options` leave it anything to run.
+fn has_tests(program: &Program, options: &[String]) -> Result<bool> {
+    let mut list = Command::new(&program.executable);
+    list.args(options).args(["--list", "--format=terse"]).stdin(Stdio::null());
+    let output = list.output().with_context(|| format!("cannot start {}", program.executable.display()))?;
+    ensure!(output.status.success(), "{list:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    Ok(!output.stdout.is_empty())
+}
