@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::builder::PossibleValuesParser;
@@ -57,6 +58,7 @@ fn command() -> Command {
                     .action(ArgAction::SetTrue)
                     .help("Shorter, within 60 s; coarser numbers"),
             )
+            .args(experiment.draws().then(plots))
             .args(experiment.seconds(false).map(seconds))
             .args(experiment.axes().iter().map(axis))
     };
@@ -72,6 +74,15 @@ fn command() -> Command {
         .subcommand(echo::command())
         .subcommand(mix::command())
         .subcommands(experiments::ALL.iter().map(experiment))
+}
+
+/// `--plots DIR`, of experiments that have figures.
+fn plots() -> Arg {
+    Arg::new(PLOTS)
+        .long(PLOTS)
+        .value_name("DIR")
+        .help("Write the figures there, as SVG files; the directory is made if need be")
+        .value_parser(clap::value_parser!(PathBuf))
 }
 
 /// `--seconds N`, of experiments that can run for any time.
@@ -119,6 +130,13 @@ fn run_experiment(experiment: &dyn Experiment, options: &ArgMatches) -> anyhow::
     let report = experiment.run(&params, &mut progress);
     progress.finish();
     let report = report.with_context(|| format!("the experiment {} failed", experiment.name()))?;
+    if let Some(folder) = experiment.draws().then(|| options.get_one::<PathBuf>(PLOTS)).flatten() {
+        for figure in &report.figures {
+            let path = figure.write(folder)?;
+            // As above: the file is there, whether or not anybody reads this.
+            let _ = writeln!(io::stderr(), "{}: wrote {}", experiment.name(), path.display());
+        }
+    }
     if options.get_flag(JSON) {
         return Ok(report.to_json(experiment, &params, &host).to_string());
     }
@@ -162,6 +180,7 @@ fn print(text: &str) -> anyhow::Result<()> {
 const LIST: &str = "list";
 const JSON: &str = "json";
 const QUICK: &str = "quick";
+const PLOTS: &str = "plots";
 const SECONDS: &str = "seconds";
 /// An hour.
 const MAX_SECONDS: i64 = 3600;

@@ -29,6 +29,11 @@ pub trait Experiment: Debug + Sync {
         None
     }
 
+    /// Whether [`Report::figures`] holds pictures; the command then has `--plots`.
+    fn draws(&self) -> bool {
+        false
+    }
+
     /// Measures the rows that `params` keeps; within 60 s if `params` says quick.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ pub mod host;
 pub mod mix;
 pub mod params;
 pub mod placement;
+pub mod plot;
 pub mod progress;
 pub mod report;
 pub mod sample;

@@ -10,6 +10,7 @@ use serde_json::{Number, Value};
 use crate::experiment::Experiment;
 use crate::host::Host;
 use crate::params::Params;
+use crate::plot::Figure;
 use crate::sample::Sample;
 
 /// The outcome of a run.
@@ -21,6 +22,8 @@ pub struct Report {
     pub rows: Vec<Fields>,
     /// What a paper, or our own design, says of these rows, and whether it holds here.
     pub claims: Vec<Claim>,
+    /// What `--plots` writes.
+    pub figures: Vec<Figure>,
     notes: Vec<String>,
 }
 

@@ -1,0 +1,87 @@
+//! How things look: colours, markers, fonts.
+
+use plotters::element::{Circle, Cross, DynElement, IntoDynElement as _, TriangleMarker};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{
+    Color as _, FontDesc, FontFamily, FontStyle, IntoTextStyle as _, RGBColor, ShapeStyle, TextStyle,
+};
+use plotters_backend::DrawingBackend;
+
+/// Colours by place in the legend: the palette of Okabe and Ito ("Color Universal Design", 2008), which people with any kind
+/// of colour vision tell apart; its black is a dark grey, on which error bars show. In an order in which neighbours also
+/// differ in lightness.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(60, 60, 60),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 114, 178),
+    RGBColor(86, 180, 233),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(150, 150, 150),
+];
+
+/// Of grid lines.
+pub(super) const GRID: RGBColor = RGBColor(225, 225, 225);
+/// Of axes, error bars and text.
+pub(super) const INK: RGBColor = RGBColor(40, 40, 40);
+
+/// Heights of text, pixels.
+pub(super) const TITLE: i32 = 17;
+/// See [`TITLE`].
+pub(super) const TEXT: i32 = 13;
+
+/// Half the size of a marker, pixels.
+const MARKER: i32 = 4;
+
+/// The colour of a series.
+pub(super) const fn colour(index: usize) -> RGBColor {
+    COLOURS[index % COLOURS.len()]
+}
+
+/// The colour as it stands in the file.
+#[cfg(test)]
+pub(super) fn hex(index: usize) -> String {
+    let RGBColor(red, green, blue) = colour(index);
+    format!("#{red:02X}{green:02X}{blue:02X}")
+}
+
+/// A line of a series.
+pub(super) fn line(index: usize) -> ShapeStyle {
+    colour(index).stroke_width(2)
+}
+
+/// A thin line.
+pub(super) fn thin() -> ShapeStyle {
+    INK.stroke_width(1)
+}
+
+/// The marker of a series, at a place of any coordinates.
+pub(super) fn marker<DB: DrawingBackend, Coord: Clone + 'static>(
+    index: usize,
+    at: Coord,
+) -> DynElement<'static, DB, Coord> {
+    let (filled, size) = (colour(index).filled(), MARKER);
+    match index % 4 {
+        0 => Circle::new(at, size, filled).into_dyn(),
+        1 => Circle::new(at, size, line(index)).into_dyn(),
+        2 => TriangleMarker::new(at, size + 2, filled).into_dyn(),
+        _ => Cross::new(at, size, line(index)).into_dyn(),
+    }
+}
+
+/// Text of a height, placed relative to its point.
+pub(super) fn text(height: i32, horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
+    font(height).color(&INK).pos(Pos::new(horizontal, vertical))
+}
+
+/// The font: whatever sans-serif the reader has.
+pub(super) fn font(height: i32) -> TextStyle<'static> {
+    FontDesc::new(FontFamily::SansSerif, f64::from(height), FontStyle::Normal).into_text_style(&(1, 1))
+}
+
+/// About how wide text is, pixels: a sans-serif letter is a little over half as wide as high.
+pub(super) fn width(text: &str, height: i32) -> i32 {
+    let letters = i32::try_from(text.chars().count()).unwrap_or(i32::MAX / 100);
+    letters * height * 54 / 100
+}
