@@ -1,0 +1,396 @@
+//! Who is on a processor, and what it does there.
+
+use pronto_sched_policy::policy::spin;
+use pronto_sched_policy::policy::time::Nanos;
+
+use super::Cluster;
+use crate::event::Event;
+use crate::id::{Core, CpuId, NodeId, TaskId};
+use crate::policy::Cause;
+use crate::program::{Op, Step};
+use crate::scheduler::{Last, Reschedule, Then, Waker, When};
+use crate::task::{Doing, State};
+
+/// Operations without duration that a program may ask for in a row; more is a program that makes no progress.
+const MOST_AT_ONCE: u32 = 100_000;
+
+/// What becomes of a processor after its task did what it could.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// It goes on: computing, or polling.
+    Goes,
+    /// It gives its processor up.
+    Gives(Then),
+}
+
+impl Cluster {
+    /// Takes a scheduler's wish; `taken_by` is the processor that takes an interrupt at this moment, if one does.
+    pub(super) fn wish(&mut self, node: NodeId, wish: Option<Reschedule>, taken_by: Option<Core>) {
+        if let Some(Reschedule { core, when }) = wish {
+            let cpu = self.cpu_of(node, core);
+            let at_once = when == When::Now || taken_by == Some(core);
+            self.ask(cpu, if at_once { When::Now } else { When::AtInterrupt });
+        }
+        if let Some(core) = taken_by {
+            self.interrupted(self.cpu_of(node, core));
+        }
+    }
+
+    /// A processor is to look up.
+    pub(super) fn ask(&mut self, cpu: CpuId, when: When) {
+        let at = &mut self.cpus[cpu.index()];
+        let before = at.reschedule;
+        at.reschedule = before.max(Some(when));
+        if when == When::Now && before != Some(When::Now) {
+            self.look_up.push_back(cpu);
+        }
+    }
+
+    /// A processor takes an interrupt: what it was to do at its next is done.
+    fn interrupted(&mut self, cpu: CpuId) {
+        if self.cpus[cpu.index()].reschedule == Some(When::AtInterrupt) {
+            self.ask(cpu, When::Now);
+        }
+    }
+
+    pub(super) fn cpu_of(&self, node: NodeId, core: Core) -> CpuId {
+        CpuId(self.nodes[node.index()].first_cpu.0 + core.0)
+    }
+
+    /// Every processor that was asked to chooses anew.
+    pub(super) fn look_up(&mut self) {
+        while let Some(cpu) = self.look_up.pop_front() {
+            if self.cpus[cpu.index()].reschedule == Some(When::Now) {
+                self.schedule(cpu, Then::Ready);
+            }
+        }
+    }
+
+    /// `schedule()`: chooses, switches, and lets the chosen one go on, until one stays.
+    fn schedule(&mut self, cpu: CpuId, mut then: Then) {
+        loop {
+            self.charge(cpu);
+            let at = &mut self.cpus[cpu.index()];
+            at.reschedule = None;
+            let (node, core, last) = (at.node, at.core, at.current);
+            let held = last.is_some_and(|task| self.tasks[task.index()].held);
+            let leaves = if held && matches!(then, Then::Ready | Then::Yields) { Then::Sleeps } else { then };
+            let last_slot = last.map(|task| Last { slot: self.tasks[task.index()].slot, then: leaves });
+            let (scheduler, mut scene) = self.scheduling(node);
+            let picked = scheduler.pick(core, last_slot, &mut scene);
+            let next = picked.map(|slot| self.nodes[node.index()].tasks[slot.index()]);
+            let stays = next.is_some() && next == last;
+            if !stays {
+                self.switch(cpu, last, next, then);
+            }
+            self.arm_slice(cpu);
+            let Some(task) = next else { return };
+            if stays && then == Then::Ready {
+                return;
+            }
+            match self.advance(cpu, task) {
+                Progress::Goes => return,
+                Progress::Gives(gives) => then = gives,
+            }
+        }
+    }
+
+    /// One task leaves a processor, another comes.
+    fn switch(&mut self, cpu: CpuId, before: Option<TaskId>, after: Option<TaskId>, then: Then) {
+        let now = self.now;
+        let at = &mut self.cpus[cpu.index()];
+        let (node, core, since) = (at.node, at.core, at.since);
+        (at.current, at.charged, at.since) = (after, now, now);
+        at.done = at.done.wrapping_add(1);
+        self.nodes[node.index()].current[core.index()] = after.map(|task| self.tasks[task.index()].slot);
+        if let Some(task) = before {
+            if let Some(trace) = &mut self.trace {
+                trace.ran(cpu, task, since, now);
+            }
+            let task = &mut self.tasks[task.index()];
+            if matches!(then, Then::Ready | Then::Yields) {
+                task.state = State::Ready;
+                task.ready_since = now;
+            }
+        }
+        if let Some(task) = after {
+            let task = &mut self.tasks[task.index()];
+            task.state = State::Running(cpu);
+            task.usage.delayed = task.usage.delayed.after(now.since(task.ready_since));
+            task.usage.dispatches += 1;
+            task.work.busy = task.work.busy.after(self.options.switch);
+            self.start_ticks(cpu);
+        }
+        self.tell(|policy, context| policy.switched(context, cpu, before, after));
+    }
+
+    /// Ticks come while a processor has a task, and once more.
+    fn start_ticks(&mut self, cpu: CpuId) {
+        let at = &mut self.cpus[cpu.index()];
+        if !at.ticks {
+            at.ticks = true;
+            let next = self.nodes[at.node.index()].clock.next(self.now);
+            self.queue.enter(next, Event::Tick { cpu });
+        }
+    }
+
+    /// The current task has run up to now.
+    pub(super) fn charge(&mut self, cpu: CpuId) {
+        let at = &mut self.cpus[cpu.index()];
+        let ran = self.now.since(at.charged);
+        at.charged = self.now;
+        let (Some(task), node, core) = (at.current, at.node, at.core) else { return };
+        if ran == Nanos::ZERO {
+            return;
+        }
+        let task = &mut self.tasks[task.index()];
+        task.usage.ran = task.usage.ran.after(ran);
+        task.work.busy = task.work.busy.since(ran);
+        self.schedulers[node.index()].charge(core, task.slot, ran);
+    }
+
+    /// All current tasks of a node are charged: what they have used must be known before they are compared with others.
+    pub(super) fn charge_node(&mut self, node: NodeId) {
+        for core in 0..self.nodes[node.index()].current.len() {
+            self.charge(self.cpu_of(node, Core::at(core)));
+        }
+    }
+
+    /// The scheduler's own timer for the current task, unless it is set already.
+    fn arm_slice(&mut self, cpu: CpuId) {
+        let at = &self.cpus[cpu.index()];
+        let slot = at.current.map(|task| self.tasks[task.index()].slot);
+        let timer = slot.and_then(|slot| self.schedulers[at.node.index()].timer_in(at.core, slot));
+        let until = timer.map(|span| self.now.after(span));
+        let at = &mut self.cpus[cpu.index()];
+        if until == at.slice_until {
+            return;
+        }
+        at.slice_until = until;
+        at.slice = at.slice.wrapping_add(1);
+        if let Some(until) = until {
+            self.queue.enter(until, Event::Slice { cpu, generation: at.slice });
+        }
+    }
+
+    /// What the current task does ends at this time, unless something comes between.
+    pub(super) fn arm_done(&mut self, cpu: CpuId, until: Nanos) {
+        let at = &mut self.cpus[cpu.index()];
+        at.done = at.done.wrapping_add(1);
+        self.queue.enter(until, Event::Done { cpu, generation: at.done });
+    }
+
+    /// What the current task does has no end of its own.
+    fn disarm(&mut self, cpu: CpuId) {
+        let at = &mut self.cpus[cpu.index()];
+        at.done = at.done.wrapping_add(1);
+    }
+
+    /// The task on a processor does what takes no time, up to what does.
+    fn advance(&mut self, cpu: CpuId, id: TaskId) -> Progress {
+        for _ in 0..MOST_AT_ONCE {
+            let task = &mut self.tasks[id.index()];
+            if task.work.busy > Nanos::ZERO {
+                let until = self.now.after(task.work.busy);
+                self.arm_done(cpu, until);
+                return Progress::Goes;
+            }
+            let Some(doing) = task.work.doing else {
+                self.next_operation(id);
+                continue;
+            };
+            let gives = match doing.op {
+                Op::Compute(_) => unreachable!("computing is done as the task is busy"),
+                Op::Sleep(span) => {
+                    self.finish(id);
+                    self.sleep(id, span);
+                    Some(Then::Sleeps)
+                }
+                Op::Send { .. } => self.hand_over(id, doing),
+                Op::Receive { .. } => match self.take_or_wait(id, doing) {
+                    Ok(gives) => gives,
+                    Err(polling) => {
+                        match polling {
+                            Some(until) => self.arm_done(cpu, until),
+                            None => self.disarm(cpu),
+                        }
+                        return Progress::Goes;
+                    }
+                },
+                Op::Yield => {
+                    self.finish(id);
+                    Some(Then::Yields)
+                }
+                Op::Exit => {
+                    self.exit(id);
+                    Some(Then::Exits)
+                }
+            };
+            if let Some(then) = gives {
+                return Progress::Gives(then);
+            }
+        }
+        panic!(
+            "the program of {id:?} asks for ever for operations that take no time: {:?}",
+            self.programs[id.index()]
+        );
+    }
+
+    /// Asks the program.
+    fn next_operation(&mut self, id: TaskId) {
+        let task = &mut self.tasks[id.index()];
+        let received = task.work.received.take();
+        let records = &mut self.records;
+        let mut step = Step { now: self.now, me: id, received, random: &mut task.random, records };
+        match self.programs[id.index()].next(&mut step) {
+            Op::Compute(time) => task.work.busy = time,
+            op => {
+                if matches!(op, Op::Send { .. } | Op::Receive { .. }) {
+                    task.work.busy = self.options.call;
+                }
+                task.work.doing = Some(Doing::new(op));
+            }
+        }
+    }
+
+    /// The operation in hand is complete.
+    pub(super) fn finish(&mut self, id: TaskId) {
+        self.tasks[id.index()].work.doing = None;
+    }
+
+    fn sleep(&mut self, id: TaskId, span: Nanos) {
+        let task = &mut self.tasks[id.index()];
+        task.state = State::Asleep;
+        let node = task.node.index();
+        let until = self.schedulers[node].sleep_ends(&self.nodes[node].clock, self.now, span);
+        self.queue.enter(until, Event::Wake { task: id, generation: task.generation });
+        self.count_ready(id, Readiness::Lost);
+    }
+
+    /// The task sleeps until somebody wakes it.
+    pub(super) fn sleep_until_woken(&mut self, id: TaskId) {
+        self.tasks[id.index()].state = State::Asleep;
+        self.count_ready(id, Readiness::Lost);
+    }
+
+    fn exit(&mut self, id: TaskId) {
+        let task = &mut self.tasks[id.index()];
+        task.state = State::Exited;
+        task.usage.ended = Some(self.now);
+        self.alive -= 1;
+        self.count_ready(id, Readiness::Lost);
+        self.tell(|policy, context| policy.exited(context, id));
+    }
+
+    fn count_ready(&mut self, id: TaskId, readiness: Readiness) {
+        let node = &mut self.nodes[self.tasks[id.index()].node.index()];
+        match readiness {
+            Readiness::Won => node.ready += 1,
+            Readiness::Lost => node.ready -= 1,
+        }
+    }
+
+    /// Whether more tasks want to run on a task's node than it has processors.
+    pub(super) fn processors(&self, id: TaskId) -> spin::Processors {
+        let node = &self.nodes[self.tasks[id.index()].node.index()];
+        if self.options.knows_load && node.ready as usize > node.current.len() {
+            spin::Processors::Oversubscribed
+        } else {
+            spin::Processors::Enough
+        }
+    }
+
+    /// A sleeping task becomes ready.
+    pub(super) fn wake(&mut self, id: TaskId, cause: Cause, waker: Waker) {
+        let task = &mut self.tasks[id.index()];
+        task.state = State::Ready;
+        task.ready_since = self.now;
+        task.generation = task.generation.wrapping_add(1);
+        self.count_ready(id, Readiness::Won);
+        self.tell(|policy, context| policy.woken(context, id, cause));
+        self.enqueue(id, waker);
+    }
+
+    /// A ready task enters its scheduler's queue, unless it is held.
+    pub(super) fn enqueue(&mut self, id: TaskId, waker: Waker) {
+        let task = &self.tasks[id.index()];
+        let (node, slot, held) = (task.node, task.slot, task.held);
+        let interrupted = match waker {
+            Waker::Interrupt(core) => Some(core),
+            Waker::Task(_) => None,
+        };
+        if held {
+            return self.wish(node, None, interrupted);
+        }
+        self.charge_node(node);
+        let (scheduler, mut scene) = self.scheduling(node);
+        let wish = scheduler.wake(slot, waker, &mut scene);
+        self.wish(node, wish, interrupted);
+        for core in 0..self.nodes[node.index()].current.len() {
+            self.arm_slice(self.cpu_of(node, Core::at(core)));
+        }
+    }
+
+    pub(super) fn sleep_over(&mut self, id: TaskId, generation: u32) {
+        let task = &self.tasks[id.index()];
+        if task.generation == generation && task.state == State::Asleep {
+            let begins = task.usage.dispatches == 0;
+            let cause = if begins { Cause::Start } else { Cause::Timer };
+            self.wake(id, cause, Waker::Interrupt(Core(0)));
+        }
+    }
+
+    pub(super) fn tick(&mut self, cpu: CpuId) {
+        let at = &mut self.cpus[cpu.index()];
+        let (node, core) = (at.node, at.core);
+        let Some(task) = at.current else {
+            at.ticks = false;
+            return;
+        };
+        let next = self.nodes[node.index()].clock.next(self.now);
+        self.queue.enter(next, Event::Tick { cpu });
+        self.charge(cpu);
+        let slot = self.tasks[task.index()].slot;
+        let (scheduler, mut scene) = self.scheduling(node);
+        let wish = scheduler.tick(core, slot, &mut scene);
+        self.wish(node, wish, Some(core));
+        self.tell(|policy, context| policy.ticked(context, cpu, task));
+    }
+
+    pub(super) fn slice_over(&mut self, cpu: CpuId, generation: u32) {
+        let at = &mut self.cpus[cpu.index()];
+        if at.slice != generation {
+            return;
+        }
+        at.slice_until = None;
+        let (node, core, Some(task)) = (at.node, at.core, at.current) else { return };
+        self.charge(cpu);
+        let slot = self.tasks[task.index()].slot;
+        let (scheduler, mut scene) = self.scheduling(node);
+        let wish = scheduler.timer(core, slot, &mut scene);
+        self.wish(node, wish, Some(core));
+    }
+
+    pub(super) fn done(&mut self, cpu: CpuId, generation: u32) {
+        if self.cpus[cpu.index()].done == generation {
+            self.proceed(cpu);
+        }
+    }
+
+    /// The current task of a processor goes on.
+    pub(super) fn proceed(&mut self, cpu: CpuId) {
+        self.charge(cpu);
+        if let Some(task) = self.cpus[cpu.index()].current
+            && let Progress::Gives(then) = self.advance(cpu, task)
+        {
+            self.schedule(cpu, then);
+        }
+    }
+}
+
+/// Whether a task has become ready to run, or is no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Readiness {
+    Won,
+    Lost,
+}

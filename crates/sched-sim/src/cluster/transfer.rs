@@ -1,0 +1,272 @@
+//! Messages: from a program's hands into its socket, over the line, into the other socket, into the other program's.
+
+use pronto_sched_policy::policy::spin;
+use pronto_sched_policy::policy::time::Nanos;
+
+use super::Cluster;
+use crate::event::Event;
+use crate::id::{Core, Endpoint, NodeId, PortId, TaskId};
+use crate::link::Line;
+use crate::message::{Fragment, Message};
+use crate::policy::{Cause, Departure};
+use crate::program::{From, Op, Wait};
+use crate::scheduler::{Then, Waker};
+use crate::task::{Doing, State, Waiting};
+
+/// A sender that waits for room is woken once half of its buffer is free (`sock_writeable`, `include/net/sock.h`).
+const ROOM: u64 = 2;
+
+impl Cluster {
+    /// A send goes on: fragments go into the socket as long as there is room. Gives the processor up if there is none.
+    pub(super) fn hand_over(&mut self, id: TaskId, mut doing: Doing) -> Option<Then> {
+        let Op::Send { port, bytes, tag } = doing.op else { unreachable!("only sends are handed over") };
+        let bytes = bytes.max(1);
+        let from = Endpoint { task: id, port };
+        let to = self.port_mut(from).peer;
+        let buffer = u64::from(self.options.link.buffer);
+        let new = Message { from, to, bytes, tag, sent_at: self.now, pressure: Default::default() };
+        let mut message = doing.message.unwrap_or(new);
+        while doing.sent < bytes {
+            let part = (bytes - doing.sent).min(self.options.link.fragment);
+            let in_socket = self.tasks[id.index()].occupancy[port.index()].sent.bytes;
+            if in_socket > 0 && in_socket + u64::from(part) > buffer {
+                doing.message = Some(message);
+                self.tasks[id.index()].work.doing = Some(doing);
+                self.sleep_until_woken(id);
+                return Some(Then::Sleeps);
+            }
+            let departure = self.tell(|policy, context| policy.sending(context, &mut message));
+            doing.sent += part;
+            self.depart(Fragment { message, bytes: part, last: doing.sent == bytes, arrival: 0 }, departure);
+        }
+        self.finish(id);
+        None
+    }
+
+    /// A fragment leaves its sender.
+    fn depart(&mut self, fragment: Fragment, departure: Departure) {
+        let Fragment { message, bytes, last, .. } = fragment;
+        let sent = &mut self.tasks[message.from.task.index()].occupancy[message.from.port.index()].sent;
+        sent.bytes += u64::from(bytes);
+        sent.messages += u64::from(last);
+        let at = match departure {
+            Departure::Now => self.now,
+            Departure::At(time) => time.max(self.now),
+        };
+        let (from, to) = (self.node_of(message.from), self.node_of(message.to));
+        let arrives = self.carried(from, to, bytes, at);
+        let fragment = self.fragments.put(fragment);
+        self.queue.enter(arrives, Event::Arrive { fragment });
+    }
+
+    fn node_of(&self, end: Endpoint) -> NodeId {
+        self.tasks[end.task.index()].node
+    }
+
+    /// When bytes that leave at `at` arrive.
+    pub(super) fn carried(&mut self, from: NodeId, to: NodeId, bytes: u32, at: Nanos) -> Nanos {
+        match self.nodes.get_disjoint_mut([from.index(), to.index()]) {
+            Ok([a, b]) => Line::carry(&mut a.line, &mut b.line, &self.options.link, bytes, at),
+            // One node: through memory.
+            Err(_) => at,
+        }
+    }
+
+    /// A fragment is at its receiver's node: into the socket if there is room, else it stays the sender's.
+    pub(super) fn arrive(&mut self, place: u32) {
+        let mut fragment = self.fragments.take(place);
+        fragment.arrival = self.arrivals;
+        self.arrivals += 1;
+        let to = fragment.message.to;
+        if self.tasks[to.task.index()].state == State::Exited {
+            return self.acknowledge(fragment);
+        }
+        let buffer = u64::from(self.options.link.buffer);
+        let held = self.tasks[to.task.index()].occupancy[to.port.index()].received.bytes;
+        if held > 0 && held + u64::from(fragment.bytes) > buffer {
+            self.port_mut(to).refused.push_back(fragment);
+            return;
+        }
+        self.accept(fragment);
+        self.notice(fragment.message);
+    }
+
+    /// A fragment enters its receiver's socket, and its sender will know.
+    fn accept(&mut self, fragment: Fragment) {
+        let to = fragment.message.to;
+        let received = &mut self.tasks[to.task.index()].occupancy[to.port.index()].received;
+        received.bytes += u64::from(fragment.bytes);
+        received.messages += u64::from(fragment.last);
+        self.port_mut(to).received.push_back(fragment);
+        self.acknowledge(fragment);
+        self.tell(|policy, context| policy.arrived(context, &fragment.message));
+    }
+
+    /// The sender learns of it one latency later: until then the bytes count as its own (`wmem_alloc`, freed by the
+    /// acknowledgement).
+    fn acknowledge(&mut self, fragment: Fragment) {
+        let (from, to) = (self.node_of(fragment.message.from), self.node_of(fragment.message.to));
+        let later = if from == to { Nanos::ZERO } else { self.options.link.latency };
+        let place = self.fragments.put(fragment);
+        self.queue.enter(self.now.after(later), Event::Acknowledged { fragment: place });
+    }
+
+    /// The receiver is told, if it waits for this.
+    fn notice(&mut self, message: Message) {
+        let to = message.to.task;
+        let task = &self.tasks[to.index()];
+        let waits = match task.work.doing {
+            Some(Doing { op: Op::Receive { from, .. }, waiting: Some(_), reading, .. }) => {
+                let wanted = reading.map_or(from, From::Port);
+                wanted == From::Any || wanted == From::Port(message.to.port)
+            }
+            _ => false,
+        };
+        let from = &self.tasks[message.from.task.index()];
+        let waker = match from.state {
+            State::Running(cpu) if from.node == task.node => Waker::Task(self.cpus[cpu.index()].core),
+            _ => Waker::Interrupt(Core(0)),
+        };
+        let node = task.node;
+        match task.state {
+            State::Asleep if waits => self.wake(to, Cause::Message, waker),
+            State::Running(cpu) if waits => {
+                self.proceed(cpu);
+                self.interrupt(node, waker);
+            }
+            _ => self.interrupt(node, waker),
+        }
+    }
+
+    /// An arrival that wakes nobody is an interrupt all the same.
+    fn interrupt(&mut self, node: NodeId, waker: Waker) {
+        if let Waker::Interrupt(core) = waker {
+            self.wish(node, None, Some(core));
+        }
+    }
+
+    /// A fragment's bytes are the sender's no longer.
+    pub(super) fn acknowledged(&mut self, place: u32) {
+        let fragment = self.fragments.take(place);
+        let Endpoint { task: id, port } = fragment.message.from;
+        let task = &mut self.tasks[id.index()];
+        let sent = &mut task.occupancy[port.index()].sent;
+        sent.bytes -= u64::from(fragment.bytes);
+        sent.messages -= u64::from(fragment.last);
+        let roomy = sent.bytes <= u64::from(self.options.link.buffer) / ROOM;
+        let waits = matches!(task.work.doing, Some(Doing { op: Op::Send { port: through, .. }, .. }) if through == port);
+        if roomy && waits && task.state == State::Asleep {
+            self.wake(id, Cause::Room, Waker::Interrupt(Core(0)));
+        }
+    }
+
+    /// A receive goes on: `Ok` if it is complete, or gives its processor up; `Err` if it polls, up to a time if it has one.
+    pub(super) fn take_or_wait(
+        &mut self,
+        id: TaskId,
+        mut doing: Doing,
+    ) -> Result<Option<Then>, Option<Nanos>> {
+        let Op::Receive { from, wait } = doing.op else { unreachable!("only receives are taken") };
+        if let Some(message) = self.take(id, &mut doing, from) {
+            self.wait_ended(id, doing);
+            let work = &mut self.tasks[id.index()].work;
+            (work.received, work.doing) = (Some(message), None);
+            return Ok(None);
+        }
+        let waiting = match doing.waiting {
+            Some(waiting) => waiting,
+            None => self.begin_wait(id, from, wait),
+        };
+        doing.waiting = Some(waiting);
+        self.tasks[id.index()].work.doing = Some(doing);
+        match waiting.wait {
+            spin::Wait::Poll => Err(None),
+            spin::Wait::PollFor(bound) if self.now < waiting.since.after(bound) => {
+                Err(Some(waiting.since.after(bound)))
+            }
+            spin::Wait::PollFor(_) | spin::Wait::Sleep(_) => {
+                doing.waiting = Some(Waiting { slept: true, ..waiting });
+                self.tasks[id.index()].work.doing = Some(doing);
+                let flagged = self.waits_flagged(id, from);
+                let port = match from {
+                    From::Port(port) => Some(port),
+                    From::Any => None,
+                };
+                self.tell(|policy, context| policy.waiting(context, id, port, flagged));
+                self.sleep_until_woken(id);
+                Ok(Some(Then::Sleeps))
+            }
+        }
+    }
+
+    fn begin_wait(&self, id: TaskId, from: From, wait: Wait) -> Waiting {
+        let standing =
+            if self.waits_flagged(id, from) { spin::Standing::RealTime } else { spin::Standing::Ordinary };
+        let wait = self.tasks[id.index()].spin.wait(wait, standing, self.processors(id));
+        Waiting { wait, since: self.now, slept: false }
+    }
+
+    /// What the wait teaches.
+    fn wait_ended(&mut self, id: TaskId, doing: Doing) {
+        if let Some(Waiting { wait, since, slept }) = doing.waiting {
+            let took = self.now.since(since);
+            let end = if slept { spin::End::Slept(took) } else { spin::End::Polled(took) };
+            let task = &mut self.tasks[id.index()];
+            task.spin = task.spin.ended(wait, end);
+        }
+    }
+
+    fn waits_flagged(&self, id: TaskId, from: From) -> bool {
+        let ports = &self.tasks[id.index()].ports;
+        match from {
+            From::Port(port) => ports[port.index()].flagged,
+            From::Any => ports.iter().any(|port| port.flagged),
+        }
+    }
+
+    /// Takes fragments out of the socket; gives the message if its last is among them.
+    fn take(&mut self, id: TaskId, doing: &mut Doing, from: From) -> Option<Message> {
+        let port = doing.reading.or_else(|| self.readable(id, from))?;
+        let end = Endpoint { task: id, port };
+        while let Some(fragment) = self.port_mut(end).received.pop_front() {
+            doing.reading = Some(port);
+            let received = &mut self.tasks[id.index()].occupancy[port.index()].received;
+            received.bytes -= u64::from(fragment.bytes);
+            received.messages -= u64::from(fragment.last);
+            self.accept_refused(end);
+            if fragment.last {
+                return Some(fragment.message);
+            }
+        }
+        None
+    }
+
+    /// There is room again: what was refused comes in.
+    fn accept_refused(&mut self, end: Endpoint) {
+        let buffer = u64::from(self.options.link.buffer);
+        while let Some(next) = self.port_mut(end).refused.front() {
+            let bytes = u64::from(next.bytes);
+            let held = self.tasks[end.task.index()].occupancy[end.port.index()].received.bytes;
+            if held > 0 && held + bytes > buffer {
+                return;
+            }
+            if let Some(fragment) = self.port_mut(end).refused.pop_front() {
+                self.accept(fragment);
+            }
+        }
+    }
+
+    /// The port to read from: the one asked for, or the one whose first fragment came first.
+    fn readable(&self, id: TaskId, from: From) -> Option<PortId> {
+        let ports = &self.tasks[id.index()].ports;
+        match from {
+            From::Port(port) => (!ports[port.index()].received.is_empty()).then_some(port),
+            From::Any => {
+                let first = |(index, port): (usize, &crate::task::Port)| {
+                    port.received.front().map(|fragment| (fragment.arrival, PortId::at(index)))
+                };
+                ports.iter().enumerate().filter_map(first).min().map(|(_, port)| port)
+            }
+        }
+    }
+}

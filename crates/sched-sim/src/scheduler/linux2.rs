@@ -1,0 +1,370 @@
+//! Linux 2.2 and 2.4: every task has a counter of ticks, and the one with the most goodness runs.
+//!
+//! Sources: `kernel/sched.c` of 2.2.1 and 2.4, `kernel/timer.c` of 2.4, `kernel/sched.c: update_process_times` of 2.2.
+//! The clock ticks 100 times a second, and a whole tick is charged to whoever runs when it ticks. Kernel code is not
+//! preempted; here it takes no time.
+//!
+//! | | 2.2 | 2.4 |
+//! | --- | --- | --- |
+//! | ticks earned per epoch, nice 0 | 20, the priority | 6: a quarter of 20, and one |
+//! | in the weight, beside the counter | priority, 20 - nice | 20 - nice |
+//! | a task stops at a tick | below zero | at zero |
+//! | woken tasks go to the queue's | front | tail |
+//! | and preempt | with over 3 more ticks than the current task, or raised | with more goodness |
+//! | all spent: recharge, and then | the first of the queue runs | the choice is made again |
+//! | who yields weighs | 0 | -1, below the spent |
+//!
+//! In both: half of the ticks left are carried over, sleepers too; one more for sharing memory with the last task; the
+//! first in the queue wins a tie.
+//!
+//! # Invariants
+//! 1. `queue` holds the ready and the running tasks, each once, and no others.
+//! 2. A counter never exceeds twice the quantum.
+
+use pronto_sched_policy::policy::coschedule;
+use pronto_sched_policy::policy::level::Level;
+use pronto_sched_policy::policy::time::Nanos;
+
+use super::{Class, Last, Reschedule, Scene, Scheduler, Terms, Then, Waker, When};
+use crate::clock::Clock;
+use crate::id::{Core, ProcessId, Slot};
+
+/// `HZ` is 100 on the papers' machines ("1 tick = 10 ms").
+pub const TICK: Nanos = Nanos::from_millis(10);
+
+/// 2.2, `reschedule_idle`: a woken task preempts with more than three ticks more.
+const PREEMPTS_WITH: u32 = 3;
+
+/// `PROC_CHANGE_PENALTY` of i386 (`include/asm-i386/smp.h`), with more than one processor only: a bonus for the processor
+/// that a task ran on last.
+const SAME_CORE: Level = Level::packets(15);
+
+/// The `rt_priority` of raised tasks.
+const RAISED: u32 = 1;
+
+/// Which kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// 2.2, of the coscheduling paper.
+    V2_2,
+    /// 2.4, of the Expedite paper.
+    V2_4,
+}
+
+/// The scheduler of one node.
+#[derive(Clone, Debug)]
+pub struct Linux2 {
+    version: Version,
+    tasks: Vec<Entry>,
+    queue: Vec<Slot>,
+    /// Since when each processor has had nothing to do; meaningless for the others.
+    idle_since: Vec<Nanos>,
+}
+
+/// What the scheduler knows of a task.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    process: ProcessId,
+    nice: i8,
+    counter: u32,
+    class: Class,
+    /// Where it ran last.
+    core: Option<Core>,
+}
+
+/// Weights as they are compared: who yields under 2.4 comes last, below the spent.
+type Weight = Option<Level>;
+
+impl Version {
+    /// Ticks earned per epoch.
+    fn quantum(self, nice: i8) -> u32 {
+        match self {
+            Self::V2_2 => priority(nice),
+            Self::V2_4 => (priority(nice) >> 2) + 1,
+        }
+    }
+
+    /// The weight of who yields.
+    const fn yielding(self) -> Weight {
+        match self {
+            Self::V2_2 => Some(Level::ZERO),
+            Self::V2_4 => None,
+        }
+    }
+}
+
+/// 20 - nice, 1 to 40: the priority of 2.2, and the same addend in the weight of 2.4.
+fn priority(nice: i8) -> u32 {
+    u32::try_from(20 - i32::from(nice)).map_or(1, |priority| priority.clamp(1, 40))
+}
+
+impl Linux2 {
+    /// A scheduler without tasks.
+    #[must_use]
+    pub const fn new(version: Version) -> Self {
+        Self { version, tasks: Vec::new(), queue: Vec::new(), idle_since: Vec::new() }
+    }
+
+    /// `goodness()`: the weight that competes on `core` against a task of the process `beside`.
+    fn weight(&self, slot: Slot, core: Core, beside: Option<ProcessId>, scene: &mut Scene<'_>) -> Level {
+        let entry = &self.tasks[slot.index()];
+        if entry.class == Class::Raised {
+            return scene.goodness(slot, coschedule::Task::RealTime { priority: RAISED });
+        }
+        let fields = coschedule::Task::Normal { counter: entry.counter, priority: priority(entry.nice) };
+        let mut weight = scene.goodness(slot, fields);
+        if entry.counter > 0 {
+            if scene.cores() > 1 && entry.core == Some(core) {
+                weight = weight.plus(SAME_CORE);
+            }
+            if beside == Some(entry.process) {
+                weight = weight.plus(Level::PACKET);
+            }
+        }
+        weight
+    }
+
+    /// The best of the queue for `core`, the first of equals.
+    fn best(&self, core: Core, last: Option<Last>, scene: &mut Scene<'_>) -> Option<(Slot, Weight)> {
+        let beside = last.map(|last| self.tasks[last.slot.index()].process);
+        let yields = last.filter(|last| last.then == Then::Yields).map(|last| last.slot);
+        let mut best: Option<(Slot, Weight)> = None;
+        for &slot in &self.queue {
+            if elsewhere(slot, core, scene) {
+                continue;
+            }
+            let weight = if yields == Some(slot) {
+                self.version.yielding()
+            } else {
+                Some(self.weight(slot, core, beside, scene))
+            };
+            if best.is_none_or(|(_, most)| weight > most) {
+                best = Some((slot, weight));
+            }
+        }
+        best
+    }
+
+    fn recharge(&mut self, scene: &mut Scene<'_>) {
+        for entry in &mut self.tasks {
+            entry.counter = scene.recharged(entry.counter, self.version.quantum(entry.nice));
+        }
+    }
+
+    fn enqueue(&mut self, slot: Slot) {
+        match self.version {
+            Version::V2_2 => self.queue.insert(0, slot),
+            Version::V2_4 => self.queue.push(slot),
+        }
+    }
+
+    fn dequeue(&mut self, slot: Slot) {
+        self.queue.retain(|&queued| queued != slot);
+    }
+
+    /// `reschedule_idle` of 2.2: first whether it preempts the task at hand, then whether another processor is idle.
+    fn place_2_2(&self, slot: Slot, waker: Core, scene: &Scene<'_>) -> Option<Core> {
+        let entry = &self.tasks[slot.index()];
+        let preempts = scene.current(waker).is_none_or(|current| {
+            let current = &self.tasks[current.index()];
+            entry.class == Class::Raised || entry.counter > current.counter + PREEMPTS_WITH
+        });
+        if preempts {
+            return Some(waker);
+        }
+        let idle = |core: &Core| scene.current(*core).is_none();
+        entry.core.filter(idle).or_else(|| (0..scene.cores()).map(Core::at).find(idle))
+    }
+
+    /// `reschedule_idle` of 2.4: the processor it ran on if that is idle, else the one that has been idle for longest,
+    /// else the one whose task it beats by most.
+    fn place_2_4(&self, slot: Slot, scene: &mut Scene<'_>) -> Option<Core> {
+        let idle = |core: &Core, scene: &Scene<'_>| scene.current(*core).is_none();
+        if let Some(core) = self.tasks[slot.index()].core.filter(|core| idle(core, scene)) {
+            return Some(core);
+        }
+        let since = |core: &Core| self.idle_since.get(core.index()).copied().unwrap_or_default();
+        let cores = || (0..scene.cores()).map(Core::at);
+        if let Some(core) = cores().filter(|core| idle(core, scene)).min_by_key(since) {
+            return Some(core);
+        }
+        let (mut most, mut found) = (0, None);
+        for core in (0..scene.cores()).map(Core::at) {
+            let Some(current) = scene.current(core) else { continue };
+            let beside = Some(self.tasks[current.index()].process);
+            let woken = self.weight(slot, core, beside, scene).as_fixed();
+            let running = self.weight(current, core, beside, scene).as_fixed();
+            let by = woken.saturating_sub(running);
+            if by > most {
+                (most, found) = (by, Some(core));
+            }
+        }
+        found
+    }
+}
+
+impl Scheduler for Linux2 {
+    fn tick_period(&self) -> Nanos {
+        TICK
+    }
+
+    /// `nanosleep`: whole ticks, rounded up, and one more; timers run after the tick's accounting.
+    fn sleep_ends(&self, clock: &Clock, now: Nanos, span: Nanos) -> Nanos {
+        clock.after(now, span.0.div_ceil(TICK.0) + 1)
+    }
+
+    fn admit(&mut self, _slot: Slot, terms: &Terms) {
+        let counter = self.version.quantum(terms.nice);
+        let Terms { process, nice, .. } = *terms;
+        self.tasks.push(Entry { process, nice, counter, class: Class::Normal, core: None });
+    }
+
+    fn wake(&mut self, slot: Slot, waker: Waker, scene: &mut Scene<'_>) -> Option<Reschedule> {
+        self.enqueue(slot);
+        let core = match self.version {
+            Version::V2_2 => self.place_2_2(slot, waker.core(), scene),
+            Version::V2_4 => self.place_2_4(slot, scene),
+        };
+        core.map(|core| Reschedule { core, when: When::Now })
+    }
+
+    fn withdraw(&mut self, slot: Slot, _scene: &mut Scene<'_>) {
+        self.dequeue(slot);
+    }
+
+    /// Nothing: only ticks count.
+    fn charge(&mut self, _core: Core, _slot: Slot, _ran: Nanos) {}
+
+    fn tick(&mut self, core: Core, slot: Slot, _scene: &mut Scene<'_>) -> Option<Reschedule> {
+        let counter = &mut self.tasks[slot.index()].counter;
+        let spent = match self.version {
+            Version::V2_2 => *counter == 0,
+            Version::V2_4 => *counter <= 1,
+        };
+        *counter = counter.saturating_sub(1);
+        spent.then_some(Reschedule { core, when: When::Now })
+    }
+
+    fn pick(&mut self, core: Core, last: Option<Last>, scene: &mut Scene<'_>) -> Option<Slot> {
+        if let Some(Last { slot, then: Then::Sleeps | Then::Exits }) = last {
+            self.dequeue(slot);
+        }
+        let mut best = self.best(core, last, scene);
+        if matches!(best, Some((_, Some(Level::ZERO)))) {
+            self.recharge(scene);
+            if self.version == Version::V2_4 {
+                best = self.best(core, last, scene);
+            }
+        }
+        match best {
+            Some((slot, _)) => self.tasks[slot.index()].core = Some(core),
+            None => {
+                let cores = self.idle_since.len().max(core.index() + 1);
+                self.idle_since.resize(cores, Nanos::ZERO);
+                self.idle_since[core.index()] = scene.now();
+            }
+        }
+        best.map(|(slot, _)| slot)
+    }
+
+    /// `sched_setscheduler` asks for a new choice, whatever changed.
+    fn classify(&mut self, slot: Slot, class: Class, scene: &mut Scene<'_>) -> Option<Reschedule> {
+        let entry = &mut self.tasks[slot.index()];
+        entry.class = class;
+        let ran = entry.core;
+        let core = (0..scene.cores()).map(Core::at).find(|&core| scene.current(core) == Some(slot));
+        self.queue
+            .contains(&slot)
+            .then(|| Reschedule { core: core.or(ran).unwrap_or(Core(0)), when: When::Now })
+    }
+
+    fn renice(&mut self, slot: Slot, nice: i8, _scene: &mut Scene<'_>) {
+        self.tasks[slot.index()].nice = nice;
+    }
+
+    fn counter(&self, slot: Slot) -> Option<u32> {
+        self.tasks.get(slot.index()).map(|entry| entry.counter)
+    }
+}
+
+/// Whether a task is on another processor than `core`.
+fn elsewhere(slot: Slot, core: Core, scene: &Scene<'_>) -> bool {
+    scene.cores() > 1
+        && (0..scene.cores()).map(Core::at).any(|other| other != core && scene.current(other) == Some(slot))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{Cluster, Options};
+    use crate::task::TaskOptions;
+    use crate::workload::compute::Compute;
+
+    /// Tasks that only compute, all from the start, on one node; and the time each had after so many milliseconds.
+    fn shares(version: Version, cores: u32, nice: &[i8], ms: u64) -> Vec<u64> {
+        let mut cluster = Cluster::new(Options { drift_ppm: 0, ..Options::standard(3) });
+        let node = cluster.add_node(cores, Box::new(Linux2::new(version)));
+        let spawn = |nice: &i8| {
+            let options = TaskOptions { nice: *nice, ..TaskOptions::default() };
+            cluster.spawn(node, options, Box::new(Compute::for_ever()))
+        };
+        let tasks: Vec<_> = nice.iter().map(spawn).collect();
+        cluster.run_until(Nanos::from_millis(ms));
+        tasks.iter().map(|task| cluster.task(*task).usage().ran.0 / 1_000_000).collect()
+    }
+
+    #[test]
+    fn a_slice_is_210_ms_under_2_2_and_60_under_2_4() {
+        for (version, slice) in [(Version::V2_2, 210), (Version::V2_4, 60)] {
+            let mut cluster = Cluster::new(Options { drift_ppm: 0, ..Options::standard(3) });
+            let node = cluster.add_node(1, Box::new(Linux2::new(version)));
+            let mut spawn = || cluster.spawn(node, TaskOptions::default(), Box::new(Compute::for_ever()));
+            let tasks = [spawn(), spawn()];
+            let mut switches = Vec::new();
+            let mut on = None;
+            for ms in 1..1_000 {
+                cluster.run_until(Nanos::from_millis(ms));
+                let running = tasks.iter().position(|task| cluster.task(*task).is_running());
+                if on != running {
+                    (on, _) = (running, switches.push((ms, running)));
+                }
+            }
+            let spans: Vec<_> = switches.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+            assert!(
+                spans[0].abs_diff(slice) <= 10,
+                "{version:?}: the first slice begins within a tick: {spans:?}"
+            );
+            // Who spends the last ticks of an epoch may go on in the next: it is first, or shares memory with itself.
+            let slices = |span: &u64| [slice, 2 * slice].contains(span);
+            assert!(spans[1..].iter().all(slices), "{version:?}: {spans:?}");
+        }
+    }
+
+    #[test]
+    fn equals_share_equally_and_nice_counts() {
+        for version in [Version::V2_2, Version::V2_4] {
+            let equal = shares(version, 1, &[0, 0, 0], 63_000);
+            assert!(equal.iter().all(|ms| ms.abs_diff(21_000) < 300), "{version:?}: {equal:?}");
+            let nice = shares(version, 1, &[0, 19], 63_000);
+            assert!(nice[0] > 5 * nice[1], "{version:?}: {nice:?}");
+        }
+    }
+
+    #[test]
+    fn two_processors_do_twice_as_much() {
+        for version in [Version::V2_2, Version::V2_4] {
+            let ran = shares(version, 2, &[0, 0, 0, 0], 21_000);
+            assert_eq!(ran.iter().sum::<u64>().div_ceil(100), 420, "{version:?}: {ran:?}");
+        }
+    }
+
+    #[test]
+    fn sleeps_are_whole_ticks_and_one_more() {
+        let scheduler = Linux2::new(Version::V2_4);
+        let clock = Clock::new(Nanos::ZERO, TICK, 0);
+        let ends = |now, span| {
+            scheduler.sleep_ends(&clock, Nanos::from_millis(now), Nanos::from_millis(span)).0 / 1_000_000
+        };
+        assert_eq!([ends(0, 45), ends(9, 45), ends(5, 50), ends(5, 51)], [60, 60, 60, 70]);
+    }
+}

@@ -1,0 +1,88 @@
+//! Traces for <https://ui.perfetto.dev>: which task ran on which processor, in the JSON form of Chrome's trace events.
+
+use std::io::{self, Write};
+
+use pronto_sched_policy::policy::time::Nanos;
+
+use crate::id::{CpuId, TaskId};
+
+/// A recorded trace. It keeps its first events, up to a limit, and forgets the rest.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    limit: usize,
+    runs: Vec<Run>,
+    forgotten: u64,
+}
+
+/// A task had a processor for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    cpu: CpuId,
+    task: TaskId,
+    from: Nanos,
+    to: Nanos,
+}
+
+impl Trace {
+    /// An empty trace for at most `limit` events.
+    #[must_use]
+    pub const fn new(limit: usize) -> Self {
+        Self { limit, runs: Vec::new(), forgotten: 0 }
+    }
+
+    pub(crate) fn ran(&mut self, cpu: CpuId, task: TaskId, from: Nanos, to: Nanos) {
+        if self.runs.len() < self.limit {
+            self.runs.push(Run { cpu, task, from, to });
+        } else {
+            self.forgotten += 1;
+        }
+    }
+
+    /// Events that were not kept.
+    #[must_use]
+    pub const fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// Writes the trace as one JSON object; `name` names tasks.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(&self, out: &mut dyn Write, name: impl Fn(TaskId) -> String) -> io::Result<()> {
+        write!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
+        for (index, Run { cpu, task, from, to }) in self.runs.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            let name = name(*task).replace(['"', '\\'], "'");
+            let (begin, length) = (microseconds(*from), microseconds(to.since(*from)));
+            write!(
+                out,
+                "{comma}\n{{\"ph\":\"X\",\"name\":\"{name}\",\"pid\":1,\"tid\":{},\"ts\":{begin},\"dur\":{length}}}",
+                cpu.0
+            )?;
+        }
+        writeln!(out, "\n]}}")
+    }
+}
+
+/// Nanoseconds as the decimal microseconds that the format wants.
+fn microseconds(time: Nanos) -> String {
+    format!("{}.{:03}", time.0 / 1_000, time.0 % 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_chrome_s_json_and_keeps_its_first_events() {
+        let mut trace = Trace::new(1);
+        trace.ran(CpuId(2), TaskId(0), Nanos(1_500), Nanos(4_000));
+        trace.ran(CpuId(2), TaskId(1), Nanos(4_000), Nanos(5_000));
+        let mut out = Vec::new();
+        trace.write(&mut out, |task| format!("t\"{}", task.0)).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains(r#"{"ph":"X","name":"t'0","pid":1,"tid":2,"ts":1.500,"dur":2.500}"#), "{text}");
+        assert_eq!(trace.forgotten(), 1);
+        assert_eq!(text.matches("\"ph\"").count(), 1);
+    }
+}
