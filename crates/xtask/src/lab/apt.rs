@@ -120,9 +120,23 @@ impl Apt {
         Ok(files)
     }
 
+    /// Fetches packages of one version, unless the cache has them all: the archive drops old ones. Returns just their
+    /// files, in the order asked for.
+    pub(super) fn pinned(&self, name: &str, packages: &[String], version: &str) -> Result<Vec<PathBuf>> {
+        let cached =
+            || packages.iter().map(|package| self.cached(package, version)).collect::<Option<Vec<_>>>();
+        if let Some(files) = cached() {
+            return Ok(files);
+        }
+        let wanted: Vec<_> = packages.iter().map(|package| format!("{package}={version}")).collect();
+        self.fetch(name, &wanted.iter().map(String::as_str).collect::<Vec<_>>())?;
+        cached().context("apt-get did not put the packages where it should")
+    }
+
     /// Where a package of the cache lies, if it is there.
     pub(super) fn cached(&self, package: &str, version: &str) -> Option<PathBuf> {
-        Some(self.debs.join(file_name(package, version, "amd64"))).filter(|file| file.is_file())
+        let place = |architecture| self.debs.join(file_name(package, version, architecture));
+        ["amd64", "all"].map(place).into_iter().find(|file| file.is_file())
     }
 }
 

@@ -22,7 +22,7 @@ use crate::workspace::Workspace;
 const REVISION: &str = "1";
 
 /// Files in lab/ that are not for the guest.
-const NOT_SCRIPTS: &[&str] = &["README.md", "lab.toml"];
+const NOT_SCRIPTS: &[&str] = &["README.md", "lab.toml", "module.toml"];
 
 /// What a machine boots.
 #[derive(Debug)]
@@ -39,6 +39,16 @@ struct Contents {
     kernel_release: String,
     /// Files of the packages, with their versions.
     packages: Vec<String>,
+}
+
+impl Image {
+    /// The kernel that it boots.
+    pub(super) fn kernel(&self) -> kernel::Kernel {
+        kernel::Kernel {
+            release: self.contents.kernel_release.clone(),
+            version: self.contents.kernel_version.clone(),
+        }
+    }
 }
 
 /// The image for this tree, made if it is not there.
@@ -104,7 +114,7 @@ fn make_tools(cache: &Cache, lock: &Lock, recipe: &Recipe, wanted: &str, tools: 
     let kernel = kernel::choose(&apt, wanted)?;
     let [binary, modules, _] = kernel.packages();
     let packages = apt.fetch("tools", &recipe.packages())?;
-    let kernel_packages = fetch_kernel(&apt, &kernel)?;
+    let kernel_packages = apt.pinned("kernel", &kernel.packages(), &kernel.version)?;
 
     let scratch = cache.scratch(lock)?;
     let root = scratch.join("root");
@@ -145,18 +155,6 @@ fn make_tools(cache: &Cache, lock: &Lock, recipe: &Recipe, wanted: &str, tools: 
     write_whole(&cache.path(&contents(tools)), &serde_json::to_vec_pretty(&contents_of)?)?;
     cache.scratch(lock)?;
     Ok(())
-}
-
-/// The kernel's own packages, from the cache if they are there: the archive drops old ones.
-fn fetch_kernel(apt: &Apt, kernel: &kernel::Kernel) -> Result<Vec<PathBuf>> {
-    let names = kernel.packages();
-    let cached = || names.iter().map(|name| apt.cached(name, &kernel.version)).collect::<Option<Vec<_>>>();
-    if let Some(files) = cached() {
-        return Ok(files);
-    }
-    let wanted: Vec<_> = names.iter().map(|name| format!("{name}={}", kernel.version)).collect();
-    apt.fetch("kernel", &wanted.iter().map(String::as_str).collect::<Vec<_>>())?;
-    cached().context("apt-get did not put the kernel where it should")
 }
 
 /// The guest's scripts: names and contents, in order.

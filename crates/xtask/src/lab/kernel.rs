@@ -28,6 +28,23 @@ impl Kernel {
         [PREFIX, "linux-modules-", "linux-base-"].map(|start| format!("{start}{}", self.release))
     }
 
+    /// The packages of it that modules are built with: headers, those of all flavours, the build's tools, the source.
+    pub(super) fn build_packages(&self) -> [String; 4] {
+        let general = self.release.strip_suffix(FLAVOUR).unwrap_or(&self.release);
+        [
+            format!("linux-headers-{}", self.release),
+            format!("linux-headers-{general}-common"),
+            format!("linux-kbuild-{general}"),
+            format!("linux-source-{}", self.series_name()),
+        ]
+    }
+
+    /// The first two numbers of the version: `7.2`.
+    pub(super) fn series_name(&self) -> String {
+        let numbers: Vec<_> = series(&self.version).iter().map(u64::to_string).collect();
+        numbers.join(".")
+    }
+
     fn upstream(&self) -> &str {
         self.version.split('-').next().unwrap_or(&self.version)
     }
@@ -132,6 +149,8 @@ linux-binary-7.3.4+deb13-amd64 | 7.3.4-1~bpo13+2 | http://x trixie-backports/mai
         assert_eq!(kernels.len(), 3);
         assert_eq!(kernels[0].release, "7.2.9+deb13-amd64");
         assert_eq!(kernels[0].packages()[1], "linux-modules-7.2.9+deb13-amd64");
+        assert_eq!(kernels[0].build_packages()[1], "linux-headers-7.2.9+deb13-common");
+        assert_eq!(kernels[0].build_packages()[3], "linux-source-7.2");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod apt;
 mod build;
+mod build_root;
 mod cache;
 mod console;
 mod cpio;
@@ -10,10 +11,12 @@ mod host;
 mod kernel;
 mod machine;
 mod mirror;
+mod module;
 mod modules;
 mod programs;
 mod progress;
 mod recipe;
+mod rust_metadata;
 mod suite;
 mod test;
 mod vmlinux;
@@ -22,10 +25,11 @@ use core::time::Duration;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 
 use crate::workspace::Workspace;
+use build_root::BuildRoot;
 use machine::{Ending, Machine};
 
 pub(crate) use host::{is_ci, unavailable};
@@ -56,7 +60,9 @@ enum Command {
     Test(test::Options),
     /// Boot, and get a shell at this terminal.
     Shell(MachineOptions),
-    /// Measure `ibv_rc_pingpong` between two soft-RoCE nodes.
+    /// Build a kernel module against the stock kernel, load it, and show what it says.
+    Module(module::Options),
+    /// Measure `ibv_rc_pingpong` between two soft-RoCE nodes, and load a module.
     Check,
 }
 
@@ -94,7 +100,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     let image = build::provide(workspace, options.kernel.as_deref())?;
     let code = match &options.command {
         Command::Build => {
+            let root = BuildRoot::provide(workspace, &image)?;
             println!("{image}");
+            println!("modules   {}", root.folder.display());
             return Ok(ExitCode::SUCCESS);
         }
         Command::Test(options) => return test::run(workspace, &image, options),
@@ -105,8 +113,13 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         Command::Shell(shell) => {
             Machine::new(&image, workspace, shell.cpus, shell.share.as_deref())?.shell()?
         }
+        Command::Module(module) => module::run(workspace, &image, module)?,
         Command::Check => {
-            Machine::new(&image, workspace, 2, None)?.run(&["lab-check".to_owned()], CHECK_LIMIT)?
+            let root = BuildRoot::provide(workspace, &image)?;
+            module::check_policy(workspace, &root)?;
+            let hello = module::hello(workspace, &root)?;
+            let hello = hello.to_str().context("the path of the module is no text")?.to_owned();
+            Machine::new(&image, workspace, 2, None)?.run(&["lab-check".to_owned(), hello], CHECK_LIMIT)?
         }
     };
     Ok(ExitCode::from(match code {

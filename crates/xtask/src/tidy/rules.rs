@@ -12,6 +12,9 @@ const MAX_LINES: usize = 1_000;
 /// Words that mark unfinished work in a comment.
 const UNFINISHED: &[&str] = &["TODO", "FIXME", "XXX"];
 
+/// How the kernel's files begin.
+const LICENCE: &str = "// SPDX-License-Identifier: ";
+
 /// A file or a folder is named after its idea.
 pub(super) fn file_names(tree: &Tree) -> Vec<String> {
     let banned = |part: &&str| {
@@ -26,11 +29,11 @@ pub(super) fn file_names(tree: &Tree) -> Vec<String> {
         .collect()
 }
 
-/// The first line of a file says what the file is.
+/// The first line of a file says what the file is; in the kernel's part, a line with the licence comes before it.
 pub(super) fn module_docs(tree: &Tree) -> Vec<String> {
     let documented = |text: &str| {
         text.lines()
-            .next()
+            .find(|line| !line.starts_with(LICENCE))
             .and_then(|line| line.strip_prefix("//!"))
             .is_some_and(|doc| !doc.trim().is_empty())
     };

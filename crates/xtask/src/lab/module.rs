@@ -1,0 +1,151 @@
+//! `cargo xtask lab module DIR`: builds a kernel module against the stock kernel, loads it in the lab, shows what it says.
+
+use core::time::Duration;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use super::build::Image;
+use super::build_root::BuildRoot;
+use super::machine::{Ending, Machine};
+use crate::child::now;
+use crate::workspace::Workspace;
+
+/// A boot, and the loading and unloading of a module.
+const LOAD_LIMIT: Duration = Duration::from_secs(120);
+
+/// The module that `lab check` loads, in the tree.
+const HELLO: &str = "kernel/hello";
+
+/// The sources that are also compiled as part of kernel modules, in the tree.
+const POLICY: &str = "crates/sched-policy/src/lib.rs";
+
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// A folder with a Kbuild file and sources in Rust, C or both.
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Print where the module is, and do not load it.
+    #[arg(long)]
+    build_only: bool,
+    /// Parameters of the module.
+    #[arg(value_name = "NAME=VALUE")]
+    parameters: Vec<String>,
+}
+
+/// Builds a module, loads it in a machine with the parameters, shows its messages, and unloads it.
+///
+/// # Errors
+/// It cannot be built, or QEMU does not start. A module that does not load is an exit code.
+pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Result<Ending> {
+    let root = BuildRoot::provide(workspace, image)?;
+    let module = build(workspace, &root, &options.folder)?;
+    let name = module.to_str().context("the path of the module is no text")?.to_owned();
+    if options.build_only {
+        println!("{name}");
+        return Ok(Ending::Exited(0));
+    }
+    let words: Vec<_> =
+        ["lab-module".to_owned(), name].into_iter().chain(options.parameters.clone()).collect();
+    Machine::new(image, workspace, 2, None)?.run(&words, LOAD_LIMIT)
+}
+
+/// The module that greets, built.
+///
+/// # Errors
+/// It cannot be built.
+pub(super) fn hello(workspace: &Workspace, root: &BuildRoot) -> Result<PathBuf> {
+    build(workspace, root, &workspace.root.join(HELLO))
+}
+
+/// Builds the module in a folder; returns the file. What the build writes goes below cargo's target folder.
+///
+/// # Errors
+/// The folder has no Kbuild file, the build fails (its messages are on stderr), or makes no module or several.
+pub(super) fn build(workspace: &Workspace, root: &BuildRoot, folder: &Path) -> Result<PathBuf> {
+    let start = now();
+    let folder = folder.canonicalize().with_context(|| format!("no folder {}", folder.display()))?;
+    ensure!(folder.join("Kbuild").is_file(), "{} has no Kbuild file", folder.display());
+    let name = folder.file_name().context("a folder has a name")?;
+    let place = workspace.target.join("lab-modules").join(&root.kernel.release).join(name);
+    std::fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+    let place = place.canonicalize()?;
+    // Sources may include others of this tree by path.
+    let tree = workspace.root.canonicalize()?;
+    let mut bound = vec![tree.as_path(), place.as_path()];
+    if !folder.starts_with(&tree) {
+        bound.push(&folder);
+    }
+    let sources = format!("M={}", folder.display());
+    let output = format!("MO={}", place.display());
+    let headers = root.headers();
+    let words = ["make", "--no-print-directory", "-s", "-C", &headers, &sources, &output, "modules"];
+    let mut make = root.command(&bound, &words)?;
+    // stdout is for what the module, or the lab, says.
+    let status = make.stdin(Stdio::null()).stdout(std::io::stderr()).status().context("cannot start make")?;
+    ensure!(status.success(), "the module in {} cannot be built", folder.display());
+    let module = only_module(&place)?;
+    eprintln!("lab: {:6.1} s  module: {}", start.elapsed().as_secs_f64(), module.display());
+    Ok(module)
+}
+
+/// The one module in a folder.
+fn only_module(folder: &Path) -> Result<PathBuf> {
+    let mut modules: Vec<_> = std::fs::read_dir(folder)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<Vec<_>>>()?
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "ko"))
+        .collect();
+    match (modules.pop(), modules.pop()) {
+        (Some(module), None) => Ok(module),
+        (None, _) => bail!("the build made no module in {}", folder.display()),
+        (Some(_), Some(_)) => bail!("several modules in {}; one is wanted", folder.display()),
+    }
+}
+
+/// Compiles the scheduling policy with the kernel's own compiler, warnings being errors.
+///
+/// # Errors
+/// It does not compile (its messages are on stderr).
+pub(super) fn check_policy(workspace: &Workspace, root: &BuildRoot) -> Result<()> {
+    let tree = workspace.root.canonicalize()?;
+    let source = tree.join(POLICY);
+    let source = source.to_str().context("the path of the policy is no text")?;
+    let words = [
+        "rustc",
+        "--edition=2021",
+        "--crate-type=lib",
+        "-Copt-level=2",
+        "-Coverflow-checks=yes",
+        "-Dwarnings",
+    ];
+    let output = ["--emit=obj", "-o", "/tmp/policy.o", source];
+    let mut compile = root.command(&[&tree], &[&words[..], &output].concat())?;
+    let status =
+        compile.stdin(Stdio::null()).stdout(std::io::stderr()).status().context("cannot start rustc")?;
+    ensure!(status.success(), "the kernel's compiler refuses {POLICY}");
+    let version = super::progress::output(&mut root.command(&[], &["rustc", "--version"])?)?;
+    eprintln!("lab: crates/sched-policy compiles with {}", version.trim());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_module_is_wanted() {
+        let folder = std::env::temp_dir().join(format!("pronto-one-module-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("a.o"), b"").unwrap();
+        assert!(only_module(&folder).is_err());
+        std::fs::write(folder.join("a.ko"), b"").unwrap();
+        assert_eq!(only_module(&folder).unwrap(), folder.join("a.ko"));
+        std::fs::write(folder.join("b.ko"), b"").unwrap();
+        assert!(only_module(&folder).is_err());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
