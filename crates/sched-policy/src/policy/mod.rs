@@ -26,8 +26,8 @@
 //! same, so that it keeps compiling. Hence:
 //!
 //! 1. Edition 2021 and Rust 1.85. The manifest's `rust-version` makes clippy refuse younger library functions
-//!    (`incompatible_msrv`); younger *language* (let chains, for one) the edition refuses for the most part. The rest
-//!    is review, until the lab builds the module with the kernel's compiler. There is no `clippy.toml` in this
+//!    (`incompatible_msrv`); younger *language* (let chains, for one) the edition refuses for the most part. The lab
+//!    compiles it all with the kernel's own compiler, as part of `kernel/hello`. There is no `clippy.toml` in this
 //!    crate: it would replace the workspace's, not add to it.
 //! 2. Paths begin with `super`, `self` or `core`, never with `crate`: above this folder lies another crate there.
 //! 3. No dependency, also none within the workspace; hence a [`time::Nanos`] of its own.

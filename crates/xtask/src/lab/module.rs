@@ -9,6 +9,7 @@ use clap::Args;
 
 use super::build::Image;
 use super::build_root::BuildRoot;
+use super::kernel::Kernel;
 use super::machine::{Ending, Machine};
 use crate::child::now;
 use crate::workspace::Workspace;
@@ -68,8 +69,7 @@ pub(super) fn build(workspace: &Workspace, root: &BuildRoot, folder: &Path) -> R
     let start = now();
     let folder = folder.canonicalize().with_context(|| format!("no folder {}", folder.display()))?;
     ensure!(folder.join("Kbuild").is_file(), "{} has no Kbuild file", folder.display());
-    let name = folder.file_name().context("a folder has a name")?;
-    let place = workspace.target.join("lab-modules").join(&root.kernel.release).join(name);
+    let place = place(workspace, &root.kernel, &folder)?;
     std::fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
     let place = place.canonicalize()?;
     // Sources may include others of this tree by path.
@@ -89,6 +89,12 @@ pub(super) fn build(workspace: &Workspace, root: &BuildRoot, folder: &Path) -> R
     let module = only_module(&place)?;
     eprintln!("lab: {:6.1} s  module: {}", start.elapsed().as_secs_f64(), module.display());
     Ok(module)
+}
+
+/// Where the module of a folder is built, below cargo's target folder: `lab-modules/RELEASE/FOLDER`. Tests look there.
+pub(super) fn place(workspace: &Workspace, kernel: &Kernel, folder: &Path) -> Result<PathBuf> {
+    let name = folder.file_name().context("a folder has a name")?;
+    Ok(workspace.target.join("lab-modules").join(&kernel.release).join(name))
 }
 
 /// The one module in a folder.

@@ -25,11 +25,14 @@ pub(crate) struct Needs {
     pub(crate) nodes: u32,
     /// Processors of the machine. Tests that ask for the same share one machine.
     pub(crate) cpus: u32,
+    /// Folders of kernel modules, from the root of the tree. They are built before the machine boots; see
+    /// [`super::module::place`] for where they are then.
+    pub(crate) modules: Vec<String>,
 }
 
 impl Default for Needs {
     fn default() -> Self {
-        Self { nodes: 0, cpus: 2 }
+        Self { nodes: 0, cpus: 2, modules: Vec::new() }
     }
 }
 

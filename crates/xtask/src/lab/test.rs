@@ -2,15 +2,17 @@
 //! passes on what they print.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use super::build::Image;
+use super::build_root::BuildRoot;
 use super::machine::{Ending, Machine};
 use super::suite::{self, Program, Target};
-use super::{LAB_FAILED, host};
+use super::{LAB_FAILED, host, module};
 use crate::child::CommandLine;
 use crate::stages::unit;
 use crate::workspace::Workspace;
@@ -67,6 +69,7 @@ pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Re
     }
     ensure!(!programs.is_empty(), "no test matches {}", options.words.join(" "));
 
+    build_modules(workspace, image, &programs)?;
     let mut code = 0;
     for (cpus, programs) in suite::machines(programs) {
         let command = suite::command(&programs, &words)?;
@@ -101,6 +104,19 @@ fn build(workspace: &Workspace, options: &Options, targets: Vec<Target>) -> Resu
         bail!("the tests for the lab do not build");
     }
     suite::built(&String::from_utf8_lossy(&output.stdout), targets)
+}
+
+/// Builds the kernel modules that the programs need.
+fn build_modules(workspace: &Workspace, image: &Image, programs: &[Program]) -> Result<()> {
+    let modules: BTreeSet<_> = programs.iter().flat_map(|program| &program.target.needs.modules).collect();
+    if modules.is_empty() {
+        return Ok(());
+    }
+    let root = BuildRoot::provide(workspace, image)?;
+    for folder in modules {
+        module::build(workspace, &root, &workspace.root.join(folder))?;
+    }
+    Ok(())
 }
 
 /// Asks a test program, here, whether `options` leave it anything to run.
