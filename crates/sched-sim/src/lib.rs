@@ -64,6 +64,7 @@ mod event;
 pub mod id;
 pub mod link;
 pub mod message;
+pub mod paper;
 pub mod policy;
 pub mod program;
 pub mod random;

@@ -162,6 +162,12 @@ impl Task {
         self.held
     }
 
+    /// Whether one of its ports is flagged for the boost.
+    #[must_use]
+    pub fn is_flagged(&self) -> bool {
+        self.ports.iter().any(|port| port.flagged)
+    }
+
     /// What its sockets hold, one entry per port.
     #[must_use]
     pub fn occupancy(&self) -> &[Occupancy] {

@@ -7,7 +7,7 @@ use pronto_sched_policy::policy::time::Nanos;
 use crate::id::{CpuId, TaskId};
 
 /// A recorded trace. It keeps its first events, up to a limit, and forgets the rest.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     limit: usize,
     runs: Vec<Run>,

@@ -82,6 +82,11 @@ impl Cluster {
             let stays = next.is_some() && next == last;
             if !stays {
                 self.switch(cpu, last, next, then);
+                if let Some(Last { slot, then: Then::Ready }) = last_slot {
+                    let (scheduler, mut scene) = self.scheduling(node);
+                    let wish = scheduler.displaced(slot, &mut scene);
+                    self.wish(node, wish, None);
+                }
             }
             self.arm_slice(cpu);
             let Some(task) = next else { return };

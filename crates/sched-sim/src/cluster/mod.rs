@@ -28,6 +28,7 @@ use crate::record::Records;
 use crate::scheduler::{Scene, Scheduler, Terms, When};
 use crate::task::{Port, State, Task, TaskOptions, Usage, Work};
 use crate::trace::Trace;
+use crate::workload::compute::Compute;
 
 /// What holds for all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,8 +200,25 @@ impl Cluster {
         ProcessId(self.processes)
     }
 
-    /// A task on a node.
+    /// A task on a node, with its program.
     pub fn spawn(&mut self, node: NodeId, options: TaskOptions, program: Box<dyn Program>) -> TaskId {
+        let task = self.add_task(node, options);
+        self.install(task, program);
+        task
+    }
+
+    /// Gives a task its program: for those that must be connected before their program knows its ports.
+    pub fn install(&mut self, task: TaskId, program: Box<dyn Program>) {
+        self.programs[task.index()] = program;
+    }
+
+    /// A task on a node, without a program as yet: it would exit at once.
+    ///
+    /// # Panics
+    /// Once the run has begun: policies know all tasks from the start. Let a task begin later by
+    /// [`TaskOptions::starts`].
+    pub fn add_task(&mut self, node: NodeId, options: TaskOptions) -> TaskId {
+        assert!(!self.begun, "tasks are added before the run begins");
         let id = TaskId::at(self.tasks.len());
         let process = options.process.unwrap_or_else(|| self.new_process());
         let on_node = &mut self.nodes[node.index()].tasks;
@@ -224,7 +242,7 @@ impl Cluster {
             usage: Usage::default(),
             ready_since: Nanos::ZERO,
         });
-        self.programs.push(program);
+        self.programs.push(Box::new(Compute::of(Nanos::ZERO)));
         self.alive += 1;
         self.queue.enter(options.starts.max(self.now), Event::Wake { task: id, generation: 0 });
         id

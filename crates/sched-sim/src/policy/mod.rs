@@ -12,6 +12,10 @@ use pronto_sched_policy::policy::frequency::Frequency;
 use pronto_sched_policy::policy::level::Level;
 use pronto_sched_policy::policy::time::Nanos;
 
+pub mod boosted;
+pub mod counter_rule;
+pub mod unblocked;
+
 use crate::id::{CpuId, NodeId, PortId, TaskId};
 use crate::message::Message;
 use crate::scheduler::Class;

@@ -1,6 +1,6 @@
 //! Linux 2.2 and 2.4: every task has a counter of ticks, and the one with the most goodness runs.
 //!
-//! Sources: `kernel/sched.c` of 2.2.1 and 2.4, `kernel/timer.c` of 2.4, `kernel/sched.c: update_process_times` of 2.2.
+//! Sources: `kernel/sched.c` of 2.2.1 and of 2.4, `kernel/timer.c` of 2.4, `update_process_times` in 2.2's `kernel/sched.c`.
 //! The clock ticks 100 times a second, and a whole tick is charged to whoever runs when it ticks. Kernel code is not
 //! preempted; here it takes no time.
 //!
@@ -57,8 +57,16 @@ pub struct Linux2 {
     version: Version,
     tasks: Vec<Entry>,
     queue: Vec<Slot>,
-    /// Since when each processor has had nothing to do; meaningless for the others.
-    idle_since: Vec<Nanos>,
+    cores: Vec<Idle>,
+}
+
+/// What outlives a processor's tasks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Idle {
+    /// Since when it has had nothing to do; meaningless while it has.
+    since: Nanos,
+    /// Whose address space is loaded. The idle task of 2.4 keeps that of the last task (lazy TLB), that of 2.2 does not.
+    process: Option<ProcessId>,
 }
 
 /// What the scheduler knows of a task.
@@ -102,7 +110,7 @@ impl Linux2 {
     /// A scheduler without tasks.
     #[must_use]
     pub const fn new(version: Version) -> Self {
-        Self { version, tasks: Vec::new(), queue: Vec::new(), idle_since: Vec::new() }
+        Self { version, tasks: Vec::new(), queue: Vec::new(), cores: Vec::new() }
     }
 
     /// `goodness()`: the weight that competes on `core` against a task of the process `beside`.
@@ -126,7 +134,10 @@ impl Linux2 {
 
     /// The best of the queue for `core`, the first of equals.
     fn best(&self, core: Core, last: Option<Last>, scene: &mut Scene<'_>) -> Option<(Slot, Weight)> {
-        let beside = last.map(|last| self.tasks[last.slot.index()].process);
+        let beside = match last {
+            Some(last) => Some(self.tasks[last.slot.index()].process),
+            None => self.cores.get(core.index()).and_then(|core| core.process),
+        };
         let yields = last.filter(|last| last.then == Then::Yields).map(|last| last.slot);
         let mut best: Option<(Slot, Weight)> = None;
         for &slot in &self.queue {
@@ -183,7 +194,7 @@ impl Linux2 {
         if let Some(core) = self.tasks[slot.index()].core.filter(|core| idle(core, scene)) {
             return Some(core);
         }
-        let since = |core: &Core| self.idle_since.get(core.index()).copied().unwrap_or_default();
+        let since = |core: &Core| self.cores.get(core.index()).copied().unwrap_or_default().since;
         let cores = || (0..scene.cores()).map(Core::at);
         if let Some(core) = cores().filter(|core| idle(core, scene)).min_by_key(since) {
             return Some(core);
@@ -246,8 +257,14 @@ impl Scheduler for Linux2 {
     }
 
     fn pick(&mut self, core: Core, last: Option<Last>, scene: &mut Scene<'_>) -> Option<Slot> {
-        if let Some(Last { slot, then: Then::Sleeps | Then::Exits }) = last {
-            self.dequeue(slot);
+        match last {
+            Some(Last { slot, then: Then::Sleeps | Then::Exits }) => self.dequeue(slot),
+            // `sched_yield` moves to the tail, in both.
+            Some(Last { slot, then: Then::Yields }) => {
+                self.dequeue(slot);
+                self.queue.push(slot);
+            }
+            Some(Last { then: Then::Ready, .. }) | None => {}
         }
         let mut best = self.best(core, last, scene);
         if matches!(best, Some((_, Some(Level::ZERO)))) {
@@ -256,15 +273,25 @@ impl Scheduler for Linux2 {
                 best = self.best(core, last, scene);
             }
         }
-        match best {
-            Some((slot, _)) => self.tasks[slot.index()].core = Some(core),
-            None => {
-                let cores = self.idle_since.len().max(core.index() + 1);
-                self.idle_since.resize(cores, Nanos::ZERO);
-                self.idle_since[core.index()] = scene.now();
-            }
+        if let Some((slot, _)) = best {
+            self.tasks[slot.index()].core = Some(core);
+        } else {
+            let process = last.map(|last| self.tasks[last.slot.index()].process);
+            let process = process.filter(|_| self.version == Version::V2_4);
+            let cores = self.cores.len().max(core.index() + 1);
+            self.cores.resize(cores, Idle::default());
+            let before = self.cores[core.index()].process;
+            self.cores[core.index()] = Idle { since: scene.now(), process: process.or(before) };
         }
         best.map(|(slot, _)| slot)
+    }
+
+    /// `__schedule_tail` of 2.4 with more than one processor: who lost its processor may take somebody else's.
+    fn displaced(&mut self, slot: Slot, scene: &mut Scene<'_>) -> Option<Reschedule> {
+        if scene.cores() == 1 || self.version == Version::V2_2 {
+            return None;
+        }
+        self.place_2_4(slot, scene).map(|core| Reschedule { core, when: When::Now })
     }
 
     /// `sched_setscheduler` asks for a new choice, whatever changed.

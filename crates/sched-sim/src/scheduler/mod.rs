@@ -45,6 +45,12 @@ pub trait Scheduler: Debug + Send {
     /// it is not to be.
     fn pick(&mut self, core: Core, last: Option<Last>, scene: &mut Scene<'_>) -> Option<Slot>;
 
+    /// A task that could have gone on has lost its processor to the one that was picked; called after the switch.
+    fn displaced(&mut self, slot: Slot, scene: &mut Scene<'_>) -> Option<Reschedule> {
+        let _ = (slot, scene);
+        None
+    }
+
     /// A timer of the scheduler's own for the task that now runs: [`Self::timer`] is called after so long, unless the
     /// processor was rescheduled before.
     fn timer_in(&self, core: Core, slot: Slot) -> Option<Nanos> {

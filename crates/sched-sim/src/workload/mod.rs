@@ -2,3 +2,5 @@
 
 pub mod compute;
 pub mod ping_pong;
+pub mod scatter;
+pub mod sleeper;
