@@ -1,6 +1,6 @@
 //! The nodes of the lab: each has a device that speaks verbs, and the links between them can be made slow and bad.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use core::net::Ipv4Addr;
 use core::time::Duration;

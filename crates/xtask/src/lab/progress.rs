@@ -48,7 +48,7 @@ impl Step {
 
     /// Runs a command while the bar moves; `position` says how far it is, in bytes.
     pub(super) fn run_to(&self, command: &mut Command, position: impl Fn() -> u64) -> Result<String> {
-        let child = command
+        let child = dying_with_us(command)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -64,6 +64,22 @@ impl Step {
             }
         }
     }
+}
+
+/// The same command, killed by the kernel when this process ends: what was begun is begun anew by the next build.
+fn dying_with_us(command: &Command) -> Command {
+    let mut bound = Command::new("setpriv");
+    bound.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => bound.env(name, value),
+            None => bound.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        bound.current_dir(folder);
+    }
+    bound
 }
 
 /// Runs a command; its output, or what it complained of.
