@@ -6,9 +6,9 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use indicatif::DecimalBytes;
 
-use super::cache::{self, Cache};
-use super::mirror;
+use super::cache::{self, Cache, size_of};
 use super::progress::{Step, output};
+use super::{mirror, prune};
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
@@ -112,11 +112,12 @@ impl Apt {
         let missing = sizes(&output(&mut install("--print-uris"))?);
         if missing > 0 {
             step.bytes(missing);
-            let before = folder_size(&self.debs);
-            let fetched = || folder_size(&self.debs).saturating_sub(before);
+            let before = size_of(&self.debs);
+            let fetched = || size_of(&self.debs).saturating_sub(before);
             step.run_to(&mut install("--download-only"), fetched)?;
         }
         step.done(&format!("{} packages, {} fetched", files.len(), DecimalBytes(missing)));
+        files.iter().for_each(|file| cache::used(file, prune::now()));
         Ok(files)
     }
 
@@ -136,7 +137,9 @@ impl Apt {
     /// Where a package of the cache lies, if it is there.
     pub(super) fn cached(&self, package: &str, version: &str) -> Option<PathBuf> {
         let place = |architecture| self.debs.join(file_name(package, version, architecture));
-        ["amd64", "all"].map(place).into_iter().find(|file| file.is_file())
+        let file = ["amd64", "all"].map(place).into_iter().find(|file| file.is_file())?;
+        cache::used(&file, prune::now());
+        Some(file)
     }
 }
 
@@ -204,19 +207,6 @@ fn file_name(package: &str, version: &str, architecture: &str) -> String {
 fn sizes(uris: &str) -> u64 {
     let size = |line: &str| line.strip_prefix('\'')?.split_whitespace().nth(2)?.parse::<u64>().ok();
     uris.lines().filter_map(size).sum()
-}
-
-/// Bytes in a folder and the folders in it. What vanishes meanwhile counts nothing.
-fn folder_size(folder: &Path) -> u64 {
-    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
-    entries
-        .flatten()
-        .map(|entry| match entry.metadata() {
-            Ok(data) if data.is_dir() => folder_size(&entry.path()),
-            Ok(data) => data.len(),
-            Err(_) => 0,
-        })
-        .sum()
 }
 
 #[cfg(test)]

@@ -11,11 +11,11 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::apt::Apt;
-use super::cache::{Cache, Lock, key, write_whole};
+use super::cache::{Cache, Lock, key, used, write_whole};
 use super::cpio::Tree;
 use super::progress::{Step, size};
 use super::recipe::Recipe;
-use super::{host, kernel, modules, programs, vmlinux};
+use super::{host, kernel, modules, programs, prune, vmlinux};
 use crate::workspace::Workspace;
 
 /// Raised when the same recipe gives another image.
@@ -72,23 +72,57 @@ pub(super) fn provide(workspace: &Workspace, kernel: Option<&str>) -> Result<Ima
     }
     let lock = cache.lock()?;
     host::provide(&cache, &lock)?;
-    if !cache.path(&contents(&tools)).exists() {
+    if !has_tools(&cache, &tools) {
         make_tools(&cache, &lock, &recipe, wanted, &tools)?;
     }
     let mut archive = std::fs::read(cache.path(&archive(&tools)))?;
     archive.extend(with_scripts(scripts).archive()?);
     cache.folder("images")?;
-    write_whole(&cache.path(&initramfs(&whole)), &archive)?;
-    find(&cache, &tools, &whole).context("the image is not where it was put")
+    write_whole(&cache.path(&initramfs_name(&whole)), &archive)?;
+    let image = find(&cache, &tools, &whole).context("the image is not where it was put")?;
+    let freed = prune::old(&cache, &lock, prune::now())?;
+    if freed > 0 {
+        eprintln!(
+            "lab: removed {} from the cache that was not used for long",
+            indicatif::DecimalBytes(freed)
+        );
+    }
+    Ok(image)
 }
 
-/// The image, if all of it is there.
+/// The image, if all of it is there. It is in use from then on.
 fn find(cache: &Cache, tools: &str, whole: &str) -> Option<Image> {
-    let contents: Contents =
-        serde_json::from_slice(&std::fs::read(cache.path(&contents(tools))).ok()?).ok()?;
+    let contents = read(&cache.path(&contents(tools)))?;
     let kernel = cache.path(&kernel_file(&contents.kernel_version));
-    let initramfs = cache.path(&initramfs(whole));
-    (kernel.is_file() && initramfs.is_file()).then_some(Image { kernel, initramfs, contents })
+    let initramfs = cache.path(&initramfs_name(whole));
+    if !(kernel.is_file() && initramfs.is_file()) {
+        return None;
+    }
+    let parts = [
+        self::contents(tools),
+        archive(tools),
+        initramfs_name(whole),
+        kernel_folder(&contents.kernel_version),
+    ];
+    parts.iter().for_each(|part| used(&cache.path(part), prune::now()));
+    Some(Image { kernel, initramfs, contents })
+}
+
+/// Whether the tools are there, and the kernel that they were made with.
+fn has_tools(cache: &Cache, tools: &str) -> bool {
+    read(&cache.path(&contents(tools))).is_some_and(|contents| {
+        cache.path(&archive(tools)).exists() && cache.path(&kernel_file(&contents.kernel_version)).exists()
+    })
+}
+
+fn read(contents: &Path) -> Option<Contents> {
+    serde_json::from_slice(&std::fs::read(contents).ok()?).ok()
+}
+
+/// The packages that the tools in the cache were made of: the names of their files, without the ending.
+pub(super) fn packages(cache: &Cache) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(cache.path("tools")) else { return Vec::new() };
+    entries.flatten().filter_map(|entry| read(&entry.path())).flat_map(|contents| contents.packages).collect()
 }
 
 fn contents(tools: &str) -> String {
@@ -99,12 +133,16 @@ fn archive(tools: &str) -> String {
     format!("tools/{tools}.cpio")
 }
 
-fn initramfs(whole: &str) -> String {
+fn initramfs_name(whole: &str) -> String {
     format!("images/{whole}.cpio")
 }
 
 fn kernel_file(version: &str) -> String {
-    format!("kernels/{version}/vmlinux")
+    format!("{}/vmlinux", kernel_folder(version))
+}
+
+fn kernel_folder(version: &str) -> String {
+    format!("kernels/{version}")
 }
 
 /// Fetches the packages and makes the kernel and the tools' initramfs.

@@ -12,10 +12,10 @@ use serde::Deserialize;
 
 use super::apt::Apt;
 use super::build::Image;
-use super::cache::{Cache, Lock, key};
+use super::cache::{Cache, Lock, key, used};
 use super::kernel::Kernel;
 use super::progress::{Step, output};
-use super::rust_metadata;
+use super::{prune, rust_metadata};
 use crate::tools::is_root;
 use crate::workspace::Workspace;
 
@@ -78,6 +78,7 @@ impl BuildRoot {
                 make(&cache, &lock, &recipe, &kernel, &folder)?;
             }
         }
+        used(&folder, prune::now());
         Ok(Self { folder, kernel })
     }
 

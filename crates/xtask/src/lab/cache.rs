@@ -6,6 +6,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
@@ -82,6 +83,23 @@ pub(super) fn write_whole(file: &Path, bytes: &[u8]) -> Result<()> {
     std::fs::rename(&part, file).with_context(|| format!("cannot rename {}", part.display()))
 }
 
+/// Says that this part of the cache is in use, at this time. If the cache is somebody else's, it is theirs to say.
+pub(super) fn used(path: &Path, now: SystemTime) {
+    let _ = File::open(path).and_then(|file| file.set_modified(now));
+}
+
+/// Bytes in a file, or in a folder and the folders in it. What vanishes meanwhile counts nothing.
+pub(super) fn size_of(path: &Path) -> u64 {
+    match path.symlink_metadata() {
+        Ok(data) if data.is_dir() => {
+            let Ok(entries) = std::fs::read_dir(path) else { return 0 };
+            entries.flatten().map(|entry| size_of(&entry.path())).sum()
+        }
+        Ok(data) => data.len(),
+        Err(_) => 0,
+    }
+}
+
 /// A name for what is made from these pieces of text (FNV-1a, 64 bits): the same in every version of the compiler.
 pub(super) fn key(pieces: &[&[u8]]) -> String {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
@@ -96,8 +114,16 @@ pub(super) fn key(pieces: &[&[u8]]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// An empty cache for a test of this name.
+    pub(in crate::lab) fn scratch_cache(name: &str) -> Cache {
+        let folder = std::env::temp_dir().join(format!("pronto-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        Cache { folder }
+    }
 
     #[test]
     fn keys_differ_by_text_and_by_cut() {

@@ -15,6 +15,7 @@ mod module;
 mod modules;
 mod programs;
 mod progress;
+mod prune;
 mod recipe;
 mod rust_metadata;
 mod suite;
@@ -54,6 +55,8 @@ pub(crate) struct Options {
 enum Command {
     /// Fetch the kernel and the tools, and make the image. Does nothing if it is there.
     Build,
+    /// Remove from the cache what nobody has used for a month (images: for two days).
+    Clean(prune::Options),
     /// Boot, run a command, return its output and its exit code (125: the machine failed).
     Run(RunOptions),
     /// Run the tests that are meant for the lab, all in one machine.
@@ -97,6 +100,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     if let (Command::Test(_), Some(reason)) = (&options.command, unavailable()) {
         return test::skip(workspace, &reason);
     }
+    if let Command::Clean(options) = &options.command {
+        return prune::run(options).map(|()| ExitCode::SUCCESS);
+    }
     let image = build::provide(workspace, options.kernel.as_deref())?;
     let code = match &options.command {
         Command::Build => {
@@ -105,6 +111,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
             println!("modules   {}", root.folder.display());
             return Ok(ExitCode::SUCCESS);
         }
+        Command::Clean(_) => unreachable!("it needs no image"),
         Command::Test(options) => return test::run(workspace, &image, options),
         Command::Run(run) => {
             let machine = Machine::new(&image, workspace, run.machine.cpus, run.machine.share.as_deref())?;
