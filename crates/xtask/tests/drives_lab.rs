@@ -269,3 +269,34 @@ fn a_second_build_does_nothing() {
     assert_eq!((second.code, second.stderr.as_str()), (Some(0), ""));
     assert_eq!(first.stdout, second.stdout);
 }
+
+/// Loads the module that breaks its kernel, in this way. What waits for five seconds counts as hung.
+fn faulty(fault: &str) -> Ended {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/faults");
+    let built = Lab::start("faults", &["module", "--build-only", folder.to_str().unwrap()]).end();
+    assert_eq!(built.code, Some(0), "{}", built.stderr);
+    let script = "cd /proc/sys/kernel; echo 1 > hung_task_check_interval_secs; echo 5 > hung_task_timeout_secs; \
+        exec insmod \"$@\"";
+    let parameter = format!("fault={fault}");
+    let words = ["run", "--", "sh", "-c", script, "sh", built.stdout.trim_end(), &parameter];
+    Lab::start(fault, &words).end()
+}
+
+#[test]
+#[ignore = "starts the lab: cargo xtask test --only lab"]
+fn an_oops_is_reported_with_its_trace() {
+    let ended = faulty("oops");
+    assert_eq!(ended.code, Some(LAB_FAILED), "{}", ended.stderr);
+    let verdict = "lab: kernel oops: BUG: kernel NULL pointer dereference";
+    assert!(ended.stderr.contains(verdict), "{}", ended.stderr);
+    assert!(ended.stderr.contains("faults_init+0x"), "no trace: {}", ended.stderr);
+}
+
+#[test]
+#[ignore = "starts the lab: cargo xtask test --only lab"]
+fn a_task_that_hangs_is_reported() {
+    let ended = faulty("hang");
+    assert_eq!(ended.code, Some(LAB_FAILED), "{}", ended.stderr);
+    assert!(ended.stderr.contains("lab: hung task: INFO: task insmod:"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("[faults]"), "no trace: {}", ended.stderr);
+}

@@ -45,7 +45,8 @@ struct Patience {
 
 /// A trace ends the machine (`panic=-1` restarts it, which QEMU takes for an end); everything else about time and noise.
 const COMMAND_LINE: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic nowatchdog mitigations=off \
-    sysctl.kernel.hung_task_panic=1 sysctl.kernel.hung_task_timeout_secs=60 cryptomgr.notests tsc=reliable \
+    sysctl.kernel.hung_task_panic=1 sysctl.kernel.hung_task_timeout_secs=60 \
+    sysctl.kernel.hung_task_check_interval_secs=10 cryptomgr.notests tsc=reliable \
     no_timer_check apparmor=0 audit=0 random.trust_cpu=on";
 
 /// Variables of this process that the command gets too: all that begin so.

@@ -97,31 +97,33 @@ struct MachineOptions {
 /// A package cannot be had, a program of the host is missing, or QEMU does not start. A command or a machine that fails
 /// is an exit code.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
-    if let (Command::Test(_), Some(reason)) = (&options.command, unavailable()) {
-        return test::skip(workspace, &reason);
-    }
-    if let Command::Clean(options) = &options.command {
-        return prune::run(options).map(|()| ExitCode::SUCCESS);
-    }
-    let image = build::provide(workspace, options.kernel.as_deref())?;
+    let image = || build::provide(workspace, options.kernel.as_deref());
     let code = match &options.command {
         Command::Build => {
+            let image = image()?;
             let root = BuildRoot::provide(workspace, &image)?;
             println!("{image}");
             println!("modules   {}", root.folder.display());
             return Ok(ExitCode::SUCCESS);
         }
-        Command::Clean(_) => unreachable!("it needs no image"),
-        Command::Test(options) => return test::run(workspace, &image, options),
+        Command::Clean(options) => return prune::run(options).map(|()| ExitCode::SUCCESS),
+        Command::Test(options) => {
+            return match unavailable() {
+                Some(reason) => test::skip(workspace, &reason),
+                None => test::run(workspace, &image()?, options),
+            };
+        }
         Command::Run(run) => {
-            let machine = Machine::new(&image, workspace, run.machine.cpus, run.machine.share.as_deref())?;
-            machine.run(&run.words, Duration::from_secs(run.timeout))?
+            let limit = Duration::from_secs(run.timeout);
+            Machine::new(&image()?, workspace, run.machine.cpus, run.machine.share.as_deref())?
+                .run(&run.words, limit)?
         }
         Command::Shell(shell) => {
-            Machine::new(&image, workspace, shell.cpus, shell.share.as_deref())?.shell()?
+            Machine::new(&image()?, workspace, shell.cpus, shell.share.as_deref())?.shell()?
         }
-        Command::Module(module) => module::run(workspace, &image, module)?,
+        Command::Module(module) => module::run(workspace, &image()?, module)?,
         Command::Check => {
+            let image = image()?;
             let root = BuildRoot::provide(workspace, &image)?;
             module::check_policy(workspace, &root)?;
             let hello = module::hello(workspace, &root)?;
