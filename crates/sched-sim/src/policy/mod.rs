@@ -13,7 +13,10 @@ use pronto_sched_policy::policy::level::Level;
 use pronto_sched_policy::policy::time::Nanos;
 
 pub mod boosted;
+pub mod coscheduled;
 pub mod counter_rule;
+pub mod slotted;
+pub mod strobed;
 pub mod unblocked;
 
 use crate::id::{CpuId, NodeId, PortId, TaskId};

@@ -51,10 +51,21 @@ pub enum Version {
     V2_4,
 }
 
+/// When a woken task preempts the current one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Preemption {
+    /// With over three ticks more (2.2.1): what a policy adds to the weight counts only when a processor is free.
+    ByCounter,
+    /// With more goodness (`preemption_goodness`; 2.4, and 2.3 before it, which still had the counters and priorities of
+    /// 2.2): what a policy adds to the weight counts at once.
+    ByGoodness,
+}
+
 /// The scheduler of one node.
 #[derive(Clone, Debug)]
 pub struct Linux2 {
     version: Version,
+    preemption: Preemption,
     tasks: Vec<Entry>,
     queue: Vec<Slot>,
     cores: Vec<Idle>,
@@ -110,7 +121,17 @@ impl Linux2 {
     /// A scheduler without tasks.
     #[must_use]
     pub const fn new(version: Version) -> Self {
-        Self { version, tasks: Vec::new(), queue: Vec::new(), cores: Vec::new() }
+        let preemption = match version {
+            Version::V2_2 => Preemption::ByCounter,
+            Version::V2_4 => Preemption::ByGoodness,
+        };
+        Self { version, preemption, tasks: Vec::new(), queue: Vec::new(), cores: Vec::new() }
+    }
+
+    /// With another rule for preemption than that of the version.
+    #[must_use]
+    pub fn preempting(self, preemption: Preemption) -> Self {
+        Self { preemption, ..self }
     }
 
     /// `goodness()`: the weight that competes on `core` against a task of the process `beside`.
@@ -232,9 +253,9 @@ impl Scheduler for Linux2 {
 
     fn wake(&mut self, slot: Slot, waker: Waker, scene: &mut Scene<'_>) -> Option<Reschedule> {
         self.enqueue(slot);
-        let core = match self.version {
-            Version::V2_2 => self.place_2_2(slot, waker.core(), scene),
-            Version::V2_4 => self.place_2_4(slot, scene),
+        let core = match self.preemption {
+            Preemption::ByCounter => self.place_2_2(slot, waker.core(), scene),
+            Preemption::ByGoodness => self.place_2_4(slot, scene),
         };
         core.map(|core| Reschedule { core, when: When::Now })
     }

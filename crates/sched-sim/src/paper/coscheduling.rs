@@ -1,0 +1,438 @@
+//! The coscheduling paper, section 4: NAS benchmarks and a master with slaves on four nodes, beside local tasks.
+//!
+//! # What the paper does not say, and what is taken
+//!
+//! * Its kernel is a Linux with the counters and priorities of 2.2 (section 2). How a woken task preempts changed in its
+//!   time: by counter in 2.2.1, by goodness in 2.3. Both can be had ([`Setting::preemption`]).
+//! * Local tasks belong to users: they begin at unrelated times, within two seconds, before the jobs do.
+//! * A job's tasks begin within 50 ms of each other: PVM starts them one after the other.
+//! * A context switch takes 10 us, in the order of what lmbench finds on such machines.
+//! * What the benchmarks compute and send: [`crate::workload::parallel`].
+//! * Master and slaves: messages of 4096 bytes, the paper's packet (smaller ones count nothing in its measure), computing
+//!   of 1 ms, 2000 iterations.
+//! * P "close to 0" and "close to 1" are 0.01 and 0.99 (the paper: "P=0 and P=1 represents values for P close to 0 and 1").
+
+use pronto_sched_policy::policy::coschedule::{self, Prediction, Reading};
+use pronto_sched_policy::policy::occupancy::Measure;
+use pronto_sched_policy::policy::share::Share;
+use pronto_sched_policy::policy::time::Nanos;
+
+use crate::cluster::{Cluster, Options};
+use crate::id::{NodeId, TaskId};
+use crate::policy::Policy;
+use crate::policy::coscheduled::{Coscheduled, Past, Pressure};
+use crate::policy::slotted::{Master, Row, Slotted, Switch};
+use crate::policy::strobed::Strobed;
+use crate::program::Wait;
+use crate::random::Random;
+use crate::scheduler::linux2::{Linux2, Preemption, Version};
+use crate::task::TaskOptions;
+use crate::workload::compute::Compute;
+use crate::workload::master_slave::{self, MasterSlave};
+use crate::workload::parallel::{Rounds, Terms, is, mg, stencil};
+
+/// Nodes of the paper.
+pub const NODES: usize = 4;
+
+/// A slot of GANG and EXPLICIT: what 2.2 gives a task per epoch (section 2: 210 ms at most).
+pub const SLOT: Nanos = Nanos::from_millis(200);
+
+/// Strobes of BCS: a tick, the shortest time in which this kernel does anything by itself.
+pub const STROBE: Nanos = Nanos::from_millis(10);
+
+/// How long nodes believe in a silent master: three of the longest slots.
+const PATIENCE: u64 = 3;
+
+/// When jobs begin; local tasks begin before.
+const BEGIN: Nanos = Nanos::from_millis(3_000);
+const LOCALS_BEGIN: Nanos = Nanos::from_millis(2_000);
+const SPAWN: Nanos = Nanos::from_millis(50);
+
+/// A run that lasts longer is given up.
+const MOST: Nanos = Nanos::from_millis(4_000_000);
+
+/// How often it is looked whether a run is over.
+const LOOK: Nanos = Nanos::from_millis(500);
+
+/// What coschedules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// The paper's three, and how they count.
+    Predicted(Prediction),
+    /// PRED with a P that follows its waits.
+    Auto(Measure),
+    /// PRED with pressure carried in messages.
+    Carried(Prediction),
+    /// All nodes switch at once.
+    Gang,
+    /// A master says when; it may crash.
+    Explicit {
+        /// When it crashes, after the beginning of the jobs.
+        crash: Option<Nanos>,
+    },
+    /// Communication held to global strobes.
+    Bcs,
+    /// LINUX, and waits that are adaptive poll first, whatever else wants to run: spin, then block.
+    Implicit,
+}
+
+/// What runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum App {
+    /// NAS IS, class A.
+    Is,
+    /// NAS MG, class A.
+    Mg,
+    /// IS of class A and MG of class T at once.
+    Both,
+    /// Master and slaves.
+    MasterSlave,
+    /// A grid, on any square number of nodes.
+    Stencil {
+        /// Side of the square.
+        side: usize,
+    },
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measured {
+    /// How long the jobs take; local tasks go on for ever.
+    Jobs,
+    /// How long local tasks take that need so much of a processor; jobs begin anew for ever.
+    Locals(Nanos),
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// What coschedules.
+    pub scheme: Scheme,
+    /// How a woken task preempts.
+    pub preemption: Preemption,
+    /// How jobs wait.
+    pub wait: Wait,
+    /// What runs.
+    pub app: App,
+    /// Local tasks on each node.
+    pub locals: usize,
+    /// What is measured.
+    pub measured: Measured,
+    /// Chance: phases and drift of clocks, beginnings.
+    pub seed: u64,
+}
+
+/// What came out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Seconds of each job, in the order of [`App::jobs`]; `None` if it did not end.
+    pub jobs: Vec<Option<f64>>,
+    /// Mean seconds of the local tasks, if they were measured and ended.
+    pub locals: Option<f64>,
+    /// Simulated time, seconds.
+    pub simulated: f64,
+    /// Events that were handled.
+    pub events: u64,
+    /// Share of the processors that local tasks had.
+    pub local_share: f64,
+}
+
+impl Setting {
+    /// The paper's kernel and machines under LINUX.
+    #[must_use]
+    pub fn plain(app: App, locals: usize, seed: u64) -> Self {
+        Self {
+            scheme: Scheme::Predicted(Prediction::default()),
+            preemption: Preemption::ByGoodness,
+            wait: Wait::Block,
+            app,
+            locals,
+            measured: Measured::Jobs,
+            seed,
+        }
+    }
+}
+
+/// LINUX, DYN or PRED with the paper's packets and its text rather than its print.
+#[must_use]
+pub const fn predicted(policy: coschedule::Policy, past: Share) -> Prediction {
+    Prediction { policy, measure: Measure::Packets, past, reading: Reading::Corrected }
+}
+
+impl App {
+    /// Names of its jobs.
+    #[must_use]
+    pub const fn jobs(self) -> &'static [&'static str] {
+        match self {
+            Self::Is => &["is"],
+            Self::Mg => &["mg"],
+            Self::Both => &["is", "mg-t"],
+            Self::MasterSlave => &["master-slave"],
+            Self::Stencil { .. } => &["stencil"],
+        }
+    }
+
+    const fn nodes(self) -> usize {
+        match self {
+            Self::Stencil { side } => side * side,
+            _ => NODES,
+        }
+    }
+}
+
+/// Runs it.
+#[must_use]
+pub fn run(setting: &Setting) -> Outcome {
+    let mut random = Random::stream(setting.seed, u64::MAX - 1);
+    let options = Options {
+        switch: Nanos::from_micros(10),
+        knows_load: setting.scheme != Scheme::Implicit,
+        ..Options::standard(setting.seed)
+    };
+    let plan = Plan::of(setting);
+    let mut cluster = Cluster::with_policy(options, policy(setting, &plan));
+    let nodes: Vec<NodeId> = (0..setting.app.nodes())
+        .map(|_| {
+            let scheduler = Linux2::new(Version::V2_2).preempting(setting.preemption);
+            cluster.add_node(1, Box::new(scheduler))
+        })
+        .collect();
+    let jobs = spawn_jobs(&mut cluster, setting, &nodes, &mut random);
+    let mut locals = Vec::new();
+    for node in nodes.iter().flat_map(|node| core::iter::repeat_n(node, setting.locals)) {
+        let program = match setting.measured {
+            Measured::Jobs => Compute::for_ever(),
+            Measured::Locals(work) => Compute::of(work),
+        };
+        let starts = match setting.measured {
+            Measured::Jobs => random.time_below(LOCALS_BEGIN),
+            Measured::Locals(_) => BEGIN,
+        };
+        locals.push(cluster.spawn(
+            *node,
+            TaskOptions { starts, ..TaskOptions::default() },
+            Box::new(program),
+        ));
+    }
+    debug_assert_eq!((&jobs, &locals), (&plan.jobs, &plan.locals), "tasks are numbered as planned");
+    let awaited: Vec<TaskId> = match setting.measured {
+        Measured::Jobs => jobs.iter().flatten().copied().collect(),
+        Measured::Locals(_) => locals.clone(),
+    };
+    while cluster.now() < MOST && !awaited.iter().all(|task| cluster.task(*task).usage().ended.is_some()) {
+        cluster.run_until(cluster.now().after(LOOK));
+    }
+    outcome(&cluster, setting, &jobs, &locals)
+}
+
+/// Who will be there: tasks are numbered in the order of spawning, jobs first.
+struct Plan {
+    jobs: Vec<Vec<TaskId>>,
+    locals: Vec<TaskId>,
+}
+
+impl Plan {
+    fn of(setting: &Setting) -> Self {
+        let nodes = setting.app.nodes();
+        let sizes: &[usize] = match setting.app {
+            App::Is | App::Mg | App::Stencil { .. } => &[nodes],
+            App::Both => &[nodes, nodes],
+            App::MasterSlave => &[1 + 2 * (NODES - 1)],
+        };
+        let mut next = 0;
+        let mut take = |count: usize| -> Vec<TaskId> {
+            next += count;
+            (next - count..next).map(TaskId::at).collect()
+        };
+        let jobs = sizes.iter().map(|size| take(*size)).collect();
+        Self { jobs, locals: take(nodes * setting.locals) }
+    }
+}
+
+fn policy(setting: &Setting, plan: &Plan) -> Box<dyn Policy> {
+    let coscheduled = |prediction, past, pressure| {
+        Box::new(Coscheduled::new(prediction, past, pressure)) as Box<dyn Policy>
+    };
+    let slotted = |switch| {
+        let mut rows: Vec<Row> =
+            plan.jobs.iter().map(|tasks| Row { tasks: tasks.clone(), length: SLOT }).collect();
+        if setting.locals > 0 {
+            // A slot for each local task of a node, all in a row: nobody gets more than without gangs.
+            rows.push(Row { tasks: plan.locals.clone(), length: SLOT.times(setting.locals as u64) });
+        }
+        Box::new(Slotted::new(rows, switch)) as Box<dyn Policy>
+    };
+    match setting.scheme {
+        Scheme::Predicted(prediction) => coscheduled(prediction, Past::Fixed, Pressure::Local),
+        Scheme::Carried(prediction) => coscheduled(prediction, Past::Fixed, Pressure::Carried),
+        Scheme::Auto(measure) => {
+            let pred = Prediction { measure, ..predicted(coschedule::Policy::Predictive, Share::HALF) };
+            coscheduled(pred, Past::Auto, Pressure::Local)
+        }
+        Scheme::Implicit => coscheduled(Prediction::default(), Past::Fixed, Pressure::Local),
+        Scheme::Gang => slotted(Switch::Clock),
+        Scheme::Explicit { crash } => slotted(Switch::Master(Master {
+            node: NodeId(0),
+            crashes: crash.map(|after| BEGIN.after(after)),
+            patience: Some(SLOT.times(PATIENCE * setting.locals.max(1) as u64)),
+        })),
+        Scheme::Bcs => Box::new(Strobed::new(STROBE)),
+    }
+}
+
+/// The stencil's grain: 5 ms of computing and borders of a packet, so that it communicates much. Ours.
+const GRAIN: stencil::Grain = stencil::Grain { compute: Nanos::from_millis(5), bytes: 4096 };
+/// Its rounds: a second of computing.
+const STENCIL_ROUNDS: u32 = 200;
+
+fn spawn_jobs(
+    cluster: &mut Cluster,
+    setting: &Setting,
+    nodes: &[NodeId],
+    random: &mut Random,
+) -> Vec<Vec<TaskId>> {
+    let mut terms = |rounds: u32| Terms {
+        wait: setting.wait,
+        rounds: if setting.measured == Measured::Jobs { Rounds::Times(rounds) } else { Rounds::Endless },
+        tasks: TaskOptions { starts: BEGIN.after(random.time_below(SPAWN)), ..TaskOptions::default() },
+    };
+    match setting.app {
+        App::Is => vec![is::spawn(cluster, nodes, is::Class::A, &terms(1)).tasks],
+        App::Mg => vec![mg::spawn(cluster, nodes, mg::Class::A, &terms(1)).tasks],
+        App::Both => vec![
+            is::spawn(cluster, nodes, is::Class::A, &terms(1)).tasks,
+            mg::spawn(cluster, nodes, mg::Class::T, &terms(1)).tasks,
+        ],
+        App::Stencil { .. } => vec![stencil::spawn(cluster, nodes, GRAIN, &terms(STENCIL_ROUNDS)).tasks],
+        App::MasterSlave => {
+            let options = master_slave::Options {
+                bytes: 4096,
+                compute: Nanos::from_millis(1),
+                iterations: if setting.measured == Measured::Jobs { 2_000 } else { u32::MAX },
+                wait: setting.wait,
+                tasks: terms(1).tasks,
+            };
+            let app = MasterSlave::spawn(cluster, nodes, options);
+            let pairs = app.receivers.iter().zip(&app.repliers);
+            vec![core::iter::once(app.master).chain(pairs.flat_map(|(a, b)| [*a, *b])).collect()]
+        }
+    }
+}
+
+fn outcome(cluster: &Cluster, setting: &Setting, jobs: &[Vec<TaskId>], locals: &[TaskId]) -> Outcome {
+    #[expect(clippy::cast_precision_loss, reason = "a run is far shorter than 2^53 ns")]
+    let seconds = |time: Nanos| time.0 as f64 / 1e9;
+    let ended = |task: &TaskId| cluster.task(*task).usage().ended;
+    let last = |tasks: &[TaskId]| {
+        tasks.iter().map(ended).try_fold(Nanos::ZERO, |last, at| at.map(|at| last.max(at)))
+    };
+    let took = |tasks: &Vec<TaskId>| {
+        // The master reports the time of its application; what slaves still compute then is not counted.
+        let tasks = if setting.app == App::MasterSlave { &tasks[..1] } else { &tasks[..] };
+        last(tasks).map(|at| seconds(at.since(BEGIN)))
+    };
+    let of_locals: Option<Vec<f64>> =
+        locals.iter().map(|task| ended(task).map(|at| seconds(at.since(BEGIN)))).collect();
+    #[expect(clippy::cast_precision_loss, reason = "there are few tasks")]
+    let mean = |all: Vec<f64>| all.iter().sum::<f64>() / all.len() as f64;
+    let simulated = seconds(cluster.now());
+    let ran: f64 = locals.iter().map(|task| seconds(cluster.task(*task).usage().ran)).sum();
+    #[expect(clippy::cast_precision_loss, reason = "there are few nodes")]
+    let all = simulated * setting.app.nodes() as f64;
+    Outcome {
+        jobs: jobs.iter().map(took).collect(),
+        locals: of_locals.filter(|all| !all.is_empty()).map(mean),
+        simulated,
+        events: cluster.events(),
+        local_share: ran / all,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEEDS: [u64; 3] = [1, 2, 3];
+
+    /// Seconds of the first job, one per seed.
+    fn seconds(setting: &Setting) -> Vec<f64> {
+        let run = |seed: u64| run(&Setting { seed, ..*setting }).jobs[0].expect("it ends");
+        SEEDS.map(run).to_vec()
+    }
+
+    fn with(setting: &Setting, policy: coschedule::Policy, hundredths: u32) -> Setting {
+        Setting { scheme: Scheme::Predicted(predicted(policy, Share::percent(hundredths))), ..*setting }
+    }
+
+    fn mean(all: &[f64]) -> f64 {
+        all.iter().sum::<f64>() / f64::from(u32::try_from(all.len()).unwrap())
+    }
+
+    #[test]
+    fn alone_all_schemes_take_the_same() {
+        let plain = Setting::plain(App::Mg, 0, 1);
+        let alone = seconds(&plain);
+        for scheme in [
+            Scheme::Predicted(predicted(coschedule::Policy::Predictive, Share::percent(99))),
+            Scheme::Auto(Measure::BytesAndMessages),
+            Scheme::Gang,
+            Scheme::Explicit { crash: None },
+        ] {
+            // A master's messages take some of the line.
+            let same = |(a, b): (&f64, &f64)| (a / b - 1.0).abs() < 1e-4;
+            let took = seconds(&Setting { scheme, ..plain });
+            assert!(took.iter().zip(&alone).all(same), "{scheme:?}: {took:?} {alone:?}");
+        }
+    }
+
+    #[test]
+    fn beside_five_local_tasks_pred_beats_dyn_and_dyn_beats_linux() {
+        let plain = Setting::plain(App::Mg, 5, 1);
+        let [linux, dynamic, predictive] = [
+            (coschedule::Policy::Linux, 1),
+            (coschedule::Policy::Dynamic, 1),
+            (coschedule::Policy::Predictive, 99),
+        ]
+        .map(|(policy, past)| mean(&seconds(&with(&plain, policy, past))));
+        assert!(predictive < dynamic && dynamic < linux, "{predictive} {dynamic} {linux}");
+    }
+
+    #[test]
+    fn where_counters_alone_preempt_frequencies_hardly_matter() {
+        let plain = Setting { preemption: Preemption::ByCounter, ..Setting::plain(App::Mg, 5, 1) };
+        let linux = mean(&seconds(&with(&plain, coschedule::Policy::Linux, 1)));
+        let predictive = mean(&seconds(&with(&plain, coschedule::Policy::Predictive, 99)));
+        assert!((predictive / linux - 1.0).abs() < 0.01, "{predictive} {linux}");
+    }
+
+    #[test]
+    fn local_tasks_keep_their_share_unless_the_algorithm_is_run_as_printed() {
+        let share = |reading| {
+            let prediction = predicted(coschedule::Policy::Predictive, Share::percent(99));
+            let scheme = Scheme::Predicted(Prediction { reading, ..prediction });
+            run(&Setting { scheme, ..Setting::plain(App::Is, 3, 1) }).local_share
+        };
+        assert!(share(Reading::Corrected) > 0.7, "three of four tasks are local");
+        assert!(share(Reading::Printed) < share(Reading::Corrected) - 0.1);
+    }
+
+    #[test]
+    fn what_local_tasks_take_can_be_measured() {
+        let measured = Measured::Locals(Nanos::from_millis(5_000));
+        let outcome = run(&Setting { measured, ..Setting::plain(App::Is, 2, 1) });
+        let took = outcome.locals.expect("they end");
+        assert!(
+            (10.0..15.5).contains(&took),
+            "5 s each, beside another one and a job that waits at times: {took}"
+        );
+    }
+
+    #[test]
+    fn spinning_beside_local_tasks_loses_and_a_crashed_master_does_not_stop_anybody() {
+        let plain = Setting::plain(App::Is, 1, 1);
+        let [block, spin] = [Wait::Block, Wait::Spin].map(|wait| mean(&seconds(&Setting { wait, ..plain })));
+        assert!(spin > 2.0 * block, "{spin} {block}");
+        let crash = Some(Nanos::from_millis(2_000));
+        assert_eq!(seconds(&Setting { scheme: Scheme::Explicit { crash }, ..plain }).len(), 3);
+    }
+}

@@ -1,0 +1,163 @@
+//! Master and slaves, the synthetic application of the coscheduling paper's section 4.2.
+//!
+//! One master and six slaves on four nodes: the master alone, two slaves on each of the others, of both kinds. In each
+//! iteration the master sends a message to all slaves; all compute; those of the kind `rs_slave` answer with the result,
+//! those of the kind `r_slave` do not; when all answers are there, the next iteration begins.
+
+use pronto_sched_policy::policy::time::Nanos;
+
+use crate::cluster::Cluster;
+use crate::id::{NodeId, PortId, TaskId};
+use crate::program::{From, Op, Program, Step, Wait};
+use crate::task::TaskOptions;
+
+/// What the application is like. The paper has numbers for none of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Of each message.
+    pub bytes: u32,
+    /// What a slave computes per message.
+    pub compute: Nanos,
+    /// "A predetermined number of iterations."
+    pub iterations: u32,
+    /// How all wait.
+    pub wait: Wait,
+    /// Each task.
+    pub tasks: TaskOptions,
+}
+
+/// The application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MasterSlave {
+    /// Which "reports the return time for the application".
+    pub master: TaskId,
+    /// Slaves that only receive.
+    pub receivers: Vec<TaskId>,
+    /// Slaves that answer.
+    pub repliers: Vec<TaskId>,
+}
+
+impl MasterSlave {
+    /// The master on the first node, a slave of each kind on every other.
+    pub fn spawn(cluster: &mut Cluster, nodes: &[NodeId], options: Options) -> Self {
+        let remote = &nodes[1..];
+        let kinds = 2;
+        let master = Master { options, slaves: remote.len() * kinds, next: 0, left: options.iterations };
+        let master = cluster.spawn(nodes[0], options.tasks, Box::new(master));
+        let (mut receivers, mut repliers) = (Vec::new(), Vec::new());
+        for node in remote {
+            for (answers, into) in [(Answers::No, &mut receivers), (Answers::Yes, &mut repliers)] {
+                let slave = Slave { options, answers, phase: Phase::Receive, left: options.iterations };
+                let slave = cluster.spawn(*node, options.tasks, Box::new(slave));
+                cluster.connect(master, slave);
+                into.push(slave);
+            }
+        }
+        Self { master, receivers, repliers }
+    }
+}
+
+/// Sends to every slave, then receives from every second: ports are numbered as slaves were connected.
+#[derive(Debug)]
+struct Master {
+    options: Options,
+    slaves: usize,
+    /// The next of the operations of an iteration.
+    next: usize,
+    left: u32,
+}
+
+impl Program for Master {
+    fn next(&mut self, _step: &mut Step<'_>) -> Op {
+        if self.next == self.slaves + self.slaves / 2 {
+            self.next = 0;
+            self.left -= 1;
+        }
+        if self.left == 0 {
+            return Op::Exit;
+        }
+        let at = self.next;
+        self.next += 1;
+        if at < self.slaves {
+            Op::Send { port: PortId::at(at), bytes: self.options.bytes, tag: 0 }
+        } else {
+            let replier = (at - self.slaves) * 2 + 1;
+            Op::Receive { from: From::Port(PortId::at(replier)), wait: self.options.wait }
+        }
+    }
+}
+
+/// Receives, computes, and answers if it is of that kind.
+#[derive(Debug)]
+struct Slave {
+    options: Options,
+    answers: Answers,
+    phase: Phase,
+    left: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answers {
+    No,
+    Yes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Receive,
+    Compute,
+    Answer,
+}
+
+/// The only port of a slave.
+const MASTER: PortId = PortId(0);
+
+impl Program for Slave {
+    fn next(&mut self, _step: &mut Step<'_>) -> Op {
+        match self.phase {
+            Phase::Receive if self.left == 0 => Op::Exit,
+            Phase::Receive => {
+                self.left -= 1;
+                self.phase = Phase::Compute;
+                Op::Receive { from: From::Port(MASTER), wait: self.options.wait }
+            }
+            Phase::Compute => {
+                self.phase = if self.answers == Answers::Yes { Phase::Answer } else { Phase::Receive };
+                Op::Compute(self.options.compute)
+            }
+            Phase::Answer => {
+                self.phase = Phase::Receive;
+                Op::Send { port: MASTER, bytes: self.options.bytes, tag: 0 }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster;
+    use crate::scheduler::linux2::{Linux2, Version};
+
+    #[test]
+    fn it_is_mapped_as_in_the_paper_and_an_iteration_is_a_round_trip() {
+        let mut cluster = Cluster::new(cluster::Options::standard(1));
+        let nodes = [0; 4].map(|_| cluster.add_node(1, Box::new(Linux2::new(Version::V2_2))));
+        let options = Options {
+            bytes: 4096,
+            compute: Nanos::from_millis(1),
+            iterations: 100,
+            wait: Wait::Block,
+            tasks: TaskOptions::default(),
+        };
+        let app = MasterSlave::spawn(&mut cluster, &nodes, options);
+        assert_eq!((app.receivers.len(), app.repliers.len()), (3, 3));
+        for (node, pair) in nodes[1..].iter().zip(app.receivers.iter().zip(&app.repliers)) {
+            assert_eq!([pair.0, pair.1].map(|task| cluster.task(*task).node()), [*node; 2]);
+        }
+        assert!(cluster.run_to_end(Nanos::from_millis(10_000)).is_some(), "all end");
+        let took = cluster.task(app.master).usage().ended.unwrap().0 / 100;
+        // Both slaves of a node compute one after the other at worst; the messages of six leave one after the other.
+        assert!((2_000_000..4_500_000).contains(&took), "{took} ns per iteration");
+    }
+}

@@ -1,0 +1,150 @@
+//! NAS MG, multigrid: a V-cycle over grids from fine to coarse and back; neighbours exchange the faces of their parts.
+//!
+//! Per iteration (NPB 3.3, `MG/mg.f: mg3P`, and the residual after it): on the finest grid, on the way up, `resid`, `psinv`
+//! and the last `resid`; on each grid between, `rprj3` on the way down and `resid`, `psinv` on the way up; on the
+//! coarsest `rprj3` and `psinv`. Each of these ends with `comm3`: for each axis that is divided, faces go to both
+//! neighbours. Tasks are divided over the axes as `setup` does: 4 are 1 x 2 x 2.
+
+use pronto_sched_policy::policy::time::Nanos;
+
+use super::is::per_iteration;
+use super::{Job, Steps, Terms, cycles};
+use crate::cluster::Cluster;
+use crate::id::NodeId;
+
+/// The size of the problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// The finest grid has 2 to this many points in each direction.
+    pub levels: u32,
+    /// Iterations.
+    pub iterations: u32,
+}
+
+impl Class {
+    /// Class A: 256^3 points, 4 iterations (NPB 1, table 2.2; `npbparams.h`).
+    pub const A: Self = Self { levels: 8, iterations: 4 };
+    /// The paper's class T with its 600 iterations (section 4.1). No published suite has a class T; this is class S, 32^3
+    /// points, the only one below A that the suite of 1991 has, too.
+    pub const T: Self = Self { levels: 5, iterations: 600 };
+}
+
+/// Operations per point of the finest grid and iteration, as the benchmark itself counts them (`mg.f`: 58).
+const OPERATIONS: u64 = 58;
+
+/// Cycles per operation. Ours: 58 million operations per second, what a Pentium II of this clock rate does on long vectors
+/// that lie in memory.
+const CYCLES: u64 = 6;
+
+/// Bytes of a number.
+const REAL: u64 = 8;
+
+/// How tasks are divided over the axes (`mg.f: setup`): thirds of the logarithm, what is left over goes to the later axes.
+fn division(ranks: usize) -> [usize; 3] {
+    let all = ranks.ilog2();
+    let first = all / 3;
+    let second = (all - first) / 2;
+    [1 << first, 1 << second, 1 << (all - first - second)]
+}
+
+/// Spawns it; the number of nodes is a power of two of at most one task per point of the coarsest grid. `terms.rounds`
+/// counts whole runs.
+///
+/// # Panics
+/// If the number of nodes is none of that kind.
+pub fn spawn(cluster: &mut Cluster, nodes: &[NodeId], class: Class, terms: &Terms) -> Job {
+    let ranks = nodes.len();
+    let parts = division(ranks.max(1));
+    assert!(
+        ranks.is_power_of_two() && parts.iter().all(|parts| *parts <= 2),
+        "MG here runs on 1, 2, 4 or 8 tasks"
+    );
+    let neighbours = |rank: usize| {
+        let mut peers: Vec<_> =
+            (0..3).flat_map(|axis| [1, -1].map(|by| beside(rank, parts, axis, by))).collect();
+        peers.sort_unstable();
+        peers.dedup();
+        peers.retain(|peer| *peer != rank);
+        peers
+    };
+    let points = |level: u32| 1_u64 << (3 * level);
+    let visits = |level: u32| if level == 1 { 2 } else { 3 };
+    let all: u64 = (1..=class.levels).map(|level| visits(level) * points(level)).sum();
+    let work = points(class.levels) * OPERATIONS * CYCLES / ranks as u64;
+    let part = |level: u32| {
+        cycles(u64::try_from(u128::from(work) * u128::from(points(level)) / u128::from(all)).unwrap_or(0))
+    };
+    Job::spawn(cluster, nodes, &per_iteration(terms, class.iterations), neighbours, |steps| {
+        // An iteration begins where the residual of the last one ended.
+        for level in (1..class.levels).rev() {
+            visit(steps, parts, level, part(level));
+        }
+        visit(steps, parts, 1, part(1));
+        for level in 2..class.levels {
+            visit(steps, parts, level, part(level));
+            visit(steps, parts, level, part(level));
+        }
+        for _ in 0..visits(class.levels) {
+            visit(steps, parts, class.levels, part(class.levels));
+        }
+    })
+}
+
+/// One routine on one grid, and its `comm3`.
+fn visit(steps: &mut Steps, parts: [usize; 3], level: u32, work: Nanos) {
+    steps.compute(work);
+    let own = parts.map(|parts| (1_u64 << level) / parts as u64);
+    // `give3`: along the second axis a face is as wide as the first with both borders, along the third both have them.
+    let faces = [own[1] * own[2], (own[0] + 2) * own[2], (own[0] + 2) * (own[1] + 2)];
+    for axis in 0..3 {
+        if parts[axis] > 1 {
+            let me = steps.rank();
+            let (up, down) = (beside(me, parts, axis, 1), beside(me, parts, axis, -1));
+            steps.exchange(up, down, faces[axis] * REAL);
+            steps.exchange(down, up, faces[axis] * REAL);
+        }
+    }
+}
+
+/// The rank beside another along an axis; the grid is periodic.
+fn beside(rank: usize, parts: [usize; 3], axis: usize, by: isize) -> usize {
+    let stride: usize = parts[..axis].iter().product();
+    let place = rank / stride % parts[axis];
+    let next = (place + parts[axis]).wrapping_add_signed(by) % parts[axis];
+    rank - place * stride + next * stride
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Rounds;
+    use super::*;
+    use crate::cluster::Options;
+    use crate::program::Wait;
+    use crate::scheduler::linux2::{Linux2, Version};
+    use crate::task::TaskOptions;
+
+    #[test]
+    fn four_tasks_are_one_by_two_by_two() {
+        assert_eq!([1, 2, 4, 8].map(division), [[1, 1, 1], [1, 1, 2], [1, 2, 2], [2, 2, 2]]);
+        let parts = division(4);
+        assert_eq!([0, 1, 2, 3].map(|rank| beside(rank, parts, 1, 1)), [1, 0, 3, 2]);
+        assert_eq!([0, 1, 2, 3].map(|rank| beside(rank, parts, 2, -1)), [2, 3, 0, 1]);
+    }
+
+    #[test]
+    fn alone_it_computes_most_of_the_time_and_the_small_class_less() {
+        let seconds = |class: Class| {
+            let mut cluster = Cluster::new(Options::standard(1));
+            let nodes = [0; 4].map(|_| cluster.add_node(1, Box::new(Linux2::new(Version::V2_2))));
+            let terms = Terms { wait: Wait::Block, rounds: Rounds::Times(1), tasks: TaskOptions::default() };
+            let job = spawn(&mut cluster, &nodes, class, &terms);
+            assert!(cluster.run_to_end(Nanos::from_millis(100_000)).is_some());
+            let ran = cluster.task(job.tasks[0]).usage().ran;
+            (ran, job.ended(&cluster).unwrap())
+        };
+        let (ran, took) = seconds(Class::A);
+        // 256^3 points, 58 operations of 6 cycles, 4 iterations, a quarter each: 16.7 s.
+        assert_eq!(ran.0 / 100_000_000, 166);
+        assert!(ran < took && took.0 < ran.0 * 12 / 10, "{ran:?} {took:?}");
+    }
+}
