@@ -1,5 +1,6 @@
 //! The list of experiments: one file each.
 
+mod expedite_sim;
 mod floor;
 mod latency;
 mod mix;
@@ -7,7 +8,8 @@ mod mix;
 use crate::experiment::Experiment;
 
 /// Every experiment, in the order in which `pronto-bench list` names them.
-pub const ALL: &[&dyn Experiment] = &[&floor::Floor, &latency::Latency, &mix::Mix];
+pub const ALL: &[&dyn Experiment] =
+    &[&floor::Floor, &latency::Latency, &mix::Mix, &expedite_sim::ExpediteSim];
 
 /// The experiment with that name.
 #[must_use]

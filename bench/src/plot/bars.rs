@@ -17,6 +17,7 @@ const FILLED: f64 = 0.84;
 pub(super) fn draw(area: &Area<'_>, panel: &Bars, names: &[&str]) -> Result<()> {
     let spreads = panel.series.iter().flat_map(|series| series.bars.iter().flatten());
     let most = spreads.map(|s| s.most.max(s.middle)).fold(f64::NEG_INFINITY, f64::max);
+    let most = most.max(f64::from(panel.y.reaches));
     ensure!(most > 0.0 && most.is_finite(), "nothing to show in `{}`", panel.title);
     let groups = f64::from(u32::try_from(panel.groups.len())?);
     let mut chart = ChartBuilder::on(area)
@@ -50,10 +51,13 @@ pub(super) fn draw(area: &Area<'_>, panel: &Bars, names: &[&str]) -> Result<()> 
         let corners = |(x, bar): (f64, Spread)| [(x, 0.0), (x + wide, bar.middle)];
         chart.draw_series(bars().map(|bar| Rectangle::new(corners(bar), style::colour(index).filled())))?;
         chart.draw_series(bars().map(|bar| Rectangle::new(corners(bar), style::thin())))?;
-        chart.draw_series(bars().filter(|(_, bar)| bar.least < bar.most).map(|(x, bar)| {
-            let middle = x + wide / 2.0;
-            PathElement::new(vec![(middle, bar.least.max(0.0)), (middle, bar.most)], style::thin())
-        }))?;
+        // Light below dark, so that they are seen before bars of any colour.
+        for stroke in [style::halo(), style::thin()] {
+            chart.draw_series(bars().filter(|(_, bar)| bar.least < bar.most).map(|(x, bar)| {
+                let middle = x + wide / 2.0;
+                PathElement::new(vec![(middle, bar.least.max(0.0)), (middle, bar.most)], stroke)
+            }))?;
+        }
     }
     for (group, name) in (0_u32..).zip(&panel.groups) {
         // The plot's own coordinates end at its edge: names go below it in pixels.

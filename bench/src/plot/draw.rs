@@ -79,7 +79,7 @@ type Entry<'a> = (usize, &'a str, i32);
 fn rows<'a>(names: &[&'a str], width: i32) -> Vec<Vec<Entry<'a>>> {
     let mut rows: Vec<Vec<Entry<'a>>> = Vec::new();
     let mut left = 0;
-    for (index, name) in names.iter().enumerate() {
+    for (index, name) in names.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
         let needed = SAMPLE + style::width(name, style::TEXT) + GAP;
         if rows.is_empty() || left < needed {
             rows.push(Vec::new());

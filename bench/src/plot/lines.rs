@@ -11,7 +11,7 @@ use plotters::series::LineSeries;
 use plotters::style::Color as _;
 
 use super::draw::{Area, place};
-use super::{Lines, Marks, Point, Scale, style};
+use super::{Axis, Lines, Marks, Point, Scale, style};
 
 /// Room for the numbers at the axes, pixels.
 pub(super) const LEFT: i32 = 64;
@@ -33,8 +33,10 @@ pub(super) fn draw(area: &Area<'_>, panel: &Lines, names: &[&str]) -> Result<()>
         .collect();
     let points = || series.iter().flat_map(|(_, points)| points);
     ensure!(points().next().is_some(), "nothing to show in `{}`", panel.title);
-    let x = bounds(points().map(|point| point.x), panel.x.scale);
-    let y = bounds(points().flat_map(|p| [p.y.least, p.y.middle, p.y.most]), panel.y.scale);
+    let reached = |axis: &Axis| (axis.reaches > 0).then_some(f64::from(axis.reaches));
+    let x = bounds(points().map(|point| point.x).chain(reached(&panel.x)), panel.x.scale);
+    let values = points().flat_map(|p| [p.y.least, p.y.middle, p.y.most]);
+    let y = bounds(values.chain(reached(&panel.y)), panel.y.scale);
     match (panel.x.scale, panel.y.scale) {
         (Scale::Linear, Scale::Linear) => between(area, panel, &series, x, y.clone(), y),
         (Scale::Logarithmic, Scale::Linear) => between(area, panel, &series, x.log_scale(), y.clone(), y),

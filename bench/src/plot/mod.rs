@@ -68,6 +68,8 @@ pub struct Axis {
     pub unit: &'static str,
     /// How it is divided.
     pub scale: Scale,
+    /// A linear axis reaches this value at least: panels that are to be compared reach the same.
+    pub reaches: u32,
 }
 
 /// How an axis is divided.
@@ -82,7 +84,7 @@ pub enum Scale {
 /// A name in the legend, and its points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// In the legend.
+    /// In the legend; without a name it is not in it.
     pub name: String,
     /// In the order in which they are joined.
     pub points: Vec<Point>,
@@ -136,13 +138,19 @@ impl Axis {
     /// Evenly divided.
     #[must_use]
     pub fn linear(quantity: &str, unit: &'static str) -> Self {
-        Self { quantity: quantity.to_owned(), unit, scale: Scale::Linear }
+        Self { quantity: quantity.to_owned(), unit, scale: Scale::Linear, reaches: 0 }
+    }
+
+    /// The same, but that it reaches this value at least.
+    #[must_use]
+    pub fn reaching(self, value: u32) -> Self {
+        Self { reaches: value, ..self }
     }
 
     /// Divided by powers of ten.
     #[must_use]
     pub fn logarithmic(quantity: &str, unit: &'static str) -> Self {
-        Self { quantity: quantity.to_owned(), unit, scale: Scale::Logarithmic }
+        Self { quantity: quantity.to_owned(), unit, scale: Scale::Logarithmic, reaches: 0 }
     }
 }
 
@@ -280,6 +288,28 @@ mod tests {
         lines.y = Axis::logarithmic("time", "s");
         lines.series[0].points.push(Point { x: 100.0, y: Spread::exact(0.0) });
         assert!(figure(vec![Panel::Lines(lines)]).to_svg().is_ok());
+    }
+
+    #[test]
+    fn axes_reach_what_they_are_told_to_and_nameless_series_are_not_in_the_legend() {
+        let reaching = |value| {
+            let mut lines = lines();
+            lines.y = lines.y.reaching(value);
+            lines.series[1].name.clear();
+            lines.series[0].name = "alone".into();
+            let mut bars = bars();
+            bars.y = bars.y.reaching(value);
+            [figure(vec![Panel::Lines(lines)]), figure(vec![Panel::Bars(bars)])].map(|f| f.to_svg().unwrap())
+        };
+        for (plain, tall) in reaching(0).iter().zip(&reaching(700)) {
+            assert!(!plain.contains(">\n700\n<") && tall.contains("700"), "{tall}");
+        }
+        let [lines, _] = reaching(0);
+        assert_eq!(
+            lines.matches(&style::hex(0)).count(),
+            lines.matches(&style::hex(1)).count() + 2,
+            "{lines}"
+        );
     }
 
     #[test]

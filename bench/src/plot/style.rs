@@ -3,7 +3,7 @@
 use plotters::element::{Circle, Cross, DynElement, IntoDynElement as _, TriangleMarker};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{
-    Color as _, FontDesc, FontFamily, FontStyle, IntoTextStyle as _, RGBColor, ShapeStyle, TextStyle,
+    Color as _, FontDesc, FontFamily, FontStyle, IntoTextStyle as _, RGBColor, ShapeStyle, TextStyle, WHITE,
 };
 use plotters_backend::DrawingBackend;
 
@@ -49,6 +49,11 @@ pub(super) fn hex(index: usize) -> String {
 /// A line of a series.
 pub(super) fn line(index: usize) -> ShapeStyle {
     colour(index).stroke_width(2)
+}
+
+/// What a thin line is laid on where it crosses a colour.
+pub(super) fn halo() -> ShapeStyle {
+    WHITE.stroke_width(3)
 }
 
 /// A thin line.

@@ -1,0 +1,156 @@
+//! `expedite-sim`: figures 1 to 5 and 7 of Expedite on simulated machines, and what our budget makes of them.
+
+mod claims;
+mod figures;
+mod trials;
+
+use anyhow::ensure;
+use pronto_sched_sim::paper::expedite::{BOOT_PINGS, TOP};
+
+use crate::experiment::Experiment;
+use crate::params::{Axis, Params};
+use crate::progress::Progress;
+use crate::report::{Fields, Report, decimals};
+use crate::sample::approximate;
+use claims::Results;
+use trials::{Length, Measured, Trial};
+
+/// The experiment. It reads no clock but for its progress: the same seeds give the same numbers on any machine.
+#[derive(Debug)]
+pub(crate) struct ExpediteSim;
+
+impl Experiment for ExpediteSim {
+    fn name(&self) -> &'static str {
+        "expedite-sim"
+    }
+
+    fn paper(&self) -> Option<&'static str> {
+        Some("expedite")
+    }
+
+    fn figure(&self) -> Option<&'static str> {
+        Some("Figs. 1-7")
+    }
+
+    fn about(&self) -> &'static str {
+        "pings beside sleepers and scatter beside top, on simulated machines of the paper and with our budget"
+    }
+
+    fn axes(&self) -> &'static [Axis] {
+        &[
+            Axis { column: "figure", help: "Only these figures", values: &FIGURES },
+            Axis {
+                column: "boost",
+                help: "Only these boosts",
+                values: &["none", "counter", "budget", "sleepers", "dyn-preempt", "on-unblock"],
+            },
+            Axis { column: "kernel", help: "Only these kernels", values: &["linux-2.4"] },
+        ]
+    }
+
+    fn draws(&self) -> bool {
+        true
+    }
+
+    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
+        let length = if params.quick { QUICK } else { FULL };
+        let keeps = |trial: &Trial| {
+            params.keeps("figure", trial.figure)
+                && params.keeps("boost", trials::boost_name(trial.boost()))
+                && params.keeps("kernel", trials::kernel_name(trial.kernel()))
+        };
+        let trials: Vec<Trial> = trials::all(length).into_iter().filter(keeps).collect();
+        progress.begin(length.seeds * trials.len() as u64);
+        let mut measured: Vec<Measured> = trials.into_iter().map(Measured::new).collect();
+        for trial in &mut measured {
+            let what = format!("{} {}", trial.trial.figure, trials::boost_name(trial.trial.boost()));
+            for seed in 0..length.seeds {
+                progress.step(&what);
+                trial.run(seed);
+            }
+        }
+        let results = Results(&measured);
+        let mut report = Report::default();
+        report.params = described(length, &measured);
+        report.rows = measured.iter().flat_map(Measured::rows).collect();
+        report.claims = claims::claims(results);
+        report.figures = figures::figures(results);
+        if params.chosen().next().is_none() {
+            let missing: Vec<_> =
+                claims::IDS.iter().filter(|id| report.claims.iter().all(|claim| claim.id != **id)).collect();
+            ensure!(missing.is_empty(), "the run has no answer to {missing:?}");
+        }
+        report.note(
+            "late: share of pings that took 1 ms or more; kept: share of the boosts asked for that were given; compute and \
+             sleepers: shares of the processor. Means are over all seeds, least and most are of one seed.",
+        );
+        Ok(report)
+    }
+}
+
+/// How it was run, with the source of each parameter.
+fn described(length: Length, measured: &[Measured]) -> Fields {
+    let events: u64 = measured.iter().map(Measured::events).sum();
+    Fields::default()
+        .with("seeds", length.seeds)
+        .with("pings_per_seed", length.pings)
+        .with("pings_per_boot", format!("{BOOT_PINGS}; clocks and phases are drawn anew for each"))
+        .with("rounds_per_seed", length.rounds)
+        .with("events_millions", decimals(approximate(events) / 1e6, 1))
+        .with("ping", "500 bytes every 50 ms (section 4.1); 30 us of processor time at each end (ours)")
+        .with("sleep_mostly", "5 ms of computing, 45 ms of sleep (section 4.1), which 2.4 rounds up to 55")
+        .with("link", "100 Mb/s (section 4); 100 us one way, work of both kernels included (coscheduling paper, section 4)")
+        .with("background_on", "the ponger's machine (not stated; a ceiling of 5 ms is seen only so)")
+        .with("scatter", "120 ms of computing, 8 ranks, barrier (section 5.1); 1 KiB per rank (ours)")
+        .with("top_ms", format!("{} (not stated; from the first result of section 5.1)", TOP.0 / 1_000_000))
+        .with("clocks", "phases at random, drift up to 30 ppm (ours)")
+}
+
+/// As in the column `figure`.
+const FIGURES: [&str; 14] =
+    ["alone", "1a", "1b", "2a", "2b", "3a", "3b", "5", "5-curve", "7-unloaded", "7a", "7b", "7c", "own"];
+
+/// 35,000 rounds of scatter in all, as in the paper (section 5.1).
+const FULL: Length = Length { seeds: 20, pings: 20_000, rounds: 1_750 };
+
+/// 3 seeds; enough pings that claims do not hang on the few phases that were drawn.
+const QUICK: Length = Length { seeds: 3, pings: 10_000, rounds: 600 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Trials so short that numbers mean nothing, but every claim and figure is there.
+    #[test]
+    fn every_claim_and_figure_comes_from_a_whole_run() {
+        let length = Length { seeds: 1, pings: 200, rounds: 20 };
+        let mut measured: Vec<_> = trials::all(length).into_iter().map(Measured::new).collect();
+        for trial in &mut measured {
+            trial.run(0);
+        }
+        let results = Results(&measured);
+        let mut found: Vec<_> = claims::claims(results).iter().map(|claim| claim.id).collect();
+        let mut ids = claims::IDS;
+        found.sort_unstable();
+        ids.sort_unstable();
+        assert_eq!(found, ids);
+        let files: Vec<_> = figures::figures(results).iter().map(|figure| figure.file).collect();
+        let expected = ["fig1", "fig2", "fig3", "fig4", "fig5", "fig5-curve", "fig7"];
+        assert_eq!(files, expected.map(|name| format!("expedite-{name}")));
+        for trial in &measured {
+            assert!(FIGURES.contains(&trial.trial.figure));
+            assert!(!trial.rows().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_choice_of_rows_answers_what_it_can() {
+        let length = Length { seeds: 1, pings: 100, rounds: 5 };
+        let trial = trials::all(length).into_iter().find(|trial| trial.figure == "1a");
+        let mut measured = Measured::new(trial.unwrap());
+        measured.run(0);
+        let measured = [measured];
+        let ids: Vec<_> = claims::claims(Results(&measured)).iter().map(|claim| claim.id).collect();
+        assert_eq!(ids, ["X23", "X31"]);
+    }
+}
