@@ -79,10 +79,12 @@ pub(super) fn attributes(tree: &Tree) -> Vec<String> {
 
 /// Whether a file is a test target that `cargo xtask lab test` runs, or that runs beside it.
 fn is_for_the_lab(path: &str) -> bool {
-    let mut parts = path.rsplit('/');
-    let name = parts.next().and_then(|file| file.strip_suffix(".rs")).unwrap_or_default();
+    // A target is a file in the folder of tests, or a folder there.
+    let Some((_, target)) = path.rsplit_once("/tests/") else { return false };
+    let name = target.split('/').next().unwrap_or_default();
+    let name = name.strip_suffix(".rs").unwrap_or(name);
     let name = name.strip_prefix("drives_").unwrap_or(name);
-    parts.next() == Some("tests") && (name == "lab" || name.starts_with("lab_"))
+    name == "lab" || name.starts_with("lab_")
 }
 
 /// What is in the tree is finished.

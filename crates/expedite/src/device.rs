@@ -1,0 +1,249 @@
+//! `/dev/expedite`, opened: flags last as long as this and what they are on; see `kernel/expedite/expedite.h`.
+//!
+//! # Invariants
+//! 1. The structures have the layout that the header gives them: the request numbers hold their sizes, and the module
+//!    refuses others.
+//! 2. The device is open as long as this lives.
+#![expect(unsafe_code, reason = "three requests of one device; listed in docs/unsafe.md")]
+
+use core::time::Duration;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+
+/// Where the module puts its device.
+const PATH: &str = "/dev/expedite";
+
+/// The number of the thread that asks.
+pub const THIS_THREAD: i32 = 0;
+
+/// `struct expedite_flag`.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct RawFlag {
+    fd: i32,
+    tid: i32,
+    slice_ns: u64,
+    reserved: [u64; 2],
+}
+
+/// `struct expedite_query`.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct RawQuery {
+    tid: i32,
+    reserved: u32,
+    calls: u64,
+    direct: u64,
+    worker: u64,
+    running: u64,
+    boosted: u64,
+    realtime: u64,
+    denied_thread: u64,
+    denied_user: u64,
+    denied_cpu: u64,
+    denied_memory: u64,
+    drops: u64,
+    replaced: u64,
+    boosted_ns: u64,
+    left_ns: u64,
+}
+
+nix::ioctl_write_ptr!(expedite_flag, b'E', 0xe0, RawFlag);
+nix::ioctl_write_ptr!(expedite_unflag, b'E', 0xe1, i32);
+nix::ioctl_readwrite!(expedite_query, b'E', 0xe2, RawQuery);
+
+/// What a flag asks for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Flag {
+    /// The thread that is boosted where the kernel cannot tell who waits; [`THIS_THREAD`] is the one that flags.
+    pub thread: i32,
+    /// For how long, after each arrival; zero is the most that the module grants.
+    pub slice: Duration,
+}
+
+/// What happened to one thread; all but `left` since the module first saw it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Arrivals that were about to wake the thread.
+    pub calls: u64,
+    /// Boosts where a thread announced the arrival: at once.
+    pub direct: u64,
+    /// Boosts where an interrupt did: by the worker of the thread's processor.
+    pub worker: u64,
+    /// No boost: it ran already.
+    pub running: u64,
+    /// No boost: it was boosted already.
+    pub boosted: u64,
+    /// No boost: it is real-time by itself.
+    pub realtime: u64,
+    /// No boost: the thread's own budget was spent.
+    pub denied_thread: u64,
+    /// No boost: its user's budget on that processor was.
+    pub denied_user: u64,
+    /// No boost: the processor's was.
+    pub denied_cpu: u64,
+    /// Boosts that ended.
+    pub drops: u64,
+    /// Those of them where somebody else had set the thread's class meanwhile.
+    pub replaced: u64,
+    /// How long it ran boosted.
+    pub boosted_time: Duration,
+    /// How long it may, at once, as far as its own budget goes.
+    pub left: Duration,
+}
+
+/// Why the module did not do it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The module is not loaded.
+    #[error("the module expedite is not loaded")]
+    NotLoaded,
+    /// This user may not open the device, or may not name that thread.
+    #[error("not permitted")]
+    NotPermitted,
+    /// What the descriptor leads to cannot be flagged.
+    #[error("only readable sockets, pipes, eventfds and completion channels can be flagged")]
+    Unsupported,
+    /// It has a flag through this device.
+    #[error("flagged already")]
+    Flagged,
+    /// It has none, or nothing has arrived for that thread lately.
+    #[error("not known to the module")]
+    Unknown,
+    /// There is no such thread.
+    #[error("no such thread")]
+    NoThread,
+    /// The device holds as many flags as it can.
+    #[error("too many flags")]
+    Full,
+    /// Anything else.
+    #[error("the module says: {0}")]
+    System(Errno),
+}
+
+impl From<Errno> for Refused {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::ENXIO | Errno::ENODEV => Self::NotLoaded,
+            Errno::EPERM | Errno::EACCES => Self::NotPermitted,
+            Errno::EOPNOTSUPP => Self::Unsupported,
+            Errno::EEXIST => Self::Flagged,
+            Errno::ENOENT => Self::Unknown,
+            Errno::ESRCH => Self::NoThread,
+            Errno::ENOSPC => Self::Full,
+            other => Self::System(other),
+        }
+    }
+}
+
+/// The module's device.
+#[derive(Debug)]
+pub struct Device(OwnedFd);
+
+impl Device {
+    /// Opens it. A program that it executes does not inherit it.
+    ///
+    /// # Errors
+    /// The module is not loaded, or this user may not.
+    pub fn open() -> Result<Self, Refused> {
+        match open(PATH, OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()) {
+            Ok(device) => Ok(Self(device)),
+            Err(Errno::ENOENT) => Err(Refused::NotLoaded),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Flags what is open at a descriptor: whoever waits there for it to become readable is boosted when it does.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    pub fn flag(&self, what: impl AsFd, flag: Flag) -> Result<(), Refused> {
+        let raw = RawFlag {
+            fd: what.as_fd().as_raw_fd(),
+            tid: flag.thread,
+            slice_ns: u64::try_from(flag.slice.as_nanos()).unwrap_or(u64::MAX),
+            reserved: [0; 2],
+        };
+        // SAFETY: I1 and I2.
+        unsafe { expedite_flag(self.0.as_raw_fd(), &raw const raw) }?;
+        Ok(())
+    }
+
+    /// Takes the flag back. That is never needed: it ends by itself when what it is on is closed.
+    ///
+    /// # Errors
+    /// It has none through this device.
+    pub fn unflag(&self, what: impl AsFd) -> Result<(), Refused> {
+        let fd = what.as_fd().as_raw_fd();
+        // SAFETY: I1 and I2.
+        unsafe { expedite_unflag(self.0.as_raw_fd(), &raw const fd) }?;
+        Ok(())
+    }
+
+    /// What happened to a thread of the same owner.
+    ///
+    /// # Errors
+    /// Nothing did within the last two seconds, or it is not to be seen.
+    pub fn query(&self, thread: i32) -> Result<Counts, Refused> {
+        let mut raw = RawQuery { tid: thread, ..RawQuery::default() };
+        // SAFETY: I1 and I2.
+        unsafe { expedite_query(self.0.as_raw_fd(), &raw mut raw) }?;
+        Ok(Counts {
+            calls: raw.calls,
+            direct: raw.direct,
+            worker: raw.worker,
+            running: raw.running,
+            boosted: raw.boosted,
+            realtime: raw.realtime,
+            denied_thread: raw.denied_thread,
+            denied_user: raw.denied_user,
+            denied_cpu: raw.denied_cpu,
+            drops: raw.drops,
+            replaced: raw.replaced,
+            boosted_time: Duration::from_nanos(raw.boosted_ns),
+            left: Duration::from_nanos(raw.left_ns),
+        })
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = include_str!("../../../kernel/expedite/expedite.h");
+
+    #[test]
+    fn the_numbers_are_those_of_the_header() {
+        for (name, number, structure) in
+            [("FLAG", "0xe0", "flag"), ("UNFLAG", "0xe1", ""), ("QUERY", "0xe2", "query")]
+        {
+            let line = HEADER.lines().find(|line| line.starts_with(&format!("#define EXPEDITE_{name} ")));
+            let line = line.unwrap_or_else(|| panic!("no request {name}"));
+            assert!(line.contains(number) && line.contains(structure), "{line}");
+        }
+        assert_eq!((size_of::<RawFlag>(), size_of::<RawQuery>()), (32, 120));
+    }
+
+    #[test]
+    fn fields_are_in_the_order_of_the_header() {
+        let query = HEADER.split_once("struct expedite_query {").unwrap().1;
+        let words = query.split("};").next().unwrap().lines().filter_map(|line| {
+            let field = line.trim().strip_prefix("__u64 ")?;
+            Some(field.trim_end_matches(';').to_owned())
+        });
+        let text = format!("{:?}", RawQuery::default());
+        let ours = text.split(", ").skip(2).map(|field| field.split(':').next().unwrap().to_owned());
+        assert_eq!(words.collect::<Vec<_>>(), ours.collect::<Vec<_>>());
+    }
+}

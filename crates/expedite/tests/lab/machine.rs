@@ -1,0 +1,128 @@
+//! The machine that a test runs in: the module loaded, its counters, threads that compute, threads that wait.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use nix::poll::{PollTimeout, poll};
+use nix::unistd::gettid;
+
+/// Nothing takes longer, also on a busy host.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One test at a time has the module.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The module, loaded as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Module(#[expect(dead_code, reason = "held until the end")] MutexGuard<'static, ()>);
+
+impl Module {
+    /// Loads it with parameters `name=value`.
+    pub(crate) fn load(parameters: &[&str]) -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        // What a test that failed has left.
+        let _ = Command::new("rmmod").arg("expedite").output().unwrap();
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+        let module = target.join("lab-modules").join(release.trim()).join("expedite/expedite.ko");
+        run(Command::new("insmod").arg(module).args(parameters));
+        if !Path::new("/sys/kernel/debug/expedite").exists() {
+            run(Command::new("mount").args(["-t", "debugfs", "debugfs", "/sys/kernel/debug"]));
+        }
+        Self(alone)
+    }
+
+    /// What the module has counted, over all threads.
+    pub(crate) fn counters(&self) -> BTreeMap<String, u64> {
+        let text = fs::read_to_string("/sys/kernel/debug/expedite/counters").unwrap();
+        text.lines()
+            .map(|line| {
+                let (name, value) = line.split_once(' ').unwrap();
+                (name.to_owned(), value.parse().unwrap())
+            })
+            .collect()
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        let unloaded = Command::new("rmmod").arg("expedite").output().unwrap();
+        assert!(unloaded.status.success() || std::thread::panicking(), "{unloaded:?}");
+    }
+}
+
+pub(crate) fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long something may take is real time")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Lets others run for a moment.
+fn pause() {
+    poll(&mut [], PollTimeout::from(2_u8)).unwrap();
+}
+
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "it is still not so: {what}");
+        pause();
+    }
+}
+
+/// A thread, with its number.
+#[derive(Debug)]
+pub(crate) struct Numbered<T> {
+    pub(crate) tid: i32,
+    handle: JoinHandle<T>,
+    go: Sender<()>,
+}
+
+impl<T: Send + 'static> Numbered<T> {
+    /// A thread that does this, and then stays until it is joined: only then can it be asked about.
+    pub(crate) fn spawn(work: impl FnOnce() -> T + Send + 'static) -> Self {
+        let (sender, receiver) = channel();
+        let (go, may_go) = channel();
+        let handle = std::thread::spawn(move || {
+            sender.send(gettid().as_raw()).unwrap();
+            let result = work();
+            let _ = may_go.recv();
+            result
+        });
+        Self { tid: receive(&receiver), handle, go }
+    }
+
+    /// Waits until it sleeps, somewhere in the kernel.
+    pub(crate) fn until_it_sleeps(&self) {
+        until("the thread sleeps", || state(self.tid) == 'S');
+    }
+
+    pub(crate) fn join(self) -> T {
+        drop(self.go);
+        self.handle.join().unwrap()
+    }
+}
+
+/// The state of a thread of this process, as /proc has it: `S` sleeps, `R` runs.
+pub(crate) fn state(tid: i32) -> char {
+    let stat = fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+}
+
+/// What comes from a channel, in time.
+pub(crate) fn receive<T>(channel: &Receiver<T>) -> T {
+    channel.recv_timeout(PATIENCE).unwrap()
+}

@@ -1,0 +1,8 @@
+//! The kernel module, loaded into the stock kernel: who is boosted, for how long, at whose cost, and what is left behind.
+//!
+//! Nothing here depends on how long something takes: the module counts what it does, and what is compared in time is
+//! compared within one run.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod machine;
+mod waiting;

@@ -1,0 +1,179 @@
+//! Each way of waiting: the thread that blocks is the one that is boosted, and not the one that set the flag.
+
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::EventFd;
+use pronto_expedite::{Counts, Device, Flag, THIS_THREAD};
+
+use crate::machine::{Module, Numbered, until};
+
+/// Arrivals for each way of waiting.
+const ROUNDS: u64 = 5;
+
+/// Budgets that are never spent, also where the emulated processor itself has to wait.
+const GENEROUS: &[&str] = &["thread_percent=100", "user_percent=100", "cpu_percent=100"];
+
+/// A pair of ends: what is written at one is read at the other.
+struct Ends {
+    name: &'static str,
+    reader: OwnedFd,
+    writer: OwnedFd,
+}
+
+fn ends() -> Vec<Ends> {
+    let pair = |name, reader: OwnedFd, writer: OwnedFd| Ends { name, reader, writer };
+    let (stream, peer) = UnixStream::pair().unwrap();
+    let (datagram, other) = UnixDatagram::pair().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    tcp.set_nodelay(true).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    sender.connect(udp.local_addr().unwrap()).unwrap();
+    let (pipe, into) = nix::unistd::pipe().unwrap();
+    vec![
+        pair("unix stream", stream.into(), peer.into()),
+        pair("unix datagram", datagram.into(), other.into()),
+        pair("tcp", accepted.into(), tcp.into()),
+        pair("udp", udp.into(), sender.into()),
+        pair("pipe", pipe, into),
+    ]
+}
+
+/// Reads one message, or an eventfd's number: eight bytes.
+fn read(end: &OwnedFd) {
+    let mut bytes = [0; 8];
+    assert_eq!(nix::unistd::read(end, &mut bytes).unwrap(), 8);
+}
+
+fn write(end: &OwnedFd) {
+    assert_eq!(nix::unistd::write(end, &1_u64.to_ne_bytes()).unwrap(), 8);
+}
+
+/// Lets a thread wait `ROUNDS` times, with a flag that this thread has set; what the module counted for the two.
+fn counted(
+    ends: &Ends,
+    wait: impl Fn(&OwnedFd) + Send + 'static,
+    rounds: u64,
+) -> (Option<Counts>, Option<Counts>) {
+    let device = Device::open().unwrap();
+    device.flag(&ends.reader, Flag::default()).unwrap();
+    let reader = ends.reader.try_clone().unwrap();
+    let waiter = Numbered::spawn(move || {
+        for _ in 0..rounds {
+            wait(&reader);
+        }
+    });
+    let settled = || device.query(waiter.tid).map_or(true, |counts| is_settled(&counts));
+    for round in 1..=rounds {
+        waiter.until_it_sleeps();
+        until("every boost has ended", settled);
+        write(&ends.writer);
+        until("the arrival is counted", || {
+            device.query(waiter.tid).is_ok_and(|counts| counts.calls >= round)
+                || device.query(THIS_THREAD).is_ok_and(|counts| counts.calls >= round)
+        });
+    }
+    waiter.until_it_sleeps();
+    until("every boost has ended", settled);
+    let both = (device.query(waiter.tid).ok(), device.query(THIS_THREAD).ok());
+    waiter.join();
+    both
+}
+
+/// Whether every arrival was decided about, and every boost has ended.
+fn is_settled(counts: &Counts) -> bool {
+    let denied = counts.denied_thread + counts.denied_user + counts.denied_cpu;
+    let boosts = counts.direct + counts.worker;
+    boosts == counts.drops
+        && counts.calls == boosts + counts.running + counts.boosted + counts.realtime + denied
+}
+
+fn check(name: &str, way: &str, counts: (Option<Counts>, Option<Counts>)) {
+    let (waiter, flagger) = counts;
+    let waiter = waiter.unwrap_or_else(|| panic!("{name}, {way}: the thread that waits is not known"));
+    println!("{name}, {way}: {waiter:?}");
+    assert!(flagger.is_none(), "{name}, {way}: the thread that set the flag was taken: {flagger:?}");
+    assert!(waiter.calls >= ROUNDS, "{name}, {way}: {waiter:?}");
+    assert!(waiter.direct + waiter.worker >= ROUNDS - 1, "{name}, {way}: {waiter:?}");
+    assert_eq!(waiter.denied_thread + waiter.denied_user + waiter.denied_cpu, 0, "{name}, {way}: {waiter:?}");
+    assert_eq!(waiter.replaced, 0, "{name}, {way}: {waiter:?}");
+}
+
+fn told(module: &Module, way: &str) -> u64 {
+    module.counters()[way]
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_thread_in_read_is_boosted_itself() {
+    let module = Module::load(GENEROUS);
+    for ends in ends() {
+        check(ends.name, "read", counted(&ends, read, ROUNDS));
+    }
+    let eventfd = EventFd::new().unwrap();
+    let reader = eventfd.as_fd().try_clone_to_owned().unwrap();
+    let ends = Ends { name: "eventfd", reader, writer: eventfd.into() };
+    check(ends.name, "read", counted(&ends, read, ROUNDS));
+    assert!(told(&module, "told_read") >= 6 * ROUNDS, "{:?}", module.counters());
+    assert_eq!(told(&module, "named"), 0, "{:?}", module.counters());
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_thread_in_poll_is_boosted_itself() {
+    let module = Module::load(GENEROUS);
+    for ends in ends() {
+        let wait = |end: &OwnedFd| {
+            let mut fds = [PollFd::new(end.as_fd(), PollFlags::POLLIN)];
+            assert_eq!(poll(&mut fds, PollTimeout::NONE).unwrap(), 1);
+            read(end);
+        };
+        check(ends.name, "poll", counted(&ends, wait, ROUNDS));
+    }
+    assert!(told(&module, "told_poll") >= 5 * ROUNDS, "{:?}", module.counters());
+    assert_eq!(told(&module, "named"), 0, "{:?}", module.counters());
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_thread_in_epoll_wait_is_boosted_itself() {
+    let module = Module::load(GENEROUS);
+    for ends in ends() {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+        epoll.add(&ends.reader, EpollEvent::new(EpollFlags::EPOLLIN, 0)).unwrap();
+        let wait = move |end: &OwnedFd| {
+            let mut events = [EpollEvent::empty()];
+            assert_eq!(epoll.wait(&mut events, EpollTimeout::NONE).unwrap(), 1);
+            read(end);
+        };
+        check(ends.name, "epoll_wait", counted(&ends, wait, ROUNDS));
+    }
+    assert!(told(&module, "told_epoll") >= 5 * ROUNDS, "{:?}", module.counters());
+    assert_eq!(told(&module, "named"), 0, "{:?}", module.counters());
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_thread_that_waits_for_io_uring_is_boosted_itself() {
+    let module = Module::load(GENEROUS);
+    for ends in ends() {
+        let wait = |end: &OwnedFd| {
+            let mut ring = io_uring::IoUring::new(2).unwrap();
+            let fd = io_uring::types::Fd(end.as_raw_fd());
+            let poll = io_uring::opcode::PollAdd::new(fd, libc::POLLIN.cast_unsigned().into()).build();
+            // SAFETY: the request has no buffers, and the descriptor is open until it is done.
+            unsafe { ring.submission().push(&poll) }.unwrap();
+            ring.submit_and_wait(1).unwrap();
+            read(end);
+        };
+        check(ends.name, "io_uring", counted(&ends, wait, ROUNDS));
+    }
+    assert!(told(&module, "told_io_uring") >= 5 * ROUNDS, "{:?}", module.counters());
+    assert_eq!(told(&module, "named"), 0, "{:?}", module.counters());
+}

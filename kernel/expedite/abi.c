@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Compares the ABI that is written down in expedite.h with what abi.rs says: the numbers hold direction, size and order. */
+#include <linux/build_bug.h>
+#include <linux/stddef.h>
+
+#include "expedite.h"
+
+static_assert(EXPEDITE_FLAG == 0x402045e0);
+static_assert(EXPEDITE_UNFLAG == 0x400445e1);
+static_assert(EXPEDITE_QUERY == 0xc07845e2);
+static_assert(EXPEDITE_FLAGS_MAX == 1024);
+static_assert(offsetof(struct expedite_flag, slice_ns) == 8);
+static_assert(offsetof(struct expedite_query, calls) == 8);
+static_assert(offsetof(struct expedite_query, left_ns) == 112);

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Which descriptors can be flagged, and what keeps their wait queues in place.
+ *
+ * Never the open file where that can be helped: a file that we hold would stay open when its owner closes it, and a
+ * connection would not end. A socket's queue lies in its inode and an eventfd's in its context, so those are held. Of
+ * pipes and completion channels only the file can be held; such flags are looked through every few milliseconds.
+ */
+#include <linux/eventfd.h>
+#include <linux/fs.h>
+#include <linux/file.h>
+#include <linux/kallsyms.h>
+#include <linux/net.h>
+#include <linux/poll.h>
+#include <net/sock.h>
+
+#include "glue.h"
+
+/* Asks a file for its wait queues. */
+struct asked {
+	struct poll_table_struct table;
+	struct wait_queue_head *queue;
+	int count;
+};
+
+static void note_queue(struct file *file, struct wait_queue_head *queue, struct poll_table_struct *table)
+{
+	struct asked *asked = container_of(table, struct asked, table);
+
+	asked->queue = queue;
+	asked->count++;
+}
+
+/* The one queue on which arrivals are announced; NULL if there are several. */
+static struct wait_queue_head *only_queue(struct file *file)
+{
+	struct asked asked = {};
+
+	init_poll_funcptr(&asked.table, note_queue);
+	asked.table._key = EPOLLIN;
+	file->f_op->poll(file, &asked.table);
+	return asked.count == 1 ? asked.queue : NULL;
+}
+
+static int hold_socket(struct socket *sock, struct file *file, struct expedite_hold *hold)
+{
+	unsigned short family = sock->sk ? READ_ONCE(sock->sk->sk_family) : AF_UNSPEC;
+
+	if (family != AF_UNIX && family != AF_INET && family != AF_INET6)
+		return -EOPNOTSUPP;
+	/* The queue must be the one that the inode keeps. */
+	if (only_queue(file) != &sock->wq.wait)
+		return -EOPNOTSUPP;
+	ihold(SOCK_INODE(sock));
+	*hold = (struct expedite_hold){ EXPEDITE_SOCKET, sock, &sock->wq.wait };
+	return 0;
+}
+
+static bool is_completion_channel(struct file *file)
+{
+	char name[KSYM_SYMBOL_LEN];
+
+	sprint_symbol_no_offset(name, (unsigned long)file->f_op->poll);
+	return !strcmp(name, "ib_uverbs_comp_event_poll");
+}
+
+/* Takes hold of what keeps the wait queue of @file, if that is of a kind that can be flagged. */
+int expedite_hold(struct file *file, struct expedite_hold *hold)
+{
+	struct socket *sock = sock_from_file(file);
+	struct eventfd_ctx *eventfd;
+	struct wait_queue_head *queue;
+
+	if (!file->f_op->poll)
+		return -EOPNOTSUPP;
+	if (sock)
+		return hold_socket(sock, file, hold);
+	eventfd = eventfd_ctx_fileget(file);
+	if (!IS_ERR(eventfd)) {
+		*hold = (struct expedite_hold){ EXPEDITE_EVENTFD, eventfd, only_queue(file) };
+		return 0;
+	}
+	if (!S_ISFIFO(file_inode(file)->i_mode) && !is_completion_channel(file))
+		return -EOPNOTSUPP;
+	queue = file->f_mode & FMODE_READ ? only_queue(file) : NULL;
+	if (!queue)
+		return -EOPNOTSUPP;
+	*hold = (struct expedite_hold){ EXPEDITE_FILE, get_file(file), queue };
+	return 0;
+}
+
+/* May sleep. */
+void expedite_let_go(struct expedite_hold *hold)
+{
+	switch (hold->kind) {
+	case EXPEDITE_SOCKET:
+		iput(SOCK_INODE((struct socket *)hold->object));
+		break;
+	case EXPEDITE_EVENTFD:
+		eventfd_ctx_put(hold->object);
+		break;
+	case EXPEDITE_FILE:
+		fput(hold->object);
+		break;
+	}
+	hold->object = NULL;
+}
+
+/* Whether @file is what is held. */
+bool expedite_holds(const struct expedite_hold *hold, struct file *file)
+{
+	struct eventfd_ctx *eventfd;
+
+	switch (hold->kind) {
+	case EXPEDITE_SOCKET:
+		return sock_from_file(file) == hold->object;
+	case EXPEDITE_EVENTFD:
+		eventfd = eventfd_ctx_fileget(file);
+		if (IS_ERR(eventfd))
+			return false;
+		eventfd_ctx_put(eventfd);
+		return eventfd == hold->object;
+	case EXPEDITE_FILE:
+		return file == hold->object;
+	}
+	return false;
+}
+
+/* Whether nobody but us has it open any more. Of an eventfd the hang-up tells instead. */
+bool expedite_is_closed(const struct expedite_hold *hold)
+{
+	switch (hold->kind) {
+	case EXPEDITE_SOCKET:
+		return !READ_ONCE(((struct socket *)hold->object)->file);
+	case EXPEDITE_EVENTFD:
+		return false;
+	case EXPEDITE_FILE:
+		return file_count((struct file *)hold->object) == 1;
+	}
+	return false;
+}

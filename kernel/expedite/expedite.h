@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * /dev/expedite: asks the kernel to run a thread at once when data arrives for it.
+ *
+ * A flag belongs to an open socket, pipe, eventfd or completion channel, not to a descriptor. It lasts until it is
+ * taken back, until the last descriptor of what it belongs to is closed, or until the device is closed: a flag holds
+ * nothing open. All fields that are not described are zero.
+ */
+#ifndef EXPEDITE_H
+#define EXPEDITE_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+/* Flags what is open at @fd, which must be readable. */
+struct expedite_flag {
+	__s32 fd;
+	/*
+	 * The thread to run where the kernel cannot tell who waits; 0 is the caller. Another one must have the same
+	 * owner, or the caller CAP_SYS_NICE.
+	 */
+	__s32 tid;
+	/* For how long the thread is boosted after an arrival, nanoseconds; 0 is the most that the module grants. */
+	__u64 slice_ns;
+	__u64 reserved[2];
+};
+
+/* What happened to one thread since it was first seen. */
+struct expedite_query {
+	/* In: the thread; 0 is the caller. */
+	__s32 tid;
+	__u32 reserved;
+	/* Arrivals that were about to wake it. */
+	__u64 calls;
+	/* Boosts: at once, and through the worker of its processor. */
+	__u64 direct;
+	__u64 worker;
+	/* Not boosted, as it ran already, was boosted already, or is real-time. */
+	__u64 running;
+	__u64 boosted;
+	__u64 realtime;
+	/* Not boosted, as the budget of the thread, its user or its processor was too low, or memory. */
+	__u64 denied_thread;
+	__u64 denied_user;
+	__u64 denied_cpu;
+	__u64 denied_memory;
+	/* Boosts that ended, and those that ended since somebody else set the thread's class. */
+	__u64 drops;
+	__u64 replaced;
+	/* Nanoseconds that it ran boosted, and that it may still at once. */
+	__u64 boosted_ns;
+	__u64 left_ns;
+};
+
+/* EBADF, EOPNOTSUPP (cannot be flagged), EEXIST (is flagged, through this device), ESRCH, EPERM, EINVAL, ENOSPC, ENOMEM. */
+#define EXPEDITE_FLAG _IOW('E', 0xe0, struct expedite_flag)
+/* The argument is a pointer to the descriptor. EBADF, ENOENT (is not flagged through this device). */
+#define EXPEDITE_UNFLAG _IOW('E', 0xe1, __s32)
+/* ESRCH, EPERM, ENOENT (nothing has arrived for it lately). */
+#define EXPEDITE_QUERY _IOWR('E', 0xe2, struct expedite_query)
+
+/* Flags that one open device can hold. */
+#define EXPEDITE_FLAGS_MAX 1024
+
+#endif

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Flags on what is open: an entry at the head of its wait queue, so that we are asked before anybody is woken.
+//!
+//! A flag holds the memory that the queue lies in, and not the open file where that can be helped (descriptors.c). So
+//! what is flagged closes when its owner closes it, and the flag is taken away some time later. It ends with the device
+//! through which it was set.
+//!
+//! # Invariants
+//! 1. A flag in the list is valid, its entry is in the queue that it holds, and its thread is valid.
+//! 2. After an entry was removed from its queue, nobody is in [`expedite_arrived`] with it: that runs under the lock of
+//!    the queue.
+
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use kernel::bindings;
+use kernel::error::to_result;
+use kernel::ffi::{c_int, c_uint, c_void};
+use kernel::prelude::*;
+
+use crate::abi::{Flag, FLAGS_MAX};
+use crate::glue::{self, Hold, Waiter, KIND_EVENTFD, KIND_FILE};
+use crate::state;
+use crate::threads;
+
+/// What an arrival is; what only says that there is room to write is none.
+const ARRIVAL: u32 = bindings::POLLIN
+    | bindings::POLLPRI
+    | bindings::POLLERR
+    | bindings::POLLHUP
+    | bindings::POLLRDNORM
+    | bindings::POLLRDBAND
+    | bindings::POLLRDHUP;
+
+/// Threads that are boosted for one arrival, at most.
+const WAITERS: usize = 4;
+
+/// How often flags are looked through where only the open file could be held, milliseconds: half of the time within which
+/// a connection must have ended.
+const OFTEN: u32 = 10;
+
+/// How often the others are, and threads.
+const RARELY: u32 = 1_000;
+
+/// A flag on something open.
+struct Watch {
+    entry: bindings::wait_queue_entry,
+    next: *mut Watch,
+    /// The device through which it was set.
+    device: usize,
+    hold: Hold,
+    /// Who is taken where it cannot be told who waits.
+    thread: *mut bindings::task_struct,
+    slice: u64,
+    /// An eventfd said that its last descriptor was closed.
+    hung_up: AtomicBool,
+}
+
+/// All flags.
+struct Flags {
+    first: *mut Watch,
+}
+
+// SAFETY: the pointers lead to what this owns alone.
+unsafe impl Send for Flags {}
+
+kernel::sync::global_lock! {
+    // SAFETY: `prepare` is called before anything else here, once.
+    unsafe(uninit) static FLAGS: Mutex<Flags> = Flags { first: null_mut() };
+}
+
+/// An open file, as long as this lives.
+struct OpenFile(*mut bindings::file);
+
+impl OpenFile {
+    fn get(fd: i32) -> Result<Self> {
+        let fd = u32::try_from(fd).map_err(|_| EBADF)?;
+        // SAFETY: any number may be asked for.
+        let file = unsafe { bindings::fget(fd) };
+        if file.is_null() {
+            Err(EBADF)
+        } else {
+            Ok(Self(file))
+        }
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        // SAFETY: the reference is that of `get`.
+        unsafe { bindings::fput(self.0) };
+    }
+}
+
+/// Makes the list ready. Called once, before everything else.
+pub(crate) fn prepare() {
+    // SAFETY: called once, by the module's start.
+    unsafe { FLAGS.init() };
+}
+
+/// Flags what is open at a descriptor, through this device.
+///
+/// # Errors
+/// See expedite.h.
+pub(crate) fn set(device: usize, flag: &Flag) -> Result {
+    let flag = flag.checked()?;
+    let file = OpenFile::get(flag.fd)?;
+    let thread = find_thread(flag.tid)?;
+    let mut watch = KBox::new(
+        Watch {
+            entry: bindings::wait_queue_entry::default(),
+            next: null_mut(),
+            device,
+            hold: Hold { kind: 0, object: null_mut(), queue: null_mut() },
+            thread: thread.0,
+            slice: flag.slice_ns,
+            hung_up: AtomicBool::new(false),
+        },
+        GFP_KERNEL_ACCOUNT,
+    )?;
+    let mut flags = FLAGS.lock();
+    let mut others = 0;
+    let mut at = flags.first;
+    // SAFETY: [I1] what the list leads to is a flag, or null.
+    while let Some(other) = unsafe { at.as_ref() } {
+        if other.device == device {
+            others += 1;
+            // SAFETY: both are valid.
+            if unsafe { glue::expedite_holds(&other.hold, file.0) } {
+                return Err(EEXIST);
+            }
+        }
+        at = other.next;
+    }
+    if others >= FLAGS_MAX {
+        return Err(ENOSPC);
+    }
+    // SAFETY: both are valid; what is held is let go in `remove`.
+    to_result(unsafe { glue::expedite_hold(file.0, &mut watch.hold) })?;
+    core::mem::forget(thread);
+    let often = if watch.hold.kind == KIND_FILE { OFTEN } else { RARELY };
+    watch.next = flags.first;
+    watch.entry.private = watch.hold.queue.cast();
+    watch.entry.func = Some(expedite_arrived);
+    let watch = KBox::into_raw(watch);
+    flags.first = watch;
+    // SAFETY: [I1] the queue is held, and the entry stays where it is until it is removed.
+    unsafe { bindings::add_wait_queue_priority((*watch).hold.queue, &raw mut (*watch).entry) };
+    drop(flags);
+    state::with(|state| state.totals.flags = state.totals.flags.wrapping_add(1));
+    glue::reap_in(often);
+    Ok(())
+}
+
+/// A task with a reference.
+struct TaskRef(*mut bindings::task_struct);
+
+impl Drop for TaskRef {
+    fn drop(&mut self) {
+        // SAFETY: the reference is that of `find_thread`.
+        unsafe { glue::expedite_put_task(self.0) };
+    }
+}
+
+/// A thread that the caller may name.
+fn find_thread(tid: i32) -> Result<TaskRef> {
+    let task = glue::find_task(tid);
+    if task.is_null() {
+        return Err(ESRCH);
+    }
+    let task = TaskRef(task);
+    // SAFETY: there is a reference to it.
+    if unsafe { glue::expedite_may_name(task.0) } {
+        Ok(task)
+    } else {
+        Err(EPERM)
+    }
+}
+
+/// Does something with a thread that the caller may name.
+///
+/// # Errors
+/// There is no such thread, or it is not the caller's.
+pub(crate) fn with_thread<R>(
+    tid: i32,
+    work: impl FnOnce(*mut bindings::task_struct) -> Result<R>,
+) -> Result<R> {
+    let task = find_thread(tid)?;
+    work(task.0)
+}
+
+/// Takes back the flag on what is open at a descriptor.
+///
+/// # Errors
+/// See expedite.h.
+pub(crate) fn take_back(device: usize, fd: i32) -> Result {
+    let file = OpenFile::get(fd)?;
+    // SAFETY: the watch and the file are valid.
+    let removed =
+        remove(|watch| watch.device == device && unsafe { glue::expedite_holds(&watch.hold, file.0) });
+    if removed == 0 {
+        Err(ENOENT)
+    } else {
+        Ok(())
+    }
+}
+
+/// Takes away all flags that were set through a device.
+pub(crate) fn device_closed(device: usize) {
+    remove(|watch| watch.device == device);
+}
+
+/// Removes the flags that `done_with` names; returns how many. May sleep.
+fn remove(mut done_with: impl FnMut(&Watch) -> bool) -> u64 {
+    let mut flags = FLAGS.lock();
+    let mut count: u64 = 0;
+    let mut link: *mut *mut Watch = &mut flags.first;
+    // SAFETY: `link` is the list or the link of a flag that stays; [I1] it leads to a flag, or null.
+    while let Some(watch) = unsafe { (*link).as_mut() } {
+        if !done_with(watch) {
+            link = &mut watch.next;
+            continue;
+        }
+        let this: *mut Watch = watch;
+        // SAFETY: as above.
+        unsafe { *link = watch.next };
+        // SAFETY: [I1] the entry is in the queue.
+        unsafe { bindings::remove_wait_queue((*this).hold.queue, &raw mut (*this).entry) };
+        // SAFETY: [I2] nobody comes to the flag any more, and [I1] its thread has a reference.
+        unsafe { glue::expedite_put_task((*this).thread) };
+        // SAFETY: [I1] what is held is let go once, here.
+        unsafe { glue::expedite_let_go(&raw mut (*this).hold) };
+        // SAFETY: it came from a box, and is in no list any more.
+        drop(unsafe { KBox::from_raw(this) });
+        count = count.wrapping_add(1);
+    }
+    drop(flags);
+    state::with(|state| state.totals.flags = state.totals.flags.wrapping_sub(count));
+    count
+}
+
+/// Looks for flags on what has been closed, and for threads that are gone; returns when to look again, in milliseconds.
+#[no_mangle]
+pub(crate) extern "C" fn expedite_reap() -> c_uint {
+    // SAFETY: [I1] the hold is valid.
+    let is_closed = |watch: &Watch| unsafe { glue::expedite_is_closed(&watch.hold) };
+    let mut again = 0;
+    remove(|watch| {
+        let closed = watch.hung_up.load(Ordering::Relaxed) || is_closed(watch);
+        if !closed {
+            again = if watch.hold.kind == KIND_FILE || again == OFTEN { OFTEN } else { RARELY };
+        }
+        closed
+    });
+    threads::forget_idle();
+    let known =
+        state::with(|state| state.threads.count().saturating_add(state.accounts.count())).unwrap_or(0);
+    if again == 0 && known > 0 {
+        RARELY
+    } else {
+        again
+    }
+}
+
+/// Something has arrived on a flagged queue, and nobody was woken yet.
+///
+/// # Safety
+/// Called by the queue that a flag's entry is in, under its lock.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn expedite_arrived(
+    entry: *mut bindings::wait_queue_entry,
+    _mode: c_uint,
+    _flags: c_int,
+    key: *mut c_void,
+) -> c_int {
+    // What is not said can be anything.
+    let events = key.addr() as u32;
+    if events != 0 && events & ARRIVAL == 0 {
+        return 0;
+    }
+    // SAFETY: only flags have such entries.
+    let watch = unsafe { &*kernel::container_of!(entry, Watch, entry) };
+    if watch.hold.kind == KIND_EVENTFD && events & bindings::POLLHUP != 0 {
+        watch.hung_up.store(true, Ordering::Relaxed);
+    }
+    let mut found = [Waiter { task: null_mut(), way: 0 }; WAITERS];
+    let mut untold = false;
+    // SAFETY: the lock of the queue is held, and `found` has room for so many.
+    let count =
+        unsafe { glue::expedite_waiters(entry, key, found.as_mut_ptr(), WAITERS as c_int, &mut untold) };
+    let count = usize::try_from(count).unwrap_or(0);
+    for waiter in found.iter().take(count) {
+        // SAFETY: the task came with a reference.
+        unsafe { threads::arrived(waiter.task, watch.slice) };
+        // SAFETY: the reference is given back once, here.
+        unsafe { glue::expedite_put_task(waiter.task) };
+    }
+    let by_name = count == 0 && untold;
+    if by_name {
+        // SAFETY: [I1] the flag's thread is valid while the flag is in the queue.
+        unsafe { threads::arrived(watch.thread, watch.slice) };
+    }
+    state::with(|state| {
+        for waiter in found.iter().take(count) {
+            if let Some(told) = state.totals.told.get_mut(waiter.way as usize) {
+                *told = told.wrapping_add(1);
+            }
+        }
+        state.totals.named = state.totals.named.wrapping_add(u64::from(by_name));
+    });
+    0
+}

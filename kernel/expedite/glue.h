@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What the C files give the Rust ones: macros, bit fields and structures that have no other way there. glue.rs repeats it. */
+#ifndef EXPEDITE_GLUE_H
+#define EXPEDITE_GLUE_H
+
+#include <linux/types.h>
+
+struct eventfd_ctx;
+struct file;
+struct hrtimer;
+struct kthread_work;
+struct kthread_worker;
+struct task_struct;
+struct wait_queue_entry;
+struct wait_queue_head;
+
+/* Entries that are looked at for one arrival, at most. */
+#define EXPEDITE_LOOKED_AT 16
+
+/* How a thread waits. */
+enum expedite_way {
+	EXPEDITE_BY_READ,
+	EXPEDITE_BY_POLL,
+	EXPEDITE_BY_EPOLL,
+	EXPEDITE_BY_URING,
+};
+
+struct expedite_waiter {
+	struct task_struct *task;
+	enum expedite_way way;
+};
+
+/* What keeps a wait queue in place while an entry of ours is in it. */
+enum expedite_kind {
+	EXPEDITE_SOCKET,
+	EXPEDITE_EVENTFD,
+	EXPEDITE_FILE,
+};
+
+struct expedite_hold {
+	enum expedite_kind kind;
+	void *object;
+	struct wait_queue_head *queue;
+};
+
+/* How a thread was before its boost. */
+struct expedite_saved {
+	u32 policy;
+	u32 reset_on_fork;
+};
+
+/* What can be asked about a thread. */
+struct expedite_thread {
+	u64 runtime;		/* nanoseconds it has run */
+	u64 arrival;		/* when it was last given a processor, local_clock() */
+	u64 arrivals;		/* how often it was given one */
+	u32 cpu;
+	u32 uid;
+	u32 policy;
+	bool is_blocked;
+	bool is_realtime;	/* or lent such a priority */
+	bool is_ending;		/* or belongs to the kernel */
+};
+
+int expedite_waiters(struct wait_queue_entry *ours, void *key, struct expedite_waiter *found, int most, bool *untold);
+struct wait_queue_head *expedite_queue_of(struct wait_queue_entry *ours);
+
+int expedite_hold(struct file *file, struct expedite_hold *hold);
+void expedite_let_go(struct expedite_hold *hold);
+bool expedite_holds(const struct expedite_hold *hold, struct file *file);
+bool expedite_is_closed(const struct expedite_hold *hold);
+
+void expedite_look(struct task_struct *task, struct expedite_thread *thread);
+int expedite_raise(struct task_struct *task, struct expedite_saved *saved);
+int expedite_lower(struct task_struct *task, const struct expedite_saved *saved);
+bool expedite_in_interrupt(void);
+u64 expedite_clock(void);
+void expedite_put_task(struct task_struct *task);
+void expedite_get_task(struct task_struct *task);
+struct task_struct *expedite_find_task(pid_t tid);
+bool expedite_may_name(struct task_struct *task);
+unsigned long expedite_lock(void);
+void expedite_unlock(unsigned long flags);
+u32 expedite_cpus(void);
+void expedite_thread_init(struct hrtimer *timer, struct kthread_work *work);
+void expedite_start(struct hrtimer *timer, u64 ns);
+void expedite_restart(struct hrtimer *timer, u64 ns);
+int expedite_workers_start(void);
+void expedite_workers_stop(void);
+void expedite_queue(struct kthread_work *work, u32 cpu);
+void expedite_reap_in(unsigned int ms);
+void expedite_reap_never(void);
+void expedite_wait_for_stragglers(void);
+
+/* In Rust. */
+int expedite_arrived(struct wait_queue_entry *ours, unsigned int mode, int flags, void *key);
+u32 expedite_timer(struct hrtimer *timer);
+void expedite_work(struct kthread_work *work);
+unsigned int expedite_reap(void);
+
+#endif

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Threads, their scheduling class, and who carries out what may not be done where an arrival is announced. */
+#include <linux/capability.h>
+#include <linux/cred.h>
+#include <linux/hrtimer.h>
+#include <linux/kthread.h>
+#include <linux/module.h>
+#include <linux/pid.h>
+#include <linux/rcupdate.h>
+#include <linux/sched.h>
+#include <linux/sched/clock.h>
+#include <linux/sched/prio.h>
+#include <linux/sched/task.h>
+#include <linux/slab.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+#include <uapi/linux/sched.h>
+#include <uapi/linux/sched/types.h>
+
+#include "glue.h"
+
+/* The lowest real-time priority: above every ordinary thread, below whatever is real-time on purpose. */
+#define BOOSTED_PRIORITY 1
+
+void expedite_look(struct task_struct *task, struct expedite_thread *thread)
+{
+	*thread = (struct expedite_thread){
+		.runtime = READ_ONCE(task->se.sum_exec_runtime),
+		.arrival = READ_ONCE(task->sched_info.last_arrival),
+		.arrivals = READ_ONCE(task->sched_info.pcount),
+		.cpu = task_cpu(task),
+		.uid = from_kuid(&init_user_ns, task_uid(task)),
+		.policy = READ_ONCE(task->policy),
+		.is_blocked = READ_ONCE(task->__state) != TASK_RUNNING,
+		.is_realtime = READ_ONCE(task->prio) < MAX_RT_PRIO,
+		.is_ending = READ_ONCE(task->flags) & (PF_EXITING | PF_KTHREAD),
+	};
+}
+
+/* Not where in_interrupt() holds. Children of a boosted thread are not boosted. */
+int expedite_raise(struct task_struct *task, struct expedite_saved *saved)
+{
+	struct sched_attr attr = {
+		.size = sizeof(attr),
+		.sched_policy = SCHED_FIFO,
+		.sched_flags = SCHED_FLAG_RESET_ON_FORK,
+		.sched_priority = BOOSTED_PRIORITY,
+	};
+
+	saved->policy = READ_ONCE(task->policy);
+	saved->reset_on_fork = task->sched_reset_on_fork;
+	if (saved->policy == SCHED_FIFO || saved->policy == SCHED_RR || saved->policy == SCHED_DEADLINE)
+		return -EBUSY;
+	return sched_setattr_nocheck(task, &attr);
+}
+
+/*
+ * The nice value and the slice are those that the thread has now: they can be set while it is boosted, and then begin
+ * to matter. Returns 1 if somebody has set another class, which then stays.
+ */
+int expedite_lower(struct task_struct *task, const struct expedite_saved *saved)
+{
+	struct sched_attr attr = {
+		.size = sizeof(attr),
+		.sched_policy = saved->policy,
+		.sched_flags = saved->reset_on_fork ? SCHED_FLAG_RESET_ON_FORK : 0,
+		.sched_nice = PRIO_TO_NICE(task->static_prio),
+		.sched_runtime = task->se.custom_slice ? task->se.slice : 0,
+	};
+
+	if (task->policy != SCHED_FIFO || task->rt_priority != BOOSTED_PRIORITY || !task->sched_reset_on_fork)
+		return 1;
+	if (!sched_setattr_nocheck(task, &attr))
+		return 0;
+	/* The class that it was in takes it back no more. */
+	attr.sched_policy = SCHED_NORMAL;
+	return sched_setattr_nocheck(task, &attr);
+}
+
+bool expedite_in_interrupt(void)
+{
+	return in_interrupt();
+}
+
+u64 expedite_clock(void)
+{
+	return local_clock();
+}
+
+void expedite_get_task(struct task_struct *task)
+{
+	get_task_struct(task);
+}
+
+void expedite_put_task(struct task_struct *task)
+{
+	put_task_struct(task);
+}
+
+struct wait_queue_head *expedite_queue_of(struct wait_queue_entry *ours)
+{
+	return ours->private;
+}
+
+/* A thread by its number in the caller's namespace, 0 for the caller, with a reference; or NULL. */
+struct task_struct *expedite_find_task(pid_t tid)
+{
+	struct task_struct *task;
+
+	if (!tid)
+		return get_task_struct(current);
+	rcu_read_lock();
+	task = pid_task(find_vpid(tid), PIDTYPE_PID);
+	if (task)
+		get_task_struct(task);
+	rcu_read_unlock();
+	return task;
+}
+
+/* Who may set the scheduling of a thread may name it: its owner, or who has CAP_SYS_NICE over it. */
+bool expedite_may_name(struct task_struct *task)
+{
+	const struct cred *theirs;
+	bool may;
+
+	rcu_read_lock();
+	theirs = __task_cred(task);
+	may = uid_eq(current_euid(), theirs->euid) || uid_eq(current_euid(), theirs->uid);
+	may = may || ns_capable(theirs->user_ns, CAP_SYS_NICE);
+	rcu_read_unlock();
+	return may;
+}
+
+/* All state of boosts is under one lock, the innermost. */
+static DEFINE_RAW_SPINLOCK(state_lock);
+
+unsigned long expedite_lock(void)
+{
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&state_lock, flags);
+	return flags;
+}
+
+void expedite_unlock(unsigned long flags)
+{
+	raw_spin_unlock_irqrestore(&state_lock, flags);
+}
+
+u32 expedite_cpus(void)
+{
+	return nr_cpu_ids;
+}
+
+static enum hrtimer_restart on_timer(struct hrtimer *timer)
+{
+	u32 ns = expedite_timer(timer);
+
+	if (!ns)
+		return HRTIMER_NORESTART;
+	hrtimer_forward_now(timer, ns_to_ktime(ns));
+	return HRTIMER_RESTART;
+}
+
+void expedite_thread_init(struct hrtimer *timer, struct kthread_work *work)
+{
+	hrtimer_setup(timer, on_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
+	kthread_init_work(work, expedite_work);
+}
+
+void expedite_start(struct hrtimer *timer, u64 ns)
+{
+	hrtimer_start(timer, ns_to_ktime(ns), HRTIMER_MODE_REL_HARD);
+}
+
+/* One real-time worker for each processor, bound to it. */
+static struct kthread_worker **workers;
+
+int expedite_workers_start(void)
+{
+	unsigned int cpu;
+
+	workers = kcalloc(nr_cpu_ids, sizeof(*workers), GFP_KERNEL);
+	if (!workers)
+		return -ENOMEM;
+	for_each_online_cpu(cpu) {
+		struct kthread_worker *worker = kthread_run_worker_on_cpu(cpu, 0, "expedite/%u");
+
+		if (IS_ERR(worker)) {
+			expedite_workers_stop();
+			return PTR_ERR(worker);
+		}
+		sched_set_fifo(worker->task);
+		workers[cpu] = worker;
+	}
+	return 0;
+}
+
+void expedite_workers_stop(void)
+{
+	unsigned int cpu;
+
+	for (cpu = 0; cpu < nr_cpu_ids; cpu++)
+		if (workers[cpu])
+			kthread_destroy_worker(workers[cpu]);
+	kfree(workers);
+	workers = NULL;
+}
+
+/* A processor that came later has no worker of its own; any other serves. */
+void expedite_queue(struct kthread_work *work, u32 cpu)
+{
+	struct kthread_worker *worker = cpu < nr_cpu_ids ? workers[cpu] : NULL;
+
+	for (cpu = 0; !worker && cpu < nr_cpu_ids; cpu++)
+		worker = workers[cpu];
+	kthread_queue_work(worker, work);
+}
+
+static void reap(struct work_struct *work);
+static DECLARE_DELAYED_WORK(reaper, reap);
+
+static void reap(struct work_struct *work)
+{
+	expedite_reap_in(expedite_reap());
+}
+
+/* Looks through flags and threads after that time at the latest; 0 means that there is nothing to look through. */
+void expedite_reap_in(unsigned int ms)
+{
+	unsigned long delay = msecs_to_jiffies(ms);
+
+	if (ms && !queue_delayed_work(system_percpu_wq, &reaper, delay) &&
+	    time_before(jiffies + delay, READ_ONCE(reaper.timer.expires)))
+		mod_delayed_work(system_percpu_wq, &reaper, delay);
+}
+
+void expedite_reap_never(void)
+{
+	cancel_delayed_work_sync(&reaper);
+}
+
+/* Until no thread is in this module's code that does not count as its user any more. */
+void expedite_wait_for_stragglers(void)
+{
+	synchronize_rcu_tasks();
+}

@@ -1,0 +1,556 @@
+// SPDX-License-Identifier: GPL-2.0
+//! One boost for each thread: raised before it is woken, lowered a slice after it was dispatched, paid for exactly.
+//!
+//! Where the arrival is announced by a thread, the class changes there and then; in an interrupt it cannot, so a
+//! real-time worker on the processor of the thread does it. Lowering is always the worker's: a timer says when. The
+//! decisions are those of sched-policy. Time is what the scheduler counts for the thread, read while it does not run.
+//!
+//! # Invariants
+//! 1. A thread's stage is `Idle` unless exactly one of these is about to act on it: the arrival or the worker that
+//!    raises it, its timer, or the worker that lowers it. Whoever it is moves the stage on, under the lock, as its last
+//!    access.
+//! 2. A thread in the table is valid; it is freed by the reaper alone, after it was taken out while `Idle`.
+//! 3. A thread holds a reference to its task.
+
+use core::ptr::null_mut;
+
+use kernel::bindings;
+use kernel::prelude::*;
+
+use crate::abi::{Counts, Query};
+use crate::accounts::{Account, Reservation};
+use crate::glue::{self, Look, Saved};
+use crate::policy::boost::{step, Action, Event, Meter, Phase, Terms};
+use crate::policy::budget::Budget;
+use crate::policy::caps::{Accounts, Payer};
+use crate::policy::time::Nanos;
+use crate::state::{self, State};
+
+/// Lists of threads, by the address of their task.
+const BUCKETS: usize = 256;
+
+/// Threads that are remembered at once; more are denied.
+const MOST: u32 = 8192;
+
+/// For how long a boosted thread may wait for a processor: others are real-time too. Then it is lowered undispatched.
+const UNDISPATCHED: Nanos = Nanos::from_millis(10);
+
+/// What a timer may come early by.
+const EARLY: Nanos = Nanos::from_micros(5);
+
+/// After how long without an arrival a thread is forgotten.
+const FORGOTTEN_AFTER: Nanos = Nanos::from_millis(2_000);
+
+/// Who acts next on a thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    /// The arrival, or the worker that it asked.
+    Raising,
+    /// The timer.
+    Raised,
+    /// The worker.
+    Dropping,
+}
+
+/// What is known of a thread.
+pub(crate) struct Thread {
+    next: *mut Thread,
+    task: *mut bindings::task_struct,
+    stage: Stage,
+    phase: Phase,
+    budget: Budget,
+    slice: Nanos,
+    /// What it had run at the last event.
+    runtime: u64,
+    /// How often it had been dispatched when it was raised.
+    arrivals: u64,
+    raised_at: Nanos,
+    /// When the slice is over, once it was seen to have begun.
+    until: Option<Nanos>,
+    reservation: Option<Reservation>,
+    saved: Saved,
+    counts: Counts,
+    last_call: Nanos,
+    timer: bindings::hrtimer,
+    work: bindings::kthread_work,
+}
+
+/// All threads for which something arrived lately.
+pub(crate) struct Table {
+    buckets: [*mut Thread; BUCKETS],
+    count: u32,
+}
+
+// SAFETY: the pointers lead to what this owns alone.
+unsafe impl Send for Table {}
+
+/// What is to be done about an arrival.
+enum Verdict {
+    Nothing,
+    /// The thread, or its user's account, is not known yet.
+    Unknown,
+    Raise(*mut Thread),
+}
+
+/// Whose time it is before anything may be called.
+struct Arrival {
+    task: *mut bindings::task_struct,
+    look: Look,
+    slice: Nanos,
+    now: Nanos,
+}
+
+impl Thread {
+    /// What is kept of a task from now on. May be called where sleeping is not allowed.
+    ///
+    /// # Safety
+    /// The task is valid during the call.
+    unsafe fn new(task: *mut bindings::task_struct, look: &Look, budget: Budget) -> Result<KBox<Self>> {
+        let thread = Self {
+            next: null_mut(),
+            task,
+            stage: Stage::Idle,
+            phase: Phase::NEW,
+            budget,
+            slice: Nanos::ZERO,
+            runtime: look.runtime,
+            arrivals: 0,
+            raised_at: Nanos::ZERO,
+            until: None,
+            reservation: None,
+            saved: Saved::default(),
+            counts: Counts::default(),
+            last_call: Nanos::ZERO,
+            timer: bindings::hrtimer::default(),
+            work: bindings::kthread_work::default(),
+        };
+        let mut thread = KBox::new(thread, GFP_ATOMIC)?;
+        // SAFETY: both are in their final place, and nobody uses them yet.
+        unsafe { glue::expedite_thread_init(&mut thread.timer, &mut thread.work) };
+        // SAFETY: the caller says that the task is valid.
+        unsafe { glue::expedite_get_task(task) };
+        Ok(thread)
+    }
+
+    /// Takes the time that it has run since the last event; `raised` says which kind of time that was.
+    fn ran(&mut self, runtime: u64, accounts: Accounts, now: Nanos, terms: &Terms) -> Accounts {
+        let span = Nanos(runtime.saturating_sub(self.runtime));
+        self.runtime = runtime;
+        let start = step(self.phase, accounts, Event::ScheduledIn, now.since(span), terms);
+        let end = step(start.phase, start.accounts, Event::ScheduledOut, now, terms);
+        self.phase = end.phase;
+        end.accounts
+    }
+}
+
+impl Table {
+    pub(crate) const fn new() -> Self {
+        Self { buckets: [null_mut(); BUCKETS], count: 0 }
+    }
+
+    fn bucket(task: *mut bindings::task_struct) -> usize {
+        // Tasks lie on cache lines of their own.
+        (task.addr() >> 6) % BUCKETS
+    }
+
+    fn find(&self, task: *mut bindings::task_struct) -> *mut Thread {
+        let mut at = self.buckets.get(Self::bucket(task)).copied().unwrap_or(null_mut());
+        // SAFETY: [I2] what a bucket leads to is a thread, or null.
+        while let Some(thread) = unsafe { at.as_ref() } {
+            if thread.task == task {
+                return at;
+            }
+            at = thread.next;
+        }
+        null_mut()
+    }
+
+    /// Takes a thread in, unless there are too many or it is known; then it is returned.
+    fn insert(&mut self, mut thread: KBox<Thread>) -> Option<KBox<Thread>> {
+        if self.count >= MOST || !self.find(thread.task).is_null() {
+            return Some(thread);
+        }
+        let Some(bucket) = self.buckets.get_mut(Self::bucket(thread.task)) else { return Some(thread) };
+        thread.next = *bucket;
+        *bucket = KBox::into_raw(thread);
+        self.count = self.count.saturating_add(1);
+        None
+    }
+
+    /// Takes out those that nobody acts on and that `done_with` names; they form a list.
+    fn take_out(&mut self, mut done_with: impl FnMut(&Thread) -> bool) -> *mut Thread {
+        let mut out = null_mut();
+        for bucket in &mut self.buckets {
+            let mut link: *mut *mut Thread = bucket;
+            // SAFETY: `link` is a bucket or the link of a thread that stays; [I2] it leads to a thread, or null.
+            while let Some(thread) = unsafe { (*link).as_mut() } {
+                if thread.stage == Stage::Idle && done_with(thread) {
+                    let this: *mut Thread = thread;
+                    // SAFETY: as above.
+                    unsafe { *link = thread.next };
+                    thread.next = out;
+                    out = this;
+                    self.count = self.count.saturating_sub(1);
+                } else {
+                    link = &mut thread.next;
+                }
+            }
+        }
+        out
+    }
+
+    /// How many threads are known.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+}
+
+/// Something has arrived that is about to wake this task: decides, and boosts it. Called wherever a wake-up can be.
+///
+/// # Safety
+/// The task is valid during the call.
+pub(crate) unsafe fn arrived(task: *mut bindings::task_struct, slice_ns: u64) {
+    let mut look = Look::default();
+    // SAFETY: the caller says that the task is valid.
+    unsafe { glue::expedite_look(task, &mut look) };
+    let arrival = Arrival { task, look, slice: Nanos(slice_ns), now: Nanos(glue::clock()) };
+    let mut verdict = state::with(|state| state.call(&arrival));
+    if let Some(Verdict::Unknown) = verdict {
+        // SAFETY: the caller says that the task is valid.
+        verdict = if unsafe { introduce(&arrival) }.is_ok() {
+            state::with(|state| state.call(&arrival))
+        } else {
+            None
+        };
+        if !matches!(verdict, Some(Verdict::Nothing | Verdict::Raise(_))) {
+            state::with(|state| bump(&mut state.totals.counts.denied_memory));
+        }
+    }
+    let Some(Verdict::Raise(thread)) = verdict else { return };
+    if glue::in_interrupt() {
+        // SAFETY: [I1] the thread is `Raising`, and the worker is the one to act on it.
+        unsafe { glue::expedite_queue(&raw mut (*thread).work, arrival.look.cpu) };
+    } else {
+        // SAFETY: [I1] the thread is `Raising`, and this is the one to act on it.
+        unsafe { raise(thread, Path::Direct) };
+    }
+}
+
+/// Makes room for a task and its user.
+///
+/// # Safety
+/// The task is valid during the call.
+unsafe fn introduce(arrival: &Arrival) -> Result {
+    let Arrival { task, look, now, .. } = arrival;
+    let terms = state::with(|state| state.terms).ok_or(ENODEV)?;
+    let account = Account::new(&terms.caps, look.uid, look.cpu, *now)?;
+    // SAFETY: the caller says that the task is valid.
+    let thread = unsafe { Thread::new(*task, look, Budget::new(&terms.caps.thread, *now)) }?;
+    let left = state::with(|state| {
+        state.accounts.insert(account);
+        state.threads.insert(thread)
+    });
+    if let Some(Some(thread)) = left {
+        // SAFETY: it was never in the table.
+        unsafe { free(KBox::into_raw(thread)) };
+    }
+    Ok(())
+}
+
+impl State {
+    fn call(&mut self, arrival: &Arrival) -> Verdict {
+        let Arrival { task, look, slice, now } = arrival;
+        // SAFETY: [I2] it is in the table, or null.
+        let Some(thread) = (unsafe { self.threads.find(*task).as_mut() }) else { return Verdict::Unknown };
+        if !self.accounts.has(look.uid, look.cpu) {
+            return Verdict::Unknown;
+        }
+        thread.last_call = *now;
+        let before = thread.counts;
+        let verdict = decide(thread, &mut self.accounts, &self.terms, arrival, *slice);
+        self.totals.counts.add_new(&before, &thread.counts);
+        verdict
+    }
+}
+
+/// Decides about one arrival for a known thread.
+fn decide(
+    thread: &mut Thread,
+    accounting: &mut crate::accounts::Accounting,
+    terms: &Terms,
+    arrival: &Arrival,
+    slice: Nanos,
+) -> Verdict {
+    let Arrival { look, now, .. } = arrival;
+    let counts = &mut thread.counts;
+    bump(&mut counts.calls);
+    let reason = match thread.stage {
+        _ if look.is_ending => &mut counts.running,
+        Stage::Raising | Stage::Raised | Stage::Dropping => &mut counts.boosted,
+        Stage::Idle if look.is_realtime => &mut counts.realtime,
+        Stage::Idle if !look.is_blocked => &mut counts.running,
+        Stage::Idle => {
+            let Some(accounts) = accounting.free(thread.budget, look.uid, look.cpu) else {
+                return Verdict::Unknown;
+            };
+            let slice = if slice == Nanos::ZERO { terms.slice } else { slice.min(terms.slice) };
+            let terms = Terms { slice, ..*terms };
+            let accounts = if terms.meter == Meter::All {
+                thread.ran(look.runtime, accounts, *now, &terms)
+            } else {
+                thread.runtime = look.runtime;
+                accounts
+            };
+            let waits = step(thread.phase, accounts, Event::Wait, *now, &terms);
+            thread.budget = waits.accounts.thread;
+            match waits.action {
+                Action::Raise(_) => {
+                    // It sleeps already, so the way into the wait takes no time.
+                    let asleep = step(waits.phase, waits.accounts, Event::ScheduledOut, *now, &terms);
+                    thread.phase = asleep.phase;
+                    thread.slice = slice;
+                    thread.arrivals = look.arrivals;
+                    thread.until = None;
+                    thread.stage = Stage::Raising;
+                    thread.reservation = Some(accounting.reserve(look.uid, look.cpu, slice));
+                    return Verdict::Raise(thread);
+                }
+                Action::Refuse(Payer::User) => &mut thread.counts.denied_user,
+                Action::Refuse(Payer::Processor) => &mut thread.counts.denied_cpu,
+                _ => &mut thread.counts.denied_thread,
+            }
+        }
+    };
+    bump(reason);
+    Verdict::Nothing
+}
+
+/// One more. It wraps after centuries; nothing in here may panic.
+fn bump(count: &mut u64) {
+    *count = count.wrapping_add(1);
+}
+
+/// Where the class was changed.
+enum Path {
+    Direct,
+    Worker,
+}
+
+/// Raises a thread and starts its timer.
+///
+/// # Safety
+/// The thread is `Raising`, the caller is the one to act on it, and this is no interrupt.
+unsafe fn raise(thread: *mut Thread, path: Path) {
+    // SAFETY: [I3] the task is valid, and [I1] nobody else writes to `saved`.
+    let done = unsafe { glue::expedite_raise((*thread).task, &raw mut (*thread).saved) };
+    // SAFETY: [I1] nobody else acts on the thread, so the slice does not change.
+    let slice = unsafe { (*thread).slice };
+    state::with(|state| {
+        // SAFETY: [I2] it is in the table, and the lock is held.
+        let thread = unsafe { &mut *thread };
+        let before = thread.counts;
+        if done == 0 {
+            thread.stage = Stage::Raised;
+            thread.raised_at = Nanos(glue::clock());
+            match path {
+                Path::Direct => bump(&mut thread.counts.direct),
+                Path::Worker => bump(&mut thread.counts.worker),
+            }
+        } else {
+            // It has become real-time meanwhile, and is left alone.
+            let (runtime, now) = (thread.runtime, Nanos(glue::clock()));
+            state.accounts.end(thread, runtime, None, now, &state.terms);
+            bump(&mut thread.counts.realtime);
+        }
+        state.totals.counts.add_new(&before, &thread.counts);
+    });
+    if done == 0 {
+        // SAFETY: [I1] the timer is the next to act on the thread.
+        unsafe { glue::expedite_start(&raw mut (*thread).timer, slice.0) };
+    }
+}
+
+/// Lowers a thread, and lets it pay.
+///
+/// # Safety
+/// The thread is `Dropping`, the caller is the one to act on it, and this is no interrupt.
+unsafe fn lower(thread: *mut Thread) {
+    // SAFETY: [I1] nobody else acts on the thread, so both stay as they are.
+    let (task, saved) = unsafe { ((*thread).task, (*thread).saved) };
+    // SAFETY: [I3] the task is valid.
+    let replaced = unsafe { glue::expedite_lower(task, &saved) } != 0;
+    let mut look = Look::default();
+    // SAFETY: [I3] the task is valid.
+    unsafe { glue::expedite_look(task, &mut look) };
+    state::with(|state| {
+        // SAFETY: [I2] it is in the table, and the lock is held.
+        let thread = unsafe { &mut *thread };
+        let before = thread.counts;
+        bump(&mut thread.counts.drops);
+        if replaced {
+            bump(&mut thread.counts.replaced);
+        }
+        let now = Nanos(glue::clock());
+        state.accounts.end(thread, look.runtime, Some(look.cpu), now, &state.terms);
+        state.totals.counts.add_new(&before, &thread.counts);
+    });
+}
+
+impl crate::accounts::Accounting {
+    /// The end of a boost: the thread pays for what it ran, and nobody acts on it any more.
+    fn end(&mut self, thread: &mut Thread, runtime: u64, cpu: Option<u32>, now: Nanos, terms: &Terms) {
+        if let Some(reservation) = thread.reservation.take() {
+            let terms = Terms { slice: thread.slice, ..*terms };
+            let used = runtime.saturating_sub(thread.runtime);
+            thread.counts.boosted_ns = thread.counts.boosted_ns.saturating_add(used);
+            let (budget, cpu) = (thread.budget, cpu.unwrap_or(reservation.cpu()));
+            thread.budget = self.settle(reservation, cpu, budget, |accounts| {
+                let accounts = thread.ran(runtime, accounts, now, &terms);
+                let dropped = step(thread.phase, accounts, Event::Dropped, now, &terms);
+                thread.phase = dropped.phase;
+                dropped.accounts
+            });
+        }
+        thread.stage = Stage::Idle;
+    }
+}
+
+/// A boosted thread's timer has come: nanoseconds until it shall come again, or 0.
+///
+/// # Safety
+/// Called by the timer of a thread.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn expedite_timer(timer: *mut bindings::hrtimer) -> u32 {
+    // SAFETY: only threads have such timers.
+    let thread = unsafe { kernel::container_of!(timer, Thread, timer) };
+    let mut look = Look::default();
+    // SAFETY: [I2] the thread is valid while its timer runs, and [I3] so is its task.
+    unsafe { glue::expedite_look((*thread).task, &mut look) };
+    let now = Nanos(glue::clock());
+    let again = state::with(|_| {
+        // SAFETY: [I1] the thread is `Raised`, so the timer is the one to act on it.
+        let thread = unsafe { &mut *thread };
+        let left = thread.left(&look, now);
+        if left == Nanos::ZERO {
+            thread.stage = Stage::Dropping;
+        }
+        left
+    });
+    if again == Some(Nanos::ZERO) {
+        // SAFETY: [I1] the thread is `Dropping`, and the worker is the one to act on it.
+        unsafe { glue::expedite_queue(&raw mut (*thread).work, look.cpu) };
+    }
+    again.map_or(0, |left| u32::try_from(left.0).unwrap_or(u32::MAX))
+}
+
+impl Thread {
+    /// What is left of the slice. It begins when the thread is dispatched, and is looked at for the first time a whole
+    /// slice after the thread was raised; then its end is fixed, however often the thread is dispatched again.
+    fn left(&mut self, look: &Look, now: Nanos) -> Nanos {
+        let until = match self.until {
+            Some(until) => until,
+            None if look.arrivals != self.arrivals => {
+                let dispatched = Nanos(look.arrival).max(self.raised_at).min(now);
+                *self.until.insert(dispatched.after(self.slice))
+            }
+            None if now.since(self.raised_at) > UNDISPATCHED => return Nanos::ZERO,
+            None => return self.slice,
+        };
+        let left = until.since(now);
+        if left > EARLY {
+            left
+        } else {
+            Nanos::ZERO
+        }
+    }
+}
+
+/// What an arrival or a timer asked the worker for.
+///
+/// # Safety
+/// Called by a worker with the work of a thread.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn expedite_work(work: *mut bindings::kthread_work) {
+    // SAFETY: only threads have such work.
+    let thread = unsafe { kernel::container_of!(work, Thread, work) };
+    // SAFETY: [I1] the worker is the one to act on the thread, so the stage does not change.
+    match unsafe { (*thread).stage } {
+        // SAFETY: [I1] as said.
+        Stage::Raising => unsafe { raise(thread, Path::Worker) },
+        // SAFETY: [I1] as said.
+        Stage::Dropping => unsafe { lower(thread) },
+        Stage::Idle | Stage::Raised => {}
+    }
+}
+
+/// Fills in what is known of a task.
+///
+/// # Errors
+/// Nothing is.
+pub(crate) fn query(task: *mut bindings::task_struct, query: &mut Query) -> Result {
+    let now = Nanos(glue::clock());
+    let found = state::with(|state| {
+        // SAFETY: [I2] it is in the table, or null.
+        let thread = unsafe { state.threads.find(task).as_ref() }?;
+        query.counts = thread.counts;
+        query.left_ns = thread.budget.refilled(&state.terms.caps.thread, now).left().0;
+        Some(())
+    });
+    found.flatten().ok_or(ENOENT)
+}
+
+/// Forgets threads that have ended, and those for which nothing has arrived for long and that owe nothing. May sleep.
+pub(crate) fn forget_idle() {
+    let now = Nanos(glue::clock());
+    let out = state::with(|state| {
+        state.accounts.forget_idle(&state.terms.caps, now);
+        state.threads.take_out(|thread| {
+            let mut look = Look::default();
+            // SAFETY: [I3] the task is valid.
+            unsafe { glue::expedite_look(thread.task, &mut look) };
+            let is_old = now.since(thread.last_call) > FORGOTTEN_AFTER;
+            look.is_ending || (is_old && thread.budget.debt() == Nanos::ZERO)
+        })
+    });
+    // SAFETY: [I2] they were taken out while nobody acted on them.
+    unsafe { free_all(out.unwrap_or(null_mut())) };
+}
+
+/// Forgets all threads, after whoever acts on one of them has done so. May sleep.
+pub(crate) fn forget_all() {
+    loop {
+        let (out, left) = state::with(|state| (state.threads.take_out(|_| true), state.threads.count))
+            .unwrap_or((null_mut(), 0));
+        // SAFETY: [I2] they were taken out while nobody acted on them.
+        unsafe { free_all(out) };
+        if left == 0 {
+            return;
+        }
+        // SAFETY: sleeping is allowed. A boost lasts for some ten milliseconds at most.
+        unsafe { bindings::msleep(1) };
+    }
+}
+
+/// # Safety
+/// A list of threads that are not in the table, on which nobody acts.
+unsafe fn free_all(mut list: *mut Thread) {
+    while !list.is_null() {
+        let thread = list;
+        // SAFETY: the caller says that it is a list of threads.
+        list = unsafe { (*thread).next };
+        // SAFETY: as the caller says.
+        unsafe { bindings::hrtimer_cancel(&raw mut (*thread).timer) };
+        // SAFETY: as the caller says. What the worker was asked for was done, or the stage would be another one.
+        unsafe { free(thread) };
+    }
+}
+
+/// # Safety
+/// The thread is not in the table, and neither its timer nor its work is running or to come.
+unsafe fn free(thread: *mut Thread) {
+    // SAFETY: [I3] the reference is given back once, here.
+    unsafe { glue::expedite_put_task((*thread).task) };
+    // SAFETY: it came from a box, and nobody else has it.
+    drop(unsafe { KBox::from_raw(thread) });
+}

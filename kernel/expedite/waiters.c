@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Which threads an arrival is about to wake: read from the entries of the wait queue, before it wakes them.
+ *
+ * An entry says who waits only to its own callback. Some callbacks are exported, or known by name, and what their
+ * entries hold is public (poll, io_uring), a plain thread (read), or in this kernel's type data (epoll). Of every other
+ * entry nothing is assumed.
+ */
+#include <linux/cleanup.h>
+#include <linux/io_uring_types.h>
+#include <linux/kallsyms.h>
+#include <linux/poll.h>
+#include <linux/sched/task.h>
+#include <linux/wait.h>
+
+#include "epoll_layout.h"
+#include "glue.h"
+
+/* What the entries of one callback hold. */
+enum holds {
+	NOTHING_KNOWN = 1,
+	A_THREAD,
+	A_POLL,
+	AN_EPOLL,
+	A_URING,
+};
+
+static const struct {
+	const char *name;
+	enum holds holds;
+} callbacks[] = {
+	{ "autoremove_wake_function", A_THREAD },
+	{ "default_wake_function", A_THREAD },
+	{ "woken_wake_function", A_THREAD },
+	{ "receiver_wake_function", A_THREAD },
+	{ "pollwake", A_POLL },
+#if defined(EPPOLL_ENTRY_BASE) && defined(EPPOLL_ENTRY_WAIT) && defined(EPITEM_EP) && defined(EVENTPOLL_WQ)
+#define EPOLL_IS_KNOWN
+	{ "ep_poll_callback", AN_EPOLL },
+#endif
+	{ "io_poll_wake", A_URING },
+};
+
+/* What was found out about callbacks: names are looked up once. Slots are filled from the front and never changed. */
+static struct {
+	wait_queue_func_t func;
+	enum holds holds;
+} seen[32];
+static atomic_t seen_count;
+
+static enum holds learn(wait_queue_func_t func)
+{
+	char name[KSYM_SYMBOL_LEN];
+	enum holds holds = NOTHING_KNOWN;
+	int i;
+
+	sprint_symbol_no_offset(name, (unsigned long)func);
+	for (i = 0; i < ARRAY_SIZE(callbacks); i++)
+		if (!strcmp(name, callbacks[i].name))
+			holds = callbacks[i].holds;
+	i = atomic_fetch_inc(&seen_count);
+	if (i < ARRAY_SIZE(seen)) {
+		seen[i].holds = holds;
+		smp_store_release(&seen[i].func, func);
+	} else {
+		atomic_set(&seen_count, ARRAY_SIZE(seen));
+	}
+	return holds;
+}
+
+static enum holds what_holds(wait_queue_func_t func)
+{
+	int i, count = min_t(int, atomic_read(&seen_count), ARRAY_SIZE(seen));
+
+	for (i = 0; i < count; i++)
+		if (smp_load_acquire(&seen[i].func) == func)
+			return seen[i].holds;
+	/* With every slot taken nothing more is learnt: a look-up for each arrival would cost too much. */
+	return count == ARRAY_SIZE(seen) ? NOTHING_KNOWN : learn(func);
+}
+
+/* The condition of a poll or select is checked as its own callback does. */
+static struct task_struct *who_polls(struct wait_queue_entry *entry, __poll_t events)
+{
+	struct poll_table_entry *of = container_of(entry, struct poll_table_entry, wait);
+	struct poll_wqueues *all = entry->private;
+
+	return events && !(events & of->key) ? NULL : get_task_struct(all->polling_task);
+}
+
+#ifdef EPOLL_IS_KNOWN
+static struct task_struct *who_waits_in_epoll(struct wait_queue_entry *entry)
+{
+	void *of = (void *)entry - EPPOLL_ENTRY_WAIT;
+	void *item = *(void **)(of + EPPOLL_ENTRY_BASE);
+	void *epoll = *(void **)(item + EPITEM_EP);
+	struct wait_queue_head *queue = epoll + EVENTPOLL_WQ;
+	struct wait_queue_entry *first;
+
+	/* ep_poll_callback takes this lock under the same one. What is first there is woken, and is always a thread. */
+	guard(spinlock)(&queue->lock);
+	first = list_first_entry_or_null(&queue->head, struct wait_queue_entry, entry);
+	return first && first->private ? get_task_struct(first->private) : NULL;
+}
+#else
+static struct task_struct *who_waits_in_epoll(struct wait_queue_entry *entry)
+{
+	return NULL;
+}
+#endif
+
+/* The thread that submitted the request waits for it, or is interrupted by its completion. The lowest bits are marks. */
+static struct task_struct *who_submitted(struct wait_queue_entry *entry)
+{
+	struct io_kiocb *request = (void *)((unsigned long)entry->private & ~3UL);
+
+	return request && request->tctx && request->tctx->task ? get_task_struct(request->tctx->task) : NULL;
+}
+
+/*
+ * Fills @found with the threads that this arrival wakes, each with a reference, and returns how many those are.
+ * @untold says whether somebody waits of whom nothing is known. Called under the lock of the queue.
+ */
+int expedite_waiters(struct wait_queue_entry *ours, void *key, struct expedite_waiter *found, int most, bool *untold)
+{
+	struct wait_queue_head *queue = expedite_queue_of(ours);
+	struct wait_queue_entry *entry = ours;
+	int count = 0, looked_at = 0;
+
+	lockdep_assert_held(&queue->lock);
+	list_for_each_entry_continue(entry, &queue->head, entry) {
+		enum expedite_way way;
+		struct task_struct *task = NULL;
+
+		if (entry->func == ours->func)
+			continue;
+		if (count == most || ++looked_at > EXPEDITE_LOOKED_AT)
+			break;
+		switch (what_holds(entry->func)) {
+		case A_THREAD:
+			way = EXPEDITE_BY_READ;
+			task = entry->private ? get_task_struct(entry->private) : NULL;
+			break;
+		case A_POLL:
+			way = EXPEDITE_BY_POLL;
+			task = who_polls(entry, key_to_poll(key));
+			break;
+		case AN_EPOLL:
+			way = EXPEDITE_BY_EPOLL;
+			task = who_waits_in_epoll(entry);
+			break;
+		case A_URING:
+			way = EXPEDITE_BY_URING;
+			task = who_submitted(entry);
+			break;
+		default:
+			*untold = true;
+			continue;
+		}
+		if (!task)
+			continue;
+		found[count].task = task;
+		found[count++].way = way;
+		/* One exclusive waiter is woken, and nobody after it. */
+		if (entry->flags & WQ_FLAG_EXCLUSIVE)
+			break;
+	}
+	return count;
+}
