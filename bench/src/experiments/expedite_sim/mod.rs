@@ -44,7 +44,11 @@ impl Experiment for ExpediteSim {
                 help: "Only these boosts",
                 values: &["none", "counter", "budget", "sleepers", "dyn-preempt", "on-unblock"],
             },
-            Axis { column: "kernel", help: "Only these kernels", values: &["linux-2.4"] },
+            Axis {
+                column: "kernel",
+                help: "Only these kernels",
+                values: &["linux-2.4", "eevdf", "eevdf-short"],
+            },
         ]
     }
 
@@ -107,8 +111,23 @@ fn described(length: Length, measured: &[Measured]) -> Fields {
 }
 
 /// As in the column `figure`.
-const FIGURES: [&str; 14] =
-    ["alone", "1a", "1b", "2a", "2b", "3a", "3b", "5", "5-curve", "7-unloaded", "7a", "7b", "7c", "own"];
+const FIGURES: [&str; 15] = [
+    "alone",
+    "1a",
+    "1b",
+    "2a",
+    "2b",
+    "3a",
+    "3b",
+    "5",
+    "5-curve",
+    "7-unloaded",
+    "7a",
+    "7b",
+    "7c",
+    "own",
+    "today",
+];
 
 /// 35,000 rounds of scatter in all, as in the paper (section 5.1).
 const FULL: Length = Length { seeds: 20, pings: 20_000, rounds: 1_750 };

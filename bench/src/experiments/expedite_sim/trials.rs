@@ -227,6 +227,8 @@ pub(super) const fn boost_name(boost: Boost) -> &'static str {
 pub(super) const fn kernel_name(kernel: Kernel) -> &'static str {
     match kernel {
         Kernel::Linux24 => "linux-2.4",
+        Kernel::Eevdf => "eevdf",
+        Kernel::EevdfShort => "eevdf-short",
     }
 }
 
@@ -276,10 +278,21 @@ pub(super) fn all(length: Length) -> Vec<Trial> {
     for boost in [Boost::Budget, Boost::Sleepers, Boost::DynPreempt, Boost::OnUnblock] {
         trials.push(ping("own", SLEEPERS, with(boost, sleepers)));
     }
+    for (kernel, boost) in TODAY {
+        let on = |trial: PingPong| PingPong { kernel, boost, ..trial };
+        trials.push(ping("today", "nothing", on(base)));
+        trials.push(ping("today", "compute-only", on(compute)));
+        trials.push(ping("today", SLEEPERS, on(sleepers)));
+    }
     trials.push(ping("own", "2 sleep-mostly in step", PingPong { in_step: true, ..sleepers }));
     trials.extend(scatters(length.rounds));
     trials
 }
+
+/// The same trials on a kernel of today: as it is, with a short slice, and with our budget (the counter rule has no counter
+/// there).
+const TODAY: [(Kernel, Boost); 3] =
+    [(Kernel::Eevdf, Boost::None), (Kernel::EevdfShort, Boost::None), (Kernel::Eevdf, Boost::Budget)];
 
 /// As in the column `background`.
 const SLEEPERS: &str = "compute-only, 2 sleep-mostly";

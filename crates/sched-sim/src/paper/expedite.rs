@@ -26,6 +26,7 @@ use crate::policy::{Plain, Policy};
 use crate::program::Wait;
 use crate::random::Random;
 use crate::scheduler::Scheduler;
+use crate::scheduler::eevdf::{Eevdf, Preemption};
 use crate::scheduler::linux2::{Linux2, TICK, Version};
 use crate::task::TaskOptions;
 use crate::trace::Trace;
@@ -74,13 +75,23 @@ impl Boost {
 pub enum Kernel {
     /// Linux 2.4, the paper's (2.4.25).
     Linux24,
+    /// Linux 7.2 with lazy preemption, as it is shipped.
+    Eevdf,
+    /// The same, and those who ping ask for the shortest slice, which needs no privilege.
+    EevdfShort,
 }
 
 impl Kernel {
     fn scheduler(self) -> Box<dyn Scheduler> {
         match self {
             Self::Linux24 => Box::new(Linux2::new(Version::V2_4)),
+            Self::Eevdf | Self::EevdfShort => Box::new(Eevdf::new(1, Preemption::Lazy)),
         }
+    }
+
+    /// What those who ping ask for.
+    fn slice(self) -> Option<Nanos> {
+        (self == Self::EevdfShort).then_some(SHORT_SLICE)
     }
 }
 
@@ -107,6 +118,8 @@ pub struct PingPong {
     pub pings: u32,
 }
 
+/// The shortest slice that EEVDF grants.
+const SHORT_SLICE: Nanos = Nanos::from_micros(100);
 /// "500-byte messages".
 const BYTES: u32 = 500;
 /// "Ping every 50 milliseconds".
@@ -201,7 +214,8 @@ impl PingPong {
             wait: Wait::Block,
             pings: self.pings,
         };
-        let tasks = TaskOptions { starts: WARM_UP.after(starts.time_below(CYCLE)), ..TaskOptions::default() };
+        let starts = WARM_UP.after(starts.time_below(CYCLE));
+        let tasks = TaskOptions { starts, slice: self.kernel.slice(), ..TaskOptions::default() };
         Pair::spawn(cluster, nodes, options, tasks)
     }
 }
@@ -474,6 +488,20 @@ mod tests {
         assert!((0..9).all(|pair| after.late(pair, LATE) < 0.01), "nine no longer");
         let alone = PingPong::alone(1).run(1).mean(0);
         assert!(after.mean(9) - before.mean(9) < 0.2 * (before.mean(9) - alone), "the tenth hardly more");
+    }
+
+    /// What the paper's machines would do today: small delays where there were none, and none of five milliseconds.
+    #[test]
+    fn eevdf_delays_by_slices_and_our_budget_removes_that_too() {
+        let alone = PingPong { kernel: Kernel::Eevdf, ..PingPong::alone(500) }.run(1).longest(0);
+        let beside = |kernel, boost| PingPong { kernel, ..beside_sleepers(boost) }.run(1);
+        let stock = beside(Kernel::Eevdf, Boost::None);
+        let most = stock.longest(0) - alone;
+        assert!((500_000..5_000_000).contains(&most), "{most} ns");
+        let short = beside(Kernel::EevdfShort, Boost::None);
+        assert!(short.mean(0) < stock.mean(0), "{} {}", short.mean(0), stock.mean(0));
+        let boosted = beside(Kernel::Eevdf, Boost::Budget);
+        assert_eq!(boosted.longest(0), alone);
     }
 
     /// Figure 7 in short: a thread of its own takes most of the wait away, the boost the rest.

@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::id::{Core, ProcessId, Slot, TaskId};
 use crate::policy::{Policy, View};
 
+pub mod eevdf;
 pub mod linux2;
 
 /// How a node schedules.
