@@ -4,5 +4,8 @@
 //! compared within one run.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod class;
+mod lifetime;
 mod machine;
+mod misuse;
 mod waiting;

@@ -15,7 +15,7 @@ use crate::machine::{Module, Numbered, until};
 const ROUNDS: u64 = 5;
 
 /// Budgets that are never spent, also where the emulated processor itself has to wait.
-const GENEROUS: &[&str] = &["thread_percent=100", "user_percent=100", "cpu_percent=100"];
+pub(crate) const GENEROUS: &[&str] = &["thread_percent=100", "user_percent=100", "cpu_percent=100"];
 
 /// A pair of ends: what is written at one is read at the other.
 struct Ends {
@@ -51,7 +51,7 @@ fn read(end: &OwnedFd) {
     assert_eq!(nix::unistd::read(end, &mut bytes).unwrap(), 8);
 }
 
-fn write(end: &OwnedFd) {
+pub(crate) fn write(end: &OwnedFd) {
     assert_eq!(nix::unistd::write(end, &1_u64.to_ne_bytes()).unwrap(), 8);
 }
 
@@ -87,7 +87,7 @@ fn counted(
 }
 
 /// Whether every arrival was decided about, and every boost has ended.
-fn is_settled(counts: &Counts) -> bool {
+pub(crate) fn is_settled(counts: &Counts) -> bool {
     let denied = counts.denied_thread + counts.denied_user + counts.denied_cpu;
     let boosts = counts.direct + counts.worker;
     boosts == counts.drops
