@@ -21,6 +21,26 @@ pub enum FabricError {
         /// The error number.
         errno: i32,
     },
+    /// Memory could not be locked for a device.
+    #[error(
+        "cannot pin {wanted} bytes: locked memory is limited to {limit} bytes (RLIMIT_MEMLOCK); raise it (ulimit -l unlimited, \
+         or LimitMEMLOCK=infinity for a service) or run with CAP_IPC_LOCK"
+    )]
+    PinLimit {
+        /// What was to be pinned, bytes.
+        wanted: u64,
+        /// The limit, bytes.
+        limit: u64,
+    },
+    /// A message found no receive at the peer, which credits rule out.
+    #[error("the peer had no receive posted")]
+    ReceiverNotReady,
+    /// The device gave a work request up.
+    #[error("a work request failed with verbs completion status {status}")]
+    WorkFailed {
+        /// `ibv_wc_status`.
+        status: u32,
+    },
 }
 
 /// What a peer did that no correct one does.

@@ -32,7 +32,6 @@ mod frame;
 pub mod fuzzing;
 mod grants;
 mod inbound;
-mod memory;
 mod one_sided;
 mod outbound;
 mod pool;

@@ -19,10 +19,10 @@ use pronto_wire::HEADER_LEN;
 
 use crate::frame::{CHUNK, Kind, OneSidedHeader};
 use crate::grants::{Access, Grants};
-use crate::memory::Mapping;
 use crate::one_sided::ONE_SIDED_DEPTH;
 use crate::socket::Socket;
 use crate::staging::Staging;
+use pronto_mapping::Mapping;
 
 /// Payloads up to this long are copied into the staging ring: cheaper than one more entry of a vectored write.
 pub(crate) const COPIED_PAYLOAD: usize = 1024;

@@ -22,11 +22,11 @@ use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, RawHeader};
 
 use crate::frame::{self, Kind, MAX_FRAME, OneSidedHeader};
 use crate::inbound::Inbound;
-use crate::memory::Mapping;
 use crate::one_sided::{OneSided, Open};
 use crate::outbound::{COPIED_PAYLOAD, Outbound};
 use crate::pool::{Account, Lease, ReceivePool};
 use crate::socket::{Calls, Socket};
+use pronto_mapping::Mapping;
 
 /// One TCP connection of one class. See the [crate] for how its output and its receive buffers wake a sleeper.
 #[derive(Debug)]

@@ -18,8 +18,15 @@ pub(crate) const IP: Tool = Tool { program: "ip", package: "iproute2" };
 pub(crate) const NFT: Tool = Tool { program: "nft", package: "nftables" };
 /// Links everything.
 pub(crate) const CC: Tool = Tool { program: "cc", package: "gcc" };
+/// Builds what loads libibverbs (crates/fabric-verbs).
+pub(crate) const CMAKE: Tool = Tool { program: "cmake", package: "cmake" };
+/// Reads libibverbs' headers, for the same.
+pub(crate) const CLANG: Tool = Tool { program: "clang", package: "clang" };
 /// Builds libFuzzer.
 pub(crate) const CXX: Tool = Tool { program: "c++", package: "g++" };
+
+/// What the whole workspace takes to build.
+pub(crate) const WORKSPACE: &[Tool] = &[CC, CXX, CMAKE, CLANG];
 
 /// Installs what is missing of `needed`, when that is possible without asking anybody.
 ///

@@ -1,6 +1,9 @@
 //! What deny.toml allows, and what it objects to in one dependency.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result, bail};
+use flate2::Crc;
 use serde_json::Value;
 use toml::Table;
 
@@ -11,8 +14,49 @@ use super::spdx;
 pub(super) struct Policy {
     licences: Vec<String>,
     exceptions: Vec<(String, Vec<String>)>,
+    clarified: Vec<Clarified>,
     banned: Vec<String>,
     registries: Vec<String>,
+}
+
+/// What a package that states no licence says in a file of its own, as read by a person.
+#[derive(Debug)]
+struct Clarified {
+    name: String,
+    licence: String,
+    /// The file, and the CRC-32 of what was read.
+    files: Vec<(String, u32)>,
+}
+
+impl Clarified {
+    fn read(at: &str, entry: &toml::Value) -> Result<Self> {
+        let text = |value: &toml::Value, key: &str| {
+            let found = value.get(key).and_then(toml::Value::as_str).map(str::to_owned);
+            found.with_context(|| format!("an entry of `{at}` has no text `{key}`"))
+        };
+        let files = entry.get("license-files").and_then(toml::Value::as_array);
+        let files = files.with_context(|| format!("an entry of `{at}` names no files"))?;
+        let file = |file: &toml::Value| {
+            let hash = file.get("hash").and_then(toml::Value::as_integer);
+            let hash = hash.and_then(|hash| u32::try_from(hash).ok());
+            Ok((text(file, "path")?, hash.with_context(|| format!("a file of `{at}` has no hash"))?))
+        };
+        Ok(Self {
+            name: crate_name(at, entry)?,
+            licence: text(entry, "expression")?,
+            files: files.iter().map(file).collect::<Result<_>>()?,
+        })
+    }
+
+    /// Whether every file still is what was read.
+    fn holds(&self, dependency: &Dependency) -> bool {
+        self.files.iter().all(|(path, hash)| {
+            let text = std::fs::read(dependency.folder.join(path)).unwrap_or_default();
+            let mut crc = Crc::new();
+            crc.update(&text);
+            crc.sum() == *hash
+        })
+    }
 }
 
 /// One package of the dependency graph, the workspace's own included.
@@ -25,6 +69,7 @@ pub(super) struct Dependency {
     source: Option<String>,
     /// Whether it lies in this workspace.
     is_own: bool,
+    folder: PathBuf,
 }
 
 impl Dependency {
@@ -36,6 +81,10 @@ impl Dependency {
             licence: text("license"),
             source: text("source"),
             is_own: package["source"].is_null(),
+            folder: text("manifest_path")
+                .map(PathBuf::from)
+                .and_then(|at| Some(at.parent()?.into()))
+                .unwrap_or_default(),
         })
     }
 }
@@ -54,6 +103,11 @@ impl Policy {
                 match at.as_str() {
                     "licenses.allow" => policy.licences = strings(&at, value)?,
                     "licenses.exceptions" => policy.exceptions = exceptions(&at, value)?,
+                    "licenses.clarify" => {
+                        let entries = value.as_array().with_context(|| format!("`{at}` is not a list"))?;
+                        let read = |entry| Clarified::read(&at, entry);
+                        policy.clarified = entries.iter().map(read).collect::<Result<_>>()?;
+                    }
                     "bans.deny" => policy.banned = crates(&at, value)?,
                     "sources.allow-registry" => policy.registries = strings(&at, value)?,
                     // These say how loud cargo-deny is; here, everything unknown is an objection.
@@ -73,7 +127,8 @@ impl Policy {
         let mut object = |why: String| objections.push(format!("{name} {version}: {why}"));
         let extra = self.exceptions.iter().filter(|(of, _)| of == name).flat_map(|(_, licences)| licences);
         let allowed: Vec<&str> = self.licences.iter().chain(extra).map(String::as_str).collect();
-        match &dependency.licence {
+        let clarified = self.clarified.iter().find(|known| known.name == *name && known.holds(dependency));
+        match dependency.licence.as_ref().or_else(|| clarified.map(|known| &known.licence)) {
             None => object("states no licence".into()),
             Some(licence) => match spdx::satisfied(licence, |term| allowed.contains(&term)) {
                 Ok(true) => {}
@@ -157,6 +212,26 @@ mod tests {
         assert_eq!(objections("forked", Some("MIT"), Some("git+https://good")), 1);
         assert_eq!(objections("elsewhere", Some("MIT"), Some("registry+https://bad")), 1);
         assert_eq!(objections("ours", Some("MIT"), None), 0);
+    }
+
+    #[test]
+    fn a_licence_in_a_file_counts_while_the_file_is_the_same() {
+        let folder = std::env::temp_dir().join(format!("pronto-clarified-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("LICENSE"), "123456789").unwrap();
+        let objections = |hash: u32| {
+            let files = format!("license-files = [{{ path = \"LICENSE\", hash = {hash} }}]");
+            let entry = format!("{{ crate = \"silent\", expression = \"MIT\", {files} }}");
+            let policy =
+                Policy::read(&format!("[licenses]\nallow = [\"MIT\"]\nclarify = [{entry}]")).unwrap();
+            let package =
+                json!({ "name": "silent", "version": "1.0.0", "manifest_path": folder.join("Cargo.toml") });
+            policy.objections(&Dependency::read(&package).unwrap()).len()
+        };
+        // The check value of CRC-32.
+        assert_eq!(objections(0xcbf4_3926), 0);
+        assert_eq!(objections(1), 1);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::tools;
 use crate::workspace::Workspace;
 
 pub(super) const STAGE: Stage =
-    Stage { name: "build", budget: minutes(6), quick: false, tools: &[tools::CC], plan };
+    Stage { name: "build", budget: minutes(6), quick: false, tools: tools::WORKSPACE, plan };
 
 fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
     let mut plan = Plan::default();

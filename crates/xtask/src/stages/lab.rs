@@ -10,7 +10,7 @@ use crate::workspace::Workspace;
 
 /// The budget is that of a machine on which the lab is built; fetching the packages comes on top once.
 pub(super) const STAGE: Stage =
-    Stage { name: "lab", budget: minutes(5), quick: false, tools: &[tools::CC], plan };
+    Stage { name: "lab", budget: minutes(5), quick: false, tools: tools::WORKSPACE, plan };
 
 fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
     plan_where(workspace, lab::unavailable().as_deref(), lab::is_ci())

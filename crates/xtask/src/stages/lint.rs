@@ -10,7 +10,7 @@ use crate::workspace::{Workspace, cargo};
 use crate::{licences, tidy, tools};
 
 pub(super) const STAGE: Stage =
-    Stage { name: "lint", budget: minutes(3), quick: true, tools: &[tools::CC], plan };
+    Stage { name: "lint", budget: minutes(3), quick: true, tools: tools::WORKSPACE, plan };
 
 fn plan(_: &Workspace, _: Effort) -> Result<Plan> {
     let mut plan = Plan::default();

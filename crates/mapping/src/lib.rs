@@ -15,7 +15,7 @@ use pronto_core::fabric::{Extent, FabricError, SendMemory};
 
 /// The send memory of one connection.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
@@ -38,7 +38,10 @@ unsafe impl SendMemory for Mapping {
 
 impl Mapping {
     /// Reserves `len` bytes of address space, one page at least. A forked child does not inherit them.
-    pub(crate) fn new(len: u32) -> Result<Self, FabricError> {
+    ///
+    /// # Errors
+    /// What mmap(2) or madvise(2) says.
+    pub fn new(len: u32) -> Result<Self, FabricError> {
         let len = (len as usize).max(1);
         let size = NonZeroUsize::new(len).expect("one byte at least");
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
@@ -51,7 +54,10 @@ impl Mapping {
     }
 
     /// Checks that a range lies in the memory; the kernel commits pages as they are touched.
-    pub(crate) fn prepare(&self, range: &Range<usize>) -> Result<(), FabricError> {
+    ///
+    /// # Errors
+    /// EINVAL where it does not.
+    pub fn prepare(&self, range: &Range<usize>) -> Result<(), FabricError> {
         if range.start <= range.end && range.end <= self.len {
             Ok(())
         } else {
@@ -60,13 +66,16 @@ impl Mapping {
     }
 
     /// Gives the pages of an idle range back to the system.
-    pub(crate) fn retire(&self, range: Range<usize>) -> Result<(), FabricError> {
+    ///
+    /// # Errors
+    /// EINVAL for a range outside, or what madvise(2) says.
+    pub fn retire(&self, range: Range<usize>) -> Result<(), FabricError> {
         self.prepare(&range)?;
         self.advise(range, MmapAdvise::MADV_DONTNEED)
     }
 
     /// The bytes of a posted extent that lies within the memory; empty if it does not.
-    pub(crate) fn bytes(&self, Extent { offset, len }: Extent) -> &[u8] {
+    pub fn bytes(&self, Extent { offset, len }: Extent) -> &[u8] {
         let (offset, len) = (offset as usize, len as usize);
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return &[];

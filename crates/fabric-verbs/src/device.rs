@@ -1,0 +1,175 @@
+//! A device's port, with what all connections over it share.
+
+use core::fmt;
+use core::net::IpAddr;
+use std::collections::HashMap;
+use std::fs;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use nix::errno::Errno;
+
+use crate::alive::Alive;
+use crate::error::VerbsError;
+use crate::pool::Pool;
+use crate::receives::Receives;
+use crate::regions::Regions;
+use crate::sys::{AsyncEvent, Context, Domain, Gid, PortAddress, active_ports};
+
+/// Registered memory for long payloads, bytes at most, unless told otherwise.
+const POOL_BUDGET: usize = 64 << 20;
+
+/// An open device and one of its ports. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Device {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What the connections of one port share.
+pub(crate) struct Shared {
+    pub(crate) port: PortAddress,
+    pub(crate) receives: Arc<Receives>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) regions: Regions,
+    pub(crate) domain: Arc<Domain>,
+    queue_pairs: Mutex<HashMap<u32, Weak<Alive>>>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} port {} ({})", self.domain.context().name(), self.port.port, self.port.gid)
+    }
+}
+
+/// What a machine has, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortInfo {
+    /// The device's name, as `ibv_devices` says it.
+    pub device: String,
+    /// The port, from 1.
+    pub port: u8,
+    /// Its address on the fabric.
+    pub address: String,
+}
+
+/// What a device has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCounters {
+    /// Regions registered so far.
+    pub regions_registered: u64,
+    /// Bytes of the pool for long payloads that are registered.
+    pub pool_bytes: u64,
+}
+
+impl Device {
+    /// The port that has this IP address: RoCE ports have those of their network devices.
+    ///
+    /// # Errors
+    /// No library, no device, none with that address, or one that cannot be set up.
+    pub fn for_address(address: IpAddr) -> Result<Self, VerbsError> {
+        let wanted = Gid::of(address.to_canonical());
+        for context in Context::open_all()? {
+            let ports = active_ports(&context);
+            let of_version = |two: bool| {
+                let fits = |port: &&PortAddress| port.gid == wanted && is_routable(&context, port) == two;
+                ports.iter().find(fits)
+            };
+            // RoCE has two encapsulations under the same address; the second goes over UDP and is what is in use.
+            if let Some(port) = of_version(true).or_else(|| of_version(false)) {
+                return Self::open(&context, *port);
+            }
+        }
+        Err(VerbsError::NoPort(address))
+    }
+
+    fn open(context: &Arc<Context>, port: PortAddress) -> Result<Self, VerbsError> {
+        let domain = Domain::new(context)?;
+        let receives = Receives::new(&domain)?;
+        let pool = Pool::new(&domain, POOL_BUDGET)?;
+        let queue_pairs = Mutex::default();
+        let regions = Regions::default();
+        Ok(Self { shared: Arc::new(Shared { port, receives, pool, regions, domain, queue_pairs }) })
+    }
+
+    /// Every address of every active port of this machine.
+    ///
+    /// # Errors
+    /// No library, or no device.
+    pub fn list() -> Result<Vec<PortInfo>, VerbsError> {
+        let contexts = Context::open_all()?;
+        if contexts.is_empty() {
+            return Err(VerbsError::NoDevice(Errno::ENODEV));
+        }
+        let of = |context: &Arc<Context>| {
+            let device = context.name().to_owned();
+            active_ports(context).into_iter().map(move |port| PortInfo {
+                device: device.clone(),
+                port: port.port,
+                address: port.gid.to_string(),
+            })
+        };
+        Ok(contexts.iter().flat_map(of).collect())
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        self.shared.domain.context().name()
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> DeviceCounters {
+        DeviceCounters {
+            regions_registered: self.shared.regions.made(),
+            pool_bytes: self.shared.pool.registered() as u64,
+        }
+    }
+
+    /// Readable when the device has something to say: then call [`take_events`](Self::take_events).
+    pub fn events(&self) -> BorrowedFd<'_> {
+        self.shared.domain.context().events()
+    }
+
+    /// Hears the device out: connections that it says are broken find that at their next poll. Gives the number of
+    /// events, and whether the device is gone.
+    pub fn take_events(&self) -> (usize, bool) {
+        let (mut count, mut gone) = (0, false);
+        while let Some(event) = self.shared.domain.context().next_event() {
+            count += 1;
+            match event {
+                AsyncEvent::QueuePairFailed(number) => {
+                    if let Some(broken) = self.shared.queue_pairs().get(&number).and_then(Weak::upgrade) {
+                        broken.lose();
+                    }
+                }
+                AsyncEvent::DeviceGone => {
+                    gone = true;
+                    let all: Vec<_> = self.shared.queue_pairs().values().filter_map(Weak::upgrade).collect();
+                    all.iter().for_each(|broken| broken.lose());
+                }
+                AsyncEvent::Other(_) => {}
+            }
+        }
+        (count, gone)
+    }
+}
+
+impl Shared {
+    fn queue_pairs(&self) -> MutexGuard<'_, HashMap<u32, Weak<Alive>>> {
+        self.queue_pairs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn enlist(&self, number: u32, alive: &Arc<Alive>) {
+        self.queue_pairs().insert(number, Arc::downgrade(alive));
+    }
+
+    pub(crate) fn delist(&self, number: u32) {
+        self.queue_pairs().remove(&number);
+    }
+}
+
+/// Whether an address of a port is of the second RoCE encapsulation, or of InfiniBand, which has but one.
+fn is_routable(context: &Context, port: &PortAddress) -> bool {
+    let (name, number, index) = (context.name(), port.port, port.gid_index);
+    let path = format!("/sys/class/infiniband/{name}/ports/{number}/gid_attrs/types/{index}");
+    fs::read_to_string(path).is_ok_and(|kind| !kind.contains("v1"))
+}

@@ -1,0 +1,216 @@
+//! Receiving: completions of receives become messages, in their order; payloads that wait at their sender's are read.
+
+use pronto_core::fabric::{Arrived, FabricError, PeerFault, Received, SmallMessage};
+use pronto_wire::InlinePayload;
+
+use crate::frame::{Arrival, Kind, TAKEN_LEN, decode, word};
+use crate::inbox::{Fetch, Item, Progress};
+use crate::lease::Lease;
+use crate::queue_pair::VerbsQueuePair;
+use crate::sending::Entry;
+use crate::sys::{SendRequest, Verb};
+
+/// `ibv_wc_status` of a receive that the end of its queue pair flushed.
+const FLUSHED: u32 = 5;
+
+/// What one look at the receive completions has found.
+enum Found {
+    /// Nothing.
+    Nothing,
+    /// A message, which is in the inbox now.
+    Message,
+    /// A small one, not in the inbox, which is empty.
+    Small(SmallMessage),
+    /// Something between the two providers.
+    Other,
+}
+
+impl VerbsQueuePair {
+    /// The next message, if it is small and here.
+    pub(crate) fn receive_small(&mut self, into: &mut SmallMessage) -> bool {
+        while self.inbox.is_empty() {
+            match self.look() {
+                Ok(Found::Small(message)) => {
+                    *into = message;
+                    return true;
+                }
+                Ok(Found::Message | Found::Other) => {}
+                Ok(Found::Nothing) => return false,
+                Err(error) => {
+                    self.fail(error);
+                    return false;
+                }
+            }
+        }
+        if !self.inbox.next_is_small() {
+            return false;
+        }
+        match self.inbox.pop() {
+            Some(Received { header, payload: Arrived::Inline(payload) }) => {
+                *into = SmallMessage { header, payload };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The next message, if it is here.
+    pub(crate) fn receive(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
+        if let Some(message) = self.inbox.pop() {
+            return Ok(Some(message));
+        }
+        loop {
+            match self.look() {
+                Ok(Found::Small(SmallMessage { header, payload })) => {
+                    return Ok(Some(Received { header, payload: Arrived::Inline(payload) }));
+                }
+                // As much as is here, so that payloads are read side by side.
+                Ok(Found::Message | Found::Other) => {}
+                Ok(Found::Nothing) => break,
+                Err(error) => {
+                    self.fail(error);
+                    return Err(error);
+                }
+            }
+        }
+        if !self.inbox.is_empty() {
+            self.fetch();
+            self.reap();
+        }
+        if !self.owed.is_empty() || !self.closing.is_empty() {
+            self.pay();
+        }
+        self.usable()?;
+        if let Some(message) = self.inbox.pop() {
+            return Ok(Some(message));
+        }
+        if self.alive.is_lost() {
+            return self.take_leave();
+        }
+        Ok(None)
+    }
+
+    /// The peer has ended the connection. What is outstanding is given a few more looks: the device may be about to tell
+    /// more, as that an access was refused.
+    #[cold]
+    fn take_leave(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
+        self.reap();
+        self.usable()?;
+        self.last_looks = self.last_looks.saturating_sub(1);
+        if self.last_looks > 0 && !self.entries.is_empty() {
+            return Ok(None);
+        }
+        self.fail(FabricError::Lost);
+        Err(FabricError::Lost)
+    }
+
+    /// Takes one receive completion.
+    #[inline]
+    fn look(&mut self) -> Result<Found, FabricError> {
+        let polled = self.receives.poll().map_err(|errno| FabricError::System { errno: errno as i32 })?;
+        let Some(completed) = polled else { return Ok(Found::Nothing) };
+        let Some(buffer) = self.shared.receives.completed(completed.id, completed.len) else {
+            return Err(FabricError::WorkFailed { status: completed.status });
+        };
+        match completed.status {
+            0 => {}
+            FLUSHED => return Err(FabricError::Lost),
+            status => return Err(FabricError::WorkFailed { status }),
+        }
+        match decode(buffer.bytes())? {
+            Arrival::Message { header, payload } => {
+                if payload.len() > self.max_receive as usize {
+                    let (len, max) = (payload.len() as u64, self.max_receive.into());
+                    return Err(PeerFault::Length { len, max }.into());
+                }
+                let small = InlinePayload::new(payload);
+                if let Some(payload) = small
+                    && self.inbox.is_empty()
+                {
+                    return Ok(Found::Small(SmallMessage { header, payload }));
+                }
+                let used = self.begin_use()?;
+                self.inbox.push(match small {
+                    Some(payload) => Item::Small(header, payload, used),
+                    None => Item::Whole(header, Lease::received(buffer, used)),
+                });
+                Ok(Found::Message)
+            }
+            Arrival::Rendezvous { header, waiting } => {
+                let (len, max) = (waiting.len.get(), self.max_receive);
+                if len == 0 || len > max {
+                    return Err(PeerFault::Length { len: len.into(), max: max.into() }.into());
+                }
+                let used = self.begin_use()?;
+                let progress = Progress::Wanted;
+                self.inbox.push(Item::Elsewhere(Fetch { header, waiting, used, progress }));
+                Ok(Found::Message)
+            }
+            Arrival::Taken { window } => {
+                // The window is closed before the sender's buffer is its own again.
+                let key = self.windows.begin_closing(window).ok_or(PeerFault::Unasked)?;
+                self.closing.push_back((key, window));
+                Ok(Found::Other)
+            }
+        }
+    }
+
+    fn begin_use(&self) -> Result<crate::lease::Use, FabricError> {
+        let (in_use, used) = self.in_use.begin();
+        // A window's worth beyond: a lease that another thread drops is counted a moment longer.
+        if in_use > 2 * self.capabilities.receive_depth {
+            return Err(PeerFault::Overrun.into());
+        }
+        Ok(used)
+    }
+
+    /// Begins to read what waits, as far as there are buffers and room.
+    fn fetch(&mut self) {
+        let mut pushed = false;
+        while self.queue.room() > 1 {
+            let Some((number, fetch)) = self.inbox.first_wanted() else { break };
+            let len = fetch.waiting.len.get();
+            let Some(buffer) = self.shared.pool.take(len as usize, Some(&self.bell)) else { break };
+            let (memory, offset) = buffer.registered();
+            let beside = Some((memory.local(offset), len));
+            let verb = Verb::Read(0, fetch.waiting.key.get());
+            fetch.progress = Progress::Underway(buffer);
+            self.push(SendRequest { verb, line: 0, beside, signalled: true }, Entry::Fetch(number));
+            pushed = true;
+        }
+        if pushed {
+            self.post(true);
+        }
+    }
+
+    /// A payload is here: its sender is to be told.
+    pub(crate) fn fetched(&mut self, number: u64) {
+        if let Some(waiting) = self.inbox.arrived(number) {
+            let window = u16::try_from(waiting.window.get()).unwrap_or(u16::MAX);
+            self.owed.push_back(window);
+        }
+    }
+
+    /// Tells senders that their payloads were read, and closes the windows onto ours that were.
+    pub(crate) fn pay(&mut self) {
+        let mut pushed = false;
+        while self.queue.room() > 0
+            && let Some(window) = self.owed.pop_front()
+        {
+            self.queue.next_line()[..TAKEN_LEN].copy_from_slice(&word(Kind::Taken, window).to_le_bytes());
+            let line = u32::try_from(TAKEN_LEN).unwrap_or(0);
+            self.push(SendRequest { verb: Verb::Send, line, beside: None, signalled: false }, Entry::Part);
+            pushed = true;
+        }
+        while self.queue.room() > 0
+            && let Some((key, window)) = self.closing.pop_front()
+        {
+            let verb = Verb::Invalidate(key);
+            self.push(SendRequest { verb, line: 0, beside: None, signalled: true }, Entry::Closing(window));
+            pushed = true;
+        }
+        if pushed {
+            self.post(true);
+        }
+    }
+}

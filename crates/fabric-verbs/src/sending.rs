@@ -1,0 +1,386 @@
+//! Sending: work requests become requests of the queue, and its completions completions.
+
+use std::sync::Arc;
+
+use pronto_core::fabric::{
+    Extent, FabricError, Gather, Operation, OutOfBounds, PostError, Region, RemoteRange, SendMemory as _,
+    SendWork, Signal, Status, WrId,
+};
+use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, RawHeader};
+use zerocopy::IntoBytes as _;
+
+use crate::frame::{Kind, Waiting, word};
+use crate::pool::{PoolBuffer, UNREGISTERED};
+use crate::queue_pair::VerbsQueuePair;
+use crate::sys::{Done, MemoryRegion, Rights, SendRequest, Verb};
+use crate::windows::Lent;
+
+/// Requests that messages leave free: for reads of payloads and what the peer is told after them.
+const RESERVE: usize = 16;
+
+/// `ibv_wc_status` values that tell what became of a request.
+const REMOTE_INVALID_REQUEST: u32 = 9;
+const REMOTE_ACCESS: u32 = 10;
+const RETRIES_EXCEEDED: u32 = 12;
+const RECEIVER_NOT_READY: u32 = 13;
+const FLUSHED: u32 = 5;
+
+/// What a request in the queue was for.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// A message with its payload; what it lies in is held until the device is done.
+    Message(Option<WrId>, #[expect(dead_code, reason = "held, not read")] Option<Source>),
+    /// A part of something that ends otherwise.
+    Part,
+    /// The peer has read the payload behind this window, which ends.
+    Closing(u16),
+    /// A payload that is read: the message's number in the inbox.
+    Fetch(u64),
+    /// A one-sided operation; what it reads or writes here is held.
+    Access { wr: WrId, atomic: bool, _memory: Option<Arc<MemoryRegion>> },
+    /// Something of our own that is waited for.
+    Asked,
+}
+
+/// Memory that a request needs.
+#[derive(Debug)]
+pub(crate) enum Source {
+    Registered(#[expect(dead_code, reason = "held, not read")] Arc<MemoryRegion>),
+    Copied(#[expect(dead_code, reason = "held, not read")] PoolBuffer),
+}
+
+/// A payload as the device is to find it.
+struct Piece {
+    memory: Arc<MemoryRegion>,
+    offset: usize,
+    copy: Option<PoolBuffer>,
+}
+
+impl VerbsQueuePair {
+    pub(crate) fn take_work(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+        let SendWork { signal, operation } = work;
+        match operation {
+            Operation::Send { header, payload } => self.send(signal, header, payload),
+            Operation::Read { local, local_offset, remote } => {
+                self.access(signal, local, local_offset, remote, Verb::Read)
+            }
+            Operation::Write { local, local_offset, remote } => {
+                self.access(signal, local, local_offset, remote, Verb::Write)
+            }
+            Operation::CompareSwap { remote, expected, desired } => {
+                self.atomic(signal, remote, |at| Verb::CompareSwap { at, expected, desired })
+            }
+            Operation::FetchAdd { remote, add } => {
+                self.atomic(signal, remote, |at| Verb::FetchAdd { at, add })
+            }
+        }
+    }
+
+    /// Pushes one request; there must be room. What lies `beside` is held by the entry, or by the peer's promise about send
+    /// memory (the seam's second).
+    pub(crate) fn push(&mut self, mut request: SendRequest<'_>, entry: Entry) -> u32 {
+        // Where nothing is signalled nothing is ever known to be done.
+        self.since_signal += 1;
+        request.signalled |= self.since_signal >= self.depth / 4;
+        if request.signalled {
+            self.since_signal = 0;
+        }
+        self.entries.push_back(entry);
+        #[expect(unsafe_code, reason = "the device will read or write what the request names")]
+        // SAFETY: a request's memory is its own line, or is held in its entry or in the list of chunks until the request
+        // has completed; nobody writes to it meanwhile: regions are shared memory by contract, extents are the engine's
+        // promise, pool buffers belong to the entry or the inbox.
+        unsafe {
+            self.queue.push(request)
+        }
+    }
+
+    /// Rings the doorbell for everything that was pushed.
+    pub(crate) fn post(&mut self, solicited: bool) {
+        if let Err(errno) = self.queue.post(solicited) {
+            self.fail(FabricError::System { errno: errno as i32 });
+        }
+    }
+
+    fn send(&mut self, signal: Signal, header: &RawHeader, payload: Gather<'_>) -> Result<(), PostError> {
+        let len = payload.len();
+        let most = self.capabilities.max_payload as usize;
+        let max = if matches!(payload, Gather::Inline(_)) { most.min(INLINE_PAYLOAD) } else { most };
+        if len > max {
+            return Err(PostError::TooLong { len, max });
+        }
+        let wr = match (signal, &payload) {
+            (Signal::Signalled(wr), _) => Some(wr),
+            (Signal::Unsignalled, Gather::Inline(_)) => None,
+            // Nobody would learn when the buffer may be used again.
+            (Signal::Unsignalled, _) => return Err(PostError::Unsupported),
+        };
+        let offset = match payload {
+            Gather::Inline(_) => 0,
+            Gather::Ring(Extent { offset, .. }) => within(self.memory.len(), offset.into(), len as u64)?,
+            Gather::Region { region, offset, .. } => within(region.len(), offset, len as u64)?,
+        };
+        if self.queue.room() < RESERVE + 2 {
+            return Err(PostError::Full);
+        }
+        let mut headed = *header;
+        headed.fabric = word(Kind::Message, 0).into();
+        if len <= INLINE_PAYLOAD {
+            let line = self.queue.next_line();
+            line[..HEADER_LEN].copy_from_slice(headed.as_array());
+            let rest = &mut line[HEADER_LEN..HEADER_LEN + len];
+            match payload {
+                Gather::Inline(bytes) => rest.copy_from_slice(bytes),
+                Gather::Ring(extent) => rest.copy_from_slice(self.memory.bytes(extent)),
+                Gather::Region { region, .. } => region.read(offset, rest)?,
+            }
+            self.counters.eager += 1;
+            let line = u32::try_from(HEADER_LEN + len).unwrap_or(0);
+            let request = SendRequest { verb: Verb::Send, line, beside: None, signalled: wr.is_some() };
+            self.push(request, Entry::Message(wr, None));
+            return Ok(());
+        }
+        let Some(wr) = wr else { return Err(PostError::Unsupported) };
+        let eager = HEADER_LEN + len <= self.their_buffer as usize;
+        if !eager && !self.windows.has_free() {
+            return Err(PostError::Full);
+        }
+        let piece = match payload {
+            Gather::Inline(_) => return Err(PostError::TooLong { len, max }),
+            Gather::Ring(_) => self.extent(offset, len)?,
+            Gather::Region { region, .. } => self.region(region, offset, len)?,
+        };
+        if eager {
+            self.send_whole(&headed, piece, len, wr)
+        } else {
+            self.send_waiting(headed, piece, len, wr)
+        }
+        Ok(())
+    }
+
+    /// Send memory is registered chunk by chunk, and no extent crosses one.
+    fn extent(&self, offset: usize, len: usize) -> Result<Piece, PostError> {
+        let covers =
+            |chunk: &&Arc<MemoryRegion>| chunk.range().start <= offset && offset + len <= chunk.range().end;
+        let found = self.chunks.iter().rev().find(covers);
+        let outside = OutOfBounds { offset, wanted: len, len: self.memory.len() };
+        let memory = Arc::clone(found.ok_or(PostError::OutOfBounds(outside))?);
+        Ok(Piece { memory, offset, copy: None })
+    }
+
+    fn region(&mut self, region: &Region, offset: usize, len: usize) -> Result<Piece, PostError> {
+        if let Some(memory) = self.shared.regions.find(region) {
+            return Ok(Piece { memory, offset, copy: None });
+        }
+        if len <= UNREGISTERED {
+            let mut copy = self.shared.pool.take(len, Some(&self.bell)).ok_or(PostError::Full)?;
+            if !copy.fill(region, offset) {
+                return Err(OutOfBounds { offset, wanted: len, len: region.len() }.into());
+            }
+            self.counters.copied += 1;
+            let (memory, offset) = copy.registered();
+            return Ok(Piece { memory: Arc::clone(memory), offset, copy: Some(copy) });
+        }
+        let memory = self.shared.regions.register(&self.shared.domain, region)?;
+        self.counters.registered_on_the_way += 1;
+        Ok(Piece { memory, offset, copy: None })
+    }
+
+    /// Header and payload as one message, gathered by the device.
+    fn send_whole(&mut self, header: &RawHeader, piece: Piece, len: usize, wr: WrId) {
+        self.queue.next_line()[..HEADER_LEN].copy_from_slice(header.as_array());
+        let Piece { memory, offset, copy } = piece;
+        let beside = Some((memory.local(offset), u32::try_from(len).unwrap_or(0)));
+        let line = u32::try_from(HEADER_LEN).unwrap_or(0);
+        self.counters.eager += 1;
+        let source = copy.map_or(Source::Registered(memory), Source::Copied);
+        let request = SendRequest { verb: Verb::Send, line, beside, signalled: true };
+        self.push(request, Entry::Message(Some(wr), Some(source)));
+    }
+
+    /// The header, and a window onto the payload; the peer reads it and says so. There is a free window.
+    fn send_waiting(&mut self, mut header: RawHeader, piece: Piece, len: usize, wr: WrId) {
+        let Piece { memory, offset, copy } = piece;
+        let Some((number, window)) = self.windows.take() else { return };
+        let rights = Rights { read: true, write: false, atomic: false };
+        // Taken apart by hand: the window belongs to one field, pushing needs the others.
+        let verb =
+            Verb::Bind { window: &mut window.window, memory: &memory, offset, len: len as u64, rights };
+        let request = SendRequest { verb, line: 0, beside: None, signalled: false };
+        #[expect(unsafe_code, reason = "the device will let the peer read what the request names")]
+        // SAFETY: a window lies in registered memory, which the window's loan holds until the peer has read it; windows
+        // are dropped when what was not posted is forgotten, and not before.
+        let key = unsafe { self.queue.push(request) };
+        window.lent = Some(Lent { wr, key, closing: false, _memory: Arc::clone(&memory), _copy: copy });
+        self.since_signal += 1;
+        self.entries.push_back(Entry::Part);
+        header.fabric = word(Kind::Rendezvous, 0).into();
+        let waiting = Waiting {
+            len: u32::try_from(len).unwrap_or(0).into(),
+            key: key.into(),
+            window: u32::from(number).into(),
+        };
+        let line = self.queue.next_line();
+        line[..HEADER_LEN].copy_from_slice(header.as_array());
+        let end = HEADER_LEN + size_of::<Waiting>();
+        line[HEADER_LEN..end].copy_from_slice(waiting.as_bytes());
+        self.counters.rendezvous += 1;
+        let line = u32::try_from(end).unwrap_or(0);
+        let request = SendRequest { verb: Verb::Send, line, beside: None, signalled: false };
+        self.push(request, Entry::Part);
+    }
+
+    fn access(
+        &mut self,
+        signal: Signal,
+        local: &Region,
+        local_offset: u64,
+        remote: RemoteRange,
+        verb: impl FnOnce(u64, u32) -> Verb<'static>,
+    ) -> Result<(), PostError> {
+        let Signal::Signalled(wr) = signal else { return Err(PostError::Unsupported) };
+        let offset = within(local.len(), local_offset, remote.len)?;
+        let max = self.longest as usize;
+        let len = u32::try_from(remote.len).ok().filter(|len| *len <= self.longest);
+        let len = len.ok_or_else(|| PostError::TooLong {
+            len: usize::try_from(remote.len).unwrap_or(usize::MAX),
+            max,
+        })?;
+        let key = key_of(remote)?;
+        if self.queue.room() < RESERVE + 1 {
+            return Err(PostError::Full);
+        }
+        let memory = self.shared.regions.register(&self.shared.domain, local)?;
+        let beside = (len > 0).then(|| (memory.local(offset), len));
+        let request = SendRequest { verb: verb(remote.offset, key), line: 0, beside, signalled: true };
+        self.push(request, Entry::Access { wr, atomic: false, _memory: Some(memory) });
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        signal: Signal,
+        remote: RemoteRange,
+        verb: impl FnOnce((u64, u32)) -> Verb<'static>,
+    ) -> Result<(), PostError> {
+        let Signal::Signalled(wr) = signal else { return Err(PostError::Unsupported) };
+        if remote.len != 8 {
+            return Err(PostError::NotGranted);
+        }
+        if !remote.offset.is_multiple_of(8) {
+            let offset = usize::try_from(remote.offset).unwrap_or(usize::MAX);
+            return Err(OutOfBounds { offset, wanted: 8, len: 8 }.into());
+        }
+        let key = key_of(remote)?;
+        if self.queue.room() < RESERVE + 1 {
+            return Err(PostError::Full);
+        }
+        let request =
+            SendRequest { verb: verb((remote.offset, key)), line: 8, beside: None, signalled: true };
+        self.push(request, Entry::Access { wr, atomic: true, _memory: None });
+        Ok(())
+    }
+
+    /// Takes the completions that have come.
+    pub(crate) fn reap(&mut self) {
+        loop {
+            match self.sends.poll() {
+                Ok(None) => break,
+                Ok(Some(found)) => self.retire_through(found),
+                Err(errno) => {
+                    self.fail(FabricError::System { errno: errno as i32 });
+                    self.flush_all();
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Requests complete in their order: whatever stands before this one was done without a word.
+    fn retire_through(&mut self, found: Done) {
+        while self.queue.oldest() <= found.id {
+            let Some(entry) = self.entries.pop_front() else { break };
+            let number = self.queue.oldest();
+            let status = if number == found.id { found.status } else { 0 };
+            let value = self.queue.result_of(number);
+            self.queue.completed_before(number + 1);
+            self.ended(entry, status, value);
+        }
+        if let Some(error) = failure_of(found.status) {
+            self.fail(error);
+        }
+    }
+
+    /// What no doorbell was rung for is flushed: it has never left.
+    pub(crate) fn flush_unposted(&mut self) {
+        let posted = usize::try_from(self.queue.first_unposted() - self.queue.oldest()).unwrap_or(0);
+        let unposted: Vec<Entry> = self.entries.drain(posted.min(self.entries.len())..).collect();
+        self.queue.forget_unposted();
+        for entry in unposted {
+            self.ended(entry, FLUSHED, 0);
+        }
+    }
+
+    /// There will be no more completions.
+    pub(crate) fn flush_all(&mut self) {
+        self.queue.completed_before(self.queue.next_number());
+        for entry in core::mem::take(&mut self.entries) {
+            self.ended(entry, FLUSHED, 0);
+        }
+    }
+
+    fn ended(&mut self, entry: Entry, status: u32, value: u64) {
+        match entry {
+            Entry::Message(Some(wr), _) => {
+                self.complete(wr, if status == 0 { Status::Done(0) } else { Status::Flushed });
+            }
+            Entry::Message(None, _) | Entry::Part => {}
+            Entry::Closing(window) => {
+                if status == 0
+                    && let Some(wr) = self.windows.give_back(window)
+                {
+                    self.complete(wr, Status::Done(0));
+                }
+            }
+            Entry::Fetch(number) => {
+                if status == 0 {
+                    self.fetched(number);
+                }
+            }
+            Entry::Access { wr, atomic, .. } => self.complete(
+                wr,
+                match status {
+                    0 => Status::Done(if atomic { value } else { 0 }),
+                    REMOTE_ACCESS | REMOTE_INVALID_REQUEST => Status::AccessRefused,
+                    _ => Status::Flushed,
+                },
+            ),
+            Entry::Asked => self.settled += 1,
+        }
+    }
+}
+
+/// What a failed request says of the connection.
+fn failure_of(status: u32) -> Option<FabricError> {
+    match status {
+        0 => None,
+        // The peer is gone, or ended the connection; a refused access ends it as well, and its own request tells why.
+        FLUSHED | RETRIES_EXCEEDED | REMOTE_ACCESS | REMOTE_INVALID_REQUEST => Some(FabricError::Lost),
+        RECEIVER_NOT_READY => Some(FabricError::ReceiverNotReady),
+        status => Some(FabricError::WorkFailed { status }),
+    }
+}
+
+/// The key of a window, as the device knows it: 32 bits.
+fn key_of(remote: RemoteRange) -> Result<u32, PostError> {
+    u32::try_from(remote.key).map_err(|_| PostError::NotGranted)
+}
+
+/// The start of a range that lies within `len` bytes.
+fn within(len: usize, offset: u64, wanted: u64) -> Result<usize, OutOfBounds> {
+    let clamp = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    match offset.checked_add(wanted) {
+        Some(end) if end <= len as u64 => Ok(clamp(offset)),
+        _ => Err(OutOfBounds { offset: clamp(offset), wanted: clamp(wanted), len }),
+    }
+}

@@ -1,0 +1,186 @@
+//! Setting up a link: each side makes two queue pairs, tells the other how to reach them, and tries whether that works.
+//!
+//! ```text
+//! dialler                                 acceptor
+//!   Offer::new, bytes  ─────────────────►  Offer::new, connect to theirs
+//!   connect to theirs  ◄─────────────────  bytes
+//!   Link::reaches      ─────────────────►  (verdict)
+//!                      ◄─────────────────  Link::reaches, verdict
+//! ```
+//!
+//! The bytes travel over whatever the two nodes have already, and so do the verdicts: only if both sides reach each other is
+//! the link used. Each queue pair keeps one socket to the peer, which carries nothing and tells when the other end is gone.
+
+use core::time::Duration;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use nix::errno::Errno;
+use pronto_core::fabric::ConnectionLimits;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::alive::{Alive, Lifeline};
+use crate::device::Device;
+use crate::error::VerbsError;
+use crate::queue_pair::{Half, VerbsQueuePair};
+use crate::receives::BUFFER;
+use crate::sys::{Connect, Gid};
+
+const MAGIC: [u8; 4] = *b"prdm";
+const VERSION: u16 = 1;
+/// An offer, bytes.
+pub const OFFER_LEN: usize = size_of::<RawOffer>();
+
+/// How one side's two queue pairs are reached.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawOffer {
+    magic: [u8; 4],
+    version: U16,
+    lid: U16,
+    gid: [u8; 16],
+    mtu: U32,
+    /// Receive buffers, bytes.
+    buffer: U32,
+    /// Reads and atomics: as target, as initiator.
+    reads: [u8; 2],
+    unused: [u8; 2],
+    max_message: U32,
+    classes: [RawEnd; 2],
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawEnd {
+    number: U32,
+    first_sequence: U32,
+}
+
+/// One side's queue pairs, before they are connected.
+#[derive(Debug)]
+pub struct Offer {
+    device: Device,
+    halves: [Half; 2],
+    sequences: [u32; 2],
+}
+
+/// Two queue pairs to one peer.
+#[derive(Debug)]
+pub struct Link {
+    /// For small messages that wait for nothing.
+    pub control: VerbsQueuePair,
+    /// For large ones.
+    pub bulk: VerbsQueuePair,
+    /// Tells whoever only polls that the peer is gone.
+    pub lifeline: Lifeline,
+}
+
+impl Offer {
+    /// Makes queue pairs of these limits, by class, and promises their receives.
+    ///
+    /// # Errors
+    /// The device has too little, or memory cannot be pinned.
+    pub fn new(device: &Device, limits: [ConnectionLimits; 2]) -> Result<Self, VerbsError> {
+        let [control, bulk] = limits;
+        let halves = [Half::new(&device.shared, control)?, Half::new(&device.shared, bulk)?];
+        // 24 bits each, so that packets of a former connection under the same number are not taken for this one's.
+        let mut bytes = [0; 8];
+        File::open("/dev/urandom")
+            .and_then(|mut file| file.read_exact(&mut bytes))
+            .map_err(|_| VerbsError::System { what: "/dev/urandom", errno: Errno::EIO })?;
+        let [a, b, c, _, d, e, f, _] = bytes;
+        let sequences = [u32::from_le_bytes([a, b, c, 0]), u32::from_le_bytes([d, e, f, 0])];
+        Ok(Self { device: device.clone(), halves, sequences })
+    }
+
+    /// What the other side needs to know.
+    pub fn bytes(&self) -> Vec<u8> {
+        let port = &self.device.shared.port;
+        let [control, bulk] = [0, 1].map(|class: usize| RawEnd {
+            number: self.halves[class].number().into(),
+            first_sequence: self.sequences[class].into(),
+        });
+        RawOffer {
+            magic: MAGIC,
+            version: VERSION.into(),
+            lid: port.lid.into(),
+            gid: port.gid.0,
+            mtu: port.mtu.into(),
+            buffer: BUFFER.into(),
+            reads: self.device.shared.domain.context().limits().max_reads,
+            unused: [0; 2],
+            max_message: port.max_message.into(),
+            classes: [control, bulk],
+        }
+        .as_bytes()
+        .to_vec()
+    }
+
+    /// Connects to the other side's offer; `sockets` to it, by class, carry nothing from now on.
+    ///
+    /// # Errors
+    /// Bytes that are no offer, or a device that refuses the connection.
+    pub fn connect(self, theirs: &[u8], sockets: [OwnedFd; 2]) -> Result<Link, VerbsError> {
+        let theirs = RawOffer::read_from_bytes(theirs).map_err(|_| VerbsError::Malformed)?;
+        let ours = &self.device.shared;
+        let [as_target, as_initiator] = ours.domain.context().limits().max_reads;
+        let sane = theirs.magic == MAGIC
+            && theirs.version.get() == VERSION
+            && (1..=5).contains(&theirs.mtu.get())
+            && theirs.buffer.get() >= 128
+            && theirs.reads.iter().all(|reads| *reads > 0);
+        if !sane || as_target == 0 || as_initiator == 0 {
+            return Err(VerbsError::Malformed);
+        }
+        let mut ends = Vec::new();
+        let mut pairs = Vec::new();
+        for (class, (half, socket)) in self.halves.into_iter().zip(sockets).enumerate() {
+            let connect = Connect {
+                number: theirs.classes[class].number.get() & 0xff_ffff,
+                first_sequence: theirs.classes[class].first_sequence.get() & 0xff_ffff,
+                gid: Gid(theirs.gid),
+                lid: theirs.lid.get(),
+                mtu: theirs.mtu.get().min(ours.port.mtu),
+                their_reads: as_target.min(theirs.reads[1]),
+                our_reads: as_initiator.min(theirs.reads[0]),
+            };
+            let alive = Alive::new(socket);
+            let longest = theirs.max_message.get().min(ours.port.max_message);
+            let far = (theirs.buffer.get(), longest);
+            pairs.push(half.connect(self.sequences[class], &connect, far, &alive)?);
+            ends.push(alive);
+        }
+        let (Some(bulk), Some(control)) = (pairs.pop(), pairs.pop()) else { unreachable!("two classes") };
+        Ok(Link { control, bulk, lifeline: Lifeline { ends } })
+    }
+}
+
+impl Link {
+    /// Whether what this side sends reaches the other, which has connected: both queue pairs are tried.
+    ///
+    /// # Errors
+    /// Not in time, or not at all.
+    pub fn reaches(&mut self, within: Duration) -> Result<(), VerbsError> {
+        let deadline = now() + within;
+        for pair in [&mut self.control, &mut self.bulk] {
+            pair.begin_probe()?;
+        }
+        for pair in [&mut self.control, &mut self.bulk] {
+            while !pair.probe_has_ended()? {
+                if now() > deadline {
+                    return Err(VerbsError::Unreachable { status: 0 });
+                }
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "set-up is an edge, and what it bounds is a device")]
+fn now() -> Instant {
+    Instant::now()
+}

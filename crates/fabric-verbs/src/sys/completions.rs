@@ -1,0 +1,184 @@
+//! Completion queues and the channel that they wake.
+
+use core::fmt;
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
+use super::context::Context;
+use crate::error::{VerbsError, last};
+use crate::ffi::{
+    ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq,
+    ibv_destroy_comp_channel, ibv_destroy_cq, ibv_get_cq_event, ibv_poll_cq, ibv_req_notify_cq, ibv_wc,
+};
+
+/// Completions taken from a queue at a time.
+const BATCH: usize = 16;
+
+/// A completion channel: readable when a completion queue that was armed has something.
+pub(crate) struct Channel {
+    raw: NonNull<ibv_comp_channel>,
+    context: Arc<Context>,
+}
+
+// SAFETY: as for Context.
+unsafe impl Send for Channel {}
+// SAFETY: as for Context.
+unsafe impl Sync for Channel {}
+
+impl Channel {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
+        // SAFETY: an open device.
+        let raw = NonNull::new(unsafe { ibv_create_comp_channel(context.raw()) });
+        let raw = raw.ok_or_else(|| last("ibv_create_comp_channel"))?;
+        let this = Self { raw, context: Arc::clone(context) };
+        let flags = fcntl(this.as_fd(), FcntlArg::F_GETFL).map(OFlag::from_bits_retain);
+        flags
+            .and_then(|flags| fcntl(this.as_fd(), FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)))
+            .map_err(|errno| VerbsError::System { what: "fcntl", errno })?;
+        Ok(Arc::new(this))
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: a live channel.
+        let fd = unsafe { (*self.raw.as_ptr()).fd };
+        // SAFETY: the library keeps the descriptor open as long as the channel, which is borrowed.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_fd().fmt(f)
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: invariant 1: its completion queues hold it.
+        let _destroyed = unsafe { ibv_destroy_comp_channel(self.raw.as_ptr()) };
+    }
+}
+
+/// A work completion.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    /// What the request was named.
+    pub(crate) id: u64,
+    /// `ibv_wc_status`, 0 for success.
+    pub(crate) status: u32,
+    /// Bytes received.
+    pub(crate) len: u32,
+}
+
+/// A completion queue, polled in batches.
+pub(crate) struct CompletionQueue {
+    raw: NonNull<ibv_cq>,
+    batch: [ibv_wc; BATCH],
+    /// What of the batch is still to be handed out.
+    next: usize,
+    filled: usize,
+    /// Events taken from the channel that are to be acknowledged before the end.
+    unacknowledged: u32,
+    channel: Arc<Channel>,
+}
+
+// SAFETY: as for Context; completions hold no pointers.
+unsafe impl Send for CompletionQueue {}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionQueue").field("batched", &(self.filled - self.next)).finish_non_exhaustive()
+    }
+}
+
+impl CompletionQueue {
+    /// A queue that holds at least `entries` completions.
+    pub(crate) fn new(channel: &Arc<Channel>, entries: u32) -> Result<Self, VerbsError> {
+        let has = channel.context.limits().max_cqe;
+        if entries > has {
+            let (has, needs) = (has.into(), entries.into());
+            return Err(VerbsError::Device { what: "completion queue entries", has, needs });
+        }
+        let wanted = i32::try_from(entries).unwrap_or(i32::MAX);
+        // SAFETY: an open device and a channel of it, which the value holds.
+        let raw =
+            unsafe { ibv_create_cq(channel.context.raw(), wanted, ptr::null_mut(), channel.raw.as_ptr(), 0) };
+        let raw = NonNull::new(raw).ok_or_else(|| last("ibv_create_cq"))?;
+        // SAFETY: every field of a completion is a number.
+        let batch = unsafe { MaybeUninit::<[ibv_wc; BATCH]>::zeroed().assume_init() };
+        Ok(Self { raw, batch, next: 0, filled: 0, unacknowledged: 0, channel: Arc::clone(channel) })
+    }
+
+    pub(super) fn raw(&self) -> *mut ibv_cq {
+        self.raw.as_ptr()
+    }
+
+    /// The next completion; an error if the queue has failed.
+    #[inline]
+    pub(crate) fn poll(&mut self) -> Result<Option<Done>, Errno> {
+        if self.next == self.filled {
+            const MOST: i32 = 16;
+            const _: () = assert!(MOST as usize == BATCH);
+            // SAFETY: a live queue, polled through `&mut`; the batch has room for that many.
+            let polled = unsafe { ibv_poll_cq(self.raw.as_ptr(), MOST, self.batch.as_mut_ptr()) };
+            self.next = 0;
+            self.filled = 0;
+            match usize::try_from(polled) {
+                Ok(0) => return Ok(None),
+                Ok(filled) => self.filled = filled.min(BATCH),
+                Err(_) => return Err(Errno::EIO),
+            }
+        }
+        let found = &self.batch[self.next];
+        self.next += 1;
+        Ok(Some(Done { id: found.wr_id, status: found.status, len: found.byte_len }))
+    }
+
+    /// Asks for one event on the channel: with the next completion, or the next solicited or failed one.
+    pub(crate) fn request_event(&mut self, solicited_only: bool) -> Result<(), Errno> {
+        // SAFETY: a live queue.
+        match unsafe { ibv_req_notify_cq(self.raw.as_ptr(), solicited_only.into()) } {
+            0 => Ok(()),
+            errno => Err(Errno::from_raw(errno)),
+        }
+    }
+
+    /// Takes the events that have come on the channel of these two queues.
+    pub(crate) fn take_events(queues: [&mut Self; 2]) {
+        let [one, two] = queues;
+        let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: a live channel, which does not block; both results outlive the call.
+        while unsafe { ibv_get_cq_event(one.channel.raw.as_ptr(), &raw mut queue, &raw mut context) } == 0 {
+            let of = if queue == one.raw() { &mut *one } else { &mut *two };
+            of.unacknowledged += 1;
+        }
+        for queue in [one, two] {
+            if queue.unacknowledged >= 64 {
+                queue.acknowledge();
+            }
+        }
+    }
+
+    fn acknowledge(&mut self) {
+        // SAFETY: as many events as were taken and not acknowledged.
+        unsafe { ibv_ack_cq_events(self.raw.as_ptr(), self.unacknowledged) };
+        self.unacknowledged = 0;
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        self.acknowledge();
+        // SAFETY: invariant 1: the queue pair that used it is gone, whose owner drops it first; no event is
+        // unacknowledged, for which the library would wait.
+        let destroyed = unsafe { ibv_destroy_cq(self.raw.as_ptr()) };
+        debug_assert_eq!(destroyed, 0, "ibv_destroy_cq");
+    }
+}

@@ -1,0 +1,466 @@
+//! A queue pair of the reliable connected kind, with the requests that wait for its doorbell.
+
+use core::fmt;
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use pronto_core::fabric::SendMemory as _;
+use pronto_mapping::Mapping;
+
+use super::completions::CompletionQueue;
+use super::context::{Domain, Gid, PortAddress};
+use super::memory::{Access, MemoryRegion, MemoryWindow, PinnedBytes};
+use super::receive::SharedReceives;
+use crate::error::{VerbsError, last};
+use crate::ffi::{
+    atomic_t, bind_mw_t, ibv_access_flags, ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_mw,
+    ibv_mw_bind_info, ibv_post_send, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_state,
+    ibv_qp_type, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t, wr_t,
+};
+
+/// Bytes of a line: a header and the payload that rides with it, or the result of an atomic.
+pub(crate) const LINE: usize = 64;
+/// Local acknowledgement timeout, 4.096 us x 2^14 = 67 ms (InfiniBand specification, 9.7.6.1.3).
+const TIMEOUT: u8 = 14;
+/// Repeats before a connection that does not acknowledge is given up: about half a second in all. Not 7, which soft-RoCE
+/// takes for "for ever" (drivers/infiniband/sw/rxe/rxe_comp.c).
+const RETRIES: u8 = 6;
+
+/// How many requests a queue holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueSizes {
+    /// Requests outstanding.
+    pub(crate) depth: u32,
+}
+
+/// What the other end is reached by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connect {
+    pub(crate) number: u32,
+    pub(crate) first_sequence: u32,
+    pub(crate) gid: Gid,
+    pub(crate) lid: u16,
+    /// `ibv_mtu`, the smaller of both ends'.
+    pub(crate) mtu: u32,
+    /// Reads and atomics that the other end may have outstanding here.
+    pub(crate) their_reads: u8,
+    /// And ours there.
+    pub(crate) our_reads: u8,
+}
+
+/// What a request does.
+#[derive(Debug)]
+pub(crate) enum Verb<'a> {
+    /// A message.
+    Send,
+    /// Ends the binding of a window of this queue pair under this key.
+    Invalidate(u32),
+    /// One-sided, at an address under a key.
+    Read(u64, u32),
+    Write(u64, u32),
+    CompareSwap {
+        at: (u64, u32),
+        expected: u64,
+        desired: u64,
+    },
+    FetchAdd {
+        at: (u64, u32),
+        add: u64,
+    },
+    /// Lets this queue pair's other end reach a piece of memory, counted from its start, under the window's next key.
+    Bind {
+        window: &'a mut MemoryWindow,
+        memory: &'a MemoryRegion,
+        offset: usize,
+        len: u64,
+        rights: Rights,
+    },
+}
+
+/// What a window allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rights {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    pub(crate) atomic: bool,
+}
+
+impl Rights {
+    /// As the library has them; a window's bytes are counted from its start.
+    fn flags(self) -> u32 {
+        let mut allowed = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
+        for (right, flag) in [
+            (self.read, ibv_access_flags::IBV_ACCESS_REMOTE_READ),
+            (self.write, ibv_access_flags::IBV_ACCESS_REMOTE_WRITE),
+            (self.atomic, ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC),
+        ] {
+            allowed |= if right { flag.0 } else { 0 };
+        }
+        allowed
+    }
+}
+
+/// A request that says nothing yet.
+fn empty_request() -> ibv_send_wr {
+    // SAFETY: numbers and pointers, for which zero is a value.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}
+
+/// One request to be pushed.
+#[derive(Debug)]
+pub(crate) struct SendRequest<'a> {
+    pub(crate) verb: Verb<'a>,
+    /// Bytes of the request's own line.
+    pub(crate) line: u32,
+    /// A further piece of registered memory: address, key, length.
+    pub(crate) beside: Option<((u64, u32), u32)>,
+    /// Whether it completes by itself.
+    pub(crate) signalled: bool,
+}
+
+/// A queue pair, its lines, and its requests until they are posted.
+pub(crate) struct Queue {
+    raw: NonNull<ibv_qp>,
+    requests: Box<[ibv_send_wr]>,
+    pieces: Box<[[ibv_sge; 2]]>,
+    /// Windows of requests that were not posted, with their next keys: the library reads the old one when posting.
+    binding: Vec<(NonNull<ibv_mw>, u32)>,
+    lines: Arc<MemoryRegion>,
+    line_bytes: Arc<Mapping>,
+    max_inline: u32,
+    /// The number of the first request that has not completed, that was not posted, and of the next.
+    oldest: u64,
+    unposted: u64,
+    next: u64,
+    port: PortAddress,
+    _receives: Arc<SharedReceives>,
+}
+
+// SAFETY: as for Context; the pointers in requests and pieces point into the value's own boxes and lines.
+unsafe impl Send for Queue {}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { oldest, unposted, next, .. } = self;
+        f.debug_struct("Queue").field("requests", &(oldest, unposted, next)).finish_non_exhaustive()
+    }
+}
+
+impl Queue {
+    /// A queue pair in the state INIT. The completion queues must outlive it.
+    pub(crate) fn new(
+        domain: &Arc<Domain>,
+        port: PortAddress,
+        (sends, receives): (&CompletionQueue, &CompletionQueue),
+        shared: &Arc<SharedReceives>,
+        sizes: QueueSizes,
+    ) -> Result<Self, VerbsError> {
+        let has = domain.context().limits().max_qp_wr;
+        if sizes.depth > has {
+            let (has, needs) = (has.into(), sizes.depth.into());
+            return Err(VerbsError::Device { what: "requests per queue pair", has, needs });
+        }
+        let depth = sizes.depth as usize;
+        let line_bytes = Arc::new(Mapping::new(sizes.depth * 64)?);
+        const _: () = assert!(LINE == 64);
+        let pinned = PinnedBytes::Mapped(Arc::clone(&line_bytes));
+        let lines = MemoryRegion::register(domain, pinned, 0..depth * LINE, Access::Local)?;
+        // SAFETY: plain numbers and pointers, for which zero is a value; no field of it is left as it should not be.
+        let mut wanted = unsafe { MaybeUninit::<ibv_qp_init_attr>::zeroed().assume_init() };
+        wanted.send_cq = sends.raw();
+        wanted.recv_cq = receives.raw();
+        wanted.srq = shared.raw();
+        wanted.qp_type = ibv_qp_type::IBV_QPT_RC;
+        wanted.cap.max_send_wr = sizes.depth;
+        wanted.cap.max_send_sge = 2;
+        wanted.cap.max_inline_data = 64;
+        // SAFETY: live objects of one device; the attributes outlive the call.
+        let raw = NonNull::new(unsafe { ibv_create_qp(domain.raw(), &raw mut wanted) });
+        let raw = raw.ok_or_else(|| last("ibv_create_qp"))?;
+        let requests = (0..depth).map(|_| empty_request()).collect();
+        let pieces = vec![[ibv_sge { addr: 0, length: 0, lkey: 0 }; 2]; depth].into_boxed_slice();
+        let max_inline = wanted.cap.max_inline_data;
+        let (oldest, unposted, next) = (0, 0, 0);
+        let _receives = Arc::clone(shared);
+        let mut this = Self {
+            raw,
+            requests,
+            pieces,
+            binding: Vec::with_capacity(depth),
+            lines,
+            line_bytes,
+            max_inline,
+            oldest,
+            unposted,
+            next,
+            port,
+            _receives,
+        };
+        this.initialise()?;
+        Ok(this)
+    }
+
+    /// The queue pair's number.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: a live queue pair.
+        unsafe { (*self.raw.as_ptr()).qp_num }
+    }
+
+    fn modify(
+        &mut self,
+        what: &'static str,
+        set: impl FnOnce(&mut ibv_qp_attr) -> ibv_qp_attr_mask,
+    ) -> Result<(), VerbsError> {
+        // SAFETY: numbers only (an address is numbers, too), for which zero is a value.
+        let mut attributes = unsafe { MaybeUninit::<ibv_qp_attr>::zeroed().assume_init() };
+        let mask = i32::try_from(set(&mut attributes).0).unwrap_or(0);
+        // SAFETY: a live queue pair; the attributes outlive the call.
+        match unsafe { ibv_modify_qp(self.raw.as_ptr(), &raw mut attributes, mask) } {
+            0 => Ok(()),
+            errno => Err(VerbsError::System { what, errno: Errno::from_raw(errno) }),
+        }
+    }
+
+    fn initialise(&mut self) -> Result<(), VerbsError> {
+        let port = self.port.port;
+        self.modify("ibv_modify_qp to INIT", |to| {
+            to.qp_state = ibv_qp_state::IBV_QPS_INIT;
+            to.port_num = port;
+            // Allows windows to be bound with these; by itself it opens nothing.
+            to.qp_access_flags = (ibv_access_flags::IBV_ACCESS_REMOTE_READ
+                | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
+                | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC)
+                .0;
+            ibv_qp_attr_mask::IBV_QP_STATE
+                | ibv_qp_attr_mask::IBV_QP_PKEY_INDEX
+                | ibv_qp_attr_mask::IBV_QP_PORT
+                | ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS
+        })
+    }
+
+    /// Connects it: from INIT to ready to send.
+    pub(crate) fn connect(&mut self, our_first_sequence: u32, to: &Connect) -> Result<(), VerbsError> {
+        let port = self.port;
+        self.modify("ibv_modify_qp to RTR", |set| {
+            set.qp_state = ibv_qp_state::IBV_QPS_RTR;
+            set.path_mtu = to.mtu;
+            set.dest_qp_num = to.number;
+            set.rq_psn = to.first_sequence;
+            set.max_dest_rd_atomic = to.their_reads;
+            set.min_rnr_timer = 1;
+            set.ah_attr.dlid = to.lid;
+            set.ah_attr.port_num = port.port;
+            set.ah_attr.is_global = 1;
+            set.ah_attr.grh.dgid.raw = to.gid.0;
+            set.ah_attr.grh.sgid_index = port.gid_index;
+            set.ah_attr.grh.hop_limit = 64;
+            ibv_qp_attr_mask::IBV_QP_STATE
+                | ibv_qp_attr_mask::IBV_QP_AV
+                | ibv_qp_attr_mask::IBV_QP_PATH_MTU
+                | ibv_qp_attr_mask::IBV_QP_DEST_QPN
+                | ibv_qp_attr_mask::IBV_QP_RQ_PSN
+                | ibv_qp_attr_mask::IBV_QP_MAX_DEST_RD_ATOMIC
+                | ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER
+        })?;
+        self.modify("ibv_modify_qp to RTS", |set| {
+            set.qp_state = ibv_qp_state::IBV_QPS_RTS;
+            set.sq_psn = our_first_sequence;
+            set.timeout = TIMEOUT;
+            set.retry_cnt = RETRIES;
+            // Credits see to it that a receive is posted; where one is not, that is a fault and is told at once.
+            set.rnr_retry = 0;
+            set.max_rd_atomic = to.our_reads;
+            ibv_qp_attr_mask::IBV_QP_STATE
+                | ibv_qp_attr_mask::IBV_QP_SQ_PSN
+                | ibv_qp_attr_mask::IBV_QP_TIMEOUT
+                | ibv_qp_attr_mask::IBV_QP_RETRY_CNT
+                | ibv_qp_attr_mask::IBV_QP_RNR_RETRY
+                | ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC
+        })
+    }
+
+    /// Moves it to the error state: when this returns the other end reaches nothing any more, and what is outstanding
+    /// completes as flushed.
+    pub(crate) fn abort(&mut self) -> Result<(), VerbsError> {
+        self.modify("ibv_modify_qp to ERR", |to| {
+            to.qp_state = ibv_qp_state::IBV_QPS_ERR;
+            ibv_qp_attr_mask::IBV_QP_STATE
+        })
+    }
+
+    /// Requests that can be pushed now.
+    pub(crate) fn room(&self) -> usize {
+        self.requests.len() - usize::try_from(self.next - self.oldest).unwrap_or(usize::MAX)
+    }
+
+    /// The number that the next request will have: its completion's name.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    /// The first request that was not posted.
+    pub(crate) fn first_unposted(&self) -> u64 {
+        self.unposted
+    }
+
+    /// The first request that has not completed.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.oldest
+    }
+
+    /// What was not posted never will be.
+    pub(crate) fn forget_unposted(&mut self) {
+        self.next = self.unposted;
+        self.binding.clear();
+    }
+
+    /// Everything before this number has completed.
+    pub(crate) fn completed_before(&mut self, number: u64) {
+        debug_assert!(self.oldest <= number && number <= self.next);
+        self.oldest = number;
+    }
+
+    fn place(&self, number: u64) -> usize {
+        // The remainder is less than a length of usize.
+        usize::try_from(number % self.requests.len() as u64).unwrap_or(0)
+    }
+
+    /// The line of the next request, to be written.
+    pub(crate) fn next_line(&mut self) -> &mut [u8; LINE] {
+        let at = self.place(self.next) * LINE;
+        debug_assert!(self.room() > 0);
+        // SAFETY: a line lies within the mapping.
+        let line = unsafe { self.line_bytes.base().add(at) };
+        // SAFETY: the mapping is this value's alone; the line's former request has completed, for there is room, so that
+        // no device reads it.
+        unsafe { line.cast::<[u8; LINE]>().as_mut() }
+    }
+
+    /// The first eight bytes of a request's line: what an atomic found. To be read once it has completed.
+    pub(crate) fn result_of(&self, number: u64) -> u64 {
+        let at = self.place(number) * LINE;
+        // SAFETY: a line lies within the mapping.
+        let line = unsafe { self.line_bytes.base().add(at) };
+        // SAFETY: aligned to 64; volatile, since the device has written it.
+        unsafe { line.cast::<u64>().as_ptr().read_volatile() }
+    }
+
+    /// Pushes one request; there must be room. Gives the key that a `Bind` binds under.
+    ///
+    /// # Safety
+    /// The window of a `Bind` lives until the request was posted or forgotten. What lies `beside` is registered, and stays so, and is not written to, until the request has completed.
+    pub(crate) unsafe fn push(&mut self, request: SendRequest<'_>) -> u32 {
+        assert!(self.room() > 0, "pushed without room");
+        let at = self.place(self.next);
+        let mut made = empty_request();
+        made.wr_id = self.next;
+        let (line, beside) = (request.line, request.beside);
+        let pieces = &mut self.pieces[at];
+        if line > 0 {
+            let (addr, lkey) = self.lines.local(at * LINE);
+            pieces[0] = ibv_sge { addr, length: line, lkey };
+            made.num_sge = 1;
+        }
+        if let Some(((addr, lkey), length)) = beside {
+            pieces[usize::from(line > 0)] = ibv_sge { addr, length, lkey };
+            made.num_sge += 1;
+        }
+        made.sg_list = pieces.as_mut_ptr();
+        if request.signalled {
+            made.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
+        }
+        let key = self.describe(&mut made, request.verb);
+        if made.opcode == ibv_wr_opcode::IBV_WR_SEND && beside.is_none() && line <= self.max_inline {
+            made.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
+        }
+        self.requests[at] = made;
+        self.next += 1;
+        key
+    }
+
+    /// Says what a request does. Gives the key that a `Bind` binds under.
+    fn describe(&mut self, made: &mut ibv_send_wr, verb: Verb<'_>) -> u32 {
+        let rdma = |(remote_addr, rkey)| wr_t { rdma: rdma_t { remote_addr, rkey } };
+        match verb {
+            Verb::Send => made.opcode = ibv_wr_opcode::IBV_WR_SEND,
+            Verb::Invalidate(key) => {
+                made.opcode = ibv_wr_opcode::IBV_WR_LOCAL_INV;
+                made.imm_data_invalidated_rkey_union.invalidated_rkey = key;
+            }
+            Verb::Read(at, key) => {
+                made.opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
+                made.wr = rdma((at, key));
+            }
+            Verb::Write(at, key) => {
+                made.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
+                made.wr = rdma((at, key));
+            }
+            Verb::CompareSwap { at: (remote_addr, rkey), expected, desired } => {
+                made.opcode = ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP;
+                made.wr.atomic = atomic_t { remote_addr, compare_add: expected, swap: desired, rkey };
+            }
+            Verb::FetchAdd { at: (remote_addr, rkey), add } => {
+                made.opcode = ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD;
+                made.wr.atomic = atomic_t { remote_addr, compare_add: add, swap: 0, rkey };
+            }
+            Verb::Bind { window, memory, offset, len, rights } => {
+                made.opcode = ibv_wr_opcode::IBV_WR_BIND_MW;
+                let key = window.next_key();
+                self.binding.push((window.raw(), key));
+                let mw_access_flags = rights.flags();
+                let bind_info = ibv_mw_bind_info {
+                    mr: memory.raw(),
+                    addr: memory.local(offset).0,
+                    length: len,
+                    mw_access_flags,
+                };
+                made.bind_mw_tso_union.bind_mw =
+                    bind_mw_t { mw: window.raw().as_ptr(), rkey: key, bind_info };
+                return key;
+            }
+        }
+        0
+    }
+
+    /// Posts everything that was pushed, as one list: one doorbell.
+    pub(crate) fn post(&mut self, solicited: bool) -> Result<(), Errno> {
+        if self.unposted == self.next {
+            return Ok(());
+        }
+        let first = self.place(self.unposted);
+        for number in self.unposted..self.next {
+            let at = self.place(number);
+            let follows = (number + 1 < self.next).then(|| self.place(number + 1));
+            let next = follows.map_or(ptr::null_mut(), |at| &raw mut self.requests[at]);
+            let request = &mut self.requests[at];
+            request.next = next;
+            if solicited && request.opcode == ibv_wr_opcode::IBV_WR_SEND {
+                request.send_flags |= ibv_send_flags::IBV_SEND_SOLICITED.0;
+            }
+        }
+        self.unposted = self.next;
+        let mut refused = ptr::null_mut();
+        // SAFETY: a live queue pair; the list ends with a null pointer and its members lie in this value's box, as do
+        // their pieces; whoever pushed promised the memory.
+        let posted =
+            unsafe { ibv_post_send(self.raw.as_ptr(), &raw mut self.requests[first], &raw mut refused) };
+        for (window, key) in self.binding.drain(..) {
+            // SAFETY: whoever pushed promised that the window lives. Its key is what the next binding is made from.
+            unsafe { (*window.as_ptr()).rkey = key };
+        }
+        match posted {
+            0 => Ok(()),
+            errno => Err(Errno::from_raw(errno)),
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // SAFETY: invariant 1. When it returns no device reads or writes what was outstanding.
+        let destroyed = unsafe { ibv_destroy_qp(self.raw.as_ptr()) };
+        debug_assert_eq!(destroyed, 0, "ibv_destroy_qp");
+    }
+}

@@ -1,0 +1,197 @@
+//! The conformance suite of the fabric seam: by polling alone, and by one that sleeps wherever there is nothing to do.
+
+use core::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::thread;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use pronto_conformance::{Capability, Harness, Pair, Summary};
+use pronto_core::Class;
+use pronto_core::fabric::{
+    Capabilities, Completion, ConnectionLimits, FabricError, Grant, GrantError, GrantId, HeapMemory,
+    PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, SmallMessage,
+};
+use pronto_fabric_verbs::{Lease, Lifeline, VerbsQueuePair};
+
+use crate::pair::Devices;
+
+/// Two nodes, whose queue pairs are driven as they are.
+struct Polled(Devices);
+
+impl Harness for Polled {
+    type Qp = VerbsQueuePair;
+    type Link = [Lifeline; 2];
+
+    fn name(&self) -> &'static str {
+        "verbs"
+    }
+
+    // Nothing here depends on the class.
+    fn pair(&self, limits: ConnectionLimits) -> Pair<VerbsQueuePair, [Lifeline; 2]> {
+        let [a, b] = self.0.link(limits);
+        let link = [a.lifeline, b.lifeline].map(|line| line.of(Class::Bulk));
+        Pair { a: a.bulk, b: b.bulk, link }
+    }
+
+    fn region(&self, len: usize) -> Region {
+        Region::new(Arc::new(HeapMemory::new(len)))
+    }
+
+    /// Whoever watches the link, and the device's own threads, get their turn.
+    fn settle(&self, link: &mut [Lifeline; 2]) {
+        for line in link {
+            line.look();
+        }
+        for device in &self.0.0 {
+            device.take_events();
+        }
+        thread::yield_now();
+    }
+
+    fn break_link(&self, link: &mut [Lifeline; 2]) -> bool {
+        link[0].cut();
+        true
+    }
+}
+
+/// The same, and a poll that finds nothing arms, polls again, and sleeps until the channel is readable, or a millisecond.
+struct EventDriven(Polled);
+
+/// A queue pair whose owner sleeps.
+#[derive(Debug)]
+struct Sleeper(VerbsQueuePair);
+
+impl Harness for EventDriven {
+    type Qp = Sleeper;
+    type Link = [Lifeline; 2];
+
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn pair(&self, limits: ConnectionLimits) -> Pair<Sleeper, [Lifeline; 2]> {
+        let Pair { a, b, link } = self.0.pair(limits);
+        Pair { a: Sleeper(a), b: Sleeper(b), link }
+    }
+
+    fn region(&self, len: usize) -> Region {
+        self.0.region(len)
+    }
+
+    fn settle(&self, link: &mut [Lifeline; 2]) {
+        self.0.settle(link);
+    }
+
+    fn break_link(&self, link: &mut [Lifeline; 2]) -> bool {
+        self.0.break_link(link)
+    }
+}
+
+impl Sleeper {
+    /// Arm, recheck, sleep.
+    fn sleep(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
+        self.0.arm()?;
+        let found = self.0.poll_recv()?;
+        if found.is_none()
+            && let Some(channel) = self.0.channel()
+        {
+            #[expect(unsafe_code, reason = "a descriptor by its number")]
+            // SAFETY: the queue pair keeps it open, and is borrowed.
+            let channel = unsafe { BorrowedFd::borrow_raw(channel) };
+            poll(&mut [PollFd::new(channel, PollFlags::POLLIN)], PollTimeout::from(1_u8)).unwrap();
+        }
+        self.0.disarm();
+        Ok(found)
+    }
+}
+
+impl QueuePair for Sleeper {
+    type Lease = Lease;
+
+    fn poll_recv(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
+        match self.0.poll_recv()? {
+            None => self.sleep(),
+            found => Ok(found),
+        }
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.0.capabilities()
+    }
+
+    fn send_memory(&self) -> Arc<dyn SendMemory> {
+        self.0.send_memory()
+    }
+
+    fn prepare(&mut self, range: Range<usize>) -> Result<(), FabricError> {
+        self.0.prepare(range)
+    }
+
+    fn retire(&mut self, range: Range<usize>) -> Result<(), FabricError> {
+        self.0.retire(range)
+    }
+
+    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+        self.0.post_send(work)
+    }
+
+    fn ring_doorbell(&mut self) -> Result<(), FabricError> {
+        self.0.ring_doorbell()
+    }
+
+    fn poll_send(&mut self) -> Option<Completion> {
+        self.0.poll_send()
+    }
+
+    fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
+        self.0.poll_small(into)
+    }
+
+    fn arm(&mut self) -> Result<(), FabricError> {
+        self.0.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.0.disarm();
+    }
+
+    fn channel(&self) -> Option<i32> {
+        self.0.channel()
+    }
+
+    fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {
+        self.0.grant(region, range, rights)
+    }
+
+    fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError> {
+        self.0.revoke(grant)
+    }
+
+    fn close(&mut self) {
+        self.0.close();
+    }
+}
+
+#[track_caller]
+fn complete(summary: &Summary) {
+    println!("{summary}");
+    summary.assert_complete(&[Capability::GlobalAtomics]);
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn conforms() {
+    complete(&pronto_conformance::run(&Polled(Devices::open())));
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn conforms_asleep() {
+    let harness = EventDriven(Polled(Devices::open()));
+    for chapter in ["ordering", "completion", "depth", "leases", "one-sided"] {
+        let summary = pronto_conformance::run_chapter(&harness, chapter);
+        println!("{summary}");
+        assert!(summary.failed_chapters().is_empty(), "{summary}");
+    }
+}

@@ -1,0 +1,9 @@
+//! The provider on soft-RoCE devices: the conformance suite, and what only verbs can get wrong.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod conformance;
+mod grants;
+mod pair;
+mod pin_limit;
+mod receivers;
+mod registration;

@@ -1,0 +1,61 @@
+//! Registration never lies on the way of a message of up to 64 KiB.
+
+use std::sync::Arc;
+use std::thread;
+
+use pronto_core::fabric::{
+    Extent, Gather, HeapMemory, Operation, QueuePair, Region, SendWork, Signal, Status, WrId,
+};
+use pronto_fabric_verbs::VerbsQueuePair;
+use pronto_wire::RawHeader;
+
+use crate::grants::LIMITS;
+use crate::pair::Devices;
+
+/// One message of this payload, until it has arrived and completed.
+fn deliver(a: &mut VerbsQueuePair, b: &mut VerbsQueuePair, payload: Gather<'_>) {
+    let header = RawHeader::default();
+    let signal = Signal::Signalled(WrId { slot: 1, generation: 1 });
+    a.post_send(SendWork { signal, operation: Operation::Send { header: &header, payload } }).unwrap();
+    a.ring_doorbell().unwrap();
+    let (mut arrived, mut done) = (false, false);
+    for _ in 0..2_000_000 {
+        arrived |= b.poll_recv().unwrap().is_some();
+        assert!(a.poll_recv().unwrap().is_none());
+        if let Some(completion) = a.poll_send() {
+            assert_eq!(completion.status, Status::Done(0));
+            done = true;
+        }
+        if arrived && done {
+            return;
+        }
+        thread::yield_now();
+    }
+    panic!("a message of {} bytes: arrived {arrived}, done {done}", payload.len());
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn no_message_up_to_64_kib_registers_anything() {
+    let devices = Devices::open();
+    let [mut a, mut b] = devices.link(LIMITS);
+    let (a, b) = (&mut a.bulk, &mut b.bulk);
+    a.prepare(0..1 << 20).unwrap();
+    let [ahead, never] = [(); 2].map(|()| Region::new(Arc::new(HeapMemory::new(1 << 20))));
+    a.register(&ahead).unwrap();
+    let counts = || devices.0.each_ref().map(|device| device.counters());
+    let before = counts();
+    for len in [0, 1, 40, 41, 2024, 2025, 4096, 65_535, 65_536] {
+        deliver(a, b, Gather::Ring(Extent { offset: 64, len }));
+        deliver(a, b, Gather::Region { region: &ahead, offset: 3, len });
+        deliver(a, b, Gather::Region { region: &never, offset: 3, len });
+    }
+    assert_eq!(counts(), before, "registered on the way");
+    let counters = a.counters();
+    assert_eq!(counters.registered_on_the_way, 0);
+    assert_eq!((counters.eager, counters.rendezvous), (3 * 5, 3 * 4));
+    // Longer ones may, once, and it is told.
+    deliver(a, b, Gather::Region { region: &never, offset: 0, len: 65_537 });
+    deliver(a, b, Gather::Region { region: &never, offset: 0, len: 65_537 });
+    assert_eq!(a.counters().registered_on_the_way, 1);
+}
