@@ -3,11 +3,38 @@
 //! `rdma-mummy-sys` loads libibverbs when the first function of it is called, so that a program built with this crate
 //! starts on a machine without RDMA and finds no device there. `rdma-sys`, chosen by `--cfg pronto_rdma_sys`, links the
 //! library and needs its headers. Both have the same names.
+#![expect(unsafe_code, reason = "where the two differ, both are called here")]
 
 #[cfg(not(pronto_rdma_sys))]
 pub(crate) use rdma_mummy_sys::*;
 #[cfg(pronto_rdma_sys)]
 pub(crate) use rdma_sys::*;
+
+/// `ibv_alloc_mw`, null where it failed.
+///
+/// # Safety
+/// A live protection domain.
+pub(crate) unsafe fn alloc_window(domain: *mut ibv_pd) -> *mut ibv_mw {
+    // SAFETY: the caller's promise is passed on.
+    let made = unsafe { ibv_alloc_mw(domain, ibv_mw_type::IBV_MW_TYPE_2) };
+    #[cfg(pronto_rdma_sys)]
+    let made = made.unwrap_or(core::ptr::null_mut());
+    made
+}
+
+/// `ibv_query_port`, 0 where it succeeded.
+///
+/// # Safety
+/// An open device, and room for the attributes.
+pub(crate) unsafe fn query_port(context: *mut ibv_context, port: u8, into: *mut ibv_port_attr) -> i32 {
+    // The one binding has the function that C sees, the other that of an old interface under this name.
+    #[cfg(not(pronto_rdma_sys))]
+    let query = ibv_query_port;
+    #[cfg(pronto_rdma_sys)]
+    let query = ___ibv_query_port;
+    // SAFETY: the caller's promise is passed on.
+    unsafe { query(context, port, into) }
+}
 
 #[cfg(test)]
 mod tests {

@@ -16,7 +16,7 @@ use crate::ffi::{
     ibv_ack_async_event, ibv_alloc_pd, ibv_async_event, ibv_atomic_cap, ibv_close_device, ibv_context,
     ibv_dealloc_pd, ibv_device_attr, ibv_fork_init, ibv_free_device_list, ibv_get_async_event,
     ibv_get_device_list, ibv_get_device_name, ibv_gid, ibv_open_device, ibv_pd, ibv_port_attr,
-    ibv_port_state, ibv_query_device, ibv_query_gid, ibv_query_port,
+    ibv_port_state, ibv_query_device, ibv_query_gid, query_port,
 };
 
 /// A port's address on the fabric, 16 bytes; on RoCE the IP address of its network device, IPv4 ones mapped.
@@ -262,7 +262,7 @@ pub(crate) fn active_ports(context: &Context) -> Vec<PortAddress> {
     for port in 1..=u8::MAX {
         let mut attributes = MaybeUninit::<ibv_port_attr>::zeroed();
         // SAFETY: an open device; `attributes` outlives the call.
-        let failed = unsafe { ibv_query_port(context.raw(), port, attributes.as_mut_ptr()) };
+        let failed = unsafe { query_port(context.raw(), port, attributes.as_mut_ptr()) };
         // SAFETY: it was zeroed, and every bit pattern of it is a value.
         let attributes = unsafe { attributes.assume_init() };
         if failed != 0 {

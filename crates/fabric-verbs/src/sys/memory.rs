@@ -11,9 +11,7 @@ use pronto_mapping::Mapping;
 
 use super::context::Domain;
 use crate::error::{VerbsError, last, not_registered};
-use crate::ffi::{
-    ibv_access_flags, ibv_alloc_mw, ibv_dealloc_mw, ibv_dereg_mr, ibv_mr, ibv_mw, ibv_mw_type, ibv_reg_mr,
-};
+use crate::ffi::{alloc_window, ibv_access_flags, ibv_dealloc_mw, ibv_dereg_mr, ibv_mr, ibv_mw, ibv_reg_mr};
 
 /// What a registration allows. None of them allows a peer anything: only a window does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +146,7 @@ impl fmt::Debug for MemoryWindow {
 impl MemoryWindow {
     pub(crate) fn new(domain: &Arc<Domain>) -> Result<Self, VerbsError> {
         // SAFETY: a live protection domain.
-        let raw = NonNull::new(unsafe { ibv_alloc_mw(domain.raw(), ibv_mw_type::IBV_MW_TYPE_2) });
+        let raw = NonNull::new(unsafe { alloc_window(domain.raw()) });
         let raw = raw.ok_or_else(|| last("ibv_alloc_mw"))?;
         Ok(Self { raw, _domain: Arc::clone(domain) })
     }
