@@ -17,6 +17,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use anyhow::{Context, Result, bail};
 use command_fds::{CommandFdExt as _, FdMapping};
 
+use super::accelerator::{Accelerator, VARIABLE};
 use super::build::Image;
 use super::console::Console;
 use super::guest::{Access, Report, Request, Share, TRACE};
@@ -60,6 +61,7 @@ const PORTS: [(&str, i32); 4] = [("console", 3), ("control", 4), ("out", 5), ("e
 pub(super) struct Machine<'a> {
     image: &'a Image,
     cpus: u32,
+    accelerator: Accelerator,
     shares: Vec<Share>,
     folder: std::path::PathBuf,
 }
@@ -117,7 +119,14 @@ impl<'a> Machine<'a> {
         let target = workspace.target.canonicalize().ok();
         let here = std::env::current_dir().context("no current folder")?;
         let folder = share.clone().unwrap_or(here);
-        Ok(Self { image, cpus, shares: shares(root, target, share), folder })
+        let accelerator = Accelerator::default();
+        Ok(Self { image, cpus, accelerator, shares: shares(root, target, share), folder })
+    }
+
+    /// The same machine with another accelerator.
+    pub(super) fn with(mut self, accelerator: Accelerator) -> Self {
+        self.accelerator = accelerator;
+        self
     }
 
     /// Runs a command to its end or to `limit`, boot included; passes its output on as it comes.
@@ -128,6 +137,7 @@ impl<'a> Machine<'a> {
         let variables = std::env::vars()
             .filter(|(name, _)| PASSED_ON.iter().any(|start| name.starts_with(start)))
             .map(|(name, value)| format!("{name}={value}"))
+            .chain([format!("{VARIABLE}={}", self.accelerator.name())])
             .collect();
         self.start(Talk::Output, variables, words.to_vec(), limit)
     }
@@ -145,7 +155,11 @@ impl<'a> Machine<'a> {
             size.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
         let (rows, columns) = size.split_once(' ').unwrap_or(("24", "80"));
         let terminal = std::env::var("TERM").unwrap_or_else(|_| "linux".to_owned());
-        let variables = vec![format!("LAB_TERMINAL=rows {rows} cols {columns}"), format!("TERM={terminal}")];
+        let variables = vec![
+            format!("LAB_TERMINAL=rows {rows} cols {columns}"),
+            format!("TERM={terminal}"),
+            format!("{VARIABLE}={}", self.accelerator.name()),
+        ];
         let settings = progress::output(Command::new("stty").arg("-g").stdin(Stdio::inherit())).ok();
         let ending =
             self.start(Talk::Terminal, variables, vec!["bash".to_owned(), "-i".to_owned()], NO_LIMIT);
@@ -205,16 +219,7 @@ impl<'a> Machine<'a> {
         let qemu = find(host::QEMU).context("QEMU is not installed; `cargo xtask lab build` installs it")?;
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(qemu);
-        command.args([
-            "-accel",
-            "tcg,thread=multi",
-            "-cpu",
-            "max",
-            "-M",
-            "q35",
-            "-nodefaults",
-            "-no-user-config",
-        ]);
+        command.args(self.accelerator.options()).args(["-M", "q35", "-nodefaults", "-no-user-config"]);
         command.args(["-display", "none", "-no-reboot"]);
         command.args(["-smp", &self.cpus.to_string(), "-m", &MEMORY.to_string()]);
         command.arg("-kernel").arg(&self.image.kernel).arg("-initrd").arg(&self.image.initramfs);

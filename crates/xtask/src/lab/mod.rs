@@ -1,5 +1,6 @@
 //! `cargo xtask lab`: a machine with a stock Debian kernel in QEMU, for what this host's kernel cannot do.
 
+mod accelerator;
 mod apt;
 mod build;
 mod build_root;
@@ -30,6 +31,7 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 
 use crate::workspace::Workspace;
+use build::Image;
 use build_root::BuildRoot;
 use machine::{Ending, Machine};
 
@@ -86,9 +88,18 @@ struct MachineOptions {
     /// Processors of the machine.
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     cpus: u32,
+    #[command(flatten)]
+    accelerator: accelerator::Choice,
     /// A folder that the machine may write to, at the same path there; the command starts in it.
     #[arg(long, value_name = "DIR")]
     share: Option<PathBuf>,
+}
+
+impl MachineOptions {
+    fn machine<'a>(&self, workspace: &Workspace, image: &'a Image) -> Result<Machine<'a>> {
+        let accelerator = self.accelerator.accelerator()?;
+        Ok(Machine::new(image, workspace, self.cpus, self.share.as_deref())?.with(accelerator))
+    }
 }
 
 /// Carries out one command of the lab.
@@ -115,12 +126,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         }
         Command::Run(run) => {
             let limit = Duration::from_secs(run.timeout);
-            Machine::new(&image()?, workspace, run.machine.cpus, run.machine.share.as_deref())?
-                .run(&run.words, limit)?
+            run.machine.machine(workspace, &image()?)?.run(&run.words, limit)?
         }
-        Command::Shell(shell) => {
-            Machine::new(&image()?, workspace, shell.cpus, shell.share.as_deref())?.shell()?
-        }
+        Command::Shell(shell) => shell.machine(workspace, &image()?)?.shell()?,
         Command::Module(module) => module::run(workspace, &image()?, module)?,
         Command::Check => {
             let image = image()?;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
+use super::accelerator::Accelerator;
 use crate::workspace::{Package, Workspace};
 
 /// The name of a test target that runs in the lab; it may go on after an underscore.
@@ -23,8 +24,10 @@ const BESIDE: &str = "drives_lab";
 pub(crate) struct Needs {
     /// Nodes with soft-RoCE devices; `lab-nodes` makes them before each test program and removes them after it.
     pub(crate) nodes: u32,
-    /// Processors of the machine. Tests that ask for the same share one machine.
+    /// Processors of the machine.
     pub(crate) cpus: u32,
+    /// Who carries out its instructions. Tests that ask for the same processors share one machine.
+    pub(crate) accelerator: Accelerator,
     /// Folders of kernel modules, from the root of the tree. They are built before the machine boots; see
     /// [`super::module::place`] for where they are then.
     pub(crate) modules: Vec<String>,
@@ -32,7 +35,7 @@ pub(crate) struct Needs {
 
 impl Default for Needs {
     fn default() -> Self {
-        Self { nodes: 0, cpus: 2, modules: Vec::new() }
+        Self { nodes: 0, cpus: 2, accelerator: Accelerator::default(), modules: Vec::new() }
     }
 }
 
@@ -91,10 +94,11 @@ fn needs(package: &Package) -> Result<Needs> {
 }
 
 /// The programs by the machine that they need, so that each machine boots once.
-pub(super) fn machines(programs: Vec<Program>) -> BTreeMap<u32, Vec<Program>> {
-    let mut machines: BTreeMap<u32, Vec<Program>> = BTreeMap::new();
+pub(super) fn machines(programs: Vec<Program>) -> BTreeMap<(u32, Accelerator), Vec<Program>> {
+    let mut machines: BTreeMap<_, Vec<Program>> = BTreeMap::new();
     for program in programs {
-        machines.entry(program.target.needs.cpus).or_default().push(program);
+        let Needs { cpus, accelerator, .. } = program.target.needs;
+        machines.entry((cpus, accelerator)).or_default().push(program);
     }
     machines
 }
@@ -195,15 +199,15 @@ mod tests {
 
     #[test]
     fn programs_that_need_the_same_machine_share_it() {
-        let program = |cpus| {
+        let program = |cpus, accelerator| {
             let mut target = sample().remove(0);
-            target.needs.cpus = cpus;
+            target.needs = Needs { cpus, accelerator, ..Needs::default() };
             Program { target, executable: "/t/x".into() }
         };
-        let machines = machines(vec![program(2), program(1), program(2)]);
-        assert_eq!(
-            machines.iter().map(|(cpus, programs)| (*cpus, programs.len())).collect::<Vec<_>>(),
-            [(1, 1), (2, 2)]
-        );
+        let (real, virtual_time) = (Accelerator::Emulation, Accelerator::VirtualTime);
+        let machines =
+            machines(vec![program(2, real), program(1, real), program(2, real), program(2, virtual_time)]);
+        let counts: Vec<_> = machines.into_values().map(|programs| programs.len()).collect();
+        assert_eq!(counts, [1, 2, 1]);
     }
 }
