@@ -17,6 +17,9 @@ pub struct Host {
     pub distribution: Option<String>,
     /// The processor's own name.
     pub cpu: Option<String>,
+    /// Who carries out the instructions: `none` on the machine itself, else what is known of the virtual machine. In the
+    /// project's lab that is the emulator and whether its time is virtual.
+    pub accelerator: Option<String>,
     /// CPUs that are online.
     pub cores: usize,
     /// CPUs that this process may use, by its affinity mask and its quota.
@@ -54,6 +57,7 @@ impl Host {
             kernel: read("/proc/sys/kernel/osrelease"),
             distribution: read("/etc/os-release").and_then(|text| parse_os_release(&text)),
             cpu: read("/proc/cpuinfo").and_then(|text| parse_cpu_model(&text)),
+            accelerator: accelerator(),
             cores,
             cores_allowed,
             clocksource: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
@@ -73,9 +77,10 @@ impl Host {
     pub fn summary(&self) -> String {
         let or_unknown = |value: &Option<String>| value.as_deref().unwrap_or("unknown").to_owned();
         format!(
-            "{} x {}, Linux {} ({}), {}, clock {}, {}, {} build",
+            "{} x {} (accelerator: {}), Linux {} ({}), {}, clock {}, {}, {} build",
             self.cores,
             or_unknown(&self.cpu),
+            or_unknown(&self.accelerator),
             or_unknown(&self.kernel),
             or_unknown(&self.preemption),
             or_unknown(&self.distribution),
@@ -88,6 +93,21 @@ impl Host {
 
 fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// The lab says what it is; other virtual machines show by a flag of the processor, and some by their maker's name.
+fn accelerator() -> Option<String> {
+    let said = std::env::var("PRONTO_LAB_ACCELERATOR").ok();
+    said.or_else(|| virtualisation(&read("/proc/cpuinfo")?, read("/sys/class/dmi/id/sys_vendor")))
+}
+
+/// Only x86 has the flag.
+fn virtualisation(cpuinfo: &str, vendor: Option<String>) -> Option<String> {
+    let flags = cpuinfo.lines().find_map(|line| line.strip_prefix("flags"))?;
+    if !flags.split_whitespace().any(|flag| flag == "hypervisor") {
+        return Some("none".to_owned());
+    }
+    Some(vendor.map_or_else(|| "virtual machine".to_owned(), |vendor| format!("virtual machine of {vendor}")))
 }
 
 /// The limit in KiB, or `None` for none (or an unreadable one).
@@ -145,6 +165,15 @@ mod tests {
         assert_eq!(parse_built_preemption("#1 SMP Tue"), None);
         assert_eq!(parse_os_release("ID=x\nPRETTY_NAME=\"Some Linux 1\"\n"), Some("Some Linux 1".into()));
         assert_eq!(parse_cpu_model("cpu\t: 1\nmodel name\t: Fast One\n"), Some("Fast One".into()));
+    }
+
+    #[test]
+    fn a_virtual_machine_is_known_by_a_flag() {
+        let read = |flags: &str, vendor: Option<&str>| virtualisation(flags, vendor.map(str::to_owned));
+        assert_eq!(read("model\t: 1\nflags\t\t: fpu vme\n", Some("Maker")), Some("none".into()));
+        assert_eq!(read("flags\t\t: fpu hypervisor\n", None), Some("virtual machine".into()));
+        assert_eq!(read("flags: hypervisor", Some("QEMU")), Some("virtual machine of QEMU".into()));
+        assert_eq!(read("Features : fp asimd\n", None), None);
     }
 
     #[test]

@@ -21,3 +21,4 @@ pub mod plot;
 pub mod progress;
 pub mod report;
 pub mod sample;
+pub mod wakeup;

@@ -4,12 +4,13 @@ mod expedite_sim;
 mod floor;
 mod latency;
 mod mix;
+mod wakeup;
 
 use crate::experiment::Experiment;
 
 /// Every experiment, in the order in which `pronto-bench list` names them.
 pub const ALL: &[&dyn Experiment] =
-    &[&floor::Floor, &latency::Latency, &mix::Mix, &expedite_sim::ExpediteSim];
+    &[&floor::Floor, &latency::Latency, &mix::Mix, &wakeup::Wakeup, &expedite_sim::ExpediteSim];
 
 /// The experiment with that name.
 #[must_use]
