@@ -1,8 +1,9 @@
 //! The command line: one subcommand per experiment, made from the list of experiments.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::builder::PossibleValuesParser;
@@ -16,6 +17,7 @@ use crate::host::Host;
 use crate::mix;
 use crate::params::{Axis, Params};
 use crate::progress::Progress;
+use crate::report::Report;
 
 /// Runs what `args` asks for; the result goes to stdout, everything else to stderr.
 ///
@@ -59,6 +61,7 @@ fn command() -> Command {
                     .help("Shorter, within 60 s; coarser numbers"),
             )
             .args(experiment.draws().then(plots))
+            .args(experiment.traces().then(trace))
             .args(experiment.seconds(false).map(seconds))
             .args(experiment.axes().iter().map(axis))
     };
@@ -82,6 +85,15 @@ fn plots() -> Arg {
         .long(PLOTS)
         .value_name("DIR")
         .help("Write the figures there, as SVG files; the directory is made if need be")
+        .value_parser(clap::value_parser!(PathBuf))
+}
+
+/// `--trace DIR`, of experiments that simulate.
+fn trace() -> Arg {
+    Arg::new(TRACE)
+        .long(TRACE)
+        .value_name("DIR")
+        .help("Write traces of some runs there, for ui.perfetto.dev")
         .value_parser(clap::value_parser!(PathBuf))
 }
 
@@ -137,12 +149,26 @@ fn run_experiment(experiment: &dyn Experiment, options: &ArgMatches) -> anyhow::
             let _ = writeln!(io::stderr(), "{}: wrote {}", experiment.name(), path.display());
         }
     }
+    if let Some(folder) = experiment.traces().then(|| options.get_one::<PathBuf>(TRACE)).flatten() {
+        write_traces(experiment.name(), &report, folder)?;
+    }
     if options.get_flag(JSON) {
         return Ok(report.to_json(experiment, &params, &host).to_string());
     }
     let mut text = String::new();
     report.write_text(&mut text, experiment, &host).context("formatting the table")?;
     Ok(text.trim_end().to_owned())
+}
+
+fn write_traces(experiment: &str, report: &Report, folder: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    for trace in &report.traces {
+        let path = folder.join(trace.file).with_extension("json");
+        fs::write(&path, &trace.text).with_context(|| format!("writing {}", path.display()))?;
+        // As for plots: nobody may be reading this.
+        let _ = writeln!(io::stderr(), "{experiment}: wrote {}", path.display());
+    }
+    Ok(())
 }
 
 fn list_as_json() -> serde_json::Value {
@@ -181,6 +207,7 @@ const LIST: &str = "list";
 const JSON: &str = "json";
 const QUICK: &str = "quick";
 const PLOTS: &str = "plots";
+const TRACE: &str = "trace";
 const SECONDS: &str = "seconds";
 /// An hour.
 const MAX_SECONDS: i64 = 3600;

@@ -34,6 +34,11 @@ pub trait Experiment: Debug + Sync {
         false
     }
 
+    /// Whether [`Report::traces`] holds traces; the command then has `--trace`.
+    fn traces(&self) -> bool {
+        false
+    }
+
     /// Measures the rows that `params` keeps; within 60 s if `params` says quick.
     ///
     /// # Errors

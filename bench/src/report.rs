@@ -24,6 +24,8 @@ pub struct Report {
     pub claims: Vec<Claim>,
     /// What `--plots` writes.
     pub figures: Vec<Figure>,
+    /// What `--trace` writes.
+    pub traces: Vec<TraceFile>,
     notes: Vec<String>,
 }
 
@@ -93,6 +95,15 @@ impl Report {
         }
         Ok(())
     }
+}
+
+/// A trace for <https://ui.perfetto.dev>.
+#[derive(Clone, Debug)]
+pub struct TraceFile {
+    /// The file's name without its ending, which is `json`.
+    pub file: &'static str,
+    /// Chrome's trace events.
+    pub text: String,
 }
 
 /// Named values in the order in which they are to be read.

@@ -4,13 +4,20 @@ mod expedite_sim;
 mod floor;
 mod latency;
 mod mix;
+mod sim_speed;
 mod wakeup;
 
 use crate::experiment::Experiment;
 
 /// Every experiment, in the order in which `pronto-bench list` names them.
-pub const ALL: &[&dyn Experiment] =
-    &[&floor::Floor, &latency::Latency, &mix::Mix, &wakeup::Wakeup, &expedite_sim::ExpediteSim];
+pub const ALL: &[&dyn Experiment] = &[
+    &floor::Floor,
+    &latency::Latency,
+    &mix::Mix,
+    &wakeup::Wakeup,
+    &expedite_sim::ExpediteSim,
+    &sim_speed::SimSpeed,
+];
 
 /// The experiment with that name.
 #[must_use]

@@ -1,4 +1,4 @@
-//! Traces for <https://ui.perfetto.dev>: which task ran on which processor, in the JSON form of Chrome's trace events.
+//! Traces for <https://ui.perfetto.dev>: which task ran on which processor, and when messages came, in the JSON form of Chrome's trace events.
 
 use std::io::{self, Write};
 
@@ -11,6 +11,7 @@ use crate::id::{CpuId, TaskId};
 pub struct Trace {
     limit: usize,
     runs: Vec<Run>,
+    arrivals: Vec<Arrival>,
     forgotten: u64,
 }
 
@@ -23,19 +24,37 @@ struct Run {
     to: Nanos,
 }
 
+/// A message has come to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Arrival {
+    cpu: CpuId,
+    to: TaskId,
+    at: Nanos,
+}
+
 impl Trace {
     /// An empty trace for at most `limit` events.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
-        Self { limit, runs: Vec::new(), forgotten: 0 }
+        Self { limit, runs: Vec::new(), arrivals: Vec::new(), forgotten: 0 }
     }
 
     pub(crate) fn ran(&mut self, cpu: CpuId, task: TaskId, from: Nanos, to: Nanos) {
-        if self.runs.len() < self.limit {
+        if self.has_room() {
             self.runs.push(Run { cpu, task, from, to });
-        } else {
-            self.forgotten += 1;
         }
+    }
+
+    pub(crate) fn arrived(&mut self, cpu: CpuId, to: TaskId, at: Nanos) {
+        if self.has_room() {
+            self.arrivals.push(Arrival { cpu, to, at });
+        }
+    }
+
+    fn has_room(&mut self) -> bool {
+        let room = self.runs.len() + self.arrivals.len() < self.limit;
+        self.forgotten += u64::from(!room);
+        room
     }
 
     /// Events that were not kept.
@@ -50,15 +69,17 @@ impl Trace {
     /// Those of `out`.
     pub fn write(&self, out: &mut dyn Write, name: impl Fn(TaskId) -> String) -> io::Result<()> {
         write!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
-        for (index, Run { cpu, task, from, to }) in self.runs.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            let name = name(*task).replace(['"', '\\'], "'");
-            let (begin, length) = (microseconds(*from), microseconds(to.since(*from)));
-            write!(
-                out,
-                "{comma}\n{{\"ph\":\"X\",\"name\":\"{name}\",\"pid\":1,\"tid\":{},\"ts\":{begin},\"dur\":{length}}}",
-                cpu.0
-            )?;
+        let name = |task: TaskId| name(task).replace(['"', '\\'], "'");
+        let runs = self.runs.iter().map(|Run { cpu, task, from, to }| {
+            let (name, begin, length) = (name(*task), microseconds(*from), microseconds(to.since(*from)));
+            format!(r#"{{"ph":"X","name":"{name}","pid":1,"tid":{},"ts":{begin},"dur":{length}}}"#, cpu.0)
+        });
+        let arrivals = self.arrivals.iter().map(|Arrival { cpu, to, at }| {
+            let (name, at) = (name(*to), microseconds(*at));
+            format!(r#"{{"ph":"i","s":"t","name":"message for {name}","pid":1,"tid":{},"ts":{at}}}"#, cpu.0)
+        });
+        for (index, event) in runs.chain(arrivals).enumerate() {
+            write!(out, "{}\n{event}", if index == 0 { "" } else { "," })?;
         }
         writeln!(out, "\n]}}")
     }
@@ -75,14 +96,16 @@ mod tests {
 
     #[test]
     fn a_trace_is_chrome_s_json_and_keeps_its_first_events() {
-        let mut trace = Trace::new(1);
+        let mut trace = Trace::new(2);
+        trace.arrived(CpuId(2), TaskId(0), Nanos(1_000));
         trace.ran(CpuId(2), TaskId(0), Nanos(1_500), Nanos(4_000));
         trace.ran(CpuId(2), TaskId(1), Nanos(4_000), Nanos(5_000));
         let mut out = Vec::new();
         trace.write(&mut out, |task| format!("t\"{}", task.0)).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains(r#"{"ph":"X","name":"t'0","pid":1,"tid":2,"ts":1.500,"dur":2.500}"#), "{text}");
+        assert!(text.contains(r#"{"ph":"i","s":"t","name":"message for t'0","pid":1,"tid":2,"ts":1.000}"#));
         assert_eq!(trace.forgotten(), 1);
-        assert_eq!(text.matches("\"ph\"").count(), 1);
+        assert_eq!(text.matches("\"ph\"").count(), 2);
     }
 }

@@ -5,15 +5,17 @@ mod figures;
 mod trials;
 
 use anyhow::ensure;
-use pronto_sched_sim::paper::expedite::{BOOT_PINGS, TOP};
+use pronto_sched_sim::id::TaskId;
+use pronto_sched_sim::paper::expedite::{BOOT_PINGS, PingPong, TOP};
+use pronto_sched_sim::trace::Trace;
 
 use crate::experiment::Experiment;
 use crate::params::{Axis, Params};
 use crate::progress::Progress;
-use crate::report::{Fields, Report, decimals};
+use crate::report::{Fields, Report, TraceFile, decimals};
 use crate::sample::approximate;
 use claims::Results;
-use trials::{Length, Measured, Trial};
+use trials::{Length, Measured, Run, Trial};
 
 /// The experiment. It reads no clock but for its progress: the same seeds give the same numbers on any machine.
 #[derive(Debug)]
@@ -56,6 +58,10 @@ impl Experiment for ExpediteSim {
         true
     }
 
+    fn traces(&self) -> bool {
+        true
+    }
+
     fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
         let length = if params.quick { QUICK } else { FULL };
         let keeps = |trial: &Trial| {
@@ -79,6 +85,7 @@ impl Experiment for ExpediteSim {
         report.rows = measured.iter().flat_map(Measured::rows).collect();
         report.claims = claims::claims(results);
         report.figures = figures::figures(results);
+        report.traces = traces(&measured)?;
         if params.chosen().next().is_none() {
             let missing: Vec<_> =
                 claims::IDS.iter().filter(|id| report.claims.iter().all(|claim| claim.id != **id)).collect();
@@ -91,6 +98,28 @@ impl Experiment for ExpediteSim {
         Ok(report)
     }
 }
+
+/// One short run of figures 1 (b) and 2 (b): who is on the ponger's processor, and when pings come.
+fn traces(measured: &[Measured]) -> anyhow::Result<Vec<TraceFile>> {
+    let mut traces = Vec::new();
+    for (figure, file) in [("1b", "expedite-fig1b"), ("2b", "expedite-fig2b")] {
+        let Some(trial) = measured.iter().find(|trial| trial.trial.figure == figure) else { continue };
+        let Run::PingPong(trial) = trial.trial.run else { continue };
+        let boot = PingPong { pings: BOOT_PINGS, ..trial }.boot(TRACED_SEED, Some(Trace::new(TRACED_EVENTS)));
+        let mut text = Vec::new();
+        let names = ["pinger", "ponger", "compute-only", "sleep-mostly 1", "sleep-mostly 2"];
+        let name = |task: TaskId| names.get(task.index()).copied().unwrap_or("task").to_owned();
+        boot.trace.unwrap_or_else(|| Trace::new(0)).write(&mut text, name)?;
+        traces.push(TraceFile { file, text: String::from_utf8(text)? });
+    }
+    Ok(traces)
+}
+
+/// A seed whose pings are late without Expedite.
+const TRACED_SEED: u64 = 4;
+
+/// Many more than there are in 50 pings.
+const TRACED_EVENTS: usize = 10_000;
 
 /// How it was run, with the source of each parameter.
 fn described(length: Length, measured: &[Measured]) -> Fields {
@@ -130,7 +159,7 @@ const FIGURES: [&str; 15] = [
 ];
 
 /// 35,000 rounds of scatter in all, as in the paper (section 5.1).
-const FULL: Length = Length { seeds: 20, pings: 20_000, rounds: 1_750 };
+const FULL: Length = Length { seeds: 20, pings: 10_000, rounds: 1_750 };
 
 /// 3 seeds; enough pings that claims do not hang on the few phases that were drawn.
 const QUICK: Length = Length { seeds: 3, pings: 10_000, rounds: 600 };
@@ -156,6 +185,15 @@ mod tests {
         let files: Vec<_> = figures::figures(results).iter().map(|figure| figure.file).collect();
         let expected = ["fig1", "fig2", "fig3", "fig4", "fig5", "fig5-curve", "fig7"];
         assert_eq!(files, expected.map(|name| format!("expedite-{name}")));
+        let traces = traces(&measured).unwrap();
+        assert_eq!(traces.len(), 2);
+        for trace in traces {
+            let events: serde_json::Value = serde_json::from_str(&trace.text).expect("a trace is JSON");
+            let events = events["traceEvents"].as_array().unwrap();
+            // A ping that is late beside a sleeper is what the first one is for.
+            assert!(events.iter().any(|event| event["name"] == "sleep-mostly 1"), "{}", trace.file);
+            assert!(events.iter().any(|event| event["name"] == "message for ponger"), "{}", trace.file);
+        }
         for trial in &measured {
             assert!(FIGURES.contains(&trial.trial.figure));
             assert!(!trial.rows().is_empty());

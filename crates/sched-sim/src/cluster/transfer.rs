@@ -78,6 +78,10 @@ impl Cluster {
         fragment.arrival = self.arrivals;
         self.arrivals += 1;
         let to = fragment.message.to;
+        let interrupted = self.cpu_of(self.node_of(to), Core(0));
+        if let Some(trace) = &mut self.trace {
+            trace.arrived(interrupted, to.task, self.now);
+        }
         if self.tasks[to.task.index()].state == State::Exited {
             return self.acknowledge(fragment);
         }
