@@ -22,3 +22,4 @@ pub mod progress;
 pub mod report;
 pub mod sample;
 pub mod wakeup;
+mod workers;

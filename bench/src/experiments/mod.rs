@@ -1,10 +1,13 @@
 //! The list of experiments: one file each.
 
+mod cosched_scale;
+mod cosched_sim;
 mod expedite_sim;
 mod floor;
 mod latency;
 mod mix;
 mod sim_speed;
+mod wait_sim;
 mod wakeup;
 
 use crate::experiment::Experiment;
@@ -17,6 +20,9 @@ pub const ALL: &[&dyn Experiment] = &[
     &wakeup::Wakeup,
     &expedite_sim::ExpediteSim,
     &sim_speed::SimSpeed,
+    &cosched_sim::CoschedSim,
+    &wait_sim::WaitSim,
+    &cosched_scale::CoschedScale,
 ];
 
 /// The experiment with that name.

@@ -23,8 +23,8 @@ pub(super) const AROUND: i32 = 10;
 /// Draws the panel.
 pub(super) fn draw(area: &Area<'_>, panel: &Lines, names: &[&str]) -> Result<()> {
     let shown = |point: &&Point| {
-        (panel.x.scale == Scale::Linear || point.x > 0.0)
-            && (panel.y.scale == Scale::Linear || point.y.middle > 0.0)
+        (panel.x.scale != Scale::Logarithmic || point.x > 0.0)
+            && (panel.y.scale != Scale::Logarithmic || point.y.middle > 0.0)
     };
     let series: Vec<(usize, Vec<Point>)> = panel
         .series
@@ -37,13 +37,12 @@ pub(super) fn draw(area: &Area<'_>, panel: &Lines, names: &[&str]) -> Result<()>
     let x = bounds(points().map(|point| point.x).chain(reached(&panel.x)), panel.x.scale);
     let values = points().flat_map(|p| [p.y.least, p.y.middle, p.y.most]);
     let y = bounds(values.chain(reached(&panel.y)), panel.y.scale);
-    match (panel.x.scale, panel.y.scale) {
-        (Scale::Linear, Scale::Linear) => between(area, panel, &series, x, y.clone(), y),
-        (Scale::Logarithmic, Scale::Linear) => between(area, panel, &series, x.log_scale(), y.clone(), y),
-        (Scale::Linear, Scale::Logarithmic) => between(area, panel, &series, x, y.clone().log_scale(), y),
-        (Scale::Logarithmic, Scale::Logarithmic) => {
-            between(area, panel, &series, x.log_scale(), y.clone().log_scale(), y)
-        }
+    let logarithmic = |axis: &Axis| axis.scale == Scale::Logarithmic;
+    match (logarithmic(&panel.x), logarithmic(&panel.y)) {
+        (false, false) => between(area, panel, &series, x, y.clone(), y),
+        (true, false) => between(area, panel, &series, x.log_scale(), y.clone(), y),
+        (false, true) => between(area, panel, &series, x, y.clone().log_scale(), y),
+        (true, true) => between(area, panel, &series, x.log_scale(), y.clone().log_scale(), y),
     }
 }
 
@@ -100,16 +99,20 @@ where
     Ok(())
 }
 
-/// From the least to the most, with some air; a linear axis begins at zero.
+/// From the least to the most, with some air; a linear axis begins at zero, a zoomed one does not.
 fn bounds(values: impl Iterator<Item = f64>, scale: Scale) -> Range<f64> {
     let (least, most) = values
-        .filter(|value| value.is_finite() && (scale == Scale::Linear || *value > 0.0))
+        .filter(|value| value.is_finite() && (scale != Scale::Logarithmic || *value > 0.0))
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), v| (least.min(v), most.max(v)));
     match scale {
         Scale::Linear => {
             let (least, most) = (least.min(0.0), most.max(least.min(0.0) + f64::MIN_POSITIVE));
             let air = (most - least) * AIR;
             (if least < 0.0 { least - air } else { 0.0 })..most + air
+        }
+        Scale::Zoomed => {
+            let air = ((most - least) * AIR).max(f64::MIN_POSITIVE);
+            least - air..most + air
         }
         // Powers of ten on both sides, so that a single value has an axis, too.
         Scale::Logarithmic => {
@@ -156,6 +159,8 @@ mod tests {
         assert!(range.start == 0.0 && range.end > 50.0 && range.end < 60.0, "{range:?}");
         assert!(bounds([-2.0, 5.0].into_iter(), Scale::Linear).start < -2.0);
         assert_eq!(bounds([3.0, 50.0].into_iter(), Scale::Logarithmic), 1.0..100.0);
+        let zoomed = bounds([0.95, 1.05].into_iter(), Scale::Zoomed);
+        assert!(zoomed.start > 0.9 && zoomed.start < 0.95 && zoomed.end > 1.05, "{zoomed:?}");
         let flat = bounds([0.0, 0.0].into_iter(), Scale::Linear);
         assert!(flat.start < flat.end);
     }

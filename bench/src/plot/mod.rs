@@ -77,6 +77,8 @@ pub struct Axis {
 pub enum Scale {
     /// Evenly, from zero or from the least value, whichever is less.
     Linear,
+    /// Evenly, around the values: for differences that would not be seen from zero. The axis says so by its numbers.
+    Zoomed,
     /// By powers of ten. What is not above zero is left out.
     Logarithmic,
 }
@@ -139,6 +141,12 @@ impl Axis {
     #[must_use]
     pub fn linear(quantity: &str, unit: &'static str) -> Self {
         Self { quantity: quantity.to_owned(), unit, scale: Scale::Linear, reaches: 0 }
+    }
+
+    /// Evenly divided, and not from zero.
+    #[must_use]
+    pub fn zoomed(quantity: &str, unit: &'static str) -> Self {
+        Self { quantity: quantity.to_owned(), unit, scale: Scale::Zoomed, reaches: 0 }
     }
 
     /// The same, but that it reaches this value at least.

@@ -19,6 +19,7 @@ use pronto_sched_policy::policy::time::Nanos;
 
 use crate::cluster::{Cluster, Options};
 use crate::id::{NodeId, TaskId};
+use crate::link::Link;
 use crate::policy::Policy;
 use crate::policy::coscheduled::{Coscheduled, Past, Pressure};
 use crate::policy::slotted::{Master, Row, Slotted, Switch};
@@ -43,9 +44,14 @@ pub const STROBE: Nanos = Nanos::from_millis(10);
 /// How long nodes believe in a silent master: three of the longest slots.
 const PATIENCE: u64 = 3;
 
-/// When jobs begin; local tasks begin before.
+/// When jobs begin, and before when local tasks do. Many nodes take long to simulate, so a grid begins earlier.
 const BEGIN: Nanos = Nanos::from_millis(3_000);
+/// See [`BEGIN`].
 const LOCALS_BEGIN: Nanos = Nanos::from_millis(2_000);
+/// See [`BEGIN`].
+const GRID_BEGIN: Nanos = Nanos::from_millis(1_000);
+/// See [`BEGIN`].
+const GRID_LOCALS_BEGIN: Nanos = Nanos::from_millis(900);
 const SPAWN: Nanos = Nanos::from_millis(50);
 
 /// A run that lasts longer is given up.
@@ -88,10 +94,26 @@ pub enum App {
     /// Master and slaves.
     MasterSlave,
     /// A grid, on any square number of nodes.
-    Stencil {
-        /// Side of the square.
-        side: usize,
-    },
+    Stencil(Grid),
+}
+
+/// A grid over a square of nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Grid {
+    /// Side of the square.
+    pub side: usize,
+    /// What a task does in a round.
+    pub grain: stencil::Grain,
+    /// Rounds.
+    pub rounds: u32,
+}
+
+impl Grid {
+    /// Computing for 40 ms, a fifth of what a task gets in an epoch, and borders of a packet. Ours.
+    #[must_use]
+    pub const fn new(side: usize, rounds: u32) -> Self {
+        Self { side, grain: stencil::Grain { compute: Nanos::from_millis(40), bytes: 4096 }, rounds }
+    }
 }
 
 /// What is measured.
@@ -118,6 +140,8 @@ pub struct Setting {
     pub locals: usize,
     /// What is measured.
     pub measured: Measured,
+    /// The network.
+    pub link: Link,
     /// Chance: phases and drift of clocks, beginnings.
     pub seed: u64,
 }
@@ -148,6 +172,7 @@ impl Setting {
             app,
             locals,
             measured: Measured::Jobs,
+            link: Link::ETHERNET_100,
             seed,
         }
     }
@@ -168,13 +193,23 @@ impl App {
             Self::Mg => &["mg"],
             Self::Both => &["is", "mg-t"],
             Self::MasterSlave => &["master-slave"],
-            Self::Stencil { .. } => &["stencil"],
+            Self::Stencil(_) => &["stencil"],
         }
+    }
+
+    /// When its tasks begin.
+    const fn begin(self) -> Nanos {
+        if matches!(self, Self::Stencil(_)) { GRID_BEGIN } else { BEGIN }
+    }
+
+    /// Local tasks begin before this.
+    const fn locals_begin(self) -> Nanos {
+        if matches!(self, Self::Stencil(_)) { GRID_LOCALS_BEGIN } else { LOCALS_BEGIN }
     }
 
     const fn nodes(self) -> usize {
         match self {
-            Self::Stencil { side } => side * side,
+            Self::Stencil(grid) => grid.side * grid.side,
             _ => NODES,
         }
     }
@@ -186,6 +221,7 @@ pub fn run(setting: &Setting) -> Outcome {
     let mut random = Random::stream(setting.seed, u64::MAX - 1);
     let options = Options {
         switch: Nanos::from_micros(10),
+        link: setting.link,
         knows_load: setting.scheme != Scheme::Implicit,
         ..Options::standard(setting.seed)
     };
@@ -205,8 +241,8 @@ pub fn run(setting: &Setting) -> Outcome {
             Measured::Locals(work) => Compute::of(work),
         };
         let starts = match setting.measured {
-            Measured::Jobs => random.time_below(LOCALS_BEGIN),
-            Measured::Locals(_) => BEGIN,
+            Measured::Jobs => random.time_below(setting.app.locals_begin()),
+            Measured::Locals(_) => setting.app.begin(),
         };
         locals.push(cluster.spawn(
             *node,
@@ -235,7 +271,7 @@ impl Plan {
     fn of(setting: &Setting) -> Self {
         let nodes = setting.app.nodes();
         let sizes: &[usize] = match setting.app {
-            App::Is | App::Mg | App::Stencil { .. } => &[nodes],
+            App::Is | App::Mg | App::Stencil(_) => &[nodes],
             App::Both => &[nodes, nodes],
             App::MasterSlave => &[1 + 2 * (NODES - 1)],
         };
@@ -273,17 +309,12 @@ fn policy(setting: &Setting, plan: &Plan) -> Box<dyn Policy> {
         Scheme::Gang => slotted(Switch::Clock),
         Scheme::Explicit { crash } => slotted(Switch::Master(Master {
             node: NodeId(0),
-            crashes: crash.map(|after| BEGIN.after(after)),
+            crashes: crash.map(|after| setting.app.begin().after(after)),
             patience: Some(SLOT.times(PATIENCE * setting.locals.max(1) as u64)),
         })),
         Scheme::Bcs => Box::new(Strobed::new(STROBE)),
     }
 }
-
-/// The stencil's grain: 5 ms of computing and borders of a packet, so that it communicates much. Ours.
-const GRAIN: stencil::Grain = stencil::Grain { compute: Nanos::from_millis(5), bytes: 4096 };
-/// Its rounds: a second of computing.
-const STENCIL_ROUNDS: u32 = 200;
 
 fn spawn_jobs(
     cluster: &mut Cluster,
@@ -294,7 +325,10 @@ fn spawn_jobs(
     let mut terms = |rounds: u32| Terms {
         wait: setting.wait,
         rounds: if setting.measured == Measured::Jobs { Rounds::Times(rounds) } else { Rounds::Endless },
-        tasks: TaskOptions { starts: BEGIN.after(random.time_below(SPAWN)), ..TaskOptions::default() },
+        tasks: TaskOptions {
+            starts: setting.app.begin().after(random.time_below(SPAWN)),
+            ..TaskOptions::default()
+        },
     };
     match setting.app {
         App::Is => vec![is::spawn(cluster, nodes, is::Class::A, &terms(1)).tasks],
@@ -303,7 +337,7 @@ fn spawn_jobs(
             is::spawn(cluster, nodes, is::Class::A, &terms(1)).tasks,
             mg::spawn(cluster, nodes, mg::Class::T, &terms(1)).tasks,
         ],
-        App::Stencil { .. } => vec![stencil::spawn(cluster, nodes, GRAIN, &terms(STENCIL_ROUNDS)).tasks],
+        App::Stencil(grid) => vec![stencil::spawn(cluster, nodes, grid.grain, &terms(grid.rounds)).tasks],
         App::MasterSlave => {
             let options = master_slave::Options {
                 bytes: 4096,
@@ -329,10 +363,10 @@ fn outcome(cluster: &Cluster, setting: &Setting, jobs: &[Vec<TaskId>], locals: &
     let took = |tasks: &Vec<TaskId>| {
         // The master reports the time of its application; what slaves still compute then is not counted.
         let tasks = if setting.app == App::MasterSlave { &tasks[..1] } else { &tasks[..] };
-        last(tasks).map(|at| seconds(at.since(BEGIN)))
+        last(tasks).map(|at| seconds(at.since(setting.app.begin())))
     };
     let of_locals: Option<Vec<f64>> =
-        locals.iter().map(|task| ended(task).map(|at| seconds(at.since(BEGIN)))).collect();
+        locals.iter().map(|task| ended(task).map(|at| seconds(at.since(setting.app.begin())))).collect();
     #[expect(clippy::cast_precision_loss, reason = "there are few tasks")]
     let mean = |all: Vec<f64>| all.iter().sum::<f64>() / all.len() as f64;
     let simulated = seconds(cluster.now());

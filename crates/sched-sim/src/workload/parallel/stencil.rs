@@ -8,7 +8,7 @@ use crate::cluster::Cluster;
 use crate::id::NodeId;
 
 /// What a task does in one round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grain {
     /// Computing.
     pub compute: Nanos,

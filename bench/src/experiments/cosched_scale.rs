@@ -1,0 +1,355 @@
+//! `cosched-scale`: what coscheduling is worth as clusters grow, on up to 10,000 simulated nodes; and what simulating costs.
+
+use core::time::Duration;
+use std::fs;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike as _};
+use pronto_sched_policy::policy::coschedule::Policy;
+use pronto_sched_policy::policy::share::Share;
+use pronto_sched_sim::paper::coscheduling::{self, App, Grid, Outcome, Scheme, Setting, predicted};
+use serde_json::json;
+
+use crate::experiment::Experiment;
+use crate::params::{Axis, Params};
+use crate::plot::{self, Figure, Lines, Marks, Panel, Point, Series, Spread};
+use crate::progress::Progress;
+use crate::report::{Claim, Fields, Report, decimals};
+use crate::sample::approximate;
+use crate::workers;
+
+/// The experiment: a grid with a task on each node exchanges borders with its neighbours, beside three local tasks per node.
+/// The part of a task is always the same, so alone the job takes as long on any number of nodes.
+#[derive(Debug)]
+pub(crate) struct CoschedScale;
+
+impl Experiment for CoschedScale {
+    fn name(&self) -> &'static str {
+        "cosched-scale"
+    }
+
+    fn paper(&self) -> Option<&'static str> {
+        Some("coscheduling")
+    }
+
+    fn figure(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn about(&self) -> &'static str {
+        "simulated: what coscheduling is worth on 4 to 10,000 nodes"
+    }
+
+    fn axes(&self) -> &'static [Axis] {
+        &[
+            Axis { column: "policy", help: "Only these policies", values: &POLICIES },
+            Axis { column: "nodes", help: "Only these numbers of nodes", values: &NODES },
+        ]
+    }
+
+    fn draws(&self) -> bool {
+        true
+    }
+
+    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
+        let length = if params.quick { QUICK } else { FULL };
+        let runs: Vec<Run> = all(params, &length);
+        progress.begin(runs.len() as u64);
+        let timed = workers::all(&runs, progress, |run| {
+            let begun = processor_time();
+            let outcome = coscheduling::run(&run.setting(&length));
+            Timed { outcome, took: processor_time() - begun }
+        });
+        let rows = rows(&runs, &timed);
+        let mut report = Report::default();
+        report.params = Fields::default()
+            .with("local_tasks", LOCALS)
+            .with("rounds", length.rounds)
+            .with("compute_ms", 40)
+            .with("border_bytes", 4096)
+            .with("link", "100 Mb/s, 0.1 ms")
+            .with("parameters", "documented in crates/sched-sim/src/paper/coscheduling.rs");
+        report.claims = claims(&rows);
+        report.figures = figure(&rows).into_iter().collect();
+        report.rows = rows.iter().map(|row| row.fields(&rows)).collect();
+        if params.chosen().next().is_none() {
+            for id in IDS {
+                anyhow::ensure!(
+                    report.claims.iter().any(|claim| claim.id == id),
+                    "the run has no claim {id}"
+                );
+            }
+        }
+        report.note(
+            "times are simulated; `alone` is the same job without local tasks. A fair share is a quarter",
+        );
+        Ok(report)
+    }
+}
+
+/// Beside each task of the job. Ours: where the paper's effects begin.
+const LOCALS: usize = 3;
+
+/// How much is run.
+struct Length {
+    rounds: u32,
+    /// Seeds on up to 64, 1,024 and 10,000 nodes.
+    seeds: [u64; 3],
+    /// Policies on 10,000 nodes.
+    largest: &'static [&'static str],
+}
+
+const FULL: Length = Length { rounds: 20, seeds: [20, 20, 20], largest: &POLICIES };
+/// On 10,000 nodes one seed, as each node has its own chance, and what the claims ask for.
+const QUICK: Length =
+    Length { rounds: 20, seeds: [3, 3, 1], largest: &["alone", "linux", "pred", "pred-carried"] };
+
+const POLICIES: [&str; 7] = ["alone", "linux", "dyn", "pred", "pred-carried", "gang", "bcs"];
+const NODES: [&str; 4] = ["4", "64", "1024", "10000"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    policy: &'static str,
+    side: usize,
+    seed: u64,
+}
+
+struct Timed {
+    outcome: Outcome,
+    took: f64,
+}
+
+fn all(params: &Params, length: &Length) -> Vec<Run> {
+    let mut runs = Vec::new();
+    for nodes in NODES.iter().rev().filter(|nodes| params.keeps("nodes", nodes)) {
+        let nodes: usize = nodes.parse().unwrap_or(4);
+        let [small, large, largest] = length.seeds;
+        let seeds = match nodes {
+            0..=64 => small,
+            65..=1_024 => large,
+            _ => largest,
+        };
+        let policies = if nodes > 1_024 { length.largest } else { &POLICIES };
+        for policy in policies.iter().filter(|policy| params.keeps("policy", policy)) {
+            runs.extend((1..=seeds).map(|seed| Run { policy, side: nodes.isqrt(), seed }));
+        }
+    }
+    runs
+}
+
+impl Run {
+    fn setting(&self, length: &Length) -> Setting {
+        let near_1 = Share::percent(99);
+        let scheme = match self.policy {
+            "dyn" => Scheme::Predicted(predicted(Policy::Dynamic, Share::percent(1))),
+            "pred" => Scheme::Predicted(predicted(Policy::Predictive, near_1)),
+            "pred-carried" => Scheme::Carried(predicted(Policy::Predictive, near_1)),
+            "gang" => Scheme::Gang,
+            "bcs" => Scheme::Bcs,
+            _ => Scheme::Predicted(predicted(Policy::Linux, near_1)),
+        };
+        let locals = if self.policy == "alone" { 0 } else { LOCALS };
+        let app = App::Stencil(Grid::new(self.side, length.rounds));
+        Setting { scheme, ..Setting::plain(app, locals, self.seed) }
+    }
+}
+
+/// A policy on so many nodes, over all seeds.
+#[derive(Clone, Debug)]
+struct Row {
+    policy: &'static str,
+    nodes: usize,
+    seconds: Vec<f64>,
+    events: u64,
+    took: f64,
+}
+
+fn rows(runs: &[Run], timed: &[Timed]) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for (run, timed) in runs.iter().zip(timed) {
+        let nodes = run.side * run.side;
+        if rows.last().is_none_or(|row| (row.policy, row.nodes) != (run.policy, nodes)) {
+            rows.push(Row { policy: run.policy, nodes, seconds: Vec::new(), events: 0, took: 0.0 });
+        }
+        let row = rows.last_mut().expect("a row was just begun");
+        row.seconds.push(timed.outcome.jobs[0].unwrap_or(f64::NAN));
+        row.events += timed.outcome.events;
+        row.took += timed.took;
+    }
+    rows.sort_by_key(|row| row.nodes);
+    rows
+}
+
+impl Row {
+    fn spread(&self) -> Option<Spread> {
+        if self.seconds.iter().any(|seconds| seconds.is_nan()) { None } else { Spread::of(&self.seconds) }
+    }
+
+    /// Times the job takes against being alone.
+    fn slowdown(&self, rows: &[Self]) -> Option<Spread> {
+        let alone =
+            rows.iter().find(|row| (row.policy, row.nodes) == ("alone", self.nodes))?.spread()?.middle;
+        let own = self.spread()?;
+        Some(Spread { middle: own.middle / alone, least: own.least / alone, most: own.most / alone })
+    }
+
+    fn rate(&self) -> f64 {
+        approximate(self.events) / self.took
+    }
+
+    fn fields(&self, rows: &[Self]) -> Fields {
+        let spread = self.spread();
+        let part = |part: fn(Spread) -> f64| spread.map_or(f64::NAN, part);
+        let slowdown = self.slowdown(rows).map_or(f64::NAN, |spread| spread.middle);
+        Fields::default()
+            .with("policy", self.policy)
+            .with("nodes", self.nodes)
+            .with("seconds", decimals(part(|s| s.middle), 3))
+            .with("least", decimals(part(|s| s.least), 3))
+            .with("most", decimals(part(|s| s.most), 3))
+            .with("slowdown", decimals(slowdown, 2))
+            .with("seeds", self.seconds.len())
+            .with("events", self.events)
+            .with("events_per_second", decimals(self.rate(), 0))
+    }
+}
+
+const IDS: [&str; 5] = ["C1", "C2", "C3", "C4", "C5"];
+
+/// A million events per second and processor; 4 GiB.
+const RATE: f64 = 1e6;
+const MEMORY: u64 = 4 << 30;
+
+fn claims(rows: &[Row]) -> Vec<Claim> {
+    let slowdown = |policy: &str, nodes: usize| {
+        let row = rows.iter().find(|row| (row.policy, row.nodes) == (policy, nodes))?;
+        Some(row.slowdown(rows)?.middle)
+    };
+    let most = rows.iter().map(|row| row.nodes).max().unwrap_or_default();
+    let c1 = slowdown("linux", 4).zip(slowdown("linux", most)).filter(|_| most > 4).map(|(few, many)| Claim {
+        id: "C1",
+        text: format!("without coscheduling a job loses more the more nodes it has: slowdown under LINUX on 4 and on {most} nodes"),
+        published: json!("grows"),
+        measured: json!(format!("{few:.2}, {many:.2}")),
+        holds: many > few,
+    });
+    let c2 = slowdown("linux", most).zip(slowdown("pred", most)).zip(slowdown("pred-carried", most)).map(
+        |((linux, pred), carried)| Claim {
+            id: "C2",
+            text: format!(
+                "on {most} nodes PRED loses less than LINUX, and less again with pressure carried in messages"
+            ),
+            published: json!("falls"),
+            measured: json!(format!("{linux:.2}, {pred:.2}, {carried:.2}")),
+            holds: carried < pred && pred < linux,
+        },
+    );
+    let of_gang = rows.iter().filter(|row| row.policy == "gang").max_by_key(|row| row.nodes);
+    let c3 = of_gang.and_then(|row| Some((row.nodes, row.slowdown(rows)?.middle))).map(|(nodes, gang)| Claim {
+        id: "C3",
+        text: format!("all nodes switching at once (GANG), a job loses its share and no more: slowdown on {nodes} nodes"),
+        published: json!(LOCALS + 1),
+        measured: decimals(gang, 2),
+        holds: gang <= approximate(LOCALS as u64 + 1) * 1.05,
+    });
+    let (events, took) =
+        rows.iter().fold((0, 0.0), |(events, took), row| (events + row.events, took + row.took));
+    let c4 = (took > 0.0).then(|| approximate(events) / took).map(|rate| Claim {
+        id: "C4",
+        text: "the simulator handles so many events per second of processor time, over all rows".into(),
+        published: decimals(RATE, 0),
+        measured: decimals(rate, 0),
+        holds: rate >= RATE,
+    });
+    let c5 = peak_memory().filter(|_| most > 0).map(|bytes| Claim {
+        id: "C5",
+        text: format!(
+            "{most} nodes, and as many runs at a time as there are processors, take so many bytes at most"
+        ),
+        published: json!(MEMORY),
+        measured: json!(bytes),
+        holds: bytes <= MEMORY,
+    });
+    [c1, c2, c3, c4, c5].into_iter().flatten().collect()
+}
+
+/// Processor time of this thread so far, seconds: what a run takes whoever else wants the processor.
+fn processor_time() -> f64 {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("a thread may ask what it has used");
+    let seconds = |time: TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs()).as_secs_f64();
+    seconds(usage.user_time()) + seconds(usage.system_time())
+}
+
+/// The most memory that this process had (`VmHWM`), bytes.
+fn peak_memory() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+fn figure(rows: &[Row]) -> Option<Figure> {
+    let series: Vec<Series> = POLICIES[1..]
+        .iter()
+        .map(|policy| Series {
+            name: policy.to_uppercase(),
+            points: rows
+                .iter()
+                .filter(|row| row.policy == *policy)
+                .filter_map(|row| Some(Point { x: approximate(row.nodes as u64), y: row.slowdown(rows)? }))
+                .collect(),
+        })
+        .filter(|series| !series.points.is_empty())
+        .collect();
+    (!series.is_empty()).then(|| Figure {
+        file: "cosched-scale",
+        title: format!("A job beside {LOCALS} local tasks per node, as the cluster grows"),
+        panels: vec![Panel::Lines(Lines {
+            title: "times as long as alone".to_owned(),
+            x: plot::Axis::logarithmic("nodes", ""),
+            y: plot::Axis::linear("slowdown", ""),
+            marks: Marks::Joined,
+            series,
+        })],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(policy: &'static str, nodes: usize, seconds: f64) -> Row {
+        Row { policy, nodes, seconds: vec![seconds], events: 10_000_000, took: 1.0 }
+    }
+
+    #[test]
+    fn claims_follow_the_rows() {
+        let mut rows = vec![
+            row("alone", 4, 1.0),
+            row("linux", 4, 5.0),
+            row("alone", 10_000, 1.0),
+            row("linux", 10_000, 9.0),
+            row("pred", 10_000, 8.0),
+            row("pred-carried", 10_000, 6.0),
+            row("gang", 10_000, 4.1),
+        ];
+        let verdicts =
+            |rows: &[Row]| claims(rows).iter().map(|claim| (claim.id, claim.holds)).collect::<Vec<_>>();
+        assert_eq!(verdicts(&rows), IDS.map(|id| (id, true)));
+        rows[4].seconds[0] = 9.5;
+        rows[1].took = 1e6;
+        rows[6].seconds[0] = 4.3;
+        rows[1].seconds[0] = 20.0;
+        assert_eq!(
+            verdicts(&rows),
+            [("C1", false), ("C2", false), ("C3", false), ("C4", false), ("C5", true)]
+        );
+    }
+
+    #[test]
+    fn all_numbers_of_nodes_are_squares() {
+        let runs = all(&Params::new(), &QUICK);
+        let sides: Vec<_> = runs.iter().map(|run| run.side).collect();
+        assert!([2, 8, 32, 100].iter().all(|side| sides.contains(side)));
+        assert!(runs[0].side == 100, "the longest first, so that no thread ends with it alone");
+    }
+}

@@ -1,0 +1,155 @@
+//! The cells of the table: a model, an application and a number of local tasks, run with every seed.
+
+use pronto_sched_policy::policy::time::Nanos;
+use pronto_sched_sim::paper::coscheduling::{self, App, Measured, Setting};
+
+use super::models::Model;
+use crate::plot::Spread;
+use crate::progress::Progress;
+use crate::report::{Fields, decimals};
+use crate::workers;
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Timed {
+    /// In the column `app`.
+    pub(crate) name: &'static str,
+    /// What runs for it.
+    pub(crate) app: App,
+    /// Which of the application's jobs; `None` for the local tasks beside it.
+    pub(crate) job: Option<usize>,
+}
+
+/// Figures 2 to 4. The two applications of figure 3 share their runs.
+pub(crate) const TIMED: [Timed; 8] = [
+    Timed { name: "is", app: App::Is, job: Some(0) },
+    Timed { name: "mg", app: App::Mg, job: Some(0) },
+    Timed { name: "is-beside-mg", app: App::Both, job: Some(0) },
+    Timed { name: "mg-beside-is", app: App::Both, job: Some(1) },
+    Timed { name: "calcula-beside-is", app: App::Is, job: None },
+    Timed { name: "calcula-beside-mg", app: App::Mg, job: None },
+    Timed { name: "calcula-beside-both", app: App::Both, job: None },
+    Timed { name: "master-slave", app: App::MasterSlave, job: Some(0) },
+];
+
+/// Processor time of a local task where those are timed. Ours: as long as the jobs beside them take, or longer.
+const LOCAL_WORK: Nanos = Nanos::from_millis(20_000);
+
+/// A cell, and what came out of it with each seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    pub(crate) model: Model,
+    pub(crate) timed: Timed,
+    pub(crate) locals: usize,
+    /// One per seed, in their order; NaN if the run was given up.
+    pub(crate) seconds: Vec<f64>,
+    /// Share of the processors that the local tasks had, median.
+    pub(crate) local_share: f64,
+}
+
+/// Runs all cells that are wanted with seeds from 1 on.
+pub(crate) fn run(wanted: &[(Model, Timed, usize)], seeds: u64, progress: &mut Progress) -> Vec<Cell> {
+    let setting = |(model, timed, locals): &(Model, Timed, usize), seed: u64| Setting {
+        scheme: model.scheme,
+        preemption: model.kernel(),
+        measured: if timed.job.is_some() { Measured::Jobs } else { Measured::Locals(LOCAL_WORK) },
+        ..Setting::plain(timed.app, *locals, seed)
+    };
+    let mut settings: Vec<Setting> = Vec::new();
+    for cell in wanted {
+        settings.extend(
+            (1..=seeds).map(|seed| setting(cell, seed)).filter(|s| !settings.contains(s)).collect::<Vec<_>>(),
+        );
+    }
+    progress.begin(settings.len() as u64);
+    let outcomes = workers::all(&settings, progress, coscheduling::run);
+    let found = |setting: &Setting| {
+        let place = settings.iter().position(|known| known == setting).expect("every setting was run");
+        &outcomes[place]
+    };
+    let cell = |cell: &(Model, Timed, usize)| {
+        let runs: Vec<_> = (1..=seeds).map(|seed| found(&setting(cell, seed))).collect();
+        let took = |outcome: &coscheduling::Outcome| match cell.1.job {
+            Some(job) => outcome.jobs[job],
+            None => outcome.locals,
+        };
+        let shares: Vec<f64> = runs.iter().map(|run| run.local_share).collect();
+        Cell {
+            model: cell.0,
+            timed: cell.1,
+            locals: cell.2,
+            seconds: runs.iter().map(|run| took(run).unwrap_or(f64::NAN)).collect(),
+            local_share: Spread::of(&shares).map_or(f64::NAN, |spread| spread.middle),
+        }
+    };
+    wanted.iter().map(cell).collect()
+}
+
+impl Cell {
+    /// Median and ends over all seeds; `None` if a run was given up.
+    pub(crate) fn spread(&self) -> Option<Spread> {
+        if self.seconds.iter().any(|seconds| seconds.is_nan()) { None } else { Spread::of(&self.seconds) }
+    }
+
+    /// The time as a part of another's, seed by seed; the median.
+    pub(crate) fn relative_to(&self, other: &Self) -> Option<f64> {
+        self.parts_of(other).map(|spread| spread.middle)
+    }
+
+    /// The same with its ends.
+    pub(crate) fn parts_of(&self, other: &Self) -> Option<Spread> {
+        let ratios: Vec<f64> =
+            self.seconds.iter().zip(&other.seconds).map(|(own, other)| own / other).collect();
+        if ratios.iter().any(|ratio| ratio.is_nan()) { None } else { Spread::of(&ratios) }
+    }
+
+    /// The row of the table; `linux` is the same cell under LINUX on the same kernel.
+    pub(crate) fn fields(&self, linux: Option<&Self>) -> Fields {
+        let spread = self.spread();
+        let part = |part: fn(Spread) -> f64| spread.map_or(f64::NAN, part);
+        let relative = linux.and_then(|linux| self.relative_to(linux)).unwrap_or(f64::NAN);
+        Fields::default()
+            .with("policy", self.model.policy)
+            .with("p", self.model.p.and_then(|p| p.parse::<f64>().ok()))
+            .with("wait", "block")
+            .with("local_tasks", self.locals)
+            .with("app", self.timed.name)
+            .with("seconds", decimals(part(|s| s.middle), 2))
+            .with("least", decimals(part(|s| s.least), 2))
+            .with("most", decimals(part(|s| s.most), 2))
+            .with("to_linux", decimals(relative, 3))
+            .with("local_share", decimals(self.local_share, 3))
+            .with("measure", self.model.measure)
+            .with("preemption", self.model.preemption)
+            .with("reading", self.model.reading)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(seconds: &[f64]) -> Cell {
+        Cell {
+            model: Model::linux(),
+            timed: TIMED[0],
+            locals: 3,
+            seconds: seconds.to_vec(),
+            local_share: 0.75,
+        }
+    }
+
+    #[test]
+    fn times_are_compared_seed_by_seed() {
+        let (a, b) = (cell(&[10.0, 20.0, 40.0]), cell(&[20.0, 20.0, 50.0]));
+        assert_eq!(a.relative_to(&b), Some(0.8));
+        assert_eq!(a.fields(Some(&b)).value("to_linux"), Some(&serde_json::json!(0.8)));
+    }
+
+    #[test]
+    fn a_run_that_was_given_up_makes_no_number() {
+        let given_up = cell(&[10.0, f64::NAN]);
+        assert_eq!((given_up.spread(), given_up.relative_to(&cell(&[1.0, 1.0]))), (None, None));
+        assert_eq!(given_up.fields(None).value("seconds"), Some(&serde_json::Value::Null));
+    }
+}

@@ -1,0 +1,98 @@
+//! The simulated experiments of the coscheduling paper, from outside: rows, claims, figures.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// Runs the program; the one JSON value on stdout.
+fn json(args: &[&str]) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_pronto-bench"))
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program that cargo built can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("stdout is one JSON value and nothing else")
+}
+
+fn ids(object: &Value) -> Vec<&str> {
+    let claims = object["claims"].as_array().into_iter().flatten();
+    claims.filter_map(|claim| claim["id"].as_str()).collect()
+}
+
+/// A folder for figures that is not there yet.
+fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    match fs::remove_dir_all(&folder) {
+        Ok(()) => {}
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
+    }
+    folder
+}
+
+#[test]
+fn benchmarks_beside_local_tasks_have_the_rows_of_the_figure_and_the_figure() {
+    let plots = folder("cosched");
+    let object = json(&[
+        "cosched-sim",
+        "--json",
+        "--quick",
+        "--app",
+        "mg",
+        "--policy",
+        "linux,dyn,pred",
+        "--local_tasks",
+        "3",
+        "--plots",
+        &plots.display().to_string(),
+    ]);
+    let rows = object["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 5, "LINUX, and DYN and PRED at both ends of P");
+    for row in rows {
+        for column in ["policy", "p", "wait", "local_tasks", "app", "seconds"] {
+            assert!(row.as_object().unwrap().contains_key(column), "{column} of {row}");
+        }
+        assert!(row["seconds"].as_f64().unwrap() > 50.0, "four tasks share each processor: {row}");
+    }
+    assert_eq!((&rows[0]["policy"], &rows[0]["to_linux"]), (&"linux".into(), &1.0.into()));
+    assert_eq!(ids(&object), ["S5", "S11", "S19", "S20"], "what these rows can say");
+    let figure = fs::read_to_string(plots.join("cosched-fig2.svg")).expect("the figure was written");
+    for text in ["MG, class A", "PRED, P near 1", "local tasks per node", "execution time (s)"] {
+        assert!(figure.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn the_same_seeds_give_the_same_rows() {
+    let args = [
+        "wait-sim",
+        "--json",
+        "--quick",
+        "--app",
+        "grid",
+        "--network",
+        "fast",
+        "--local_tasks",
+        "0",
+        "--policy",
+        "linux,implicit",
+    ];
+    let (one, two) = (json(&args), json(&args));
+    assert_eq!(one["rows"], two["rows"]);
+    assert_eq!(one["rows"].as_array().unwrap().len(), 3 + 1, "implicit waits in one way only");
+    assert_eq!(ids(&one), ["W1", "W2"]);
+    assert_eq!(one["claims"], two["claims"]);
+}
+
+#[test]
+fn clusters_of_some_nodes_are_compared_with_the_job_alone() {
+    let object =
+        json(&["cosched-scale", "--json", "--quick", "--nodes", "4,64", "--policy", "alone,linux,gang"]);
+    let rows = object["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6);
+    assert!(rows.iter().all(|row| row["slowdown"].as_f64().unwrap() >= 0.99), "{rows:?}");
+    assert!(rows.iter().all(|row| (row["policy"] == "alone") == (row["slowdown"] == 1.0)), "{rows:?}");
+    assert_eq!(ids(&object), ["C1", "C3", "C4", "C5"]);
+}
