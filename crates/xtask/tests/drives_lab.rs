@@ -300,3 +300,19 @@ fn a_task_that_hangs_is_reported() {
     assert!(ended.stderr.contains("lab: hung task: INFO: task insmod:"), "{}", ended.stderr);
     assert!(ended.stderr.contains("[faults]"), "no trace: {}", ended.stderr);
 }
+
+#[test]
+#[ignore = "starts the lab: cargo xtask test --only lab"]
+fn virtual_time_passes_when_nothing_runs_and_is_named() {
+    let script = "nproc; sleep 400; echo \"$PRONTO_LAB_ACCELERATOR\"; cut -d. -f1 /proc/uptime";
+    // The machine does not get that much time of the host.
+    let words = ["run", "--virtual-time", "--cpus", "1", "--timeout", "300", "--", "sh", "-c", script];
+    let ended = Lab::start("virtual-time", &words).end();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let [cpus, name, uptime] = ended.stdout.lines().collect::<Vec<_>>()[..] else {
+        panic!("{}", ended.stdout)
+    };
+    assert_eq!(cpus, "1");
+    assert!(name.contains("virtual time"), "{name}");
+    assert!(uptime.parse::<u64>().unwrap() > 400, "{uptime}");
+}
