@@ -82,7 +82,7 @@ bool expedite_may_name(struct task_struct *task);
 unsigned long expedite_lock(void);
 void expedite_unlock(unsigned long flags);
 u32 expedite_cpus(void);
-void expedite_thread_init(struct hrtimer *timer, struct kthread_work *work);
+void expedite_thread_init(struct hrtimer *timer);
 void expedite_start(struct hrtimer *timer, u64 ns);
 void expedite_restart(struct hrtimer *timer, u64 ns);
 int expedite_workers_start(void);

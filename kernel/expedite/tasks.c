@@ -162,10 +162,9 @@ static enum hrtimer_restart on_timer(struct hrtimer *timer)
 	return HRTIMER_RESTART;
 }
 
-void expedite_thread_init(struct hrtimer *timer, struct kthread_work *work)
+void expedite_thread_init(struct hrtimer *timer)
 {
 	hrtimer_setup(timer, on_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
-	kthread_init_work(work, expedite_work);
 }
 
 void expedite_start(struct hrtimer *timer, u64 ns)
@@ -207,13 +206,18 @@ void expedite_workers_stop(void)
 	workers = NULL;
 }
 
-/* A processor that came later has no worker of its own; any other serves. */
+/*
+ * A processor that came later has no worker of its own; any other serves. Work remembers its worker, and this may be
+ * another one than last time: it is made anew. Whoever calls is alone with it, and the last worker has let go of it
+ * before it called our function.
+ */
 void expedite_queue(struct kthread_work *work, u32 cpu)
 {
 	struct kthread_worker *worker = cpu < nr_cpu_ids ? workers[cpu] : NULL;
 
 	for (cpu = 0; !worker && cpu < nr_cpu_ids; cpu++)
 		worker = workers[cpu];
+	kthread_init_work(work, expedite_work);
 	kthread_queue_work(worker, work);
 }
 

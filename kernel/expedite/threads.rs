@@ -35,6 +35,10 @@ const MOST: u32 = 8192;
 /// For how long a boosted thread may wait for a processor: others are real-time too. Then it is lowered undispatched.
 const UNDISPATCHED: Nanos = Nanos::from_millis(10);
 
+/// What is charged for each boost besides the time that the thread runs: two changes of class, a timer, and two turns of
+/// the worker. Without it, boosts of a microsecond each would be nearly free, and their worker would take the processor.
+const PRICE: Nanos = Nanos::from_micros(20);
+
 /// What a timer may come early by.
 const EARLY: Nanos = Nanos::from_micros(5);
 
@@ -126,16 +130,23 @@ impl Thread {
             work: bindings::kthread_work::default(),
         };
         let mut thread = KBox::new(thread, GFP_ATOMIC)?;
-        // SAFETY: both are in their final place, and nobody uses them yet.
-        unsafe { glue::expedite_thread_init(&mut thread.timer, &mut thread.work) };
+        // SAFETY: it is in its final place, and nobody uses it yet.
+        unsafe { glue::expedite_thread_init(&mut thread.timer) };
         // SAFETY: the caller says that the task is valid.
         unsafe { glue::expedite_get_task(task) };
         Ok(thread)
     }
 
-    /// Takes the time that it has run since the last event; `raised` says which kind of time that was.
-    fn ran(&mut self, runtime: u64, accounts: Accounts, now: Nanos, terms: &Terms) -> Accounts {
-        let span = Nanos(runtime.saturating_sub(self.runtime));
+    /// Takes the time that it has run since the last event, and the `price` of a boost.
+    fn ran(
+        &mut self,
+        runtime: u64,
+        price: Nanos,
+        accounts: Accounts,
+        now: Nanos,
+        terms: &Terms,
+    ) -> Accounts {
+        let span = Nanos(runtime.saturating_sub(self.runtime)).after(price);
         self.runtime = runtime;
         let start = step(self.phase, accounts, Event::ScheduledIn, now.since(span), terms);
         let end = step(start.phase, start.accounts, Event::ScheduledOut, now, terms);
@@ -297,7 +308,7 @@ fn decide(
             let slice = if slice == Nanos::ZERO { terms.slice } else { slice.min(terms.slice) };
             let terms = Terms { slice, ..*terms };
             let accounts = if terms.meter == Meter::All {
-                thread.ran(look.runtime, accounts, *now, &terms)
+                thread.ran(look.runtime, Nanos::ZERO, accounts, *now, &terms)
             } else {
                 thread.runtime = look.runtime;
                 accounts
@@ -406,7 +417,7 @@ impl crate::accounts::Accounting {
             thread.counts.boosted_ns = thread.counts.boosted_ns.saturating_add(used);
             let (budget, cpu) = (thread.budget, cpu.unwrap_or(reservation.cpu()));
             thread.budget = self.settle(reservation, cpu, budget, |accounts| {
-                let accounts = thread.ran(runtime, accounts, now, &terms);
+                let accounts = thread.ran(runtime, PRICE, accounts, now, &terms);
                 let dropped = step(thread.phase, accounts, Event::Dropped, now, &terms);
                 thread.phase = dropped.phase;
                 dropped.accounts

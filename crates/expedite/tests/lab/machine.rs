@@ -11,7 +11,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use nix::poll::{PollTimeout, poll};
-use nix::unistd::gettid;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::{Pid, gettid};
 
 /// Nothing takes longer, also on a busy host.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -114,6 +115,13 @@ impl<T: Send + 'static> Numbered<T> {
         drop(self.go);
         self.handle.join().unwrap()
     }
+}
+
+/// Binds the calling thread to one processor.
+pub(crate) fn pin(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu).unwrap();
+    sched_setaffinity(Pid::from_raw(0), &set).unwrap();
 }
 
 /// The state of a thread of this process, as /proc has it: `S` sleeps, `R` runs.

@@ -5,7 +5,10 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod class;
+mod hostile;
 mod lifetime;
 mod machine;
 mod misuse;
+mod random;
+mod storm;
 mod waiting;

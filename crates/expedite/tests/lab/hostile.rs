@@ -1,0 +1,147 @@
+//! Programs that want more than their share: what all boosts of a user come to stays below the cap.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Weak};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use pronto_expedite::{Device, Flag};
+
+use crate::machine::{Module, now};
+
+/// For how long each program tries: thirty windows of the budget.
+const TIME: Duration = Duration::from_secs(3);
+
+/// What a user may have of one processor, and what may be measured, both in hundredths: the cap and a twentieth of it.
+const CAP: u64 = 25;
+const MEASURED: u64 = CAP * 105 / 100;
+
+const CPUS: u64 = 2;
+
+/// Threads of the user, more than anybody's share.
+const THREADS: usize = 12;
+
+/// Longer than a slice, so that each boost is used up.
+const GREED: Duration = Duration::from_millis(1);
+
+/// The calling thread, and not its process, becomes another user's.
+fn become_nobody() {
+    // SAFETY: it takes numbers.
+    assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) }, 0);
+}
+
+/// What a thread of the user does, with its socket, whenever a message came.
+type Deed = fn(&Device, &OwnedFd);
+
+fn compute() {
+    let start = now();
+    while start.elapsed() < GREED {
+        core::hint::spin_loop();
+    }
+}
+
+/// Takes a message, if one comes soon.
+fn take(end: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(end.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::from(20_u8)) == Ok(1) && nix::unistd::read(end, &mut [0; 64]).is_ok()
+}
+
+fn reader(device: &Device, end: &OwnedFd, wanted: &Weak<()>, deed: Deed) {
+    become_nobody();
+    while wanted.strong_count() > 0 {
+        if take(end) {
+            deed(device, end);
+        }
+    }
+}
+
+/// Lets a user's threads do that after each message, while messages come without an end; what the module counted.
+fn tried(deed: Deed) -> BTreeMap<String, u64> {
+    let module = Module::load(&[]);
+    let device = Device::open().unwrap();
+    let wanted = Arc::new(());
+    let start = now();
+    std::thread::scope(|scope| {
+        let mut writers = Vec::new();
+        for _ in 0..THREADS {
+            let (one, other) = UnixStream::pair().unwrap();
+            other.set_nonblocking(true).unwrap();
+            device.flag(&one, Flag::default()).unwrap();
+            let (device, weak) = (&device, Arc::downgrade(&wanted));
+            scope.spawn(move || reader(device, &one.into(), &weak, deed));
+            writers.push(other);
+        }
+        while start.elapsed() < TIME {
+            for writer in &writers {
+                let _ = nix::unistd::write(writer, &[0; 8]);
+            }
+            // The readers get a chance to fall asleep.
+            std::thread::yield_now();
+        }
+        drop(wanted);
+    });
+    let elapsed = u64::try_from(start.elapsed().as_nanos()).unwrap();
+    let counters = module.counters();
+    let allowed = elapsed * CPUS * MEASURED / 100;
+    println!("{} of {allowed} ns; {counters:?}", counters["boosted_ns"]);
+    assert!(counters["boosted_ns"] <= allowed, "{} of {allowed} ns: {counters:?}", counters["boosted_ns"]);
+    assert!(counters["direct"] + counters["worker"] > 0, "nothing was boosted: {counters:?}");
+    counters
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn many_threads_gain_nothing() {
+    let counters = tried(|_, _| compute());
+    assert!(counters["denied_user"] + counters["denied_thread"] > 0, "{counters:?}");
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn flagging_anew_gains_nothing() {
+    let counters = tried(|device, end| {
+        device.unflag(end).unwrap();
+        device.flag(end, Flag::default()).unwrap();
+        compute();
+    });
+    assert!(counters["denied_user"] + counters["denied_thread"] > 0, "{counters:?}");
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn threads_that_are_always_new_gain_nothing() {
+    let counters = tried(|_, end| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                if take(end) {
+                    compute();
+                }
+            });
+        });
+    });
+    assert!(counters["denied_user"] > 0, "each thread is new, so the user's account speaks: {counters:?}");
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_storm_of_forks_gains_nothing() {
+    tried(|_, _| {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(compute);
+            }
+        });
+    });
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn tiny_messages_gain_nothing_and_cost_their_boosts() {
+    let counters = tried(|_, _| {});
+    let boosts = counters["direct"] + counters["worker"];
+    // The price of each boost is 20 us, so that is how many there can be.
+    let most = 2 * TIME.as_nanos() / 20_000 * u128::from(CPUS * MEASURED) / 100;
+    assert!(u128::from(boosts) <= most, "{boosts} boosts, at most {most}: {counters:?}");
+}

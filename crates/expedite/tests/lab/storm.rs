@@ -1,0 +1,197 @@
+//! Everything at once: arrivals, waits, flags, closes, ends of threads and processes, in any order; and any request.
+//!
+//! A kernel that breaks ends the machine, and so the test: an oops is a panic there. What is left is looked at here.
+
+use core::ffi::{c_ulong, c_void};
+use core::time::Duration;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::EventFd;
+use pronto_expedite::{Device, Flag};
+
+use crate::machine::{Module, now, pin, run, until};
+use crate::random::Random;
+
+/// For how long each of the two tests goes on; `PRONTO_EXPEDITE_STORM` says another number of seconds.
+const SECONDS: u64 = 10;
+
+const THREADS: u64 = 6;
+
+/// Connections that all threads share.
+const PLACES: usize = 12;
+
+/// For how long a thread waits for a message, milliseconds: soon something else is to be done.
+const PATIENCE: u8 = 3;
+
+type Connection = Arc<(OwnedFd, OwnedFd)>;
+
+fn duration() -> Duration {
+    let seconds = std::env::var("PRONTO_EXPEDITE_STORM").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(SECONDS))
+}
+
+/// A new connection of some kind; what is written at its second end is read at its first.
+fn connection(random: &mut Random) -> Connection {
+    let (one, other): (OwnedFd, OwnedFd) = match random.below(5) {
+        0 => {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (one.into(), listener.accept().unwrap().0.into())
+        }
+        1 => nix::unistd::pipe().unwrap(),
+        2 => {
+            let event = EventFd::new().unwrap();
+            (event.as_fd().try_clone_to_owned().unwrap(), event.into())
+        }
+        _ => {
+            let (one, other) = UnixStream::pair().unwrap();
+            (one.into(), other.into())
+        }
+    };
+    // Two threads may go for one message: who comes too late does not block.
+    for end in [&one, &other] {
+        fcntl(end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    }
+    Arc::new((one, other))
+}
+
+/// Waits for a message, for a short time, and takes it.
+fn wait(end: &OwnedFd) {
+    let mut fds = [PollFd::new(end.as_fd(), PollFlags::POLLIN)];
+    if poll(&mut fds, PollTimeout::from(PATIENCE)) == Ok(1) {
+        let _ = nix::unistd::read(end, &mut [0; 8]);
+    }
+}
+
+/// One thread of the storm.
+fn blow(seed: u64, connections: &Mutex<Vec<Connection>>) {
+    let mut random = Random::new(seed);
+    let mut device = Device::open().unwrap();
+    let start = now();
+    while start.elapsed() < duration() {
+        let place = random.below(PLACES);
+        let connection = Arc::clone(&connections.lock().unwrap()[place]);
+        let (one, other) = &*connection;
+        let slice = Duration::from_nanos(random.next() % 400_000);
+        match random.below(600) {
+            0..=99 => drop(device.flag(one, Flag { slice, ..Flag::default() })),
+            100..=139 => drop(device.unflag(one)),
+            140..=279 => wait(one),
+            280..=559 => {
+                // It may be full, or closed.
+                let _ = nix::unistd::write(other, &1_u64.to_ne_bytes());
+            }
+            560..=579 => connections.lock().unwrap()[place] = self::connection(&mut random),
+            580..=585 => device = Device::open().unwrap(),
+            586..=590 => {
+                // It may be raised, or about to be, when it ends.
+                let connection = Arc::clone(&connection);
+                std::thread::spawn(move || wait(&connection.0)).join().unwrap();
+            }
+            591..=598 => pin(random.below(2)),
+            _ => {
+                let mut cat = Command::new("cat");
+                cat.stdin(one.try_clone().unwrap()).stdout(std::process::Stdio::null());
+                let mut cat = cat.spawn().unwrap();
+                let _ = poll(&mut [], PollTimeout::from(random.pick(&[0_u8, 1, 2])));
+                cat.kill().unwrap();
+                cat.wait().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_storm_leaves_nothing_behind() {
+    let module = Module::load(&["thread_percent=100", "user_percent=100", "cpu_percent=100"]);
+    let mut random = Random::new(1);
+    let connections: Vec<_> = (0..PLACES).map(|_| connection(&mut random)).collect();
+    let connections = Mutex::new(connections);
+    std::thread::scope(|scope| {
+        for seed in 0..THREADS {
+            let connections = &connections;
+            scope.spawn(move || blow(seed + 2, connections));
+        }
+    });
+    drop(connections);
+    let counters = module.counters();
+    println!("{counters:?}");
+    assert!(counters["direct"] > 0 && counters["worker"] > 0, "no storm: {counters:?}");
+    until("no flag is left", || module.counters()["flags"] == 0);
+    until("every boost has ended", || {
+        let counters = module.counters();
+        counters["direct"] + counters["worker"] == counters["drops"]
+    });
+    until("every thread is forgotten", || module.counters()["threads"] == 0);
+    no_complaints();
+}
+
+/// What the kernel says when something is wrong that does not break it.
+fn no_complaints() {
+    let log = run(&mut Command::new("dmesg"));
+    let complaints = ["WARNING:", "BUG:", "refcount_t", "rcu: INFO"];
+    let lines: Vec<_> = log.lines().collect();
+    if let Some(at) = lines.iter().position(|line| complaints.iter().any(|word| line.contains(word))) {
+        panic!("{}", lines[at..lines.len().min(at + 60)].join("\n"));
+    }
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn any_request_is_answered() {
+    let module = Module::load(&[]);
+    let mut random = Random::new(7);
+    let device = Device::open().unwrap();
+    let (one, _other) = UnixStream::pair().unwrap();
+    let (reader, _writer) = nix::unistd::pipe().unwrap();
+    let event = EventFd::new().unwrap();
+    let fds =
+        [one.as_raw_fd(), reader.as_raw_fd(), event.as_fd().as_raw_fd(), device.as_fd().as_raw_fd(), 0, 1, 2];
+    let start = now();
+    let (mut done, mut refused) = (0_u64, 0_u64);
+    while start.elapsed() < duration() {
+        let mut words = [0_u64; 32];
+        for word in &mut words {
+            *word = match random.below(8) {
+                0..=3 => 0,
+                4 => random.next(),
+                5 => u64::from(random.pick(&fds).cast_unsigned()),
+                6 => random.pick(&[1, u64::MAX, 1 << 31, 1 << 32, 0x7fff_ffff, u64::MAX >> 1]),
+                _ => random.next() % 4096,
+            };
+        }
+        if random.below(2) == 0 {
+            words[0] = u64::from(random.pick(&fds).cast_unsigned());
+        }
+        let number: c_ulong = match random.below(4) {
+            0 => 0x4020_45e0,
+            1 => 0x4004_45e1,
+            2 => 0xc078_45e2,
+            _ => random.next() & 0xffff_ffff,
+        };
+        let argument: *mut c_void = match random.below(8) {
+            0 => core::ptr::without_provenance_mut(usize::try_from(random.next()).unwrap()),
+            _ => words.as_mut_ptr().cast(),
+        };
+        // SAFETY: the kernel checks the argument; an address that happens to be ours could be written to by a query only,
+        // which writes 120 bytes: of all addresses tried, those of this process are too few to be met.
+        let result = Errno::result(unsafe { libc::ioctl(device.as_fd().as_raw_fd(), number, argument) });
+        match result {
+            Ok(_) => done += 1,
+            Err(_) => refused += 1,
+        }
+    }
+    println!("{done} done, {refused} refused; {:?}", module.counters());
+    assert!(done > 0 && refused > done, "{done} {refused}");
+    drop((device, one, reader, event));
+    until("no flag is left", || module.counters()["flags"] == 0);
+    no_complaints();
+}
