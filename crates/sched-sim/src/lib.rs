@@ -48,6 +48,8 @@
 //!   made of two holds both and calls both.
 //! * A scheduler: a file in `scheduler/`. It knows its own node only, by [`id::Slot`] and [`id::Core`].
 //!
+//! The papers' experiments are made of these in [`paper`]; `pronto-bench` runs them and says what came out.
+//!
 //! # What is modelled, and what is not
 //!
 //! Messages travel in fragments; a socket holds [`link::Link::buffer`] bytes in each direction, so a long message needs its

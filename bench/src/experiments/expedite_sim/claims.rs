@@ -8,7 +8,8 @@ use super::trials::{Measured, Over};
 use crate::report::{Claim, decimals};
 
 /// Every claim that a whole run has.
-pub(super) const IDS: [&str; 15] = [
+pub(super) const IDS: [&str; 16] = [
+    "X16",
     "X23",
     "X24",
     "X25",
@@ -53,6 +54,7 @@ pub(super) fn claims(results: Results<'_>) -> Vec<Claim> {
         background(results),
         extra(results),
         intent(results),
+        on_unblock(results),
     ];
     let mut claims: Vec<Claim> = figures_1_to_5.into_iter().flatten().collect();
     claims.push(tree());
@@ -205,6 +207,20 @@ fn intent(results: Results<'_>) -> Option<Claim> {
         published: Value::Null,
         measured: decimals(kept, 4),
         holds: kept < 0.5,
+    })
+}
+
+fn on_unblock(results: Results<'_>) -> Option<Claim> {
+    let none = late(results.find("1b", Boost::None)?).mean;
+    let ratio = late(results.find("own", Boost::OnUnblock)?).mean / none;
+    Some(Claim {
+        id: "X16",
+        text: "section 2: a boost for everybody who unblocks leaves the problem with processes that block often (late pings \
+               in parts of those without)"
+            .into(),
+        published: json!(1),
+        measured: decimals(ratio, 3),
+        holds: ratio > 0.9,
     })
 }
 
