@@ -14,6 +14,7 @@ use crate::params::{Axis, Params};
 use crate::progress::Progress;
 use crate::report::{Fields, Report, TraceFile, decimals};
 use crate::sample::approximate;
+use crate::workers;
 use claims::Results;
 use trials::{Length, Measured, Run, Trial};
 
@@ -70,15 +71,13 @@ impl Experiment for ExpediteSim {
                 && params.keeps("kernel", trials::kernel_name(trial.kernel()))
         };
         let trials: Vec<Trial> = trials::all(length).into_iter().filter(keeps).collect();
-        progress.begin(length.seeds * trials.len() as u64);
-        let mut measured: Vec<Measured> = trials.into_iter().map(Measured::new).collect();
-        for trial in &mut measured {
-            let what = format!("{} {}", trial.trial.figure, trials::boost_name(trial.trial.boost()));
-            for seed in 0..length.seeds {
-                progress.step(&what);
-                trial.run(seed);
-            }
-        }
+        let runs: Vec<(Trial, u64)> =
+            trials.iter().flat_map(|trial| (0..length.seeds).map(|seed| (*trial, seed))).collect();
+        progress.begin(runs.len() as u64);
+        let mut done = workers::all(&runs, progress, |(trial, seed)| trial.once(*seed)).into_iter();
+        let seeds = usize::try_from(length.seeds)?;
+        let measured: Vec<Measured> =
+            trials.into_iter().map(|trial| Measured::new(trial, done.by_ref().take(seeds))).collect();
         let results = Results(&measured);
         let mut report = Report::default();
         report.params = described(length, &measured);
@@ -172,10 +171,8 @@ mod tests {
     #[test]
     fn every_claim_and_figure_comes_from_a_whole_run() {
         let length = Length { seeds: 1, pings: 200, rounds: 20 };
-        let mut measured: Vec<_> = trials::all(length).into_iter().map(Measured::new).collect();
-        for trial in &mut measured {
-            trial.run(0);
-        }
+        let run = |trial: Trial| Measured::new(trial, [trial.once(0)]);
+        let measured: Vec<_> = trials::all(length).into_iter().map(run).collect();
         let results = Results(&measured);
         let mut found: Vec<_> = claims::claims(results).iter().map(|claim| claim.id).collect();
         let mut ids = claims::IDS;
@@ -203,10 +200,8 @@ mod tests {
     #[test]
     fn a_choice_of_rows_answers_what_it_can() {
         let length = Length { seeds: 1, pings: 100, rounds: 5 };
-        let trial = trials::all(length).into_iter().find(|trial| trial.figure == "1a");
-        let mut measured = Measured::new(trial.unwrap());
-        measured.run(0);
-        let measured = [measured];
+        let trial = trials::all(length).into_iter().find(|trial| trial.figure == "1a").unwrap();
+        let measured = [Measured::new(trial, [trial.once(0)])];
         let ids: Vec<_> = claims::claims(Results(&measured)).iter().map(|claim| claim.id).collect();
         assert_eq!(ids, ["X23", "X31"]);
     }

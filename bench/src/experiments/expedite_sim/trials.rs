@@ -98,38 +98,57 @@ impl Trial {
     }
 }
 
-impl Measured {
-    pub(super) const fn new(trial: Trial) -> Self {
-        Self { trial, seeds: Vec::new(), totals: Vec::new(), drawn: Vec::new() }
-    }
+/// What is kept of one run.
+#[derive(Clone, Debug)]
+pub(super) struct Once {
+    summaries: Vec<Summary>,
+    totals: Totals,
+    drawn: Vec<Vec<f64>>,
+}
 
-    /// Runs the trial with one more seed.
-    pub(super) fn run(&mut self, seed: u64) {
-        match self.trial.run {
-            Run::PingPong(trial) => self.add_ping_pong(&trial.run(seed)),
+impl Trial {
+    /// Runs it with one seed.
+    pub(super) fn once(&self, seed: u64) -> Once {
+        match self.run {
+            Run::PingPong(trial) => Once::of_pings(&trial.run(seed)),
             Run::Scatter(trial) => {
                 let outcome = trial.run(seed);
                 let rank = |spent: &Vec<u64>| Summary::of(spent.iter().copied());
-                self.seeds.push(outcome.spent.iter().map(rank).collect());
-                self.totals.push(Totals { events: outcome.events, ..Totals::default() });
+                let totals = Totals { events: outcome.events, ..Totals::default() };
+                Once { summaries: outcome.spent.iter().map(rank).collect(), totals, drawn: Vec::new() }
             }
         }
     }
+}
 
-    fn add_ping_pong(&mut self, outcome: &PingPongOutcome) {
+impl Once {
+    fn of_pings(outcome: &PingPongOutcome) -> Self {
         let trips = |pair: &Vec<(Nanos, u64)>| Summary::of(pair.iter().map(|(_, took)| *took));
-        self.seeds.push(outcome.round_trips.iter().map(trips).collect());
+        let drawn = |pair: &Vec<(Nanos, u64)>| {
+            let every = pair.len().div_ceil(DRAWN).max(1);
+            pair.iter().step_by(every).map(|(_, took)| approximate(*took) / 1e6).collect()
+        };
         let &PingPongOutcome { asked, granted, compute_share, sleepers_share, events, .. } = outcome;
-        self.totals.push(Totals { asked, granted, compute: compute_share, sleepers: sleepers_share, events });
-        if self.drawn.is_empty() {
-            let drawn = |pair: &Vec<(Nanos, u64)>| {
-                pair.iter()
-                    .step_by(pair.len().div_ceil(DRAWN).max(1))
-                    .map(|(_, took)| approximate(*took) / 1e6)
-                    .collect()
-            };
-            self.drawn = outcome.round_trips.iter().map(drawn).collect();
+        Self {
+            summaries: outcome.round_trips.iter().map(trips).collect(),
+            totals: Totals { asked, granted, compute: compute_share, sleepers: sleepers_share, events },
+            drawn: outcome.round_trips.iter().map(drawn).collect(),
         }
+    }
+}
+
+impl Measured {
+    /// Runs of one trial, in the order of their seeds.
+    pub(super) fn new(trial: Trial, runs: impl IntoIterator<Item = Once>) -> Self {
+        let mut measured = Self { trial, seeds: Vec::new(), totals: Vec::new(), drawn: Vec::new() };
+        for run in runs {
+            measured.seeds.push(run.summaries);
+            measured.totals.push(run.totals);
+            if measured.drawn.is_empty() {
+                measured.drawn = run.drawn;
+            }
+        }
+        measured
     }
 
     /// A number of one pair or rank, over all seeds.
