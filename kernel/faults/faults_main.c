@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /* A module that breaks the kernel it is loaded into, in the way that `fault=` names. With it the lab shows that it notices:
- * `oops` and `hang` in every kernel, `sleep`, `order` and `access` in one that is built for debugging.
+ * `oops` and `hang` in every kernel, `sleep` and `order` in one that is built for debugging.
  */
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/sched.h>
-#include <linux/slab.h>
 #include <linux/delay.h>
 #include <linux/spinlock.h>
 
 static char *fault = "";
 module_param(fault, charp, 0);
-MODULE_PARM_DESC(fault, "oops, hang, sleep, order or access");
+MODULE_PARM_DESC(fault, "oops, hang, sleep or order");
 
 static DEFINE_MUTEX(first);
 static DEFINE_MUTEX(second);
@@ -55,20 +54,6 @@ static void two_orders(void)
 	mutex_unlock(&second);
 }
 
-/* Reads the byte behind what was allocated. */
-static int access_behind_the_end(void)
-{
-	volatile char *bytes = kmalloc(40, GFP_KERNEL);
-	int read;
-
-	if (!bytes)
-		return -ENOMEM;
-	read = bytes[40];
-	kfree((const void *)bytes);
-	pr_info("faults: read %d\n", read);
-	return 0;
-}
-
 static int __init faults_init(void)
 {
 	pr_info("faults: %s\n", fault);
@@ -80,8 +65,6 @@ static int __init faults_init(void)
 		sleep_in_atomic_context();
 	else if (!strcmp(fault, "order"))
 		two_orders();
-	else if (!strcmp(fault, "access"))
-		return access_behind_the_end();
 	else
 		return -EINVAL;
 	return 0;

@@ -29,6 +29,8 @@ const NOT_SCRIPTS: &[&str] = &["README.md", "lab.toml", "module.toml"];
 pub(super) struct Image {
     pub(super) kernel: PathBuf,
     pub(super) initramfs: PathBuf,
+    /// For the kernel's command line.
+    pub(super) parameters: Vec<String>,
     contents: Contents,
 }
 
@@ -67,7 +69,7 @@ pub(super) fn provide(workspace: &Workspace, kernel: Option<&str>) -> Result<Ima
     let whole = key(&[tools.as_bytes()].into_iter().chain(pieces).collect::<Vec<_>>());
 
     let cache = Cache::open()?;
-    if let Some(image) = find(&cache, &tools, &whole).filter(|_| host::can_run()) {
+    if let Some(image) = find(&cache, &recipe, &tools, &whole).filter(|_| host::can_run()) {
         return Ok(image);
     }
     let lock = cache.lock()?;
@@ -79,7 +81,7 @@ pub(super) fn provide(workspace: &Workspace, kernel: Option<&str>) -> Result<Ima
     archive.extend(with_scripts(scripts).archive()?);
     cache.folder("images")?;
     write_whole(&cache.path(&initramfs_name(&whole)), &archive)?;
-    let image = find(&cache, &tools, &whole).context("the image is not where it was put")?;
+    let image = find(&cache, &recipe, &tools, &whole).context("the image is not where it was put")?;
     let freed = prune::old(&cache, &lock, prune::now())?;
     if freed > 0 {
         eprintln!(
@@ -91,7 +93,7 @@ pub(super) fn provide(workspace: &Workspace, kernel: Option<&str>) -> Result<Ima
 }
 
 /// The image, if all of it is there. It is in use from then on.
-fn find(cache: &Cache, tools: &str, whole: &str) -> Option<Image> {
+fn find(cache: &Cache, recipe: &Recipe, tools: &str, whole: &str) -> Option<Image> {
     let contents = read(&cache.path(&contents(tools)))?;
     let kernel = cache.path(&kernel_file(&contents.kernel_version));
     let initramfs = cache.path(&initramfs_name(whole));
@@ -105,7 +107,7 @@ fn find(cache: &Cache, tools: &str, whole: &str) -> Option<Image> {
         kernel_folder(&contents.kernel_version),
     ];
     parts.iter().for_each(|part| used(&cache.path(part), prune::now()));
-    Some(Image { kernel, initramfs, contents })
+    Some(Image { kernel, initramfs, parameters: recipe.kernel.parameters.clone(), contents })
 }
 
 /// Whether the tools are there, and the kernel that they were made with.

@@ -18,6 +18,15 @@ const PANIC: &str = "Kernel panic - not syncing: ";
 const SIGNS: &[(&str, &str)] = &[
     (PANIC, "kernel panic"),
     ("BUG: workqueue lockup", "hung work queue"),
+    ("BUG: sleeping function called from invalid context", "sleep in atomic context"),
+    ("BUG: scheduling while atomic", "sleep in atomic context"),
+    ("WARNING: possible circular locking dependency", "lock order"),
+    ("WARNING: possible recursive locking", "lock order"),
+    ("WARNING: possible irq lock inversion", "lock order"),
+    ("WARNING: inconsistent lock state", "lock order"),
+    ("WARNING: bad unlock balance", "lock order"),
+    ("WARNING: held lock freed", "lock order"),
+    ("WARNING: suspicious RCU usage", "lock order"),
     ("BUG:", "kernel oops"),
     ("kernel BUG at", "kernel oops"),
     ("Oops:", "kernel oops"),
@@ -131,6 +140,16 @@ mod tests {
         assert!(hung.verdict().unwrap().starts_with("hung task: "));
         let well = console("[    0.1] DEBUG: BUG: no\n[    0.2] rxe0: added eth0\nINFO: task done\n");
         assert_eq!(well.verdict(), None);
+    }
+
+    #[test]
+    fn what_only_a_debugging_kernel_says_is_trouble_too() {
+        let order = console("[    5.1][  T99] WARNING: possible circular locking dependency detected\n");
+        assert!(order.verdict().unwrap().starts_with("lock order: WARNING: possible circular"));
+        let sleep =
+            console("BUG: sleeping function called from invalid context at kernel/locking/mutex.c:1\n");
+        assert!(sleep.verdict().unwrap().starts_with("sleep in atomic context: "));
+        assert_eq!(console("WARNING: CPU: 0 PID: 1 at x.c:1\n").verdict(), None);
     }
 
     #[test]

@@ -44,11 +44,9 @@ struct Patience {
     grace: Duration,
 }
 
-/// A trace ends the machine (`panic=-1` restarts it, which QEMU takes for an end); everything else about time and noise.
-const COMMAND_LINE: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic nowatchdog mitigations=off \
-    sysctl.kernel.hung_task_panic=1 sysctl.kernel.hung_task_timeout_secs=60 \
-    sysctl.kernel.hung_task_check_interval_secs=10 cryptomgr.notests tsc=reliable \
-    no_timer_check apparmor=0 audit=0 random.trust_cpu=on";
+/// What this file relies on: the console's port and how much is said there, and that a trace ends the machine (`panic=-1`
+/// restarts it, which QEMU takes for an end). The rest stands in lab/lab.toml.
+const PARAMETERS: &str = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic sysctl.kernel.hung_task_panic=1";
 
 /// Variables of this process that the command gets too: all that begin so.
 const PASSED_ON: &[&str] = &["PRONTO_", "RUST_BACKTRACE", "RUST_LOG"];
@@ -223,7 +221,8 @@ impl<'a> Machine<'a> {
         command.args(["-display", "none", "-no-reboot"]);
         command.args(["-smp", &self.cpus.to_string(), "-m", &MEMORY.to_string()]);
         command.arg("-kernel").arg(&self.image.kernel).arg("-initrd").arg(&self.image.initramfs);
-        command.args(["-append", COMMAND_LINE, "-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]);
+        let parameters = format!("{PARAMETERS} {}", self.image.parameters.join(" "));
+        command.args(["-append", &parameters, "-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]);
         for (name, number) in PORTS {
             command.args(["-chardev", &format!("socket,id={name},fd={number}")]);
             if name == "console" {

@@ -20,6 +20,8 @@ pub(super) struct Recipe {
 pub(super) struct Kernel {
     /// Debian's version, with its revision.
     pub(super) version: String,
+    /// Words of its command line.
+    pub(super) parameters: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -78,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_misspelt_key_is_refused() {
-        let text = "[kernel]\nversion = '1'\n[modules]\nnames = []\n[libraries]\npackages = []\nfiles = []\n\
+        let text = "[kernel]\nversion = '1'\nparameters = []\n[modules]\nnames = []\n[libraries]\npackages = []\nfiles = []\n\
                     [[tool]]\npackage = 'x'\nprogramms = []\n";
         assert!(toml::from_str::<Recipe>(text).unwrap_err().to_string().contains("programms"));
     }
