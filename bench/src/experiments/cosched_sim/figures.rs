@@ -21,7 +21,7 @@ pub(super) fn all(cells: &[Cell]) -> Vec<Figure> {
         ),
         figure(
             "cosched-fig2-parts",
-            "The same, as parts of LINUX's time with the same seed".into(),
+            "Fig. 2 as parts of LINUX's time with the same seed".into(),
             vec![gains(cells, "is", "IS, class A"), gains(cells, "mg", "MG, class A")],
         ),
         figure(
@@ -77,7 +77,7 @@ fn loads(cells: &[Cell], app: &str, title: &str) -> Option<Panel> {
 fn gains(cells: &[Cell], app: &str, title: &str) -> Option<Panel> {
     let models = paper();
     let series = |(nth, model): (usize, &Model)| {
-        let apart = (approximate(nth as u64) - 2.5) * APART;
+        let apart = (approximate(nth as u64) - 2.0) * APART;
         let of_model = cells.iter().filter(|cell| cell.timed.name == app && cell.model == *model);
         let point = |cell: &Cell| {
             let linux = find(cells, app, cell.locals, &Model::linux())?;
@@ -85,8 +85,7 @@ fn gains(cells: &[Cell], app: &str, title: &str) -> Option<Panel> {
         };
         Series { name: model.label(), points: of_model.filter_map(point).collect() }
     };
-    let series: Vec<_> =
-        models.iter().enumerate().skip(1).map(series).filter(|s| !s.points.is_empty()).collect();
+    let series: Vec<_> = models.iter().enumerate().map(series).filter(|s| !s.points.is_empty()).collect();
     (!series.is_empty()).then(|| {
         Panel::Lines(Lines {
             title: title.to_owned(),
