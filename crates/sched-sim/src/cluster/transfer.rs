@@ -274,3 +274,73 @@ impl Cluster {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Options;
+    use crate::link::Link;
+    use crate::program::{Program, Step};
+    use crate::record::Record;
+    use crate::scheduler::linux2::{Linux2, Version};
+    use crate::task::TaskOptions;
+
+    /// Does one thing after another, and records when each was complete: its place is the series.
+    #[derive(Debug)]
+    struct Script {
+        ops: Vec<Op>,
+        next: u32,
+    }
+
+    impl Program for Script {
+        fn next(&mut self, step: &mut Step<'_>) -> Op {
+            let value = step.received.map_or(0, |message| u64::from(message.bytes));
+            step.records.add(Record { at: step.now, task: step.me, series: self.next, value });
+            self.next += 1;
+            self.ops.get(self.next as usize - 1).copied().unwrap_or(Op::Exit)
+        }
+    }
+
+    /// When a sender's one send was complete, and when and what its peer received; microseconds and bytes.
+    fn send(bytes: u32, peer: &[Op]) -> (u64, u64, u64) {
+        let mut cluster = Cluster::new(Options::standard(1));
+        let nodes = [0, 1].map(|_| cluster.add_node(1, Box::new(Linux2::new(Version::V2_4))));
+        let script = |ops: &[Op]| Box::new(Script { ops: ops.to_vec(), next: 0 });
+        let send = [Op::Send { port: PortId(0), bytes, tag: 0 }];
+        let a = cluster.spawn(nodes[0], TaskOptions::default(), script(&send));
+        let b = cluster.spawn(nodes[1], TaskOptions::default(), script(peer));
+        cluster.connect(a, b);
+        assert!(cluster.run_to_end(Nanos::from_millis(60_000)).is_some(), "both end");
+        let at = |task, series: usize| {
+            let found = cluster.records().all().iter();
+            let series = u32::try_from(series).unwrap();
+            let record =
+                found.copied().find(|record| record.task == task && record.series == series).unwrap();
+            (record.at.0 / 1_000, record.value)
+        };
+        let (received, bytes) = at(b, peer.len());
+        (at(a, 1).0, received, bytes)
+    }
+
+    const RECEIVE: Op = Op::Receive { from: From::Any, wait: Wait::Block };
+
+    #[test]
+    fn a_short_message_is_in_the_socket_at_once_whoever_reads_it() {
+        let busy = Nanos::from_millis(5_000);
+        assert_eq!(send(10_000, &[Op::Compute(busy), RECEIVE]), (0, 5_000_000, 10_000));
+    }
+
+    #[test]
+    fn a_long_message_needs_its_receiver_on_a_processor() {
+        let bytes = 1_000_000;
+        let at_once = send(bytes, &[RECEIVE]);
+        let wire = u64::from(bytes) * 1_000_000 / Link::ETHERNET_100.bandwidth;
+        assert_eq!(at_once.2, 1_000_000, "whole");
+        assert!((wire..wire * 11 / 10).contains(&at_once.1), "the line's time and headers: {at_once:?}");
+        assert!(at_once.0 < at_once.1 && at_once.0 > wire * 8 / 10, "the last of it may stay in the socket");
+        let busy = Nanos::from_millis(5_000);
+        let late = send(bytes, &[Op::Compute(busy), RECEIVE]);
+        assert!(late.0 > 5_000_000, "both sockets are full until the receiver reads: {late:?}");
+        assert!(late.1 - 5_000_000 > (wire - 2 * 65_536 / 12) * 9 / 10, "{late:?}");
+    }
+}

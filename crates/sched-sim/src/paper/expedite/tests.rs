@@ -114,3 +114,17 @@ fn a_handler_thread_and_a_boost_take_the_wait_away() {
         assert!((boosted[rank] - unloaded[rank]).abs() < 0.15 * unloaded[rank], "{boosted:?} {unloaded:?}");
     }
 }
+
+/// A handler that goes on computing after its slice competes like anybody: half of the processor, not what it wants.
+#[test]
+fn a_boost_ends_with_its_slice() {
+    let trial = PingPong {
+        kernel: Kernel::Eevdf,
+        boost: Boost::Budget,
+        extra: Nanos::from_millis(200),
+        compute_only: true,
+        ..PingPong::alone(20)
+    };
+    let share = trial.run(1).compute_share;
+    assert!(share > 0.45, "{share}");
+}

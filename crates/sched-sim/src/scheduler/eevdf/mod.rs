@@ -447,4 +447,51 @@ mod tests {
             assert!(sum <= 0 && sum > -i128::from(weight), "rounded down by less than one: {sum}");
         }
     }
+
+    #[test]
+    fn an_entity_is_placed_so_that_it_has_the_lag_it_left_with() {
+        for vlag in [-3_000_000, -40_000, 0, 70_000, 2_000_000] {
+            let mut entities: Vec<Entity> =
+                [0, 0, -5].map(|nice| Entity::new(nice, None, BASE_SLICE)).to_vec();
+            let mut fair = Fair::default();
+            for slot in [0, 1].map(Slot) {
+                fair.place(&mut entities, slot, BASE_SLICE);
+                fair.enter(&mut entities, slot);
+            }
+            fair.ran(&mut entities, Slot(0), 1_000_000, BASE_SLICE);
+            entities[2].vlag = vlag;
+            fair.place(&mut entities, Slot(2), BASE_SLICE);
+            fair.enter(&mut entities, Slot(2));
+            let lag = fair.average(&entities) - entities[2].vruntime;
+            assert!((lag - vlag).abs() <= 3, "{lag} instead of {vlag}");
+        }
+    }
+
+    #[test]
+    fn only_a_shorter_slice_ends_the_protection_of_the_current_task() {
+        let preempts = |slice| {
+            let mut scheduler = Eevdf::new(1, Preemption::Lazy);
+            let mut policy = crate::policy::Plain;
+            let view = crate::policy::View { now: Nanos::ZERO, tasks: &[], nodes: 1 };
+            let mut scene = Scene {
+                now: Nanos::ZERO,
+                policy: &mut policy,
+                view,
+                tasks: &[TaskId(0), TaskId(1)],
+                current: &[Some(Slot(0))],
+            };
+            for (slot, slice) in [(0, None), (1, slice)] {
+                let terms = Terms { process: crate::id::ProcessId(slot), nice: 0, slice };
+                scheduler.admit(Slot(slot), &terms);
+            }
+            let waker = Waker::Interrupt(Core(0));
+            scheduler.wake(Slot(0), waker, &mut scene);
+            assert_eq!(scheduler.pick(Core(0), None, &mut scene), Some(Slot(0)));
+            scheduler.charge(Core(0), Slot(0), Nanos::from_micros(100));
+            scheduler.wake(Slot(1), waker, &mut scene)
+        };
+        let lazily = Some(Reschedule { core: Core(0), when: When::AtInterrupt });
+        assert_eq!(preempts(Some(Nanos::from_micros(100))), lazily);
+        assert_eq!(preempts(None), None);
+    }
 }
