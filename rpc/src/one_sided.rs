@@ -3,7 +3,7 @@
 use core::ops::Range;
 use core::time::Duration;
 
-use pronto_core::fabric::{Grant, GrantError, GrantId, Region, RemoteRange, Rights};
+use pronto_core::fabric::{FabricError, Grant, GrantError, GrantId, Region, RemoteRange, Rights};
 use pronto_core::session::{Access, End, Refused, Waited};
 use thiserror::Error;
 
@@ -77,6 +77,12 @@ pub enum AccessError {
 }
 
 impl<H: Host> Peer<H> {
+    /// Readies a region for sends by reference and one-sided operations over the present link, ahead of need: where the
+    /// transport pins memory, no message waits for that.
+    pub fn register(&self, region: &Region) -> Result<(), FabricError> {
+        self.session().register_region(region, &**self.host())
+    }
+
     /// Lets this peer, and nobody else, access a range of a region. Send it what the grant says is remote.
     pub fn grant(&self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {
         self.session().grant(region, range, rights, &**self.host())

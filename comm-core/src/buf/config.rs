@@ -43,6 +43,14 @@ pub struct RingConfig {
     pub placement: Placement,
 }
 
+impl RingConfig {
+    /// For memory that must be pinned, of which an ordinary user may have 8 MiB in all: 512 KiB at first.
+    #[must_use]
+    pub fn pinned() -> Self {
+        Self { first_chunk_bytes: 512 << 10, ..Self::default() }
+    }
+}
+
 impl Default for RingConfig {
     /// Chunks of 4 MiB, 352 KiB of overflow slots, stragglers from 100 ms on.
     fn default() -> Self {

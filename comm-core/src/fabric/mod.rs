@@ -107,6 +107,14 @@ pub trait QueuePair: Send + fmt::Debug {
     /// Takes the readiness of an idle range back, and with it the memory behind it.
     fn retire(&mut self, range: Range<usize>) -> Result<(), FabricError>;
 
+    /// Readies a region whose payloads will be sent by reference, or which one-sided operations will read or write: where the
+    /// transport pins memory, that is done here, ahead of need, and not on a message's way. It lasts while anybody holds the
+    /// region.
+    fn register(&mut self, region: &Region) -> Result<(), FabricError> {
+        let _ = region;
+        Ok(())
+    }
+
     /// Posts one work request. It may stay in the provider until the next doorbell.
     fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError>;
 
@@ -149,7 +157,8 @@ pub trait QueuePair: Send + fmt::Debug {
         self.arm()
     }
 
-    /// Takes the request for an event back, and consumes events that have come.
+    /// Takes the request for an event back where the transport can, and consumes events that have come. Where it cannot, one
+    /// event may still come, with nothing to show for it.
     fn disarm(&mut self);
 
     /// The descriptor that becomes readable with an event (completion channel, socket, eventfd); none in simulation.

@@ -297,7 +297,9 @@ impl<Q: QueuePair> Engine<Q> {
         let mut link = Link::new(pairs, &agreement, executor.now());
         for class in Class::ALL {
             let lane = &mut link.lanes[class.index()];
-            let ring = SendRing::new(lane.qp.send_memory(), RingConfig::default());
+            let pinned = lane.qp.capabilities().pins_memory;
+            let config = if pinned { RingConfig::pinned() } else { RingConfig::default() };
+            let ring = SendRing::new(lane.qp.send_memory(), config);
             for range in ring.initial() {
                 lane.failed |= lane.qp.prepare(range).is_err();
             }

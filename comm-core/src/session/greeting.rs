@@ -45,6 +45,8 @@ pub struct Agreement {
     pub peer_windows: [Windows; 2],
     /// Types that the peer handles.
     pub types: Vec<TypeEntry>,
+    /// Feature bits that the peer understands.
+    pub features: u64,
     /// Send memory, by class, bytes.
     pub send_memory: [u32; 2],
 }
@@ -102,6 +104,7 @@ pub fn agree(
         windows: Class::ALL.map(|class| limits.window(class)),
         peer_windows: theirs.windows,
         types: theirs.types,
+        features: theirs.features,
         send_memory: limits.send_memory,
     })
 }

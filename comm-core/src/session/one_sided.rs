@@ -16,8 +16,8 @@ use super::outgoing::Submitted;
 use super::refusal::Refused;
 use crate::executor::Executor;
 use crate::fabric::{
-    Grant, GrantError, GrantId, Operation, PostError, QueuePair, Region, RemoteRange, Rights, SendWork,
-    Signal,
+    FabricError, Grant, GrantError, GrantId, Operation, PostError, QueuePair, Region, RemoteRange, Rights,
+    SendWork, Signal,
 };
 
 /// The class whose connection carries one-sided operations, and whose grants they need.
@@ -123,6 +123,15 @@ impl<Q: QueuePair> Session<Q> {
         self.submit(work, executor).map(|()| completes).inspect_err(|_| self.calls.unclaim(completes))
     }
 
+    /// Readies a region for sends by reference and one-sided operations on the present link, ahead of need: where the
+    /// transport pins memory, no message waits for that.
+    pub fn register_region(&self, region: &Region, executor: &impl Executor) -> Result<(), FabricError> {
+        self.with_engine(executor, |engine| match &mut engine.link {
+            Some(link) => link.lanes[CLASS.index()].qp.register(region),
+            None => Err(FabricError::Lost),
+        })
+    }
+
     /// Lets this peer, and nobody else, access a range of a region, while the present link lasts.
     pub fn grant(
         &self,
@@ -131,7 +140,7 @@ impl<Q: QueuePair> Session<Q> {
         rights: Rights,
         executor: &impl Executor,
     ) -> Result<Grant, GrantError> {
-        let lost = GrantError::Failed(crate::fabric::FabricError::Lost);
+        let lost = GrantError::Failed(FabricError::Lost);
         self.with_engine(executor, |engine| match &mut engine.link {
             Some(link) => link.lanes[CLASS.index()].qp.grant(region, range, rights),
             None => Err(lost),

@@ -330,6 +330,7 @@ fn capabilities(limits: &ConnectionLimits) -> Capabilities {
         send_depth: limits.send_depth,
         polls_without_syscalls: true,
         by_reference: true,
+        pins_memory: false,
         one_sided: OneSided::Supported {
             passive_target: true,
             atomics: AtomicScope::Global,

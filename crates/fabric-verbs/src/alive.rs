@@ -1,8 +1,8 @@
 //! Whether the other end is there. A reliable connection says so only when it is used, so each queue pair keeps a socket to
 //! its peer that carries nothing: it ends when the peer closes, and when the peer's process ends.
 
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, Shutdown, recv, shutdown};
@@ -10,15 +10,21 @@ use pronto_core::Class;
 use pronto_sync::atomic::{AtomicBool, Ordering};
 
 /// What both whoever drives a queue pair and whoever watches it know of its connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Alive {
-    socket: OwnedFd,
+    socket: OnceLock<OwnedFd>,
     lost: AtomicBool,
 }
 
 impl Alive {
-    pub(crate) fn new(socket: OwnedFd) -> Arc<Self> {
-        Arc::new(Self { socket, lost: AtomicBool::new(false) })
+    /// Gives it its socket, once.
+    pub(crate) fn attach(&self, socket: OwnedFd) -> BorrowedFd<'_> {
+        self.socket.get_or_init(|| socket).as_fd()
+    }
+
+    /// Its socket, once it has one.
+    pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.get().map(|socket| socket.as_fd())
     }
 
     /// Whether the connection is known to be lost.
@@ -29,8 +35,9 @@ impl Alive {
 
     /// Looks at the socket: one system call.
     pub(crate) fn look(&self) {
+        let Some(socket) = self.socket() else { return };
         // The peer says nothing on it: a byte is as wrong as an end.
-        let peeked = recv(self.socket.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
+        let peeked = recv(socket.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
         if !matches!(peeked, Err(Errno::EAGAIN | Errno::EINTR)) {
             self.lose();
         }
@@ -44,14 +51,10 @@ impl Alive {
     /// Tells the peer.
     pub(crate) fn end(&self) {
         self.lose();
-        // Fails only if the socket has ended before.
-        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
-    }
-}
-
-impl AsFd for Alive {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        if let Some(socket) = self.socket() {
+            // Fails only if the socket has ended before.
+            let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
+        }
     }
 }
 
@@ -64,7 +67,7 @@ pub struct Lifeline {
 impl Lifeline {
     /// What becomes readable when the link ends, or its device has something to say: then call [`look`](Self::look).
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.ends.iter().map(|end| end.as_fd())
+        self.ends.iter().filter_map(|end| end.socket())
     }
 
     /// Looks whether the link has ended; its queue pairs find it lost at their next poll.

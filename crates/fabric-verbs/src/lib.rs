@@ -15,7 +15,7 @@
 //! # Registration
 //! Never on the way of a message of up to 64 KiB. Send memory is registered by `prepare`, chunk by chunk; receive buffers
 //! when a connection is made; buffers for long payloads ahead of need. A region that payloads are sent from by reference is
-//! registered by [`VerbsQueuePair::register`]; one that was not is copied, or, for payloads of more than 64 KiB, registered
+//! registered by `register`; one that was not is copied, or, for payloads of more than 64 KiB, registered
 //! once, which is counted.
 //!
 //! # Trust

@@ -7,7 +7,7 @@
 
 use core::ops::Range;
 use std::collections::VecDeque;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -157,10 +157,7 @@ impl Half {
         let bell = Arc::new(bell.map_err(system("eventfd"))?);
         let waits = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system("epoll_create1"))?;
         let readable = || EpollEvent::new(EpollFlags::EPOLLIN, 0);
-        let added =
-            waits.add(&*self.channel, readable()).and_then(|()| waits.add(&*bell, readable())).and_then(
-                |()| waits.add(&**alive, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP, 0)),
-            );
+        let added = waits.add(&*self.channel, readable()).and_then(|()| waits.add(&*bell, readable()));
         added.map_err(system("epoll_ctl"))?;
         self.queue.connect(first_sequence, to)?;
         let limits = &self.limits;
@@ -173,6 +170,7 @@ impl Half {
             send_depth: limits.send_depth,
             polls_without_syscalls: true,
             by_reference: true,
+            pins_memory: true,
             one_sided: if device.has_atomics {
                 OneSided::Supported { passive_target: true, atomics: scope, revocation: Revocation::Enforced }
             } else {
@@ -250,9 +248,10 @@ impl VerbsQueuePair {
         }
     }
 
-    /// Registers a region ahead of need: from then on its payloads are neither copied nor registered on their way.
-    pub fn register(&self, region: &Region) -> Result<(), FabricError> {
-        self.shared.regions.register(&self.shared.domain, region).map(drop)
+    pub(crate) fn attach(&mut self, socket: OwnedFd) -> Result<(), VerbsError> {
+        let ends = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP, 0);
+        let system = |errno| VerbsError::System { what: "epoll_ctl", errno };
+        self.waits.add(self.alive.attach(socket), ends).map_err(system)
     }
 
     /// The ranges of memory that the peer can reach now, with what it may do there, and those of payloads that wait to be
@@ -368,6 +367,11 @@ impl QueuePair for VerbsQueuePair {
             |chunk: &Arc<MemoryRegion>| range.start <= chunk.range().start && chunk.range().end <= range.end;
         self.chunks.retain(|chunk| !inside(chunk));
         self.memory.retire(range)
+    }
+
+    fn register(&mut self, region: &Region) -> Result<(), FabricError> {
+        self.usable()?;
+        self.shared.regions.register(&self.shared.domain, region).map(drop)
     }
 
     #[inline]

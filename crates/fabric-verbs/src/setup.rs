@@ -6,6 +6,7 @@
 //!   connect to theirs  ◄─────────────────  bytes
 //!   Link::reaches      ─────────────────►  (verdict)
 //!                      ◄─────────────────  Link::reaches, verdict
+//!   Link::attach                           Link::attach
 //! ```
 //!
 //! The bytes travel over whatever the two nodes have already, and so do the verdicts: only if both sides reach each other is
@@ -15,6 +16,7 @@ use core::time::Duration;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 use nix::errno::Errno;
@@ -119,11 +121,11 @@ impl Offer {
         .to_vec()
     }
 
-    /// Connects to the other side's offer; `sockets` to it, by class, carry nothing from now on.
+    /// Connects to the other side's offer.
     ///
     /// # Errors
     /// Bytes that are no offer, or a device that refuses the connection.
-    pub fn connect(self, theirs: &[u8], sockets: [OwnedFd; 2]) -> Result<Link, VerbsError> {
+    pub fn connect(self, theirs: &[u8]) -> Result<Link, VerbsError> {
         let theirs = RawOffer::read_from_bytes(theirs).map_err(|_| VerbsError::Malformed)?;
         let ours = &self.device.shared;
         let [as_target, as_initiator] = ours.domain.context().limits().max_reads;
@@ -137,7 +139,7 @@ impl Offer {
         }
         let mut ends = Vec::new();
         let mut pairs = Vec::new();
-        for (class, (half, socket)) in self.halves.into_iter().zip(sockets).enumerate() {
+        for (class, half) in self.halves.into_iter().enumerate() {
             let connect = Connect {
                 number: theirs.classes[class].number.get() & 0xff_ffff,
                 first_sequence: theirs.classes[class].first_sequence.get() & 0xff_ffff,
@@ -147,7 +149,7 @@ impl Offer {
                 their_reads: as_target.min(theirs.reads[1]),
                 our_reads: as_initiator.min(theirs.reads[0]),
             };
-            let alive = Alive::new(socket);
+            let alive = Arc::<Alive>::default();
             let longest = theirs.max_message.get().min(ours.port.max_message);
             let far = (theirs.buffer.get(), longest);
             pairs.push(half.connect(self.sequences[class], &connect, far, &alive)?);
@@ -159,6 +161,15 @@ impl Offer {
 }
 
 impl Link {
+    /// Gives it connections to the peer, by class, which carry nothing from now on: they tell when the peer is gone.
+    ///
+    /// # Errors
+    /// The system refuses to wait for them.
+    pub fn attach(&mut self, sockets: [OwnedFd; 2]) -> Result<(), VerbsError> {
+        let pairs = [&mut self.control, &mut self.bulk];
+        pairs.into_iter().zip(sockets).try_for_each(|(pair, socket)| pair.attach(socket))
+    }
+
     /// Whether what this side sends reaches the other, which has connected: both queue pairs are tried.
     ///
     /// # Errors

@@ -32,6 +32,8 @@ pub struct Setup {
     pub nodes: u16,
     /// Where it listens.
     pub listen: Vec<String>,
+    /// What carries its links to other hosts, where it may have some.
+    pub between_hosts: Option<BetweenHosts>,
     /// Nodes that run already, and where they listen.
     pub peers: Vec<(u16, Vec<String>)>,
     /// Frames of its page cache.
@@ -40,6 +42,18 @@ pub struct Setup {
     pub source: Source,
     /// What to compute.
     pub task: Task,
+}
+
+/// What carries links between hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BetweenHosts {
+    /// RDMA where both ends have it, else TCP.
+    Best,
+    /// TCP alone.
+    Tcp,
+    /// RDMA alone.
+    Rdma,
 }
 
 /// From a node.

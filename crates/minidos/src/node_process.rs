@@ -5,10 +5,10 @@ use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use pronto::{Node, NodeError, NodeId, WaitPolicy};
+use pronto::{Node, NodeError, NodeId, Rdma, WaitPolicy};
 use thiserror::Error;
 
-use crate::control::{Command, Found, NodeReport, Notice, Setup, hear, say};
+use crate::control::{BetweenHosts, Command, Found, NodeReport, Notice, Setup, hear, say};
 use crate::data::{DataError, Points};
 use crate::kmeans;
 use crate::network::Network;
@@ -90,6 +90,13 @@ fn run(
     let os = Os::new(network, setup.frames, kmeans::work, events);
     load(&os, &points);
     let mut builder = Node::builder(me).name(&format!("n{}", setup.node)).wait(WaitPolicy::Adaptive);
+    if let Some(between) = setup.between_hosts {
+        builder = builder.plaintext_i_understand().rdma(match between {
+            BetweenHosts::Best => Rdma::Auto,
+            BetweenHosts::Tcp => Rdma::Off,
+            BetweenHosts::Rdma => Rdma::Require,
+        });
+    }
     for address in &setup.listen {
         builder = builder.listen(address);
     }

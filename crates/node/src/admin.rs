@@ -62,6 +62,8 @@ pub struct PeerReport {
     pub provider: String,
     /// Whether a link carries the session now.
     pub linked: bool,
+    /// Why its link goes, or went, over what it does.
+    pub choice: Option<String>,
     /// Why the last attempt of the reporting node to reach it failed, if it is not linked.
     pub last_failure: Option<String>,
     /// Calls of the reporting node that are open.
@@ -130,6 +132,7 @@ impl From<&PeerStatus> for PeerReport {
             epoch: peer.info.map(|info| info.epoch.0),
             provider: peer.info.map_or("-", |info| info.provider).into(),
             linked: peer.linked,
+            choice: peer.choice.clone(),
             last_failure: peer.last_failure.clone(),
             open_calls: peer.open_calls,
             credits: peer.credits,

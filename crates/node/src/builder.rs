@@ -18,6 +18,7 @@ use crate::error::NodeError;
 use crate::host::NodeHost;
 use crate::links::LinkOptions;
 use crate::node::Node;
+use crate::rdma::Rdma;
 use crate::system;
 
 /// A node in the making: who it is, where it listens, whom it knows, what it handles.
@@ -35,6 +36,7 @@ pub struct Builder {
     limits: Limits,
     receive_budget: usize,
     plaintext: bool,
+    rdma: Rdma,
 }
 
 impl Builder {
@@ -51,6 +53,7 @@ impl Builder {
             limits: Limits::default(),
             receive_budget: RECEIVE_BUDGET,
             plaintext: false,
+            rdma: Rdma::default(),
         }
     }
 
@@ -68,6 +71,7 @@ impl Builder {
         builder.limits = config.limits.limits();
         builder.receive_budget = config.limits.receive_budget.unwrap_or(RECEIVE_BUDGET);
         builder.plaintext = config.plaintext.is_some();
+        builder.rdma = config.rdma;
         Ok(builder)
     }
 
@@ -130,6 +134,12 @@ impl Builder {
         self
     }
 
+    /// Whether its links go over RDMA.
+    pub fn rdma(mut self, rdma: Rdma) -> Self {
+        self.rdma = rdma;
+        self
+    }
+
     /// Handles a request on the pool, in the order that its type asks for.
     pub fn handle<M: Request, A: IntoAnswer<M::Reply>>(
         self,
@@ -183,7 +193,7 @@ impl Builder {
 
     /// The same, with what links are made from.
     fn checked(self) -> Result<(LinkOptions, Self), NodeError> {
-        let Self { listen, peers, plaintext, node, .. } = self;
+        let Self { listen, peers, plaintext, rdma, node, .. } = self;
         let listen = listen.into_iter().collect::<Result<Vec<_>, _>>()?;
         let resolve = |(peer, addresses): (NodeId, Vec<_>)| {
             Ok((peer, addresses.into_iter().collect::<Result<Vec<_>, _>>()?))
@@ -202,7 +212,7 @@ impl Builder {
         }
         number(&self.routes)?;
         let rest = Self { listen: Vec::new(), peers: Vec::new(), ..self };
-        Ok((LinkOptions { listen, peers, plaintext }, rest))
+        Ok((LinkOptions { listen, peers, plaintext, rdma }, rest))
     }
 
     /// Starts the node. Peers may start before or after it.

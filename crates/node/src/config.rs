@@ -9,6 +9,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::address::{Address, AddressError};
+use crate::rdma::Rdma;
 
 /// A node's configuration as a file says it. Unknown keys are refused.
 #[derive(Clone, Debug, Deserialize)]
@@ -37,6 +38,9 @@ pub struct Config {
     /// Traffic outside this host is not encrypted: `"i understand"` allows it all the same.
     #[serde(default)]
     pub plaintext: Option<String>,
+    /// Whether its links between hosts go over RDMA: `auto`, `off`, `require`.
+    #[serde(default)]
+    pub rdma: Rdma,
     /// Sizes and times.
     #[serde(default)]
     pub limits: LimitsConfig,

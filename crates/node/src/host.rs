@@ -55,6 +55,8 @@ pub struct NodeHost {
     pub(crate) failed_dials: Refusals,
     /// The last of them, by peer, while it is not linked. As many as peers are configured.
     failures: Mutex<BTreeMap<NodeId, String>>,
+    /// Why a link goes over what it goes over, by peer.
+    choices: Mutex<BTreeMap<NodeId, String>>,
     pub(crate) stopping: AtomicBool,
     pub(crate) draining: AtomicBool,
     /// Whether there are more threads that would poll than processors.
@@ -105,6 +107,7 @@ impl NodeHost {
             refusals: Refusals::default(),
             failed_dials: Refusals::default(),
             failures: Mutex::default(),
+            choices: Mutex::default(),
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             oversubscribed: AtomicBool::new(false),
@@ -162,6 +165,16 @@ impl NodeHost {
         let news = failures.get(&peer) != Some(&why);
         failures.insert(peer, why);
         news
+    }
+
+    /// A link to a peer goes over this transport, for this reason.
+    pub(crate) fn note_choice(&self, peer: NodeId, why: String) {
+        self.choices.lock().expect("no holder panics").insert(peer, why);
+    }
+
+    /// Why the last link to a peer goes, or went, over what it does.
+    pub(crate) fn choice(&self, peer: NodeId) -> Option<String> {
+        self.choices.lock().expect("no holder panics").get(&peer).cloned()
     }
 
     /// A peer was reached.

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 use std::collections::HashMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep};
 
@@ -15,7 +15,7 @@ use pronto_core::{Clock, Nanos};
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_sync::atomic::{AtomicUsize, Ordering};
-use pronto_wire::greeting::MAX_GREETING;
+use pronto_wire::greeting::{MAX_GREETING, RDMA};
 use pronto_wire::{Class, Greeting, GreetingFault, NodeId, Refusal, SessionId};
 use thiserror::Error;
 
@@ -25,6 +25,7 @@ use crate::config::{ESTABLISH, HANDSHAKE};
 use crate::error::NodeError;
 use crate::host::{NodeHost, NodeSession, poll_timeout};
 use crate::queue_pair::AnyQueuePair;
+use crate::rdma::{self, Rdma};
 use crate::sink::WaitingSink;
 use crate::{serving, system};
 
@@ -34,12 +35,16 @@ const MAX_HANDSHAKES: usize = 32;
 const FIRST_PAUSE: Nanos = Nanos::from_millis(5);
 const LAST_PAUSE: Nanos = Nanos::from_millis(500);
 
+/// Why a link does not go over RDMA where we would.
+const NOT_OFFERED: &str = "the peer has no RDMA port at its end";
+
 /// What links are made from.
 #[derive(Debug)]
 pub(crate) struct LinkOptions {
     pub(crate) listen: Vec<Address>,
     pub(crate) peers: Vec<(NodeId, Vec<Address>)>,
     pub(crate) plaintext: bool,
+    pub(crate) rdma: Rdma,
 }
 
 /// Everything that makes links, while the node runs.
@@ -58,9 +63,39 @@ struct Shared {
     stop: EventFd,
     handshakes: AtomicUsize,
     attempts: Arc<Attempts>,
-    lifelines: Mutex<Vec<(NodeId, SessionId, shm::Lifeline)>>,
+    lifelines: Mutex<Vec<(NodeId, SessionId, Lifeline)>>,
     tcp: tcp::Options,
+    devices: rdma::Devices,
+    rdma: Rdma,
 }
+
+/// Tells that a peer has gone, where nobody who only polls would see it.
+#[derive(Debug)]
+enum Lifeline {
+    /// Its process has ended: the session ends.
+    Process(shm::Lifeline),
+    /// The link's other end has: whoever drives the link finds it lost.
+    Link(rdma::Lifeline),
+}
+
+impl Lifeline {
+    fn descriptors(&self) -> Vec<RawFd> {
+        match self {
+            Self::Process(line) => line.descriptors().map(|fd| fd.as_raw_fd()).collect(),
+            Self::Link(line) => line.descriptors().map(|fd| fd.as_raw_fd()).collect(),
+        }
+    }
+
+    fn is_cut(&self) -> bool {
+        match self {
+            Self::Process(line) => line.is_cut().unwrap_or(true),
+            Self::Link(line) => line.look(),
+        }
+    }
+}
+
+/// A link, and what tells of its end.
+type Made = (SessionLinks<AnyQueuePair>, Option<Lifeline>);
 
 /// What a greeting that was accepted leads to.
 #[derive(Debug)]
@@ -89,6 +124,8 @@ pub(crate) enum NoLink {
     OtherNode { expected: NodeId, found: NodeId },
     #[error("a newer attempt of the same node took its place")]
     Superseded,
+    #[error("no link over RDMA, which the configuration requires: {0}")]
+    Rdma(String),
 }
 
 impl LinkMaker {
@@ -105,6 +142,8 @@ impl LinkMaker {
             attempts: Attempts::new(host),
             lifelines: Mutex::default(),
             tcp: tcp_options,
+            devices: rdma::Devices::new(options.rdma),
+            rdma: options.rdma,
         });
         let mut maker =
             Self { shared, tcp_listeners: Vec::new(), listening: Vec::new(), threads: Vec::new() };
@@ -235,7 +274,7 @@ impl Shared {
         let theirs = handshake.receive(MAX_GREETING)?;
         let canceller = Canceller::Shm(handshake.canceller()?);
         let Accepted { session, mut agreement, reply, attempt } =
-            match self.receive_greeting(&theirs, canceller) {
+            match self.receive_greeting(&theirs, canceller, false) {
                 Ok(accepted) => accepted,
                 Err(refusal) => {
                     handshake.send(&refusal.encode())?;
@@ -246,15 +285,16 @@ impl Shared {
         agreement.local = true;
         let made = handshake.send(&reply).map_err(NoLink::from);
         let made = attempt.settle(made.and_then(|()| self.establish_shm(handshake, agreement)))?;
-        self.install_shm(&session, made);
+        self.install(&session, made);
         Ok(())
     }
 
     fn answer_tcp(self: &Arc<Self>, mut handshake: tcp::Handshake) -> Result<(), NoLink> {
         let theirs = handshake.receive(MAX_GREETING)?;
         let canceller = Canceller::Tcp(handshake.canceller()?);
+        let device = self.device_for(&handshake)?;
         let Accepted { session, mut agreement, reply, attempt } =
-            match self.receive_greeting(&theirs, canceller) {
+            match self.receive_greeting(&theirs, canceller, device.is_ok()) {
                 Ok(accepted) => accepted,
                 Err(refusal) => {
                     handshake.send(&refusal.encode())?;
@@ -262,20 +302,60 @@ impl Shared {
                 }
             };
         agreement.local = handshake.peer_addr().ip().is_loopback();
-        let made = handshake.send(&reply).map_err(NoLink::from);
-        let made = attempt.settle(made.and_then(|()| self.establish_tcp(handshake, agreement)))?;
-        self.install(&session, made);
+        let made = handshake.send(&reply).map_err(NoLink::from).and_then(|()| {
+            let tried = match (device, agreement.features & RDMA != 0) {
+                (Ok(device), true) => {
+                    device.answer(&mut handshake, connections(&agreement))?.map(|link| (link, device))
+                }
+                (Ok(_), false) => Err(NOT_OFFERED.into()),
+                (Err(why), _) => Err(why),
+            };
+            self.establish_between_hosts(handshake, agreement, tried)
+        });
+        self.install(&session, attempt.settle(made)?);
         Ok(())
     }
 
-    fn establish_shm(
-        &self,
-        handshake: shm::Handshake,
-        agreement: Agreement,
-    ) -> Result<(SessionLinks<AnyQueuePair>, shm::Lifeline), NoLink> {
+    fn establish_shm(&self, handshake: shm::Handshake, agreement: Agreement) -> Result<Made, NoLink> {
         let link = handshake.within(ESTABLISH)?.establish(connections(&agreement))?;
         let pairs = [AnyQueuePair::Shm(link.control), AnyQueuePair::Shm(link.bulk)];
-        Ok((SessionLinks { pairs, agreement }, link.lifeline))
+        self.host.note_choice(agreement.peer, "shm: the same host, by its address".into());
+        Ok((SessionLinks { pairs, agreement }, Some(Lifeline::Process(link.lifeline))))
+    }
+
+    /// The device that may carry a link over this connection, or why there is none.
+    fn device_for(&self, handshake: &tcp::Handshake) -> Result<Result<rdma::Device, String>, NoLink> {
+        if handshake.peer_addr().ip().to_canonical().is_loopback() {
+            return Ok(Err("the same host".into()));
+        }
+        Ok(self.devices.reaching(handshake.local_addr()?.ip()))
+    }
+
+    /// A link over RDMA, if that was tried and worked, else over TCP.
+    fn establish_between_hosts(
+        &self,
+        handshake: tcp::Handshake,
+        agreement: Agreement,
+        tried: Result<(rdma::Link, rdma::Device), String>,
+    ) -> Result<Made, NoLink> {
+        let peer = agreement.peer;
+        let why = match tried {
+            Ok((link, device)) => {
+                let streams = handshake.within(ESTABLISH).establish_streams()?;
+                let (pairs, line) = link.finish(streams).map_err(NoLink::Rdma)?;
+                self.host.note_choice(peer, format!("verbs: {} reaches it", device.name()));
+                return Ok((SessionLinks { pairs, agreement }, Some(Lifeline::Link(line))));
+            }
+            Err(why) => why,
+        };
+        if self.rdma == Rdma::Require && !agreement.local {
+            let failure = NoLink::Rdma(why);
+            // The accepting side has nobody else who tells.
+            self.host.note_failure(peer, failure.to_string());
+            return Err(failure);
+        }
+        self.host.note_choice(peer, format!("tcp: {why}"));
+        Ok((self.establish_tcp(handshake, agreement)?, None))
     }
 
     fn establish_tcp(
@@ -292,26 +372,25 @@ impl Shared {
         Ok(SessionLinks { pairs, agreement })
     }
 
-    fn install_shm(
-        &self,
-        session: &Arc<NodeSession>,
-        (links, lifeline): (SessionLinks<AnyQueuePair>, shm::Lifeline),
-    ) {
+    fn install(&self, session: &Arc<NodeSession>, (links, lifeline): Made) {
         let (peer, id) = (links.agreement.peer, links.agreement.session);
-        self.install(session, links);
-        self.lifelines.lock().expect("no holder panics").push((peer, id, lifeline));
-        self.host.wake_keeper();
-    }
-
-    fn install(&self, session: &Arc<NodeSession>, links: SessionLinks<AnyQueuePair>) {
         let mut sink = WaitingSink { host: &self.host, session };
-        self.host.forget_failure(links.agreement.peer);
+        self.host.forget_failure(peer);
         session.install(links, &mut sink, &*self.host);
         self.host.changed();
+        if let Some(lifeline) = lifeline {
+            self.lifelines.lock().expect("no holder panics").push((peer, id, lifeline));
+            self.host.wake_keeper();
+        }
     }
 
     /// The accepting side's view of a greeting: what was agreed, and the greeting to answer with.
-    fn receive_greeting(&self, bytes: &[u8], canceller: Canceller) -> Result<Accepted, Refusal> {
+    fn receive_greeting(
+        &self,
+        bytes: &[u8],
+        canceller: Canceller,
+        has_rdma: bool,
+    ) -> Result<Accepted, Refusal> {
         let host = &self.host;
         let theirs = Greeting::decode(bytes).map_err(|_| Refusal::Malformed)?;
         if host.draining.load(Ordering::Relaxed) {
@@ -325,12 +404,16 @@ impl Shared {
         }
         let (attempts, peer) = (&self.attempts, theirs.node);
         let ((session, agreement, reply), attempt) =
-            attempts.accept(peer, canceller, || self.judge(theirs))?;
+            attempts.accept(peer, canceller, || self.judge(theirs, has_rdma))?;
         Ok(Accepted { session, agreement, reply, attempt })
     }
 
     /// Whether there may be a link with a node that greets so, when none of its attempts goes first; and what to answer.
-    fn judge(&self, theirs: Greeting) -> Result<(Arc<NodeSession>, Agreement, Vec<u8>), Refusal> {
+    fn judge(
+        &self,
+        theirs: Greeting,
+        has_rdma: bool,
+    ) -> Result<(Arc<NodeSession>, Agreement, Vec<u8>), Refusal> {
         let host = &self.host;
         let known = host.known_session(theirs.node);
         let held = known.as_ref().and_then(|session| session.info(&**host));
@@ -344,7 +427,8 @@ impl Shared {
         let id = id.unwrap_or_else(|| SessionId(system::random().max(1)));
         let target = theirs.node;
         let agreement = agree(&host.identity, &host.limits, theirs, id, held.map(|held| held.session))?;
-        let reply = greet(&host.identity, &host.limits, target, Some(id)).encode();
+        let features = if has_rdma { RDMA } else { 0 };
+        let reply = Greeting { features, ..greet(&host.identity, &host.limits, target, Some(id)) }.encode();
         // Only now: strangers whose greetings do not fit leave nothing behind.
         let session = host.session(target).ok_or(Refusal::TooManyPeers)?;
         Ok((session, agreement, reply))
@@ -401,14 +485,14 @@ impl Shared {
     /// Sleeps until something changed, a peer process ended, or it is time to dial.
     fn rest(&self, next: Nanos) {
         let lifelines = self.lifelines.lock().expect("no holder panics");
-        let descriptors: Vec<_> = lifelines.iter().flat_map(|(_, _, line)| line.descriptors()).collect();
-        // The lock is given back before sleeping: a lifeline is dropped by this thread only.
+        let mut descriptors: Vec<_> = lifelines.iter().flat_map(|(_, _, line)| line.descriptors()).collect();
+        self.devices.with_events(|events| descriptors.extend(events.iter().map(AsRawFd::as_raw_fd)));
+        // The lock is given back before sleeping: lifelines and devices are dropped by this thread only.
         let mut fds: Vec<_> = [self.stop.as_fd(), self.host.keeper.as_fd()]
             .into_iter()
-            .chain(descriptors.iter().map(|fd| system::borrow(std::os::fd::AsRawFd::as_raw_fd(fd))))
+            .chain(descriptors.iter().map(|fd| system::borrow(*fd)))
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
             .collect();
-        drop(descriptors);
         drop(lifelines);
         let timeout = if next == Nanos::NEVER {
             PollTimeout::NONE
@@ -417,16 +501,21 @@ impl Shared {
         };
         let _interrupted = poll(&mut fds, timeout);
         let _count = self.host.keeper.read();
+        self.devices.take_events();
     }
 
-    /// Ends the sessions of peers whose processes have ended.
+    /// Ends the sessions of peers whose processes have ended, and has links looked at whose other end has.
     fn bury_the_dead(&self) {
         let mut lifelines = self.lifelines.lock().expect("no holder panics");
-        let (dead, alive) = lifelines.drain(..).partition(|(_, _, line)| line.is_cut().unwrap_or(true));
+        let (dead, alive) = lifelines.drain(..).partition(|(_, _, line)| line.is_cut());
         *lifelines = alive;
         drop(lifelines);
-        let dead: Vec<(NodeId, SessionId, shm::Lifeline)> = dead;
-        for (peer, id, _) in dead {
+        let dead: Vec<(NodeId, SessionId, Lifeline)> = dead;
+        for (peer, id, line) in dead {
+            if let Lifeline::Link(_) = line {
+                self.host.serving.wake();
+                continue;
+            }
             let Some(session) = self.host.session(peer) else { continue };
             if session.info(&*self.host).is_some_and(|info| info.session == id) {
                 let mut sink = WaitingSink { host: &self.host, session: &session };
@@ -470,22 +559,31 @@ impl Shared {
         if session.is_linked(&**host) {
             return Ok(());
         }
-        let greeting = greet(&host.identity, &host.limits, peer, held).encode();
+        let greeting = greet(&host.identity, &host.limits, peer, held);
         match address {
             Address::Shm(path) => {
                 let mut handshake = shm::Handshake::dial(path, HANDSHAKE)?;
-                handshake.send(&greeting)?;
+                handshake.send(&greeting.encode())?;
                 let mut agreement = self.receive_answer(&handshake.receive(MAX_GREETING)?, peer, held)?;
                 agreement.resumable = false;
                 agreement.local = true;
-                self.install_shm(session, self.establish_shm(handshake, agreement)?);
+                self.install(session, self.establish_shm(handshake, agreement)?);
             }
             Address::Tcp(socket) => {
                 let mut handshake = tcp::Handshake::dial(*socket, HANDSHAKE, self.tcp)?;
-                handshake.send(&greeting)?;
+                let device = self.device_for(&handshake)?;
+                let features = if device.is_ok() { RDMA } else { 0 };
+                handshake.send(&Greeting { features, ..greeting }.encode())?;
                 let mut agreement = self.receive_answer(&handshake.receive(MAX_GREETING)?, peer, held)?;
                 agreement.local = handshake.peer_addr().ip().is_loopback();
-                self.install(session, self.establish_tcp(handshake, agreement)?);
+                let tried = match (device, agreement.features & RDMA != 0) {
+                    (Ok(device), true) => {
+                        device.dial(&mut handshake, connections(&agreement))?.map(|link| (link, device))
+                    }
+                    (Ok(_), false) => Err(NOT_OFFERED.into()),
+                    (Err(why), _) => Err(why),
+                };
+                self.install(session, self.establish_between_hosts(handshake, agreement, tried)?);
             }
         }
         Ok(())

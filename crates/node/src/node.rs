@@ -72,6 +72,8 @@ pub struct PeerStatus {
     pub info: Option<LinkInfo>,
     /// Whether a link carries it now.
     pub linked: bool,
+    /// Why its link goes, or went, over what it does.
+    pub choice: Option<String>,
     /// Why the last attempt of this node to reach it failed, if it is not linked.
     pub last_failure: Option<String>,
     /// Calls of this node that are open.
@@ -201,6 +203,7 @@ impl NodeHost {
             info: session.info(host),
             linked: session.is_linked(host),
             last_failure: host.last_failure(session.peer()),
+            choice: host.choice(session.peer()),
             open_calls: session.open_calls(),
             work_in_flight: session.work_in_flight(host),
             credits: Class::ALL.map(|class| session.credits(class)),

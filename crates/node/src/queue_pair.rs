@@ -9,6 +9,8 @@ use pronto_core::fabric::{
 };
 use pronto_fabric_shm::{ShmLease, ShmQueuePair};
 use pronto_fabric_tcp::{Lease as TcpLease, TcpQueuePair};
+#[cfg(feature = "verbs")]
+use pronto_fabric_verbs::{Lease as VerbsLease, VerbsQueuePair};
 
 /// A queue pair of any provider that this node has.
 #[derive(Debug)]
@@ -17,6 +19,9 @@ pub enum AnyQueuePair {
     Shm(ShmQueuePair),
     /// TCP.
     Tcp(TcpQueuePair),
+    /// RDMA. In a box, for it is much larger than the others.
+    #[cfg(feature = "verbs")]
+    Verbs(Box<VerbsQueuePair>),
 }
 
 /// A lease of any provider.
@@ -26,6 +31,9 @@ pub enum AnyLease {
     Shm(ShmLease),
     /// TCP.
     Tcp(TcpLease),
+    /// RDMA.
+    #[cfg(feature = "verbs")]
+    Verbs(VerbsLease),
 }
 
 macro_rules! each {
@@ -33,6 +41,8 @@ macro_rules! each {
         match $self {
             AnyQueuePair::Shm($qp) => $call,
             AnyQueuePair::Tcp($qp) => $call,
+            #[cfg(feature = "verbs")]
+            AnyQueuePair::Verbs($qp) => $call,
         }
     };
 }
@@ -49,11 +59,17 @@ impl QueuePair for AnyQueuePair {
     }
 
     fn prepare(&mut self, range: Range<usize>) -> Result<(), FabricError> {
-        each!(self, qp => qp.prepare(range))
+        let len = range.len();
+        let prepared = each!(self, qp => qp.prepare(range));
+        prepared.inspect_err(|error| tracing::warn!(%error, bytes = len, "no send memory"))
     }
 
     fn retire(&mut self, range: Range<usize>) -> Result<(), FabricError> {
         each!(self, qp => qp.retire(range))
+    }
+
+    fn register(&mut self, region: &Region) -> Result<(), FabricError> {
+        each!(self, qp => qp.register(region))
     }
 
     #[inline(always)]
@@ -91,6 +107,8 @@ impl QueuePair for AnyQueuePair {
         Ok(match self {
             Self::Shm(qp) => qp.poll_recv()?.map(|received| received.map_lease(AnyLease::Shm)),
             Self::Tcp(qp) => qp.poll_recv()?.map(|received| received.map_lease(AnyLease::Tcp)),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(qp) => qp.poll_recv()?.map(|received| received.map_lease(AnyLease::Verbs)),
         })
     }
 
@@ -132,6 +150,8 @@ impl Payload for AnyLease {
         match self {
             Self::Shm(lease) => lease.len(),
             Self::Tcp(lease) => lease.len(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(lease) => lease.len(),
         }
     }
 
@@ -139,6 +159,8 @@ impl Payload for AnyLease {
         match self {
             Self::Shm(lease) => lease.copy_to(offset, out),
             Self::Tcp(lease) => lease.copy_to(offset, out),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(lease) => lease.copy_to(offset, out),
         }
     }
 
@@ -146,6 +168,8 @@ impl Payload for AnyLease {
         match self {
             Self::Shm(lease) => lease.as_private(),
             Self::Tcp(lease) => lease.as_private(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(lease) => lease.as_private(),
         }
     }
 }

@@ -30,11 +30,12 @@ enum Reason {
     Draining,
     TooManyPeers,
     NotPermitted,
+    Rdma,
     System,
 }
 
 /// Every reason with its name, in the order of [`Reason`].
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "crowded",
     "not_pronto",
     "unknown_token",
@@ -53,6 +54,7 @@ const NAMES: [&str; 19] = [
     "draining",
     "too_many_peers",
     "not_permitted",
+    "no_rdma",
     "system",
 ];
 
@@ -116,6 +118,7 @@ fn reason_of(error: &NoLink) -> Reason {
         NoLink::Greeting(_) => Reason::Greeting,
         NoLink::OtherNode { .. } => Reason::WrongNode,
         NoLink::Superseded => Reason::Superseded,
+        NoLink::Rdma(_) => Reason::Rdma,
     }
 }
 

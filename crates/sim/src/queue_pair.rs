@@ -54,6 +54,7 @@ impl SimQueuePair {
             send_depth: limits.send_depth,
             polls_without_syscalls: true,
             by_reference,
+            pins_memory: false,
             one_sided,
         };
         let memory = Arc::new(HeapMemory::new(limits.send_memory as usize));

@@ -18,6 +18,8 @@ use crate::id::{Epoch, LayoutHash, NameHash, NodeId, ServiceId, SessionId, TypeI
 pub const MAGIC: [u8; 4] = *b"PRNT";
 /// Protocol versions that this code speaks: lowest, highest.
 pub const VERSIONS: (u16, u16) = (1, 1);
+/// Feature bit: the link may go over RDMA, which both sides then try ([`Greeting::features`]).
+pub const RDMA: u64 = 1;
 /// Most message types a greeting may list.
 pub const MAX_TYPES: usize = 4096;
 /// Longest node name, bytes.

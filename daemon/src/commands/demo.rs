@@ -10,7 +10,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use minidos::data::Source;
-use minidos::demo::{DemoError, Moment, Options, Progress, Transport, run as run_demo};
+use minidos::demo::{DemoError, Moment, Options, Place, Progress, Transport, run as run_demo};
 
 use super::{Subcommand, demo_node};
 
@@ -38,9 +38,15 @@ fn describe() -> Command {
         )
         .arg(
             option("transport", "NAME")
-                .value_parser(PossibleValuesParser::new(["shm", "tcp", "auto"]))
+                .value_parser(PossibleValuesParser::new(["shm", "tcp", "verbs", "auto"]))
                 .default_value("auto")
-                .help("How the nodes are connected"),
+                .help("How the nodes are connected; verbs (RDMA) wants --place"),
+        )
+        .arg(
+            option("place", "NAMESPACE=ADDRESS")
+                .value_parser(|text: &str| text.parse::<Place>())
+                .action(ArgAction::Append)
+                .help("Where a node runs: a network namespace and the address there. Said several times, the nodes take turns"),
         )
         .arg(
             option("data", "FILE.csv")
@@ -108,8 +114,15 @@ fn options(matches: &ArgMatches) -> anyhow::Result<Options> {
     let transport = match matches.get_one::<String>("transport").map(String::as_str) {
         Some("shm") => Transport::Shm,
         Some("tcp") => Transport::Tcp,
+        Some("verbs") => Transport::Verbs,
         _ => Transport::Auto,
     };
+    let places: Vec<Place> = matches.get_many("place").unwrap_or_default().cloned().collect();
+    anyhow::ensure!(
+        transport != Transport::Verbs || !places.is_empty(),
+        "--transport verbs runs between places: say --place NAMESPACE=ADDRESS for each, \
+         with addresses of RDMA ports (`rdma link` shows them)"
+    );
     let source = match (matches.get_one::<PathBuf>("data"), matches.get_one::<u32>("points")) {
         (Some(path), _) => Source::File(std::path::absolute(path).context("no such place for data")?),
         (None, Some(points)) => Source::Synthetic {
@@ -123,6 +136,7 @@ fn options(matches: &ArgMatches) -> anyhow::Result<Options> {
     Ok(Options {
         nodes: matches.get_one::<u16>("nodes").copied().unwrap_or(1),
         transport,
+        places,
         source,
         deadline: Duration::from_secs(number("deadline")),
         node_program: (program, vec![demo_node::NAME.into()]),

@@ -43,6 +43,7 @@ fn as_json(report: &StatusReport) -> serde_json::Value {
             "epoch": peer.epoch,
             "provider": peer.provider,
             "linked": peer.linked,
+            "choice": peer.choice,
             "last_failure": peer.last_failure,
             "open_calls": peer.open_calls,
             "credits": peer.credits,
@@ -89,6 +90,9 @@ fn as_text(report: &StatusReport, all: bool) -> String {
             "peer {:<5} {state:<9} {:<5} open calls {:<3} credits {control}/{bulk}",
             peer.node, peer.provider, peer.open_calls
         );
+        if let Some(why) = &peer.choice {
+            let _ = writeln!(text, "  over {why}");
+        }
         if let Some(why) = &peer.last_failure {
             let _ = writeln!(text, "  not reached: {why}");
         }
@@ -114,6 +118,7 @@ mod tests {
             epoch: Some(7),
             provider: "shm".into(),
             linked: true,
+            choice: Some("shm: the same host, by its address".into()),
             last_failure: None,
             open_calls: 1,
             credits: [64, 56],

@@ -80,6 +80,11 @@ impl Handshake {
         self.peer
     }
 
+    /// This side's address.
+    pub fn local_addr(&self) -> Result<SocketAddr, SetupError> {
+        Ok(self.stream.local_addr()?)
+    }
+
     /// Gives the rest of the handshake at most this much time; never more than it had.
     #[must_use]
     pub fn within(self, timeout: Duration) -> Self {
@@ -116,11 +121,21 @@ impl Handshake {
     /// second connection, which some other thread must accept and [`begin`](super::Incoming::begin); the dialler waits
     /// until the acceptor has it. Whoever waits gives up as soon as the other side does.
     pub fn establish(
-        mut self,
+        self,
         limits: [ConnectionLimits; 2],
         pool: &Arc<ReceivePool>,
     ) -> Result<Link, SetupError> {
         limits.iter().try_for_each(|limits| pool.check(limits.max_receive_payload))?;
+        let user_timeout = self.options.user_timeout;
+        let [control, bulk] = self.establish_streams()?;
+        let queue_pair = |stream, class: Class| {
+            TcpQueuePair::new(stream, class, &limits[class.index()], pool, user_timeout)
+        };
+        Ok(Link { control: queue_pair(control, Class::Control)?, bulk: queue_pair(bulk, Class::Bulk)? })
+    }
+
+    /// The same, for whoever wants the two connections, by class, and no queue pairs.
+    pub fn establish_streams(mut self) -> Result<[TcpStream; 2], SetupError> {
         self.hear_answer()?;
         let second = match &self.role {
             Role::Dialler { .. } => {
@@ -140,10 +155,7 @@ impl Handshake {
                 second
             }
         };
-        let queue_pair = |stream, class: Class| {
-            TcpQueuePair::new(stream, class, &limits[class.index()], pool, self.options.user_timeout)
-        };
-        Ok(Link { control: queue_pair(self.stream, Class::Control)?, bulk: queue_pair(second, Class::Bulk)? })
+        Ok([self.stream, second])
     }
 
     /// The dialler's first look at what the other side speaks.

@@ -132,6 +132,10 @@ impl QueuePair for Sleeper {
         self.0.retire(range)
     }
 
+    fn register(&mut self, region: &Region) -> Result<(), FabricError> {
+        self.0.register(region)
+    }
+
     fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
         self.0.post_send(work)
     }

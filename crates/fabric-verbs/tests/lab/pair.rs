@@ -32,10 +32,11 @@ impl Devices {
         let (of_a, of_b) = (a.bytes(), b.bytes());
         let sockets = [(); 2].map(|()| UnixStream::pair().unwrap());
         let [(a1, b1), (a2, b2)] = sockets.map(|(one, two)| (OwnedFd::from(one), OwnedFd::from(two)));
-        let mut a = a.connect(&of_b, [a1, a2]).unwrap();
-        let mut b = b.connect(&of_a, [b1, b2]).unwrap();
-        for link in [&mut a, &mut b] {
+        let mut a = a.connect(&of_b).unwrap();
+        let mut b = b.connect(&of_a).unwrap();
+        for (link, sockets) in [(&mut a, [a1, a2]), (&mut b, [b1, b2])] {
             link.reaches(Duration::from_secs(10)).unwrap();
+            link.attach(sockets).unwrap();
         }
         [a, b]
     }

@@ -42,7 +42,16 @@ impl Children {
     /// Starts the next node; the first is number 1.
     pub(super) fn start(&mut self, options: &Options) -> io::Result<()> {
         let (program, arguments) = &options.node_program;
-        let mut process = Program::new(program)
+        let next = u16::try_from(self.running.len() + 1).unwrap_or(u16::MAX);
+        let mut command = match options.place(next) {
+            None => Program::new(program),
+            Some(place) => {
+                let mut command = Program::new("ip");
+                command.args(["netns", "exec", &place.namespace]).arg(program);
+                command
+            }
+        };
+        let mut process = command
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

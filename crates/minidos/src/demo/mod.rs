@@ -17,6 +17,6 @@ mod signals;
 mod supervisor;
 mod table;
 
-pub use options::{Options, Transport};
+pub use options::{Options, Place, Transport};
 pub use report::{Report, Sizes};
 pub use supervisor::{DemoError, Moment, Progress, run};

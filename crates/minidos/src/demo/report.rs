@@ -162,6 +162,7 @@ fn transport(asked: Transport, mut providers: Vec<String>) -> String {
         (_, false) => providers.join("+"),
         (Transport::Shm, true) => "shm".to_owned(),
         (Transport::Tcp, true) => "tcp".to_owned(),
+        (Transport::Verbs, true) => "verbs".to_owned(),
         (Transport::Auto, true) => "none".to_owned(),
     }
 }
@@ -199,6 +200,7 @@ mod tests {
         let options = Options {
             nodes: 2,
             transport: Transport::Shm,
+            places: Vec::new(),
             source: Source::Digits,
             deadline: Duration::ZERO,
             node_program: ("none".into(), Vec::new()),

@@ -9,12 +9,12 @@ use nix::errno::Errno;
 use thiserror::Error;
 
 use super::children::{Children, Heard};
-use super::options::Options;
+use super::options::{Options, Transport};
 use super::report::{Report, Run};
 use super::scratch::Scratch;
 use super::signals::Interrupts;
 use crate::clock;
-use crate::control::{Command, Found, NodeReport, Notice, Setup};
+use crate::control::{BetweenHosts, Command, Found, NodeReport, Notice, Setup};
 use crate::data::{DataError, Points};
 use crate::kmeans::{self, Task};
 use crate::page::PAGE_SIZE;
@@ -151,7 +151,12 @@ impl Supervisor<'_> {
             let setup = Setup {
                 node,
                 nodes: self.options.nodes,
-                listen: self.options.transport.listen(scratch.path(), node),
+                listen: self.options.transport.listen(scratch.path(), node, self.options.place(node)),
+                between_hosts: self.options.place(node).map(|_| match self.options.transport {
+                    Transport::Verbs => BetweenHosts::Rdma,
+                    Transport::Tcp => BetweenHosts::Tcp,
+                    Transport::Shm | Transport::Auto => BetweenHosts::Best,
+                }),
                 peers: peers.clone(),
                 frames: frames(data),
                 source: self.options.source.clone(),
@@ -255,11 +260,12 @@ impl Supervisor<'_> {
     /// A node gives up, perhaps only because another was killed; then that is what is told.
     fn failed(&mut self, node: u16, reason: String) -> DemoError {
         let patience = clock::now() + GRACE;
+        let mut gave_up = vec![node];
         while clock::now() < patience {
-            if let Some(Heard::Closed(ended)) = self.children.hear(TICK)
-                && ended != node
-            {
-                return self.ended(ended);
+            match self.children.hear(TICK) {
+                Some(Heard::Notice(other, Notice::Failed(_))) => gave_up.push(other),
+                Some(Heard::Closed(ended)) if !gave_up.contains(&ended) => return self.ended(ended),
+                _ => {}
             }
         }
         DemoError::Failed { node, doing: self.doing, reason }

@@ -1,0 +1,84 @@
+//! A node that was built without RDMA.
+
+use core::convert::Infallible;
+use core::net::IpAddr;
+use std::net::TcpStream;
+use std::os::fd::BorrowedFd;
+
+use pronto_core::fabric::ConnectionLimits;
+use pronto_fabric_tcp as tcp;
+
+use super::{Rdma, Tried};
+use crate::queue_pair::AnyQueuePair;
+
+/// No device.
+#[derive(Clone, Debug)]
+pub(crate) struct Device(Infallible);
+
+/// No link.
+#[derive(Debug)]
+pub(crate) struct Link(Infallible);
+
+/// No line.
+#[derive(Debug)]
+pub(crate) struct Lifeline(Infallible);
+
+/// No devices.
+#[derive(Debug)]
+pub(crate) struct Devices;
+
+impl Devices {
+    pub(crate) fn new(_: Rdma) -> Self {
+        Self
+    }
+
+    pub(crate) fn reaching(&self, _: IpAddr) -> Result<Device, String> {
+        Err("built without RDMA (cargo feature `verbs`)".into())
+    }
+
+    pub(crate) fn with_events<R>(&self, use_them: impl FnOnce(&[BorrowedFd<'_>]) -> R) -> R {
+        use_them(&[])
+    }
+
+    pub(crate) fn take_events(&self) {}
+}
+
+impl Device {
+    pub(crate) fn dial(
+        &self,
+        _: &mut tcp::Handshake,
+        _: [ConnectionLimits; 2],
+    ) -> Result<Tried, tcp::SetupError> {
+        match self.0 {}
+    }
+
+    pub(crate) fn answer(
+        &self,
+        _: &mut tcp::Handshake,
+        _: [ConnectionLimits; 2],
+    ) -> Result<Tried, tcp::SetupError> {
+        match self.0 {}
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        match self.0 {}
+    }
+}
+
+impl Link {
+    pub(crate) fn finish(self, _: [TcpStream; 2]) -> Result<([AnyQueuePair; 2], Lifeline), String> {
+        match self.0 {}
+    }
+}
+
+impl Lifeline {
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        match self.0 {}
+        #[expect(unreachable_code, reason = "names the type")]
+        core::iter::empty()
+    }
+
+    pub(crate) fn look(&self) -> bool {
+        match self.0 {}
+    }
+}
