@@ -202,4 +202,24 @@ mod tests {
     fn the_same_seed_gives_the_same_run() {
         assert_eq!(round_trips(7, Wait::Block), round_trips(7, Wait::Block));
     }
+
+    /// Processor time of an adaptive ponger beside somebody who computes, per ping, microseconds.
+    fn used(knows_load: bool) -> u64 {
+        let options = cluster::Options { knows_load, ..cluster::Options::standard(1) };
+        let mut cluster = Cluster::new(options);
+        let nodes = [0, 1].map(|_| cluster.add_node(1, Box::new(Linux2::new(Version::V2_4))));
+        let pings = Options { wait: Wait::Adaptive, ..OPTIONS };
+        let later = TaskOptions { starts: Nanos::from_millis(100), ..TaskOptions::default() };
+        let pair = Pair::spawn(&mut cluster, nodes, pings, later);
+        let compute = crate::workload::compute::Compute::for_ever();
+        cluster.spawn(nodes[1], TaskOptions::default(), Box::new(compute));
+        cluster.run_until(Nanos::from_millis(5_000));
+        cluster.task(pair.ponger).usage().ran.0 / 1_000 / u64::from(OPTIONS.pings)
+    }
+
+    #[test]
+    fn who_knows_that_others_want_the_processor_does_not_poll() {
+        assert_eq!(used(true), 10, "handling alone");
+        assert!(used(false) > 12, "it polls until it has learned not to: {} us", used(false));
+    }
 }

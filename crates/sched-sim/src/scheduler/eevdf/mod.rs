@@ -468,6 +468,15 @@ mod tests {
     }
 
     #[test]
+    fn sleeps_end_on_time_but_for_the_slack() {
+        let scheduler = Eevdf::new(1, Preemption::Lazy);
+        let clock = Clock::new(Nanos::ZERO, scheduler.tick_period(), 0);
+        let (now, span) = (Nanos::from_micros(123), Nanos::from_millis(45));
+        assert_eq!(scheduler.sleep_ends(&clock, now, span), Nanos::from_micros(123 + 45_000 + 50));
+        assert_eq!(scheduler.tick_period(), Nanos::from_millis(4));
+    }
+
+    #[test]
     fn only_a_shorter_slice_ends_the_protection_of_the_current_task() {
         let preempts = |slice| {
             let mut scheduler = Eevdf::new(1, Preemption::Lazy);
