@@ -1,11 +1,14 @@
 //! The demo between two nodes of the lab: each node process in a network namespace of its own, and nothing but RDMA.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-use std::process::Command;
+use core::time::Duration;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 
 /// Where the lab's nodes are, as the demo wants it said.
 fn places() -> Vec<String> {
-    let nodes = std::fs::read_to_string("/run/lab/nodes").unwrap();
+    let nodes = fs::read_to_string("/run/lab/nodes").unwrap();
     let place = |line: &str| {
         let words: Vec<_> = line.split(' ').collect();
         format!("--place={}={}", words[0], words[2])
@@ -69,4 +72,90 @@ fn without_a_port_there_is_a_reason() {
     let places = ["--place=plain0=10.78.0.1".to_owned(), "--place=plain1=10.78.0.2".to_owned()];
     let (report, said) = demo("tcp", &places);
     assert_eq!(report["transport"], "tcp", "{said}");
+}
+
+/// A node of its own in one of the lab's namespaces; ended with the value.
+struct Daemon {
+    process: Child,
+    config: PathBuf,
+}
+
+impl Daemon {
+    fn start(folder: &Path, node: u16, more: &str) -> Self {
+        let config = folder.join(format!("{node}.toml"));
+        let socket = folder.join(format!("{node}.sock"));
+        let text = format!(
+            "node = {node}\nplaintext = \"i understand\"\nrdma = \"require\"\nlisten = [\"shm:{}\"{}\n",
+            socket.display(),
+            more,
+        );
+        fs::write(&config, text).unwrap();
+        let process = Command::new("ip")
+            .args(["netns", "exec", &format!("n{}", node - 1), env!("CARGO_BIN_EXE_prontod"), "--config"])
+            .arg(&config)
+            .spawn()
+            .unwrap();
+        Self { process, config }
+    }
+
+    /// What the node says of peer 1, if it answers.
+    fn peer(&self) -> Option<serde_json::Value> {
+        let status = Command::new(env!("CARGO_BIN_EXE_pronto"))
+            .args(["status", "--json", "--config"])
+            .arg(&self.config)
+            .output()
+            .unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&status.stdout).ok()?;
+        report["peers"].as_array()?.iter().find(|peer| peer["node"] == 1).cloned()
+    }
+
+    /// Asks until the node says so of peer 1.
+    fn until(&self, what: &str, wanted: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+        let mut last = None;
+        for _ in 0..200 {
+            last = self.peer();
+            if let Some(peer) = last.take_if(|peer| wanted(peer)) {
+                return peer;
+            }
+            std::thread::park_timeout(Duration::from_millis(50));
+        }
+        panic!("never {what}: {last:?}");
+    }
+
+    fn kill(&mut self) {
+        // `ip netns exec` becomes the program: its process is the node's.
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ended = self.process.kill();
+        let _reaped = self.process.wait();
+    }
+}
+
+/// The link goes over RDMA and says why; a killed peer is noticed, and its next life is found over RDMA again.
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_killed_peer_is_noticed_and_found_again_over_verbs() {
+    let folder = std::env::temp_dir().join(format!("pv-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let address = places()[0].rsplit_once('=').unwrap().1.to_owned();
+    let listens = format!(", \"tcp:{address}:7001\"]");
+    let dials = format!("]\n[[peer]]\nnode = 1\naddress = [\"tcp:{address}:7001\"]");
+    let mut one = Daemon::start(&folder, 1, &listens);
+    let two = Daemon::start(&folder, 2, &dials);
+    let linked = |peer: &serde_json::Value| peer["linked"] == true;
+    let first = two.until("linked", linked);
+    assert_eq!(first["provider"], "verbs");
+    assert_eq!(first["choice"], "verbs: rxe1 reaches it");
+    one.kill();
+    two.until("noticed", |peer| peer["linked"] == false);
+    drop(one);
+    let _again = Daemon::start(&folder, 1, &listens);
+    let second = two.until("linked again", |peer| linked(peer) && peer["epoch"] != first["epoch"]);
+    assert_eq!(second["provider"], "verbs");
+    fs::remove_dir_all(folder).unwrap();
 }
