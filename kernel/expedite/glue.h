@@ -8,6 +8,7 @@
 struct eventfd_ctx;
 struct file;
 struct hrtimer;
+struct irq_work;
 struct kthread_work;
 struct kthread_worker;
 struct task_struct;
@@ -82,9 +83,9 @@ bool expedite_may_name(struct task_struct *task);
 unsigned long expedite_lock(void);
 void expedite_unlock(unsigned long flags);
 u32 expedite_cpus(void);
-void expedite_thread_init(struct hrtimer *timer);
+void expedite_thread_init(struct hrtimer *timer, struct irq_work *afterwards);
+void expedite_do_afterwards(struct irq_work *afterwards);
 void expedite_start(struct hrtimer *timer, u64 ns);
-void expedite_restart(struct hrtimer *timer, u64 ns);
 int expedite_workers_start(void);
 void expedite_workers_stop(void);
 void expedite_queue(struct kthread_work *work, u32 cpu);
@@ -96,6 +97,7 @@ void expedite_wait_for_stragglers(void);
 int expedite_arrived(struct wait_queue_entry *ours, unsigned int mode, int flags, void *key);
 u32 expedite_timer(struct hrtimer *timer);
 void expedite_work(struct kthread_work *work);
+void expedite_afterwards(struct irq_work *afterwards);
 unsigned int expedite_reap(void);
 
 #endif

@@ -55,7 +55,6 @@ pub(crate) struct Look {
     pub(crate) is_ending: bool,
 }
 
-
 #[expect(improper_ctypes, reason = "kernel structures are passed by address only")]
 extern "C" {
     pub(crate) fn expedite_waiters(
@@ -77,7 +76,8 @@ extern "C" {
     pub(crate) fn expedite_may_name(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn expedite_lock() -> c_ulong;
     pub(crate) fn expedite_unlock(flags: c_ulong);
-    pub(crate) fn expedite_thread_init(timer: *mut bindings::hrtimer);
+    pub(crate) fn expedite_thread_init(timer: *mut bindings::hrtimer, afterwards: *mut bindings::irq_work);
+    pub(crate) fn expedite_do_afterwards(afterwards: *mut bindings::irq_work);
     pub(crate) fn expedite_start(timer: *mut bindings::hrtimer, ns: u64);
     pub(crate) fn expedite_queue(work: *mut bindings::kthread_work, cpu: u32);
     fn expedite_find_task(tid: i32) -> *mut bindings::task_struct;

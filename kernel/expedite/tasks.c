@@ -3,6 +3,7 @@
 #include <linux/capability.h>
 #include <linux/cred.h>
 #include <linux/hrtimer.h>
+#include <linux/irq_work.h>
 #include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/pid.h>
@@ -162,9 +163,16 @@ static enum hrtimer_restart on_timer(struct hrtimer *timer)
 	return HRTIMER_RESTART;
 }
 
-void expedite_thread_init(struct hrtimer *timer)
+void expedite_thread_init(struct hrtimer *timer, struct irq_work *afterwards)
 {
 	hrtimer_setup(timer, on_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
+	init_irq_work(afterwards, expedite_afterwards);
+}
+
+/* In an interrupt of this processor, as soon as it allows them: after the wake-up that is going on. */
+void expedite_do_afterwards(struct irq_work *afterwards)
+{
+	irq_work_queue(afterwards);
 }
 
 void expedite_start(struct hrtimer *timer, u64 ns)

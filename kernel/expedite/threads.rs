@@ -77,6 +77,8 @@ pub(crate) struct Thread {
     counts: Counts,
     last_call: Nanos,
     timer: bindings::hrtimer,
+    /// Starts the timer, where a wake-up is going on that has to come first.
+    afterwards: bindings::irq_work,
     work: bindings::kthread_work,
 }
 
@@ -127,25 +129,19 @@ impl Thread {
             counts: Counts::default(),
             last_call: Nanos::ZERO,
             timer: bindings::hrtimer::default(),
+            afterwards: bindings::irq_work::default(),
             work: bindings::kthread_work::default(),
         };
         let mut thread = KBox::new(thread, GFP_ATOMIC)?;
-        // SAFETY: it is in its final place, and nobody uses it yet.
-        unsafe { glue::expedite_thread_init(&mut thread.timer) };
+        // SAFETY: both are in their final place, and nobody uses them yet.
+        unsafe { glue::expedite_thread_init(&mut thread.timer, &mut thread.afterwards) };
         // SAFETY: the caller says that the task is valid.
         unsafe { glue::expedite_get_task(task) };
         Ok(thread)
     }
 
     /// Takes the time that it has run since the last event, and the `price` of a boost.
-    fn ran(
-        &mut self,
-        runtime: u64,
-        price: Nanos,
-        accounts: Accounts,
-        now: Nanos,
-        terms: &Terms,
-    ) -> Accounts {
+    fn ran(&mut self, runtime: u64, price: Nanos, accounts: Accounts, now: Nanos, terms: &Terms) -> Accounts {
         let span = Nanos(runtime.saturating_sub(self.runtime)).after(price);
         self.runtime = runtime;
         let start = step(self.phase, accounts, Event::ScheduledIn, now.since(span), terms);
@@ -343,6 +339,7 @@ fn bump(count: &mut u64) {
 }
 
 /// Where the class was changed.
+#[derive(Clone, Copy)]
 enum Path {
     Direct,
     Worker,
@@ -355,8 +352,6 @@ enum Path {
 unsafe fn raise(thread: *mut Thread, path: Path) {
     // SAFETY: [I3] the task is valid, and [I1] nobody else writes to `saved`.
     let done = unsafe { glue::expedite_raise((*thread).task, &raw mut (*thread).saved) };
-    // SAFETY: [I1] nobody else acts on the thread, so the slice does not change.
-    let slice = unsafe { (*thread).slice };
     state::with(|state| {
         // SAFETY: [I2] it is in the table, and the lock is held.
         let thread = unsafe { &mut *thread };
@@ -376,10 +371,37 @@ unsafe fn raise(thread: *mut Thread, path: Path) {
         }
         state.totals.counts.add_new(&before, &thread.counts);
     });
-    if done == 0 {
+    match path {
+        _ if done != 0 => {}
+        // Setting a timer takes a while, and the thread is not even awake yet.
+        // SAFETY: [I1] the timer, which that starts, is the next to act on the thread.
+        Path::Direct => unsafe { glue::expedite_do_afterwards(&raw mut (*thread).afterwards) },
         // SAFETY: [I1] the timer is the next to act on the thread.
-        unsafe { glue::expedite_start(&raw mut (*thread).timer, slice.0) };
+        Path::Worker => unsafe { start_timer(thread) },
     }
+}
+
+/// Starts the timer of a thread.
+///
+/// # Safety
+/// The thread is `Raised`, and its timer was not started yet.
+unsafe fn start_timer(thread: *mut Thread) {
+    // SAFETY: [I1] nobody else acts on the thread, so the slice does not change.
+    let slice = unsafe { (*thread).slice };
+    // SAFETY: [I1] from here on the timer is the one to act on the thread.
+    unsafe { glue::expedite_start(&raw mut (*thread).timer, slice.0) };
+}
+
+/// A boosted thread was woken, and its timer can be started.
+///
+/// # Safety
+/// Called once after each boost by the thread that announced the arrival.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn expedite_afterwards(afterwards: *mut bindings::irq_work) {
+    // SAFETY: only threads have such work.
+    let thread = unsafe { kernel::container_of!(afterwards, Thread, afterwards) };
+    // SAFETY: [I1] the thread is `Raised`, and this is what starts its timer.
+    unsafe { start_timer(thread) };
 }
 
 /// Lowers a thread, and lets it pay.
@@ -550,6 +572,8 @@ unsafe fn free_all(mut list: *mut Thread) {
         let thread = list;
         // SAFETY: the caller says that it is a list of threads.
         list = unsafe { (*thread).next };
+        // SAFETY: as the caller says. It may still be about to return.
+        unsafe { bindings::irq_work_sync(&raw mut (*thread).afterwards) };
         // SAFETY: as the caller says.
         unsafe { bindings::hrtimer_cancel(&raw mut (*thread).timer) };
         // SAFETY: as the caller says. What the worker was asked for was done, or the stage would be another one.

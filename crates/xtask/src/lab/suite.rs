@@ -28,6 +28,8 @@ pub(crate) struct Needs {
     pub(crate) cpus: u32,
     /// Who carries out its instructions. Tests that ask for the same processors share one machine.
     pub(crate) accelerator: Accelerator,
+    /// The same for single test targets of the package, by name.
+    pub(crate) accelerators: BTreeMap<String, Accelerator>,
     /// Folders of kernel modules, from the root of the tree. They are built before the machine boots; see
     /// [`super::module::place`] for where they are then.
     pub(crate) modules: Vec<String>,
@@ -35,7 +37,21 @@ pub(crate) struct Needs {
 
 impl Default for Needs {
     fn default() -> Self {
-        Self { nodes: 0, cpus: 2, accelerator: Accelerator::default(), modules: Vec::new() }
+        Self {
+            nodes: 0,
+            cpus: 2,
+            accelerator: Accelerator::default(),
+            accelerators: BTreeMap::new(),
+            modules: Vec::new(),
+        }
+    }
+}
+
+impl Needs {
+    /// What one test target of the package needs.
+    fn of(&self, target: &str) -> Self {
+        let accelerator = self.accelerators.get(target).copied().unwrap_or(self.accelerator);
+        Self { accelerator, ..self.clone() }
     }
 }
 
@@ -68,7 +84,7 @@ pub(crate) fn targets(workspace: &Workspace) -> Result<Vec<Target>> {
             package: package.name.clone(),
             name: name.to_owned(),
             folder: package.folder.clone(),
-            needs: needs.clone(),
+            needs: needs.of(name),
         }));
     }
     Ok(targets)
@@ -170,6 +186,15 @@ mod tests {
         let targets = sample();
         let found: Vec<_> = targets.iter().map(|t| (t.name.as_str(), t.needs.nodes)).collect();
         assert_eq!(found, [("lab_queue_pairs", 2), ("lab", 0)]);
+    }
+
+    #[test]
+    fn a_target_may_have_another_clock_than_its_package() {
+        let lab = json!({ "accelerators": { "lab_latency": "virtual-time" } });
+        let workspace =
+            workspace(&[("expedite", json!({ "lab": lab }), &[("test", "lab"), ("test", "lab_latency")])]);
+        let clocks: Vec<_> = targets(&workspace).unwrap().iter().map(|it| it.needs.accelerator).collect();
+        assert_eq!(clocks, [Accelerator::Emulation, Accelerator::VirtualTime]);
     }
 
     #[test]
