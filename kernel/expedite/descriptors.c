@@ -60,8 +60,9 @@ static bool is_completion_channel(struct file *file)
 {
 	char name[KSYM_SYMBOL_LEN];
 
+	/* The name of the module follows. */
 	sprint_symbol_no_offset(name, (unsigned long)file->f_op->poll);
-	return !strcmp(name, "ib_uverbs_comp_event_poll");
+	return strstarts(name, "ib_uverbs_comp_event_poll");
 }
 
 /* Takes hold of what keeps the wait queue of @file, if that is of a kind that can be flagged. */

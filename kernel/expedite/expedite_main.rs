@@ -11,6 +11,7 @@
 //! | tasks.c | the scheduler, timers and workers |
 //! | crates/sched-policy | every decision |
 
+use core::borrow::Borrow;
 use core::ptr::addr_of;
 
 use kernel::c_str;
@@ -70,24 +71,30 @@ module! {
 /// The slice that can be asked for at the most and least, microseconds.
 const SLICE_US: (u32, u32) = (10, 5_000);
 
+/// A parameter: 7.2 lends the number, 7.3 gives it.
+fn number(parameter: impl Borrow<u32>) -> u32 {
+    *parameter.borrow()
+}
+
 /// What the parameters say.
 fn terms() -> Terms {
-    let slice =
-        Nanos::from_micros(u64::from((*module_parameters::slice_us.value()).max(SLICE_US.0).min(SLICE_US.1)));
+    let slice = Nanos::from_micros(u64::from(
+        number(module_parameters::slice_us.value()).max(SLICE_US.0).min(SLICE_US.1),
+    ));
     let cap = |percent: u32| {
         let cap = Cap { share: Share::percent(percent), window: caps::WINDOW };
         budget::Terms::capped(cap, slice)
     };
-    let sleepers_only = *module_parameters::sleepers_only.value() != 0;
+    let sleepers_only = number(module_parameters::sleepers_only.value()) != 0;
     let thread = if sleepers_only {
         budget::Terms::quantum(caps::LITTLE)
     } else {
-        cap(*module_parameters::thread_percent.value())
+        cap(number(module_parameters::thread_percent.value()))
     };
     let caps = Caps {
         thread,
-        user: cap(*module_parameters::user_percent.value()),
-        processor: cap(*module_parameters::cpu_percent.value()),
+        user: cap(number(module_parameters::user_percent.value())),
+        processor: cap(number(module_parameters::cpu_percent.value())),
     };
     Terms { slice, caps, meter: if sleepers_only { Meter::All } else { Meter::Boosted } }
 }
@@ -202,8 +209,7 @@ impl MiscDevice for Device {
 
     fn open(_file: &File, _device: &MiscDeviceRegistration<Self>) -> Result<KBox<Self>> {
         let device = KBox::new(Self { _place: 0 }, GFP_KERNEL_ACCOUNT)?;
-        // SAFETY: this module is there; it is told that it is used, unless it is going already.
-        if unsafe { kernel::bindings::try_module_get(THIS_MODULE.as_ptr()) } {
+        if glue::module_get() {
             Ok(device)
         } else {
             Err(ENODEV)
@@ -214,7 +220,7 @@ impl MiscDevice for Device {
         flags::device_closed(device.number());
         drop(device);
         // SAFETY: taken in `open`. Whoever unloads the module now waits until this thread has left its code.
-        unsafe { kernel::bindings::module_put(THIS_MODULE.as_ptr()) };
+        unsafe { glue::expedite_module_put() };
     }
 
     fn ioctl(device: &Self, _file: &File, command: u32, argument: usize) -> Result<isize> {

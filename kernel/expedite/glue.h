@@ -91,6 +91,8 @@ void expedite_workers_stop(void);
 void expedite_queue(struct kthread_work *work, u32 cpu);
 void expedite_reap_in(unsigned int ms);
 void expedite_reap_never(void);
+bool expedite_module_get(void);
+void expedite_module_put(void);
 void expedite_wait_for_stragglers(void);
 
 /* In Rust. */

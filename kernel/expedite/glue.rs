@@ -80,6 +80,8 @@ extern "C" {
     pub(crate) fn expedite_do_afterwards(afterwards: *mut bindings::irq_work);
     pub(crate) fn expedite_start(timer: *mut bindings::hrtimer, ns: u64);
     pub(crate) fn expedite_queue(work: *mut bindings::kthread_work, cpu: u32);
+    pub(crate) fn expedite_module_put();
+    fn expedite_module_get() -> bool;
     fn expedite_find_task(tid: i32) -> *mut bindings::task_struct;
     fn expedite_in_interrupt() -> bool;
     fn expedite_clock() -> u64;
@@ -107,6 +109,12 @@ pub(crate) fn clock() -> u64 {
 pub(crate) fn cpus() -> u32 {
     // SAFETY: [I1] reads a number.
     unsafe { expedite_cpus() }
+}
+
+/// Says that this module is used, unless it is going already.
+pub(crate) fn module_get() -> bool {
+    // SAFETY: [I1] this code is in the module, so that is there.
+    unsafe { expedite_module_get() }
 }
 
 /// A thread with a reference, or null.

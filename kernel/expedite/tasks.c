@@ -252,6 +252,17 @@ void expedite_reap_never(void)
 	cancel_delayed_work_sync(&reaper);
 }
 
+/* The device says that its module is used: the misc devices of Rust have no owner. */
+bool expedite_module_get(void)
+{
+	return try_module_get(THIS_MODULE);
+}
+
+void expedite_module_put(void)
+{
+	module_put(THIS_MODULE);
+}
+
 /* Until no thread is in this module's code that does not count as its user any more. */
 void expedite_wait_for_stragglers(void)
 {

@@ -15,7 +15,7 @@ use std::sync::mpsc::channel;
 use nix::poll::{PollTimeout, poll};
 use pronto_expedite::{Device, Flag};
 
-use machine::{Module, Numbered, now, pin, receive};
+use machine::{Module, Numbered, now, pin, receive, until};
 
 /// Where handler and hogs run, and where the sender does.
 const CPUS: (usize, usize) = (0, 1);
@@ -159,4 +159,42 @@ fn a_flagged_tcp_connection_is_hardly_slower_than_always_fifo() {
     let [off, module, fifo] = table("tcp", tcp);
     assert!(10 * module <= 16 * fifo, "{module} ns against {fifo} ns of always-FIFO");
     assert!(5 * module <= off, "{module} ns against {off} ns without the module");
+}
+
+/// For how long a thread that goes on computing is boosted.
+fn time_boosted(slice: Duration) -> Duration {
+    let device = Device::open().unwrap();
+    let (receiver, sender) = unix();
+    device.flag(&receiver, Flag { slice, ..Flag::default() }).unwrap();
+    let greedy = Numbered::spawn(move || {
+        pin(CPUS.0);
+        nix::unistd::read(&receiver, &mut [0; 8]).unwrap();
+        // Longer than any slice.
+        let start = now();
+        while start.elapsed() < Duration::from_millis(20) {}
+    });
+    greedy.until_it_sleeps();
+    assert_eq!(nix::unistd::write(&sender, &[0; 8]).unwrap(), 8);
+    until("the boost has ended", || device.query(greedy.tid).is_ok_and(|counts| counts.drops == 1));
+    let time = device.query(greedy.tid).unwrap().boosted_time;
+    greedy.join();
+    time
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_shorter_slice_can_be_asked_for_and_a_longer_one_cannot() {
+    let _module = Module::load(&["slice_us=2000", "thread_percent=50", "user_percent=50"]);
+    pin(CPUS.1);
+    // The least of some: the quantum of virtual time may come on top.
+    let least = |slice| {
+        let times: Vec<_> = (0..6).map(|_| time_boosted(slice)).collect();
+        println!("{slice:?}: {times:?}");
+        times.into_iter().min().unwrap()
+    };
+    let [short, most, longer] =
+        [Duration::from_micros(100), Duration::ZERO, Duration::from_secs(3_600)].map(least);
+    println!("slices of 100 us, 2 ms, an hour: {short:?} {most:?} {longer:?}");
+    assert!(4 * short < most, "{short:?} {most:?}");
+    assert!(longer < 2 * most, "{longer:?} {most:?}");
 }

@@ -175,35 +175,3 @@ fn the_children_of_a_boosted_thread_are_not_boosted() {
     });
     handler.end();
 }
-
-#[test]
-#[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_shorter_slice_can_be_asked_for_and_a_longer_one_cannot() {
-    let _module = Module::load(&long_boosts());
-    let time_boosted = |slice| {
-        let device = Device::open().unwrap();
-        let (receiver, sender) = UnixStream::pair().unwrap();
-        device.flag(&receiver, Flag { slice, ..Flag::default() }).unwrap();
-        let spinner = Numbered::spawn(move || {
-            nix::unistd::read(&receiver, &mut [0; 8]).unwrap();
-            // Longer than any slice: all of it is used.
-            let start = crate::machine::now();
-            while start.elapsed() < core::time::Duration::from_millis(50) {}
-        });
-        spinner.until_it_sleeps();
-        write(&sender.into());
-        until("the boost has ended", || device.query(spinner.tid).is_ok_and(|it| it.drops == 1));
-        let time = device.query(spinner.tid).unwrap().boosted_time;
-        spinner.join();
-        time
-    };
-    let least = |slice| (0..5).map(|_| time_boosted(slice)).min().unwrap();
-    let (short, most, longer) = (
-        least(core::time::Duration::from_micros(100)),
-        least(core::time::Duration::ZERO),
-        least(core::time::Duration::from_secs(3_600)),
-    );
-    println!("slices of 100 us, 5 ms, an hour: {short:?} {most:?} {longer:?}");
-    assert!(2 * short < most, "{short:?} {most:?}");
-    assert!(longer < 5 * most, "{longer:?} {most:?}");
-}

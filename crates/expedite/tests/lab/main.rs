@@ -9,6 +9,7 @@ mod hostile;
 mod lifetime;
 mod machine;
 mod misuse;
+mod named;
 mod random;
 mod storm;
 mod waiting;
