@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | flags.rs, descriptors.c | flags on what is open: what can be flagged, what is held, when a flag ends |
 //! | waiters.c | which threads an arrival is about to wake |
+//! | threads/table.rs | threads by their task, and when they are forgotten |
 //! | threads.rs | one boost for each thread: raised, dispatched, lowered, paid for |
 //! | accounts.rs | what users and processors pay |
 //! | state.rs | all of it under one lock, and the counters |
