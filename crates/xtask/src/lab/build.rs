@@ -22,7 +22,7 @@ use crate::workspace::Workspace;
 const REVISION: &str = "1";
 
 /// Files in lab/ that are not for the guest.
-const NOT_SCRIPTS: &[&str] = &["README.md", "lab.toml", "module.toml"];
+const NOT_SCRIPTS: &[&str] = &["README.md", "lab.toml", "module.toml", "debug.config"];
 
 /// What a machine boots.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub(super) struct Image {
     /// For the kernel's command line.
     pub(super) parameters: Vec<String>,
     contents: Contents,
+    /// Where modules for its kernel are built, if that is not the stock one.
+    build_root: Option<PathBuf>,
 }
 
 /// What the tools' initramfs was made of; kept beside it.
@@ -44,6 +46,20 @@ struct Contents {
 }
 
 impl Image {
+    /// The same with another kernel: its file, the folder that modules for it are built in, and what it is.
+    pub(super) fn with_kernel(mut self, file: PathBuf, build_root: PathBuf, kernel: kernel::Kernel) -> Self {
+        self.kernel = file;
+        self.build_root = Some(build_root);
+        self.contents.kernel_release = kernel.release;
+        self.contents.kernel_version = kernel.version;
+        self
+    }
+
+    /// Where modules for its kernel are built, if that is not the stock one.
+    pub(super) fn own_build_root(&self) -> Option<&Path> {
+        self.build_root.as_deref()
+    }
+
     /// The kernel that it boots.
     pub(super) fn kernel(&self) -> kernel::Kernel {
         kernel::Kernel {
@@ -107,7 +123,8 @@ fn find(cache: &Cache, recipe: &Recipe, tools: &str, whole: &str) -> Option<Imag
         kernel_folder(&contents.kernel_version),
     ];
     parts.iter().for_each(|part| used(&cache.path(part), prune::now()));
-    Some(Image { kernel, initramfs, parameters: recipe.kernel.parameters.clone(), contents })
+    let parameters = recipe.kernel.parameters.clone();
+    Some(Image { kernel, initramfs, parameters, contents, build_root: None })
 }
 
 /// Whether the tools are there, and the kernel that they were made with.

@@ -64,6 +64,9 @@ impl BuildRoot {
     /// # Errors
     /// A package cannot be had, or what was built does not fit the kernel.
     pub(super) fn provide(workspace: &Workspace, image: &Image) -> Result<Self> {
+        if let Some(folder) = image.own_build_root() {
+            return Ok(Self { folder: folder.to_owned(), kernel: image.kernel() });
+        }
         let file = workspace.root.join("lab/module.toml");
         let text =
             std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -134,6 +137,24 @@ fn make(cache: &Cache, lock: &Lock, recipe: &Recipe, kernel: &Kernel, place: &Pa
     std::fs::rename(&root, place).with_context(|| format!("cannot rename {}", root.display()))?;
     cache.scratch(lock)?;
     Ok(())
+}
+
+/// Unpacks what a kernel is compiled with, and its source, which stays an archive.
+///
+/// # Errors
+/// A package cannot be had.
+pub(super) fn unpack_source(
+    cache: &Cache,
+    _held: &Lock,
+    recipe: &Recipe,
+    kernel: &Kernel,
+    root: &Path,
+) -> Result<()> {
+    let apt = Apt::guest(cache)?;
+    let [.., source] = kernel.build_packages();
+    let source = apt.pinned("kernel's source", &[source], &kernel.version)?;
+    let tools = apt.fetch("compilers", &words(&[&recipe.build[..], &recipe.metadata].concat()))?;
+    unpack("unpack for the kernel", root, tools.iter().chain(&source))
 }
 
 fn words(names: &[String]) -> Vec<&str> {

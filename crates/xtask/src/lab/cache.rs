@@ -49,6 +49,11 @@ impl Cache {
         Ok(folder)
     }
 
+    /// A folder with a lock and unfinished work of its own, for what takes so long that others should not wait for it.
+    pub(super) fn part(&self, name: &str) -> Result<Self> {
+        Ok(Self { folder: self.folder(name)? })
+    }
+
     /// Waits until no other process writes.
     pub(super) fn lock(&self) -> Result<Lock> {
         let path = self.path("lock");

@@ -39,6 +39,11 @@ impl Kernel {
         ]
     }
 
+    /// Where the package of the source puts it; beside it lies the archive, `.tar.xz`.
+    pub(super) fn source(&self) -> String {
+        format!("/usr/src/linux-source-{}", self.series_name())
+    }
+
     /// The first two numbers of the version: `7.2`.
     pub(super) fn series_name(&self) -> String {
         let numbers: Vec<_> = series(&self.version).iter().map(u64::to_string).collect();

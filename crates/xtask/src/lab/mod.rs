@@ -7,6 +7,7 @@ mod build_root;
 mod cache;
 mod console;
 mod cpio;
+mod debug_kernel;
 mod guest;
 mod host;
 mod kernel;
@@ -51,12 +52,17 @@ pub(crate) struct Options {
     /// Debian's version of the kernel (7.3.4, or 7.2.12-1~bpo13+1) in place of the one in lab/lab.toml.
     #[arg(long, global = true, value_name = "VERSION")]
     kernel: Option<String>,
+    /// Boot a kernel of the same version that checks itself, built if it is not there; for the tests of modules.
+    #[arg(long, global = true)]
+    debug_kernel: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Fetch the kernel and the tools, and make the image. Does nothing if it is there.
     Build,
+    /// Build the kernel that checks itself. Takes a quarter of an hour to an hour, once.
+    DebugKernel,
     /// Remove from the cache what nobody has used for a month (images: for two days).
     Clean(prune::Options),
     /// Boot, run a command, return its output and its exit code (125: the machine failed).
@@ -108,13 +114,20 @@ impl MachineOptions {
 /// A package cannot be had, a program of the host is missing, or QEMU does not start. A command or a machine that fails
 /// is an exit code.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
-    let image = || build::provide(workspace, options.kernel.as_deref());
+    let image = || {
+        let image = build::provide(workspace, options.kernel.as_deref())?;
+        if options.debug_kernel { debug_kernel::provide(workspace, image) } else { Ok(image) }
+    };
     let code = match &options.command {
         Command::Build => {
             let image = image()?;
             let root = BuildRoot::provide(workspace, &image)?;
             println!("{image}");
             println!("modules   {}", root.folder.display());
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::DebugKernel => {
+            println!("{}", debug_kernel::provide(workspace, image()?)?);
             return Ok(ExitCode::SUCCESS);
         }
         Command::Clean(options) => return prune::run(options).map(|()| ExitCode::SUCCESS),

@@ -22,7 +22,7 @@ const KEPT: Duration = DAY.saturating_mul(30);
 
 /// Folders of the cache whose entries each stand for themselves, and how long these are kept.
 const FOLDERS: &[(&str, Duration)] =
-    &[("images", IMAGE_KEPT), ("tools", KEPT), ("kernels", KEPT), ("modules", KEPT)];
+    &[("images", IMAGE_KEPT), ("tools", KEPT), ("kernels", KEPT), ("modules", KEPT), ("debug", KEPT)];
 
 #[derive(Debug, Args)]
 pub(super) struct Options {

@@ -32,7 +32,7 @@ const SHOWN: usize = 10;
 /// The configuration or a symbol differs: the compilers are not those of the kernel.
 pub(super) fn make(root: &Path, kernel: &Kernel) -> Result<()> {
     let headers = headers(kernel);
-    let source = source(kernel);
+    let source = kernel.source();
     let run = |step: &Step, words: &[&str]| step.run_to(&mut command(root, &[], words)?, || 0);
 
     let step = Step::begin("kernel's source");
@@ -72,7 +72,7 @@ pub(super) fn make(root: &Path, kernel: &Kernel) -> Result<()> {
 /// # Errors
 /// It is not there.
 pub(super) fn place(from: &Path, to: &Path, kernel: &Kernel) -> Result<()> {
-    let source = source(kernel);
+    let source = kernel.source();
     let target = inside(to, &format!("{}/rust", headers(kernel)));
     std::fs::create_dir_all(&target)?;
     let mut count = 0;
@@ -88,11 +88,6 @@ pub(super) fn place(from: &Path, to: &Path, kernel: &Kernel) -> Result<()> {
     std::fs::copy(inside(from, &format!("{source}/scripts/target.json")), scripts.join("target.json"))
         .context("cannot copy the description of the target")?;
     Ok(())
-}
-
-/// Where the packages put the kernel's source.
-fn source(kernel: &Kernel) -> String {
-    format!("/usr/src/linux-source-{}", kernel.series_name())
 }
 
 /// What Debian adds to the version for the release: `+deb13-amd64`.

@@ -1,0 +1,178 @@
+//! A kernel of our own that checks itself: of the same source as the stock one, small, with everything built in. It is
+//! built on demand only, and kept with the folder that modules for it are built in.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::build::Image;
+use super::build_root::{self, Recipe, command};
+use super::cache::{Cache, key, used};
+use super::kernel::Kernel;
+use super::progress::Step;
+use super::prune;
+use crate::workspace::Workspace;
+
+/// Raised when the same recipe gives another kernel.
+const REVISION: &str = "1";
+
+/// Where in the cache it is built; the rest of the cache can be used meanwhile.
+const UNFINISHED: &str = "debug-build";
+
+/// What is set in it, in lab/.
+const SETTINGS: &str = "debug.config";
+
+/// What its release ends with.
+const ENDING: &str = "-pronto-debug";
+
+/// Sources that no setting of ours asks for; unpacking them takes longer than all the rest.
+const LEFT_PACKED: &[&str] = &[
+    "*/Documentation/*.rst",
+    "*/sound/*.c",
+    "*/drivers/gpu/*.c",
+    "*/drivers/gpu/*.h",
+    "*/drivers/media/*.c",
+    "*/drivers/net/wireless/*.c",
+    "*/drivers/net/ethernet/*.c",
+    "*/drivers/staging/*.c",
+];
+
+/// A kernel, and where modules for it are built.
+#[derive(Debug)]
+struct Files {
+    folder: PathBuf,
+    kernel: Kernel,
+}
+
+/// The image with this kernel in place of the stock one; the kernel is built if it is not there.
+///
+/// # Errors
+/// A package cannot be had, or the kernel does not build.
+pub(super) fn provide(workspace: &Workspace, image: Image) -> Result<Image> {
+    let files = files(workspace, &image.kernel())?;
+    Ok(image.with_kernel(files.folder.join("vmlinux"), files.folder.join("root"), files.kernel))
+}
+
+fn files(workspace: &Workspace, stock: &Kernel) -> Result<Files> {
+    let read = |name: &str| {
+        let file = workspace.root.join("lab").join(name);
+        std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
+    };
+    let (settings, recipe_text) = (read(SETTINGS)?, read("module.toml")?);
+    let recipe: Recipe = toml::from_str(&recipe_text).context("lab/module.toml is wrong")?;
+    let upstream = stock.version.split('-').next().unwrap_or(&stock.version);
+    let kernel = Kernel { release: format!("{upstream}{ENDING}"), version: stock.version.clone() };
+    let cache = Cache::open()?;
+    let pieces = [REVISION, &settings, &recipe_text, &stock.version].map(str::as_bytes);
+    let folder = cache.path("debug").join(key(&pieces));
+    if !folder.exists() {
+        let part = cache.part(UNFINISHED)?;
+        let lock = part.lock()?;
+        if !folder.exists() {
+            let scratch = part.scratch(&lock)?;
+            let root = scratch.join("root");
+            build_root::unpack_source(&cache, &cache.lock()?, &recipe, &kernel, &root)?;
+            make(&scratch, &root, &kernel, &settings, &folder)?;
+            part.scratch(&lock)?;
+        }
+    }
+    used(&folder, prune::now());
+    Ok(Files { folder, kernel })
+}
+
+fn make(scratch: &Path, root: &Path, kernel: &Kernel, settings: &str, place: &Path) -> Result<()> {
+    let source = kernel.source();
+    let run = |step: &Step, words: &[&str]| step.run_to(&mut command(root, &[], words)?, || 0);
+
+    let step = Step::begin("kernel's source");
+    let archive = format!("{source}.tar.xz");
+    let mut unpack = vec!["tar", "-C", "/usr/src", "-xf", &archive];
+    let excludes: Vec<_> = LEFT_PACKED.iter().map(|pattern| format!("--exclude={pattern}")).collect();
+    unpack.extend(excludes.iter().map(String::as_str));
+    run(&step, &unpack)?;
+    step.done(&kernel.version);
+
+    let step = Step::begin("kernel's configuration");
+    let jobs = format!("-j{}", std::thread::available_parallelism().map_or(1, usize::from));
+    let local = format!("LOCALVERSION={ENDING}");
+    // It may take an hour: whatever else this machine does goes first.
+    let make = ["nice", "-n", "19", "make", "-s", "-C", &source, &local, &jobs];
+    run(&step, &[&make[..], &["tinyconfig"]].concat())?;
+    let file = root.join(source.trim_start_matches('/')).join(".config");
+    let tiny = std::fs::read_to_string(&file).context("tinyconfig wrote nothing")?;
+    std::fs::write(&file, format!("{tiny}{settings}"))?;
+    run(&step, &[&make[..], &["olddefconfig"]].concat())?;
+    let refused = refused(settings, &std::fs::read_to_string(&file)?);
+    ensure!(
+        refused.is_empty(),
+        "the kernel does not take these lines of lab/{SETTINGS}: {}",
+        refused.join(" ")
+    );
+    step.done(&format!("{} settings", settings_of(settings).count()));
+
+    let step = Step::begin("kernel");
+    run(&step, &[&make[..], &["vmlinux", "modules"]].concat())?;
+    let vmlinux = scratch.join("vmlinux");
+    let built = file.with_file_name("vmlinux");
+    std::fs::copy(&built, &vmlinux).context("the build made no kernel")?;
+    // What is left is what modules are compiled against.
+    let objects = [
+        "find",
+        &source,
+        "-name",
+        "*.o",
+        "-not",
+        "-path",
+        "*/tools/*",
+        "-not",
+        "-path",
+        "*/scripts/*",
+        "-delete",
+    ];
+    run(&step, &objects)?;
+    std::fs::remove_file(built)?;
+    let headers = root.join(build_root::headers(kernel).trim_start_matches('/'));
+    std::os::unix::fs::symlink(&source, headers)?;
+    step.done(&kernel.release);
+
+    let whole = scratch.join("whole");
+    std::fs::create_dir_all(&whole)?;
+    std::fs::rename(vmlinux, whole.join("vmlinux"))?;
+    std::fs::rename(root, whole.join("root"))?;
+    std::fs::create_dir_all(place.parent().context("it lies in a folder")?)?;
+    std::fs::rename(&whole, place).with_context(|| format!("cannot rename {}", whole.display()))
+}
+
+/// The settings of a text, without comments.
+fn settings_of(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| line.starts_with("CONFIG_"))
+}
+
+/// What was asked for and is not so.
+fn refused<'t>(wanted: &'t str, configuration: &str) -> Vec<&'t str> {
+    settings_of(wanted).filter(|setting| !configuration.lines().any(|line| line == *setting)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_that_the_kernel_drops_is_named() {
+        let wanted = "# Comment.\nCONFIG_A=y\nCONFIG_B=8\n";
+        assert!(refused(wanted, "CONFIG_B=8\n# CONFIG_C is not set\nCONFIG_A=y\n").is_empty());
+        assert_eq!(refused(wanted, "CONFIG_A=m\nCONFIG_B=8\n"), ["CONFIG_A=y"]);
+    }
+
+    #[test]
+    fn the_settings_of_this_tree_have_the_checks() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab").join(SETTINGS);
+        let text = std::fs::read_to_string(file).unwrap();
+        let settings: Vec<_> = settings_of(&text).collect();
+        assert!(settings.contains(&"CONFIG_PROVE_LOCKING=y") && settings.contains(&"CONFIG_RUST=y"));
+        let mut sorted = settings.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), settings.len(), "a setting stands there twice");
+    }
+}
