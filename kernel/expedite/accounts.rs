@@ -90,7 +90,7 @@ impl Accounting {
     }
 
     /// Whether the user has an account on the processor.
-    pub(crate) fn has(&self, uid: u32, cpu: u32) -> bool {
+    fn has(&self, uid: u32, cpu: u32) -> bool {
         !self.find(uid, cpu).is_null()
     }
 
@@ -118,11 +118,20 @@ impl Accounting {
         }
     }
 
-    /// What the three accounts can give out to a thread; nothing if one of them is missing.
-    pub(crate) fn free(&self, thread: Budget, uid: u32, cpu: u32) -> Option<Accounts> {
-        // SAFETY: [I1] it is in a bucket.
-        let user = unsafe { self.find(uid, cpu).as_ref()? };
-        let processor = self.processors.get(cpu as usize)?;
+    /// What the three accounts can give out to a thread; nothing if one of them is missing. Those of user and processor
+    /// are brought up to date, so that no later arrival has to count all epochs since the last boost.
+    pub(crate) fn free(
+        &mut self,
+        caps: &Caps,
+        thread: Budget,
+        (uid, cpu): (u32, u32),
+        now: Nanos,
+    ) -> Option<Accounts> {
+        // SAFETY: [I1] it is in a bucket, or null.
+        let user = unsafe { self.find(uid, cpu).as_mut()? };
+        let processor = self.processors.get_mut(cpu as usize)?;
+        user.share.budget = user.share.budget.refilled(&caps.user, now);
+        processor.budget = processor.budget.refilled(&caps.processor, now);
         Some(Accounts { thread, user: user.share.free(), processor: processor.free() })
     }
 

@@ -291,22 +291,13 @@ pub(crate) unsafe extern "C" fn expedite_arrived(
     let count = usize::try_from(count).unwrap_or(0);
     for waiter in found.iter().take(count) {
         // SAFETY: the task came with a reference.
-        unsafe { threads::arrived(waiter.task, watch.slice) };
+        unsafe { threads::arrived(waiter.task, watch.slice, Some(waiter.way as usize)) };
         // SAFETY: the reference is given back once, here.
         unsafe { glue::expedite_put_task(waiter.task) };
     }
-    let by_name = count == 0 && untold;
-    if by_name {
+    if count == 0 && untold {
         // SAFETY: [I1] the flag's thread is valid while the flag is in the queue.
-        unsafe { threads::arrived(watch.thread, watch.slice) };
+        unsafe { threads::arrived(watch.thread, watch.slice, None) };
     }
-    state::with(|state| {
-        for waiter in found.iter().take(count) {
-            if let Some(told) = state.totals.told.get_mut(waiter.way as usize) {
-                *told = told.wrapping_add(1);
-            }
-        }
-        state.totals.named = state.totals.named.wrapping_add(u64::from(by_name));
-    });
     0
 }

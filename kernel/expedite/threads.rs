@@ -91,6 +91,8 @@ struct Arrival {
     look: Look,
     slice: Nanos,
     now: Nanos,
+    /// How it waits; nothing if the flag names it.
+    way: Option<usize>,
 }
 
 impl Thread {
@@ -141,11 +143,11 @@ impl Thread {
 ///
 /// # Safety
 /// The task is valid during the call.
-pub(crate) unsafe fn arrived(task: *mut bindings::task_struct, slice_ns: u64) {
+pub(crate) unsafe fn arrived(task: *mut bindings::task_struct, slice_ns: u64, way: Option<usize>) {
     let mut look = Look::default();
     // SAFETY: the caller says that the task is valid.
     unsafe { glue::expedite_look(task, &mut look) };
-    let arrival = Arrival { task, look, slice: Nanos(slice_ns), now: Nanos(glue::clock()) };
+    let arrival = Arrival { task, look, slice: Nanos(slice_ns), now: Nanos(glue::clock()), way };
     let mut verdict = state::with(|state| state.call(&arrival));
     if let Some(Verdict::Unknown) = verdict {
         // SAFETY: the caller says that the task is valid.
@@ -191,19 +193,28 @@ unsafe fn introduce(arrival: &Arrival) -> Result {
 
 impl State {
     fn call(&mut self, arrival: &Arrival) -> Verdict {
-        let Arrival { task, look, slice, now } = arrival;
+        let Arrival { task, slice, now, way, .. } = arrival;
         // SAFETY: [I2] it is in the table, or null.
         let Some(thread) = (unsafe { self.threads.find(*task).as_mut() }) else { return Verdict::Unknown };
-        if !self.accounts.has(look.uid, look.cpu) {
+        thread.last_call = *now;
+        let decision = decide(thread, &mut self.accounts, &self.terms, arrival, *slice);
+        if let Verdict::Unknown = decision.0 {
             return Verdict::Unknown;
         }
-        thread.last_call = *now;
-        let before = thread.counts;
-        let verdict = decide(thread, &mut self.accounts, &self.terms, arrival, *slice);
-        self.totals.counts.add_new(&before, &thread.counts);
+        let (verdict, reason) = decision;
+        bump(way.and_then(|way| self.totals.told.get_mut(way)).unwrap_or(&mut self.totals.named));
+        for counts in [&mut thread.counts, &mut self.totals.counts] {
+            bump(&mut counts.calls);
+            if let Some(reason) = reason {
+                bump(reason(counts));
+            }
+        }
         verdict
     }
 }
+
+/// What is counted when there is no boost.
+type Reason = fn(&mut Counts) -> &mut u64;
 
 /// Decides about one arrival for a known thread.
 fn decide(
@@ -212,18 +223,17 @@ fn decide(
     terms: &Terms,
     arrival: &Arrival,
     slice: Nanos,
-) -> Verdict {
+) -> (Verdict, Option<Reason>) {
     let Arrival { look, now, .. } = arrival;
-    let counts = &mut thread.counts;
-    bump(&mut counts.calls);
-    let reason = match thread.stage {
-        _ if look.is_ending => &mut counts.running,
-        Stage::Raising | Stage::Raised | Stage::Dropping => &mut counts.boosted,
-        Stage::Idle if look.is_realtime => &mut counts.realtime,
-        Stage::Idle if !look.is_blocked => &mut counts.running,
+    let reason: Reason = match thread.stage {
+        _ if look.is_ending => |counts| &mut counts.running,
+        Stage::Raising | Stage::Raised | Stage::Dropping => |counts| &mut counts.boosted,
+        Stage::Idle if look.is_realtime => |counts| &mut counts.realtime,
+        Stage::Idle if !look.is_blocked => |counts| &mut counts.running,
         Stage::Idle => {
-            let Some(accounts) = accounting.free(thread.budget, look.uid, look.cpu) else {
-                return Verdict::Unknown;
+            let Some(accounts) = accounting.free(&terms.caps, thread.budget, (look.uid, look.cpu), *now)
+            else {
+                return (Verdict::Unknown, None);
             };
             let slice = if slice == Nanos::ZERO { terms.slice } else { slice.min(terms.slice) };
             let terms = Terms { slice, ..*terms };
@@ -245,16 +255,15 @@ fn decide(
                     thread.until = None;
                     thread.stage = Stage::Raising;
                     thread.reservation = Some(accounting.reserve(look.uid, look.cpu, slice));
-                    return Verdict::Raise(thread);
+                    return (Verdict::Raise(thread), None);
                 }
-                Action::Refuse(Payer::User) => &mut thread.counts.denied_user,
-                Action::Refuse(Payer::Processor) => &mut thread.counts.denied_cpu,
-                _ => &mut thread.counts.denied_thread,
+                Action::Refuse(Payer::User) => |counts| &mut counts.denied_user,
+                Action::Refuse(Payer::Processor) => |counts| &mut counts.denied_cpu,
+                _ => |counts| &mut counts.denied_thread,
             }
         }
     };
-    bump(reason);
-    Verdict::Nothing
+    (Verdict::Nothing, Some(reason))
 }
 
 /// One more. It wraps after centuries; nothing in here may panic.

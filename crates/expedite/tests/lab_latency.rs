@@ -30,6 +30,9 @@ const ROUNDS: usize = 5;
 /// a tick, virtual time shows its quantum (docs/measuring.md).
 const PAUSE: u8 = 8;
 
+/// Of virtual time.
+const NANOSECONDS_PER_INSTRUCTION: u128 = 2;
+
 /// How the handler is scheduled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Setting {
@@ -197,4 +200,43 @@ fn a_shorter_slice_can_be_asked_for_and_a_longer_one_cannot() {
     println!("slices of 100 us, 2 ms, an hour: {short:?} {most:?} {longer:?}");
     assert!(4 * short < most, "{short:?} {most:?}");
     assert!(longer < 2 * most, "{longer:?} {most:?}");
+}
+
+/// The least time that it takes to write a message to a reader that blocks, nanoseconds.
+fn least_write(is_flagged: bool) -> u128 {
+    let device = Device::open().unwrap();
+    let (receiver, sender) = unix();
+    if is_flagged {
+        device.flag(&receiver, Flag::default()).unwrap();
+    }
+    let reader = Numbered::spawn(move || {
+        pin(CPUS.0);
+        for _ in 0..PINGS {
+            nix::unistd::read(&receiver, &mut [0; 8]).unwrap();
+        }
+    });
+    let write = |_| {
+        poll(&mut [], PollTimeout::from(PAUSE)).unwrap();
+        reader.until_it_sleeps();
+        let start = now();
+        assert_eq!(nix::unistd::write(&sender, &[0; 8]).unwrap(), 8);
+        start.elapsed().as_nanos()
+    };
+    let least = (0..PINGS).map(write).min().unwrap();
+    reader.join();
+    least
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_denied_boost_costs_about_a_thousand_instructions() {
+    // Nobody has a budget.
+    let module = Module::load(&["thread_percent=0"]);
+    pin(CPUS.1);
+    let (plain, denied) = (least_write(false), least_write(true));
+    let counters = module.counters();
+    assert_eq!(counters["denied_thread"], u64::try_from(PINGS).unwrap(), "{counters:?}");
+    let instructions = denied.saturating_sub(plain) / NANOSECONDS_PER_INSTRUCTION;
+    println!("a write: {plain} ns, {denied} ns with a flag that is denied: {instructions} instructions");
+    assert!(instructions <= 2_000, "{instructions} instructions");
 }

@@ -168,9 +168,13 @@ fn a_killed_process_leaves_nothing() {
         let mut cat = child(one, device, &["cat"]);
         let before = module.counters()["calls"];
         for round in 1..=3 {
-            until("cat is in read", || system_call(&cat).starts_with("0 0x0 "));
-            write(&other);
-            until("an arrival is counted", || module.counters()["calls"] == before + round);
+            until("an arrival is counted", || {
+                // What comes just before it sleeps wakes nobody.
+                if system_call(&cat).starts_with("0 0x0 ") {
+                    write(&other);
+                }
+                module.counters()["calls"] >= before + round
+            });
         }
         assert_eq!(module.counters()["flags"], 1);
         cat.kill().unwrap();
