@@ -41,7 +41,7 @@ const MORE_REQUESTS: u32 = 128;
 /// Looks at the completion queue that closing may cost: what was sent is given the time to leave.
 const LINGER: u32 = 4096;
 /// Looks that a lost connection is given for what is outstanding.
-const LAST_LOOKS: u32 = 256;
+const LAST_LOOKS: u32 = 4096;
 
 /// One connection of one class over RDMA.
 #[derive(Debug)]

@@ -14,6 +14,7 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
         tests: tests![
             each_right_allows_nothing_else needs [OneSided],
             nothing_beyond_the_granted_range needs [OneSided],
+            nothing_beyond_a_part_of_a_readied_region needs [OneSided],
             a_key_that_was_never_given_opens_nothing needs [OneSided],
             a_third_peer_with_the_right_key_is_refused needs [OneSided],
             a_grant_goes_one_way needs [OneSided],
@@ -132,6 +133,31 @@ fn nothing_beyond_the_granted_range<H: Harness>(harness: &H) {
             assert_eq!(bytes_of(&local), [0; 128]);
             rig.finish_closed();
         }
+    }
+}
+
+/// The whole region is ready for the transport, and granted to somebody else: this peer reaches its part.
+fn nothing_beyond_a_part_of_a_readied_region<H: Harness>(harness: &H) {
+    for (offset, len) in [(64, 8), (57, 8), (0, 65), (u64::MAX - 7, 8)] {
+        let [mut rig, mut other] = [(); 2].map(|()| Rig::new(harness));
+        let target = harness.region(256);
+        for rig in [&mut rig, &mut other] {
+            rig.qp(End::B).register(&target).expect("a live queue pair readies a region");
+        }
+        other.qp(End::B).grant(&target, 0..256, Rights::ALL).expect("the whole can be granted");
+        let grant = rig.qp(End::B).grant(&target, 64..128, Rights::ALL).expect("a part can be granted");
+        let local = local(harness);
+        let inside = Operation::Write { local: &local, local_offset: 0, remote: part(grant.remote, 56, 8) };
+        access(&mut rig, End::A, inside).expect("the part's last bytes");
+        let before = bytes_of(&target);
+        rig.expect_failure();
+        let sink = harness.region(128);
+        let remote = RemoteRange { key: grant.remote.key, offset, len };
+        assert_eq!(access(&mut rig, End::A, Kind::Read.on(&sink, remote)), Err(Refused), "{remote:?}");
+        assert_eq!(bytes_of(&sink), [0; 128]);
+        assert_eq!(bytes_of(&target), before);
+        rig.finish_closed();
+        other.finish();
     }
 }
 

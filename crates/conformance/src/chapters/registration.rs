@@ -15,6 +15,8 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
             the_next_chunk_is_prepared_while_one_is_in_use,
             an_idle_chunk_is_retired_and_prepared_again,
             send_memory_outlives_its_queue_pair,
+            a_region_that_was_readied_is_sent_from needs [ByReference],
+            a_region_can_be_readied_twice_and_on_two_connections,
         ],
     }
 }
@@ -84,4 +86,33 @@ fn send_memory_outlives_its_queue_pair<H: Harness>(harness: &H) {
     drop((a, b, link));
     memory::compose(&*held, CHUNK - 64, &[1; 64]);
     memory::compose(&*held, 0, &[1; 64]);
+}
+
+/// Readied ahead, or not at all: what is sent from a region is the same, and a readied one may go away afterwards.
+fn a_region_that_was_readied_is_sent_from<H: Harness>(harness: &H) {
+    let mut rig = Rig::new(harness);
+    for len in [0, 40, 41, 3000, 70_000] {
+        rig.send(End::A, Form::Region, len);
+    }
+    rig.wait_idle();
+    rig.ready_outbox(End::A);
+    for len in [0, 40, 41, 3000, 70_000] {
+        rig.send(End::A, Form::Region, len);
+    }
+    rig.finish();
+}
+
+fn a_region_can_be_readied_twice_and_on_two_connections<H: Harness>(harness: &H) {
+    let mut rigs = [(); 2].map(|()| Rig::new(harness));
+    let region = harness.region(9000);
+    for rig in &mut rigs {
+        for _ in 0..2 {
+            rig.qp(End::A).register(&region).expect("a live queue pair readies a region");
+        }
+    }
+    drop(region);
+    for mut rig in rigs {
+        rig.send(End::A, Form::Ring, 500);
+        rig.finish();
+    }
 }

@@ -112,6 +112,12 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.ends[end as usize].take().expect("the test has not dropped this end")
     }
 
+    /// Readies the region that one end sends from by reference.
+    pub(crate) fn ready_outbox(&mut self, end: End) {
+        let side = self.at(end);
+        side.qp.register(&side.outbox).expect("a live queue pair readies a region");
+    }
+
     /// From now on the ends may find their connection lost.
     pub(crate) fn expect_failure(&mut self) {
         for side in self.ends.iter_mut().flatten() {
