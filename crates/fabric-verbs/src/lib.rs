@@ -31,6 +31,7 @@
 #![deny(unsafe_code)]
 
 mod alive;
+mod buddies;
 mod device;
 mod error;
 mod ffi;

@@ -2,7 +2,7 @@
 //! that were not registered are copied to.
 //!
 //! # Invariants
-//! 1. A piece of a chunk is on one free list, or held by one [`PoolBuffer`].
+//! 1. A piece of a chunk is free, or held by one [`PoolBuffer`]; chunks stay.
 //! 2. Memory is registered by [`Pool::replenish`], on the progress path, ahead of need; only a payload of more than
 //!    64 KiB may have it done on its way.
 #![expect(unsafe_code, reason = "buffers that the device writes to are handed out as slices")]
@@ -15,11 +15,9 @@ use pronto_core::fabric::{FabricError, Region, SendMemory as _};
 use pronto_mapping::Mapping;
 use pronto_sync::atomic::{AtomicBool, Ordering};
 
+use crate::buddies::{Buddies, Piece, class_of, size_of};
 use crate::sys::{Access, Domain, MemoryRegion, PinnedBytes};
 
-/// Shortest and longest pieces, as powers of two: 4 KiB and 8 MiB.
-const SMALLEST: u32 = 12;
-const CLASSES: usize = 12;
 /// What is registered at a time, bytes, unless a piece is longer.
 const CHUNK: usize = 1 << 20;
 /// The longest payload whose way never registers anything, bytes.
@@ -36,17 +34,17 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct State {
-    free: [Vec<Piece>; CLASSES],
+    chunks: Vec<Chunk>,
+    free: Buddies,
     registered: usize,
     waiting: Vec<Arc<EventFd>>,
 }
 
-/// A piece of registered memory.
+/// Registered memory.
 #[derive(Clone)]
-struct Piece {
+struct Chunk {
     memory: Arc<MemoryRegion>,
     bytes: Arc<Mapping>,
-    offset: usize,
 }
 
 impl fmt::Debug for Pool {
@@ -58,22 +56,13 @@ impl fmt::Debug for Pool {
     }
 }
 
-fn class_of(len: usize) -> Option<usize> {
-    let bits = len.max(1).next_power_of_two().trailing_zeros().max(SMALLEST);
-    usize::try_from(bits - SMALLEST).ok().filter(|class| *class < CLASSES)
-}
-
-fn size_of(class: usize) -> usize {
-    1 << (class + SMALLEST as usize)
-}
-
 impl Pool {
-    /// A pool that registers at most `budget` bytes, beginning with one chunk.
+    /// A pool that registers at most `budget` bytes, beginning with one chunk of 1 MiB.
     pub(crate) fn new(domain: &Arc<Domain>, budget: usize) -> Result<Arc<Self>, FabricError> {
         let state = Mutex::default();
         let this = Self { domain: Arc::clone(domain), budget, state, low: AtomicBool::new(false) };
-        let first = this.chunk(CHUNK.min(budget))?;
-        this.add(&mut this.lock(), first);
+        let first = this.chunk(CHUNK)?;
+        this.lock().add(first);
         Ok(Arc::new(this))
     }
 
@@ -86,29 +75,23 @@ impl Pool {
         self.lock().registered
     }
 
-    fn chunk(&self, len: usize) -> Result<Piece, FabricError> {
+    fn chunk(&self, len: usize) -> Result<Chunk, FabricError> {
         let bytes = Arc::new(Mapping::new(u32::try_from(len).unwrap_or(u32::MAX))?);
         let pinned = PinnedBytes::Mapped(Arc::clone(&bytes));
         let memory = MemoryRegion::register(&self.domain, pinned, 0..len, Access::Windows)?;
-        Ok(Piece { memory, bytes, offset: 0 })
-    }
-
-    fn add(&self, state: &mut State, chunk: Piece) {
-        let len = chunk.memory.range().len();
-        state.registered += len;
-        state.put(chunk, len);
+        Ok(Chunk { memory, bytes })
     }
 
     /// A buffer for `len` bytes, if there is one; else the bell rings when it is worth another look.
     pub(crate) fn take(self: &Arc<Self>, len: usize, bell: Option<&Arc<EventFd>>) -> Option<PoolBuffer> {
         let class = class_of(len)?;
         let mut state = self.lock();
-        let mut piece = state.take(class);
+        let mut piece = state.free.take(class);
         if piece.is_none() && len > UNREGISTERED && state.registered + size_of(class) <= self.budget {
             // Another buffer of its own: this is the one place where a message's way registers.
             if let Ok(chunk) = self.chunk(size_of(class)) {
-                self.add(&mut state, chunk);
-                piece = state.take(class);
+                state.add(chunk);
+                piece = state.free.take(class);
             }
         }
         if piece.is_none() {
@@ -119,15 +102,22 @@ impl Pool {
         }
         let piece = piece?;
         // The last of its size: time to think of the next.
-        if state.free[class..].iter().all(Vec::is_empty) {
+        if state.free.is_out_of(class) {
             self.low.store(true, Ordering::Relaxed);
         }
-        Some(PoolBuffer { pool: Arc::clone(self), piece, class, len })
+        let chunk = state.chunks.get(piece.chunk)?.clone();
+        Some(PoolBuffer { pool: Arc::clone(self), chunk, piece, class, len })
+    }
+
+    /// Whether [`replenish`](Self::replenish) has something to think about.
+    #[inline]
+    pub(crate) fn is_low(&self) -> bool {
+        self.low.load(Ordering::Relaxed)
     }
 
     /// On the progress path: registers another chunk if the pool has run low and the budget allows it.
     pub(crate) fn replenish(&self) {
-        if !self.low.load(Ordering::Relaxed) || !self.low.swap(false, Ordering::Relaxed) {
+        if !self.is_low() || !self.low.swap(false, Ordering::Relaxed) {
             return;
         }
         if self.registered() + CHUNK > self.budget {
@@ -136,32 +126,18 @@ impl Pool {
         // A full pin limit leaves the pool as it is: who waits is served by what comes back.
         if let Ok(chunk) = self.chunk(CHUNK) {
             let mut state = self.lock();
-            self.add(&mut state, chunk);
+            state.add(chunk);
             state.wake();
         }
     }
 }
 
 impl State {
-    fn take(&mut self, class: usize) -> Option<Piece> {
-        let found = (class..CLASSES).find(|class| !self.free[*class].is_empty())?;
-        let piece = self.free[found].pop()?;
-        // What is too long is halved until it is not.
-        for smaller in (class..found).rev() {
-            self.free[smaller].push(Piece { offset: piece.offset + size_of(smaller), ..piece.clone() });
-        }
-        Some(piece)
-    }
-
-    /// Puts `len` bytes from the piece's place on: whole pieces, the longest first.
-    fn put(&mut self, mut piece: Piece, mut len: usize) {
-        while len >= size_of(0) {
-            let class =
-                usize::try_from(len.ilog2()).unwrap_or(0).saturating_sub(SMALLEST as usize).min(CLASSES - 1);
-            self.free[class].push(piece.clone());
-            piece.offset += size_of(class);
-            len -= size_of(class);
-        }
+    fn add(&mut self, chunk: Chunk) {
+        let len = chunk.memory.range().len();
+        self.registered += len;
+        self.free.add(self.chunks.len(), len);
+        self.chunks.push(chunk);
     }
 
     fn wake(&mut self) {
@@ -175,6 +151,7 @@ impl State {
 /// A buffer of the pool; comes back when dropped, from any thread.
 pub(crate) struct PoolBuffer {
     pool: Arc<Pool>,
+    chunk: Chunk,
     piece: Piece,
     class: usize,
     len: usize,
@@ -183,13 +160,13 @@ pub(crate) struct PoolBuffer {
 impl PoolBuffer {
     /// The registration that it lies in, and its offset there.
     pub(crate) fn registered(&self) -> (&Arc<MemoryRegion>, usize) {
-        (&self.piece.memory, self.piece.offset)
+        (&self.chunk.memory, self.piece.offset)
     }
 
     /// Its bytes. Not to be asked for while a device writes to them.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the piece lies within its chunk.
-        let first = unsafe { self.piece.bytes.base().add(self.piece.offset) };
+        let first = unsafe { self.chunk.bytes.base().add(self.piece.offset) };
         // SAFETY: `len` bytes of the piece, which is this value's alone (invariant 1); whoever calls has seen the device's
         // completion.
         unsafe { core::slice::from_raw_parts(first.as_ptr(), self.len) }
@@ -198,7 +175,7 @@ impl PoolBuffer {
     /// Copies a piece of a region to its start; false if it lies outside the region.
     pub(crate) fn fill(&mut self, region: &Region, offset: usize) -> bool {
         // SAFETY: as for bytes, and `&mut self`.
-        let first = unsafe { self.piece.bytes.base().add(self.piece.offset) };
+        let first = unsafe { self.chunk.bytes.base().add(self.piece.offset) };
         // SAFETY: as for bytes; no device uses it yet.
         let bytes = unsafe { core::slice::from_raw_parts_mut(first.as_ptr(), self.len) };
         region.read(offset, bytes).is_ok()
@@ -214,22 +191,7 @@ impl fmt::Debug for PoolBuffer {
 impl Drop for PoolBuffer {
     fn drop(&mut self) {
         let mut state = self.pool.lock();
-        state.free[self.class].push(self.piece.clone());
+        state.free.give(self.piece, self.class);
         state.wake();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lengths_find_their_class() {
-        assert_eq!(class_of(0), Some(0));
-        assert_eq!(class_of(4096), Some(0));
-        assert_eq!(class_of(4097), Some(1));
-        assert_eq!(class_of(8 << 20), Some(CLASSES - 1));
-        assert_eq!(class_of((8 << 20) + 1), None);
-        assert_eq!(size_of(CLASSES - 1), 8 << 20);
     }
 }

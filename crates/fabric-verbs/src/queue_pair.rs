@@ -40,6 +40,8 @@ const MAX_GRANTS: usize = 4096;
 const MORE_REQUESTS: u32 = 128;
 /// Looks at the completion queue that closing may cost: what was sent is given the time to leave.
 const LINGER: u32 = 4096;
+/// Looks at the completion queue for what a closed queue pair flushes; what comes later is for later polls.
+const DRAIN: u32 = 65_536;
 /// Looks that a lost connection is given for what is outstanding.
 const LAST_LOOKS: u32 = 4096;
 
@@ -318,6 +320,17 @@ impl VerbsQueuePair {
         Ok(window)
     }
 
+    /// Takes in what the device flushes, which it does in its own time: until then it may still reach what is outstanding.
+    fn drain(&mut self) {
+        for _ in 0..DRAIN {
+            self.reap();
+            if self.entries.is_empty() {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Waits a moment for what was sent: closed at once, a last message would not leave.
     fn linger(&mut self) {
         if self.failed.is_some() || self.entries.is_empty() {
@@ -477,7 +490,7 @@ impl QueuePair for VerbsQueuePair {
         self.grants.clear();
         self.linger();
         self.fail(FabricError::Lost);
-        self.reap();
+        self.drain();
     }
 }
 

@@ -87,6 +87,10 @@ impl VerbsQueuePair {
         if self.alive.is_lost() {
             return self.take_leave();
         }
+        // Nothing to do: time to think of what the next message needs, for those who never sleep as well.
+        if self.shared.pool.is_low() {
+            self.shared.pool.replenish();
+        }
         Ok(None)
     }
 
