@@ -111,10 +111,19 @@ pub(super) fn command(packages: &Path, bound: &[&Path], words: &[&str]) -> Resul
     if !is_root()? {
         command.args(["--user", "--map-root-user"]);
     }
+    if !is_mount_point(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()) {
+        // In a root made by chroot alone there is no mount at / whose propagation could be ended, as unshare would.
+        command.args(["--propagation", "unchanged"]);
+    }
     command.args(["--", "sh"]).arg(packages.join(SCRIPT)).arg(packages);
     command.arg(bound.len().to_string()).args(bound);
     command.args(words);
     Ok(command)
+}
+
+/// Whether something is mounted at /, by the text of /proc/self/mountinfo (proc(5): the fifth field).
+fn is_mount_point(mounts: &str) -> bool {
+    mounts.lines().any(|line| line.split(' ').nth(4) == Some("/"))
 }
 
 fn make(cache: &Cache, lock: &Lock, recipe: &Recipe, kernel: &Kernel, place: &Path) -> Result<()> {
