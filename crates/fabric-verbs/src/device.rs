@@ -7,8 +7,6 @@ use std::fs;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use nix::errno::Errno;
-
 use crate::alive::Alive;
 use crate::error::VerbsError;
 use crate::pool::Pool;
@@ -39,17 +37,6 @@ impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} port {} ({})", self.domain.context().name(), self.port.port, self.port.gid)
     }
-}
-
-/// What a machine has, for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortInfo {
-    /// The device's name, as `ibv_devices` says it.
-    pub device: String,
-    /// The port, from 1.
-    pub port: u8,
-    /// Its address on the fabric.
-    pub address: String,
 }
 
 /// What a device has counted.
@@ -89,26 +76,6 @@ impl Device {
         let queue_pairs = Mutex::default();
         let regions = Regions::default();
         Ok(Self { shared: Arc::new(Shared { port, receives, pool, regions, domain, queue_pairs }) })
-    }
-
-    /// Every address of every active port of this machine.
-    ///
-    /// # Errors
-    /// No library, or no device.
-    pub fn list() -> Result<Vec<PortInfo>, VerbsError> {
-        let contexts = Context::open_all()?;
-        if contexts.is_empty() {
-            return Err(VerbsError::NoDevice(Errno::ENODEV));
-        }
-        let of = |context: &Arc<Context>| {
-            let device = context.name().to_owned();
-            active_ports(context).into_iter().map(move |port| PortInfo {
-                device: device.clone(),
-                port: port.port,
-                address: port.gid.to_string(),
-            })
-        };
-        Ok(contexts.iter().flat_map(of).collect())
     }
 
     /// The device's name.

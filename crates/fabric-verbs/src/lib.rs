@@ -49,7 +49,7 @@ mod sys;
 mod windows;
 
 pub use alive::Lifeline;
-pub use device::{Device, DeviceCounters, PortInfo};
+pub use device::{Device, DeviceCounters};
 pub use error::VerbsError;
 pub use lease::Lease;
 pub use queue_pair::{Counters, VerbsQueuePair};

@@ -256,8 +256,8 @@ impl VerbsQueuePair {
         self.waits.add(self.alive.attach(socket), ends).map_err(system)
     }
 
-    /// The ranges of memory that the peer can reach now, with what it may do there, and those of payloads that wait to be
-    /// read. Nothing else of this process is open to it.
+    /// The granted ranges, each of its region. Besides them the peer reaches payloads that wait to be read, each behind a
+    /// window of its own, and nothing else: no registration has a remote right.
     pub fn open_to_peer(&self) -> Vec<Range<usize>> {
         self.grants.iter().map(Granted::range).collect()
     }
@@ -303,17 +303,8 @@ impl VerbsQueuePair {
         };
         let mut window = MemoryWindow::new(&self.shared.domain).map_err(system)?;
         let offset = memory.range().start;
-        while self.queue.room() == 0 {
-            self.usable()?;
-            self.reap();
-            std::thread::yield_now();
-        }
         let rights = WindowRights { read: rights.read, write: rights.write, atomic: rights.atomic };
-        let verb = Verb::Bind { window: &mut window, memory, offset, len, rights };
-        self.asked += 1;
-        let asked = self.asked;
-        self.push(SendRequest { verb, line: 0, beside: None, signalled: true }, Entry::Asked);
-        self.post(false);
+        let asked = self.ask(Verb::Bind { window: &mut window, memory, offset, len, rights })?;
         while !self.has_settled(asked)? {
             std::thread::yield_now();
         }
