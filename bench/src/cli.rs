@@ -14,6 +14,7 @@ use crate::echo;
 use crate::experiment::Experiment;
 use crate::experiments;
 use crate::host::Host;
+use crate::lab::{self, Lab};
 use crate::mix;
 use crate::params::{Axis, Params};
 use crate::progress::Progress;
@@ -26,7 +27,8 @@ use crate::report::Report;
 /// # Errors
 /// If the experiment fails, or stdout cannot be written to.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
-    let matches = command().get_matches_from(args);
+    let args: Vec<OsString> = args.into_iter().collect();
+    let matches = command().get_matches_from(&args);
     let text = match matches.subcommand() {
         Some((echo::SERVE, options)) => return echo::serve_command(options),
         Some((mix::NODE, options)) => return mix::node_command(options),
@@ -34,7 +36,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
         Some((LIST, _)) => list_as_text(),
         Some((name, options)) => {
             let experiment = experiments::find(name).context("the command line knows only experiments")?;
-            run_experiment(experiment, options)?
+            let params = params(experiment, options);
+            if let Some(lab) = experiment.lab(&params)?.filter(|_| !lab::inside()) {
+                return run_in_lab(&lab, args, options);
+            }
+            run_experiment(experiment, &params, options)?
         }
         None => anyhow::bail!("no experiment named; `pronto-bench list` names them"),
     };
@@ -85,6 +91,7 @@ fn plots() -> Arg {
         .long(PLOTS)
         .value_name("DIR")
         .help("Write the figures there, as SVG files; the directory is made if need be")
+        .overrides_with(PLOTS)
         .value_parser(clap::value_parser!(PathBuf))
 }
 
@@ -131,15 +138,33 @@ fn params(experiment: &dyn Experiment, options: &ArgMatches) -> Params {
     params
 }
 
-fn run_experiment(experiment: &dyn Experiment, options: &ArgMatches) -> anyhow::Result<String> {
-    let params = params(experiment, options);
+/// Runs the same command in the lab, which prints the result. A folder for figures has the same path there.
+fn run_in_lab(lab: &Lab, args: Vec<OsString>, options: &ArgMatches) -> anyhow::Result<()> {
+    let mut words: Vec<_> = args.into_iter().skip(1).collect();
+    let plots = options.try_get_one::<PathBuf>(PLOTS).ok().flatten();
+    let folder = plots.map(|folder| {
+        fs::create_dir_all(folder)
+            .and_then(|()| folder.canonicalize())
+            .with_context(|| format!("making {}", folder.display()))
+    });
+    let folder = folder.transpose()?;
+    // The last one counts.
+    words.extend(folder.iter().flat_map(|folder| [format!("--{PLOTS}").into(), folder.clone().into()]));
+    lab::run(lab, &words, folder.as_deref())
+}
+
+fn run_experiment(
+    experiment: &dyn Experiment,
+    params: &Params,
+    options: &ArgMatches,
+) -> anyhow::Result<String> {
     let host = Host::inspect();
     if host.profile == "debug" {
         // Nobody may be reading stderr; a measurement does not fail for that.
         let _ = writeln!(io::stderr(), "warning: this is a debug build, its numbers mean nothing");
     }
     let mut progress = Progress::on_stderr(experiment.name());
-    let report = experiment.run(&params, &mut progress);
+    let report = experiment.run(params, &mut progress);
     progress.finish();
     let report = report.with_context(|| format!("the experiment {} failed", experiment.name()))?;
     if let Some(folder) = experiment.draws().then(|| options.get_one::<PathBuf>(PLOTS)).flatten() {
@@ -153,7 +178,7 @@ fn run_experiment(experiment: &dyn Experiment, options: &ArgMatches) -> anyhow::
         write_traces(experiment.name(), &report, folder)?;
     }
     if options.get_flag(JSON) {
-        return Ok(report.to_json(experiment, &params, &host).to_string());
+        return Ok(report.to_json(experiment, params, &host).to_string());
     }
     let mut text = String::new();
     report.write_text(&mut text, experiment, &host).context("formatting the table")?;

@@ -2,6 +2,7 @@
 
 use core::fmt::Debug;
 
+use crate::lab::Lab;
 use crate::params::{Axis, Params};
 use crate::progress::Progress;
 use crate::report::Report;
@@ -37,6 +38,16 @@ pub trait Experiment: Debug + Sync {
     /// Whether [`Report::traces`] holds traces; the command then has `--trace`.
     fn traces(&self) -> bool {
         false
+    }
+
+    /// The machine of the lab that the rows which `params` keeps are measured in; `None` for this host. Outside of the lab the
+    /// experiment then starts that machine, and runs itself there.
+    ///
+    /// # Errors
+    /// If `params` asks for rows that are never measured together.
+    fn lab(&self, params: &Params) -> anyhow::Result<Option<Lab>> {
+        let _ = params;
+        Ok(None)
     }
 
     /// Measures the rows that `params` keeps; within 60 s if `params` says quick.

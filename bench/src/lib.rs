@@ -14,6 +14,7 @@ pub mod experiment;
 pub mod experiments;
 pub mod floor;
 pub mod host;
+pub mod lab;
 pub mod mix;
 pub mod params;
 pub mod placement;

@@ -1,0 +1,129 @@
+//! Experiments that this host's kernel cannot run: they start the project's lab and run themselves again in it.
+//!
+//! The lab is `cargo xtask lab` (lab/README.md): a machine in QEMU with a stock Debian kernel that sees the source tree and
+//! cargo's target folder at the host's paths. What the program prints there is printed here.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::Context as _;
+
+/// The machine that an experiment runs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lab {
+    /// Processors of the machine.
+    pub cpus: u32,
+    /// Whether its clock counts instructions; docs/measuring.md says what that means.
+    pub virtual_time: bool,
+    /// Whether the program must have been built with RDMA.
+    pub verbs: bool,
+    /// A kernel module to build first, by its folder in the tree; [`module`] names it in the machine.
+    pub module: Option<&'static str>,
+    /// Until the machine is ended, boot included, seconds.
+    pub limit: u32,
+}
+
+/// The lab sets it for everything that runs there.
+const INSIDE: &str = "PRONTO_LAB";
+/// The path of the module, for the program in the machine.
+const MODULE: &str = "PRONTO_LAB_MODULE";
+/// What marks the root of the tree.
+const ROOT_MARK: &str = "lab/lab.toml";
+
+/// Whether this process runs in the lab.
+#[must_use]
+pub fn inside() -> bool {
+    env::var_os(INSIDE).is_some()
+}
+
+/// The module that was built for this run, in the machine.
+///
+/// # Errors
+/// If none was.
+pub fn module() -> anyhow::Result<PathBuf> {
+    env::var_os(MODULE)
+        .map(PathBuf::from)
+        .with_context(|| format!("no module was built: {MODULE} is not set"))
+}
+
+/// Runs this program again with the same `words`, in that machine; its output goes where this program's goes. `shared` is
+/// a folder that it may write to.
+///
+/// # Errors
+/// If there is no source tree around this folder or this program, cargo or the lab fail, or the program does there.
+pub fn run(lab: &Lab, words: &[OsString], shared: Option<&Path>) -> anyhow::Result<()> {
+    let program = env::current_exe().context("asking for this program's path")?;
+    let here = env::current_dir().context("asking for the current folder")?;
+    let root = tree(&here).or_else(|| tree(&program)).with_context(|| {
+        format!("this experiment runs in the project's lab: start it in the source tree (no {ROOT_MARK} above {})", here.display())
+    })?;
+    let program = if lab.verbs && !cfg!(feature = "verbs") { with_verbs(root)? } else { program.clone() };
+    let mut command = xtask(root);
+    if let Some(folder) = lab.module {
+        let built = xtask(root)
+            .args(["module", "--build-only"])
+            .arg(root.join(folder))
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .context("starting cargo")?;
+        anyhow::ensure!(built.status.success(), "the kernel module in {folder} cannot be built");
+        let path = String::from_utf8(built.stdout).context("the module's path is no text")?;
+        command.env(MODULE, path.trim());
+    }
+    command.args(["run", "--cpus", &lab.cpus.to_string(), "--timeout", &lab.limit.to_string()]);
+    if lab.virtual_time {
+        command.arg("--virtual-time");
+    }
+    if let Some(folder) = shared {
+        command.arg("--share").arg(folder);
+    }
+    let status = command.arg("--").arg(program).args(words).status().context("starting cargo")?;
+    anyhow::ensure!(status.success(), "in the lab it ended with {status}");
+    Ok(())
+}
+
+/// `cargo xtask lab`, in the tree.
+fn xtask(root: &Path) -> Command {
+    let mut command = Command::new("cargo");
+    command.current_dir(root).args(["xtask", "lab"]);
+    command
+}
+
+/// Builds this program with RDMA; returns where it is.
+fn with_verbs(root: &Path) -> anyhow::Result<PathBuf> {
+    let mut command = Command::new("cargo");
+    command.current_dir(root).args(["build", "--package", env!("CARGO_PKG_NAME"), "--features", "verbs"]);
+    command.args(["--bin", "pronto-bench", "--message-format", "json-render-diagnostics"]);
+    if !cfg!(debug_assertions) {
+        command.arg("--release");
+    }
+    let built = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("starting cargo")?;
+    anyhow::ensure!(
+        built.status.success(),
+        "this program cannot be built with RDMA; that needs cmake and clang (apt-get install cmake clang)"
+    );
+    let text = String::from_utf8(built.stdout).context("cargo's messages are no text")?;
+    let messages = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let path = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).last();
+    path.context("cargo does not say where the program is")
+}
+
+/// The root of the source tree that `path` lies in.
+fn tree(path: &Path) -> Option<&Path> {
+    path.ancestors().find(|folder| folder.join(ROOT_MARK).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_found_from_anywhere_in_it() {
+        let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+        assert_eq!(tree(&package.join("src/lab.rs")), package.parent());
+        assert_eq!(tree(Path::new("/")), None);
+    }
+}
