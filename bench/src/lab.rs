@@ -107,7 +107,7 @@ fn with_verbs(root: &Path) -> anyhow::Result<PathBuf> {
     );
     let text = String::from_utf8(built.stdout).context("cargo's messages are no text")?;
     let messages = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let path = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).last();
+    let path = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
     path.context("cargo does not say where the program is")
 }
 
