@@ -8,6 +8,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod boost;
 pub mod buf;
 pub mod completion;
 pub mod dispatch;
@@ -17,6 +18,7 @@ pub mod session;
 pub mod stats;
 pub mod time;
 
+pub use boost::{BoostError, Booster, Tier};
 pub use executor::{Channel, Executor, WaitPolicy};
 pub use pronto_wire::Class;
 pub use time::{Clock, Nanos};

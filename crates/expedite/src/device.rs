@@ -163,8 +163,13 @@ impl Device {
     /// # Errors
     /// See [`Refused`].
     pub fn flag(&self, what: impl AsFd, flag: Flag) -> Result<(), Refused> {
+        self.flag_number(what.as_fd().as_raw_fd(), flag)
+    }
+
+    /// The same by the descriptor's number, which the kernel checks.
+    pub(crate) fn flag_number(&self, fd: i32, flag: Flag) -> Result<(), Refused> {
         let raw = RawFlag {
-            fd: what.as_fd().as_raw_fd(),
+            fd,
             tid: flag.thread,
             slice_ns: u64::try_from(flag.slice.as_nanos()).unwrap_or(u64::MAX),
             reserved: [0; 2],

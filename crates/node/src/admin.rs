@@ -43,6 +43,8 @@ pub struct StatusReport {
     pub types: Vec<String>,
     /// Whether it refrains from polling, because processors are short.
     pub oversubscribed: bool,
+    /// How its handlers are boosted, and why no better.
+    pub boost: String,
     /// Connections that it accepted and refused, by reason.
     pub refused: Vec<Counter>,
     /// Its own attempts to connect that failed, by reason.
@@ -112,6 +114,7 @@ impl From<&Status> for StatusReport {
             listening: status.listening.iter().map(ToString::to_string).collect(),
             types: status.types.iter().map(ToString::to_string).collect(),
             oversubscribed: status.oversubscribed,
+            boost: status.boost.clone(),
             refused: status.refused.iter().map(Counter::from).collect(),
             failed_dials: status.failed_dials.iter().map(Counter::from).collect(),
             peers: status.peers.iter().map(PeerReport::from).collect(),

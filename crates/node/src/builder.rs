@@ -13,6 +13,7 @@ use pronto_wire::greeting::MAX_TYPES;
 use pronto_wire::{Epoch, NodeId, TypeEntry, TypeId};
 
 use crate::address::Address;
+use crate::boost::Boost;
 use crate::config::{Addresses, Config, ConfigError, RECEIVE_BUDGET};
 use crate::error::NodeError;
 use crate::host::NodeHost;
@@ -31,6 +32,7 @@ pub struct Builder {
     peers: Vec<(NodeId, Vec<Result<Address, ConfigError>>)>,
     routes: Vec<Route<NodeHost>>,
     policy: WaitPolicy,
+    boost: Boost,
     workers: usize,
     max_peers: usize,
     limits: Limits,
@@ -48,6 +50,7 @@ impl Builder {
             peers: Vec::new(),
             routes: crate::admin::routes().into(),
             policy: WaitPolicy::Adaptive,
+            boost: Boost::None,
             workers: 4,
             max_peers: 1024,
             limits: Limits::default(),
@@ -66,6 +69,7 @@ impl Builder {
             .map(|(node, addresses)| (NodeId(node), addresses.into_iter().map(Ok).collect()))
             .collect();
         builder.policy = config.wait.into();
+        builder.boost = config.boost;
         builder.workers = config.workers;
         builder.max_peers = config.max_peers;
         builder.limits = config.limits.limits();
@@ -100,6 +104,13 @@ impl Builder {
     /// How the node's threads, and its callers, wait if they do not say so themselves.
     pub fn wait(mut self, policy: WaitPolicy) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// How the threads that handle messages get onto their processors when one arrives; what was got stands in
+    /// [`crate::Status::boost`].
+    pub fn boost(mut self, boost: Boost) -> Self {
+        self.boost = boost;
         self
     }
 
@@ -231,7 +242,8 @@ impl Builder {
         system::watch_forks();
         let system = |errno: Errno| NodeError::System { what: "a serving thread's descriptors", errno };
         let pool = ReceivePool::new(self.receive_budget).map_err(|_| system(Errno::EMFILE))?;
-        let host = NodeHost::new(identity, self.limits, self.policy, self.workers, self.max_peers, pool)
+        let waits = (self.policy, self.boost);
+        let host = NodeHost::new(identity, self.limits, waits, self.workers, self.max_peers, pool)
             .map_err(system)?;
         let host = Arc::new(host);
         host.routes.set(self.routes).expect("set once");

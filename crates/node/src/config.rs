@@ -9,6 +9,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::address::{Address, AddressError};
+use crate::boost::Boost;
 use crate::rdma::Rdma;
 
 /// A node's configuration as a file says it. Unknown keys are refused.
@@ -29,6 +30,9 @@ pub struct Config {
     /// How its threads wait: `spin`, `block`, `adaptive`.
     #[serde(default)]
     pub wait: Wait,
+    /// How they get onto their processors when a message arrives: `auto`, `module`, `fifo`, `slice`, `deadline`, `none`.
+    #[serde(default)]
+    pub boost: Boost,
     /// Threads that run handlers.
     #[serde(default = "default_workers")]
     pub workers: usize,
@@ -262,6 +266,7 @@ mod tests {
         name = "one"
         listen = ["shm:/run/n1.sock", "tcp:127.0.0.1:7001"]
         wait = "block"
+        boost = "auto"
         [[peer]]
         node = 2
         address = ["shm:/run/n2.sock"]
@@ -274,6 +279,7 @@ mod tests {
     fn a_full_configuration_is_read() {
         let config = Config::parse(GOOD).expect("it is good");
         assert_eq!((config.node, config.wait, config.peer[0].node), (1, Wait::Block, 2));
+        assert_eq!(config.boost, Boost::Auto);
         assert_eq!(config.limits.limits().calls, 32);
         let limits = config.limits.limits();
         assert!(limits.heartbeat.0 < limits.liveness.0, "a short limit has short heartbeats: {limits:?}");
@@ -289,6 +295,7 @@ mod tests {
         assert!(wrong("calls = 32", "calls = 0").contains("limits.calls = 0: must be from 1 to"));
         assert!(wrong("shm:/run/n1", "rdma:/run/n1").contains("names no transport"));
         assert!(wrong("\"block\"", "\"doze\"").contains("doze"));
+        assert!(wrong("\"auto\"", "\"turbo\"").contains("turbo"));
         assert!(wrong("[limits]", "[[peer]]\nnode = 2\naddress = []\n[limits]").contains("listed twice"));
         assert!(wrong("node = 1", "node = 70000").contains("70000"));
     }

@@ -19,6 +19,7 @@ use pronto_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use pronto_wire::NodeId;
 
 use crate::address::Address;
+use crate::boost::{Boost, Boosting};
 use crate::events::EventLog;
 use crate::pool::Pool;
 use crate::queue_pair::{AnyLease, AnyQueuePair};
@@ -35,6 +36,7 @@ pub struct NodeHost {
     pub(crate) identity: Identity,
     pub(crate) limits: Limits,
     pub(crate) policy: WaitPolicy,
+    pub(crate) boosting: Boosting,
     pub(crate) max_peers: usize,
     pub(crate) routes: OnceLock<Vec<Route<Self>>>,
     pub(crate) peers: RwLock<BTreeMap<NodeId, Arc<NodeSession>>>,
@@ -85,21 +87,25 @@ impl NodeHost {
     pub(crate) fn new(
         identity: Identity,
         limits: Limits,
-        policy: WaitPolicy,
+        (policy, boost): (WaitPolicy, Boost),
         workers: usize,
         max_peers: usize,
         receive_pool: Arc<ReceivePool>,
     ) -> Result<Self, Errno> {
+        let boosting = Boosting::new(boost);
+        let pool = Pool::new(workers);
+        let serving = Serving::new(&boosting)?;
         Ok(Self {
             identity,
             limits,
             policy,
+            boosting,
             max_peers,
             routes: OnceLock::new(),
             peers: RwLock::default(),
             version: AtomicU64::new(0),
-            serving: Serving::new()?,
-            pool: Pool::new(workers),
+            serving,
+            pool,
             receive_pool,
             keeper: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             events: EventLog::default(),
@@ -214,6 +220,9 @@ impl Clock for NodeHost {
 
 impl Executor for NodeHost {
     fn spin_time(&self, policy: WaitPolicy) -> Nanos {
+        if self.boosting.must_sleep() {
+            return Nanos::ZERO;
+        }
         match policy {
             WaitPolicy::Spin => Nanos::NEVER,
             WaitPolicy::Block => Nanos::ZERO,
@@ -229,6 +238,7 @@ impl Executor for NodeHost {
     }
 
     fn sleep(&self, word: &AtomicU32, until: Nanos) {
+        self.boosting.before_wait();
         system::futex_wait_armed(word, span(until.since(self.now())));
     }
 
@@ -241,6 +251,7 @@ impl Executor for NodeHost {
     }
 
     fn sleep_on_channels(&self, channels: [Option<Channel>; 2], until: Nanos) {
+        self.boosting.before_wait();
         self.serving.sleep_instead(channels, span(until.since(self.now())));
     }
 }

@@ -7,6 +7,7 @@
 pub mod address;
 pub mod admin;
 mod attempts;
+mod boost;
 mod builder;
 mod calibrate;
 pub mod config;
@@ -24,6 +25,7 @@ mod sink;
 mod system;
 
 pub use address::Address;
+pub use boost::Boost;
 pub use builder::Builder;
 pub use calibrate::wake_up_cost;
 pub use config::{Config, ConfigError};

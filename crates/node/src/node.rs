@@ -55,6 +55,8 @@ pub struct Status {
     pub types: Vec<&'static str>,
     /// Whether it refrains from polling, because processors are short.
     pub oversubscribed: bool,
+    /// How its handlers are boosted, and why no better: `slice (module: ...; fifo: ...)`.
+    pub boost: String,
     /// Connections that it accepted and refused, by reason; reasons that never occurred are left out.
     pub refused: Vec<(&'static str, u64)>,
     /// Its own attempts to connect that failed, by reason.
@@ -216,6 +218,7 @@ impl NodeHost {
             listening: host.listening.get().cloned().unwrap_or_default(),
             types: host.routes().iter().map(|route| route.name).collect(),
             oversubscribed: host.oversubscribed.load(Ordering::Relaxed),
+            boost: host.boosting.to_string(),
             refused: host.refusals.each(),
             failed_dials: host.failed_dials.each(),
             peers: peers.collect(),

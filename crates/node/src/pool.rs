@@ -4,8 +4,10 @@
 //! handlers do not wait for each other's workers; up to a bound.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::dispatch::Lanes;
 use pronto_wire::TypeId;
 
@@ -41,6 +43,7 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
+    /// For idle workers without a bell.
     work: Condvar,
 }
 
@@ -52,7 +55,10 @@ struct State {
     places: usize,
     /// Threads there are.
     threads: usize,
+    /// Idle workers that wait for the common word.
     idle: usize,
+    /// Idle workers that each sleep on a descriptor of their own, where a booster finds them.
+    bells: Vec<Arc<EventFd>>,
     running: usize,
     /// Places left by workers in nested calls.
     left: usize,
@@ -114,7 +120,9 @@ impl Pool {
         state.stopping = true;
         state.host = None;
         state.ready.clear();
+        let bells = core::mem::take(&mut state.bells);
         drop(state);
+        bells.iter().for_each(|bell| ring(bell));
         self.shared.work.notify_all();
     }
 }
@@ -130,9 +138,10 @@ impl Drop for Left {
 impl Shared {
     /// Sees to it that somebody takes the next job, if there is a place free.
     fn wake_or_start(self: &Arc<Self>, state: &mut State) {
-        if state.idle > 0 {
-            self.work.notify_one();
-        } else if state.threads < state.places {
+        if self.wake_one(state) {
+            return;
+        }
+        if state.threads < state.places {
             let Some(host) = state.host.clone() else { return };
             let shared = Arc::clone(self);
             let name = format!("pronto-worker-{}", state.threads);
@@ -143,22 +152,58 @@ impl Shared {
         }
     }
 
+    /// Wakes an idle worker, if there is one.
+    fn wake_one(&self, state: &mut State) -> bool {
+        if let Some(bell) = state.bells.pop() {
+            ring(&bell);
+            return true;
+        }
+        if state.idle > 0 {
+            self.work.notify_one();
+        }
+        state.idle > 0
+    }
+
+    /// Sleeps until there may be work.
+    fn rest<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        bell: Option<&Arc<EventFd>>,
+    ) -> MutexGuard<'a, State> {
+        let Some(bell) = bell else {
+            state.idle += 1;
+            state = self.work.wait(state).expect("no holder panics");
+            state.idle -= 1;
+            return state;
+        };
+        state.bells.push(Arc::clone(bell));
+        drop(state);
+        // Interrupted, it looks again as well.
+        let _rung = bell.read();
+        state = self.state.lock().expect("no holder panics");
+        state.bells.retain(|other| !Arc::ptr_eq(other, bell));
+        state
+    }
+
     /// A worker: takes jobs until the pool stops, or there are more threads than places.
     fn work(&self, host: &Arc<NodeHost>) {
+        host.boosting.adopt();
+        let bell = host.boosting.needs_descriptors().then(|| bell(host)).flatten();
+        host.boosting.before_wait();
         let mut state = self.state.lock().expect("no holder panics");
         loop {
             if state.stopping || state.threads > state.places {
                 break;
             }
             let Some((lane, job)) = state.ready.pop_front() else {
-                state.idle += 1;
-                state = self.work.wait(state).expect("no holder panics");
-                state.idle -= 1;
+                state = self.rest(state, bell.as_ref());
                 continue;
             };
             state.running += 1;
             drop(state);
             job.run_pooled(host);
+            host.boosting.worked();
+            host.boosting.before_wait();
             state = self.state.lock().expect("no holder panics");
             state.running -= 1;
             if let Some(lane) = lane
@@ -169,6 +214,18 @@ impl Shared {
         }
         state.threads -= 1;
         // Whoever was about to be woken in this worker's stead is.
-        self.work.notify_one();
+        self.wake_one(&mut state);
     }
+}
+
+/// A descriptor of its own for the calling worker. None if the system has none: then it waits as others do.
+fn bell(host: &NodeHost) -> Option<Arc<EventFd>> {
+    let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).ok()?;
+    host.boosting.watch(bell.as_fd().as_raw_fd());
+    Some(Arc::new(bell))
+}
+
+fn ring(bell: &EventFd) {
+    // A full counter is as good as a write: the descriptor is readable.
+    let _full = bell.write(1);
 }

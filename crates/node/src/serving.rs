@@ -3,7 +3,7 @@
 use core::task::Waker;
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::Wake;
 
@@ -20,6 +20,7 @@ use pronto_core::{Clock, Executor, Nanos};
 use pronto_sync::WakeWord;
 use pronto_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use crate::boost::Boosting;
 use crate::calibrate::Use;
 use crate::host::{NodeHost, NodeSession, poll_timeout};
 use crate::sink::{Job, ServingSink};
@@ -60,10 +61,11 @@ struct Registered {
 }
 
 impl Serving {
-    pub(crate) fn new() -> Result<Self, Errno> {
+    pub(crate) fn new(boosting: &Boosting) -> Result<Self, Errno> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let wake = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, SELF))?;
+        boosting.watch(wake.as_fd().as_raw_fd());
         let registered = Mutex::default();
         let (sleeping, drowsy, queue) = (WakeWord::new(), AtomicBool::new(false), Mutex::default());
         Ok(Self { epoll, registered, wake, sleeping, drowsy, queue, queued: AtomicUsize::new(0) })
@@ -156,7 +158,7 @@ impl Serving {
             }
         }
         if let Some(fd) = extra {
-            wanted.insert(std::os::fd::AsRawFd::as_raw_fd(&fd), Interest::READABLE);
+            wanted.insert(fd.as_raw_fd(), Interest::READABLE);
         }
         for fd in before.keys().filter(|fd| !wanted.contains_key(*fd)) {
             // A closed descriptor has left the epoll by itself.
@@ -165,10 +167,14 @@ impl Serving {
         for (fd, interest) in wanted.iter() {
             let mut event = EpollEvent::new(epoll_flags(*interest), u64::from(fd.unsigned_abs()));
             let known = self.epoll.modify(system::borrow(*fd), &mut event);
-            if known == Err(Errno::ENOENT)
-                && let Err(errno) = self.epoll.add(system::borrow(*fd), event)
-            {
-                tracing::warn!(fd, %errno, "a channel cannot be watched; it is polled at every tick");
+            if known == Err(Errno::ENOENT) {
+                // Newly open, also if another one had this number before.
+                if extra.is_none_or(|extra| extra.as_raw_fd() != *fd) {
+                    host.boosting.watch(*fd);
+                }
+                if let Err(errno) = self.epoll.add(system::borrow(*fd), event) {
+                    tracing::warn!(fd, %errno, "a channel cannot be watched; it is polled at every tick");
+                }
             }
         }
     }
@@ -243,6 +249,7 @@ impl<'a> Server<'a> {
 
     /// Serves until the node stops.
     pub(crate) fn run(mut self) {
+        self.host.boosting.adopt();
         let mut busy_looks = 0;
         while !self.host.is_stopping() {
             self.refresh();
@@ -262,6 +269,7 @@ impl<'a> Server<'a> {
                 }
             }
             busy_looks = 0;
+            self.host.boosting.worked();
             let now = self.host.now();
             if now.since(self.last_tick) >= self.tick_after {
                 self.tick(now);
@@ -327,6 +335,7 @@ impl<'a> Server<'a> {
         let since_tick = self.host.now().since(self.last_tick);
         let left = self.tick_after.since(since_tick);
         serving.drowsy.store(left > BUSY_TICK, Ordering::Relaxed);
+        self.host.boosting.before_wait();
         let mut events = [EpollEvent::empty(); 16];
         let timeout =
             EpollTimeout::try_from(poll_timeout(Duration::from_nanos(left.0)).as_millis().unwrap_or(1_000));

@@ -33,8 +33,8 @@ pub use pronto_core::session::{DownCause, Event, Executed, Limits, LinkInfo, Ref
 pub use pronto_core::{Nanos, WaitPolicy};
 pub use pronto_node::admin;
 pub use pronto_node::{
-    Address, Builder, Config, ConfigError, Events, Node, NodeError, NodeHost, PeerStatus, Rdma, Status,
-    region,
+    Address, Boost, Builder, Config, ConfigError, Events, Node, NodeError, NodeHost, PeerStatus, Rdma,
+    Status, region,
 };
 pub use pronto_rpc as rpc;
 pub use pronto_rpc::{

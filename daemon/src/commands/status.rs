@@ -57,6 +57,7 @@ fn as_json(report: &StatusReport) -> serde_json::Value {
         "listening": report.listening,
         "types": report.types,
         "oversubscribed": report.oversubscribed,
+        "boost": report.boost,
         "refused": counts(&report.refused),
         "failed_dials": counts(&report.failed_dials),
         "peers": report.peers.iter().map(peer).collect::<Vec<_>>(),
@@ -72,6 +73,7 @@ fn as_text(report: &StatusReport, all: bool) -> String {
     let _ = writeln!(text, "  handles   {}", joined(&report.types));
     let waits = if report.oversubscribed { "sleeps at once: processors are short" } else { "as configured" };
     let _ = writeln!(text, "  waits     {waits}");
+    let _ = writeln!(text, "  boost     {}", report.boost);
     for (title, reasons) in [("refused", &report.refused), ("dials", &report.failed_dials)] {
         for reason in reasons {
             let _ = writeln!(text, "  {title:<9} {:<20}{:>14}", reason.name, reason.count);
@@ -131,6 +133,7 @@ mod tests {
             listening: vec!["shm:/x".into()],
             types: vec![],
             oversubscribed: false,
+            boost: "slice (module: not loaded)".into(),
             refused: vec![counter("silent", 4)],
             failed_dials: vec![],
             peers: vec![peer],
@@ -142,6 +145,7 @@ mod tests {
         assert!(!as_text(&report(), false).contains("rescues"));
         assert!(as_text(&report(), true).contains("rescues"));
         assert!(as_text(&report(), false).contains("peer 2     up"));
+        assert!(as_text(&report(), false).contains("  boost     slice (module: not loaded)\n"));
     }
 
     #[test]

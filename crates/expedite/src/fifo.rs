@@ -1,0 +1,213 @@
+//! The tier without the module that needs a right: a real-time class, and a budget that each thread keeps itself.
+//!
+//! Before each wait a thread makes sure that it is raised if its budget can pay for a slice; while it works it lowers itself
+//! once the budget is spent. All that it runs while raised is charged, by the clock of its own processor time. What a thread
+//! cannot do is look while a handler runs: one that runs on and on is lowered by the guard.
+
+use core::cell::RefCell;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::gettid;
+use pronto_core::boost::{BoostError, Booster, Tier};
+use pronto_sched_policy::policy::boost::SLICE;
+use pronto_sched_policy::policy::budget::{Budget, Cap, Terms};
+use pronto_sched_policy::policy::caps::{THREAD, WINDOW};
+use pronto_sched_policy::policy::time::Nanos;
+use pronto_sync::atomic::{AtomicBool, Ordering};
+
+use crate::guard::Guard;
+use crate::schedule::{CALLER, Class, schedule};
+
+/// The lowest real-time priority: what is real-time on purpose passes these threads.
+pub(crate) const PRIORITY: u8 = 1;
+
+thread_local! {
+    static METER: RefCell<Option<Metered>> = const { RefCell::new(None) };
+}
+
+/// Real-time threads, within a tenth of a processor each.
+#[derive(Debug)]
+pub(crate) struct Fifo {
+    terms: Terms,
+    guard: Guard,
+}
+
+/// A thread that was adopted, as it and the guard share it.
+#[derive(Debug)]
+pub(crate) struct Raised {
+    pub(crate) thread: i32,
+    /// Whether it is real-time now. The thread sets it before it raises itself and clears it after it has lowered itself; the guard
+    /// only clears.
+    pub(crate) is_raised: AtomicBool,
+}
+
+/// What a thread knows of itself.
+#[derive(Debug)]
+struct Metered {
+    meter: Meter,
+    /// Whether the thread has raised itself, and not lowered itself since. The guard may have lowered it meanwhile: it pays all the
+    /// same for what it ran.
+    raised: bool,
+    shared: Arc<Raised>,
+}
+
+/// The budget of a thread, and up to where it was charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Meter {
+    budget: Budget,
+    /// The thread's processor time.
+    ran: Nanos,
+}
+
+/// When a thread looks at its budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    BeforeWait,
+    Worked,
+}
+
+impl Fifo {
+    /// # Errors
+    /// The guard's thread cannot be started.
+    pub(crate) fn start() -> Result<Self, Errno> {
+        let terms = Terms::capped(Cap { share: THREAD, window: WINDOW }, SLICE);
+        Ok(Self { terms, guard: Guard::start()? })
+    }
+
+    fn look(&self, moment: Moment) {
+        METER.with_borrow_mut(|metered| {
+            // A thread that was not adopted is nobody's to raise.
+            let Some(Metered { meter, raised, shared }) = metered else { return };
+            *meter = meter.settled(&self.terms, *raised, processor_time(), now());
+            // SYNC: a hint; the class itself is the kernel's.
+            let is_raised = shared.is_raised.load(Ordering::Relaxed);
+            let wanted = meter.wants(&self.terms, is_raised, moment);
+            if wanted != is_raised {
+                set(shared, wanted);
+            }
+            *raised = shared.is_raised.load(Ordering::Relaxed);
+        });
+    }
+}
+
+/// Raises or lowers the calling thread. Refused, it stays what it is: the next look tries again.
+fn set(shared: &Raised, raised: bool) {
+    let class = if raised { Class::Fifo(PRIORITY) } else { Class::Normal };
+    if raised {
+        shared.is_raised.store(true, Ordering::Relaxed);
+    }
+    let done = schedule(CALLER, class).is_ok();
+    if raised != done {
+        shared.is_raised.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Meter {
+    fn new(terms: &Terms, ran: Nanos, now: Nanos) -> Self {
+        Self { budget: Budget::new(terms, now), ran }
+    }
+
+    /// Charged for what the thread ran raised, and refilled.
+    fn settled(self, terms: &Terms, was_raised: bool, ran: Nanos, now: Nanos) -> Self {
+        let spent = if was_raised { ran.since(self.ran) } else { Nanos::ZERO };
+        Self { budget: self.budget.charged(spent).refilled(terms, now), ran }
+    }
+
+    /// Whether the thread should be real-time from now on.
+    fn wants(&self, terms: &Terms, is_raised: bool, moment: Moment) -> bool {
+        match moment {
+            Moment::BeforeWait => self.budget.allowance(terms).is_some(),
+            Moment::Worked => is_raised && self.budget.left() > Nanos::ZERO,
+        }
+    }
+}
+
+impl Booster for Fifo {
+    fn tier(&self) -> Tier {
+        Tier::Fifo
+    }
+
+    fn adopt(&self) -> Result<(), BoostError> {
+        let shared = Arc::new(Raised { thread: gettid().as_raw(), is_raised: AtomicBool::new(true) });
+        schedule(CALLER, Class::Fifo(PRIORITY)).map_err(|errno| BoostError::System(errno as i32))?;
+        self.guard.watch(&shared);
+        let meter = Meter::new(&self.terms, processor_time(), now());
+        METER.set(Some(Metered { meter, raised: true, shared }));
+        Ok(())
+    }
+
+    fn watch(&self, _: i32) -> Result<(), BoostError> {
+        Ok(())
+    }
+
+    fn before_wait(&self) {
+        self.look(Moment::BeforeWait);
+    }
+
+    fn worked(&self) {
+        self.look(Moment::Worked);
+    }
+}
+
+/// What the calling thread has run so far.
+fn processor_time() -> Nanos {
+    read(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
+pub(crate) fn now() -> Nanos {
+    read(ClockId::CLOCK_MONOTONIC)
+}
+
+/// A clock that cannot be read stands still: nothing is charged, nothing refilled.
+pub(crate) fn read(clock: ClockId) -> Nanos {
+    let time = clock_gettime(clock).map_or(core::time::Duration::ZERO, core::time::Duration::from);
+    Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms() -> Terms {
+        Terms::capped(Cap { share: THREAD, window: WINDOW }, SLICE)
+    }
+
+    #[test]
+    fn a_thread_that_works_little_is_raised_before_every_wait() {
+        let terms = terms();
+        let mut meter = Meter::new(&terms, Nanos::ZERO, Nanos::ZERO);
+        for message in 1..=1_000 {
+            let (ran, now) = (Nanos::from_micros(30 * message), Nanos::from_millis(message));
+            meter = meter.settled(&terms, true, ran, now);
+            assert!(meter.wants(&terms, true, Moment::Worked), "message {message}: {meter:?}");
+            assert!(meter.wants(&terms, true, Moment::BeforeWait), "message {message}: {meter:?}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_works_much_gets_no_more_than_its_cap() {
+        let terms = terms();
+        let (mut meter, mut raised, mut boosted) = (Meter::new(&terms, Nanos::ZERO, Nanos::ZERO), true, 0);
+        for tenth_of_ms in 1..=10_000_u64 {
+            boosted += u64::from(raised);
+            let passed = Nanos::from_micros(100 * tenth_of_ms);
+            meter = meter.settled(&terms, raised, passed, passed);
+            raised = meter.wants(&terms, raised, Moment::Worked);
+            raised = raised || meter.wants(&terms, raised, Moment::BeforeWait);
+        }
+        assert!((500..=1_050).contains(&boosted), "{boosted} of 10000 while raised");
+    }
+
+    #[test]
+    fn a_spent_budget_lowers_at_work_and_does_not_raise_there() {
+        let terms = terms();
+        let meter = Meter::new(&terms, Nanos::ZERO, Nanos::ZERO);
+        let spent = meter.settled(&terms, true, Nanos::from_millis(5), Nanos::from_millis(5));
+        assert!(!spent.wants(&terms, true, Moment::Worked) && !spent.wants(&terms, true, Moment::BeforeWait));
+        let later = spent.settled(&terms, false, Nanos::from_millis(6), Nanos::from_millis(500));
+        assert!(!later.wants(&terms, false, Moment::Worked), "it competes until it waits");
+        assert!(later.wants(&terms, false, Moment::BeforeWait));
+    }
+}

@@ -1,0 +1,169 @@
+//! Looks after threads that made themselves real-time: one that runs on and on is lowered, since it does not look itself.
+//!
+//! A thread of its own, real-time above those that it watches where it may be. Ten times a second while one of them runs,
+//! once a second while none does.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+use nix::errno::Errno;
+use nix::time::ClockId;
+use pronto_sched_policy::policy::caps::THREAD;
+use pronto_sched_policy::policy::time::Nanos;
+use pronto_sync::atomic::Ordering;
+
+use crate::fifo::{PRIORITY, Raised, now, read};
+use crate::schedule::{CALLER, Class, schedule};
+
+/// Between two looks while a thread runs, and while none does.
+const BUSY: Duration = Duration::from_millis(100);
+const IDLE: Duration = Duration::from_secs(1);
+
+/// What a thread may run raised beyond its share before it is lowered: two full budgets, since it looks itself, but late.
+const GRACE: Nanos = Nanos::from_millis(20);
+
+/// The guard; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    watched: Vec<Weak<Raised>>,
+    stopping: bool,
+}
+
+/// What a thread had run when the guard looked, and when that was.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    ran: Nanos,
+    at: Nanos,
+}
+
+impl Guard {
+    pub(crate) fn start() -> Result<Self, Errno> {
+        let shared = Arc::<Shared>::default();
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("pronto-guard".into()).spawn(move || theirs.run());
+        let refused = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EAGAIN));
+        Ok(Self { shared, thread: Some(thread.map_err(refused)?) })
+    }
+
+    /// Looks after a thread as long as it lives.
+    pub(crate) fn watch(&self, thread: &Arc<Raised>) {
+        let mut state = self.shared.lock();
+        state.watched.retain(|thread| thread.strong_count() > 0);
+        state.watched.push(Arc::downgrade(thread));
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.shared.lock().stopping = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A guard that panicked guards no more, and there is nobody left to guard.
+            let _ended = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A list of threads is whole whatever happened to its last user.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        // Refused, it still has what the kernel leaves to ordinary threads.
+        let _ordinary = schedule(CALLER, Class::Fifo(PRIORITY + 1));
+        let mut seen = BTreeMap::new();
+        let mut pause = BUSY;
+        loop {
+            let state = self.lock();
+            if state.stopping {
+                return;
+            }
+            let (state, _) = self.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner);
+            let threads: Vec<_> = state.watched.iter().filter_map(Weak::upgrade).collect();
+            drop(state);
+            seen.retain(|known, _| threads.iter().any(|thread| thread.thread == *known));
+            let ran = threads.iter().filter(|thread| look_at(thread, &mut seen)).count();
+            pause = if ran > 0 { BUSY } else { IDLE };
+        }
+    }
+}
+
+/// Lowers the thread if it ran too much. Returns whether it ran at all.
+fn look_at(thread: &Raised, seen: &mut BTreeMap<i32, Seen>) -> bool {
+    let current = Seen { ran: read(clock_of(thread.thread)), at: now() };
+    let Some(before) = seen.insert(thread.thread, current) else { return true };
+    let ran = current.ran.since(before.ran);
+    if is_too_much(ran, current.at.since(before.at)) && thread.is_raised.swap(false, Ordering::Relaxed) {
+        // It has ended, or is lowered; its own meter charges it for all of this.
+        let _gone = schedule(thread.thread, Class::Normal);
+    }
+    ran > Nanos::ZERO
+}
+
+fn is_too_much(ran: Nanos, within: Nanos) -> bool {
+    ran > Nanos(THREAD.of(within.0)).after(GRACE)
+}
+
+/// The clock of another thread's processor time, as the kernel numbers them (`linux/posix-timers.h`).
+const fn clock_of(thread: i32) -> ClockId {
+    const PER_THREAD: i32 = 4;
+    const RUN_TIME: i32 = 2;
+    ClockId::from_raw((!thread << 3) | PER_THREAD | RUN_TIME)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::unistd::gettid;
+    use pronto_sync::atomic::AtomicBool;
+
+    #[test]
+    fn the_clock_of_a_thread_is_its_own() {
+        let before = read(clock_of(gettid().as_raw()));
+        let own = read(ClockId::CLOCK_THREAD_CPUTIME_ID);
+        let after = read(clock_of(gettid().as_raw()));
+        assert!(before > Nanos::ZERO && before <= own && own <= after);
+    }
+
+    #[test]
+    fn who_runs_on_and_on_is_lowered_and_who_does_little_is_not() {
+        let thread = Raised { thread: gettid().as_raw(), is_raised: AtomicBool::new(true) };
+        let mut seen = BTreeMap::new();
+        assert!(look_at(&thread, &mut seen));
+        look_at(&thread, &mut seen);
+        assert!(thread.is_raised.load(Ordering::Relaxed), "it did little");
+        // As if no time passed while it runs.
+        let begun = Seen { at: Nanos::NEVER, ..seen[&thread.thread] };
+        while read(clock_of(thread.thread)).since(begun.ran) <= GRACE {}
+        seen.insert(thread.thread, begun);
+        assert!(look_at(&thread, &mut seen));
+        assert!(!thread.is_raised.load(Ordering::Relaxed), "it ran on and on");
+        assert!(is_too_much(Nanos::from_millis(31), Nanos::from_millis(100)));
+        assert!(!is_too_much(Nanos::from_millis(29), Nanos::from_millis(100)));
+    }
+
+    #[test]
+    fn it_ends_when_it_is_dropped() {
+        let guard = Guard::start().unwrap();
+        guard.watch(&Arc::new(Raised { thread: gettid().as_raw(), is_raised: AtomicBool::new(false) }));
+        drop(guard);
+    }
+}

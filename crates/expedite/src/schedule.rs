@@ -1,0 +1,166 @@
+//! How the kernel schedules a thread: the system calls that say and ask all of it.
+//!
+//! # Invariants
+//! 1. The attributes given to the kernel outlive the call, and say their own size.
+#![expect(
+    unsafe_code,
+    reason = "sched_setattr and sched_getattr have no safe form in nix; listed in docs/unsafe.md"
+)]
+
+use core::time::Duration;
+
+use nix::errno::Errno;
+
+/// How a thread is scheduled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// As any thread is. Its nice value stays.
+    Normal,
+    /// As any thread, with a time slice of this length (EEVDF, from Linux 6.12 on; from 0.1 to 100 ms). Needs no right.
+    Slice(Duration),
+    /// Before every thread of the others, at a real-time priority from 1, the lowest, to 99. Needs a right. Its children are
+    /// ordinary threads.
+    Fifo(u8),
+    /// So much of a processor in every period, before everybody else, and no more. Needs a right. Its children are ordinary
+    /// threads.
+    Deadline {
+        /// Of the processor.
+        runtime: Duration,
+        /// In each of these, beginning with a wake-up.
+        period: Duration,
+    },
+}
+
+/// The thread that asks.
+pub const CALLER: i32 = 0;
+
+/// Schedules a thread so.
+///
+/// # Errors
+/// `EPERM` if this process may not, or a deadline's thread is bound to some of the processors; `EBUSY` if there is no room
+/// for another deadline; `EINVAL` if the kernel knows no such thing; `ESRCH` if there is no such thread.
+pub fn schedule(thread: i32, class: Class) -> Result<(), Errno> {
+    let (policy, priority, runtime, period) = match class {
+        Class::Normal => (libc::SCHED_OTHER, 0, Duration::ZERO, Duration::ZERO),
+        Class::Slice(slice) => (libc::SCHED_OTHER, 0, slice, Duration::ZERO),
+        Class::Fifo(priority) => (libc::SCHED_FIFO, priority.into(), Duration::ZERO, Duration::ZERO),
+        Class::Deadline { runtime, period } => (libc::SCHED_DEADLINE, 0, runtime, period),
+    };
+    let real_time = matches!(class, Class::Fifo(_) | Class::Deadline { .. });
+    let before = attributes(thread)?;
+    let nice = nice(thread)?;
+    let inherited = u64::from(libc::SCHED_FLAG_RESET_ON_FORK.cast_unsigned());
+    let attributes = libc::sched_attr {
+        sched_policy: policy.cast_unsigned(),
+        // Once said, only the privileged may take it back.
+        sched_flags: if real_time { inherited } else { before.sched_flags & inherited },
+        sched_nice: nice,
+        sched_priority: priority,
+        sched_runtime: nanos(runtime),
+        sched_deadline: nanos(period),
+        sched_period: nanos(period),
+        size: SIZE,
+    };
+    let no_flags = 0;
+    // SAFETY: by I1 the kernel reads as many bytes as there are.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, no_flags) };
+    Errno::result(result).map(drop)
+}
+
+/// The time slice that a thread has; zero for a real-time one, and where the kernel does not say.
+///
+/// # Errors
+/// `ESRCH` if there is no such thread.
+pub fn slice(thread: i32) -> Result<Duration, Errno> {
+    let attributes = attributes(thread)?;
+    let ordinary = attributes.sched_policy == libc::SCHED_OTHER.cast_unsigned();
+    Ok(if ordinary { Duration::from_nanos(attributes.sched_runtime) } else { Duration::ZERO })
+}
+
+/// The scheduling policy of a thread, as `sched(7)` numbers it.
+///
+/// # Errors
+/// `ESRCH` if there is no such thread.
+pub fn policy(thread: i32) -> Result<i32, Errno> {
+    Ok(attributes(thread)?.sched_policy.cast_signed())
+}
+
+/// The nice value of a thread, also of one that is real-time now.
+fn nice(thread: i32) -> Result<i32, Errno> {
+    Errno::clear();
+    // SAFETY: it takes numbers.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, thread.cast_unsigned()) };
+    match Errno::last_raw() {
+        0 => Ok(nice),
+        errno => Err(Errno::from_raw(errno)),
+    }
+}
+
+fn attributes(thread: i32) -> Result<libc::sched_attr, Errno> {
+    let mut attributes = libc::sched_attr {
+        size: SIZE,
+        sched_policy: 0,
+        sched_flags: 0,
+        sched_nice: 0,
+        sched_priority: 0,
+        sched_runtime: 0,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    let no_flags = 0;
+    // SAFETY: by I1 the kernel writes at most as many bytes as there are.
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attributes, SIZE, no_flags) };
+    Errno::result(result).map(|_| attributes)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a few words")]
+const SIZE: u32 = size_of::<libc::sched_attr>() as u32;
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a thread of its own: the test's is left as it is.
+    fn alone<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+    }
+
+    #[test]
+    fn a_thread_may_always_be_an_ordinary_one() {
+        assert_eq!(alone(|| schedule(CALLER, Class::Normal)), Ok(()));
+    }
+
+    #[test]
+    fn a_right_that_is_missing_is_said() {
+        let done = alone(|| schedule(CALLER, Class::Fifo(1)).map(|()| policy(CALLER)));
+        assert!(matches!(done, Ok(Ok(libc::SCHED_FIFO)) | Err(Errno::EPERM)), "{done:?}");
+    }
+
+    #[test]
+    fn a_slice_is_what_was_asked_for_or_nothing() {
+        let asked = Duration::from_micros(100);
+        let got = alone(|| schedule(CALLER, Class::Slice(asked)).and_then(|()| slice(CALLER))).unwrap();
+        assert!(got == asked || got == Duration::ZERO, "{got:?}");
+    }
+
+    #[test]
+    fn the_nice_value_survives() {
+        let kept = alone(|| {
+            // SAFETY: it takes numbers.
+            assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 3) }, 0);
+            let _may_be_refused = schedule(CALLER, Class::Fifo(1));
+            schedule(CALLER, Class::Normal).and_then(|()| nice(CALLER))
+        });
+        assert_eq!(kept, Ok(3));
+    }
+
+    #[test]
+    fn nobody_else_is_told_from_no_thread() {
+        assert_eq!(policy(i32::MAX), Err(Errno::ESRCH));
+    }
+}
