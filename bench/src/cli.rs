@@ -19,6 +19,7 @@ use crate::mix;
 use crate::params::{Axis, Params};
 use crate::progress::Progress;
 use crate::report::Report;
+use crate::traffic;
 
 /// Runs what `args` asks for; the result goes to stdout, everything else to stderr.
 ///
@@ -32,6 +33,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
     let text = match matches.subcommand() {
         Some((echo::SERVE, options)) => return echo::serve_command(options),
         Some((mix::NODE, options)) => return mix::node_command(options),
+        Some((traffic::SERVE, options)) => return traffic::serve_command(options),
         Some((LIST, options)) if options.get_flag(JSON) => list_as_json().to_string(),
         Some((LIST, _)) => list_as_text(),
         Some((name, options)) => {
@@ -51,7 +53,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
 /// of them to [`run`]: every program that runs experiments is started again by them.
 #[must_use]
 pub fn is_other_side(arguments: &[OsString]) -> bool {
-    arguments.first().is_some_and(|first| first == echo::SERVE || first == mix::NODE)
+    arguments
+        .first()
+        .is_some_and(|first| [echo::SERVE, mix::NODE, traffic::SERVE].iter().any(|side| first == side))
 }
 
 fn command() -> Command {
@@ -82,6 +86,7 @@ fn command() -> Command {
         )
         .subcommand(echo::command())
         .subcommand(mix::command())
+        .subcommand(traffic::command())
         .subcommands(experiments::ALL.iter().map(experiment))
 }
 

@@ -22,5 +22,6 @@ pub mod plot;
 pub mod progress;
 pub mod report;
 pub mod sample;
+mod traffic;
 pub mod wakeup;
 mod workers;

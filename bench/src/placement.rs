@@ -93,6 +93,18 @@ pub fn pin(cpu: Cpu) -> anyhow::Result<()> {
     sched_setaffinity(Pid::from_raw(0), &only).with_context(|| format!("pinning a thread to CPU {}", cpu.0))
 }
 
+/// Keeps the calling thread, and those that it starts from now on, off `cpu`. Returns how many CPUs are left to them.
+///
+/// # Errors
+/// If none is left, or the kernel refuses.
+pub fn keep_off(cpu: Cpu) -> anyhow::Result<usize> {
+    let mut mask = sched_getaffinity(Pid::from_raw(0)).context("reading the affinity mask")?;
+    mask.unset(cpu.0).with_context(|| format!("CPU {} is beyond what a CPU set holds", cpu.0))?;
+    let left = (0..CpuSet::count()).filter(|&cpu| mask.is_set(cpu) == Ok(true)).count();
+    sched_setaffinity(Pid::from_raw(0), &mask).with_context(|| format!("keeping off CPU {}", cpu.0))?;
+    Ok(left)
+}
+
 /// Runs `work` in a thread pinned to `cpu`; the calling thread keeps its own affinity.
 ///
 /// # Errors
@@ -199,6 +211,21 @@ mod tests {
         let cpu = Placement::choose().unwrap().caller();
         let seen = alone(cpu, || Ok(nix::sched::sched_getcpu()?)).unwrap();
         assert_eq!(seen, cpu.0);
+        assert_eq!(sched_getaffinity(Pid::from_raw(0)).unwrap(), before);
+    }
+
+    #[test]
+    fn a_thread_keeps_off_a_cpu_and_nobody_else_has_to() {
+        let Some(cpus) = Placement::choose().unwrap().pair() else { return };
+        let before = sched_getaffinity(Pid::from_raw(0)).unwrap();
+        let kept = thread::spawn(move || {
+            let left = keep_off(cpus.server).unwrap();
+            (left, sched_getaffinity(Pid::from_raw(0)).unwrap())
+        });
+        let (left, mask) = kept.join().unwrap();
+        let count = |mask: &CpuSet| (0..CpuSet::count()).filter(|&cpu| mask.is_set(cpu) == Ok(true)).count();
+        assert_eq!((left, mask.is_set(cpus.server.0)), (count(&before) - 1, Ok(false)));
+        assert_eq!(count(&mask), left);
         assert_eq!(sched_getaffinity(Pid::from_raw(0)).unwrap(), before);
     }
 

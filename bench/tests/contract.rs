@@ -69,6 +69,37 @@ fn latency_measures_calls_between_two_processes_beside_their_floor() {
 }
 
 #[test]
+fn rate_counts_calls_and_one_way_messages_that_arrived() {
+    let args = [
+        "rate",
+        "--json",
+        "--quick",
+        "--wait",
+        "adaptive",
+        "--size",
+        "32",
+        "--threads",
+        "1,2",
+        "--window",
+        "8",
+    ];
+    let object = json(&args);
+    if object["host"]["cores_allowed"] == 1 {
+        return;
+    }
+    let rows = object["rows"].as_array().unwrap();
+    let windows: Vec<_> = rows.iter().map(|row| (&row["provider"], &row["window"])).collect();
+    let [shm, tcp]: [Value; 2] = ["shm".into(), "tcp".into()];
+    let (eight, none) = (Value::from(8), Value::Null);
+    let expected = [&shm, &tcp].map(|p| [(p, &eight), (p, &eight), (p, &none), (p, &none)]).concat();
+    assert_eq!(windows, expected);
+    for row in rows {
+        assert!(row["rpc_per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{row}");
+        assert!(row["cpu_ns"].as_f64().is_some_and(|cpu| cpu > 0.0), "{row}");
+    }
+}
+
+#[test]
 fn mix_sends_every_type_between_four_processes_and_loses_nothing() {
     let object = json(&["mix", "--json", "--seconds", "1", "--provider", "shm"]);
     assert_eq!((&object["paper"], &object["figure"]), (&"comm-layer".into(), &"Fig. 2".into()));

@@ -6,6 +6,7 @@ mod expedite_sim;
 mod floor;
 mod latency;
 mod mix;
+mod rate;
 mod sim_speed;
 mod wait_sim;
 mod wakeup;
@@ -16,6 +17,7 @@ use crate::experiment::Experiment;
 pub const ALL: &[&dyn Experiment] = &[
     &floor::Floor,
     &latency::Latency,
+    &rate::Rate,
     &mix::Mix,
     &wakeup::Wakeup,
     &expedite_sim::ExpediteSim,

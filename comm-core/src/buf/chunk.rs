@@ -91,6 +91,12 @@ impl ChunkWord {
         (filled(word), live(word))
     }
 
+    /// Whether filling it from line `at` by `lines` passed its middle.
+    #[inline]
+    pub(super) const fn passes_middle(&self, at: u32, lines: u32) -> bool {
+        at < self.lines / 2 && at + lines >= self.lines / 2
+    }
+
     /// Whether it is open.
     pub(super) fn is_open(&self) -> bool {
         self.word.load(Ordering::Relaxed) & OPEN != 0

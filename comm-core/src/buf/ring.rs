@@ -107,7 +107,7 @@ pub struct SendRing {
     now: AtomicU32,
     /// Owner and tick of each live buffer, by its first line; then by overflow slot.
     records: Box<[AtomicU64]>,
-    /// Somebody found no room while chunks were left that are not ready.
+    /// Whether it is time to look for another chunk: [`FILLING`] or [`DEMANDED`].
     demand: AtomicU32,
     /// Tick of the last search for a straggler, and the record found in it, plus 1.
     suspect: AtomicU64,
@@ -184,12 +184,18 @@ impl SendRing {
     /// The next chunk to make ready, if it is time to: every open chunk is half full, or a loan found no room. The provider makes
     /// its bytes ready, then the caller says [`open`](Self::open), or [`close`](Self::close) if that failed.
     pub fn commit_next(&self) -> Option<Chunk> {
-        let demanded = self.demand.load(Ordering::Relaxed) != 0;
+        let demanded = self.demand.swap(0, Ordering::Relaxed) == DEMANDED;
         if !demanded && self.chunks.iter().any(|chunk| chunk.is_open() && chunk.is_roomy()) {
             return None;
         }
-        self.demand.store(0, Ordering::Relaxed);
         self.lend(self.chunks.iter().position(ChunkWord::lend_closed))
+    }
+
+    /// Whether [`commit_next`](Self::commit_next) may have an answer other than the last one: a chunk became half full since, or
+    /// a loan found no room. One load.
+    #[inline]
+    pub fn is_filling(&self) -> bool {
+        self.demand.load(Ordering::Relaxed) != 0
     }
 
     /// An idle chunk, if there is one: open, empty, and unused since the last call. The provider takes its memory back, then the
@@ -256,7 +262,11 @@ impl SendRing {
     /// Allocates in one chunk: the first line, from the base of the memory.
     #[inline]
     fn take(&self, index: usize, lines: u32) -> Option<u32> {
-        let line = self.chunks.get(index)?.take(lines)?;
+        let chunk = self.chunks.get(index)?;
+        let line = chunk.take(lines)?;
+        if chunk.passes_middle(line, lines) {
+            self.demand.fetch_max(FILLING, Ordering::Relaxed);
+        }
         Some((self.layout.chunk_bytes / ALIGNMENT) * u32::try_from(index).ok()? + line)
     }
 
@@ -280,7 +290,7 @@ impl SendRing {
                 return Some(line);
             }
         }
-        self.demand.store(1, Ordering::Relaxed);
+        self.demand.store(DEMANDED, Ordering::Relaxed);
         None
     }
 
@@ -393,6 +403,11 @@ impl SendRing {
         }
     }
 }
+
+/// A chunk became half full.
+const FILLING: u32 = 1;
+/// A loan found no room while chunks were left that are not ready.
+const DEMANDED: u32 = 2;
 
 /// Ticks of a time, wrapping after 52 days.
 fn ticks(now: Nanos) -> u32 {

@@ -187,8 +187,11 @@ fn chunks_are_made_ready_ahead_of_need() {
     let ring = ring(config(NONE));
     assert_eq!(ring.initial(), [0..CHUNK, CHUNKS * CHUNK..CHUNKS * CHUNK]);
     assert!(ring.commit_next().is_none(), "the first chunk is empty");
+    assert!(!ring.is_filling(), "nothing was used yet");
     let half = frame(&ring, CHUNK / 2);
+    assert!(ring.is_filling());
     let chunk = ring.commit_next().expect("half of it is used");
+    assert!(!ring.is_filling(), "it was asked");
     assert_eq!(chunk.range(), CHUNK..2 * CHUNK);
     assert!(Arc::clone(&ring).loan(CHUNK, 0).is_err(), "not ready yet");
     ring.open(chunk);

@@ -148,6 +148,7 @@ impl<Q: QueuePair> Engine<Q> {
             Armed::Solicited => self.solicited.wrapping_sub(solicited),
             Armed::All => moved,
         };
+        self.extend_rings();
         if left || !self.stalled.iter().all(VecDeque::is_empty) {
             self.drain(session, executor);
         } else {
@@ -303,7 +304,9 @@ impl<Q: QueuePair> Engine<Q> {
             for range in ring.initial() {
                 lane.failed |= lane.qp.prepare(range).is_err();
             }
-            session.rings[class.index()].set(Some(Arc::new(ring)));
+            let ring = Arc::new(ring);
+            lane.ring = Some(Arc::clone(&ring));
+            session.rings[class.index()].set(Some(ring));
             session.returned[class.index()].reset(self.generation);
             session.told[class.index()].store(0, Ordering::Relaxed);
         }
@@ -513,7 +516,7 @@ impl<Q: QueuePair> Engine<Q> {
                 self.end_session(DownCause::Silent, session, sink, executor);
             }
         }
-        self.trim_rings(session, now);
+        self.trim_rings(now);
         self.ring_doorbells();
     }
 
@@ -572,18 +575,27 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Makes chunks of send memory ready ahead of need, and gives idle ones back.
-    fn trim_rings(&mut self, session: &Session<Q>, now: Nanos) {
+    /// Makes chunks of send memory ready where one is half full: a stream fills the rest of it long before the next tick.
+    #[inline]
+    fn extend_rings(&mut self) {
         let Some(link) = &mut self.link else { return };
         for lane in &mut link.lanes {
-            let Some(ring) = session.rings[lane.class.index()].ring() else { continue };
+            if lane.ring.as_ref().is_some_and(|ring| ring.is_filling()) {
+                lane.extend_ring();
+            }
+        }
+    }
+
+    /// Makes chunks of send memory ready ahead of need, and gives idle ones back.
+    fn trim_rings(&mut self, now: Nanos) {
+        let Some(link) = &mut self.link else { return };
+        for lane in &mut link.lanes {
+            let Some(ring) = lane.ring.clone() else { continue };
             ring.tick(now);
-            if let Some(chunk) = ring.commit_next() {
-                match lane.qp.prepare(chunk.range()) {
-                    Ok(()) => ring.open(chunk),
-                    Err(_) => ring.close(chunk),
-                }
-            } else if let Some(chunk) = ring.trim() {
+            if lane.extend_ring() {
+                continue;
+            }
+            if let Some(chunk) = ring.trim() {
                 // Memory that cannot be given back stays committed; it is no longer used all the same.
                 lane.failed |= lane.qp.retire(chunk.range()).is_err();
                 ring.close(chunk);

@@ -1,11 +1,13 @@
 //! Links: one after another, they carry a session.
 
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 
 use pronto_wire::{Acks, CallId, Class, Epoch, Kind, NodeId, SessionId, Windows};
 
 use super::greeting::Agreement;
 use super::limits::CONTROL_WINDOW;
+use crate::buf::SendRing;
 use crate::fabric::{FabricError, PeerFault, QueuePair};
 use crate::time::Nanos;
 
@@ -101,7 +103,8 @@ pub(super) struct Link<Q> {
 #[derive(Debug)]
 pub(super) struct Lane<Q> {
     pub(super) qp: Q,
-    pub(super) class: Class,
+    /// Where its longer payloads are composed; none before it is installed.
+    pub(super) ring: Option<Arc<SendRing>>,
     /// What the peer can receive.
     pub(super) peer_window: Windows,
     /// What this side granted.
@@ -150,7 +153,7 @@ impl<Q: QueuePair> Link<Q> {
         let lane = |class: Class, qp: Q| {
             let (window, peer_window) =
                 (agreement.windows[class.index()], agreement.peer_windows[class.index()]);
-            Lane::new(class, qp, window, peer_window)
+            Lane::new(qp, window, peer_window)
         };
         let lanes = [lane(Class::Control, control), lane(Class::Bulk, bulk)];
         Self {
@@ -167,10 +170,22 @@ impl<Q: QueuePair> Link<Q> {
 }
 
 impl<Q: QueuePair> Lane<Q> {
-    fn new(class: Class, qp: Q, window: Windows, peer_window: Windows) -> Self {
+    /// Makes another chunk of send memory ready if it is time to. Returns whether it was; it may have failed all the same.
+    #[cold]
+    pub(super) fn extend_ring(&mut self) -> bool {
+        let Some(ring) = &self.ring else { return false };
+        let Some(chunk) = ring.commit_next() else { return false };
+        match self.qp.prepare(chunk.range()) {
+            Ok(()) => ring.open(chunk),
+            Err(_) => ring.close(chunk),
+        }
+        true
+    }
+
+    fn new(qp: Q, window: Windows, peer_window: Windows) -> Self {
         Self {
             qp,
-            class,
+            ring: None,
             peer_window,
             window,
             sent: 0,

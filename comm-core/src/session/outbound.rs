@@ -1,5 +1,6 @@
 //! What leaves: headers written, work requests posted, completions taken in.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use pronto_sync::atomic::Ordering;
@@ -424,7 +425,7 @@ impl<Q: QueuePair> Engine<Q> {
         if let Some(small) = Small::of(&outgoing) {
             return if self.post_small(&small, session) { Ok(()) } else { Err(outgoing) };
         }
-        let outgoing = self.move_to_present_ring(outgoing, session)?;
+        let outgoing = self.move_to_present_ring(outgoing)?;
         let Some(wr) = self.work.claim() else { return Err(outgoing) };
         let resumable = self.link.as_ref().is_some_and(|link| link.resumable);
         let link = self.link.as_mut().expect("posted only while there is a link");
@@ -586,13 +587,16 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// The same message with its payload in the present link's ring, if it was composed in an earlier one's.
     #[inline]
-    fn move_to_present_ring(&self, outgoing: Outgoing, session: &Session<Q>) -> Result<Outgoing, Outgoing> {
+    fn move_to_present_ring(&self, outgoing: Outgoing) -> Result<Outgoing, Outgoing> {
         let OutgoingPayload::Frame(frame) = &outgoing.payload else { return Ok(outgoing) };
-        let Some(ring) = session.rings[outgoing.class.index()].ring() else { return Ok(outgoing) };
-        if frame.is_of(&ring) {
+        let lanes = self.link.as_ref().map(|link| &link.lanes);
+        let Some(ring) = lanes.and_then(|lanes| lanes[outgoing.class.index()].ring.as_ref()) else {
+            return Ok(outgoing);
+        };
+        if frame.is_of(ring) {
             return Ok(outgoing);
         }
-        let Ok(mut loan) = ring.loan(frame.len(), OWNER_RESENT) else { return Err(outgoing) };
+        let Ok(mut loan) = Arc::clone(ring).loan(frame.len(), OWNER_RESENT) else { return Err(outgoing) };
         loan.as_mut_slice().copy_from_slice(frame.bytes());
         Ok(Outgoing { payload: OutgoingPayload::Frame(loan.finish()), ..outgoing })
     }

@@ -28,6 +28,13 @@ struct Fetch {
     len: u32,
 }
 
+/// In one class with its reply, which therefore brings its credit back.
+#[derive(Message, Debug)]
+#[message(name = "test.fetch.bulk", reply = Page, class = bulk)]
+struct FetchBulk {
+    len: u32,
+}
+
 const SOON: Duration = Duration::from_secs(10);
 
 fn server(address: &str, policy: WaitPolicy) -> Node {
@@ -118,6 +125,28 @@ fn many_callers_share_a_peer() {
             |name| peer.counters.iter().find(|(counter, _)| *counter == name).map(|(_, count)| *count);
         assert_eq!(counted("rescues"), Some(0), "{transport}: a wake-up was lost");
         assert_eq!(peer.open_calls, 0);
+    }
+}
+
+/// Inline handlers cannot wait for room, and a window of calls never leaves the chunk that their replies lie in empty: the next
+/// chunk must be ready before it is full, long before the node's clock ticks again.
+#[test]
+fn a_window_of_long_replies_never_lacks_room() {
+    let address = format!("shm:@pronto-test-window-{}", std::process::id());
+    let _server = Node::builder(1)
+        .listen(&address)
+        .handle_inline(|_, fetch: FetchBulk| Page { bytes: vec![7; fetch.len as usize] })
+        .start()
+        .expect("it starts");
+    let client = Node::builder(2).peer(1, &address).start().expect("it starts");
+    let peer = client.wait_for_peer(1, SOON).expect("it comes up");
+    let mut pending = std::collections::VecDeque::new();
+    for _ in 0..2_000 {
+        if pending.len() == 32 {
+            let oldest: pronto::Pending<FetchBulk> = pending.pop_front().expect("there are 32");
+            assert_eq!(oldest.wait().expect("answered").bytes.len(), 16_384);
+        }
+        pending.push_back(peer.start(&FetchBulk { len: 16_384 }).expect("there is room"));
     }
 }
 

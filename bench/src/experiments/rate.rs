@@ -1,0 +1,387 @@
+//! `rate`: how many calls a second with several open at a time, and how many one-way messages, beside the floor.
+
+use core::time::Duration;
+use std::thread;
+
+use pronto::Peer;
+use serde_json::Value;
+
+use crate::clock;
+use crate::echo::{Provider, Wait};
+use crate::experiment::Experiment;
+use crate::floor;
+use crate::params::{Axis, Params};
+use crate::placement::{CpuPair, Placement, keep_off};
+use crate::progress::Progress;
+use crate::report::{Claim, Fields, Report, decimals};
+use crate::sample::{Recorder, approximate};
+use crate::traffic::cost::Cost;
+use crate::traffic::drive::{Open, SIZES, Size};
+use crate::traffic::messages::Counted;
+use crate::traffic::receiver::Receiver;
+use crate::traffic::speed::Speed;
+
+/// The experiment. The receiver is a process of its own; rounds of all rows of a transport and policy take turns.
+#[derive(Debug)]
+pub(crate) struct Rate;
+
+impl Experiment for Rate {
+    fn name(&self) -> &'static str {
+        "rate"
+    }
+
+    fn paper(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn figure(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn about(&self) -> &'static str {
+        "pipelined calls and one-way messages a second, by window, threads and size"
+    }
+
+    fn axes(&self) -> &'static [Axis] {
+        &[
+            Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] },
+            Axis {
+                column: "wait",
+                help: "Only these waiting policies",
+                values: &["spin", "block", "adaptive"],
+            },
+            Axis { column: "kind", help: "Only calls, or only one-way messages", values: &[CALL, ONE_WAY] },
+            Axis {
+                column: "window",
+                help: "Only these numbers of open calls of a thread; calls only",
+                values: &["1", "2", "4", "8", "16", "32", "48"],
+            },
+            Axis {
+                column: "threads",
+                help: "Only these numbers of calling threads",
+                values: &["1", "2", "4"],
+            },
+            Axis {
+                column: "size",
+                help: "Only these payload lengths, bytes",
+                values: &["32", "224", "4096"],
+            },
+        ]
+    }
+
+    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
+        let mut report = Report::default();
+        let placement = Placement::choose()?;
+        let Some(cpus) = placement.pair() else {
+            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            return Ok(report);
+        };
+        let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
+        let loads = loads(params);
+        let pairs: Vec<(Provider, Wait)> = Provider::ALL
+            .into_iter()
+            .flat_map(|provider| Wait::ALL.map(|wait| (provider, wait)))
+            .filter(|(provider, wait)| {
+                params.keeps("provider", provider.name()) && params.keeps("wait", wait.name())
+            })
+            .collect();
+        progress.begin(u64::from(rounds) * (pairs.len() * loads.len()) as u64);
+        // Before any thread is pinned: what is learned here is to hold for two CPUs.
+        let wake_up = pronto_node::wake_up_cost();
+        let mut rows = Vec::new();
+        let mut free = 0;
+        for (provider, wait) in pairs {
+            let bench = Bench { provider, wait, cpus, budget };
+            let (found, left) = thread::scope(|scope| {
+                let run = scope.spawn(|| -> anyhow::Result<_> {
+                    let left = keep_off(cpus.server)?;
+                    Ok((bench.run(rounds, &loads, progress)?, left))
+                });
+                run.join().expect("a measurement does not panic")
+            })?;
+            rows.extend(found);
+            free = left;
+        }
+        report.params = Fields::default()
+            .with("cpus", placement.numbers())
+            .with("receiver", "process of its own, pinned; stopped during rounds of the floor")
+            .with("senders", "threads of one process and one connection, on any CPU but the receiver's")
+            .with("handler", "inline")
+            .with("rounds", rounds)
+            .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0))
+            .with("sender_cpus", free)
+            .with("wake_up_ns", wake_up.0);
+        if rows.iter().any(|row| row.load.threads > free) {
+            report
+                .note(format!("rows with more than {free} threads share the CPUs that the receiver leaves"));
+        }
+        report.claims = claims(&rows);
+        report.rows = rows.iter().map(Row::fields).collect();
+        Ok(report)
+    }
+}
+
+/// What is sent in a row.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    /// Open calls of a thread; none for one-way messages.
+    window: Option<usize>,
+    threads: usize,
+    size: &'static Size,
+}
+
+/// Every load that was asked for and is possible: all calls of all threads fit one connection at its default size.
+fn loads(params: &Params) -> Vec<Load> {
+    let windows: &[usize] = if params.quick { &[1, 8, 32] } else { &[1, 2, 4, 8, 16, 32, 48] };
+    let calls = windows.iter().map(|window| Some(*window));
+    let kept = |load: &Load| {
+        let kind = if load.window.is_some() { CALL } else { ONE_WAY };
+        params.keeps("kind", kind)
+            && params.keeps("threads", &load.threads.to_string())
+            && params.keeps("size", load.size.name)
+            && load.window.is_none_or(|window| params.keeps("window", &window.to_string()))
+            && load.window.is_none_or(|window| window * load.threads <= MOST_OPEN)
+    };
+    calls
+        .chain([None])
+        .flat_map(|window| [1, 2, 4].map(|threads| (window, threads)))
+        .flat_map(|(window, threads)| SIZES.iter().map(move |size| Load { window, threads, size }))
+        .filter(kept)
+        .collect()
+}
+
+/// One transport and policy.
+struct Bench {
+    provider: Provider,
+    wait: Wait,
+    cpus: CpuPair,
+    budget: Duration,
+}
+
+/// One row: its rounds, their cost, and the floor beside.
+#[derive(Clone, Debug)]
+struct Row {
+    provider: Provider,
+    wait: Wait,
+    load: Load,
+    speed: Speed,
+    messages: u64,
+    cost: Cost,
+    floor: &'static str,
+    floor_ns: u64,
+}
+
+impl Bench {
+    fn run(&self, rounds: u32, loads: &[Load], progress: &mut Progress) -> anyhow::Result<Vec<Row>> {
+        let receiver = Receiver::spawn(self.provider, self.wait, self.cpus.server)?;
+        let (_node, peer) = receiver.meet(self.wait)?;
+        let mut rows: Vec<Row> = loads
+            .iter()
+            .map(|load| Row {
+                provider: self.provider,
+                wait: self.wait,
+                load: *load,
+                speed: Speed::default(),
+                messages: 0,
+                cost: Cost::default(),
+                floor: self.floor_name(),
+                floor_ns: 0,
+            })
+            .collect();
+        let mut floor = Recorder::new();
+        for _ in 0..rounds {
+            let stopped = receiver.child.stop()?;
+            self.floor(&mut floor)?;
+            drop(stopped);
+            for row in &mut rows {
+                progress.step(&row.title());
+                self.round(&peer, row)?;
+            }
+        }
+        let floor_ns = floor.sample().p50_ns;
+        rows.iter_mut().for_each(|row| row.floor_ns = floor_ns);
+        Ok(rows)
+    }
+
+    /// One round of a row: all threads begin together, and the round ends when the last message was taken in.
+    fn round(&self, peer: &Peer, row: &mut Row) -> anyhow::Result<()> {
+        let Load { window, threads, size } = row.load;
+        let send = || match window {
+            Some(window) => size.calls(peer, Open(window), self.budget),
+            None => size.notes(peer, self.budget),
+        };
+        let before = cost(&size.counted(peer)?)?;
+        let started = clock::now();
+        let sent = together(threads, send)?;
+        let counted = size.counted(peer)?;
+        row.speed.round(sent, started.elapsed());
+        let arrived = if window.is_some() { sent } else { counted.notes };
+        anyhow::ensure!(arrived == sent, "{sent} one-way messages were sent and {arrived} arrived");
+        row.messages += sent;
+        row.cost = row.cost.and(cost(&counted)?.since(before));
+        Ok(())
+    }
+
+    fn floor_name(&self) -> &'static str {
+        match (self.provider, self.wait.name()) {
+            (Provider::Shm, "block") => "futex",
+            (Provider::Shm, _) => "cache-line",
+            (Provider::Tcp, "block") => "tcp-blocking-56",
+            (Provider::Tcp, _) => "tcp-spinning-56",
+        }
+    }
+
+    /// One round trip of what carries a message of 32 bytes, waited for in the same way.
+    fn floor(&self, into: &mut Recorder) -> anyhow::Result<()> {
+        match self.floor_name() {
+            "futex" => floor::futex(self.cpus, self.budget, into),
+            "cache-line" => floor::cache_line(self.cpus, self.budget, into),
+            "tcp-blocking-56" => floor::tcp_blocking(self.cpus, 56, self.budget, into),
+            _ => floor::tcp_spinning(self.cpus, 56, self.budget, into),
+        }
+    }
+}
+
+/// Runs `send` in so many threads; in the calling one if that is enough.
+fn together(threads: usize, send: impl Fn() -> anyhow::Result<u64> + Sync) -> anyhow::Result<u64> {
+    if threads == 1 {
+        return send();
+    }
+    thread::scope(|scope| {
+        let senders: Vec<_> = (0..threads).map(|_| scope.spawn(&send)).collect();
+        senders.into_iter().map(|sender| sender.join().expect("a sender does not panic")).sum()
+    })
+}
+
+/// What this process and the receiver have used until now.
+fn cost(counted: &Counted) -> anyhow::Result<Cost> {
+    let receiver = Cost { cpu_ns: counted.cpu_ns, switches: counted.switches };
+    Ok(Cost::of_this_process()?.and(receiver))
+}
+
+impl Row {
+    fn title(&self) -> String {
+        let Load { window, threads, size } = self.load;
+        let window = window.map_or_else(|| ONE_WAY.to_owned(), |window| format!("window {window}"));
+        format!("{} {} {window} x{threads} {} B", self.provider.name(), self.wait.name(), size.name)
+    }
+
+    fn fields(&self) -> Fields {
+        let Load { window, threads, size } = self.load;
+        let per_second = self.speed.per_second();
+        let (cpu_ns, switches) = self.cost.each(self.messages);
+        Fields::default()
+            .with("provider", self.provider.name())
+            .with("wait", self.wait.name())
+            .with("kind", if window.is_some() { CALL } else { ONE_WAY })
+            .with("window", window.map_or(Value::Null, Value::from))
+            .with("threads", threads)
+            .with("size", size.bytes)
+            .with("rpc_per_s", decimals(per_second, 0))
+            .with("aa", decimals(self.speed.a_to_a(), 2))
+            .with("cpu_ns", decimals(cpu_ns, 1))
+            .with("switches", decimals(switches, 4))
+            .with("floor", self.floor)
+            .with("floor_ns", self.floor_ns)
+            .with("per_floor", decimals(per_second * approximate(self.floor_ns) / 1e9, 2))
+    }
+}
+
+/// What can be said of the rows that were measured.
+fn claims(rows: &[Row]) -> Vec<Claim> {
+    let of = |provider: Provider, wait: &str, calls: bool| {
+        rows.iter()
+            .filter(move |row| {
+                row.provider == provider
+                    && row.wait.name() == wait
+                    && row.load.threads == 1
+                    && row.load.size.bytes == 32
+                    && row.load.window.is_some() == calls
+            })
+            .map(|row| row.speed.per_second())
+            .max_by(f64::total_cmp)
+    };
+    let calls = of(Provider::Shm, "spin", true).map(|measured| Claim {
+        id: "R1",
+        text: "shm, pipelined calls of 32 B, one thread each side, best window: at least so many a second"
+            .into(),
+        published: decimals(PIPELINED, 0),
+        measured: decimals(measured, 0),
+        holds: measured >= PIPELINED,
+    });
+    let one_way =
+        of(Provider::Shm, "spin", true).zip(of(Provider::Shm, "spin", false)).map(|(calls, notes)| Claim {
+            id: "R2",
+            text: "shm, 32 B: one-way messages are no slower than pipelined calls; measured is the factor"
+                .into(),
+            published: decimals(1.0, 1),
+            measured: decimals(notes / calls, 2),
+            holds: notes >= calls,
+        });
+    [calls, one_way].into_iter().flatten().collect()
+}
+
+const CALL: &str = "call";
+const ONE_WAY: &str = "one-way";
+
+/// Open calls of all threads together: what a session has at its defaults, with some left for asking what arrived.
+const MOST_OPEN: usize = 48;
+
+/// The bar for pipelined calls over shared memory, a second.
+const PIPELINED: f64 = 10e6;
+
+/// 288 rows take 3 minutes.
+const ROUNDS: u32 = 8;
+const BUDGET: Duration = Duration::from_millis(60);
+
+/// 126 rows take 15 s.
+const QUICK_ROUNDS: u32 = 4;
+const QUICK_BUDGET: Duration = Duration::from_millis(25);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(window: Option<usize>, rate: u64) -> Row {
+        let mut speed = Speed::default();
+        speed.round(rate, Duration::from_secs(1));
+        Row {
+            provider: Provider::Shm,
+            wait: Wait(pronto::WaitPolicy::Spin),
+            load: Load { window, threads: 1, size: &SIZES[0] },
+            speed,
+            messages: rate,
+            cost: Cost { cpu_ns: 2 * rate, switches: 0 },
+            floor: "cache-line",
+            floor_ns: 100,
+        }
+    }
+
+    #[test]
+    fn the_best_window_is_held_against_the_bar() {
+        assert!(claims(&[]).is_empty());
+        let rows = [row(Some(8), 9_000_000), row(Some(32), 11_000_000), row(None, 5_500_000)];
+        let verdicts: Vec<_> = claims(&rows).iter().map(|claim| (claim.id, claim.holds)).collect();
+        assert_eq!(verdicts, [("R1", true), ("R2", false)]);
+        assert!(!claims(&rows[..1])[0].holds);
+    }
+
+    #[test]
+    fn a_row_says_how_many_calls_fit_into_a_round_trip_of_the_floor() {
+        let fields = row(Some(32), 20_000_000).fields();
+        assert_eq!(fields.value("per_floor"), Some(&serde_json::json!(2.0)));
+        assert_eq!(fields.value("cpu_ns"), Some(&serde_json::json!(2.0)));
+        assert_eq!(row(None, 1).fields().value("window"), Some(&Value::Null));
+    }
+
+    #[test]
+    fn rows_that_one_connection_has_no_room_for_are_left_out() {
+        let mut params = Params::new();
+        params.choose("size", vec!["32".into()]);
+        let all = loads(&params);
+        assert!(all.iter().all(|load| load.window.unwrap_or(0) * load.threads <= MOST_OPEN));
+        assert!(all.iter().any(|load| (load.window, load.threads) == (Some(8), 4)));
+        params.choose("kind", vec![ONE_WAY.into()]);
+        assert_eq!(loads(&params).len(), 3);
+    }
+}

@@ -1,0 +1,80 @@
+//! What messages cost beside time: processor time and context switches.
+
+use anyhow::Context as _;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+
+use crate::sample::approximate;
+
+/// What a process has used so far, or between two such moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// Processor time of all threads, user and system, nanoseconds.
+    pub(crate) cpu_ns: u64,
+    /// Context switches, of both kinds.
+    pub(crate) switches: u64,
+}
+
+impl Cost {
+    /// Of this process until now.
+    ///
+    /// # Errors
+    /// If the kernel does not say.
+    pub(crate) fn of_this_process() -> anyhow::Result<Self> {
+        let usage = getrusage(UsageWho::RUSAGE_SELF).context("asking for what was used")?;
+        let ns = |time: TimeVal| {
+            let ns = time.tv_sec() * 1_000_000_000 + time.tv_usec() * 1_000;
+            u64::try_from(ns).unwrap_or_default()
+        };
+        let switches = usage.voluntary_context_switches() + usage.involuntary_context_switches();
+        Ok(Self {
+            cpu_ns: ns(usage.user_time()) + ns(usage.system_time()),
+            switches: u64::try_from(switches).unwrap_or_default(),
+        })
+    }
+
+    /// From `earlier` to this.
+    pub(crate) const fn since(self, earlier: Self) -> Self {
+        Self {
+            cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
+            switches: self.switches.saturating_sub(earlier.switches),
+        }
+    }
+
+    /// Both together.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self { cpu_ns: self.cpu_ns + other.cpu_ns, switches: self.switches + other.switches }
+    }
+
+    /// Processor nanoseconds, and context switches, of one of `messages`.
+    pub(crate) fn each(self, messages: u64) -> (f64, f64) {
+        let messages = approximate(messages.max(1));
+        (approximate(self.cpu_ns) / messages, approximate(self.switches) / messages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_only_grows() {
+        let before = Cost::of_this_process().unwrap();
+        // The kernel counts in ticks at worst: bounded, as everything that uses the processor is seen in the end.
+        let used = (0..u64::MAX)
+            .map(|_| Cost::of_this_process().unwrap().since(before))
+            .find(|used| used.cpu_ns > 0);
+        assert!(
+            used.is_some_and(|used| Cost::of_this_process().unwrap().since(before).cpu_ns >= used.cpu_ns)
+        );
+    }
+
+    #[test]
+    fn a_cost_is_shared_by_its_messages() {
+        let one = Cost { cpu_ns: 1_000, switches: 3 };
+        let sum = one.and(Cost { cpu_ns: 500, switches: 1 });
+        assert_eq!(sum.each(8), (187.5, 0.5));
+        assert_eq!(sum.since(one), Cost { cpu_ns: 500, switches: 1 });
+        assert_eq!(Cost::default().each(0), (0.0, 0.0));
+    }
+}

@@ -1,0 +1,133 @@
+//! The child that takes traffic in: a node that answers calls with their own payload, and counts one-way messages.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use clap::{Arg, ArgMatches, Command};
+use pronto::{Builder, Node, Peer, WaitPolicy};
+use pronto_sync::atomic::{AtomicU64, Ordering};
+
+use super::cost::Cost;
+use super::messages::{
+    Back32, Back224, BackMany, Call32, Call224, CallMany, Count, CountBulk, Counted, Note32, Note224,
+    NoteMany,
+};
+use crate::child::{self, Child};
+use crate::echo::{Provider, Wait};
+use crate::placement::{Cpu, pin};
+
+/// The hidden command of a receiving child.
+pub(crate) const SERVE: &str = "serve-traffic";
+
+const RECEIVER: u16 = 1;
+const SENDER: u16 = 2;
+/// Longer than a start on the busiest machine takes.
+const START: Duration = Duration::from_secs(20);
+
+/// What the handlers count.
+#[derive(Debug, Default)]
+struct Counts {
+    notes: AtomicU64,
+    bytes: AtomicU64,
+    sum: AtomicU64,
+}
+
+impl Counts {
+    fn note(&self, bytes: usize, sum: u64) {
+        // Handlers run one by one on the serving thread; the atomics only make that safe to say.
+        let add = |count: &AtomicU64, more: u64| {
+            count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+        };
+        add(&self.notes, 1);
+        add(&self.bytes, bytes as u64);
+        add(&self.sum, sum);
+    }
+
+    fn take(&self) -> Counted {
+        let Cost { cpu_ns, switches } = Cost::of_this_process().unwrap_or_default();
+        let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
+        Counted { notes: take(&self.notes), bytes: take(&self.bytes), sum: take(&self.sum), cpu_ns, switches }
+    }
+}
+
+/// A node in this process that takes in all traffic.
+///
+/// # Errors
+/// If it does not start.
+pub(crate) fn receive(provider: Provider, wait: Wait) -> anyhow::Result<Node> {
+    let counts = Arc::new(Counts::default());
+    let builder = Node::builder(RECEIVER).wait(wait.0).listen(&provider.address("-traffic"));
+    handlers(builder, &counts).start().context("starting the receiver")
+}
+
+fn handlers(builder: Builder, counts: &Arc<Counts>) -> Builder {
+    macro_rules! counting {
+        ($builder:expr, $($note:ident)*) => {{
+            let builder = $builder;
+            $(let builder = {
+                let counts = Arc::clone(counts);
+                builder.on_inline(move |_, note: $note| counts.note(note.bytes.len(), note.bytes[0].into()))
+            };)*
+            builder
+        }};
+    }
+    let (first, second) = (Arc::clone(counts), Arc::clone(counts));
+    counting!(builder, Note32 Note224 NoteMany)
+        .handle_inline(|_, call: Call32| Back32 { bytes: call.bytes })
+        .handle_inline(|_, call: Call224| Back224 { bytes: call.bytes })
+        .handle_inline(|_, call: CallMany| BackMany { bytes: call.bytes })
+        .handle_inline(move |_, _: Count| first.take())
+        .handle_inline(move |_, _: CountBulk| second.take())
+}
+
+/// A receiving child on a CPU of its own.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    /// The child.
+    pub(crate) child: Child,
+    address: String,
+}
+
+impl Receiver {
+    /// Starts the child; it serves when this returns.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub(crate) fn spawn(provider: Provider, wait: Wait, cpu: Cpu) -> anyhow::Result<Self> {
+        let mut child = Child::spawn([SERVE, provider.name(), wait.name(), &cpu.0.to_string()])?;
+        let address = child.hear()?;
+        Ok(Self { child, address })
+    }
+
+    /// A node that sends to it, and the peer to send to. The node's own threads sleep while its callers poll.
+    ///
+    /// # Errors
+    /// If the two do not meet.
+    pub(crate) fn meet(&self, wait: Wait) -> anyhow::Result<(Node, Peer)> {
+        let node = Node::builder(SENDER).wait(WaitPolicy::Block).peer(RECEIVER, &self.address);
+        let node = node.start().context("starting the sending node")?;
+        let peer = node.wait_for_peer(RECEIVER, START).context("meeting the receiver")?.waiting(wait.0);
+        Ok((node, peer))
+    }
+}
+
+pub(crate) fn command() -> Command {
+    Command::new(SERVE).hide(true).args(["provider", "wait", "cpu"].map(|name| Arg::new(name).required(true)))
+}
+
+/// Serves until the parent ends this process.
+pub(crate) fn serve_command(options: &ArgMatches) -> anyhow::Result<()> {
+    child::end_with_parent()?;
+    let value = |name: &str| options.get_one::<String>(name).context("all arguments are required");
+    let (provider, wait) = (value("provider")?.parse()?, value("wait")?.parse()?);
+    // Before pinning: what is learned here is to hold for two CPUs.
+    let _learned = pronto_node::wake_up_cost();
+    pin(Cpu(value("cpu")?.parse().context("a CPU's number")?))?;
+    let node = receive(provider, wait)?;
+    let address = node.listening().first().context("it listens")?;
+    child::say(&address.to_string())?;
+    loop {
+        std::thread::park();
+    }
+}

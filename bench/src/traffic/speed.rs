@@ -1,0 +1,57 @@
+//! Rates of one thing over several rounds, with the noise between them.
+
+use core::time::Duration;
+
+use crate::sample::approximate;
+
+/// Rates of the rounds of one row. Every other round is counted apart: what both halves say of the same thing differs by
+/// nothing but noise.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Speed {
+    rounds: Vec<f64>,
+}
+
+impl Speed {
+    /// A round in which `count` things took `time`.
+    pub(crate) fn round(&mut self, count: u64, time: Duration) {
+        self.rounds.push(approximate(count) / time.as_secs_f64());
+    }
+
+    /// The median of the rounds, per second; not a number without any.
+    pub(crate) fn per_second(&self) -> f64 {
+        median(self.rounds.clone())
+    }
+
+    /// The median of the even rounds divided by that of the odd ones: A/A.
+    pub(crate) fn a_to_a(&self) -> f64 {
+        let half = |first: usize| median(self.rounds.iter().copied().skip(first).step_by(2).collect());
+        half(0) / half(1)
+    }
+}
+
+/// The middle value, or the mean of the two in the middle; not a number of nothing.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        len if len % 2 == 1 => values[len / 2],
+        len => f64::midpoint(values[len / 2 - 1], values[len / 2]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_the_median_of_its_rounds_and_a_to_a_their_halves() {
+        let mut speed = Speed::default();
+        for count in [10, 20, 12, 20, 11] {
+            speed.round(count, Duration::from_secs(2));
+        }
+        assert!((speed.per_second() - 6.0).abs() < 1e-9, "{speed:?}");
+        assert!((speed.a_to_a() - 0.55).abs() < 1e-9, "{speed:?}");
+        assert!(Speed::default().per_second().is_nan());
+        assert!((median(vec![4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-9);
+    }
+}
