@@ -12,7 +12,18 @@ pub(crate) struct Flag {
     pub(crate) fd: i32,
     pub(crate) tid: i32,
     pub(crate) slice_ns: u64,
-    pub(crate) reserved: [u64; 2],
+    pub(crate) percent: u32,
+    pub(crate) reserved: u32,
+    pub(crate) more_reserved: u64,
+}
+
+/// `struct expedite_wait`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Wait {
+    pub(crate) fd: i32,
+    pub(crate) reserved: u32,
+    pub(crate) timeout_ns: u64,
 }
 
 /// `struct expedite_query`.
@@ -38,6 +49,7 @@ pub(crate) struct Counts {
     pub(crate) denied_thread: u64,
     pub(crate) denied_user: u64,
     pub(crate) denied_cpu: u64,
+    pub(crate) denied_flag: u64,
     pub(crate) denied_memory: u64,
     pub(crate) drops: u64,
     pub(crate) replaced: u64,
@@ -47,6 +59,8 @@ pub(crate) struct Counts {
 // SAFETY: [I1] integers without padding: every bit pattern is a value.
 unsafe impl FromBytes for Flag {}
 // SAFETY: [I1] integers without padding: every bit pattern is a value.
+unsafe impl FromBytes for Wait {}
+// SAFETY: [I1] integers without padding: every bit pattern is a value.
 unsafe impl FromBytes for Query {}
 // SAFETY: [I1] integers without padding: every byte is initialised.
 unsafe impl AsBytes for Query {}
@@ -54,17 +68,30 @@ unsafe impl AsBytes for Query {}
 pub(crate) const FLAG: u32 = _IOW::<Flag>('E' as u32, 0xe0);
 pub(crate) const UNFLAG: u32 = _IOW::<i32>('E' as u32, 0xe1);
 pub(crate) const QUERY: u32 = _IOWR::<Query>('E' as u32, 0xe2);
+pub(crate) const WAIT: u32 = _IOW::<Wait>('E' as u32, 0xe3);
 
 /// `EXPEDITE_FLAGS_MAX`.
 pub(crate) const FLAGS_MAX: u32 = 1024;
 
-// The numbers that expedite.h makes, as sizes are part of them: 32, 4 and 120 bytes.
-const _: () = assert!(FLAG == 0x4020_45e0 && UNFLAG == 0x4004_45e1 && QUERY == 0xc078_45e2);
+// The numbers that expedite.h makes, as sizes are part of them: 32, 4, 128 and 16 bytes.
+const _: () = assert!(FLAG == 0x4020_45e0 && UNFLAG == 0x4004_45e1);
+const _: () = assert!(QUERY == 0xc080_45e2 && WAIT == 0x4010_45e3);
 
 impl Flag {
     /// What was asked for, if nothing is set that has no meaning.
     pub(crate) fn checked(self) -> Result<Self> {
-        if self.reserved == [0; 2] && self.tid >= 0 {
+        if self.reserved == 0 && self.more_reserved == 0 && self.tid >= 0 && self.percent <= 100 {
+            Ok(self)
+        } else {
+            Err(EINVAL)
+        }
+    }
+}
+
+impl Wait {
+    /// What was asked for, if nothing is set that has no meaning.
+    pub(crate) fn checked(self) -> Result<Self> {
+        if self.reserved == 0 {
             Ok(self)
         } else {
             Err(EINVAL)
@@ -87,6 +114,7 @@ impl Counts {
         add(&mut self.denied_thread, before.denied_thread, after.denied_thread);
         add(&mut self.denied_user, before.denied_user, after.denied_user);
         add(&mut self.denied_cpu, before.denied_cpu, after.denied_cpu);
+        add(&mut self.denied_flag, before.denied_flag, after.denied_flag);
         add(&mut self.denied_memory, before.denied_memory, after.denied_memory);
         add(&mut self.drops, before.drops, after.drops);
         add(&mut self.replaced, before.replaced, after.replaced);

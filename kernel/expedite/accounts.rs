@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Who pays for boosts besides the thread: its user on a processor, and the processor.
+//! Who pays for boosts besides the thread: its user on a processor, the processor, and a flag that has a cap of its own.
 //!
 //! What threads may still run, as they are boosted now, is set aside: a hundred threads that are woken together are
 //! not granted one slice of the same account each. What they really ran is charged when each of them is dropped.
 //!
 //! # Invariants
 //! 1. An account's pointer is valid while it is pinned, and an account in a bucket is valid.
+//! 2. What a flag has is reached with `Accounting` in hand, which is under the lock.
 
+use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
-use crate::policy::budget::Budget;
+use crate::policy::budget::{Budget, Terms};
 use crate::policy::caps::{Accounts, Caps};
 use crate::policy::time::Nanos;
+use crate::threads::Refusal;
 
 /// Lists of accounts, by user and processor.
 const BUCKETS: usize = 64;
@@ -41,6 +45,40 @@ impl Share {
     fn free(&self) -> Budget {
         self.budget.charged(self.aside)
     }
+
+    /// Until when nothing can be given out, if not only since something is set aside.
+    fn refused_until(&self, terms: &Terms) -> Option<Nanos> {
+        let until = self.budget.not_before(terms);
+        (until > Nanos::ZERO).then_some(until)
+    }
+}
+
+/// What may be spent through one flag.
+pub(crate) struct FlagAccount {
+    terms: Terms,
+    pub(crate) refusal: Refusal,
+    share: UnsafeCell<Share>,
+}
+
+// SAFETY: [I2] the share is reached under the lock only; the rest may be read by anybody.
+unsafe impl Send for FlagAccount {}
+// SAFETY: [I2] as above.
+unsafe impl Sync for FlagAccount {}
+
+impl FlagAccount {
+    /// That of a flag which keeps to these terms.
+    pub(crate) fn new(terms: Terms, now: Nanos) -> Result<Arc<Self>> {
+        let share = Share { budget: Budget::new(&terms, now), aside: Nanos::ZERO };
+        let account = Self { terms, refusal: Refusal::none(), share: UnsafeCell::new(share) };
+        Ok(Arc::new(account, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// The share, to who shows to be alone.
+    #[expect(clippy::mut_from_ref, reason = "it is borrowed for as long as all accounts are")]
+    fn share<'a>(&'a self, _alone: &'a mut Accounting) -> &'a mut Share {
+        // SAFETY: [I2] there is one `Accounting`, under the lock, and it is lent.
+        unsafe { &mut *self.share.get() }
+    }
 }
 
 /// The accounts of all users and processors.
@@ -54,9 +92,9 @@ pub(crate) struct Accounting {
 unsafe impl Send for Accounting {}
 
 /// What a boosted thread has set aside, and where.
-#[derive(Clone, Copy)]
 pub(crate) struct Reservation {
     account: *mut Account,
+    flag: Option<Arc<FlagAccount>>,
     cpu: u32,
     amount: Nanos,
 }
@@ -106,16 +144,18 @@ impl Accounting {
         null_mut()
     }
 
-    /// Takes an account in, unless there are too many or the user has one.
-    pub(crate) fn insert(&mut self, mut account: KBox<Account>) {
+    /// Takes an account in, unless there are too many or the user has one; then it is returned.
+    pub(crate) fn insert(&mut self, mut account: KBox<Account>) -> Option<KBox<Account>> {
         if self.count >= MOST || self.has(account.uid, account.cpu) {
-            return;
+            return Some(account);
         }
-        if let Some(bucket) = self.users.get_mut(Self::bucket(account.uid, account.cpu)) {
-            account.next = *bucket;
-            *bucket = KBox::into_raw(account);
-            self.count = self.count.saturating_add(1);
-        }
+        let Some(bucket) = self.users.get_mut(Self::bucket(account.uid, account.cpu)) else {
+            return Some(account);
+        };
+        account.next = *bucket;
+        *bucket = KBox::into_raw(account);
+        self.count = self.count.saturating_add(1);
+        None
     }
 
     /// What the three accounts can give out to a thread; nothing if one of them is missing. Those of user and processor
@@ -135,8 +175,37 @@ impl Accounting {
         Some(Accounts { thread, user: user.share.free(), processor: processor.free() })
     }
 
+    /// Whether a flag can pay for a boost.
+    ///
+    /// # Errors
+    /// It cannot, and will not until then, if that is known: what is set aside may be free again at any time.
+    pub(crate) fn flag_pays(&mut self, account: &FlagAccount, now: Nanos) -> Result<(), Option<Nanos>> {
+        let share = account.share(self);
+        share.budget = share.budget.refilled(&account.terms, now);
+        match share.free().allowance(&account.terms) {
+            Some(_) => Ok(()),
+            None => Err(share.refused_until(&account.terms)),
+        }
+    }
+
+    /// Until when a user who cannot pay on a processor will not be able to, if that is known.
+    pub(crate) fn user_until(&self, caps: &Caps, (uid, cpu): (u32, u32)) -> Option<Nanos> {
+        // SAFETY: [I1] it is in a bucket, or null.
+        unsafe { self.find(uid, cpu).as_ref()? }.share.refused_until(&caps.user)
+    }
+
+    /// The same of a processor.
+    pub(crate) fn processor_until(&self, caps: &Caps, cpu: u32) -> Option<Nanos> {
+        self.processors.get(cpu as usize)?.refused_until(&caps.processor)
+    }
+
     /// Sets time aside for a boost. The accounts are there: [`free`](Self::free) said so.
-    pub(crate) fn reserve(&mut self, uid: u32, cpu: u32, amount: Nanos) -> Reservation {
+    pub(crate) fn reserve(
+        &mut self,
+        (uid, cpu): (u32, u32),
+        amount: Nanos,
+        flag: Option<&Arc<FlagAccount>>,
+    ) -> Reservation {
         let account = self.find(uid, cpu);
         // SAFETY: [I1] it is in a bucket, or null.
         if let Some(account) = unsafe { account.as_mut() } {
@@ -146,7 +215,25 @@ impl Accounting {
         if let Some(processor) = self.processors.get_mut(cpu as usize) {
             processor.aside = processor.aside.after(amount);
         }
-        Reservation { account, cpu, amount }
+        if let Some(flag) = flag {
+            let share = flag.share(self);
+            share.aside = share.aside.after(amount);
+        }
+        Reservation { account, flag: flag.cloned(), cpu, amount }
+    }
+
+    /// The flag's part in the end of a boost that has cost so much.
+    pub(crate) fn settle_flag(
+        &mut self,
+        reservation: &mut Reservation,
+        spent: Nanos,
+        now: Nanos,
+    ) -> Option<Arc<FlagAccount>> {
+        let account = reservation.flag.take()?;
+        let share = account.share(self);
+        share.aside = share.aside.since(reservation.amount);
+        share.budget = share.budget.charged(spent).refilled(&account.terms, now);
+        Some(account)
     }
 
     /// The end of a boost: what was set aside is free again, and what `pay` makes of the accounts is kept. The user and
@@ -158,7 +245,7 @@ impl Accounting {
         thread: Budget,
         pay: impl FnOnce(Accounts) -> Accounts,
     ) -> Budget {
-        let Reservation { account, cpu: reserved_on, amount } = reservation;
+        let Reservation { account, cpu: reserved_on, amount, .. } = reservation;
         if let Some(processor) = self.processors.get_mut(reserved_on as usize) {
             processor.aside = processor.aside.since(amount);
         }

@@ -22,7 +22,22 @@ struct expedite_flag {
 	__s32 tid;
 	/* For how long the thread is boosted after an arrival, nanoseconds; 0 is the most that the module grants. */
 	__u64 slice_ns;
-	__u64 reserved[2];
+	/*
+	 * Of a processor, what all threads together can run boosted within any 100 ms by arrivals here, hundredths; 0 is
+	 * what the module's own caps leave. These hold besides, so a flag can only be tighter. EINVAL if it is more than
+	 * 100, or less than one slice ever needs.
+	 */
+	__u32 percent;
+	__u32 reserved;
+	__u64 more_reserved;
+};
+
+/* Waits until something arrives, or is there, at what is flagged and open at @fd. */
+struct expedite_wait {
+	__s32 fd;
+	__u32 reserved;
+	/* For how long, nanoseconds; 0 only looks, all ones is for ever. */
+	__u64 timeout_ns;
 };
 
 /* What happened to one thread since it was first seen. */
@@ -39,10 +54,11 @@ struct expedite_query {
 	__u64 running;
 	__u64 boosted;
 	__u64 realtime;
-	/* Not boosted, as the budget of the thread, its user or its processor was too low, or memory. */
+	/* Not boosted, as the budget of the thread, its user, its processor or the flag was too low, or memory. */
 	__u64 denied_thread;
 	__u64 denied_user;
 	__u64 denied_cpu;
+	__u64 denied_flag;
 	__u64 denied_memory;
 	/* Boosts that ended, and those that ended since somebody else set the thread's class. */
 	__u64 drops;
@@ -58,6 +74,12 @@ struct expedite_query {
 #define EXPEDITE_UNFLAG _IOW('E', 0xe1, __s32)
 /* ESRCH, EPERM, ENOENT (nothing has arrived for it lately). */
 #define EXPEDITE_QUERY _IOWR('E', 0xe2, struct expedite_query)
+/*
+ * EBADF, ENOENT (is not flagged through this device), EINVAL, ETIMEDOUT, EINTR (a signal came; it is not restarted),
+ * ECANCELED (the flag has ended meanwhile: it was taken back, or the last descriptor was closed). Nothing is held open
+ * for it. As with poll, another thread can be faster to take what arrived.
+ */
+#define EXPEDITE_WAIT _IOW('E', 0xe3, struct expedite_wait)
 
 /* Flags that one open device can hold. */
 #define EXPEDITE_FLAGS_MAX 1024

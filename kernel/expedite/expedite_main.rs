@@ -5,11 +5,15 @@
 //! | --- | --- |
 //! | flags.rs, descriptors.c | flags on what is open: what can be flagged, what is held, when a flag ends |
 //! | waiters.c | which threads an arrival is about to wake |
+//! | threads.rs | what is decided when something arrives for a thread |
+//! | threads/boost.rs | its one boost: raised, dispatched, lowered, paid for |
+//! | threads/refusal.rs | refusals that hold for a while, and are repeated without the lock |
 //! | threads/table.rs | threads by their task, and when they are forgotten |
-//! | threads.rs | one boost for each thread: raised, dispatched, lowered, paid for |
-//! | accounts.rs | what users and processors pay |
+//! | accounts.rs | what users, processors and flags pay |
+//! | wait.c | waiting through the device |
 //! | state.rs | all of it under one lock, and the counters |
-//! | tasks.c | the scheduler, timers and workers |
+//! | tasks.c | the scheduler and timers |
+//! | workers.c | a real-time worker for each processor |
 //! | crates/sched-policy | every decision |
 
 use core::borrow::Borrow;
@@ -156,13 +160,14 @@ impl kernel::InPlaceModule for Expedite {
 
 /// The counters, one a line.
 fn show(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Some((totals, threads, accounts)) =
-        state::with(|state| (state.totals, state.threads.count(), state.accounts.count()))
-    else {
-        return Ok(());
-    };
+    let counted = state::with(|state| {
+        let mut totals = state.totals;
+        threads::add_tallies(&state.threads, &mut totals);
+        (totals, state.threads.count(), state.accounts.count())
+    });
+    let Some((totals, threads, accounts)) = counted else { return Ok(()) };
     let counts = totals.counts;
-    let [read, poll, epoll, uring] = totals.told;
+    let [read, poll, epoll, uring, wait, named] = totals.told;
     let lines = [
         ("flags", totals.flags),
         ("threads", u64::from(threads)),
@@ -171,7 +176,8 @@ fn show(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
         ("told_poll", poll),
         ("told_epoll", epoll),
         ("told_io_uring", uring),
-        ("named", totals.named),
+        ("told_wait", wait),
+        ("named", named),
         ("calls", counts.calls),
         ("direct", counts.direct),
         ("worker", counts.worker),
@@ -181,6 +187,7 @@ fn show(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
         ("denied_thread", counts.denied_thread),
         ("denied_user", counts.denied_user),
         ("denied_cpu", counts.denied_cpu),
+        ("denied_flag", counts.denied_flag),
         ("denied_memory", counts.denied_memory),
         ("drops", counts.drops),
         ("replaced", counts.replaced),
@@ -234,6 +241,10 @@ impl MiscDevice for Device {
             abi::UNFLAG => {
                 let fd = UserSlice::new(user, size_of::<i32>()).reader().read::<i32>()?;
                 flags::take_back(device.number(), fd)?;
+            }
+            abi::WAIT => {
+                let wait = UserSlice::new(user, size_of::<abi::Wait>()).reader().read::<abi::Wait>()?;
+                flags::wait(device.number(), &wait)?;
             }
             abi::QUERY => {
                 let (mut reader, mut writer) = UserSlice::new(user, size_of::<abi::Query>()).reader_writer();

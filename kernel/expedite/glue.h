@@ -4,6 +4,7 @@
 #define EXPEDITE_GLUE_H
 
 #include <linux/types.h>
+#include <uapi/linux/eventpoll.h>
 
 struct eventfd_ctx;
 struct file;
@@ -18,17 +19,28 @@ struct wait_queue_head;
 /* Entries that are looked at for one arrival, at most. */
 #define EXPEDITE_LOOKED_AT 16
 
+/* What an arrival is; what only says that there is room to write is none. */
+#define EXPEDITE_ARRIVAL (EPOLLIN | EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDNORM | EPOLLRDBAND | EPOLLRDHUP)
+
+/* A flag was taken away: said to those that sleep in expedite_sleep(), in an event that nobody else asks for. */
+#define EXPEDITE_ENDED EPOLLNVAL
+
 /* How a thread waits. */
 enum expedite_way {
 	EXPEDITE_BY_READ,
 	EXPEDITE_BY_POLL,
 	EXPEDITE_BY_EPOLL,
 	EXPEDITE_BY_URING,
+	EXPEDITE_BY_WAIT,
 };
 
+/* What a refusal depends on, at a glance. */
 struct expedite_waiter {
 	struct task_struct *task;
-	enum expedite_way way;
+	u32 way;
+	u32 cpu;
+	u32 uid;
+	bool is_plain;		/* asleep, neither real-time nor ending */
 };
 
 /* What keeps a wait queue in place while an entry of ours is in it. */
@@ -64,7 +76,12 @@ struct expedite_thread {
 };
 
 int expedite_waiters(struct wait_queue_entry *ours, void *key, struct expedite_waiter *found, int most, bool *untold);
+void expedite_glance(struct task_struct *task, struct expedite_waiter *waiter);
 struct wait_queue_head *expedite_queue_of(struct wait_queue_entry *ours);
+
+int expedite_woken(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key);
+int expedite_sleep(struct file *file, struct wait_queue_head *queue, const bool *ended, u64 ns);
+void expedite_wake_sleepers(struct wait_queue_head *queue);
 
 int expedite_hold(struct file *file, struct expedite_hold *hold);
 void expedite_let_go(struct expedite_hold *hold);

@@ -4,6 +4,8 @@
 //! # Invariants
 //! 1. The declarations are those of glue.h.
 
+use core::ptr::null_mut;
+
 use kernel::bindings;
 use kernel::ffi::{c_int, c_uint, c_ulong, c_void};
 
@@ -12,7 +14,15 @@ use kernel::ffi::{c_int, c_uint, c_ulong, c_void};
 #[derive(Clone, Copy)]
 pub(crate) struct Waiter {
     pub(crate) task: *mut bindings::task_struct,
-    pub(crate) way: c_uint,
+    pub(crate) way: u32,
+    pub(crate) cpu: u32,
+    pub(crate) uid: u32,
+    pub(crate) is_plain: bool,
+}
+
+impl Waiter {
+    /// Nobody, as long as nobody was found.
+    pub(crate) const NOBODY: Self = Self { task: null_mut(), way: 0, cpu: 0, uid: 0, is_plain: false };
 }
 
 /// `struct expedite_hold`.
@@ -29,8 +39,11 @@ pub(crate) const KIND_EVENTFD: c_uint = 1;
 /// `EXPEDITE_FILE`: holds that have to be looked through often.
 pub(crate) const KIND_FILE: c_uint = 2;
 
-/// How many ways of waiting are told apart: `enum expedite_way`.
-pub(crate) const WAYS: usize = 4;
+/// How many ways of waiting are told apart: those of `enum expedite_way`, and the last.
+pub(crate) const WAYS: usize = 6;
+
+/// It cannot be told who waits, and the flag names somebody.
+pub(crate) const BY_NAME: u32 = 5;
 
 /// `struct expedite_saved`.
 #[repr(C)]
@@ -64,6 +77,14 @@ extern "C" {
         most: c_int,
         untold: *mut bool,
     ) -> c_int;
+    pub(crate) fn expedite_glance(task: *mut bindings::task_struct, waiter: *mut Waiter);
+    pub(crate) fn expedite_sleep(
+        file: *mut bindings::file,
+        queue: *mut bindings::wait_queue_head,
+        ended: *const bool,
+        ns: u64,
+    ) -> c_int;
+    pub(crate) fn expedite_wake_sleepers(queue: *mut bindings::wait_queue_head);
     pub(crate) fn expedite_hold(file: *mut bindings::file, hold: *mut Hold) -> c_int;
     pub(crate) fn expedite_let_go(hold: *mut Hold);
     pub(crate) fn expedite_holds(hold: *const Hold, file: *mut bindings::file) -> bool;

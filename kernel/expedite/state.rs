@@ -2,7 +2,8 @@
 //! What is known of all boosts, under one lock: threads, accounts, counters.
 //!
 //! The lock is taken with interrupts off, inside of the locks of wait queues, and nothing is called under it that takes
-//! another one. What it protects is a few hundred nanoseconds of arithmetic for each arrival on a flagged descriptor.
+//! another one. What it protects is a few hundred nanoseconds of arithmetic for each arrival on a flagged descriptor that
+//! leads to a boost, or to a new reason for having none.
 //!
 //! # Invariants
 //! 1. The state is reached through [`with`] only, and so by one processor at a time.
@@ -28,10 +29,8 @@ pub(crate) struct State {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Totals {
     pub(crate) counts: Counts,
-    /// Waiters told apart, by the way in which they wait.
+    /// Waiters by the way in which they wait; the last are those that a flag names.
     pub(crate) told: [u64; WAYS],
-    /// Arrivals for which the flag's own thread was taken.
-    pub(crate) named: u64,
     pub(crate) flags: u64,
 }
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Threads, their scheduling class, and who carries out what may not be done where an arrival is announced. */
+/* Threads, their scheduling class, and timers. */
 #include <linux/capability.h>
 #include <linux/cred.h>
 #include <linux/hrtimer.h>
 #include <linux/irq_work.h>
-#include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/pid.h>
 #include <linux/rcupdate.h>
@@ -12,7 +11,6 @@
 #include <linux/sched/clock.h>
 #include <linux/sched/prio.h>
 #include <linux/sched/task.h>
-#include <linux/slab.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 #include <uapi/linux/sched.h>
@@ -30,7 +28,7 @@ void expedite_look(struct task_struct *task, struct expedite_thread *thread)
 		.arrival = READ_ONCE(task->sched_info.last_arrival),
 		.arrivals = READ_ONCE(task->sched_info.pcount),
 		.cpu = task_cpu(task),
-		.uid = from_kuid(&init_user_ns, task_uid(task)),
+		.uid = __kuid_val(task_uid(task)),
 		.policy = READ_ONCE(task->policy),
 		.is_blocked = READ_ONCE(task->__state) != TASK_RUNNING,
 		.is_realtime = READ_ONCE(task->prio) < MAX_RT_PRIO,
@@ -178,55 +176,6 @@ void expedite_do_afterwards(struct irq_work *afterwards)
 void expedite_start(struct hrtimer *timer, u64 ns)
 {
 	hrtimer_start(timer, ns_to_ktime(ns), HRTIMER_MODE_REL_HARD);
-}
-
-/* One real-time worker for each processor, bound to it. */
-static struct kthread_worker **workers;
-
-int expedite_workers_start(void)
-{
-	unsigned int cpu;
-
-	workers = kcalloc(nr_cpu_ids, sizeof(*workers), GFP_KERNEL);
-	if (!workers)
-		return -ENOMEM;
-	for_each_online_cpu(cpu) {
-		struct kthread_worker *worker = kthread_run_worker_on_cpu(cpu, 0, "expedite/%u");
-
-		if (IS_ERR(worker)) {
-			expedite_workers_stop();
-			return PTR_ERR(worker);
-		}
-		sched_set_fifo(worker->task);
-		workers[cpu] = worker;
-	}
-	return 0;
-}
-
-void expedite_workers_stop(void)
-{
-	unsigned int cpu;
-
-	for (cpu = 0; cpu < nr_cpu_ids; cpu++)
-		if (workers[cpu])
-			kthread_destroy_worker(workers[cpu]);
-	kfree(workers);
-	workers = NULL;
-}
-
-/*
- * A processor that came later has no worker of its own; any other serves. Work remembers its worker, and this may be
- * another one than last time: it is made anew. Whoever calls is alone with it, and the last worker has let go of it
- * before it called our function.
- */
-void expedite_queue(struct kthread_work *work, u32 cpu)
-{
-	struct kthread_worker *worker = cpu < nr_cpu_ids ? workers[cpu] : NULL;
-
-	for (cpu = 0; !worker && cpu < nr_cpu_ids; cpu++)
-		worker = workers[cpu];
-	kthread_init_work(work, expedite_work);
-	kthread_queue_work(worker, work);
 }
 
 static void reap(struct work_struct *work);

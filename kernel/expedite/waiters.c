@@ -7,10 +7,12 @@
  * entry nothing is assumed.
  */
 #include <linux/cleanup.h>
+#include <linux/cred.h>
 #include <linux/io_uring_types.h>
 #include <linux/kallsyms.h>
 #include <linux/poll.h>
-#include <linux/sched/task.h>
+#include <linux/sched.h>
+#include <linux/sched/prio.h>
 #include <linux/wait.h>
 
 #include "epoll_layout.h"
@@ -23,6 +25,7 @@ enum holds {
 	A_POLL,
 	AN_EPOLL,
 	A_URING,
+	A_SLEEPER,
 };
 
 static const struct {
@@ -85,7 +88,7 @@ static struct task_struct *who_polls(struct wait_queue_entry *entry, __poll_t ev
 	struct poll_table_entry *of = container_of(entry, struct poll_table_entry, wait);
 	struct poll_wqueues *all = entry->private;
 
-	return events && !(events & of->key) ? NULL : get_task_struct(all->polling_task);
+	return events && !(events & of->key) ? NULL : all->polling_task;
 }
 
 #ifdef EPOLL_IS_KNOWN
@@ -100,7 +103,7 @@ static struct task_struct *who_waits_in_epoll(struct wait_queue_entry *entry)
 	/* ep_poll_callback takes this lock under the same one. What is first there is woken, and is always a thread. */
 	guard(spinlock)(&queue->lock);
 	first = list_first_entry_or_null(&queue->head, struct wait_queue_entry, entry);
-	return first && first->private ? get_task_struct(first->private) : NULL;
+	return first ? first->private : NULL;
 }
 #else
 static struct task_struct *who_waits_in_epoll(struct wait_queue_entry *entry)
@@ -114,12 +117,23 @@ static struct task_struct *who_submitted(struct wait_queue_entry *entry)
 {
 	struct io_kiocb *request = (void *)((unsigned long)entry->private & ~3UL);
 
-	return request && request->tctx && request->tctx->task ? get_task_struct(request->tctx->task) : NULL;
+	return request && request->tctx ? request->tctx->task : NULL;
+}
+
+/* Called where a task is valid: with a reference, or as expedite_waiters() says. */
+void expedite_glance(struct task_struct *task, struct expedite_waiter *waiter)
+{
+	waiter->task = task;
+	waiter->cpu = task_cpu(task);
+	waiter->uid = __kuid_val(rcu_dereference_raw(task->real_cred)->uid);
+	waiter->is_plain = READ_ONCE(task->__state) != TASK_RUNNING && READ_ONCE(task->prio) >= MAX_RT_PRIO &&
+			   !(READ_ONCE(task->flags) & (PF_EXITING | PF_KTHREAD));
 }
 
 /*
- * Fills @found with the threads that this arrival wakes, each with a reference, and returns how many those are.
- * @untold says whether somebody waits of whom nothing is known. Called under the lock of the queue.
+ * Fills @found with the threads that this arrival wakes, and returns how many those are. @untold says whether somebody
+ * waits of whom nothing is known. Called under the lock of the queue. As long as that is held the threads are valid
+ * without a reference: a spinlock makes RCU wait, and until then nobody who was waiting just now is freed.
  */
 int expedite_waiters(struct wait_queue_entry *ours, void *key, struct expedite_waiter *found, int most, bool *untold)
 {
@@ -136,10 +150,14 @@ int expedite_waiters(struct wait_queue_entry *ours, void *key, struct expedite_w
 			continue;
 		if (count == most || ++looked_at > EXPEDITE_LOOKED_AT)
 			break;
-		switch (what_holds(entry->func)) {
+		switch (entry->func == expedite_woken ? A_SLEEPER : what_holds(entry->func)) {
+		case A_SLEEPER:
+			way = EXPEDITE_BY_WAIT;
+			task = entry->private;
+			break;
 		case A_THREAD:
 			way = EXPEDITE_BY_READ;
-			task = entry->private ? get_task_struct(entry->private) : NULL;
+			task = entry->private;
 			break;
 		case A_POLL:
 			way = EXPEDITE_BY_POLL;
@@ -159,7 +177,7 @@ int expedite_waiters(struct wait_queue_entry *ours, void *key, struct expedite_w
 		}
 		if (!task)
 			continue;
-		found[count].task = task;
+		expedite_glance(task, &found[count]);
 		found[count++].way = way;
 		/* One exclusive waiter is woken, and nobody after it. */
 		if (entry->flags & WQ_FLAG_EXCLUSIVE)

@@ -4,7 +4,7 @@
 //! 1. The structures have the layout that the header gives them: the request numbers hold their sizes, and the module
 //!    refuses others.
 //! 2. The device is open as long as this lives.
-#![expect(unsafe_code, reason = "three requests of one device; listed in docs/unsafe.md")]
+#![expect(unsafe_code, reason = "four requests of one device; listed in docs/unsafe.md")]
 
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -26,7 +26,18 @@ struct RawFlag {
     fd: i32,
     tid: i32,
     slice_ns: u64,
-    reserved: [u64; 2],
+    percent: u32,
+    reserved: u32,
+    more_reserved: u64,
+}
+
+/// `struct expedite_wait`.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct RawWait {
+    fd: i32,
+    reserved: u32,
+    timeout_ns: u64,
 }
 
 /// `struct expedite_query`.
@@ -44,6 +55,7 @@ struct RawQuery {
     denied_thread: u64,
     denied_user: u64,
     denied_cpu: u64,
+    denied_flag: u64,
     denied_memory: u64,
     drops: u64,
     replaced: u64,
@@ -54,6 +66,7 @@ struct RawQuery {
 nix::ioctl_write_ptr!(expedite_flag, b'E', 0xe0, RawFlag);
 nix::ioctl_write_ptr!(expedite_unflag, b'E', 0xe1, i32);
 nix::ioctl_readwrite!(expedite_query, b'E', 0xe2, RawQuery);
+nix::ioctl_write_ptr!(expedite_wait, b'E', 0xe3, RawWait);
 
 /// What a flag asks for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -62,6 +75,9 @@ pub struct Flag {
     pub thread: i32,
     /// For how long, after each arrival; zero is the most that the module grants.
     pub slice: Duration,
+    /// Of a processor, what arrivals here may boost within any 100 ms, hundredths; zero is what the module's caps leave,
+    /// which hold besides.
+    pub percent: u32,
 }
 
 /// What happened to one thread; all but `left` since the module first saw it.
@@ -86,6 +102,8 @@ pub struct Counts {
     pub denied_user: u64,
     /// No boost: the processor's was.
     pub denied_cpu: u64,
+    /// No boost: what the flag may cost was.
+    pub denied_flag: u64,
     /// Boosts that ended.
     pub drops: u64,
     /// Those of them where somebody else had set the thread's class meanwhile.
@@ -141,6 +159,24 @@ impl From<Errno> for Refused {
     }
 }
 
+/// Why a wait ended although nothing arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unwoken {
+    /// The time is over.
+    #[error("nothing arrived in time")]
+    TimedOut,
+    /// A signal came. The wait is not restarted.
+    #[error("interrupted by a signal")]
+    Interrupted,
+    /// The flag ended: it was taken back, or the last descriptor of what it was on was closed.
+    #[error("the flag has ended")]
+    Ended,
+    /// It did not begin.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
 /// The module's device.
 #[derive(Debug)]
 pub struct Device(OwnedFd);
@@ -172,7 +208,8 @@ impl Device {
             fd,
             tid: flag.thread,
             slice_ns: u64::try_from(flag.slice.as_nanos()).unwrap_or(u64::MAX),
-            reserved: [0; 2],
+            percent: flag.percent,
+            ..RawFlag::default()
         };
         // SAFETY: I1 and I2.
         unsafe { expedite_flag(self.0.as_raw_fd(), &raw const raw) }?;
@@ -188,6 +225,25 @@ impl Device {
         // SAFETY: I1 and I2.
         unsafe { expedite_unflag(self.0.as_raw_fd(), &raw const fd) }?;
         Ok(())
+    }
+
+    /// Waits until something arrives at what has a flag through this device, or is there already; for ever if there is no
+    /// limit. The thread is boosted as in any other wait, on every kernel that the module loads into. Another thread can be
+    /// faster to take what arrived. Nothing is held open meanwhile, unlike in `read` or `poll`.
+    ///
+    /// # Errors
+    /// Nothing has arrived; see [`Unwoken`].
+    pub fn wait(&self, what: impl AsFd, limit: Option<Duration>) -> Result<(), Unwoken> {
+        let timeout_ns = limit.map_or(u64::MAX, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+        let raw = RawWait { fd: what.as_fd().as_raw_fd(), timeout_ns, ..RawWait::default() };
+        // SAFETY: I1 and I2.
+        let result = unsafe { expedite_wait(self.0.as_raw_fd(), &raw const raw) };
+        result.map(drop).map_err(|errno| match errno {
+            Errno::ETIMEDOUT => Unwoken::TimedOut,
+            Errno::EINTR => Unwoken::Interrupted,
+            Errno::ECANCELED => Unwoken::Ended,
+            other => Unwoken::Refused(other.into()),
+        })
     }
 
     /// What happened to a thread of the same owner.
@@ -208,6 +264,7 @@ impl Device {
             denied_thread: raw.denied_thread,
             denied_user: raw.denied_user,
             denied_cpu: raw.denied_cpu,
+            denied_flag: raw.denied_flag,
             drops: raw.drops,
             replaced: raw.replaced,
             boosted_time: Duration::from_nanos(raw.boosted_ns),
@@ -230,14 +287,17 @@ mod tests {
 
     #[test]
     fn the_numbers_are_those_of_the_header() {
-        for (name, number, structure) in
-            [("FLAG", "0xe0", "flag"), ("UNFLAG", "0xe1", ""), ("QUERY", "0xe2", "query")]
-        {
+        for (name, number, structure) in [
+            ("FLAG", "0xe0", "flag"),
+            ("UNFLAG", "0xe1", ""),
+            ("QUERY", "0xe2", "query"),
+            ("WAIT", "0xe3", "wait"),
+        ] {
             let line = HEADER.lines().find(|line| line.starts_with(&format!("#define EXPEDITE_{name} ")));
             let line = line.unwrap_or_else(|| panic!("no request {name}"));
             assert!(line.contains(number) && line.contains(structure), "{line}");
         }
-        assert_eq!((size_of::<RawFlag>(), size_of::<RawQuery>()), (32, 120));
+        assert_eq!((size_of::<RawFlag>(), size_of::<RawQuery>(), size_of::<RawWait>()), (32, 128, 16));
     }
 
     #[test]

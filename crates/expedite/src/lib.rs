@@ -12,5 +12,5 @@ mod guard;
 pub mod schedule;
 mod tiers;
 
-pub use device::{Counts, Device, Flag, Refused, THIS_THREAD};
+pub use device::{Counts, Device, Flag, Refused, THIS_THREAD, Unwoken};
 pub use tiers::{DEADLINE, Missing, Obtained, SLICE, obtain};

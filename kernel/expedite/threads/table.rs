@@ -2,14 +2,15 @@
 //! The threads for which something arrived lately: found by their task, forgotten by the reaper.
 
 use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use kernel::bindings;
 use kernel::prelude::*;
 
-use super::{Stage, Thread};
+use super::{Boost, Stage, Thread};
 use crate::glue::{self, Look};
 use crate::policy::time::Nanos;
-use crate::state;
+use crate::state::{self, Totals};
 
 /// Lists of threads, by the address of their task.
 const BUCKETS: usize = 256;
@@ -20,65 +21,86 @@ const MOST: u32 = 8192;
 /// After how long without an arrival a thread is forgotten.
 const FORGOTTEN_AFTER: Nanos = Nanos::from_millis(2_000);
 
-/// All threads for which something arrived lately.
+/// The lists. They are changed under the lock of the state, and read under that, or under the lock of a wait queue.
+static THREADS: [AtomicPtr<Thread>; BUCKETS] = [const { AtomicPtr::new(null_mut()) }; BUCKETS];
+
+/// The right to change the lists.
 pub(crate) struct Table {
-    buckets: [*mut Thread; BUCKETS],
     count: u32,
 }
 
-// SAFETY: the pointers lead to what this owns alone.
-unsafe impl Send for Table {}
+fn bucket(task: *mut bindings::task_struct) -> Option<&'static AtomicPtr<Thread>> {
+    // Tasks lie on cache lines of their own.
+    THREADS.get((task.addr() >> 6) % BUCKETS)
+}
+
+/// A thread by its task, or null. Without the lock of the state, one that was taken in just now may be missed.
+///
+/// # Safety
+/// The lock of the state or of a wait queue is held; what is found is valid as long as it is.
+#[inline]
+pub(super) unsafe fn find(task: *mut bindings::task_struct) -> *mut Thread {
+    // SYNC: pairs with the store in `insert`.
+    let mut at = bucket(task).map_or(null_mut(), |bucket| bucket.load(Ordering::Acquire));
+    // SAFETY: [I2] what a bucket leads to is a thread, or null.
+    while let Some(thread) = unsafe { at.as_ref() } {
+        if thread.task == task {
+            break;
+        }
+        at = thread.next.load(Ordering::Acquire);
+    }
+    at
+}
+
+/// Adds what was counted of all threads without the lock.
+pub(crate) fn add_tallies(_lists: &Table, totals: &mut Totals) {
+    for bucket in &THREADS {
+        let mut at = bucket.load(Ordering::Acquire);
+        // SAFETY: [I2] what a bucket leads to is a thread, or null, and the lock of the state is held.
+        while let Some(thread) = unsafe { at.as_ref() } {
+            thread.tally.add_to(&mut totals.counts, Some(&mut totals.told));
+            at = thread.next.load(Ordering::Acquire);
+        }
+    }
+}
 
 impl Table {
     pub(crate) const fn new() -> Self {
-        Self { buckets: [null_mut(); BUCKETS], count: 0 }
-    }
-
-    fn bucket(task: *mut bindings::task_struct) -> usize {
-        // Tasks lie on cache lines of their own.
-        (task.addr() >> 6) % BUCKETS
-    }
-
-    pub(super) fn find(&self, task: *mut bindings::task_struct) -> *mut Thread {
-        let mut at = self.buckets.get(Self::bucket(task)).copied().unwrap_or(null_mut());
-        // SAFETY: [I2] what a bucket leads to is a thread, or null.
-        while let Some(thread) = unsafe { at.as_ref() } {
-            if thread.task == task {
-                return at;
-            }
-            at = thread.next;
-        }
-        null_mut()
+        Self { count: 0 }
     }
 
     /// Takes a thread in, unless there are too many or it is known; then it is returned.
-    pub(super) fn insert(&mut self, mut thread: KBox<Thread>) -> Option<KBox<Thread>> {
-        if self.count >= MOST || !self.find(thread.task).is_null() {
+    pub(super) fn insert(&mut self, thread: KBox<Thread>) -> Option<KBox<Thread>> {
+        // SAFETY: the lock is held: nothing else lends this table.
+        if self.count >= MOST || !unsafe { find(thread.task) }.is_null() {
             return Some(thread);
         }
-        let Some(bucket) = self.buckets.get_mut(Self::bucket(thread.task)) else { return Some(thread) };
-        thread.next = *bucket;
-        *bucket = KBox::into_raw(thread);
+        let Some(bucket) = bucket(thread.task) else { return Some(thread) };
+        thread.next.store(bucket.load(Ordering::Relaxed), Ordering::Relaxed);
+        // SYNC: publishes the thread; pairs with the loads in `find`.
+        bucket.store(KBox::into_raw(thread), Ordering::Release);
         self.count = self.count.saturating_add(1);
         None
     }
 
-    /// Takes out those that nobody acts on and that `done_with` names; they form a list.
-    fn take_out(&mut self, mut done_with: impl FnMut(&Thread) -> bool) -> *mut Thread {
+    /// Takes out those that nobody acts on and that `done_with` names; they form a list. Whoever is on the way through
+    /// the lists meanwhile may go on in that one, and finds nothing or what it looks for.
+    fn take_out(&mut self, mut done_with: impl FnMut(&Thread, &Boost) -> bool) -> *mut Thread {
         let mut out = null_mut();
-        for bucket in &mut self.buckets {
-            let mut link: *mut *mut Thread = bucket;
+        for bucket in &THREADS {
+            let mut link = bucket;
             // SAFETY: `link` is a bucket or the link of a thread that stays; [I2] it leads to a thread, or null.
-            while let Some(thread) = unsafe { (*link).as_mut() } {
-                if thread.stage == Stage::Idle && done_with(thread) {
-                    let this: *mut Thread = thread;
-                    // SAFETY: as above.
-                    unsafe { *link = thread.next };
-                    thread.next = out;
+            while let Some(thread) = unsafe { link.load(Ordering::Relaxed).as_ref() } {
+                // SAFETY: the lock is held.
+                let boost = unsafe { &*thread.boost.get() };
+                if boost.stage == Stage::Idle && done_with(thread, boost) {
+                    let this = link.load(Ordering::Relaxed);
+                    link.store(thread.next.load(Ordering::Relaxed), Ordering::Release);
+                    thread.next.store(out, Ordering::Release);
                     out = this;
                     self.count = self.count.saturating_sub(1);
                 } else {
-                    link = &mut thread.next;
+                    link = &thread.next;
                 }
             }
         }
@@ -96,12 +118,12 @@ pub(crate) fn forget_idle() {
     let now = Nanos(glue::clock());
     let out = state::with(|state| {
         state.accounts.forget_idle(&state.terms.caps, now);
-        state.threads.take_out(|thread| {
+        state.threads.take_out(|thread, boost| {
             let mut look = Look::default();
             // SAFETY: [I3] the task is valid.
             unsafe { glue::expedite_look(thread.task, &mut look) };
-            let is_old = now.since(thread.last_call) > FORGOTTEN_AFTER;
-            look.is_ending || (is_old && thread.budget.debt() == Nanos::ZERO)
+            let is_old = now.since(Nanos(thread.last_call.load(Ordering::Relaxed))) > FORGOTTEN_AFTER;
+            look.is_ending || (is_old && boost.budget.debt() == Nanos::ZERO)
         })
     });
     // SAFETY: [I2] they were taken out while nobody acted on them.
@@ -111,7 +133,7 @@ pub(crate) fn forget_idle() {
 /// Forgets all threads, after whoever acts on one of them has done so. May sleep.
 pub(crate) fn forget_all() {
     loop {
-        let (out, left) = state::with(|state| (state.threads.take_out(|_| true), state.threads.count))
+        let (out, left) = state::with(|state| (state.threads.take_out(|_, _| true), state.threads.count))
             .unwrap_or((null_mut(), 0));
         // SAFETY: [I2] they were taken out while nobody acted on them.
         unsafe { free_all(out) };
@@ -126,16 +148,25 @@ pub(crate) fn forget_all() {
 /// # Safety
 /// A list of threads that are not in the table, on which nobody acts.
 unsafe fn free_all(mut list: *mut Thread) {
-    while !list.is_null() {
-        let thread = list;
-        // SAFETY: the caller says that it is a list of threads.
-        list = unsafe { (*thread).next };
+    if list.is_null() {
+        return;
+    }
+    // SAFETY: sleeping is allowed. Until nobody is on its way through the lists who may have met one of them.
+    unsafe { bindings::synchronize_rcu() };
+    // SAFETY: the caller says that it is a list of threads, or its end.
+    while let Some(thread) = unsafe { list.as_ref() } {
+        let this = list;
+        list = thread.next.load(Ordering::Relaxed);
+        state::with(|state| {
+            thread.tally.add_to(&mut state.totals.counts, Some(&mut state.totals.told));
+        });
+        let boost = thread.boost.get();
         // SAFETY: as the caller says. It may still be about to return.
-        unsafe { bindings::irq_work_sync(&raw mut (*thread).afterwards) };
+        unsafe { bindings::irq_work_sync(&raw mut (*boost).afterwards) };
         // SAFETY: as the caller says.
-        unsafe { bindings::hrtimer_cancel(&raw mut (*thread).timer) };
+        unsafe { bindings::hrtimer_cancel(&raw mut (*boost).timer) };
         // SAFETY: as the caller says. What the worker was asked for was done, or the stage would be another one.
-        unsafe { free(thread) };
+        unsafe { free(this) };
     }
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 #[derive(Debug)]
 pub(crate) struct Numbered<T> {
     pub(crate) tid: i32,
-    handle: JoinHandle<T>,
+    pub(crate) handle: JoinHandle<T>,
     go: Sender<()>,
 }
 

@@ -5,11 +5,14 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod class;
+mod device_wait;
 mod hostile;
 mod lifetime;
 mod machine;
 mod misuse;
 mod named;
+mod own_cap;
+mod processors;
 mod random;
 mod storm;
 mod waiting;

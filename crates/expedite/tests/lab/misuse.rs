@@ -15,9 +15,10 @@ use crate::machine::{Module, Numbered, run};
 
 const FLAG: c_ulong = 0x4020_45e0;
 const UNFLAG: c_ulong = 0x4004_45e1;
-const QUERY: c_ulong = 0xc078_45e2;
+const QUERY: c_ulong = 0xc080_45e2;
+const WAIT: c_ulong = 0x4010_45e3;
 
-/// `struct expedite_flag`, as words of 32 bits: fd, tid, slice, reserved.
+/// `struct expedite_flag`, as words of 32 bits: fd, tid, slice, percent, reserved.
 type Words = [i32; 8];
 
 fn request(device: &Device, number: c_ulong, argument: *mut c_void) -> Result<(), Errno> {
@@ -29,18 +30,23 @@ fn flag(device: &Device, mut words: Words) -> Result<(), Errno> {
     request(device, FLAG, words.as_mut_ptr().cast())
 }
 
+/// `struct expedite_wait`: fd, reserved, time.
+fn wait(device: &Device, mut words: [i32; 4]) -> Result<(), Errno> {
+    request(device, WAIT, words.as_mut_ptr().cast())
+}
+
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn unknown_requests_and_sizes_are_refused() {
     let _module = Module::load(&[]);
     let device = Device::open().unwrap();
     let mut room = [0_u64; 4096];
-    let sizes = [0, 1, 4, 8, 31, 33, 64, 120, 121, 4095, 16_383];
-    for number in 0xdf..=0xe4 {
+    let sizes = [0, 1, 4, 8, 16, 31, 33, 64, 120, 127, 129, 4095, 16_383];
+    for number in 0xdf..=0xe5 {
         for direction in 0..4 {
             for size in sizes {
                 let request_number = (direction << 30) | (size << 16) | (c_ulong::from(b'E') << 8) | number;
-                if [FLAG, UNFLAG, QUERY].contains(&request_number) {
+                if [FLAG, UNFLAG, QUERY, WAIT].contains(&request_number) {
                     continue;
                 }
                 let result = request(&device, request_number, room.as_mut_ptr().cast());
@@ -59,7 +65,7 @@ fn memory_that_is_not_there_is_refused() {
     for address in
         [null_mut(), core::ptr::without_provenance_mut(1), core::ptr::without_provenance_mut(kernel)]
     {
-        for number in [FLAG, UNFLAG, QUERY] {
+        for number in [FLAG, UNFLAG, QUERY, WAIT] {
             assert_eq!(request(&device, number, address), Err(Errno::EFAULT), "{number:#x} {address:?}");
         }
     }
@@ -74,6 +80,7 @@ fn descriptors_that_cannot_be_flagged_are_refused() {
         assert_eq!(flag(&device, [fd, 0, 0, 0, 0, 0, 0, 0]), Err(Errno::EBADF), "{fd}");
         let mut fd = fd;
         assert_eq!(request(&device, UNFLAG, (&raw mut fd).cast()), Err(Errno::EBADF));
+        assert_eq!(wait(&device, [fd, 0, 0, 0]), Err(Errno::EBADF));
     }
     let (reader, writer) = nix::unistd::pipe().unwrap();
     let fifo = std::env::temp_dir().join("fifo");
@@ -117,13 +124,14 @@ fn fields_without_meaning_must_be_zero() {
     let device = Device::open().unwrap();
     let (one, _other) = UnixStream::pair().unwrap();
     let fd = one.as_raw_fd();
-    for at in 4..8 {
+    for at in 5..8 {
         let mut words = [fd, 0, 0, 0, 0, 0, 0, 0];
         words[at] = 1;
         assert_eq!(flag(&device, words), Err(Errno::EINVAL), "word {at}");
     }
     assert_eq!(flag(&device, [fd, -1, 0, 0, 0, 0, 0, 0]), Err(Errno::EINVAL));
-    let mut query = [0_i32; 30];
+    assert_eq!(wait(&device, [fd, 1, 0, 0]), Err(Errno::EINVAL));
+    let mut query = [0_i32; 32];
     query[1] = 1;
     assert_eq!(request(&device, QUERY, query.as_mut_ptr().cast()), Err(Errno::EINVAL));
     assert_eq!(module.counters()["flags"], 0);

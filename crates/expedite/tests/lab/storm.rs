@@ -171,10 +171,15 @@ fn any_request_is_answered() {
         if random.below(2) == 0 {
             words[0] = u64::from(random.pick(&fds).cast_unsigned());
         }
-        let number: c_ulong = match random.below(4) {
+        let number: c_ulong = match random.below(5) {
             0 => 0x4020_45e0,
             1 => 0x4004_45e1,
-            2 => 0xc078_45e2,
+            2 => 0xc080_45e2,
+            3 => {
+                // A wait for ever would be one.
+                words[1] = random.next() % 100_000;
+                0x4010_45e3
+            }
             _ => random.next() & 0xffff_ffff,
         };
         let argument: *mut c_void = match random.below(8) {
@@ -182,7 +187,7 @@ fn any_request_is_answered() {
             _ => words.as_mut_ptr().cast(),
         };
         // SAFETY: the kernel checks the argument; an address that happens to be ours could be written to by a query only,
-        // which writes 120 bytes: of all addresses tried, those of this process are too few to be met.
+        // which writes 128 bytes: of all addresses tried, those of this process are too few to be met.
         let result = Errno::result(unsafe { libc::ioctl(device.as_fd().as_raw_fd(), number, argument) });
         match result {
             Ok(_) => done += 1,

@@ -12,19 +12,19 @@ use pronto_expedite::{Counts, Device, Flag, THIS_THREAD};
 use crate::machine::{Module, Numbered, until};
 
 /// Arrivals for each way of waiting.
-const ROUNDS: u64 = 5;
+pub(crate) const ROUNDS: u64 = 5;
 
 /// Budgets that are never spent, also where the emulated processor itself has to wait.
 pub(crate) const GENEROUS: &[&str] = &["thread_percent=100", "user_percent=100", "cpu_percent=100"];
 
 /// A pair of ends: what is written at one is read at the other.
-struct Ends {
-    name: &'static str,
-    reader: OwnedFd,
+pub(crate) struct Ends {
+    pub(crate) name: &'static str,
+    pub(crate) reader: OwnedFd,
     writer: OwnedFd,
 }
 
-fn ends() -> Vec<Ends> {
+pub(crate) fn ends() -> Vec<Ends> {
     let pair = |name, reader: OwnedFd, writer: OwnedFd| Ends { name, reader, writer };
     let (stream, peer) = UnixStream::pair().unwrap();
     let (datagram, other) = UnixDatagram::pair().unwrap();
@@ -46,7 +46,7 @@ fn ends() -> Vec<Ends> {
 }
 
 /// Reads one message, or an eventfd's number: eight bytes.
-fn read(end: &OwnedFd) {
+pub(crate) fn read(end: &OwnedFd) {
     let mut bytes = [0; 8];
     assert_eq!(nix::unistd::read(end, &mut bytes).unwrap(), 8);
 }
@@ -56,7 +56,7 @@ pub(crate) fn write(end: &OwnedFd) {
 }
 
 /// Lets a thread wait `ROUNDS` times, with a flag that this thread has set; what the module counted for the two.
-fn counted(
+pub(crate) fn counted(
     ends: &Ends,
     wait: impl Fn(&OwnedFd) + Send + 'static,
     rounds: u64,
@@ -88,13 +88,13 @@ fn counted(
 
 /// Whether every arrival was decided about, and every boost has ended.
 pub(crate) fn is_settled(counts: &Counts) -> bool {
-    let denied = counts.denied_thread + counts.denied_user + counts.denied_cpu;
+    let denied = counts.denied_thread + counts.denied_user + counts.denied_cpu + counts.denied_flag;
     let boosts = counts.direct + counts.worker;
     boosts == counts.drops
         && counts.calls == boosts + counts.running + counts.boosted + counts.realtime + denied
 }
 
-fn check(name: &str, way: &str, counts: (Option<Counts>, Option<Counts>)) {
+pub(crate) fn check(name: &str, way: &str, counts: (Option<Counts>, Option<Counts>)) {
     let (waiter, flagger) = counts;
     let waiter = waiter.unwrap_or_else(|| panic!("{name}, {way}: the thread that waits is not known"));
     println!("{name}, {way}: {waiter:?}");
@@ -105,7 +105,7 @@ fn check(name: &str, way: &str, counts: (Option<Counts>, Option<Counts>)) {
     assert_eq!(waiter.replaced, 0, "{name}, {way}: {waiter:?}");
 }
 
-fn told(module: &Module, way: &str) -> u64 {
+pub(crate) fn told(module: &Module, way: &str) -> u64 {
     module.counters()[way]
 }
 

@@ -147,6 +147,35 @@ impl Budget {
     pub fn allowance(&self, terms: &Terms) -> Option<Nanos> {
         (self.left >= terms.floor && self.left > Nanos::ZERO).then_some(self.left)
     }
+
+    /// Before when nothing can be had from this budget, as the earliest time at which there is an [`allowance`]; charges
+    /// put it off. Zero if there is one now, [`Nanos::NEVER`] if the floor is more than a budget ever holds.
+    ///
+    /// Who was refused needs no other answer until then, so that a refusal is decided about once.
+    ///
+    /// [`allowance`]: Self::allowance
+    pub fn not_before(self, terms: &Terms) -> Nanos {
+        if self.allowance(terms).is_some() {
+            return Nanos::ZERO;
+        }
+        if terms.grant == Nanos::ZERO || terms.floor > terms.most() {
+            return Nanos::NEVER;
+        }
+        let only_pays = self.debt.whole(terms.grant);
+        let mut budget = self.refilled(terms, self.begun.after(terms.epoch.times(only_pays)));
+        for _ in 0..SETTLED {
+            budget = budget.refilled(terms, budget.next_epoch(terms));
+            if budget.allowance(terms).is_some() {
+                return budget.begun;
+            }
+        }
+        Nanos::NEVER
+    }
+
+    /// When more is earned for the first time after the last refill.
+    pub const fn next_epoch(&self, terms: &Terms) -> Nanos {
+        self.begun.after(terms.epoch)
+    }
 }
 
 #[cfg(test)]
@@ -210,10 +239,35 @@ mod tests {
     }
 
     #[test]
+    fn who_is_refused_is_refused_until_then_and_not_longer() {
+        for (begun, floor) in [(0, 1), (7, 1), (0, 4), (0, 10), (7, 10)] {
+            let terms = Terms::quantum(Quantum { epoch: Nanos(1), grant: Nanos(6), floor: Nanos(floor) });
+            for spent in 0..40 {
+                let budget = Budget::new(&terms, Nanos(begun)).charged(Nanos(spent));
+                let pays = |now: &u64| budget.refilled(&terms, Nanos(*now)).allowance(&terms).is_some();
+                let first = (begun..200).find(pays).unwrap();
+                let now = if first == begun { Nanos::ZERO } else { Nanos(first) };
+                assert_eq!(budget.not_before(&terms), now, "{budget:?} {floor}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_floor_that_is_never_reached_is_never_reached() {
+        // The recurrence stays one below twice the grant.
+        for floor in [12, 13, 1_000] {
+            let terms = Terms::quantum(Quantum { epoch: Nanos(1), grant: Nanos(6), floor: Nanos(floor) });
+            let budget = Budget::new(&terms, Nanos::ZERO);
+            assert_eq!(budget.not_before(&terms), Nanos::NEVER);
+            assert_eq!(budget.refilled(&terms, Nanos(1_000)).allowance(&terms), None);
+        }
+    }
+
+    #[test]
     fn without_a_grant_there_is_never_anything() {
         let terms = Terms::quantum(Quantum { epoch: Nanos::ZERO, grant: Nanos::ZERO, floor: Nanos::ZERO });
         let budget = Budget::new(&terms, Nanos::ZERO).refilled(&terms, Nanos::NEVER);
-        assert_eq!(budget.allowance(&terms), None);
+        assert_eq!((budget.allowance(&terms), budget.not_before(&terms)), (None, Nanos::NEVER));
         assert_eq!(budget.charged(Nanos(5)).refilled(&terms, Nanos::NEVER).debt(), Nanos(5));
     }
 }

@@ -1,0 +1,113 @@
+//! Processors that come and go while the module is there: each has a worker of its own, and no boost is lost.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+
+use pronto_expedite::{Device, Flag};
+
+use crate::machine::{Module, Numbered, pin, until};
+use crate::waiting::{GENEROUS, is_settled, read, write};
+
+/// The processor that comes and goes.
+const SECOND: usize = 1;
+
+/// Messages each time, and times.
+const ROUNDS: u64 = 5;
+
+fn set_online(is_online: bool) {
+    let path = format!("/sys/devices/system/cpu/cpu{SECOND}/online");
+    fs::write(path, if is_online { "1" } else { "0" }).unwrap();
+}
+
+/// Has the second processor there again in any case.
+struct Again;
+
+impl Drop for Again {
+    fn drop(&mut self) {
+        set_online(true);
+    }
+}
+
+/// The module's threads, each with the processors on which it may run.
+fn workers() -> Vec<(String, String)> {
+    let processes = fs::read_dir("/proc").unwrap();
+    let status = processes.filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("status")).ok());
+    let mut workers: Vec<_> = status
+        .filter_map(|status| {
+            let field =
+                |name| Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned());
+            Some((field("Name:")?, field("Cpus_allowed_list:")?))
+        })
+        .filter(|(name, _)| name.starts_with("expedite/"))
+        .collect();
+    workers.sort();
+    workers
+}
+
+fn named(workers: &[(&str, &str)]) -> Vec<(String, String)> {
+    workers.iter().map(|(name, processors)| ((*name).to_owned(), (*processors).to_owned())).collect()
+}
+
+/// Lets a thread take messages from a TCP connection, whose arrivals interrupts announce; how many boosts the worker made.
+fn boosts(processor: Option<usize>) -> u64 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap().into();
+    let receiver = listener.accept().unwrap().0.into();
+    let device = Device::open().unwrap();
+    device.flag(&receiver, Flag::default()).unwrap();
+    let handler = Numbered::spawn(move || {
+        if let Some(processor) = processor {
+            pin(processor);
+        }
+        for _ in 0..ROUNDS {
+            read(&receiver);
+        }
+    });
+    let settled = || device.query(handler.tid).map_or(true, |counts| is_settled(&counts));
+    for round in 1..=ROUNDS {
+        handler.until_it_sleeps();
+        until("every boost has ended", settled);
+        write(&sender);
+        until("the arrival is counted", || device.query(handler.tid).is_ok_and(|it| it.calls >= round));
+    }
+    until("every boost has ended", settled);
+    let counts = device.query(handler.tid).unwrap();
+    handler.join();
+    assert_eq!(counts.direct + counts.worker, counts.drops, "{counts:?}");
+    counts.worker
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_processor_that_comes_later_has_a_worker() {
+    let _again = Again;
+    set_online(false);
+    let _module = Module::load(GENEROUS);
+    let first = [("expedite/0", "0"), ("expedite/any", "0-1")];
+    let both = [("expedite/0", "0"), ("expedite/1", "1"), ("expedite/any", "0-1")];
+    assert_eq!(workers(), named(&first));
+    assert!(boosts(None) >= ROUNDS - 1);
+    set_online(true);
+    assert_eq!(workers(), named(&both));
+    assert!(boosts(Some(SECOND)) >= ROUNDS - 1);
+    set_online(false);
+    assert_eq!(workers(), named(&first));
+    assert!(boosts(None) >= ROUNDS - 1);
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn no_boost_is_lost_when_processors_go() {
+    let _again = Again;
+    let module = Module::load(GENEROUS);
+    let handlers: Vec<_> =
+        (0..4).map(|_| Numbered::spawn(|| (0..3).map(|_| boosts(None)).sum::<u64>())).collect();
+    for _ in 0..3 {
+        set_online(false);
+        set_online(true);
+    }
+    let boosts: u64 = handlers.into_iter().map(Numbered::join).sum();
+    let counters = module.counters();
+    println!("{boosts} boosts by workers; {counters:?}");
+    assert!(boosts > 0 && counters["direct"] + counters["worker"] == counters["drops"], "{counters:?}");
+}
