@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Arg, ArgMatches, Command};
-use pronto::{Message, Node, Peer, Request, WaitPolicy};
+use pronto::{Message, Node, Peer, Rdma, Request, WaitPolicy};
 
 use crate::child::{self, Child};
 use crate::placement::{Cpu, pin};
@@ -20,6 +20,8 @@ const SERVER: u16 = 1;
 const CLIENT: u16 = 2;
 /// Longer than a start on the busiest machine takes.
 const START: Duration = Duration::from_secs(20);
+/// A server that is stopped while something else is measured is not down, however slow the machine is.
+const LIVENESS: Duration = Duration::from_secs(600);
 
 macro_rules! echoes {
     ($($request:ident, $name:literal => $reply:ident, $reply_name:literal, $class:ident, $bytes:ty;)*) => {$(
@@ -40,6 +42,7 @@ macro_rules! echoes {
 echoes! {
     Ask0, "echo.0" => Echo0, "echo.0.reply", control, [u8; 0];
     Ask32, "echo.32" => Echo32, "echo.32.reply", control, [u8; 32];
+    Ask64, "echo.64" => Echo64, "echo.64.reply", control, [u8; 64];
     Ask224, "echo.224" => Echo224, "echo.224.reply", control, [u8; 224];
     AskMany, "echo.many" => EchoMany, "echo.many.reply", bulk, Vec<u8>;
 }
@@ -90,6 +93,14 @@ fn echo<M: Request>(peer: &Peer, request: &M, budget: Duration, into: &mut Recor
 /// If it fails.
 pub fn call_32(peer: &Peer) -> anyhow::Result<[u8; 32]> {
     Ok(peer.call(&Ask32 { bytes: black_box([7; 32]) }).context("an echo call")?.bytes)
+}
+
+/// One call with a payload of 64 bytes.
+///
+/// # Errors
+/// If it fails.
+pub fn call_64(peer: &Peer) -> anyhow::Result<[u8; 64]> {
+    Ok(peer.call(&Ask64 { bytes: black_box([7; 64]) }).context("an echo call")?.bytes)
 }
 
 impl Size {
@@ -168,16 +179,29 @@ impl FromStr for Wait {
     }
 }
 
+/// Where a server listens, and what its links may go over: only addresses of this host, or of the lab's nodes.
+#[derive(Clone, Debug)]
+pub struct Home {
+    /// The address, as a node's configuration has it.
+    pub listen: String,
+    /// Whether links that begin over TCP go over RDMA.
+    pub rdma: Rdma,
+}
+
 /// A node in this process that serves all sizes.
 ///
 /// # Errors
 /// If it does not start.
-pub fn serve(provider: Provider, wait: Wait) -> anyhow::Result<Node> {
+pub fn serve(home: &Home, wait: Wait) -> anyhow::Result<Node> {
     Node::builder(SERVER)
         .wait(wait.0)
-        .listen(&provider.address(""))
+        .listen(&home.listen)
+        .plaintext_i_understand()
+        .rdma(home.rdma)
+        .liveness(LIVENESS)
         .handle_inline(|_, ask: Ask0| Echo0 { bytes: ask.bytes })
         .handle_inline(|_, ask: Ask32| Echo32 { bytes: ask.bytes })
+        .handle_inline(|_, ask: Ask64| Echo64 { bytes: ask.bytes })
         .handle_inline(|_, ask: Ask224| Echo224 { bytes: ask.bytes })
         .handle_inline(|_, ask: AskMany| EchoMany { bytes: ask.bytes })
         .start()
@@ -190,17 +214,28 @@ pub struct Server {
     /// The child.
     pub child: Child,
     address: String,
+    rdma: Rdma,
 }
 
 impl Server {
-    /// Starts the child; it serves when this returns.
+    /// Starts the child on this host; it serves when this returns.
     ///
     /// # Errors
     /// If it does not start.
     pub fn spawn(provider: Provider, wait: Wait, cpu: Cpu) -> anyhow::Result<Self> {
-        let mut child = Child::spawn([SERVE, provider.name(), wait.name(), &cpu.0.to_string()])?;
+        Self::spawn_at(&Home { listen: provider.address(""), rdma: Rdma::Off }, wait, cpu)
+    }
+
+    /// Starts the child at `home`, in the calling thread's network namespace; it serves when this returns, and ends with
+    /// that thread.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub fn spawn_at(home: &Home, wait: Wait, cpu: Cpu) -> anyhow::Result<Self> {
+        let rdma = if home.rdma == Rdma::Require { REQUIRE } else { OFF };
+        let mut child = Child::spawn([SERVE, &home.listen, rdma, wait.name(), &cpu.0.to_string()])?;
         let address = child.hear()?;
-        Ok(Self { child, address })
+        Ok(Self { child, address, rdma: home.rdma })
     }
 
     /// A node that calls it from the calling thread, and the peer to call. The node's own threads sleep while its caller
@@ -209,8 +244,14 @@ impl Server {
     /// # Errors
     /// If the two do not meet, or an echo is not what was sent.
     pub fn meet(&self, wait: Wait) -> anyhow::Result<(Node, Peer)> {
-        let client = Node::builder(CLIENT).wait(WaitPolicy::Block).peer(SERVER, &self.address);
-        let client = client.start().context("starting the calling node")?;
+        let client = Node::builder(CLIENT)
+            .wait(WaitPolicy::Block)
+            .plaintext_i_understand()
+            .rdma(self.rdma)
+            .liveness(LIVENESS)
+            .peer(SERVER, &self.address)
+            .start()
+            .context("starting the calling node")?;
         let peer = client.wait_for_peer(SERVER, START).context("meeting the echo service")?.waiting(wait.0);
         let bytes: Vec<u8> = (0..=255).cycle().take(10_000).collect();
         let echo = peer.call(&AskMany { bytes: bytes.clone() }).context("the first echo")?;
@@ -219,19 +260,26 @@ impl Server {
     }
 }
 
+/// Values of the argument that says whether links go over RDMA.
+const OFF: &str = "off";
+const REQUIRE: &str = "require";
+
 pub(crate) fn command() -> Command {
-    Command::new(SERVE).hide(true).args(["provider", "wait", "cpu"].map(|name| Arg::new(name).required(true)))
+    Command::new(SERVE)
+        .hide(true)
+        .args(["listen", "rdma", "wait", "cpu"].map(|name| Arg::new(name).required(true)))
 }
 
 /// Serves until the parent ends this process.
 pub(crate) fn serve_command(options: &ArgMatches) -> anyhow::Result<()> {
     child::end_with_parent()?;
     let value = |name: &str| options.get_one::<String>(name).context("all arguments are required");
-    let (provider, wait) = (value("provider")?.parse()?, value("wait")?.parse()?);
+    let rdma = if value("rdma")? == REQUIRE { Rdma::Require } else { Rdma::Off };
+    let (home, wait) = (Home { listen: value("listen")?.clone(), rdma }, value("wait")?.parse()?);
     // Before pinning: what is learned here is to hold for two CPUs.
     let _learned = pronto_node::wake_up_cost();
     pin(Cpu(value("cpu")?.parse().context("a CPU's number")?))?;
-    let node = serve(provider, wait)?;
+    let node = serve(&home, wait)?;
     let address = node.listening().first().context("it listens")?;
     child::say(&address.to_string())?;
     loop {

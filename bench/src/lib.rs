@@ -20,6 +20,7 @@ pub mod params;
 pub mod placement;
 pub mod plot;
 pub mod progress;
+mod rdma;
 pub mod report;
 pub mod sample;
 mod traffic;

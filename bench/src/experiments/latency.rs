@@ -7,9 +7,11 @@ use serde_json::Value;
 use crate::echo::{Provider, SIZES, Server, Size, Wait};
 use crate::experiment::Experiment;
 use crate::floor;
+use crate::lab::Lab;
 use crate::params::{Axis, Params};
 use crate::placement::{CpuPair, Placement, alone};
 use crate::progress::Progress;
+use crate::rdma;
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{Recorder, Sample, approximate};
 
@@ -37,7 +39,11 @@ impl Experiment for Latency {
 
     fn axes(&self) -> &'static [Axis] {
         &[
-            Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] },
+            Axis {
+                column: "provider",
+                help: "Only these transports; verbs is measured in the lab, beside the field's own tools",
+                values: &["shm", "tcp", rdma::VERBS],
+            },
             Axis {
                 column: "wait",
                 help: "Only these waiting policies",
@@ -47,7 +53,21 @@ impl Experiment for Latency {
         ]
     }
 
+    fn lab(&self, params: &Params) -> anyhow::Result<Option<Lab>> {
+        if !over_verbs(params) {
+            return Ok(None);
+        }
+        anyhow::ensure!(
+            Provider::ALL.iter().all(|provider| !params.keeps("provider", provider.name())),
+            "verbs is measured on another machine than shm and tcp: ask for it alone"
+        );
+        Ok(Some(Lab { cpus: 2, virtual_time: false, verbs: true, module: None, limit: LAB_LIMIT }))
+    }
+
     fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
+        if over_verbs(params) {
+            return rdma::latency::run(params, progress);
+        }
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
@@ -83,6 +103,13 @@ impl Experiment for Latency {
         report.rows = rows.iter().map(Row::fields).collect();
         Ok(report)
     }
+}
+
+/// Whether verbs was asked for by name; without a choice, what this host has is measured.
+fn over_verbs(params: &Params) -> bool {
+    params
+        .chosen()
+        .any(|(column, values)| column == "provider" && values.iter().any(|value| value == rdma::VERBS))
 }
 
 /// One transport and policy, with its server.
@@ -237,6 +264,9 @@ const TCP_SPINNING: &str = "tcp-spinning";
 
 /// What every message carries in front of its payload, bytes.
 const HEADER: usize = 24;
+
+/// 30 rounds of all contenders take some minutes there.
+const LAB_LIMIT: u32 = 1800;
 
 /// 30 rows take 45 s. A round of the floor is half as long, far below the limit after which a stopped server is down.
 const ROUNDS: u32 = 10;

@@ -41,28 +41,38 @@ pub(super) fn arguments() -> [Arg; 4] {
 
 /// Connects to the node that the options name.
 pub(super) fn reach(options: &ArgMatches) -> anyhow::Result<Reached> {
-    let (node, addresses) = target(options)?;
+    let Target { node, addresses, plaintext } = target(options)?;
     let limit = Duration::from_secs(*options.get_one("timeout").expect("has a default"));
     let visitor = FIRST_VISITOR + u16::try_from(std::process::id() % 1_000).expect("below a thousand");
-    let visitor = addresses
-        .iter()
-        .fold(Node::builder(visitor).name("visitor"), |builder, address| builder.peer(node, address))
-        .start()?;
+    let mut builder = Node::builder(visitor).name("visitor");
+    if plaintext {
+        builder = builder.plaintext_i_understand();
+    }
+    let visitor = addresses.iter().fold(builder, |builder, address| builder.peer(node, address)).start()?;
     let peer = visitor
         .wait_for_peer(node, limit)
         .with_context(|| format!("node {node} does not answer at {}", addresses.join(" or ")))?;
     Ok(Reached { peer, _visitor: visitor })
 }
 
-fn target(options: &ArgMatches) -> anyhow::Result<(NodeId, Vec<String>)> {
+/// The node that is meant, and how it is reached.
+struct Target {
+    node: NodeId,
+    addresses: Vec<String>,
+    /// Whether its configuration allows traffic between hosts that is not encrypted.
+    plaintext: bool,
+}
+
+fn target(options: &ArgMatches) -> anyhow::Result<Target> {
     let named = options.get_one::<u16>("node").copied();
     if let Some(at) = options.get_one::<String>("at") {
         let Some(node) = named else { bail!("--at wants the id of the node as well") };
-        return Ok((NodeId(node), vec![at.clone()]));
+        return Ok(Target { node: NodeId(node), addresses: vec![at.clone()], plaintext: false });
     }
     let file: &PathBuf = options.get_one("config").expect("clap asks for one of the two");
     let config = Config::read(file).with_context(|| file.display().to_string())?;
     let node = named.unwrap_or(config.node);
+    let plaintext = config.plaintext.is_some();
     let addresses = if node == config.node {
         config.listen
     } else {
@@ -72,5 +82,5 @@ fn target(options: &ArgMatches) -> anyhow::Result<(NodeId, Vec<String>)> {
     if addresses.is_empty() {
         bail!("{} says no address for node {node}", file.display());
     }
-    Ok((NodeId(node), addresses))
+    Ok(Target { node: NodeId(node), addresses, plaintext })
 }

@@ -1,0 +1,293 @@
+//! A call of 64 bytes over soft-RoCE beside the field's own ping-pong, and over TCP on the same pair of virtual links.
+//!
+//! All take turns: a round of each, and again. A round is so many round trips, and counts by its mean; what is compared is
+//! the tenth percentile over the rounds, of ours and of the tools alike: emulation has no quiet time, but its faster rounds
+//! agree. `ibv_rc_pingpong` is run twice a round; how far its two series differ says what the comparison can tell.
+
+use serde_json::Value;
+
+use super::nodes::Two;
+use super::tools::Tool;
+use crate::clock;
+use crate::echo::{Home, Server, Wait, call_64};
+use crate::params::Params;
+use crate::placement::{CpuPair, Placement, alone, pin};
+use crate::progress::Progress;
+use crate::report::{Claim, Fields, Report, decimals};
+use pronto::{Node, Peer, Rdma, WaitPolicy};
+
+/// Payload of a call, and length of a tool's message, bytes.
+const BYTES: usize = 64;
+/// Round trips of a round.
+const CALLS: u32 = 300;
+/// Calls before a round is timed: the server was stopped.
+const WARM_UP: u32 = 20;
+const ROUNDS: usize = 30;
+const QUICK_ROUNDS: usize = 6;
+/// Two series of the same tool may differ by so much, as a part of the smaller; else nothing can be said beside it.
+const SPREAD: f64 = 0.15;
+
+/// How the two sides wait.
+const WAITS: [Wait; 2] = [Wait(WaitPolicy::Spin), Wait(WaitPolicy::Block)];
+
+/// Who is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Contender {
+    Verbs,
+    Tcp,
+    Pingpong,
+    /// The same tool again, as its own control.
+    PingpongAgain,
+    SendLat,
+}
+
+impl Contender {
+    const ALL: [Self; 5] = [Self::Verbs, Self::Pingpong, Self::Tcp, Self::PingpongAgain, Self::SendLat];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Verbs => super::VERBS,
+            Self::Tcp => "tcp",
+            Self::Pingpong => Tool::Pingpong.name(),
+            Self::PingpongAgain => "ibv_rc_pingpong, again",
+            Self::SendLat => Tool::SendLat.name(),
+        }
+    }
+}
+
+/// The means of the rounds of one contender that waits one way, microseconds.
+#[derive(Clone, Debug)]
+struct Series {
+    wait: Wait,
+    contender: Contender,
+    means_us: Vec<f64>,
+}
+
+impl Series {
+    /// The mean that `part` of the rounds do not exceed.
+    fn quantile(&self, part: f64) -> f64 {
+        let mut sorted = self.means_us.clone();
+        sorted.sort_by(f64::total_cmp);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "some dozens of rounds"
+        )]
+        let index = (part * sorted.len() as f64) as usize;
+        sorted.get(index).copied().unwrap_or(f64::NAN)
+    }
+}
+
+/// Measures; runs in the lab only.
+///
+/// # Errors
+/// If a node, a call or a tool fails.
+pub(crate) fn run(params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
+    let Some(cpus) = Placement::choose()?.pair() else { anyhow::bail!("two CPUs are needed") };
+    let rounds = if params.quick { QUICK_ROUNDS } else { ROUNDS };
+    let waits: Vec<_> = WAITS.into_iter().filter(|wait| params.keeps("wait", wait.name())).collect();
+    progress.begin((waits.len() * rounds) as u64);
+    let nodes = Two::make()?;
+    // The thread that starts a child must outlive it; namespaces and CPUs are a thread's own.
+    let series = alone(cpus.caller, || measure(&nodes, cpus, &waits, rounds, progress))?;
+    Ok(report(&series, rounds))
+}
+
+/// One of our transports, with its server and the node that calls.
+struct Ours {
+    contender: Contender,
+    wait: Wait,
+    server: Server,
+    _client: Node,
+    peer: Peer,
+}
+
+impl Ours {
+    fn meet(nodes: &Two, cpus: CpuPair, contender: Contender, wait: Wait) -> anyhow::Result<Self> {
+        let rdma = if contender == Contender::Verbs { Rdma::Require } else { Rdma::Off };
+        let [there, here] = &nodes.0;
+        there.enter()?;
+        let home = Home { listen: format!("tcp:{}:0", there.address), rdma };
+        let server = Server::spawn_at(&home, wait, cpus.server)?;
+        here.enter()?;
+        pin(cpus.caller)?;
+        let (client, peer) = server.meet(wait)?;
+        Ok(Self { contender, wait, server, _client: client, peer })
+    }
+
+    /// The mean of a round, microseconds.
+    fn round(&self) -> anyhow::Result<f64> {
+        for _ in 0..WARM_UP {
+            call_64(&self.peer)?;
+        }
+        let before = clock::now();
+        for _ in 0..CALLS {
+            call_64(&self.peer)?;
+        }
+        Ok((clock::now() - before).as_secs_f64() * 1e6 / f64::from(CALLS))
+    }
+}
+
+fn measure(
+    nodes: &Two,
+    cpus: CpuPair,
+    waits: &[Wait],
+    rounds: usize,
+    progress: &mut Progress,
+) -> anyhow::Result<Vec<Series>> {
+    let mut stopped = Vec::new();
+    for &wait in waits {
+        for contender in [Contender::Verbs, Contender::Tcp] {
+            stopped.push(Ours::meet(nodes, cpus, contender, wait)?);
+        }
+    }
+    let mut guards: Vec<_> =
+        stopped.iter().map(|ours| ours.server.child.stop().map(Some)).collect::<Result<_, _>>()?;
+    let mut series: Vec<_> = waits
+        .iter()
+        .flat_map(|&wait| Contender::ALL.map(|contender| Series { wait, contender, means_us: Vec::new() }))
+        .collect();
+    for round in 0..rounds {
+        for &wait in waits {
+            progress.step(&format!("round {} of {rounds}, {}", round + 1, wait.name()));
+            let first = round % Contender::ALL.len();
+            for contender in
+                (0..Contender::ALL.len()).map(|step| Contender::ALL[(first + step) % Contender::ALL.len()])
+            {
+                let ours = stopped.iter().position(|ours| ours.contender == contender && ours.wait == wait);
+                let mean = if let Some(index) = ours {
+                    // It goes on, is measured, and stops again.
+                    drop(guards[index].take());
+                    let mean = stopped[index].round()?;
+                    guards[index] = Some(stopped[index].server.child.stop()?);
+                    mean
+                } else {
+                    let tool = if contender == Contender::SendLat { Tool::SendLat } else { Tool::Pingpong };
+                    tool.round_trip_us(nodes, cpus, BYTES, CALLS, wait.0 == WaitPolicy::Block)?
+                };
+                let of = |one: &&mut Series| one.wait == wait && one.contender == contender;
+                series.iter_mut().find(of).expect("one for each").means_us.push(mean);
+            }
+        }
+    }
+    Ok(series)
+}
+
+fn report(series: &[Series], rounds: usize) -> Report {
+    let mut report = Report::default();
+    report.params = Fields::default()
+        .with("bytes", BYTES)
+        .with("rounds", rounds)
+        .with("calls", CALLS)
+        .with("statistic", "p10 over rounds of the mean of a round")
+        .with("server", "process of its own, pinned, in the other node; stopped while others are measured")
+        .with("handler", "inline, gives the payload back");
+    for one in series {
+        let p10 = one.quantile(0.1);
+        let ratio = beside(series, one.wait, Contender::Pingpong)
+            .map_or(Value::Null, |floor| decimals(p10 / floor, 3));
+        report.rows.push(
+            Fields::default()
+                .with("provider", one.contender.name())
+                .with("wait", one.wait.name())
+                .with("size", BYTES)
+                .with("p10_us", decimals(p10, 1))
+                .with("p50_us", decimals(one.quantile(0.5), 1))
+                .with("p90_us", decimals(one.quantile(0.9), 1))
+                .with("ratio", ratio),
+        );
+    }
+    report.claims = WAITS.iter().flat_map(|&wait| claims(series, wait)).collect();
+    report.note(
+        "everything is emulated: the device, its network and the processors. Times mean little, ratios of one run more; \
+         `ratio` is to ibv_rc_pingpong with the same way of waiting",
+    );
+    for wait in WAITS {
+        if let Some(spread) = spread(series, wait).filter(|&spread| spread > SPREAD) {
+            report.note(format!(
+                "{}: two series of ibv_rc_pingpong differ by {:.0} %, more than {:.0} %: its row tells nothing in this run",
+                wait.name(),
+                spread * 100.0,
+                SPREAD * 100.0,
+            ));
+        }
+    }
+    report
+}
+
+fn beside(series: &[Series], wait: Wait, contender: Contender) -> Option<f64> {
+    series.iter().find(|one| one.wait == wait && one.contender == contender).map(|one| one.quantile(0.1))
+}
+
+/// How far two series of the same tool differ, as a part of the smaller.
+fn spread(series: &[Series], wait: Wait) -> Option<f64> {
+    let one = beside(series, wait, Contender::Pingpong)?;
+    let other = beside(series, wait, Contender::PingpongAgain)?;
+    Some((one - other).abs() / one.min(other))
+}
+
+fn claims(series: &[Series], wait: Wait) -> Vec<Claim> {
+    let value = |contender| beside(series, wait, contender);
+    let (Some(ours), Some(tool), Some(tcp)) =
+        (value(Contender::Verbs), value(Contender::Pingpong), value(Contender::Tcp))
+    else {
+        return Vec::new();
+    };
+    let (id, bound, how) = if wait.0 == WaitPolicy::Spin {
+        ("V1", 1.15, "both polling")
+    } else {
+        ("V2", 1.2, "both sleeping until an event")
+    };
+    let mut claims = vec![Claim {
+        id,
+        text: format!("verbs, {how}, {BYTES} B: at most so many times ibv_rc_pingpong"),
+        published: decimals(bound, 2),
+        measured: decimals(ours / tool, 3),
+        holds: ours / tool <= bound,
+    }];
+    if wait.0 == WaitPolicy::Spin {
+        claims.push(Claim {
+            id: "K3",
+            text: "the same call by IP over the same emulated link takes so many times as long as by verbs; emulated, \
+                   so only the order counts"
+                .into(),
+            published: Value::Null,
+            measured: decimals(tcp / ours, 2),
+            holds: tcp > ours,
+        });
+    }
+    claims
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(contender: Contender, mean: f64) -> Series {
+        let means_us = (0..20).map(|round| mean + f64::from(round)).collect();
+        Series { wait: WAITS[0], contender, means_us }
+    }
+
+    #[test]
+    fn a_series_counts_by_its_faster_rounds() {
+        let one = series(Contender::Verbs, 100.0);
+        assert_eq!([0.1, 0.5, 0.9].map(|part| one.quantile(part)), [102.0, 110.0, 118.0]);
+    }
+
+    #[test]
+    fn a_tool_that_differs_from_itself_is_named_and_a_bound_is_a_bound() {
+        let all = [
+            series(Contender::Verbs, 108.0),
+            series(Contender::Pingpong, 98.0),
+            series(Contender::PingpongAgain, 148.0),
+            series(Contender::Tcp, 98.0),
+        ];
+        let report = report(&all, 20);
+        let verdicts: Vec<_> = report.claims.iter().map(|claim| (claim.id, claim.holds)).collect();
+        assert_eq!(verdicts, [("V1", true), ("K3", false)]);
+        assert_eq!(report.claims[0].measured, serde_json::json!(1.1));
+        assert_eq!(spread(&all, WAITS[0]), Some(0.5));
+        assert_eq!(spread(&all, WAITS[1]), None);
+    }
+}

@@ -1,0 +1,8 @@
+//! What is measured over RDMA, inside the lab: its nodes, the field's own tools between two of them, and we beside those.
+
+pub(crate) mod latency;
+mod nodes;
+mod tools;
+
+/// The transport, as a value of a column.
+pub(crate) const VERBS: &str = "verbs";
