@@ -155,16 +155,27 @@ pub fn with_bytes<L: pronto_core::fabric::Payload, R>(
     if let Some(bytes) = payload.as_private() {
         return use_it(bytes);
     }
-    if payload.len() <= ON_STACK {
-        let mut bytes = [0; ON_STACK];
-        let bytes = &mut bytes[..payload.len()];
-        payload.copy_to(0, bytes).expect("as long as the payload");
-        return use_it(bytes);
+    // Room on the stack is cleared before it is written to: for a short payload a page of it would cost more than the rest.
+    if payload.len() <= SHORT {
+        return with_copy(payload, &mut [0; SHORT][..payload.len()], use_it);
     }
-    let mut bytes = vec![0; payload.len()];
-    payload.copy_to(0, &mut bytes).expect("as long as the payload");
-    use_it(&bytes)
+    if payload.len() <= ON_STACK {
+        return with_copy(payload, &mut [0; ON_STACK][..payload.len()], use_it);
+    }
+    with_copy(payload, &mut vec![0; payload.len()], use_it)
 }
 
+#[inline]
+fn with_copy<L: pronto_core::fabric::Payload, R>(
+    payload: &Arrived<L>,
+    bytes: &mut [u8],
+    use_it: impl FnOnce(&[u8]) -> R,
+) -> R {
+    payload.copy_to(0, bytes).expect("as long as the payload");
+    use_it(bytes)
+}
+
+/// Payloads up to this are short, bytes: what control messages carry.
+const SHORT: usize = 256;
 /// Payloads up to this are copied to the stack, bytes: a page and what comes with it.
 const ON_STACK: usize = 4096 + 256;

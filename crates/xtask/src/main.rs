@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod child;
+mod counts;
 mod lab;
 mod licences;
 mod mutate;
@@ -41,6 +42,8 @@ enum Command {
     Soak(soak::Options),
     /// Make known mistakes in a copy of the scheduling policies; a test must notice each of them.
     Mutate(mutate::Options),
+    /// Count the instructions of fixed scenarios; none may grow unless that is recorded.
+    Counts(counts::Options),
     /// A machine with a stock kernel and soft-RoCE, in QEMU.
     Lab(lab::Options),
 }
@@ -63,6 +66,7 @@ fn run(command: &Command) -> Result<ExitCode> {
         Command::Licences => Ok(verdict("licences", &licences::check(&workspace)?)),
         Command::Soak(options) => soak::run(&workspace, options),
         Command::Mutate(options) => mutate::run(&workspace, options),
+        Command::Counts(options) => counts::run(&workspace, options),
         Command::Lab(options) => lab::run(&workspace, options),
     }
 }

@@ -22,6 +22,8 @@ pub(crate) const CC: Tool = Tool { program: "cc", package: "gcc" };
 pub(crate) const CMAKE: Tool = Tool { program: "cmake", package: "cmake" };
 /// Reads libibverbs' headers, for the same.
 pub(crate) const CLANG: Tool = Tool { program: "clang", package: "clang" };
+/// Counts instructions.
+pub(crate) const VALGRIND: Tool = Tool { program: "valgrind", package: "valgrind" };
 /// Builds libFuzzer.
 pub(crate) const CXX: Tool = Tool { program: "c++", package: "g++" };
 

@@ -1,0 +1,47 @@
+//! What is called: the payload goes there and back.
+
+use pronto_rpc::Message;
+
+#[derive(Message, Clone, Debug, PartialEq)]
+#[message(name = "counts.32.reply")]
+pub(crate) struct Echo32 {
+    pub(crate) bytes: [u8; 32],
+}
+
+/// Fits the line of its descriptor.
+#[derive(Message, Clone, Debug)]
+#[message(name = "counts.32", reply = Echo32)]
+pub(crate) struct Ask32 {
+    pub(crate) bytes: [u8; 32],
+}
+
+#[derive(Message, Clone, Debug, PartialEq)]
+#[message(name = "counts.200.reply")]
+pub(crate) struct Echo200 {
+    pub(crate) bytes: [u8; 200],
+}
+
+/// Goes through the send ring.
+#[derive(Message, Clone, Debug)]
+#[message(name = "counts.200", reply = Echo200)]
+pub(crate) struct Ask200 {
+    pub(crate) bytes: [u8; 200],
+}
+
+/// Small numbers and a choice, as a futex request has them.
+#[derive(Message, Clone, Debug, PartialEq)]
+#[message(name = "counts.small")]
+pub(crate) struct Small {
+    pub(crate) address: u64,
+    pub(crate) task: u32,
+    pub(crate) value: u32,
+    pub(crate) wakes: bool,
+}
+
+/// A page.
+#[derive(Message, Clone, Debug, PartialEq)]
+#[message(name = "counts.page", class = bulk)]
+pub(crate) struct Page {
+    pub(crate) address: u64,
+    pub(crate) bytes: Vec<u8>,
+}

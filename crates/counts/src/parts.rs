@@ -1,0 +1,47 @@
+//! Parts of a call, alone: a line, the queue of many senders, the codec.
+
+use core::hint::black_box;
+use std::sync::Arc;
+
+use pronto_ring::lines::WORDS;
+use pronto_ring::{Line, LineReader, LineWriter, Mpsc};
+use pronto_rpc::{Message, decode_message, encode_message};
+
+use crate::count;
+use crate::message::{Page, Small};
+
+/// As deep as a connection's rings.
+const DEPTH: usize = 64;
+
+/// Counts them.
+///
+/// # Errors
+/// If a part gives back something else than what went in.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let lines: Arc<[Line]> = (0..DEPTH).map(|_| Line::default()).collect();
+    let (mut writer, mut reader) = (LineWriter::new(Arc::clone(&lines)), LineReader::new(lines));
+    count("ring-line", || {
+        writer.publish(1, black_box([7; WORDS]));
+        black_box(reader.poll().expect("the reader keeps up").expect("it was just written"));
+    });
+    let (sender, mut receiver) = Mpsc::new(DEPTH);
+    count("ring-mpsc", || {
+        sender.push(black_box([7_u64; WORDS])).expect("there is room");
+        black_box(receiver.pop().expect("it was just pushed"));
+    });
+    codec("small", &Small { address: 1 << 40, task: 7, value: 1, wakes: true })?;
+    codec("page", &Page { address: 1 << 40, bytes: vec![7; 4096] })
+}
+
+fn codec<M: Message + PartialEq>(name: &str, message: &M) -> anyhow::Result<()> {
+    let mut buffer = vec![0; message.encoded_len()];
+    count(&format!("encode-{name}"), || {
+        black_box(encode_message(black_box(message), &mut buffer).expect("it fits"));
+    });
+    count(&format!("decode-{name}"), || {
+        black_box(decode_message::<M>(black_box(&buffer)).expect("it was encoded"));
+    });
+    let back = decode_message::<M>(&buffer);
+    anyhow::ensure!(back.as_ref() == Ok(message), "what was decoded is not what was encoded");
+    Ok(())
+}
