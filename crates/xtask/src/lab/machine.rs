@@ -62,6 +62,7 @@ pub(super) struct Machine<'a> {
     accelerator: Accelerator,
     shares: Vec<Share>,
     folder: std::path::PathBuf,
+    variables: Vec<String>,
 }
 
 /// How a run ended.
@@ -118,12 +119,19 @@ impl<'a> Machine<'a> {
         let here = std::env::current_dir().context("no current folder")?;
         let folder = share.clone().unwrap_or(here);
         let accelerator = Accelerator::default();
-        Ok(Self { image, cpus, accelerator, shares: shares(root, target, share), folder })
+        let shares = shares(root, target, share);
+        Ok(Self { image, cpus, accelerator, shares, folder, variables: Vec::new() })
     }
 
     /// The same machine with another accelerator.
     pub(super) fn with(mut self, accelerator: Accelerator) -> Self {
         self.accelerator = accelerator;
+        self
+    }
+
+    /// The same machine, whose command gets one more variable, `NAME=VALUE`.
+    pub(super) fn knowing(mut self, variable: String) -> Self {
+        self.variables.push(variable);
         self
     }
 
@@ -136,6 +144,7 @@ impl<'a> Machine<'a> {
             .filter(|(name, _)| PASSED_ON.iter().any(|start| name.starts_with(start)))
             .map(|(name, value)| format!("{name}={value}"))
             .chain([format!("{VARIABLE}={}", self.accelerator.name())])
+            .chain(self.variables.iter().cloned())
             .collect();
         self.start(Talk::Output, variables, words.to_vec(), limit)
     }

@@ -20,6 +20,7 @@ mod progress;
 mod prune;
 mod recipe;
 mod rust_metadata;
+mod soak;
 mod suite;
 mod test;
 mod vmlinux;
@@ -69,6 +70,8 @@ enum Command {
     Run(RunOptions),
     /// Run the tests that are meant for the lab, all in one machine.
     Test(test::Options),
+    /// Run the tests that find more when they run longer, each for half an hour in a machine of its own.
+    Soak(soak::Options),
     /// Boot, and get a shell at this terminal.
     Shell(MachineOptions),
     /// Build a kernel module against the stock kernel, load it, and show what it says.
@@ -136,6 +139,12 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
                 Some(reason) => test::skip(workspace, &reason),
                 None => test::run(workspace, &image()?, options),
             };
+        }
+        Command::Soak(options) => {
+            if let Some(reason) = unavailable() {
+                anyhow::bail!("{reason}");
+            }
+            return soak::run(workspace, &image()?, options);
         }
         Command::Run(run) => {
             let limit = Duration::from_secs(run.timeout);

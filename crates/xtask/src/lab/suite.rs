@@ -30,6 +30,8 @@ pub(crate) struct Needs {
     pub(crate) accelerator: Accelerator,
     /// The same for single test targets of the package, by name.
     pub(crate) accelerators: BTreeMap<String, Accelerator>,
+    /// Parts of the names of tests that find more when they run longer: [`super::soak`].
+    pub(crate) soak: Vec<String>,
     /// Folders of kernel modules, from the root of the tree. They are built before the machine boots; see
     /// [`super::module::place`] for where they are then.
     pub(crate) modules: Vec<String>,
@@ -42,6 +44,7 @@ impl Default for Needs {
             cpus: 2,
             accelerator: Accelerator::default(),
             accelerators: BTreeMap::new(),
+            soak: Vec::new(),
             modules: Vec::new(),
         }
     }

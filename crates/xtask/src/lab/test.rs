@@ -56,8 +56,8 @@ pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Re
     let words: Vec<_> = OPTIONS.iter().copied().map(str::to_owned).chain(options.words.clone()).collect();
 
     let mut programs = Vec::new();
-    for program in build(workspace, options, targets)? {
-        if has_tests(&program, &words)? {
+    for program in build(workspace, &options.package.iter().cloned().collect(), targets)? {
+        if !tests_in(&program, &options.words)?.is_empty() {
             programs.push(program);
         } else {
             let Target { package, name, .. } = program.target;
@@ -86,11 +86,18 @@ pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Re
 }
 
 /// Lets cargo build the targets. All at once they share a build with the other stages of `cargo xtask test`.
-fn build(workspace: &Workspace, options: &Options, targets: Vec<Target>) -> Result<Vec<Program>> {
-    let selection = if options.package.is_empty() {
+///
+/// # Errors
+/// They do not build.
+pub(super) fn build(
+    workspace: &Workspace,
+    packages: &BTreeSet<String>,
+    targets: Vec<Target>,
+) -> Result<Vec<Program>> {
+    let selection = if packages.is_empty() {
         unit::selection(workspace)
     } else {
-        CommandLine::cargo(["test"]).args(options.package.iter().flat_map(|name| ["--package", name]))
+        CommandLine::cargo(["test"]).args(packages.iter().flat_map(|name| ["--package", name]))
     };
     let mut names: Vec<_> = targets.iter().map(|target| target.name.as_str()).collect();
     names.sort_unstable();
@@ -107,7 +114,10 @@ fn build(workspace: &Workspace, options: &Options, targets: Vec<Target>) -> Resu
 }
 
 /// Builds the kernel modules that the programs need.
-fn build_modules(workspace: &Workspace, image: &Image, programs: &[Program]) -> Result<()> {
+///
+/// # Errors
+/// One of them does not build.
+pub(super) fn build_modules(workspace: &Workspace, image: &Image, programs: &[Program]) -> Result<()> {
     let modules: BTreeSet<_> = programs.iter().flat_map(|program| &program.target.needs.modules).collect();
     if modules.is_empty() {
         return Ok(());
@@ -119,11 +129,15 @@ fn build_modules(workspace: &Workspace, image: &Image, programs: &[Program]) -> 
     Ok(())
 }
 
-/// Asks a test program, here, whether `options` leave it anything to run.
-fn has_tests(program: &Program, options: &[String]) -> Result<bool> {
+/// Asks a test program, here, which tests it has for the lab that are chosen by `words`.
+///
+/// # Errors
+/// It does not start, or does not understand the words.
+pub(super) fn tests_in(program: &Program, words: &[String]) -> Result<Vec<String>> {
     let mut list = Command::new(&program.executable);
-    list.args(options).args(["--list", "--format=terse"]).stdin(Stdio::null());
+    list.args(OPTIONS).args(words).args(["--list", "--format=terse"]).stdin(Stdio::null());
     let output = list.output().with_context(|| format!("cannot start {}", program.executable.display()))?;
     ensure!(output.status.success(), "{list:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
-    Ok(!output.stdout.is_empty())
+    let names = String::from_utf8_lossy(&output.stdout);
+    Ok(names.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
