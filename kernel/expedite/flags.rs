@@ -236,8 +236,8 @@ pub(crate) fn with_thread<R>(
 pub(crate) fn take_back(device: usize, fd: i32) -> Result {
     let file = OpenFile::get(fd)?;
     // SAFETY: the watch and the file are valid.
-    let removed =
-        remove(|watch| watch.device == device && unsafe { glue::expedite_holds(&watch.hold, file.0) });
+    let is_it = |watch: &Watch| unsafe { glue::expedite_holds(&watch.hold, file.0) };
+    let removed = remove(|watch| watch.device == device && is_it(watch));
     if removed == 0 {
         Err(ENOENT)
     } else {
@@ -260,12 +260,12 @@ pub(crate) fn wait(device: usize, wait: &Wait) -> Result {
     let flags = FLAGS.lock();
     let watch = flags.find(device, &file).ok_or(ENOENT)?;
     watch.sleepers.fetch_add(1, Ordering::Relaxed);
-    let watch: *const Watch = watch;
+    let (watch, queue, ended): (*const Watch, _, _) = (watch, watch.hold.queue, watch.ended.as_ptr());
     drop(flags);
     glue::reap_in(OFTEN);
-    let (file, ended) = (ManuallyDrop::new(file), unsafe { (*watch).ended.as_ptr() });
+    let file = ManuallyDrop::new(file);
     // SAFETY: [I1] the flag, and so the queue, is valid as long as this is one of its sleepers. The reference is given up.
-    let result = unsafe { glue::expedite_sleep(file.0, (*watch).hold.queue, ended, wait.timeout_ns) };
+    let result = unsafe { glue::expedite_sleep(file.0, queue, ended, wait.timeout_ns) };
     let flags = FLAGS.lock();
     // SAFETY: [I1] as above.
     let watch_ref = unsafe { &*watch };

@@ -1,10 +1,15 @@
-//! Flags one end of a Unix socket and sends itself a message: `cargo run -p pronto-expedite --example flagged`.
+//! Flags one end of a Unix socket and sends itself messages: `cargo run -p pronto-expedite --example flagged`.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
+use nix::poll::{PollTimeout, poll};
 use pronto_expedite::{Device, Flag, THIS_THREAD};
+
+/// Messages, and what is between two of them, milliseconds: the receiver sleeps when one comes.
+const MESSAGES: usize = 10;
+const PAUSE: u8 = 10;
 
 fn main() -> ExitCode {
     match flagged() {
@@ -20,11 +25,17 @@ fn flagged() -> Result<(), Box<dyn core::error::Error>> {
     let device = Device::open()?;
     let (mut receiver, mut sender) = UnixStream::pair()?;
     device.flag(&receiver, Flag::default())?;
-    let helper = std::thread::spawn(move || sender.write_all(b"hello"));
-    let mut bytes = [0; 5];
-    receiver.read_exact(&mut bytes)?;
+    let helper = std::thread::spawn(move || {
+        for _ in 0..MESSAGES {
+            poll(&mut [], PollTimeout::from(PAUSE))?;
+            sender.write_all(b"hello")?;
+        }
+        Ok::<_, std::io::Error>(())
+    });
+    for _ in 0..MESSAGES {
+        receiver.read_exact(&mut [0; 5])?;
+    }
     helper.join().map_err(|_| "the sender panicked")??;
-    // Without a wait nothing arrived for this thread: the message was there already.
-    println!("{:?}", device.query(THIS_THREAD));
+    println!("{:?}", device.query(THIS_THREAD)?);
     Ok(())
 }
