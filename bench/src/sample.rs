@@ -108,6 +108,14 @@ impl Recorder {
         self.batch_time += duration;
     }
 
+    /// Adds what another recorder saw of the same thing.
+    pub fn add(&mut self, other: &Self) {
+        self.singles.add(&other.singles).expect("all recorders have the same range");
+        self.batches.add(&other.batches).expect("all recorders have the same range");
+        self.batch_ops += other.batch_ops;
+        self.batch_time += other.batch_time;
+    }
+
     /// What was recorded so far; all zero if nothing was.
     #[must_use]
     pub fn sample(&self) -> Sample {
@@ -188,6 +196,21 @@ mod tests {
         let sample = recorder.sample();
         assert!((sample.batch_ns - 123.4).abs() < 0.2, "{sample:?}");
         assert!((sample.mean_ns - 1_123.4).abs() < 0.2, "{sample:?}");
+    }
+
+    #[test]
+    fn two_recorders_together_are_one() {
+        let [mut one, mut two] = [1_u64, 3].map(|ns| {
+            let mut recorder = Recorder::new();
+            recorder.record_single(Duration::from_nanos(ns));
+            recorder.record_batch(2, Duration::from_nanos(2 * ns));
+            recorder
+        });
+        two.record_single(Duration::from_nanos(3));
+        one.add(&two);
+        let sample = one.sample();
+        assert_eq!((sample.count, sample.min_ns, sample.p50_ns), (3, 1, 3));
+        assert!((sample.mean_ns - 2.0).abs() < 1e-9, "{sample:?}");
     }
 
     #[test]

@@ -100,6 +100,47 @@ fn rate_counts_calls_and_one_way_messages_that_arrived() {
 }
 
 #[test]
+fn bandwidth_has_a_row_for_every_mode_and_a_floor_beside() {
+    let object = json(&["bandwidth", "--json", "--quick", "--provider", "shm", "--size", "1048576"]);
+    if object["host"]["cores_allowed"] == 1 {
+        return;
+    }
+    let rows = object["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 4);
+    for row in rows {
+        let number = |column: &str| row[column].as_f64().unwrap_or_else(|| panic!("{column} of {row}"));
+        assert!(number("gbytes_per_s") > 0.0 && number("floor_gbytes_per_s") > 0.0, "{row}");
+    }
+    let ids: Vec<_> = object["claims"].as_array().unwrap().iter().map(|claim| claim["id"].clone()).collect();
+    assert_eq!(ids, ["B1", "B2"]);
+}
+
+#[test]
+fn synchronous_sends_are_measured_in_three_ways() {
+    let object = json(&["comm-fig3", "--json", "--quick", "--size", "64,4096"]);
+    if object["host"]["cores_allowed"] == 1 {
+        return;
+    }
+    assert_eq!((&object["paper"], &object["figure"]), (&"comm-layer".into(), &"Fig. 3".into()));
+    for row in object["rows"].as_array().unwrap() {
+        let number = |column: &str| row[column].as_f64().unwrap_or_else(|| panic!("{column} of {row}"));
+        let share = (number("alloc_ns") + number("release_ns")) / number("send_ns");
+        assert!((share - number("buffer_share")).abs() < 1e-3 && share > 0.0, "{row}");
+    }
+    let object = json(&["comm-fig4", "--json", "--quick", "--size", "64", "--threads", "8"]);
+    let normalised = |row: &Value| (row["threads"].clone(), row["normalised"].as_f64());
+    let rows: Vec<_> = object["rows"].as_array().unwrap().iter().map(normalised).collect();
+    assert!(rows.len() == 4 && rows[0] == (1.into(), Some(1.0)) && rows[1].0 == 8, "{rows:?}");
+    let args =
+        ["completion", "--json", "--quick", "--provider", "tcp", "--wait", "block", "--threads", "1,2"];
+    let object = json(&args);
+    let designs: Vec<_> = object["rows"].as_array().unwrap().iter().map(|row| &row["design"]).collect();
+    assert_eq!(designs, ["sender-polled", "dedicated", "sender-polled", "dedicated"]);
+    let ids: Vec<_> = object["claims"].as_array().unwrap().iter().map(|claim| claim["id"].clone()).collect();
+    assert_eq!(ids, ["K29", "K31"]);
+}
+
+#[test]
 fn mix_sends_every_type_between_four_processes_and_loses_nothing() {
     let object = json(&["mix", "--json", "--seconds", "1", "--provider", "shm"]);
     assert_eq!((&object["paper"], &object["figure"]), (&"comm-layer".into(), &"Fig. 2".into()));

@@ -6,7 +6,7 @@ use core::fmt;
 use core::time::Duration;
 
 use pronto_core::Nanos;
-use pronto_core::fabric::QueuePair;
+use pronto_core::fabric::{self, Arrived, QueuePair};
 use pronto_core::session::{Answer, Inbound, OutgoingPayload, Session, TypeKey};
 use pronto_wire::{CallId, Class, FailureCode, NodeId, ServiceId};
 
@@ -14,8 +14,10 @@ use crate::codec::{Malformed, Payload, decode_message};
 use crate::encode::{NotEncoded, encode};
 use crate::error::CallError;
 use crate::host::Host;
+use crate::in_place::InPlace;
 use crate::message::{Message, Order, Request};
 use crate::peer::Peer;
+use crate::pending::with_bytes;
 
 /// Where a handler runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +42,16 @@ impl From<Order> for RouteMode {
     }
 }
 
-type Run<H> = Box<dyn Fn(&Incoming<'_, H>, &[u8]) -> Answer + Send + Sync>;
+type OfBytes<H> = Box<dyn Fn(&Incoming<'_, H>, &[u8]) -> Answer + Send + Sync>;
+type OfPlace<H> = Box<dyn Fn(&Incoming<'_, H>, &InPlace<'_>) -> Answer + Send + Sync>;
+
+/// A handler, by what it wants of a message.
+enum Run<H: Host> {
+    /// Its bytes, to be decoded.
+    Bytes(OfBytes<H>),
+    /// The place that they lie in.
+    InPlace(OfPlace<H>),
+}
 type KeyOf = fn(&[u8]) -> Result<u64, Malformed>;
 
 /// A registered message type: what it is, where its handler runs, and the handler.
@@ -134,6 +145,39 @@ impl<H: Host> Route<H> {
         })
     }
 
+    /// A handler that gets a request as it was encoded, in the place that it lies in; for long payloads, of which a copy costs more
+    /// than the call. Nothing but its length was checked. It runs where the message is taken in.
+    pub fn inline_in_place<M: Request, A: IntoAnswer<M::Reply>>(
+        handler: impl Fn(&InlineContext<'_, H>, &InPlace<'_>) -> A + Send + Sync + 'static,
+    ) -> Self {
+        let run = move |incoming: &Incoming<'_, H>, place: &InPlace<'_>| {
+            handler(&InlineContext { incoming }, place).into_answer(incoming.session, &|_| {})
+        };
+        Self { run: Run::InPlace(Box::new(run)), ..Self::new::<M>(RouteMode::Inline, |_, _| Answer::Done) }
+    }
+
+    /// The same for a notification.
+    pub fn inline_notification_in_place<M: Message>(
+        handler: impl Fn(&InlineContext<'_, H>, &InPlace<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        let run = move |incoming: &Incoming<'_, H>, place: &InPlace<'_>| {
+            handler(&InlineContext { incoming }, place);
+            Answer::Done
+        };
+        Self { run: Run::InPlace(Box::new(run)), ..Self::new::<M>(RouteMode::Inline, |_, _| Answer::Done) }
+    }
+
+    /// The same on the pool, in the order that the type asks for; a key is decoded from the whole message.
+    pub fn pooled_in_place<M: Request, A: IntoAnswer<M::Reply>>(
+        handler: impl Fn(&Context<'_, H>, &InPlace<'_>) -> A + Send + Sync + 'static,
+    ) -> Self {
+        let run = move |incoming: &Incoming<'_, H>, place: &InPlace<'_>| {
+            let result = handler(&Context { incoming }, place);
+            result.into_answer(incoming.session, &|attempt| incoming.try_patiently(attempt))
+        };
+        Self { run: Run::InPlace(Box::new(run)), ..Self::new::<M>(M::ORDER.into(), |_, _| Answer::Done) }
+    }
+
     /// The same route in another service.
     #[must_use]
     pub fn in_service(mut self, service: ServiceId) -> Self {
@@ -148,7 +192,7 @@ impl<H: Host> Route<H> {
         let (name, layout) = M::type_key();
         let key = TypeKey { service: ServiceId(0), name, layout };
         let key_of = |bytes: &[u8]| decode_message::<M>(bytes).map(|message| message.key());
-        Self { key, name: M::NAME, mode, key_of, run: Box::new(run) }
+        Self { key, name: M::NAME, mode, key_of, run: Run::Bytes(Box::new(run)) }
     }
 
     /// The lane of a message, if the mode is [`RouteMode::ByKey`].
@@ -157,8 +201,11 @@ impl<H: Host> Route<H> {
     }
 
     /// Runs the handler. [`Answer::Later`] says that a responder has taken over the answer and the credit.
-    pub fn run(&self, incoming: &Incoming<'_, H>, bytes: &[u8]) -> Answer {
-        (self.run)(incoming, bytes)
+    pub fn run<L: fabric::Payload>(&self, incoming: &Incoming<'_, H>, payload: &Arrived<L>) -> Answer {
+        match &self.run {
+            Run::Bytes(run) => with_bytes(payload, |bytes| run(incoming, bytes)),
+            Run::InPlace(run) => run(incoming, &InPlace::arrived(payload)),
+        }
     }
 }
 

@@ -48,6 +48,7 @@ mod encode;
 pub mod error;
 pub mod handler;
 pub mod host;
+pub mod in_place;
 pub mod message;
 pub mod multicall;
 pub mod one_sided;
@@ -58,6 +59,7 @@ pub use codec::{Full, Malformed, Payload, Reader, Writer, decode_message, encode
 pub use error::{CallError, HandlerError, Rejection};
 pub use handler::{Context, InlineContext, IntoAnswer, Responder, Route, RouteMode};
 pub use host::Host;
+pub use in_place::InPlace;
 pub use message::{Key, Message, Order, Request};
 pub use multicall::multicall;
 pub use one_sided::{AccessError, RemoteMemory};

@@ -2,8 +2,10 @@
 
 use alloc::sync::Arc;
 use core::fmt;
+use core::ops::Range;
 use core::time::Duration;
 
+use pronto_core::fabric::Region;
 use pronto_core::session::{
     CallSpec, End, Executed, Known, OutgoingPayload, Refused, Session, TypeKey, Waited,
 };
@@ -145,6 +147,28 @@ impl<H: Host> Peer<H> {
         Ok(Pending::new(Arc::clone(&self.session), Arc::clone(&self.host), call, timeout, self.policy))
     }
 
+    /// Like [`Peer::start`], for a request that lies encoded in a region: where the transport can, it travels by reference. The
+    /// region's bytes must not change before the answer has come, nor the region shrink; it is held until then.
+    pub fn start_from<M: Request>(
+        &self,
+        region: &Region,
+        range: Range<u64>,
+    ) -> Result<Pending<M, H>, CallError> {
+        let timeout = nanos(DEFAULT_TIMEOUT);
+        self.check_fork()?;
+        let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
+        let call = self.session.call(&spec, by_reference(region, range)?, &*self.host)?;
+        self.host.expects_answers();
+        Ok(Pending::new(Arc::clone(&self.session), Arc::clone(&self.host), call, timeout, self.policy))
+    }
+
+    /// Sends a notification that lies encoded in a region, as [`Peer::start_from`] does. Nobody says when the peer has read it.
+    pub fn notify_from<M: Message>(&self, region: &Region, range: Range<u64>) -> Result<(), CallError> {
+        self.check_fork()?;
+        let payload = by_reference(region, range)?;
+        Ok(self.session.notify(&self.key::<M>(), M::CLASS, payload, &*self.host)?)
+    }
+
     /// Sends a notification: one way, at most once.
     pub fn notify<M: Message>(&self, message: &M) -> Result<(), CallError> {
         self.check_fork()?;
@@ -194,7 +218,8 @@ impl<H: Host> Peer<H> {
         self.policy
     }
 
-    pub(crate) const fn host(&self) -> &Arc<H> {
+    /// The node that calls it.
+    pub const fn host(&self) -> &Arc<H> {
         &self.host
     }
 
@@ -253,6 +278,13 @@ impl<H: Host> Peer<H> {
             }
         }
     }
+}
+
+/// A part of a region as a payload.
+fn by_reference(region: &Region, range: Range<u64>) -> Result<OutgoingPayload, Refused> {
+    let len = range.end.checked_sub(range.start).and_then(|len| u32::try_from(len).ok());
+    let len = len.ok_or(Refused::OutOfRegion)?;
+    Ok(OutgoingPayload::Region { region: region.clone(), offset: range.start, len })
 }
 
 pub(crate) fn nanos(span: Duration) -> Nanos {

@@ -10,8 +10,10 @@ use pronto::rpc::handler::Incoming;
 use pronto::rpc::{NodeId, Route};
 use pronto_core::Nanos;
 use pronto_core::dispatch::Lanes;
+use pronto_core::fabric::Arrived;
 use pronto_core::session::{Answer, Limits, Session};
-use pronto_wire::Class;
+use pronto_fabric_shm::ShmLease;
+use pronto_wire::{Class, InlinePayload};
 
 use crate::codec::Small;
 use crate::still::Still;
@@ -59,9 +61,11 @@ pub(crate) fn benches(criterion: &mut Criterion) {
         class: Class::Control,
         deadline: Nanos::NEVER,
     };
-    assert!(matches!(route.run(&incoming, &bytes[..len]), Answer::Reply { .. }), "the handler replies");
+    let payload = InlinePayload::new(&bytes[..len]).expect("it is small");
+    let payload: Arrived<ShmLease> = Arrived::Inline(payload);
+    assert!(matches!(route.run(&incoming, &payload), Answer::Reply { .. }), "the handler replies");
     group.bench_function("handler", |bencher| {
-        bencher.iter(|| route.run(&incoming, black_box(&bytes[..len])));
+        bencher.iter(|| route.run(&incoming, black_box(&payload)));
     });
     group.finish();
 }

@@ -1,5 +1,9 @@
 //! The list of experiments: one file each.
 
+mod bandwidth;
+mod comm_fig3;
+mod comm_fig4;
+mod completion;
 mod cosched_scale;
 mod cosched_sim;
 mod expedite_sim;
@@ -18,6 +22,10 @@ pub const ALL: &[&dyn Experiment] = &[
     &floor::Floor,
     &latency::Latency,
     &rate::Rate,
+    &bandwidth::Bandwidth,
+    &comm_fig3::CommFig3,
+    &comm_fig4::CommFig4,
+    &completion::Completion,
     &mix::Mix,
     &wakeup::Wakeup,
     &expedite_sim::ExpediteSim,
@@ -43,7 +51,11 @@ mod tests {
     fn names_are_unique_and_lower_case() {
         let names: BTreeSet<_> = ALL.iter().map(|experiment| experiment.name()).collect();
         assert_eq!(names.len(), ALL.len());
-        assert!(names.iter().all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
+        assert!(
+            names
+                .iter()
+                .all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'))
+        );
         assert!(names.iter().all(|name| find(name).is_some_and(|found| found.name() == *name)));
     }
 

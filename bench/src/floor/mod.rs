@@ -7,6 +7,7 @@
 //! The partner of a ping-pong is a thread of this process, pinned to the other CPU: what is measured (a cache line's
 //! way, a wake-up, a socket) does not depend on whether the two share an address space.
 
+mod bulk;
 mod cache_line;
 mod local;
 #[expect(unsafe_code, reason = "the futex system call has no safe wrapper here")]
@@ -17,6 +18,7 @@ mod word;
 
 use core::time::Duration;
 
+pub use bulk::{copy_and_sum, tcp_stream};
 pub use cache_line::{one_line as cache_line, two_lines as cache_line_two};
 pub use local::{empty_system_call, futex_wake_nobody, instant_now, memcpy};
 pub use socket::{tcp_blocking, tcp_spinning, unix_blocking};

@@ -44,7 +44,7 @@ pub fn tcp_spinning(cpus: CpuPair, size: usize, budget: Duration, into: &mut Rec
     ping_pong(cpus, size, budget, into, (Spinning(near), Spinning(far)))
 }
 
-fn tcp_pair() -> anyhow::Result<(TcpStream, TcpStream)> {
+pub(super) fn tcp_pair() -> anyhow::Result<(TcpStream, TcpStream)> {
     let listener =
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening on the loopback interface")?;
     let address = listener.local_addr().context("asking for the port")?;

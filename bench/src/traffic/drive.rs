@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn everything_sent_is_counted_by_the_receiver_on_both_transports() {
         for provider in Provider::ALL {
-            let receiver = receive(provider, Wait(pronto::WaitPolicy::Adaptive)).unwrap();
+            let receiver = receive(provider, Wait(pronto::WaitPolicy::Adaptive), "-drive").unwrap();
             let address = receiver.listening()[0].to_string();
             let sender = Node::builder(2).peer(1, &address).start().unwrap();
             let peer = sender.wait_for_peer(1, PATIENCE).unwrap();

@@ -30,6 +30,13 @@ payloads! {
     bulk Vec<u8>: CallMany "traffic.call.many" => BackMany "traffic.back.many", NoteMany "traffic.note.many";
 }
 
+/// A one-way message that the receiver reads where it lies.
+#[derive(Message, Clone, Debug)]
+#[message(name = "traffic.one-way", class = bulk)]
+pub(crate) struct OneWay {
+    pub(crate) bytes: Vec<u8>,
+}
+
 /// What a receiver has counted since the last time that it was asked.
 #[derive(Message, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[message(name = "traffic.counted")]
@@ -55,3 +62,53 @@ pub(crate) struct Count {}
 #[derive(Message, Clone, Debug)]
 #[message(name = "traffic.count.bulk", reply = Counted, class = bulk)]
 pub(crate) struct CountBulk {}
+
+/// The sum of what was read, as [`sum`] adds it up.
+#[derive(Message, Clone, Copy, Debug, PartialEq, Eq)]
+#[message(name = "traffic.total", class = bulk)]
+pub(crate) struct Total {
+    pub(crate) sum: u64,
+}
+
+macro_rules! blobs {
+    ($($(#[$doc:meta])* $blob:ident $name:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Message, Clone, Debug)]
+        #[message(name = $name, reply = Total, class = bulk)]
+        pub(crate) struct $blob {
+            pub(crate) bytes: Vec<u8>,
+        }
+    )*};
+}
+
+blobs! {
+    /// Bytes that the receiver reads where they lie.
+    Read "traffic.blob.read";
+    /// Bytes that the receiver copies to its own memory, and reads there.
+    Taken "traffic.blob.taken";
+    /// Bytes that the receiver has decoded into a vector of its own.
+    Decoded "traffic.blob.decoded";
+}
+
+/// Adds bytes up as words of eight, the last one filled up with zeros; wraps.
+pub(crate) fn sum(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks();
+    let mut last = [0; size_of::<u64>()];
+    last[..rest.len()].copy_from_slice(rest);
+    let words = words.iter().map(|word| u64::from_le_bytes(*word));
+    words.chain([u64::from_le_bytes(last)]).fold(0, u64::wrapping_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_is_the_same_in_pieces_of_whole_words() {
+        let bytes: Vec<u8> = (0..=255).cycle().take(10_003).collect();
+        let pieces = bytes.chunks(4096).map(sum).fold(0, u64::wrapping_add);
+        assert_eq!(sum(&bytes), pieces);
+        assert_eq!(sum(&[1, 0, 0, 0, 0, 0, 0, 0, 2, 1]), 1 + 0x102);
+        assert_eq!(sum(&[]), 0);
+    }
+}

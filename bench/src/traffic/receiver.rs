@@ -1,17 +1,18 @@
 //! The child that takes traffic in: a node that answers calls with their own payload, and counts one-way messages.
 
+use core::cell::RefCell;
 use core::time::Duration;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{Arg, ArgMatches, Command};
-use pronto::{Builder, Node, Peer, WaitPolicy};
+use pronto::{Builder, InPlace, Node, Peer, Route, WaitPolicy};
 use pronto_sync::atomic::{AtomicU64, Ordering};
 
 use super::cost::Cost;
 use super::messages::{
-    Back32, Back224, BackMany, Call32, Call224, CallMany, Count, CountBulk, Counted, Note32, Note224,
-    NoteMany,
+    Back32, Back224, BackMany, Call32, Call224, CallMany, Count, CountBulk, Counted, Decoded, Note32,
+    Note224, NoteMany, OneWay, Read, Taken, Total, sum,
 };
 use crate::child::{self, Child};
 use crate::echo::{Provider, Wait};
@@ -51,13 +52,13 @@ impl Counts {
     }
 }
 
-/// A node in this process that takes in all traffic.
+/// A node in this process that takes in all traffic; `name` tells those of one process apart.
 ///
 /// # Errors
 /// If it does not start.
-pub(crate) fn receive(provider: Provider, wait: Wait) -> anyhow::Result<Node> {
+pub(crate) fn receive(provider: Provider, wait: Wait, name: &str) -> anyhow::Result<Node> {
     let counts = Arc::new(Counts::default());
-    let builder = Node::builder(RECEIVER).wait(wait.0).listen(&provider.address("-traffic"));
+    let builder = Node::builder(RECEIVER).wait(wait.0).listen(&provider.address(&format!("-traffic{name}")));
     handlers(builder, &counts).start().context("starting the receiver")
 }
 
@@ -72,13 +73,46 @@ fn handlers(builder: Builder, counts: &Arc<Counts>) -> Builder {
             builder
         }};
     }
+    let one_way = {
+        let counts = Arc::clone(counts);
+        Route::inline_notification_in_place::<OneWay>(move |_, place| {
+            let mut total = 0_u64;
+            // What cannot be read is missing in the sum, and in the count of bytes.
+            let read = place.read_pieces(|piece| total = total.wrapping_add(sum(piece)));
+            counts.note(if read.is_ok() { place.len() } else { 0 }, total);
+        })
+    };
     let (first, second) = (Arc::clone(counts), Arc::clone(counts));
+    let builder = builder
+        .route(one_way)
+        .handle_in_place::<Read, _>(|_, place| {
+            let mut total = 0_u64;
+            place
+                .read_pieces(|piece| total = total.wrapping_add(sum(piece)))
+                .map_or(Total { sum: 0 }, |()| Total { sum: total })
+        })
+        .handle_in_place::<Taken, _>(|_, place| OWN.with_borrow_mut(|own| Total { sum: take(place, own) }))
+        .handle_inline(|_, blob: Decoded| Total { sum: sum(&blob.bytes) });
     counting!(builder, Note32 Note224 NoteMany)
         .handle_inline(|_, call: Call32| Back32 { bytes: call.bytes })
         .handle_inline(|_, call: Call224| Back224 { bytes: call.bytes })
         .handle_inline(|_, call: CallMany| BackMany { bytes: call.bytes })
         .handle_inline(move |_, _: Count| first.take())
         .handle_inline(move |_, _: CountBulk| second.take())
+}
+
+thread_local! {
+    /// Where payloads are copied to, kept so that only the first one pays for fresh memory.
+    static OWN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Copies a payload to private memory, and adds it up there; nothing if it cannot be read.
+fn take(place: &InPlace<'_>, own: &mut Vec<u8>) -> u64 {
+    if own.len() < place.len() {
+        own.resize(place.len(), 0);
+    }
+    let own = &mut own[..place.len()];
+    place.copy_to(0, own).map_or(0, |()| sum(own))
 }
 
 /// A receiving child on a CPU of its own.
@@ -124,7 +158,7 @@ pub(crate) fn serve_command(options: &ArgMatches) -> anyhow::Result<()> {
     // Before pinning: what is learned here is to hold for two CPUs.
     let _learned = pronto_node::wake_up_cost();
     pin(Cpu(value("cpu")?.parse().context("a CPU's number")?))?;
-    let node = receive(provider, wait)?;
+    let node = receive(provider, wait, "")?;
     let address = node.listening().first().context("it listens")?;
     child::say(&address.to_string())?;
     loop {

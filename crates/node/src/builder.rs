@@ -8,7 +8,7 @@ use pronto_core::session::{Identity, Limits};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_fabric_tcp::ReceivePool;
 use pronto_rpc::handler::IntoAnswer;
-use pronto_rpc::{Context, InlineContext, Message, Request, Responder, Route};
+use pronto_rpc::{Context, InPlace, InlineContext, Message, Request, Responder, Route};
 use pronto_wire::greeting::MAX_TYPES;
 use pronto_wire::{Epoch, NodeId, TypeEntry, TypeId};
 
@@ -186,6 +186,14 @@ impl Builder {
         handler: impl Fn(&InlineContext<'_, NodeHost>, M) + Send + Sync + 'static,
     ) -> Self {
         self.route(Route::inline_notification(handler))
+    }
+
+    /// Answers a request from its encoding, read where it lies ([`Route::inline_in_place`]). The handler must not block.
+    pub fn handle_in_place<M: Request, A: IntoAnswer<M::Reply>>(
+        self,
+        handler: impl Fn(&InlineContext<'_, NodeHost>, &InPlace<'_>) -> A + Send + Sync + 'static,
+    ) -> Self {
+        self.route(Route::inline_in_place::<M, A>(handler))
     }
 
     /// Any route, for example one in a service of its own ([`Route::in_service`]).

@@ -4,7 +4,6 @@ use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
-use pronto_core::fabric::Arrived;
 use pronto_core::session::{Answer, Event, Inbound, Sink};
 use pronto_core::{Clock, Nanos};
 use pronto_rpc::handler::{Incoming, RouteMode};
@@ -161,16 +160,12 @@ fn run(
     may: MayWait,
 ) -> Answer {
     let incoming = Incoming::new(inbound, session, host, deadline);
-    let handler = || with_payload(&inbound.payload, |bytes| route.run(&incoming, bytes));
+    let handler = || route.run(&incoming, &inbound.payload);
     let answer = as_handler(may, || catch_unwind(AssertUnwindSafe(handler)));
     answer.unwrap_or_else(|_| {
         tracing::error!(handler = route.name, "handler panicked");
         Answer::failure(FailureCode::HandlerPanicked)
     })
-}
-
-fn with_payload(payload: &Arrived<AnyLease>, run: impl FnOnce(&[u8]) -> Answer) -> Answer {
-    with_bytes(payload, run)
 }
 
 /// Answers a job that was taken out of a queue, and gives its credit back.

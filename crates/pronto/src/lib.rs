@@ -38,8 +38,8 @@ pub use pronto_node::{
 };
 pub use pronto_rpc as rpc;
 pub use pronto_rpc::{
-    AccessError, CallError, Class, DEFAULT_TIMEOUT, Epoch, HandlerError, Key, LayoutHash, Message, NameHash,
-    NodeId, Order, Payload, Rejection, RemoteMemory, Request, Route, ServiceId,
+    AccessError, CallError, Class, DEFAULT_TIMEOUT, Epoch, HandlerError, InPlace, Key, LayoutHash, Message,
+    NameHash, NodeId, Order, Payload, Rejection, RemoteMemory, Request, Route, ServiceId,
 };
 
 #[doc(hidden)]

@@ -1,8 +1,9 @@
 //! Calls between two nodes, over every transport and waiting policy.
 
 use core::time::Duration;
+use std::sync::{Arc, Mutex};
 
-use pronto::{CallError, Message, Node, NodeId, Rejection, WaitPolicy};
+use pronto::{CallError, Message, Node, NodeId, Refused, Rejection, WaitPolicy};
 
 #[derive(Message, Debug, PartialEq)]
 #[message(name = "test.sum")]
@@ -150,6 +151,50 @@ fn a_window_of_long_replies_never_lacks_room() {
     }
 }
 
+/// What lies encoded in a region travels from there, to a handler that has it decoded, and to one that reads it where it lies.
+#[test]
+fn messages_travel_from_a_region() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    for transport in ["shm", "tcp"] {
+        let listen = match transport {
+            "shm" => format!("shm:@pronto-test-region-{}", std::process::id()),
+            _ => "tcp:127.0.0.1:0".into(),
+        };
+        let hears = Arc::clone(&heard);
+        let server = Node::builder(1)
+            .listen(&listen)
+            .handle_in_place::<Add, _>(|_, place| {
+                let mut total = 0;
+                place
+                    .read_pieces(|piece| total += piece.iter().map(|byte| u64::from(*byte)).sum::<u64>())
+                    .expect("not forked");
+                Sum { total }
+            })
+            .on_inline(move |_, page: Page| hears.lock().expect("nobody panics").push(page.bytes.len()))
+            .handle_inline(|_, fetch: FetchBulk| Page { bytes: vec![7; fetch.len as usize] })
+            .start()
+            .expect("it starts");
+        let client = Node::builder(2).peer(1, &server.listening()[0].to_string()).start().expect("it starts");
+        let peer = client.wait_for_peer(1, SOON).expect("it comes up");
+        let region = client.region(20_000).expect("there is memory");
+        let add = Add { values: vec![1, 2, 0x0300] };
+        let mut encoded = [0; 28];
+        pronto::rpc::encode_message(&add, &mut encoded).expect("it fits");
+        region.write(100, &encoded).expect("it fits");
+        let sum = peer.start_from::<Add>(&region, 100..128).expect("there is room").wait().expect("answered");
+        assert_eq!(sum.total, 3 + 1 + 2 + 3, "the count and the three values, byte by byte");
+        region.write(0, &9_996_u32.to_le_bytes()).expect("it fits");
+        peer.notify_from::<Page>(&region, 0..10_000).expect("there is room");
+        assert_eq!(peer.call(&FetchBulk { len: 1 }).expect("answered").bytes, [7], "behind the notification");
+        assert_eq!(heard.lock().expect("nobody panics").pop(), Some(9_996), "{transport}");
+        let outside = peer.notify_from::<Page>(&region, 19_999..20_001).expect_err("beyond the region");
+        assert!(matches!(outside, CallError::Rejected(Rejection::Here(Refused::OutOfRegion))), "{outside}");
+        #[expect(clippy::reversed_empty_ranges, reason = "that is what must be refused")]
+        let backwards = peer.start_from::<Add>(&region, 8..4).map(drop);
+        assert!(backwards.is_err(), "it ends before it begins");
+    }
+}
+
 #[test]
 fn unknown_types_are_refused_here() {
     let (_server, client) = both("unknown", "shm", WaitPolicy::Block);
@@ -167,11 +212,11 @@ fn unknown_types_are_refused_here() {
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {
-        fn wake(self: std::sync::Arc<Self>) {
+        fn wake(self: Arc<Self>) {
             self.0.unpark();
         }
     }
-    let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+    let waker = Arc::new(Unpark(std::thread::current())).into();
     let mut future = core::pin::pin!(future);
     loop {
         match future.as_mut().poll(&mut core::task::Context::from_waker(&waker)) {

@@ -1,0 +1,234 @@
+//! `comm-fig3`: what of a synchronous send is spent on its buffer.
+
+use core::time::Duration;
+
+use anyhow::Context as _;
+use pronto::{Class, Peer, WaitPolicy};
+
+use crate::clock;
+use crate::echo::{Provider, Wait};
+use crate::experiment::Experiment;
+use crate::params::{Axis, Params};
+use crate::placement::{Placement, alone};
+use crate::progress::Progress;
+use crate::report::{Claim, Fields, Report, decimals};
+use crate::sample::{Recorder, Sample};
+use crate::traffic::receiver::Receiver;
+use crate::traffic::sends::polled;
+
+/// The experiment. Buffers and sends of one size take turns over one connection.
+#[derive(Debug)]
+pub(crate) struct CommFig3;
+
+impl Experiment for CommFig3 {
+    fn name(&self) -> &'static str {
+        "comm-fig3"
+    }
+
+    fn paper(&self) -> Option<&'static str> {
+        Some("comm-layer")
+    }
+
+    fn figure(&self) -> Option<&'static str> {
+        Some("Fig. 3")
+    }
+
+    fn about(&self) -> &'static str {
+        "what allocating and releasing a send buffer takes of a synchronous send"
+    }
+
+    fn axes(&self) -> &'static [Axis] {
+        &[
+            Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] },
+            Axis { column: "size", help: "Only these payload lengths, bytes", values: &SIZE_NAMES },
+        ]
+    }
+
+    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
+        let mut report = Report::default();
+        let placement = Placement::choose()?;
+        let Some(cpus) = placement.pair() else {
+            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            return Ok(report);
+        };
+        let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
+        let sizes: Vec<usize> =
+            SIZES.into_iter().filter(|size| params.keeps("size", &size.to_string())).collect();
+        let providers: Vec<_> =
+            Provider::ALL.into_iter().filter(|p| params.keeps("provider", p.name())).collect();
+        progress.begin(u64::from(rounds) * (providers.len() * sizes.len()) as u64);
+        let mut rows = Vec::new();
+        for provider in providers {
+            let wait = Wait(WaitPolicy::Spin);
+            let receiver = Receiver::spawn(provider, wait, cpus.server)?;
+            rows.extend(alone(cpus.caller, || {
+                let (_node, peer) = receiver.meet(wait)?;
+                let mut rows: Vec<Row> = sizes.iter().map(|size| Row::new(provider, *size)).collect();
+                for _ in 0..rounds {
+                    for row in &mut rows {
+                        progress.step(&format!("{} {} B", provider.name(), row.size));
+                        row.round(&peer, budget)?;
+                    }
+                }
+                Ok(rows)
+            })?);
+        }
+        report.params = Fields::default()
+            .with("cpus", placement.numbers())
+            .with("receiver", "process of its own, pinned; reads every byte")
+            .with("wait", "spin")
+            .with("buffers_per_timing", BUFFERS)
+            .with("rounds", rounds)
+            .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0));
+        report.note("payloads of up to 40 B ride in their descriptor and have no buffer");
+        report.claims = claims(&rows);
+        report.rows = rows.iter().map(Row::fields).collect();
+        Ok(report)
+    }
+}
+
+/// One row.
+#[derive(Debug)]
+struct Row {
+    provider: Provider,
+    size: usize,
+    alloc: Recorder,
+    release: Recorder,
+    send: Recorder,
+}
+
+impl Row {
+    fn new(provider: Provider, size: usize) -> Self {
+        Self { provider, size, alloc: Recorder::new(), release: Recorder::new(), send: Recorder::new() }
+    }
+
+    fn round(&mut self, peer: &Peer, budget: Duration) -> anyhow::Result<()> {
+        let session = peer.session();
+        let started = clock::now();
+        let mut loans = Vec::with_capacity(BUFFERS);
+        let count = buffers(self.size);
+        while started.elapsed() < budget / 4 {
+            let before = clock::now();
+            for _ in 0..count {
+                loans.push(session.loan(Class::Bulk, self.size, 0).context("a buffer")?);
+            }
+            let allocated = clock::now();
+            loans.clear();
+            let released = clock::now();
+            let count = u32::try_from(count).context("few buffers")?;
+            for (recorder, time) in
+                [(&mut self.alloc, allocated - before), (&mut self.release, released - allocated)]
+            {
+                recorder.record_single(time / count);
+                recorder.record_batch(count, time);
+            }
+        }
+        polled(peer, self.size, budget * 3 / 4, &mut self.send)
+    }
+
+    /// Nanoseconds of allocation, release and send: medians of batches.
+    fn times(&self) -> [f64; 3] {
+        [&self.alloc, &self.release, &self.send].map(|recorder| recorder.sample().batch_ns)
+    }
+
+    fn share(&self) -> f64 {
+        let [alloc, release, send] = self.times();
+        (alloc + release) / send
+    }
+
+    fn fields(&self) -> Fields {
+        let [alloc, release, send] = self.times();
+        let Sample { p50_ns, .. } = self.send.sample();
+        Fields::default()
+            .with("provider", self.provider.name())
+            .with("size", self.size)
+            .with("alloc_ns", decimals(alloc, 1))
+            .with("release_ns", decimals(release, 1))
+            .with("send_ns", decimals(send, 1))
+            .with("send_p50_ns", p50_ns)
+            .with("buffer_share", decimals(self.share(), 4))
+    }
+}
+
+/// Buffers of one size that are held at a time: all in the first half of the first chunk of send memory.
+fn buffers(size: usize) -> usize {
+    (HALF_CHUNK / size).clamp(1, BUFFERS)
+}
+
+/// The paper's range, and the bar: where a send takes long enough for a share to be had.
+fn claims(rows: &[Row]) -> Vec<Claim> {
+    let most =
+        |of: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| of(row)).map(Row::share).max_by(f64::total_cmp);
+    let claim = |id, text: &str, published: f64, most: Option<f64>| {
+        most.map(|share| Claim {
+            id,
+            text: text.into(),
+            published: decimals(published, 3),
+            measured: decimals(share, 4),
+            holds: share <= published,
+        })
+    };
+    let judged = |row: &Row| row.provider == Provider::Tcp || row.size >= 4096;
+    [
+        claim(
+            "K40",
+            "allocating and releasing the buffer take 3.5 to 6.6 % of a send; here, over every size and transport, at most",
+            0.066,
+            most(&|_| true),
+        ),
+        claim("K40-bar", "at most 3.5 % on tcp, and on shared memory from 4 KiB up", 0.035, most(&judged)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+const SIZES: [usize; 7] = [64, 256, 1024, 4096, 16_384, 65_536, 262_144];
+const SIZE_NAMES: [&str; 7] = ["64", "256", "1024", "4096", "16384", "65536", "262144"];
+
+/// Enough to make two readings of the clock small.
+const BUFFERS: usize = 64;
+const HALF_CHUNK: usize = 2 << 20;
+
+/// 14 rows take 14 s.
+const ROUNDS: u32 = 10;
+const BUDGET: Duration = Duration::from_millis(100);
+
+/// 14 rows take 3 s.
+const QUICK_ROUNDS: u32 = 4;
+const QUICK_BUDGET: Duration = Duration::from_millis(40);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(provider: Provider, size: usize, [alloc, release, send]: [u64; 3]) -> Row {
+        let mut row = Row::new(provider, size);
+        for (recorder, ns) in [(&mut row.alloc, alloc), (&mut row.release, release), (&mut row.send, send)] {
+            recorder.record_single(Duration::from_nanos(ns));
+            recorder.record_batch(10, Duration::from_nanos(10 * ns));
+        }
+        row
+    }
+
+    #[test]
+    fn a_share_is_that_of_both_ends_of_a_buffer() {
+        let row = row(Provider::Tcp, 64, [100, 200, 10_000]);
+        assert!((row.share() - 0.03).abs() < 1e-3, "{}", row.share());
+        assert_eq!(row.fields().value("alloc_ns"), Some(&serde_json::json!(100.0)));
+    }
+
+    #[test]
+    fn the_bar_leaves_small_sends_over_shared_memory_out() {
+        assert!(claims(&[]).is_empty());
+        let rows = [row(Provider::Shm, 64, [10, 10, 200]), row(Provider::Shm, 4096, [10, 10, 1_000])];
+        let verdicts: Vec<_> = claims(&rows).iter().map(|claim| (claim.id, claim.holds)).collect();
+        assert_eq!(verdicts, [("K40", false), ("K40-bar", true)]);
+    }
+
+    #[test]
+    fn no_chunk_is_filled() {
+        assert!(SIZES.iter().all(|size| buffers(*size) * size <= HALF_CHUNK));
+        assert_eq!(SIZES.map(|size| size.to_string()), SIZE_NAMES);
+    }
+}

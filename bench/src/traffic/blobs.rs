@@ -1,0 +1,165 @@
+//! Large payloads, sent in every way there is: each is added up by the receiver, and the sum comes back.
+
+use core::hint::black_box;
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use anyhow::Context as _;
+use pronto::rpc::encode_message;
+use pronto::{Peer, Pending, Region, Request};
+
+use super::drive::Open;
+use super::messages::{Decoded, Read, Taken, Total, sum};
+use crate::clock;
+
+/// How a payload gets to its reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Copied into send memory from the sender's own, read there.
+    Copied,
+    /// Copied into send memory, copied out into the receiver's own, read there.
+    TwoCopies,
+    /// The same as a typed vector: what a plain handler gets.
+    Decoded,
+    /// By reference to a region that it lies in, read there.
+    Reference,
+}
+
+impl Mode {
+    /// Every mode.
+    pub(crate) const ALL: [Self; 4] = [Self::Copied, Self::TwoCopies, Self::Decoded, Self::Reference];
+
+    /// The value of the column.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Copied => "copied",
+            Self::TwoCopies => "two-copies",
+            Self::Decoded => "decoded",
+            Self::Reference => "reference",
+        }
+    }
+}
+
+/// Payloads of one size, ready to be sent in every mode.
+#[derive(Debug)]
+pub(crate) struct Blobs {
+    bytes: usize,
+    own: Vec<u8>,
+    /// As many encoded payloads as may be under way, one after the other.
+    region: Region,
+    sum: u64,
+    sum_decoded: u64,
+}
+
+impl Blobs {
+    /// Payloads of `bytes`, of which 4 are the count of the others; a region holds `open` of them.
+    ///
+    /// # Errors
+    /// If the system has no memory.
+    pub(crate) fn new(bytes: usize, open: Open) -> anyhow::Result<Self> {
+        let own: Vec<u8> = (0..=255).cycle().take(bytes - size_of::<u32>()).collect();
+        let mut encoded = vec![0; bytes];
+        encode_message(&Read { bytes: own.clone() }, &mut encoded).context("a buffer of the right length")?;
+        let region = pronto::region(bytes * open.0).context("a region")?;
+        for place in 0..open.0 {
+            region.write(place * bytes, &encoded).context("a part of the region")?;
+        }
+        Ok(Self { bytes, sum: sum(&encoded), sum_decoded: sum(&own), own, region })
+    }
+
+    /// Sends for about `time`, with so many under way; returns how many arrived.
+    ///
+    /// # Errors
+    /// If one fails, or was not read as it was sent.
+    pub(crate) fn send(&self, peer: &Peer, mode: Mode, open: Open, time: Duration) -> anyhow::Result<u64> {
+        let bytes = || black_box(&self.own).clone();
+        match mode {
+            Mode::Copied => {
+                let blob = Read { bytes: bytes() };
+                pipeline(open, time, self.sum, |_| peer.start(black_box(&blob)))
+            }
+            Mode::TwoCopies => {
+                let blob = Taken { bytes: bytes() };
+                pipeline(open, time, self.sum, |_| peer.start(black_box(&blob)))
+            }
+            Mode::Decoded => {
+                let blob = Decoded { bytes: bytes() };
+                pipeline(open, time, self.sum_decoded, |_| peer.start(black_box(&blob)))
+            }
+            Mode::Reference => pipeline(open, time, self.sum, |count| {
+                let start = count % open.0 as u64 * self.bytes as u64;
+                peer.start_from::<Read>(&self.region, start..start + self.bytes as u64)
+            }),
+        }
+    }
+}
+
+fn pipeline<M: Request<Reply = Total>>(
+    open: Open,
+    time: Duration,
+    expected: u64,
+    mut start: impl FnMut(u64) -> Result<Pending<M>, pronto::CallError>,
+) -> anyhow::Result<u64> {
+    let started = clock::now();
+    let mut pending: VecDeque<Pending<M>> = VecDeque::with_capacity(open.0);
+    let mut answered = 0;
+    let finish = |oldest: Pending<M>| {
+        let total = oldest.wait().context("a large payload")?;
+        anyhow::ensure!(total.sum == expected, "a payload was not read as it was sent");
+        anyhow::Ok(())
+    };
+    let mut sent = 0;
+    while started.elapsed() < time {
+        if pending.len() == open.0
+            && let Some(oldest) = pending.pop_front()
+        {
+            finish(oldest)?;
+            answered += 1;
+        }
+        match start(sent) {
+            Ok(next) => {
+                pending.push_back(next);
+                sent += 1;
+            }
+            // No room for one more: one has to come back first.
+            Err(error) if error.is_retryable() && !pending.is_empty() => {
+                finish(pending.pop_front().context("not empty")?)?;
+                answered += 1;
+            }
+            Err(error) => return Err(error).context("sending a large payload"),
+        }
+    }
+    answered += pending.len() as u64;
+    pending.into_iter().try_for_each(finish)?;
+    Ok(answered)
+}
+
+#[cfg(test)]
+mod tests {
+    use pronto::Node;
+
+    use super::*;
+    use crate::echo::{Provider, Wait};
+    use crate::traffic::drive::PATIENCE;
+    use crate::traffic::receiver::receive;
+
+    #[test]
+    fn every_mode_delivers_every_byte_on_both_transports() {
+        for provider in Provider::ALL {
+            let receiver = receive(provider, Wait(pronto::WaitPolicy::Adaptive), "-blobs").unwrap();
+            let address = receiver.listening()[0].to_string();
+            let sender = Node::builder(2).peer(1, &address).start().unwrap();
+            let peer = sender.wait_for_peer(1, PATIENCE).unwrap();
+            for (bytes, open) in [(100, Open(3)), (5_000, Open(3)), (300_004, Open(2))] {
+                let blobs = Blobs::new(bytes, open).unwrap();
+                for mode in Mode::ALL {
+                    let sent = blobs.send(&peer, mode, open, Duration::from_millis(2)).unwrap();
+                    assert!(sent > 0, "{mode:?}, {bytes} B");
+                }
+            }
+            let mut wrong = Blobs::new(5_000, Open(1)).unwrap();
+            wrong.sum += 1;
+            assert!(wrong.send(&peer, Mode::Reference, Open(1), Duration::from_millis(1)).is_err());
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! An encoded message where it arrived, for handlers that read it there instead of having it decoded.
+
+use core::fmt;
+
+use pronto_core::fabric::{Arrived, OutOfBounds, Payload};
+
+/// The encoding of a message, in the memory that it arrived in.
+///
+/// That may be memory of the peer's, who can write to it meanwhile: so it is copied out in pieces that stay in the processor's
+/// cache, and each piece is what was there at one moment. Whoever looks twice may see two different things.
+pub struct InPlace<'a>(Memory<'a>);
+
+enum Memory<'a> {
+    Private(&'a [u8]),
+    Shared(&'a dyn Payload),
+}
+
+impl<'a> InPlace<'a> {
+    /// A received payload.
+    pub fn arrived<L: Payload>(payload: &'a Arrived<L>) -> Self {
+        Self(match (payload.as_private(), payload) {
+            (Some(bytes), _) => Memory::Private(bytes),
+            (None, Arrived::Buffer(lease)) => Memory::Shared(lease),
+            (None, Arrived::Inline(payload)) => Memory::Private(payload.as_slice()),
+        })
+    }
+
+    /// Length, bytes.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Memory::Private(bytes) => bytes.len(),
+            Memory::Shared(lease) => lease.len(),
+        }
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies `out.len()` bytes from `offset`.
+    ///
+    /// # Errors
+    /// If the payload ends before.
+    pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
+        match &self.0 {
+            Memory::Private(bytes) => {
+                let end = offset.checked_add(out.len()).and_then(|end| bytes.get(offset..end));
+                let refused = OutOfBounds { offset, wanted: out.len(), len: bytes.len() };
+                out.copy_from_slice(end.ok_or(refused)?);
+                Ok(())
+            }
+            Memory::Shared(lease) => lease.copy_to(offset, out),
+        }
+    }
+
+    /// Hands every byte to `read`, once and in order, in pieces of [`PIECE`] bytes, the last one shorter; or all of it at once, if
+    /// nobody else can write to it.
+    ///
+    /// # Errors
+    /// If a shared payload cannot be read any more, as in a forked child.
+    pub fn read_pieces(&self, mut read: impl FnMut(&[u8])) -> Result<(), OutOfBounds> {
+        let lease = match &self.0 {
+            Memory::Private(bytes) => {
+                read(bytes);
+                return Ok(());
+            }
+            Memory::Shared(lease) => lease,
+        };
+        let mut piece = [0; PIECE];
+        let len = lease.len();
+        for offset in (0..len).step_by(PIECE) {
+            let piece = &mut piece[..PIECE.min(len - offset)];
+            lease.copy_to(offset, piece)?;
+            read(piece);
+        }
+        Ok(())
+    }
+}
+
+impl<'a> From<&'a [u8]> for InPlace<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self(Memory::Private(bytes))
+    }
+}
+
+impl fmt::Debug for InPlace<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InPlace").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// Bytes of a piece: an eighth of a first-level cache, and a multiple of every number's length.
+pub const PIECE: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    struct Shared(Vec<u8>);
+
+    impl Payload for Shared {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
+            InPlace::from(&self.0[..]).copy_to(offset, out)
+        }
+
+        fn as_private(&self) -> Option<&[u8]> {
+            None
+        }
+    }
+
+    #[test]
+    fn every_byte_is_read_once_and_in_order() {
+        for len in [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7] {
+            let bytes: Vec<u8> = (0..=255).cycle().take(len).collect();
+            let shared = Arrived::Buffer(Shared(bytes.clone()));
+            for place in [InPlace::arrived(&shared), InPlace::from(&bytes[..])] {
+                let mut read = Vec::new();
+                place.read_pieces(|piece| read.extend_from_slice(piece)).unwrap();
+                assert_eq!((place.len(), &read), (len, &bytes));
+                assert_eq!(place.is_empty(), len == 0);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_copied_from_beyond_the_end() {
+        let bytes = [1, 2, 3, 4];
+        let place = InPlace::from(&bytes[..]);
+        let mut out = [0; 2];
+        place.copy_to(2, &mut out).unwrap();
+        assert_eq!(out, [3, 4]);
+        assert!(place.copy_to(3, &mut out).is_err() && place.copy_to(usize::MAX, &mut out).is_err());
+    }
+}
