@@ -217,12 +217,7 @@ enum Decision {
 }
 
 /// Decides about one arrival for a known thread.
-fn decide(
-    boost: &mut Boost,
-    accounting: &mut Accounting,
-    terms: &Terms,
-    arrival: &Arrival<'_>,
-) -> Decision {
+fn decide(boost: &mut Boost, accounting: &mut Accounting, terms: &Terms, arrival: &Arrival<'_>) -> Decision {
     let Arrival { look, source, .. } = arrival;
     let (now, place) = (source.now, (look.uid, look.cpu));
     match boost.stage {
@@ -261,7 +256,9 @@ fn decide(
             boost.prepare(asleep.phase, slice, look.arrivals, reservation);
             Decision::Boost
         }
-        Action::Refuse(Payer::User) => Decision::Refused(Poor::User, accounting.user_until(&terms.caps, place)),
+        Action::Refuse(Payer::User) => {
+            Decision::Refused(Poor::User, accounting.user_until(&terms.caps, place))
+        }
         Action::Refuse(Payer::Processor) => {
             Decision::Refused(Poor::Processor, accounting.processor_until(&terms.caps, look.cpu))
         }

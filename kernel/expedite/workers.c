@@ -35,7 +35,7 @@ static int on_offline(unsigned int cpu)
 	struct kthread_worker *worker = rcu_replace_pointer(workers[cpu], NULL, true);
 
 	if (worker) {
-		synchronize_rcu();
+		synchronize_rcu_expedited();
 		kthread_destroy_worker(worker);
 	}
 	return 0;

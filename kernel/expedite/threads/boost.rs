@@ -317,4 +317,3 @@ pub(crate) unsafe extern "C" fn expedite_work(work: *mut bindings::kthread_work)
         Stage::Idle | Stage::Raised => {}
     }
 }
-

@@ -109,10 +109,7 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) const fn new() -> Self {
-        Self {
-            denied: [const { AtomicU64::new(0) }; PURSES],
-            told: [const { AtomicU64::new(0) }; WAYS],
-        }
+        Self { denied: [const { AtomicU64::new(0) }; PURSES], told: [const { AtomicU64::new(0) }; WAYS] }
     }
 
     /// One more arrival that was refused.
@@ -126,14 +123,23 @@ impl Tally {
 
     /// Adds all of it to what was counted under the lock.
     pub(super) fn add_to(&self, counts: &mut Counts, told: Option<&mut [u64; WAYS]>) {
+        self.each(counts, told, |count| count.load(Ordering::Relaxed));
+    }
+
+    /// Moves all of it there. Called under the lock.
+    pub(super) fn move_to(&self, counts: &mut Counts, told: &mut [u64; WAYS]) {
+        self.each(counts, Some(told), |count| count.swap(0, Ordering::Relaxed));
+    }
+
+    fn each(&self, counts: &mut Counts, told: Option<&mut [u64; WAYS]>, take: impl Fn(&AtomicU64) -> u64) {
         for (poor, more) in Poor::ALL.iter().zip(&self.denied) {
-            let more = more.load(Ordering::Relaxed);
+            let more = take(more);
             counts.calls = counts.calls.wrapping_add(more);
             let count = poor.count(counts);
             *count = count.wrapping_add(more);
         }
         for (total, more) in told.into_iter().flatten().zip(&self.told) {
-            *total = total.wrapping_add(more.load(Ordering::Relaxed));
+            *total = total.wrapping_add(take(more));
         }
     }
 }

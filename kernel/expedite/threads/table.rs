@@ -85,7 +85,11 @@ impl Table {
 
     /// Takes out those that nobody acts on and that `done_with` names; they form a list. Whoever is on the way through
     /// the lists meanwhile may go on in that one, and finds nothing or what it looks for.
-    fn take_out(&mut self, mut done_with: impl FnMut(&Thread, &Boost) -> bool) -> *mut Thread {
+    fn take_out(
+        &mut self,
+        totals: &mut Totals,
+        mut done_with: impl FnMut(&Thread, &Boost) -> bool,
+    ) -> *mut Thread {
         let mut out = null_mut();
         for bucket in &THREADS {
             let mut link = bucket;
@@ -98,6 +102,7 @@ impl Table {
                     link.store(thread.next.load(Ordering::Relaxed), Ordering::Release);
                     thread.next.store(out, Ordering::Release);
                     out = this;
+                    thread.tally.move_to(&mut totals.counts, &mut totals.told);
                     self.count = self.count.saturating_sub(1);
                 } else {
                     link = &thread.next;
@@ -118,7 +123,7 @@ pub(crate) fn forget_idle() {
     let now = Nanos(glue::clock());
     let out = state::with(|state| {
         state.accounts.forget_idle(&state.terms.caps, now);
-        state.threads.take_out(|thread, boost| {
+        state.threads.take_out(&mut state.totals, |thread, boost| {
             let mut look = Look::default();
             // SAFETY: [I3] the task is valid.
             unsafe { glue::expedite_look(thread.task, &mut look) };
@@ -133,8 +138,10 @@ pub(crate) fn forget_idle() {
 /// Forgets all threads, after whoever acts on one of them has done so. May sleep.
 pub(crate) fn forget_all() {
     loop {
-        let (out, left) = state::with(|state| (state.threads.take_out(|_, _| true), state.threads.count))
-            .unwrap_or((null_mut(), 0));
+        let (out, left) = state::with(|state| {
+            (state.threads.take_out(&mut state.totals, |_, _| true), state.threads.count)
+        })
+        .unwrap_or((null_mut(), 0));
         // SAFETY: [I2] they were taken out while nobody acted on them.
         unsafe { free_all(out) };
         if left == 0 {
@@ -157,9 +164,8 @@ unsafe fn free_all(mut list: *mut Thread) {
     while let Some(thread) = unsafe { list.as_ref() } {
         let this = list;
         list = thread.next.load(Ordering::Relaxed);
-        state::with(|state| {
-            thread.tally.add_to(&mut state.totals.counts, Some(&mut state.totals.told));
-        });
+        // What came between its removal and now.
+        state::with(|state| thread.tally.move_to(&mut state.totals.counts, &mut state.totals.told));
         let boost = thread.boost.get();
         // SAFETY: as the caller says. It may still be about to return.
         unsafe { bindings::irq_work_sync(&raw mut (*boost).afterwards) };
