@@ -95,6 +95,40 @@ fn a_processor_that_comes_later_has_a_worker() {
     assert!(boosts(None) >= ROUNDS - 1);
 }
 
+/// No thread can be made as long as this lives.
+struct NoThreads(String);
+
+/// How many threads there may be.
+const THREADS_MAX: &str = "/proc/sys/kernel/threads-max";
+
+impl NoThreads {
+    fn begin() -> Self {
+        let before = fs::read_to_string(THREADS_MAX).unwrap();
+        // The least that the kernel takes; there are more already.
+        fs::write(THREADS_MAX, "20").unwrap();
+        Self(before)
+    }
+}
+
+impl Drop for NoThreads {
+    fn drop(&mut self) {
+        fs::write(THREADS_MAX, self.0.trim()).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn where_no_worker_can_be_made_the_spare_one_serves() {
+    let _again = Again;
+    set_online(false);
+    let _module = Module::load(GENEROUS);
+    let none = NoThreads::begin();
+    set_online(true);
+    drop(none);
+    assert_eq!(workers(), named(&[("expedite/0", "0"), ("expedite/any", "0-1")]));
+    assert!(boosts(Some(SECOND)) >= ROUNDS - 1);
+}
+
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn no_boost_is_lost_when_processors_go() {

@@ -4,15 +4,16 @@
 use core::ffi::{CStr, c_char};
 use core::ptr::null;
 use core::time::Duration;
-use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, IntoRawFd as _, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
-use pronto_expedite::{Device, Flag};
+use pronto_expedite::{Device, Flag, Unwoken};
 
-use crate::machine::{Module, now, pin, until};
+use crate::machine::{Module, Numbered, now, pin, until};
 use crate::{CPUS, tcp};
 
 /// Within this, the end of a connection must have reached its other side. Of virtual time.
@@ -129,6 +130,37 @@ fn the_other_side_knows_of_an_end_in_time() {
             [false, true].map(|is_flagged| (0..TRIES).map(|_| time_to_end(end, is_flagged)).max().unwrap());
         println!("{name}: {plain:?} at most, {flagged:?} with a flag");
         assert!(flagged <= IN_TIME, "{name}: {flagged:?} against {plain:?} without a flag");
+    }
+    until("no flag is left", || module.counters()["flags"] == 0);
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn who_waits_through_the_device_holds_no_connection_open_and_is_told() {
+    let module = Module::load(&[]);
+    pin(CPUS.1);
+    for _ in 0..TRIES {
+        let (one, other) = tcp();
+        let device = Arc::new(Device::open().unwrap());
+        device.flag(&one, Flag::default()).unwrap();
+        let waiter = Numbered::spawn({
+            let (device, number) = (Arc::clone(&device), one.as_raw_fd());
+            move || {
+                // SAFETY: the descriptor is open when the wait begins; after that it is not looked at.
+                let result = device.wait(unsafe { BorrowedFd::borrow_raw(number) }, None);
+                (result, now())
+            }
+        });
+        waiter.until_it_sleeps();
+        let start = now();
+        drop(one);
+        assert_eq!(nix::unistd::read(&other, &mut [0; 8]), Ok(0));
+        let ended = start.elapsed();
+        let (result, told) = waiter.join();
+        let told = told.duration_since(start);
+        println!("the other side knows after {ended:?}, who waits after {told:?}");
+        assert_eq!(result, Err(Unwoken::Ended));
+        assert!(ended <= IN_TIME && told <= 2 * IN_TIME, "{ended:?} {told:?}");
     }
     until("no flag is left", || module.counters()["flags"] == 0);
 }
