@@ -17,6 +17,7 @@ pub mod host;
 pub mod lab;
 pub mod mix;
 pub mod params;
+mod peers;
 pub mod placement;
 pub mod plot;
 pub mod progress;

@@ -98,6 +98,11 @@ impl Recorder {
         self.singles.saturating_record(saturating_u64(duration.as_nanos()));
     }
 
+    /// Takes so many operations that took `duration` each.
+    pub fn record_singles(&mut self, duration: Duration, count: u64) {
+        self.singles.saturating_record_n(saturating_u64(duration.as_nanos()), count);
+    }
+
     /// Takes a batch of `ops` operations that took `duration` together; an empty batch says nothing.
     pub fn record_batch(&mut self, ops: u32, duration: Duration) {
         if ops == 0 {

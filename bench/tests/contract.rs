@@ -141,6 +141,24 @@ fn synchronous_sends_are_measured_in_three_ways() {
 }
 
 #[test]
+fn peers_take_turns_and_ours_is_one_of_them() {
+    let object = json(&["peers", "--json", "--quick", "--peer", "raw,pronto", "--setting", "block"]);
+    if object["host"]["cores_allowed"] == 1 {
+        return;
+    }
+    let rows = object["rows"].as_array().unwrap();
+    assert_eq!(rows.iter().map(|row| &row["peer"]).collect::<Vec<_>>(), ["raw", "pronto"]);
+    for row in rows {
+        assert_eq!((&row["provider"], &row["setting"]), (&"tcp".into(), &"block".into()));
+        for column in ["p50_ns", "rpc_per_s", "aa", "rate_aa"] {
+            assert!(row[column].as_f64().is_some_and(|value| value > 0.0), "{column} of {row}");
+        }
+    }
+    let ids: Vec<_> = object["claims"].as_array().unwrap().iter().map(|claim| &claim["id"]).collect();
+    assert_eq!(ids, ["V4"], "only what was measured is judged");
+}
+
+#[test]
 fn mix_sends_every_type_between_four_processes_and_loses_nothing() {
     let object = json(&["mix", "--json", "--seconds", "1", "--provider", "shm"]);
     assert_eq!((&object["paper"], &object["figure"]), (&"comm-layer".into(), &"Fig. 2".into()));

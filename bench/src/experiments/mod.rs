@@ -10,6 +10,7 @@ mod expedite_sim;
 mod floor;
 mod latency;
 mod mix;
+mod peers;
 mod rate;
 mod sim_speed;
 mod wait_sim;
@@ -27,6 +28,7 @@ pub const ALL: &[&dyn Experiment] = &[
     &comm_fig4::CommFig4,
     &completion::Completion,
     &mix::Mix,
+    &peers::Peers,
     &wakeup::Wakeup,
     &expedite_sim::ExpediteSim,
     &sim_speed::SimSpeed,

@@ -38,13 +38,25 @@ pub fn tcp_blocking(cpus: CpuPair, size: usize, budget: Duration, into: &mut Rec
 /// # Errors
 /// If a thread cannot be pinned, or the sockets fail.
 pub fn tcp_spinning(cpus: CpuPair, size: usize, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+    ping_pong(cpus, size, budget, into, tcp_spinning_pair()?)
+}
+
+/// Two connected sockets of [`tcp_spinning`].
+///
+/// # Errors
+/// If the sockets fail.
+pub(crate) fn tcp_spinning_pair() -> anyhow::Result<(Spinning<TcpStream>, Spinning<TcpStream>)> {
     let (near, far) = tcp_pair()?;
     near.set_nonblocking(true).context("making a socket non-blocking")?;
     far.set_nonblocking(true).context("making a socket non-blocking")?;
-    ping_pong(cpus, size, budget, into, (Spinning(near), Spinning(far)))
+    Ok((Spinning(near), Spinning(far)))
 }
 
-pub(super) fn tcp_pair() -> anyhow::Result<(TcpStream, TcpStream)> {
+/// Two connected sockets of [`tcp_blocking`].
+///
+/// # Errors
+/// If the sockets fail.
+pub(crate) fn tcp_pair() -> anyhow::Result<(TcpStream, TcpStream)> {
     let listener =
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening on the loopback interface")?;
     let address = listener.local_addr().context("asking for the port")?;
@@ -87,7 +99,7 @@ fn ping_pong<S: Read + Write + Send>(
 
 /// A non-blocking socket that is asked until it has something.
 #[derive(Debug)]
-struct Spinning<S>(S);
+pub(crate) struct Spinning<S>(S);
 
 impl<S: Read> Read for Spinning<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

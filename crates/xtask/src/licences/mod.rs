@@ -7,6 +7,7 @@ mod policy;
 mod spdx;
 
 use core::time::Duration;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -18,6 +19,9 @@ use policy::{Dependency, Policy};
 
 const POLICY: &str = "deny.toml";
 
+/// The workspaces, each with a policy of its own.
+const WORKSPACES: [&str; 2] = ["", "bench/peers"];
+
 /// cargo-deny takes seconds.
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -26,20 +30,28 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// # Errors
 /// The dependencies or the policy cannot be read.
 pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
-    if tools::find("cargo-deny").is_some() {
-        return cargo_deny(workspace);
+    let mut findings = Vec::new();
+    for folder in WORKSPACES.map(|folder| workspace.root.join(folder)) {
+        findings.extend(if tools::find("cargo-deny").is_some() {
+            cargo_deny(&folder)?
+        } else {
+            ours(&folder)?
+        });
     }
-    let text = std::fs::read_to_string(workspace.root.join(POLICY))
-        .with_context(|| format!("cannot read {POLICY}"))?;
-    let policy = Policy::read(&text).with_context(|| format!("in {POLICY}"))?;
-    let dependencies = dependencies(&metadata(&workspace.root, &[])?)?;
-    println!("{} packages against {POLICY}", dependencies.len());
+    Ok(findings)
+}
+
+fn ours(folder: &Path) -> Result<Vec<String>> {
+    let path = folder.join(POLICY);
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let policy = Policy::read(&text).with_context(|| format!("in {}", path.display()))?;
+    let dependencies = dependencies(&metadata(folder, &["--locked"])?)?;
+    println!("{} packages against {}", dependencies.len(), path.display());
     Ok(dependencies.iter().flat_map(|dependency| policy.objections(dependency)).collect())
 }
 
-fn cargo_deny(workspace: &Workspace) -> Result<Vec<String>> {
-    let command =
-        CommandLine::cargo(["deny", "check", "licenses", "bans", "sources"]).folder(&workspace.root);
+fn cargo_deny(folder: &Path) -> Result<Vec<String>> {
+    let command = CommandLine::cargo(["deny", "check", "licenses", "bans", "sources"]).folder(folder);
     match command.run(LIMIT)?.end {
         End::Exited(status) if status.success() => Ok(Vec::new()),
         End::Exited(status) => Ok(vec![format!("cargo-deny: {status}")]),

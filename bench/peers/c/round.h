@@ -1,0 +1,96 @@
+/*
+ * One round: calls one by one, calls with several open, and, if the library has them, one-way messages; printed for
+ * `pronto-bench peers`, in the form that bench/peers/src/main.rs describes. The instrument is that of Pronto's own experiments: a
+ * short warm-up, calls timed singly, then batches of about 100 us between two readings of the clock.
+ */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+	WINDOW = 32,      /* requests that are open at once under load */
+	PAYLOAD = 32,     /* bytes sent, and bytes that come back */
+	BYTE = 7,         /* each of them */
+	WARM_UP = 32,
+	BATCH_NS = 100000,
+	AT_A_TIME = 2000, /* calls of a load between two looks at the clock */
+	LONGEST = 1 << 20 /* ns; a longer call counts as this */
+};
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "%s failed\n", what);
+	exit(1);
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+static void pin(const char *cpu)
+{
+	cpu_set_t only;
+	CPU_ZERO(&only);
+	CPU_SET(atoi(cpu), &only);
+	if (sched_setaffinity(0, sizeof only, &only))
+		fail("pinning");
+}
+
+static void check(const unsigned char *bytes)
+{
+	for (int at = 0; at < PAYLOAD; at++)
+		if (bytes[at] != BYTE)
+			fail("an echo differs from what was sent, which");
+}
+
+/* `call` makes one call; `load` makes so many, with WINDOW of them open; `stream` (or NULL) sends so many one-way messages. */
+static void round_of(int64_t budget_ms, void (*call)(void), void (*load)(int), void (*stream)(int))
+{
+	static uint32_t counts[LONGEST + 1];
+	int64_t part = budget_ms * 1000000 / (stream ? 3 : 2);
+	int64_t started, before, median = 0;
+	uint64_t calls = 0, below = 0;
+
+	for (int i = 0; i < WARM_UP; i++)
+		call();
+	started = now_ns();
+	while (now_ns() - started < part / 2) {
+		before = now_ns();
+		call();
+		int64_t took = now_ns() - before;
+		counts[took > LONGEST ? LONGEST : took]++;
+		calls++;
+	}
+	while (below * 2 < calls)
+		below += counts[median++];
+	int64_t batch = BATCH_NS / median + 1;
+	while (now_ns() - started < part) {
+		before = now_ns();
+		for (int64_t i = 0; i < batch; i++)
+			call();
+		printf("batch %lld %lld\n", (long long)batch, (long long)(now_ns() - before));
+	}
+	for (int ns = 0; ns <= LONGEST; ns++)
+		if (counts[ns])
+			printf("single %d %u\n", ns, counts[ns]);
+	for (int kind = 0; kind < (stream ? 2 : 1); kind++) {
+		void (*many)(int) = kind ? stream : load;
+		many(AT_A_TIME);
+		calls = 0;
+		started = now_ns();
+		while (now_ns() - started < part) {
+			many(AT_A_TIME);
+			calls += AT_A_TIME;
+		}
+		printf("%s %llu %lld\n", kind ? "stream" : "load", (unsigned long long)calls,
+		       (long long)(now_ns() - started));
+	}
+	fflush(stdout);
+}

@@ -1,0 +1,180 @@
+/* UCX active messages. `ucx ROUND_MS CALLER_CPU SERVER_CPU`; transports and settings by UCX's own environment. */
+#include "round.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <ucp/api/ucp.h>
+#include <unistd.h>
+
+enum { CALL, ANSWER, NOTE, SEEN }; /* ids of messages */
+enum { UNSEEN = 8192, REPORT = 2048 }; /* one-way messages not reported yet, at most; how often they are */
+
+static ucp_worker_h worker;
+static ucp_ep_h peer;
+static unsigned char payload[PAYLOAD];
+static uint64_t answered, sent, noted, seen, notes;
+
+static void sent_cb(void *request, ucs_status_t status, void *user)
+{
+	(void)user;
+	if (status != UCS_OK)
+		fail("a send");
+	ucp_request_free(request);
+}
+
+static void send_am(unsigned id, const void *bytes, size_t length)
+{
+	ucp_request_param_t param = { .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK, .cb.send = sent_cb };
+	ucs_status_ptr_t request = ucp_am_send_nbx(peer, id, NULL, 0, bytes, length, &param);
+	if (UCS_PTR_IS_ERR(request))
+		fail("a send");
+}
+
+static ucs_status_t on_call(void *arg, const void *header, size_t header_length, void *data, size_t length,
+			    const ucp_am_recv_param_t *param)
+{
+	(void)arg, (void)header, (void)header_length, (void)param;
+	unsigned char copy[PAYLOAD];
+	if (length != PAYLOAD)
+		fail("the length of a call");
+	memcpy(copy, data, PAYLOAD);
+	send_am(ANSWER, copy, PAYLOAD);
+	return UCS_OK;
+}
+
+static ucs_status_t on_answer(void *arg, const void *header, size_t header_length, void *data, size_t length,
+			      const ucp_am_recv_param_t *param)
+{
+	(void)arg, (void)header, (void)header_length, (void)param, (void)length;
+	check(data);
+	answered++;
+	return UCS_OK;
+}
+
+static ucs_status_t on_note(void *arg, const void *header, size_t header_length, void *data, size_t length,
+			    const ucp_am_recv_param_t *param)
+{
+	(void)arg, (void)header, (void)header_length, (void)param, (void)length, (void)data;
+	if (++notes % REPORT == 0)
+		send_am(SEEN, &notes, sizeof notes);
+	return UCS_OK;
+}
+
+static ucs_status_t on_seen(void *arg, const void *header, size_t header_length, void *data, size_t length,
+			    const ucp_am_recv_param_t *param)
+{
+	(void)arg, (void)header, (void)header_length, (void)param, (void)length;
+	memcpy(&seen, data, sizeof seen);
+	return UCS_OK;
+}
+
+static void handle(unsigned id, ucp_am_recv_callback_t cb)
+{
+	ucp_am_handler_param_t param = {
+		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB,
+		.id = id,
+		.cb = cb,
+	};
+	if (ucp_worker_set_am_recv_handler(worker, &param) != UCS_OK)
+		fail("a handler");
+}
+
+static void move(int socket, void *bytes, size_t length, int out)
+{
+	for (size_t done = 0; done < length;) {
+		ssize_t n = out ? write(socket, (char *)bytes + done, length - done)
+				: read(socket, (char *)bytes + done, length - done);
+		if (n <= 0)
+			fail("exchanging addresses");
+		done += (size_t)n;
+	}
+}
+
+static void connect_over(int socket)
+{
+	ucp_params_t params = { .field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM };
+	ucp_worker_params_t worker_params = { .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+					      .thread_mode = UCS_THREAD_MODE_SINGLE };
+	ucp_context_h context;
+	ucp_address_t *mine;
+	size_t mine_length, length;
+
+	if (ucp_init(&params, NULL, &context) != UCS_OK)
+		fail("ucp_init");
+	if (ucp_worker_create(context, &worker_params, &worker) != UCS_OK)
+		fail("ucp_worker_create");
+	handle(CALL, on_call);
+	handle(ANSWER, on_answer);
+	handle(NOTE, on_note);
+	handle(SEEN, on_seen);
+	if (ucp_worker_get_address(worker, &mine, &mine_length) != UCS_OK)
+		fail("ucp_worker_get_address");
+	move(socket, &mine_length, sizeof mine_length, 1);
+	move(socket, mine, mine_length, 1);
+	move(socket, &length, sizeof length, 0);
+	ucp_address_t *theirs = malloc(length);
+	move(socket, theirs, length, 0);
+	ucp_ep_params_t ep = { .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, .address = theirs };
+	if (ucp_ep_create(worker, &ep, &peer) != UCS_OK)
+		fail("ucp_ep_create");
+}
+
+static void call(void)
+{
+	uint64_t before = answered;
+	send_am(CALL, payload, PAYLOAD);
+	while (answered == before)
+		ucp_worker_progress(worker);
+}
+
+static void load(int calls)
+{
+	uint64_t first = answered;
+	for (sent = answered; answered - first < (uint64_t)calls;) {
+		while (sent - first < (uint64_t)calls && sent - answered < WINDOW) {
+			send_am(CALL, payload, PAYLOAD);
+			sent++;
+		}
+		ucp_worker_progress(worker);
+	}
+}
+
+static void stream(int messages)
+{
+	for (int i = 0; i < messages; i++) {
+		while (noted - seen >= UNSEEN)
+			ucp_worker_progress(worker);
+		send_am(NOTE, payload, PAYLOAD);
+		noted++;
+		if (i % 16 == 0)
+			ucp_worker_progress(worker);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	int sockets[2];
+	unsigned major, minor, patch;
+
+	if (argc != 4 || socketpair(AF_UNIX, SOCK_STREAM, 0, sockets))
+		fail("starting");
+	memset(payload, BYTE, PAYLOAD);
+	pid_t server = fork();
+	if (server == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		pin(argv[3]);
+		connect_over(sockets[1]);
+		for (;;)
+			ucp_worker_progress(worker);
+	}
+	pin(argv[2]);
+	connect_over(sockets[0]);
+	ucp_get_version(&major, &minor, &patch);
+	printf("version UCX %u.%u.%u\n", major, minor, patch);
+	round_of(atoi(argv[1]), call, load, stream);
+	kill(server, SIGKILL);
+	waitpid(server, NULL, 0);
+	return 0;
+}

@@ -1,0 +1,74 @@
+//! One round: half of its time calls one by one, half of it with several open; printed for the experiment.
+//!
+//! The instrument is that of Pronto's experiments (`bench/src/sample.rs`): a short warm-up, calls timed singly, then batches of
+//! about 100 us between two readings of the clock.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use anyhow::Context as _;
+
+const WARM_UP: u32 = 32;
+const BATCH_NS: u128 = 100_000;
+const MOST_IN_A_BATCH: u128 = 10_000;
+
+/// Calls one by one, for `budget`.
+///
+/// # Errors
+/// Those of `call`.
+pub async fn singly(
+    budget: Duration,
+    mut call: impl AsyncFnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    for _ in 0..WARM_UP {
+        call().await?;
+    }
+    let started = Instant::now();
+    let mut singles: BTreeMap<u128, u64> = BTreeMap::new();
+    while started.elapsed() < budget / 2 {
+        let before = Instant::now();
+        call().await?;
+        *singles.entry(before.elapsed().as_nanos()).or_default() += 1;
+    }
+    let middle = singles.values().sum::<u64>() / 2;
+    let mut below = 0;
+    let median = singles.iter().find(|(_, count)| {
+        below += **count;
+        below > middle
+    });
+    let (median, _) = median.context("a round in which nothing was called")?;
+    let calls = (BATCH_NS / median.max(&1)).clamp(1, MOST_IN_A_BATCH);
+    while started.elapsed() < budget {
+        let before = Instant::now();
+        for _ in 0..calls {
+            call().await?;
+        }
+        println!("batch {calls} {}", before.elapsed().as_nanos());
+    }
+    for (ns, count) in singles {
+        println!("single {ns} {count}");
+    }
+    Ok(())
+}
+
+/// Calls with several open, for `budget`; `calls` makes about so many as it is told, and says how many.
+///
+/// # Errors
+/// Those of `calls`.
+pub async fn load(
+    budget: Duration,
+    mut calls: impl AsyncFnMut(u64) -> anyhow::Result<u64>,
+) -> anyhow::Result<()> {
+    calls(AT_A_TIME).await?;
+    let started = Instant::now();
+    let mut made = 0;
+    while started.elapsed() < budget {
+        made += calls(AT_A_TIME).await?;
+    }
+    println!("load {made} {}", started.elapsed().as_nanos());
+    Ok(())
+}
+
+/// So many that filling the window and draining it is no part of the time.
+const AT_A_TIME: u64 = 2_000;

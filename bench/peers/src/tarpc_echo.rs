@@ -1,0 +1,82 @@
+//! tarpc over TCP: `default` as its examples do it, with the bincode codec; `best` in one thread and with `TCP_NODELAY`.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use anyhow::Context as _;
+use futures::{Stream, StreamExt as _, stream};
+use tarpc::server::{BaseChannel, Channel as _};
+use tarpc::tokio_serde::formats::Bincode;
+use tarpc::{ClientMessage, Response, client, context, serde_transport};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::{PAYLOAD, WINDOW, rounds, runtime, server};
+
+#[tarpc::service]
+trait Echo {
+    async fn echo(bytes: [u8; 32]) -> [u8; 32];
+}
+
+#[derive(Clone)]
+struct EchoServer;
+
+impl Echo for EchoServer {
+    async fn echo(self, _: context::Context, bytes: [u8; 32]) -> [u8; 32] {
+        bytes
+    }
+}
+
+/// Serves one connection.
+///
+/// # Errors
+/// If it cannot listen.
+pub fn serve(setting: &str) -> anyhow::Result<()> {
+    runtime(setting)?.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("listening")?;
+        server::say(&listener.local_addr()?.to_string())?;
+        let (stream, _) = listener.accept().await.context("accepting")?;
+        stream.set_nodelay(setting == "best")?;
+        let transport = serde_transport::Transport::from((stream, Bincode::default()));
+        let requests = BaseChannel::with_defaults(transport).execute(EchoServer.serve());
+        run(setting, requests).await;
+        Ok(())
+    })
+}
+
+/// `default` gives each request a task, as the examples do; `best` lets the one task have them all.
+async fn run(setting: &str, requests: impl Stream<Item = impl Future<Output = ()> + Send + 'static>) {
+    if setting == "best" {
+        requests.for_each_concurrent(None, |request| request).await;
+    } else {
+        requests.for_each(async |request| drop(tokio::spawn(request))).await;
+    }
+}
+
+/// Calls for a round.
+///
+/// # Errors
+/// If a call fails.
+pub fn call(setting: &str, address: &str, budget: Duration) -> anyhow::Result<()> {
+    let address: SocketAddr = address.parse().context("the server's address")?;
+    runtime(setting)?.block_on(async {
+        let stream = TcpStream::connect(address).await.context("connecting")?;
+        stream.set_nodelay(setting == "best")?;
+        let transport: serde_transport::Transport<_, Response<_>, ClientMessage<_>, _> =
+            (stream, Bincode::default()).into();
+        let echo = EchoClient::new(client::Config::default(), transport).spawn();
+        let once = async || -> anyhow::Result<()> {
+            let answer = echo.echo(context::current(), PAYLOAD).await?;
+            anyhow::ensure!(answer == PAYLOAD, "an echo differs from what was sent");
+            Ok(())
+        };
+        rounds::singly(budget / 2, once).await?;
+        rounds::load(budget / 2, async |calls| {
+            let mut answers = stream::iter(0..calls).map(|_| once()).buffer_unordered(WINDOW);
+            while let Some(answer) = answers.next().await {
+                answer?;
+            }
+            Ok(calls)
+        })
+        .await
+    })
+}

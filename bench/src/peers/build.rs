@@ -1,0 +1,100 @@
+//! The programs of `bench/peers`, built for this run, and the tools that are missing for it.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+/// A program of `bench/peers`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Program {
+    /// tarpc, tonic and iceoryx2, by cargo.
+    Crates,
+    /// UCX, by the C compiler.
+    Ucx,
+    /// Open MPI, by its own compiler.
+    Mpi,
+    /// libfabric, by the C compiler.
+    Ofi,
+}
+
+impl Program {
+    /// Builds it; the path of what was built. Up to date, that takes no time.
+    ///
+    /// # Errors
+    /// If a tool is missing, which the error names with the command that installs it; or if it does not build.
+    pub(crate) fn build(self) -> anyhow::Result<PathBuf> {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
+        let target = target()?;
+        let (compiler, needs, libraries, packages): (_, &[&str], &[&str], _) = match self {
+            Self::Crates => return crates(&sources, &target),
+            Self::Ucx => ("cc", &["ucp/api/ucp.h"], &["-lucp", "-lucs"], "gcc libucx-dev"),
+            Self::Mpi => ("mpicc", &[], &[], "gcc openmpi-bin libopenmpi-dev"),
+            Self::Ofi => ("cc", &["rdma/fabric.h"], &["-lfabric"], "gcc libfabric-dev"),
+        };
+        let missing = || format!("run: sudo apt-get install -y --no-install-recommends {packages}");
+        if !on_path(compiler) {
+            bail!("{compiler} is missing; {}", missing());
+        }
+        if let Some(header) = needs.iter().find(|header| !Path::new("/usr/include").join(header).exists()) {
+            bail!("<{header}> is missing; {}", missing());
+        }
+        let name = self.name();
+        let program = target.join(name);
+        let built = Command::new(compiler)
+            .args(["-O2", "-o"])
+            .arg(&program)
+            .arg(sources.join("c").join(name).with_extension("c"))
+            .args(libraries)
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("starting {compiler}"))?;
+        if !built.status.success() {
+            bail!("{name}.c: {}", String::from_utf8_lossy(&built.stderr).lines().next().unwrap_or_default());
+        }
+        Ok(program)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Crates => "pronto-peers",
+            Self::Ucx => "ucx",
+            Self::Mpi => "mpi",
+            Self::Ofi => "ofi",
+        }
+    }
+}
+
+fn crates(sources: &Path, target: &Path) -> anyhow::Result<PathBuf> {
+    let built = Command::new("cargo")
+        .args(["build", "--release", "--locked", "--quiet", "--manifest-path"])
+        .arg(sources.join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(target)
+        .stdin(Stdio::null())
+        // Standard output is the result's.
+        .stdout(Stdio::null())
+        .status()
+        .context("cargo is missing; install Rust as https://rustup.rs says")?;
+    if !built.success() {
+        bail!("cargo could not build {}", sources.display());
+    }
+    Ok(target.join("release").join(Program::Crates.name()))
+}
+
+/// Beside the folder that this program lies in, so in cargo's own target folder.
+fn target() -> anyhow::Result<PathBuf> {
+    let program = env::current_exe().context("asking for this program's path")?;
+    let profile = program.parent().context("a program lies in a folder")?;
+    let target = profile.parent().unwrap_or(profile).join("peers");
+    fs::create_dir_all(&target).with_context(|| format!("making {}", target.display()))?;
+    Ok(target)
+}
+
+/// Whether a program is found by its name.
+pub(crate) fn on_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}

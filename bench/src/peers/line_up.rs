@@ -1,0 +1,192 @@
+//! Who takes part, over what, and how each is set.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+use pronto::WaitPolicy;
+
+use super::build::{Program, on_path};
+use super::ours;
+use super::raw::Raw;
+use super::round::Rounds;
+use crate::echo::{Provider, Wait};
+use crate::placement::CpuPair;
+
+/// Somebody who is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Participant {
+    /// The project.
+    pub(crate) peer: &'static str,
+    /// `shm` or `tcp`.
+    pub(crate) provider: &'static str,
+    /// `default`, `best`, or `block` where the wait is the question.
+    pub(crate) setting: &'static str,
+    /// What the setting consists of.
+    pub(crate) how: &'static str,
+    means: Means,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Means {
+    Ours(Provider, WaitPolicy),
+    Raw(Raw),
+    Crate,
+    /// With these variables.
+    Ucx(&'static [(&'static str, &'static str)]),
+    /// With these options of `mpirun`.
+    Mpi(&'static [&'static str]),
+    /// This provider of libfabric.
+    Ofi(&'static str),
+}
+
+const fn participant([peer, provider, setting, how]: [&'static str; 4], means: Means) -> Participant {
+    Participant { peer, provider, setting, how, means }
+}
+
+/// Everybody. `best` is what the project's own documentation or benchmark recommends for small messages on one host.
+pub(crate) const ALL: &[Participant] = &[
+    participant(["raw", "shm", "best", "a cache line there and back"], Means::Raw(Raw::CacheLine)),
+    participant(
+        ["pronto", "shm", "default", "adaptive waits"],
+        Means::Ours(Provider::Shm, WaitPolicy::Adaptive),
+    ),
+    participant(["pronto", "shm", "best", "both sides spin"], Means::Ours(Provider::Shm, WaitPolicy::Spin)),
+    participant(["iceoryx2", "shm", "default", "request-response, both sides poll"], Means::Crate),
+    participant(["iceoryx2", "shm", "best", "publish-subscribe both ways, both sides poll"], Means::Crate),
+    participant(["ucx", "shm", "default", "active messages"], Means::Ucx(&[])),
+    participant(["ucx", "shm", "best", "UCX_TLS=self,posix"], Means::Ucx(&[("UCX_TLS", "self,posix")])),
+    participant(["openmpi", "shm", "default", "mpirun -np 2"], Means::Mpi(&[])),
+    participant(
+        ["openmpi", "shm", "best", "pml ob1, btl self,vader, no yielding"],
+        Means::Mpi(&[
+            "--mca",
+            "pml",
+            "ob1",
+            "--mca",
+            "btl",
+            "self,vader",
+            "--mca",
+            "mpi_yield_when_idle",
+            "0",
+        ]),
+    ),
+    participant(["libfabric", "shm", "default", "provider shm"], Means::Ofi("shm")),
+    participant(["raw", "tcp", "best", "both sides spin on a socket"], Means::Raw(Raw::Spinning)),
+    participant(["raw", "tcp", "block", "both sides block in read"], Means::Raw(Raw::Blocking)),
+    participant(
+        ["pronto", "tcp", "default", "adaptive waits"],
+        Means::Ours(Provider::Tcp, WaitPolicy::Adaptive),
+    ),
+    participant(["pronto", "tcp", "best", "both sides spin"], Means::Ours(Provider::Tcp, WaitPolicy::Spin)),
+    participant(
+        ["pronto", "tcp", "block", "both sides block"],
+        Means::Ours(Provider::Tcp, WaitPolicy::Block),
+    ),
+    participant(
+        ["tarpc", "tcp", "default", "bincode, tokio's runtime of many threads, a task a request"],
+        Means::Crate,
+    ),
+    participant(["tarpc", "tcp", "best", "bincode, runtime of one thread, TCP_NODELAY"], Means::Crate),
+    participant(["tonic", "tcp", "default", "tokio's runtime of many threads"], Means::Crate),
+    participant(["tonic", "tcp", "best", "runtime of one thread"], Means::Crate),
+    participant(["ucx", "tcp", "default", "UCX_TLS=tcp"], Means::Ucx(&[("UCX_TLS", "tcp")])),
+    participant(
+        ["ucx", "tcp", "best", "UCX_TLS=tcp on lo"],
+        Means::Ucx(&[("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", "lo")]),
+    ),
+    participant(["openmpi", "tcp", "default", "btl self,tcp"], Means::Mpi(&["--mca", "btl", "self,tcp"])),
+    participant(
+        ["openmpi", "tcp", "best", "pml ob1, btl self,tcp on lo, no yielding"],
+        Means::Mpi(&[
+            "--mca",
+            "pml",
+            "ob1",
+            "--mca",
+            "btl",
+            "self,tcp",
+            "--mca",
+            "btl_tcp_if_include",
+            "lo",
+            "--mca",
+            "mpi_yield_when_idle",
+            "0",
+        ]),
+    ),
+    participant(["libfabric", "tcp", "default", "provider tcp"], Means::Ofi("tcp")),
+    participant(["libfabric", "tcp", "best", "provider ofi_rxm over tcp"], Means::Ofi("tcp;ofi_rxm")),
+];
+
+/// The programs that were built.
+pub(crate) type Built = BTreeMap<Program, PathBuf>;
+
+impl Participant {
+    /// The program that it needs besides this one.
+    pub(crate) const fn program(&self) -> Option<Program> {
+        match self.means {
+            Means::Ours(..) | Means::Raw(_) => None,
+            Means::Crate => Some(Program::Crates),
+            Means::Ucx(_) => Some(Program::Ucx),
+            Means::Mpi(_) => Some(Program::Mpi),
+            Means::Ofi(_) => Some(Program::Ofi),
+        }
+    }
+
+    /// One round, added to `rounds`.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub(crate) fn round(
+        &self,
+        built: &Built,
+        cpus: CpuPair,
+        budget: Duration,
+        rounds: &mut Rounds,
+    ) -> anyhow::Result<()> {
+        match self.means {
+            Means::Ours(provider, wait) => return ours::round(provider, Wait(wait), cpus, budget, rounds),
+            Means::Raw(raw) => return raw.round(cpus, budget, rounds),
+            _ => {}
+        }
+        let program = self.program().and_then(|program| built.get(&program));
+        let program = program.ok_or_else(|| anyhow::anyhow!("its program was not built"))?;
+        // A round takes under a second; whoever hangs is ended, and so are the processes that it started.
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=2", "20"]);
+        match self.means {
+            Means::Crate => {
+                command.arg(program).args([self.peer, self.setting]);
+            }
+            Means::Ucx(variables) => {
+                command.envs(variables.iter().copied()).arg(program);
+            }
+            Means::Mpi(options) => {
+                anyhow::ensure!(on_path("mpirun"), "mpirun is missing");
+                // Who measures as root in a machine of his own need not be asked again.
+                command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+                command.args(["mpirun", "-np", "2", "--host", "localhost:2"]).args(options).arg(program);
+            }
+            Means::Ofi(provider) => {
+                command.arg(program).arg(provider);
+            }
+            Means::Ours(..) | Means::Raw(_) => {}
+        }
+        command.args([budget.as_millis().to_string(), cpus.caller.0.to_string(), cpus.server.0.to_string()]);
+        rounds.run(&mut command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn nobody_takes_part_twice_and_everybody_has_a_best_setting_or_one() {
+        let names: BTreeSet<_> = ALL.iter().map(|one| (one.peer, one.provider, one.setting)).collect();
+        assert_eq!(names.len(), ALL.len());
+        assert!(ALL.iter().all(|one| ["shm", "tcp"].contains(&one.provider) && !one.how.is_empty()));
+    }
+}

@@ -1,0 +1,56 @@
+//! Pronto as a participant: the echo service for calls one by one, the receiver of traffic for a load.
+
+use core::time::Duration;
+
+use anyhow::Context as _;
+
+use super::round::Rounds;
+use super::{PAYLOAD, WINDOW};
+use crate::clock;
+use crate::echo::{self, Provider, Server, Wait};
+use crate::placement::{CpuPair, alone};
+use crate::sample::Recorder;
+use crate::traffic::drive::{self, Open};
+use crate::traffic::receiver::Receiver;
+
+/// One round over a transport, both sides waiting alike.
+///
+/// # Errors
+/// If a process cannot be started, or a call fails.
+pub(crate) fn round(
+    provider: Provider,
+    wait: Wait,
+    cpus: CpuPair,
+    budget: Duration,
+    rounds: &mut Rounds,
+) -> anyhow::Result<()> {
+    rounds.version = Some(format!("Pronto {}", env!("CARGO_PKG_VERSION")));
+    let part = budget / 3;
+    let mut round = Recorder::new();
+    let call = echo::SIZES.iter().find(|size| size.bytes == PAYLOAD).context("a size of the echo service")?;
+    let load = drive::SIZES.iter().find(|size| size.bytes == PAYLOAD).context("a size of the traffic")?;
+    alone(cpus.caller, || {
+        let server = Server::spawn(provider, wait, cpus.server)?;
+        let (_client, peer) = server.meet(wait)?;
+        call.measure(&peer, part, &mut round)
+    })?;
+    let ((calls, load_time), (notes, stream_time)) = alone(cpus.caller, || {
+        let receiver = Receiver::spawn(provider, wait, cpus.server)?;
+        let (_client, peer) = receiver.meet(wait)?;
+        load.calls(&peer, Open(WINDOW), part / 8)?;
+        let started = clock::now();
+        let calls = load.calls(&peer, Open(WINDOW), part)?;
+        let load_time = started.elapsed();
+        load.counted(&peer)?;
+        let started = clock::now();
+        let notes = load.notes(&peer, part)?;
+        // The round ends when the last message was taken in.
+        let arrived = load.counted(&peer)?.notes;
+        anyhow::ensure!(arrived == notes, "{notes} one-way messages were sent and {arrived} arrived");
+        Ok(((calls, load_time), (notes, started.elapsed())))
+    })?;
+    rounds.load.round(calls, load_time);
+    rounds.stream.round(notes, stream_time);
+    rounds.calls.add(&round);
+    rounds.end(&round)
+}

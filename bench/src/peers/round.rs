@@ -1,0 +1,116 @@
+//! One round of a participant: what its program prints, and the rounds together.
+
+use core::time::Duration;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+use crate::sample::Recorder;
+use crate::traffic::speed::Speed;
+
+/// What the rounds of a participant gave.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    /// What was measured, as it says itself.
+    pub(crate) version: Option<String>,
+    /// Calls one by one, of all rounds.
+    pub(crate) calls: Recorder,
+    /// The median call of each round, nanoseconds.
+    pub(crate) medians: Vec<u64>,
+    /// Calls with several open.
+    pub(crate) load: Speed,
+    /// One-way messages, if it has them.
+    pub(crate) stream: Speed,
+}
+
+impl Rounds {
+    /// Runs the program of a round, and takes in what it prints.
+    ///
+    /// # Errors
+    /// If it does not end in time or fails, or prints something else.
+    pub(crate) fn run(&mut self, command: &mut Command) -> anyhow::Result<()> {
+        let output = command.stdin(Stdio::null()).output().context("starting a round")?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("{}: {}", output.status, said.lines().next_back().unwrap_or("it said nothing"));
+        }
+        self.take(&String::from_utf8_lossy(&output.stdout))
+    }
+
+    /// Takes in a round as it was printed.
+    ///
+    /// # Errors
+    /// If it is not as `bench/peers/src/main.rs` describes, or nothing was called.
+    pub(crate) fn take(&mut self, text: &str) -> anyhow::Result<()> {
+        let mut round = Recorder::new();
+        for line in text.lines() {
+            let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
+            if kind == "version" {
+                self.version = Some(rest.to_owned());
+                continue;
+            }
+            let numbers = rest.split_once(' ').context("two numbers")?;
+            let (first, second) = (numbers.0.parse::<u64>(), numbers.1.parse::<u64>());
+            let (first, second) =
+                first.ok().zip(second.ok()).with_context(|| format!("no numbers: `{line}`"))?;
+            match kind {
+                "single" => {
+                    round.record_singles(Duration::from_nanos(first), second);
+                    self.calls.record_singles(Duration::from_nanos(first), second);
+                }
+                "batch" => self.calls.record_batch(u32::try_from(first)?, Duration::from_nanos(second)),
+                "load" => self.load.round(first, Duration::from_nanos(second)),
+                "stream" => self.stream.round(first, Duration::from_nanos(second)),
+                _ => bail!("a line of no kind: `{line}`"),
+            }
+        }
+        self.end(&round)
+    }
+
+    /// Counts a round, of which the calls are `round`'s and in [`Self::calls`], too.
+    ///
+    /// # Errors
+    /// If nothing was called in it.
+    pub(crate) fn end(&mut self, round: &Recorder) -> anyhow::Result<()> {
+        let sample = round.sample();
+        anyhow::ensure!(sample.count > 0, "a round without a call");
+        self.medians.push(sample.p50_ns);
+        Ok(())
+    }
+
+    /// The median of the even rounds' medians divided by that of the odd ones': what noise alone makes.
+    pub(crate) fn a_to_a(&self) -> f64 {
+        let mut speed = Speed::default();
+        self.medians.iter().for_each(|ns| speed.round(1, Duration::from_nanos(*ns)));
+        // Of rates, which are the other way round.
+        1.0 / speed.a_to_a()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_are_read_as_they_are_printed() {
+        let mut rounds = Rounds::default();
+        rounds
+            .take("version UCX 1.13\nbatch 10 2000\nsingle 100 1\nsingle 200 5\nload 3000 1000000\n")
+            .unwrap();
+        rounds.take("single 400 9\nload 1000 1000000\nstream 7000 1000000\n").unwrap();
+        assert_eq!((rounds.version.as_deref(), &rounds.medians[..]), (Some("UCX 1.13"), &[200, 400][..]));
+        assert_eq!(rounds.calls.sample().count, 15);
+        assert!(
+            (rounds.load.per_second() - 2e6).abs() < 1.0 && (rounds.stream.per_second() - 7e6).abs() < 1.0
+        );
+        assert!((rounds.a_to_a() - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_is_no_round_is_refused() {
+        for text in ["", "load 5 5\n", "single 5\n", "single x 5\n", "double 5 5\n"] {
+            assert!(Rounds::default().take(text).is_err(), "{text}");
+        }
+        assert!(Rounds::default().run(&mut Command::new("false")).is_err());
+    }
+}
