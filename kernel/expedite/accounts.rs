@@ -264,32 +264,34 @@ impl Accounting {
         after.thread
     }
 
-    /// Forgets accounts of users who have nothing set aside and whose budget is what a new one has, or more.
-    pub(crate) fn forget_idle(&mut self, caps: &Caps, now: Nanos) {
+    /// Forgets accounts of users who have nothing set aside and whose budget is what a new one has, or more. What is
+    /// returned is to be dropped after the lock was given back: memory is not freed under such a lock.
+    pub(crate) fn forget_idle(&mut self, caps: &Caps, now: Nanos) -> Forgotten {
         self.forget(|account| {
             let budget = account.share.budget.refilled(&caps.user, now);
             account.pins == 0 && budget.left() >= caps.user.most().since(Nanos(1_000))
-        });
+        })
     }
 
-    fn forget(&mut self, mut done_with: impl FnMut(&Account) -> bool) {
+    fn forget(&mut self, mut done_with: impl FnMut(&Account) -> bool) -> Forgotten {
+        let mut out = Forgotten(null_mut());
         for bucket in &mut self.users {
             let mut link: *mut *mut Account = bucket;
             // SAFETY: `link` is a bucket or the link of an account that stays; [I1] it leads to an account, or null.
-            while let Some(account) = unsafe { (*link).as_ref() } {
+            while let Some(account) = unsafe { (*link).as_mut() } {
                 if done_with(account) {
-                    let next = account.next;
-                    // SAFETY: [I1] it came from a box, and is taken out of the list here.
-                    drop(unsafe { KBox::from_raw(*link) });
+                    let this: *mut Account = account;
                     // SAFETY: as above.
-                    unsafe { *link = next };
+                    unsafe { *link = account.next };
+                    account.next = out.0;
+                    out.0 = this;
                     self.count = self.count.saturating_sub(1);
                 } else {
-                    // SAFETY: [I1] the account stays, so its link can be written to.
-                    link = unsafe { &raw mut (**link).next };
+                    link = &mut account.next;
                 }
             }
         }
+        out
     }
 
     /// How many accounts of users there are.
@@ -300,6 +302,22 @@ impl Accounting {
 
 impl Drop for Accounting {
     fn drop(&mut self) {
-        self.forget(|_| true);
+        drop(self.forget(|_| true));
+    }
+}
+
+/// Accounts that are in no bucket any more.
+pub(crate) struct Forgotten(*mut Account);
+
+// SAFETY: the pointers lead to what this owns alone.
+unsafe impl Send for Forgotten {}
+
+impl Drop for Forgotten {
+    fn drop(&mut self) {
+        while !self.0.is_null() {
+            // SAFETY: [I1] it came from a box, was taken out of its bucket once, and nobody has it pinned.
+            let account = unsafe { KBox::from_raw(self.0) };
+            self.0 = account.next;
+        }
     }
 }

@@ -122,17 +122,20 @@ impl Table {
 pub(crate) fn forget_idle() {
     let now = Nanos(glue::clock());
     let out = state::with(|state| {
-        state.accounts.forget_idle(&state.terms.caps, now);
-        state.threads.take_out(&mut state.totals, |thread, boost| {
+        let accounts = state.accounts.forget_idle(&state.terms.caps, now);
+        let threads = state.threads.take_out(&mut state.totals, |thread, boost| {
             let mut look = Look::default();
             // SAFETY: [I3] the task is valid.
             unsafe { glue::expedite_look(thread.task, &mut look) };
             let is_old = now.since(Nanos(thread.last_call.load(Ordering::Relaxed))) > FORGOTTEN_AFTER;
             look.is_ending || (is_old && boost.budget.debt() == Nanos::ZERO)
-        })
+        });
+        (accounts, threads)
     });
-    // SAFETY: [I2] they were taken out while nobody acted on them.
-    unsafe { free_all(out.unwrap_or(null_mut())) };
+    if let Some((_accounts, threads)) = out {
+        // SAFETY: [I2] they were taken out while nobody acted on them.
+        unsafe { free_all(threads) };
+    }
 }
 
 /// Forgets all threads, after whoever acts on one of them has done so. May sleep.
