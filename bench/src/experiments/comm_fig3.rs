@@ -12,7 +12,7 @@ use crate::params::{Axis, Params};
 use crate::placement::{Placement, alone};
 use crate::progress::Progress;
 use crate::report::{Claim, Fields, Report, decimals};
-use crate::sample::{Recorder, Sample};
+use crate::sample::{Recorder, approximate};
 use crate::traffic::receiver::Receiver;
 use crate::traffic::sends::polled;
 
@@ -126,9 +126,11 @@ impl Row {
         polled(peer, self.size, budget * 3 / 4, &mut self.send)
     }
 
-    /// Nanoseconds of allocation, release and send: medians of batches.
+    /// Nanoseconds of allocation and release, medians of batches; and of a send, the median: a batch of sends is long enough to be
+    /// interrupted by others every time.
     fn times(&self) -> [f64; 3] {
-        [&self.alloc, &self.release, &self.send].map(|recorder| recorder.sample().batch_ns)
+        let [alloc, release, send] = [&self.alloc, &self.release, &self.send].map(Recorder::sample);
+        [alloc.batch_ns, release.batch_ns, approximate(send.p50_ns)]
     }
 
     fn share(&self) -> f64 {
@@ -138,14 +140,12 @@ impl Row {
 
     fn fields(&self) -> Fields {
         let [alloc, release, send] = self.times();
-        let Sample { p50_ns, .. } = self.send.sample();
         Fields::default()
             .with("provider", self.provider.name())
             .with("size", self.size)
             .with("alloc_ns", decimals(alloc, 1))
             .with("release_ns", decimals(release, 1))
-            .with("send_ns", decimals(send, 1))
-            .with("send_p50_ns", p50_ns)
+            .with("send_ns", decimals(send, 0))
             .with("buffer_share", decimals(self.share(), 4))
     }
 }

@@ -13,6 +13,8 @@ mod mix;
 mod peers;
 mod rate;
 mod sim_speed;
+mod straggler;
+mod threshold;
 mod wait_sim;
 mod wakeup;
 
@@ -27,6 +29,8 @@ pub const ALL: &[&dyn Experiment] = &[
     &comm_fig3::CommFig3,
     &comm_fig4::CommFig4,
     &completion::Completion,
+    &threshold::Threshold,
+    &straggler::Straggler,
     &mix::Mix,
     &peers::Peers,
     &wakeup::Wakeup,

@@ -11,6 +11,7 @@ use pronto::{Peer, Pending, Region, Request};
 use super::drive::Open;
 use super::messages::{Decoded, Read, Taken, Total, sum};
 use crate::clock;
+use crate::sample::Recorder;
 
 /// How a payload gets to its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +92,31 @@ impl Blobs {
                 peer.start_from::<Read>(&self.region, start..start + self.bytes as u64)
             }),
         }
+    }
+}
+
+impl Blobs {
+    /// Repeats one payload at a time, copied or by reference, for about `budget` and adds to `into`.
+    ///
+    /// # Errors
+    /// If one fails, or was not read as it was sent.
+    pub(crate) fn measure(
+        &self,
+        peer: &Peer,
+        mode: Mode,
+        budget: Duration,
+        into: &mut Recorder,
+    ) -> anyhow::Result<()> {
+        let blob = Read { bytes: self.own.clone() };
+        into.round(budget, || {
+            let pending = match mode {
+                Mode::Reference => peer.start_from::<Read>(&self.region, 0..self.bytes as u64),
+                Mode::Copied | Mode::TwoCopies | Mode::Decoded => peer.start(black_box(&blob)),
+            };
+            let total = pending.and_then(Pending::wait).context("a large payload")?;
+            anyhow::ensure!(total.sum == self.sum, "a payload was not read as it was sent");
+            Ok(())
+        })
     }
 }
 

@@ -1,0 +1,245 @@
+//! `straggler`: what one buffer that is not given back does to a stream through the send ring.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use pronto_core::Nanos;
+use pronto_core::buf::{Frame, Placement as Where, RingConfig, SendRing, SlotClass};
+use pronto_core::fabric::HeapMemory;
+
+use crate::clock;
+use crate::experiment::Experiment;
+use crate::params::{Axis, Params};
+use crate::placement::{Placement, alone};
+use crate::progress::Progress;
+use crate::report::{Claim, Fields, Report, decimals};
+use crate::sample::Recorder;
+
+/// The experiment: one thread, one ring of the default size, a window of buffers; with a straggler and without. What is counted does
+/// not depend on the machine.
+#[derive(Debug)]
+pub(crate) struct Straggler;
+
+impl Experiment for Straggler {
+    fn name(&self) -> &'static str {
+        "straggler"
+    }
+
+    fn paper(&self) -> Option<&'static str> {
+        Some("comm-layer")
+    }
+
+    fn figure(&self) -> Option<&'static str> {
+        Some("3.2")
+    }
+
+    fn about(&self) -> &'static str {
+        "one send buffer that is held: a circular buffer with and without the paper's fallback, and ours"
+    }
+
+    fn axes(&self) -> &'static [Axis] {
+        &[Axis { column: "policy", help: "Only these", values: &["none", "paper", "ours"] }]
+    }
+
+    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
+        let placement = Placement::choose()?;
+        let messages = if params.quick { QUICK_MESSAGES } else { MESSAGES };
+        let policies: Vec<_> = Policy::ALL.into_iter().filter(|p| params.keeps("policy", p.name())).collect();
+        progress.begin(2 * policies.len() as u64);
+        let rows: Vec<Row> = alone(placement.caller(), || {
+            let cases = policies.iter().flat_map(|policy| [(*policy, false), (*policy, true)]);
+            cases
+                .map(|(policy, held)| {
+                    progress.step(policy.name());
+                    Row::measure(policy, held, messages)
+                })
+                .collect()
+        })?;
+        let mut report = Report::default();
+        report.params = Fields::default()
+            .with("memory_mib", MEMORY >> 20)
+            .with("payload_bytes", BYTES)
+            .with("window", WINDOW)
+            .with("messages", messages);
+        report.claims = claims(&rows);
+        report.note("a temporary buffer is plain memory here; on a transport that pins memory it would be registered, too");
+        report.rows = rows.iter().map(Row::fields).collect();
+        Ok(report)
+    }
+}
+
+/// What happens when the ring has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Policy {
+    /// A circular buffer; the message is refused.
+    None,
+    /// A circular buffer; the message is composed in memory that is allocated for it, as in the paper.
+    Paper,
+    /// Chunks, of which a straggler takes one out; overflow slots behind them.
+    Ours,
+}
+
+impl Policy {
+    const ALL: [Self; 3] = [Self::None, Self::Paper, Self::Ours];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Paper => "paper",
+            Self::Ours => "ours",
+        }
+    }
+
+    fn ring(self) -> anyhow::Result<Arc<SendRing>> {
+        let circular = RingConfig {
+            overflow: RingConfig::default().overflow.map(|class| SlotClass { count: 0, ..class }),
+            placement: Where::Circular,
+            ..RingConfig::default()
+        };
+        let config = if self == Self::Ours { RingConfig::default() } else { circular };
+        let ring = Arc::new(SendRing::new(Arc::new(HeapMemory::new(MEMORY)), config));
+        ring.tick(Nanos(1));
+        // Every chunk is ready, as in a circular buffer that is registered when it is made.
+        let mut full: Vec<Frame> = Vec::new();
+        while let Ok(loan) = Arc::clone(&ring).loan(config.chunk_bytes as usize, 0) {
+            full.push(loan.finish());
+            let Some(chunk) = ring.commit_next() else { break };
+            ring.open(chunk);
+        }
+        anyhow::ensure!(full.len() > 1, "a ring of one chunk has nowhere to go");
+        drop(full);
+        Ok(ring)
+    }
+}
+
+/// A message's buffer: in the ring, or temporary.
+type Buffer = (Option<Frame>, Vec<u8>);
+
+/// One row.
+#[derive(Debug)]
+struct Row {
+    policy: Policy,
+    held: bool,
+    sent: u64,
+    temporary: u64,
+    refused: u64,
+    seen: Recorder,
+}
+
+impl Row {
+    /// A stream of messages in order of completion, behind a buffer that is held from before the first to behind the last.
+    fn measure(policy: Policy, held: bool, messages: u64) -> anyhow::Result<Self> {
+        let ring = policy.ring()?;
+        let straggler = held.then(|| Arc::clone(&ring).loan(BYTES, STRAGGLER)).transpose();
+        let straggler = straggler.map_err(|_| anyhow::anyhow!("an empty ring has room"))?;
+        let mut row = Self { policy, held, sent: 0, temporary: 0, refused: 0, seen: Recorder::new() };
+        let mut under_way: VecDeque<Buffer> = VecDeque::with_capacity(WINDOW);
+        for _ in 0..messages / BATCH {
+            let before = clock::now();
+            for _ in 0..BATCH {
+                if under_way.len() == WINDOW {
+                    drop(under_way.pop_front());
+                }
+                if let Some(buffer) = row.compose(&ring) {
+                    under_way.push_back(buffer);
+                }
+            }
+            row.seen.record_batch(u32::try_from(BATCH).context("a small batch")?, before.elapsed());
+            row.seen.record_single(before.elapsed() / u32::try_from(BATCH).context("a small batch")?);
+        }
+        drop(straggler);
+        Ok(row)
+    }
+
+    /// The next message's buffer, with the first byte of each page written.
+    fn compose(&mut self, ring: &Arc<SendRing>) -> Option<Buffer> {
+        let write = |bytes: &mut [u8]| bytes.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+        let buffer = match Arc::clone(ring).loan(BYTES, 0) {
+            Ok(mut loan) => {
+                write(loan.as_mut_slice());
+                (Some(loan.finish()), Vec::new())
+            }
+            Err(_) if self.policy == Policy::Paper => {
+                self.temporary += 1;
+                let mut bytes = vec![0; BYTES];
+                write(&mut bytes);
+                (None, bytes)
+            }
+            Err(_) => {
+                self.refused += 1;
+                return None;
+            }
+        };
+        self.sent += 1;
+        Some(buffer)
+    }
+
+    fn fields(&self) -> Fields {
+        let sample = self.seen.sample();
+        Fields::default()
+            .with("policy", self.policy.name())
+            .with("straggler", self.held)
+            .with("sent", self.sent)
+            .with("temporary", self.temporary)
+            .with("refused", self.refused)
+            .with("buffer_ns", decimals(sample.batch_ns, 1))
+            .with("p99_ns", sample.p99_ns)
+    }
+}
+
+/// Counts, which are the same on every machine.
+fn claims(rows: &[Row]) -> Vec<Claim> {
+    let held = |policy| rows.iter().find(|row| row.policy == policy && row.held);
+    let paper = held(Policy::Paper).map(|row| Claim {
+        id: "K27",
+        text:
+            "behind a straggler the circular buffer fills, and buffers are allocated one by one; so many were"
+                .into(),
+        published: "some".into(),
+        measured: row.temporary.into(),
+        holds: row.temporary > 0 && row.refused == 0,
+    });
+    let ours = held(Policy::Ours).map(|row| Claim {
+        id: "K27-ours",
+        text: "with chunks of which a straggler takes one out: so many were allocated or refused".into(),
+        published: 0.into(),
+        measured: (row.temporary + row.refused).into(),
+        holds: row.temporary + row.refused == 0,
+    });
+    [paper, ours].into_iter().flatten().collect()
+}
+
+/// Send memory of a connection by default, bytes.
+const MEMORY: usize = 32 << 20;
+/// A page and what comes with it.
+const BYTES: usize = 4096 + 64;
+/// Messages under way.
+const WINDOW: usize = 32;
+/// Who holds the straggler, for the ring's report.
+const STRAGGLER: u32 = 7;
+
+/// Each is ten times around the ring, or more.
+const MESSAGES: u64 = 1 << 20;
+const QUICK_MESSAGES: u64 = 1 << 17;
+/// Messages between two readings of the clock.
+const BATCH: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_straggler_stops_a_circular_buffer_and_not_ours() {
+        let row = |policy, held| Row::measure(policy, held, QUICK_MESSAGES).unwrap();
+        for policy in Policy::ALL {
+            let free = row(policy, false);
+            assert_eq!((free.sent, free.temporary, free.refused), (QUICK_MESSAGES, 0, 0), "{policy:?}");
+        }
+        let [none, paper, ours] = Policy::ALL.map(|policy| row(policy, true));
+        assert!(none.refused > 0 && none.sent + none.refused == QUICK_MESSAGES, "{}", none.refused);
+        assert!(paper.temporary > 0 && paper.sent == QUICK_MESSAGES);
+        assert_eq!((ours.sent, ours.temporary, ours.refused), (QUICK_MESSAGES, 0, 0));
+        assert!(claims(&[paper, ours]).iter().all(|claim| claim.holds));
+    }
+}
