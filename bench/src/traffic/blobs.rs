@@ -135,7 +135,7 @@ fn pipeline<M: Request<Reply = Total>>(
         anyhow::Ok(())
     };
     let mut sent = 0;
-    while started.elapsed() < time {
+    while sent == 0 || started.elapsed() < time {
         if pending.len() == open.0
             && let Some(oldest) = pending.pop_front()
         {

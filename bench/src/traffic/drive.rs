@@ -86,7 +86,7 @@ fn calls<M: Request>(peer: &Peer, request: &M, open: Open, time: Duration) -> an
     let mut pending: VecDeque<Pending<M>> = VecDeque::with_capacity(open.0);
     let mut answered = 0;
     let finish = |oldest: Pending<M>| oldest.wait().map(|reply| drop(black_box(reply))).context("a call");
-    while answered % LOOKS != 0 || started.elapsed() < time {
+    while answered % LOOKS != 0 || pending.is_empty() || started.elapsed() < time {
         if pending.len() == open.0 {
             let oldest = pending.pop_front().context("a window of none")?;
             finish(oldest)?;
@@ -113,7 +113,7 @@ fn start<M: Request>(peer: &Peer, request: &M) -> anyhow::Result<Pending<M>> {
 fn notes<M: Message>(peer: &Peer, note: &M, time: Duration) -> anyhow::Result<u64> {
     let started = clock::now();
     let mut sent = 0;
-    while sent % LOOKS != 0 || started.elapsed() < time {
+    while sent % LOOKS != 0 || sent == 0 || started.elapsed() < time {
         peer.notify_within(black_box(note), PATIENCE).context("a one-way message")?;
         sent += 1;
     }
@@ -149,7 +149,7 @@ mod tests {
             let sender = Node::builder(2).peer(1, &address).start().unwrap();
             let peer = sender.wait_for_peer(1, PATIENCE).unwrap();
             for size in SIZES {
-                assert!(size.calls(&peer, Open(8), Duration::from_millis(1)).unwrap() >= 8, "{}", size.name);
+                assert!(size.calls(&peer, Open(8), Duration::from_millis(1)).unwrap() > 0, "{}", size.name);
                 let sent = size.notes(&peer, Duration::from_millis(1)).unwrap();
                 let counted = size.counted(&peer).unwrap();
                 let taken_in = size.bytes - if size.bytes > 224 { size_of::<u32>() } else { 0 };

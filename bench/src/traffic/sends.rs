@@ -47,7 +47,7 @@ pub(crate) fn polled_counted(peer: &Peer, bytes: usize, time: Duration) -> anyho
     let message = OneWay { bytes: vec![7; bytes - size_of::<u32>()] };
     let started = clock::now();
     let mut sent = 0;
-    while sent % LOOKS != 0 || started.elapsed() < time {
+    while sent % LOOKS != 0 || sent == 0 || started.elapsed() < time {
         peer.notify_sync(black_box(&message), PATIENCE).context("a synchronous send")?;
         sent += 1;
     }
