@@ -10,12 +10,14 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use comfy_table::{Table, presets};
 
+use crate::compare;
 use crate::echo;
 use crate::experiment::Experiment;
 use crate::experiments;
 use crate::host::Host;
 use crate::lab::{self, Lab};
 use crate::mix;
+use crate::page;
 use crate::params::{Axis, Params};
 use crate::progress::Progress;
 use crate::report::Report;
@@ -34,6 +36,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
         Some((echo::SERVE, options)) => return echo::serve_command(options),
         Some((mix::NODE, options)) => return mix::node_command(options),
         Some((traffic::SERVE, options)) => return traffic::serve_command(options),
+        Some((compare::COMPARE, options)) => compare::run(options)?,
+        Some((page::REPORT, options)) => page::run(options)?,
         Some((LIST, options)) if options.get_flag(JSON) => list_as_json().to_string(),
         Some((LIST, _)) => list_as_text(),
         Some((name, options)) => {
@@ -84,6 +88,8 @@ fn command() -> Command {
         .subcommand(
             Command::new(LIST).about("Names all experiments").arg(json("Print one JSON array on stdout")),
         )
+        .subcommand(compare::command())
+        .subcommand(page::command())
         .subcommand(echo::command())
         .subcommand(mix::command())
         .subcommand(traffic::command())

@@ -118,7 +118,7 @@ impl Fields {
         self
     }
 
-    /// With the columns of a sample: `min_ns`, `p50_ns`, `p99_ns`, `p999_ns`, `mean_ns`, `batch_ns`.
+    /// With the columns of a sample: `min_ns`, `p50_ns`, `p99_ns`, `p999_ns`, `mean_ns`, `batch_ns`, `aa`.
     #[must_use]
     pub fn with_sample(self, sample: &Sample) -> Self {
         self.with("min_ns", sample.min_ns)
@@ -127,6 +127,7 @@ impl Fields {
             .with("p999_ns", sample.p999_ns)
             .with("mean_ns", decimals(sample.mean_ns, 1))
             .with("batch_ns", decimals(sample.batch_ns, 1))
+            .with("aa", sample.aa.map_or(Value::Null, |aa| decimals(aa, 2)))
     }
 
     /// The value of `column`.

@@ -32,6 +32,8 @@ pub struct Sample {
     pub mean_ns: f64,
     /// The median over batches of the mean of one batch: without the clock and without rare interruptions.
     pub batch_ns: f64,
+    /// A/A: the medians of the even rounds by those of the odd ones, which differ by noise alone; none with less than two rounds.
+    pub aa: Option<f64>,
 }
 
 /// Gathers the durations of one operation over several rounds.
@@ -41,6 +43,8 @@ pub struct Recorder {
     batches: Histogram<u64>,
     batch_ops: u64,
     batch_time: Duration,
+    /// The median of each round's single timings, nanoseconds.
+    rounds: Vec<f64>,
 }
 
 impl Default for Recorder {
@@ -61,6 +65,7 @@ impl Recorder {
             batches: histogram(HIGHEST_NS * 1_000),
             batch_ops: 0,
             batch_time: Duration::ZERO,
+            rounds: Vec::new(),
         }
     }
 
@@ -69,6 +74,7 @@ impl Recorder {
     /// # Errors
     /// The first error of `op`; what was recorded before it stays.
     pub fn round<E>(&mut self, budget: Duration, mut op: impl FnMut() -> Result<(), E>) -> Result<(), E> {
+        let before = self.singles.clone();
         for _ in 0..WARM_UP_OPS {
             op()?;
         }
@@ -90,6 +96,9 @@ impl Recorder {
             }
             self.record_batch(ops, clock::now() - before);
         }
+        let mut this_round = self.singles.clone();
+        this_round.subtract(&before).expect("what was there is still there");
+        self.rounds.push(approximate(this_round.value_at_quantile(0.5)));
         Ok(())
     }
 
@@ -119,6 +128,7 @@ impl Recorder {
         self.batches.add(&other.batches).expect("all recorders have the same range");
         self.batch_ops += other.batch_ops;
         self.batch_time += other.batch_time;
+        self.rounds.extend_from_slice(&other.rounds);
     }
 
     /// What was recorded so far; all zero if nothing was.
@@ -137,7 +147,13 @@ impl Recorder {
             p999_ns: self.singles.value_at_quantile(0.999),
             mean_ns,
             batch_ns,
+            aa: self.a_to_a(),
         }
+    }
+
+    fn a_to_a(&self) -> Option<f64> {
+        let half = |first: usize| median(self.rounds.iter().copied().skip(first).step_by(2).collect());
+        (self.rounds.len() >= 2).then(|| half(0) / half(1))
     }
 
     /// As many operations as fill `BATCH_TIME` at the median seen so far.
@@ -145,6 +161,16 @@ impl Recorder {
         let p50 = u128::from(self.singles.value_at_quantile(0.5).max(1));
         let ops = (BATCH_TIME.as_nanos() / p50).clamp(1, u128::from(MAX_BATCH_OPS));
         u32::try_from(ops).expect("clamped to MAX_BATCH_OPS")
+    }
+}
+
+/// The middle value, or the mean of the two in the middle; not a number of nothing.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        len if len % 2 == 1 => values[len / 2],
+        len => f64::midpoint(values[len / 2 - 1], values[len / 2]),
     }
 }
 
@@ -242,6 +268,17 @@ mod tests {
         });
         assert!(recorder.sample().count > 0);
         assert_eq!(recorder.sample().count + recorder.batch_ops + u64::from(WARM_UP_OPS), ops);
+    }
+
+    #[test]
+    fn rounds_are_held_against_each_other() {
+        let mut recorder = Recorder::new();
+        assert_eq!(recorder.sample().aa, None);
+        recorder.record_single(Duration::from_nanos(5));
+        recorder.rounds = vec![100.0, 200.0, 110.0];
+        assert_eq!(recorder.sample().aa, Some(105.0 / 200.0));
+        let Ok(()) = recorder.round(Duration::from_millis(2), || Ok::<(), Infallible>(()));
+        assert_eq!(recorder.rounds.len(), 4);
     }
 
     #[test]

@@ -203,6 +203,30 @@ fn a_simulated_figure_has_rows_claims_and_a_picture() {
 }
 
 #[test]
+fn results_are_compared_and_made_into_a_page() {
+    let folder = std::env::temp_dir().join(format!("pronto-page-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a temporary folder can be made");
+    let file =
+        |name: &str| folder.join(name).to_str().expect("the name of a temporary folder is text").to_owned();
+    let mut object = json(&["floor", "--json", "--quick", "--name", "syscall,memcpy-4k"]);
+    assert!(object["rows"][0]["aa"].as_f64().is_some_and(|aa| aa > 0.0), "{object}");
+    std::fs::write(file("old.json"), object.to_string()).expect("the folder is this test's own");
+    let p50 = object["rows"][0]["p50_ns"].as_u64().expect("a median");
+    object["rows"][0]["p50_ns"] = (1_000 * p50).into();
+    std::fs::write(file("new.json"), object.to_string()).expect("the folder is this test's own");
+    let said = |args: &[&str]| String::from_utf8(run(args).stdout).expect("it prints text");
+    let same = said(&["compare", &file("old.json"), &file("old.json")]);
+    assert!(same.starts_with("floor: 0 of "), "{same}");
+    let text = said(&["compare", &file("old.json"), &file("new.json")]);
+    assert!(text.contains("syscall") && text.contains("WORSE") && !text.contains("memcpy-4k"), "{text}");
+    said(&["report", &file("old.json"), "--out", &file("page.html")]);
+    let page = std::fs::read_to_string(file("page.html")).expect("the page was written");
+    assert!(page.contains("<svg") && page.contains("syscall") && page.contains("</html>"));
+    assert!(!run(&["report", &file("page.html")]).status.success(), "a page is no result");
+    std::fs::remove_dir_all(&folder).expect("the folder is this test's own");
+}
+
+#[test]
 fn without_json_there_is_a_table() {
     let output = run(&["floor", "--quick", "--name", "futex-wake-nobody"]);
     let text = String::from_utf8(output.stdout).unwrap();

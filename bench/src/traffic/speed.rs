@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::sample::approximate;
+use crate::sample::{approximate, median};
 
 /// Rates of the rounds of one row. Every other round is counted apart: what both halves say of the same thing differs by
 /// nothing but noise.
@@ -26,16 +26,6 @@ impl Speed {
     pub(crate) fn a_to_a(&self) -> f64 {
         let half = |first: usize| median(self.rounds.iter().copied().skip(first).step_by(2).collect());
         half(0) / half(1)
-    }
-}
-
-/// The middle value, or the mean of the two in the middle; not a number of nothing.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        len if len % 2 == 1 => values[len / 2],
-        len => f64::midpoint(values[len / 2 - 1], values[len / 2]),
     }
 }
 

@@ -1,0 +1,202 @@
+//! Plots of a result's rows: one bar for each row, under its name, as wide as the page; text keeps its size on any screen.
+
+use core::fmt::Write as _;
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::escaped;
+use crate::results;
+
+/// What may be plotted, by kind: of each kind the first column that has values.
+const KINDS: [&[&str]; 3] = [
+    &["p50_ns", "send_ns", "batch_ns", "mean_ns", "p50_us", "mean_us", "seconds"],
+    &["rpc_per_s", "gbytes_per_s", "messages_per_s", "events_per_s"],
+    &["ratio", "to_linux", "normalised", "buffer_share", "late"],
+];
+
+/// More rows than these are left to the table.
+const MOST: usize = 48;
+
+/// Values further apart than this, in one plot, want a logarithmic axis.
+const FAR_APART: f64 = 40.0;
+
+/// A row's height, and that of the axis, pixels.
+const ROW: usize = 34;
+const AXIS: usize = 22;
+
+struct Bar<'a> {
+    name: String,
+    value: f64,
+    floor: Option<f64>,
+    class: &'a str,
+}
+
+/// Every plot of a result.
+pub(super) fn all(html: &mut String, result: &Value, axes: &[&str]) {
+    for kind in KINDS {
+        let has = |column: &&&str| results::rows(result).any(|row| number(row, column).is_some());
+        if let Some(column) = kind.iter().find(has) {
+            one(html, result, axes, column);
+        }
+    }
+}
+
+fn number(row: &Map<String, Value>, column: &str) -> Option<f64> {
+    row.get(column).and_then(Value::as_f64).filter(|value| *value > 0.0)
+}
+
+fn one(html: &mut String, result: &Value, axes: &[&str], column: &str) {
+    let class = classes(result, axes);
+    let bars: Vec<Bar<'_>> = results::rows(result)
+        .filter_map(|row| {
+            let floor = if column.ends_with("_ns") { number(row, "floor_ns") } else { None };
+            let (name, value) = (results::row_name(row, axes), number(row, column)?);
+            Some(Bar { name, value, floor, class: class(row) })
+        })
+        .collect();
+    let shown = &bars[..bars.len().min(MOST)];
+    let values = || shown.iter().flat_map(|bar| [Some(bar.value), bar.floor]).flatten();
+    let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+    let scale =
+        if most / least > FAR_APART { Scale::logarithmic(least, most) } else { Scale::Linear(most * 1.02) };
+    let (height, body) = (shown.len() * ROW, shown.len() * ROW + AXIS);
+    let _ = write!(
+        html,
+        "<figure><figcaption><b>{column}</b>{}{}</figcaption>\n<svg width=\"100%\" height=\"{body}\" role=\"img\" \
+         aria-label=\"{column} of each row\">\n",
+        if matches!(scale, Scale::Linear(_)) { "" } else { ", logarithmic" },
+        if shown.iter().any(|bar| bar.floor.is_some()) {
+            "; the stroke across a bar is the floor of the same run"
+        } else {
+            ""
+        },
+    );
+    for tick in scale.ticks() {
+        let at = scale.place(tick);
+        let _ =
+            write!(html, "<line class=\"grid\" x1=\"{at:.2}%\" x2=\"{at:.2}%\" y1=\"0\" y2=\"{height}\"/>");
+        let anchor = if at > 90.0 {
+            "end"
+        } else if at < 5.0 {
+            "start"
+        } else {
+            "middle"
+        };
+        let label = results::number(tick);
+        let y = height + 15;
+        let _ = writeln!(
+            html,
+            "<text class=\"tick\" x=\"{at:.2}%\" y=\"{y}\" text-anchor=\"{anchor}\">{label}</text>"
+        );
+    }
+    for (index, bar) in shown.iter().enumerate() {
+        draw(html, bar, index * ROW, scale);
+    }
+    html.push_str("</svg>");
+    if bars.len() > shown.len() {
+        let _ =
+            write!(html, "<p class=\"small\">{} more rows are in the table.</p>", bars.len() - shown.len());
+    }
+    html.push_str("</figure>\n");
+}
+
+fn draw(html: &mut String, bar: &Bar<'_>, top: usize, scale: Scale) {
+    let (text, rect, wide) = (top + 14, top + 19, scale.place(bar.value));
+    let (name, value) = (escaped(&bar.name), results::number(bar.value));
+    let _ = write!(html, "<text x=\"0\" y=\"{text}\">{name}</text>");
+    let _ = write!(html, "<text class=\"value\" x=\"100%\" y=\"{text}\" text-anchor=\"end\">{value}</text>");
+    let class = bar.class;
+    let _ = write!(
+        html,
+        "<rect class=\"{class}\" x=\"0\" y=\"{rect}\" width=\"{wide:.2}%\" height=\"10\" rx=\"2\"/>"
+    );
+    if let Some(floor) = bar.floor {
+        let (at, end) = (scale.place(floor), rect + 13);
+        let start = rect - 3;
+        let _ = write!(
+            html,
+            "<line class=\"floor\" x1=\"{at:.2}%\" x2=\"{at:.2}%\" y1=\"{start}\" y2=\"{end}\"/>"
+        );
+    }
+    html.push('\n');
+}
+
+/// The colour of a row: who it is of, where peers are compared; else by the first column that rows are chosen by.
+fn classes<'a>(
+    result: &Value,
+    axes: &'a [&'a str],
+) -> impl Fn(&Map<String, Value>) -> &'static str + use<'a> {
+    let column = axes.first().copied().unwrap_or_default();
+    let names: BTreeSet<String> =
+        results::rows(result).filter_map(|row| row.get(column)).map(results::word).collect();
+    let names: Vec<String> = names.into_iter().collect();
+    move |row| match row.get("peer").and_then(Value::as_str) {
+        Some("pronto") => "ours",
+        Some("raw") => "bare",
+        Some(_) => "theirs",
+        None => {
+            let name = row.get(column).map(results::word);
+            let place = name.and_then(|name| names.iter().position(|known| *known == name));
+            SERIES[place.unwrap_or(0) % SERIES.len()]
+        }
+    }
+}
+
+const SERIES: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "s5"];
+
+#[derive(Clone, Copy, Debug)]
+enum Scale {
+    /// From zero to this.
+    Linear(f64),
+    /// From one power of ten to another.
+    Logarithmic(i32, i32),
+}
+
+impl Scale {
+    fn logarithmic(least: f64, most: f64) -> Self {
+        let power = |value: f64| (-30..30).rfind(|power| 10_f64.powi(*power) <= value).unwrap_or(-30);
+        Self::Logarithmic(power(least), power(most) + 1)
+    }
+
+    /// Where a value lies, percent of the width.
+    fn place(self, value: f64) -> f64 {
+        match self {
+            Self::Linear(most) => 100.0 * value / most,
+            Self::Logarithmic(first, last) => {
+                100.0 * (value.log10() - f64::from(first)).max(0.0) / f64::from(last - first)
+            }
+        }
+    }
+
+    fn ticks(self) -> Vec<f64> {
+        match self {
+            Self::Linear(most) => {
+                let power = 10_f64.powf((most / 4.0).log10().floor());
+                let step = [1.0, 2.0, 5.0, 10.0]
+                    .into_iter()
+                    .map(|step| step * power)
+                    .find(|step| most / step <= 5.0);
+                let step = step.unwrap_or(most);
+                (0..=5).map(|tick| f64::from(tick) * step).filter(|tick| *tick <= most).collect()
+            }
+            Self::Logarithmic(first, last) => (first..=last).map(|power| 10_f64.powi(power)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scales_place_values_between_their_ends() {
+        let scale = Scale::logarithmic(110.0, 53_000.0);
+        assert!(matches!(scale, Scale::Logarithmic(2, 5)), "{scale:?}");
+        assert!((scale.place(100.0)).abs() < 1e-9 && (scale.place(100_000.0) - 100.0).abs() < 1e-9);
+        let scale = Scale::Linear(110.0);
+        assert!((scale.place(55.0) - 50.0).abs() < 1e-9);
+        let ticks = scale.ticks();
+        assert!((3..=6).contains(&ticks.len()) && ticks[0] == 0.0, "{ticks:?}");
+    }
+}
