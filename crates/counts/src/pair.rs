@@ -15,7 +15,7 @@ use pronto_fabric_shm::ShmQueuePair;
 use pronto_fabric_tcp::{Handshake, Listener, Options, ReceivePool, TcpQueuePair};
 use pronto_rpc::handler::Incoming;
 use pronto_rpc::host::MayWait;
-use pronto_rpc::{Host, Peer, Route, with_bytes};
+use pronto_rpc::{Host, Peer, Route};
 use pronto_sync::atomic::AtomicU32;
 use pronto_wire::{Class, Epoch, NodeId, SessionId, TypeEntry, TypeId};
 
@@ -227,7 +227,7 @@ impl<Q: QueuePair + 'static> Sink<Q::Lease> for Handlers<'_, Q> {
         self.run += 1;
         let route = &self.routes[usize::from(inbound.type_id.0)];
         let incoming = Incoming::new(&inbound, self.session, self.host, Nanos::NEVER);
-        with_bytes(&inbound.payload, |bytes| route.run(&incoming, bytes))
+        route.run(&incoming, &inbound.payload)
     }
 
     fn event(&mut self, _: Event) {}
