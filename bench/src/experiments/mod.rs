@@ -9,9 +9,11 @@ mod cosched_sim;
 mod expedite_sim;
 mod floor;
 mod latency;
+mod load;
 mod mix;
 mod peers;
 mod rate;
+mod ring;
 mod sim_speed;
 mod straggler;
 mod threshold;
@@ -29,8 +31,10 @@ pub const ALL: &[&dyn Experiment] = &[
     &comm_fig3::CommFig3,
     &comm_fig4::CommFig4,
     &completion::Completion,
+    &load::Load,
     &threshold::Threshold,
     &straggler::Straggler,
+    &ring::Ring,
     &mix::Mix,
     &peers::Peers,
     &wakeup::Wakeup,

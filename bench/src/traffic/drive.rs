@@ -80,8 +80,12 @@ impl Size {
     }
 }
 
-/// The oldest call is waited for before the next is started: with `open` calls there is always work for both sides.
-fn calls<M: Request>(peer: &Peer, request: &M, open: Open, time: Duration) -> anyhow::Result<u64> {
+/// Calls for about `time`, with so many open; returns how many were answered. The oldest call is waited for before the next is
+/// started: with several open there is always work for both sides.
+///
+/// # Errors
+/// If one fails.
+pub(crate) fn calls<M: Request>(peer: &Peer, request: &M, open: Open, time: Duration) -> anyhow::Result<u64> {
     let started = clock::now();
     let mut pending: VecDeque<Pending<M>> = VecDeque::with_capacity(open.0);
     let mut answered = 0;

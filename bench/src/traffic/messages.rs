@@ -30,6 +30,11 @@ payloads! {
     bulk Vec<u8>: CallMany "traffic.call.many" => BackMany "traffic.back.many", NoteMany "traffic.note.many";
 }
 
+/// A call whose handler takes 20 us.
+#[derive(Message, Clone, Debug)]
+#[message(name = "traffic.slow", reply = ())]
+pub(crate) struct Slow {}
+
 /// A one-way message that the receiver reads where it lies.
 #[derive(Message, Clone, Debug)]
 #[message(name = "traffic.one-way", class = bulk)]

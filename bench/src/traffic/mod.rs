@@ -8,6 +8,7 @@
 //! | [`receiver`] | the child: a node with an inline handler for each of them |
 //! | [`drive`] | the sender's side |
 //! | [`cost`] | processor time and context switches, of this process and of the child |
+//! | [`open_loop`] | calls that are due at their times |
 //! | [`sends`] | synchronous sends, and the two ways to wait for their completion |
 //! | [`speed`] | rates over rounds |
 
@@ -15,6 +16,7 @@ pub(crate) mod blobs;
 pub(crate) mod cost;
 pub(crate) mod drive;
 pub(crate) mod messages;
+pub(crate) mod open_loop;
 pub(crate) mod receiver;
 pub(crate) mod sends;
 pub(crate) mod speed;

@@ -12,9 +12,10 @@ use pronto_sync::atomic::{AtomicU64, Ordering};
 use super::cost::Cost;
 use super::messages::{
     Back32, Back224, BackMany, Call32, Call224, CallMany, Count, CountBulk, Counted, Decoded, Note32,
-    Note224, NoteMany, OneWay, Read, Taken, Total, sum,
+    Note224, NoteMany, OneWay, Read, Slow, Taken, Total, sum,
 };
 use crate::child::{self, Child};
+use crate::clock;
 use crate::echo::{Provider, Wait};
 use crate::placement::{Cpu, pin};
 
@@ -23,6 +24,8 @@ pub(crate) const SERVE: &str = "serve-traffic";
 
 const RECEIVER: u16 = 1;
 const SENDER: u16 = 2;
+/// What the slow handler takes.
+const SLOW: Duration = Duration::from_micros(20);
 /// Longer than a start on the busiest machine takes.
 const START: Duration = Duration::from_secs(20);
 
@@ -94,6 +97,10 @@ fn handlers(builder: Builder, counts: &Arc<Counts>) -> Builder {
         .handle_in_place::<Taken, _>(|_, place| OWN.with_borrow_mut(|own| Total { sum: take(place, own) }))
         .handle_inline(|_, blob: Decoded| Total { sum: sum(&blob.bytes) });
     counting!(builder, Note32 Note224 NoteMany)
+        .handle_inline(|_, _: Slow| {
+            let since = clock::now();
+            while since.elapsed() < SLOW {}
+        })
         .handle_inline(|_, call: Call32| Back32 { bytes: call.bytes })
         .handle_inline(|_, call: Call224| Back224 { bytes: call.bytes })
         .handle_inline(|_, call: CallMany| BackMany { bytes: call.bytes })
@@ -139,7 +146,15 @@ impl Receiver {
     /// # Errors
     /// If the two do not meet.
     pub(crate) fn meet(&self, wait: Wait) -> anyhow::Result<(Node, Peer)> {
-        let node = Node::builder(SENDER).wait(WaitPolicy::Block).peer(RECEIVER, &self.address);
+        self.meet_as(0, wait)
+    }
+
+    /// The same for one of several senders.
+    ///
+    /// # Errors
+    /// If the two do not meet.
+    pub(crate) fn meet_as(&self, sender: u16, wait: Wait) -> anyhow::Result<(Node, Peer)> {
+        let node = Node::builder(SENDER + sender).wait(WaitPolicy::Block).peer(RECEIVER, &self.address);
         let node = node.start().context("starting the sending node")?;
         let peer = node.wait_for_peer(RECEIVER, START).context("meeting the receiver")?.waiting(wait.0);
         Ok((node, peer))

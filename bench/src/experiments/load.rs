@@ -1,0 +1,256 @@
+//! `load`: latency against offered load, from calls that are due at their times; incast; a slow receiver.
+
+use core::time::Duration;
+use std::thread;
+
+use anyhow::Context as _;
+use pronto::{Peer, WaitPolicy};
+
+use crate::echo::{Provider, Wait};
+use crate::experiment::Experiment;
+use crate::params::{Axis, Params};
+use crate::placement::{Cpu, Placement, keep_off};
+use crate::progress::Progress;
+use crate::report::{Claim, Fields, Report, decimals};
+use crate::sample::{Recorder, Sample, approximate};
+use crate::traffic::drive::{Open, calls};
+use crate::traffic::messages::{Call32, Slow};
+use crate::traffic::open_loop::open_loop;
+use crate::traffic::receiver::Receiver;
+
+/// The experiment. The load is a share of what the same senders reach with 16 open calls each, measured in the same minute.
+#[derive(Debug)]
+pub(crate) struct Load;
+
+impl Experiment for Load {
+    fn name(&self) -> &'static str {
+        "load"
+    }
+
+    fn paper(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn figure(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn about(&self) -> &'static str {
+        "latency against offered load without coordinated omission; incast; a slow receiver"
+    }
+
+    fn axes(&self) -> &'static [Axis] {
+        &[
+            Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] },
+            Axis { column: "scenario", help: "Only these", values: &["one", "incast", "slow"] },
+        ]
+    }
+
+    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
+        let mut report = Report::default();
+        let placement = Placement::choose()?;
+        let Some(cpus) = placement.pair() else {
+            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            return Ok(report);
+        };
+        let time = if params.quick { QUICK_TIME } else { TIME };
+        let cases: Vec<(Provider, Scenario)> = Provider::ALL
+            .into_iter()
+            .flat_map(|provider| Scenario::ALL.map(|scenario| (provider, scenario)))
+            .filter(|(provider, scenario)| {
+                params.keeps("provider", provider.name()) && params.keeps("scenario", scenario.name())
+            })
+            .collect();
+        progress.begin((cases.len() * LOADS.len()) as u64);
+        let mut rows = Vec::new();
+        for (provider, scenario) in cases {
+            let case = Case { provider, scenario, time };
+            // In a thread of its own, for the CPUs it keeps off are its own affair.
+            let run = || case.run(cpus.server, progress);
+            let found = thread::scope(|scope| scope.spawn(run).join().expect("a measurement does not panic"));
+            rows.extend(found?);
+        }
+        report.params = Fields::default()
+            .with("cpus", placement.numbers())
+            .with("receiver", "process of its own, pinned; spins")
+            .with("size", 32)
+            .with("arrivals", "at fixed intervals; latency counts from when a call was due")
+            .with("incast_senders", INCAST)
+            .with("slow_handler_us", 20)
+            .with("time_ms", decimals(time.as_secs_f64() * 1e3, 0));
+        report.claims = claims(&rows);
+        report.rows = rows.iter().map(Row::fields).collect();
+        Ok(report)
+    }
+}
+
+/// Who sends to what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scenario {
+    One,
+    /// Several nodes at once.
+    Incast,
+    /// One sender, and a handler that takes 20 us.
+    Slow,
+}
+
+impl Scenario {
+    const ALL: [Self; 3] = [Self::One, Self::Incast, Self::Slow];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::One => "one",
+            Self::Incast => "incast",
+            Self::Slow => "slow",
+        }
+    }
+
+    const fn senders(self) -> u16 {
+        if matches!(self, Self::Incast) { INCAST } else { 1 }
+    }
+}
+
+struct Case {
+    provider: Provider,
+    scenario: Scenario,
+    time: Duration,
+}
+
+/// One row.
+#[derive(Clone, Debug)]
+struct Row {
+    provider: Provider,
+    scenario: Scenario,
+    share: f64,
+    offered: f64,
+    sent: u64,
+    seen: Sample,
+}
+
+impl Case {
+    fn run(&self, server: Cpu, progress: &mut Progress) -> anyhow::Result<Vec<Row>> {
+        keep_off(server)?;
+        let wait = Wait(WaitPolicy::Spin);
+        let receiver = Receiver::spawn(self.provider, wait, server)?;
+        let nodes: Vec<_> = (0..self.scenario.senders())
+            .map(|sender| receiver.meet_as(sender, wait))
+            .collect::<anyhow::Result<_>>()?;
+        let peers: Vec<&Peer> = nodes.iter().map(|(_, peer)| peer).collect();
+        let answered = together(&peers, |peer| match self.scenario {
+            Scenario::Slow => calls(peer, &Slow {}, Open(16), self.time),
+            Scenario::One | Scenario::Incast => calls(peer, &CALL, Open(16), self.time),
+        })?;
+        let capacity = approximate(answered.iter().sum()) / self.time.as_secs_f64();
+        LOADS
+            .into_iter()
+            .map(|share| {
+                progress.step(&format!("{} {} {share}", self.provider.name(), self.scenario.name()));
+                self.row(&peers, share, share * capacity)
+            })
+            .collect()
+    }
+
+    fn row(&self, peers: &[&Peer], share: f64, offered: f64) -> anyhow::Result<Row> {
+        let interval = Duration::from_secs_f64(approximate(peers.len() as u64) / offered);
+        let loops = together(peers, |peer| {
+            let mut seen = Recorder::new();
+            let sent = match self.scenario {
+                Scenario::Slow => open_loop(peer, &Slow {}, interval, self.time, &mut seen)?,
+                Scenario::One | Scenario::Incast => open_loop(peer, &CALL, interval, self.time, &mut seen)?,
+            };
+            Ok((sent, seen))
+        })?;
+        let mut all = Recorder::new();
+        loops.iter().for_each(|(_, seen)| all.add(seen));
+        let sent = loops.iter().map(|(sent, _)| sent).sum();
+        let (provider, scenario, seen) = (self.provider, self.scenario, all.sample());
+        Ok(Row { provider, scenario, share, offered, sent, seen })
+    }
+}
+
+/// Runs `work` for every peer at once.
+fn together<T: Send>(
+    peers: &[&Peer],
+    work: impl Fn(&Peer) -> anyhow::Result<T> + Sync,
+) -> anyhow::Result<Vec<T>> {
+    thread::scope(|scope| {
+        let senders: Vec<_> = peers.iter().map(|peer| scope.spawn(|| work(peer))).collect();
+        senders
+            .into_iter()
+            .map(|sender| sender.join().expect("a sender does not panic").context("a sender"))
+            .collect()
+    })
+}
+
+impl Row {
+    fn fields(&self) -> Fields {
+        Fields::default()
+            .with("provider", self.provider.name())
+            .with("scenario", self.scenario.name())
+            .with("senders", self.scenario.senders())
+            .with("load", decimals(self.share, 2))
+            .with("offered_per_s", decimals(self.offered, 0))
+            .with("sent", self.sent)
+            .with("p50_ns", self.seen.p50_ns)
+            .with("p99_ns", self.seen.p99_ns)
+            .with("p999_ns", self.seen.p999_ns)
+    }
+}
+
+/// The largest load up to which the median stays within ten times that of the smallest.
+fn knee(rows: &[&Row]) -> Option<f64> {
+    let first = rows.first()?;
+    let within = rows.iter().take_while(|row| row.seen.p50_ns <= 10 * first.seen.p50_ns);
+    within.last().map(|row| row.share)
+}
+
+fn claims(rows: &[Row]) -> Vec<Claim> {
+    let of = |provider: Provider| {
+        let rows: Vec<&Row> =
+            rows.iter().filter(|row| (row.provider, row.scenario) == (provider, Scenario::One)).collect();
+        knee(&rows).map(|knee| Claim {
+            id: if provider == Provider::Shm { "O1" } else { "O2" },
+            text: format!(
+                "{}, one sender: the knee is not below half of what a closed loop reaches",
+                provider.name()
+            ),
+            published: decimals(HALF, 2),
+            measured: decimals(knee, 2),
+            holds: knee >= HALF,
+        })
+    };
+    Provider::ALL.into_iter().filter_map(of).collect()
+}
+
+const CALL: Call32 = Call32 { bytes: [7; 32] };
+
+/// Shares of what a closed loop reaches; the last is more than there is.
+const LOADS: [f64; 8] = [0.05, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.1];
+const HALF: f64 = 0.5;
+
+/// Nodes that send to one.
+const INCAST: u16 = 4;
+
+/// 48 rows take 30 s.
+const TIME: Duration = Duration::from_millis(500);
+/// 48 rows take 5 s.
+const QUICK_TIME: Duration = Duration::from_millis(80);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(share: f64, p50_ns: u64) -> Row {
+        let seen = Sample { p50_ns, ..Sample::default() };
+        Row { provider: Provider::Shm, scenario: Scenario::One, share, offered: 1e6, sent: 1, seen }
+    }
+
+    #[test]
+    fn the_knee_is_before_the_first_load_that_is_ten_times_slower() {
+        let rows = [row(0.05, 300), row(0.3, 400), row(0.5, 4_000), row(0.7, 500)];
+        assert_eq!(knee(&rows.iter().collect::<Vec<_>>()), Some(0.3));
+        assert_eq!(claims(&rows).iter().map(|claim| claim.holds).collect::<Vec<_>>(), [false]);
+        assert_eq!(knee(&[]), None);
+        assert!(claims(&[]).is_empty());
+    }
+}

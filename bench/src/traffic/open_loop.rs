@@ -1,0 +1,99 @@
+//! Calls that are due at their times, whatever became of the ones before: latency counts from when a call was due, not from when there
+//! was room to send it.
+
+use core::hint::black_box;
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use anyhow::Context as _;
+use pronto::{Peer, Pending, Request};
+
+use super::drive::PATIENCE;
+use crate::clock;
+use crate::sample::Recorder;
+
+/// Has a call due every `interval` for `time`, and waits for the last answer; adds how long each took since it was due. Returns how
+/// many there were.
+///
+/// # Errors
+/// If a call fails, or there is no room for one for long.
+pub(crate) fn open_loop<M: Request>(
+    peer: &Peer,
+    request: &M,
+    interval: Duration,
+    time: Duration,
+    into: &mut Recorder,
+) -> anyhow::Result<u64> {
+    let started = clock::now();
+    let mut pending: VecDeque<(Duration, Pending<M>)> = VecDeque::new();
+    let (mut due, mut sent) = (Duration::ZERO, 0);
+    loop {
+        let now = started.elapsed();
+        anyhow::ensure!(now < time + PATIENCE, "the answers of an open loop do not come");
+        if due <= now && due < time {
+            match peer.start(black_box(request)) {
+                Ok(call) => {
+                    pending.push_back((due, call));
+                    due += interval;
+                    sent += 1;
+                }
+                // No room: it stays due, and its time runs.
+                Err(error) if error.is_retryable() => {}
+                Err(error) => return Err(error).context("a call of an open loop"),
+            }
+        }
+        let Some((since, oldest)) = pending.front_mut() else {
+            if due >= time {
+                return Ok(sent);
+            }
+            continue;
+        };
+        if let Some(reply) = oldest.poll() {
+            drop(black_box(reply.context("a call of an open loop")?));
+            into.record_single(started.elapsed().saturating_sub(*since));
+            pending.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pronto::{Message, Node};
+
+    use super::*;
+
+    #[derive(Message, Debug)]
+    #[message(name = "open-loop.ask", reply = ())]
+    struct Ask {
+        stall: bool,
+    }
+
+    /// One call stands still for 20 ms; those that were due meanwhile are late, which a closed loop would not have asked for.
+    #[test]
+    fn a_stall_is_seen_by_all_calls_that_were_due_in_it() {
+        let address = format!("shm:@pronto-bench-open-loop-{}", std::process::id());
+        let _server = Node::builder(1)
+            .listen(&address)
+            .handle_inline(|_, ask: Ask| {
+                if ask.stall {
+                    let since = clock::now();
+                    while since.elapsed() < Duration::from_millis(20) {}
+                }
+            })
+            .start()
+            .unwrap();
+        let client = Node::builder(2).peer(1, &address).start().unwrap();
+        let peer = client.wait_for_peer(1, PATIENCE).unwrap();
+        let stalled = peer.start(&Ask { stall: true }).unwrap();
+        let mut seen = Recorder::new();
+        let (interval, time) = (Duration::from_millis(1), Duration::from_millis(10));
+        let sent = open_loop(&peer, &Ask { stall: false }, interval, time, &mut seen).unwrap();
+        stalled.wait().unwrap();
+        let sample = seen.sample();
+        assert_eq!((sent, sample.count), (10, 10), "as many as were due");
+        assert!(
+            sample.p50_ns > 5_000_000,
+            "due during the stall, and late by what was left of it: {sample:?}"
+        );
+    }
+}
