@@ -12,6 +12,7 @@ use comfy_table::{Table, presets};
 
 use crate::compare;
 use crate::echo;
+use crate::expedite;
 use crate::experiment::Experiment;
 use crate::experiments;
 use crate::host::Host;
@@ -38,6 +39,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
         Some((traffic::SERVE, options)) => return traffic::serve_command(options),
         Some((compare::COMPARE, options)) => compare::run(options)?,
         Some((page::REPORT, options)) => page::run(options)?,
+        Some((expedite::HANDLER, options)) => return expedite::handler_command(options),
+        Some((expedite::LOAD, options)) => return expedite::load_command(options),
         Some((LIST, options)) if options.get_flag(JSON) => list_as_json().to_string(),
         Some((LIST, _)) => list_as_text(),
         Some((name, options)) => {
@@ -57,9 +60,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
 /// of them to [`run`]: every program that runs experiments is started again by them.
 #[must_use]
 pub fn is_other_side(arguments: &[OsString]) -> bool {
-    arguments
-        .first()
-        .is_some_and(|first| [echo::SERVE, mix::NODE, traffic::SERVE].iter().any(|side| first == side))
+    let sides = [echo::SERVE, mix::NODE, traffic::SERVE, expedite::HANDLER, expedite::LOAD];
+    arguments.first().is_some_and(|first| sides.iter().any(|side| first == side))
 }
 
 fn command() -> Command {
@@ -93,6 +95,7 @@ fn command() -> Command {
         .subcommand(echo::command())
         .subcommand(mix::command())
         .subcommand(traffic::command())
+        .subcommands(expedite::commands())
         .subcommands(experiments::ALL.iter().map(experiment))
 }
 

@@ -11,6 +11,7 @@ pub mod cli;
 pub mod clock;
 mod compare;
 pub mod echo;
+mod expedite;
 pub mod experiment;
 pub mod experiments;
 pub mod floor;

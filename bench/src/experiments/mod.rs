@@ -6,6 +6,7 @@ mod comm_fig4;
 mod completion;
 mod cosched_scale;
 mod cosched_sim;
+mod expedite;
 mod expedite_sim;
 mod floor;
 mod latency;
@@ -39,6 +40,13 @@ pub const ALL: &[&dyn Experiment] = &[
     &peers::Peers,
     &wakeup::Wakeup,
     &expedite_sim::ExpediteSim,
+    &expedite::Handlers,
+    &expedite::PINGS_WITHOUT,
+    &expedite::PINGS_BOOSTED,
+    &expedite::PAIRS,
+    &expedite::TENTH,
+    &expedite::Computing,
+    &expedite::Nice,
     &sim_speed::SimSpeed,
     &cosched_sim::CoschedSim,
     &wait_sim::WaitSim,

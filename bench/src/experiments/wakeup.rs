@@ -4,13 +4,14 @@
 use core::time::Duration;
 
 use nix::errno::Errno;
+use pronto_expedite::schedule::{CALLER, Class, schedule};
 
 use crate::experiment::Experiment;
 use crate::params::{Axis, Params};
 use crate::placement::Placement;
 use crate::progress::Progress;
 use crate::report::{Fields, Report, decimals};
-use crate::wakeup::{Class, Delays, Scene, Sender, play, schedule};
+use crate::wakeup::{Delays, Scene, Sender, play};
 
 /// The experiment; the rows take turns, so a noisy second falls on all of them alike.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub(crate) struct Wakeup;
 
 /// Receivers by name.
 const RECEIVERS: [(&str, Class); 3] =
-    [("normal", Class::Normal), ("slice", Class::Slice(SHORT)), ("fifo", Class::Fifo)];
+    [("normal", Class::Normal), ("slice", Class::Slice(SHORT)), ("fifo", Class::Fifo(1))];
 
 const SENDERS: [(&str, Sender); 2] = [("idle", Sender::Idle), ("busy", Sender::Busy)];
 
@@ -132,7 +133,7 @@ fn cast(params: &Params) -> Vec<([&'static str; 3], Class, Sender, Option<Class>
 
 /// Why the kernel does not schedule a thread of this process so, if it does not.
 fn refused(class: Class) -> Option<Errno> {
-    std::thread::spawn(move || schedule(class)).join().expect("a system call does not panic").err()
+    std::thread::spawn(move || schedule(CALLER, class)).join().expect("a system call does not panic").err()
 }
 
 fn row([receiver, sender, hog]: [&'static str; 3], delays: &Delays) -> Fields {
@@ -177,7 +178,7 @@ mod tests {
         params.choose("sender", vec!["idle".into()]);
         params.choose("receiver", vec!["fifo".into()]);
         let report = Wakeup.run(&params, &mut Progress::on_stderr("wakeup")).unwrap();
-        let possible = refused(Class::Fifo).is_none();
+        let possible = refused(Class::Fifo(1)).is_none();
         assert_eq!(report.rows.len(), usize::from(possible));
     }
 }

@@ -1,9 +1,6 @@
 //! One wake-up at a time: a sender writes to an eventfd, a blocked receiver reads it, and between the two lies what is
 //! measured. Beside the receiver another thread may want its CPU.
 
-#[expect(unsafe_code, reason = "sched_setattr has no safe wrapper here")]
-mod class;
-
 use core::time::Duration;
 use std::thread;
 use std::time::Instant;
@@ -11,9 +8,8 @@ use std::time::Instant;
 use anyhow::{Context as _, anyhow};
 use hdrhistogram::Histogram;
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use pronto_expedite::schedule::{CALLER, Class, schedule};
 use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-pub use class::{Class, schedule};
 
 use crate::clock;
 use crate::placement::{Cpu, pin};
@@ -56,6 +52,16 @@ impl Default for Delays {
 }
 
 impl Delays {
+    /// One more, nanoseconds.
+    pub fn record(&mut self, ns: u64) {
+        self.0.saturating_record(ns);
+    }
+
+    /// All of another one's as well.
+    pub fn add(&mut self, other: &Self) {
+        self.0.add(&other.0).expect("all have the same bounds");
+    }
+
     /// How many messages there were.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -114,7 +120,7 @@ pub fn play(scene: &Scene, messages: u32, into: &mut Delays) -> anyhow::Result<(
         let hog = scene.hog.map(|class| {
             scope.spawn(move || {
                 pin(scene.receiver_cpu)?;
-                schedule(class).context("scheduling the thread that competes")?;
+                schedule(CALLER, class).context("scheduling the thread that competes")?;
                 // SYNC: pairs with the store at the end of `play`; nothing else is published by it.
                 while !shared.end.load(Ordering::Acquire) {
                     core::hint::spin_loop();
@@ -124,7 +130,7 @@ pub fn play(scene: &Scene, messages: u32, into: &mut Delays) -> anyhow::Result<(
         });
         let receiver = scope.spawn(move || {
             let prepared = pin(scene.receiver_cpu)
-                .and_then(|()| schedule(scene.receiver).context("scheduling the receiver"));
+                .and_then(|()| schedule(CALLER, scene.receiver).context("scheduling the receiver"));
             receive(message, answer, shared, start, into).and(prepared)
         });
         let sender = scope.spawn(move || {

@@ -77,6 +77,16 @@ pub fn slice(thread: i32) -> Result<Duration, Errno> {
     Ok(if ordinary { Duration::from_nanos(attributes.sched_runtime) } else { Duration::ZERO })
 }
 
+/// Gives a thread a nice value, from -20 (more of the processor) to 19. Its class stays.
+///
+/// # Errors
+/// `EACCES` or `EPERM` if this process may not, `ESRCH` if there is no such thread.
+pub fn set_nice(thread: i32, nice: i32) -> Result<(), Errno> {
+    // SAFETY: it takes numbers.
+    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, thread.cast_unsigned(), nice) };
+    Errno::result(result).map(drop)
+}
+
 /// The scheduling policy of a thread, as `sched(7)` numbers it.
 ///
 /// # Errors
@@ -151,8 +161,7 @@ mod tests {
     #[test]
     fn the_nice_value_survives() {
         let kept = alone(|| {
-            // SAFETY: it takes numbers.
-            assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 3) }, 0);
+            set_nice(CALLER, 3)?;
             let _may_be_refused = schedule(CALLER, Class::Fifo(1));
             schedule(CALLER, Class::Normal).and_then(|()| nice(CALLER))
         });

@@ -253,9 +253,12 @@ impl<'a> Server<'a> {
         let mut busy_looks = 0;
         while !self.host.is_stopping() {
             self.refresh();
-            let spins = if self.sessions.len() == 1 { SPINS_PER_LOOK } else { 1 };
+            // Who is about to sleep looks once: over TCP each look is a system call, and a boost is paid for by the time.
+            let sleeps_at_once = self.host.spin_time(self.host.policy) == Nanos::ZERO;
+            let looks = if sleeps_at_once { 1 } else { SPINS_PER_LOOK };
+            let spins = if self.sessions.len() == 1 { looks } else { 1 };
             let mut moved = 0;
-            for _ in 0..SPINS_PER_LOOK / spins {
+            for _ in 0..looks / spins {
                 moved = self.look(spins);
                 if moved != 0 {
                     break;

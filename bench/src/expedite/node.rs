@@ -1,0 +1,85 @@
+//! A handler that is a node of Pronto: an inline handler on the serving thread, which sleeps between messages.
+
+use anyhow::Context as _;
+use core::time::Duration;
+use pronto::{Boost, Message, Node, Peer, WaitPolicy};
+
+use super::handler::REFUSED;
+use super::{BYTES, Setting, Transport, Work};
+use crate::child;
+use crate::clock;
+
+const SERVER: u16 = 1;
+const CLIENT: u16 = 2;
+/// Longer than a start takes in the lab beside a background.
+const START: Duration = Duration::from_secs(60);
+
+#[derive(Message)]
+#[message(name = "expedite.ask", reply = Received)]
+struct Ask {
+    padding: Vec<u8>,
+}
+
+/// When the handler began, as [`clock::shared_ns`] has it.
+#[derive(Message)]
+#[message(name = "expedite.received")]
+struct Received {
+    at: u64,
+}
+
+/// The sender's end.
+pub(crate) struct Caller {
+    peer: Peer,
+    _node: Node,
+}
+
+impl Caller {
+    /// A node of this process that calls the handler.
+    pub(super) fn meet(address: &str) -> anyhow::Result<Self> {
+        let node = Node::builder(CLIENT).wait(WaitPolicy::Block).peer(SERVER, address).start()?;
+        let peer = node.wait_for_peer(SERVER, START).context("meeting the handler")?;
+        Ok(Self { peer, _node: node })
+    }
+
+    /// When the handler got the message.
+    pub(super) fn ask(&self) -> anyhow::Result<u64> {
+        // Four bytes of a vector are its count.
+        let ask = Ask { padding: vec![0; BYTES - size_of::<u32>()] };
+        Ok(self.peer.call(&ask).context("calling the handler")?.at)
+    }
+}
+
+/// Serves until the parent ends this process.
+pub(super) fn serve(work: &Work) -> anyhow::Result<()> {
+    let address = match work.transport {
+        Transport::Shm => format!("shm:@pronto-expedite-{}", std::process::id()),
+        _ => "tcp:127.0.0.1:0".into(),
+    };
+    let boost = match work.setting {
+        Setting::Off => Boost::None,
+        Setting::Module => Boost::Module,
+        Setting::Fifo => Boost::Fifo,
+        Setting::Deadline => Boost::Deadline,
+        Setting::Slice => Boost::Slice,
+    };
+    let node = Node::builder(SERVER)
+        .wait(WaitPolicy::Block)
+        .boost(boost)
+        .listen(&address)
+        .handle_inline(|_, ask: Ask| {
+            drop(ask);
+            Received { at: clock::shared_ns() }
+        })
+        .start()
+        .context("starting the handler")?;
+    let got = node.status().boost;
+    let wanted = if work.setting == Setting::Off { "none" } else { work.setting.name() };
+    if !got.starts_with(wanted) {
+        child::say(&format!("{REFUSED}{got}"))?;
+        return Ok(());
+    }
+    child::say(&node.listening().first().context("it listens")?.to_string())?;
+    loop {
+        std::thread::park();
+    }
+}

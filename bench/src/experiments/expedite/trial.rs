@@ -1,0 +1,241 @@
+//! One trial: a handler in some setting, what its messages took, and what the background did meanwhile.
+
+use core::time::Duration;
+
+use crate::expedite::{Counters, Handler, Load, Machine, Sample, Setting, Work, ping_all};
+use crate::report::{Fields, Report, decimals};
+use crate::sample::approximate;
+use crate::wakeup::Delays;
+
+/// What counts as late (section 4.1: "delays of millisecond-order").
+pub(super) const LATE: Duration = Duration::from_millis(1);
+
+/// A handler, and what was measured with it so far.
+#[derive(Debug)]
+pub(super) struct Trial {
+    pub(super) work: Work,
+    handler: Handler,
+    /// By round, and within it by connection.
+    pub(super) rounds: Vec<Vec<Delays>>,
+    pub(super) counters: Counters,
+    /// What each round's background did.
+    background: Vec<Background>,
+}
+
+/// What the whole background did in a round.
+#[derive(Clone, Copy, Debug, Default)]
+struct Background {
+    elements: f64,
+    ran_ns: f64,
+    sleeps: f64,
+    late_ns: f64,
+    seconds: f64,
+}
+
+/// How messages are sent in a round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Traffic {
+    pub(super) count: u32,
+    pub(super) interval: Duration,
+}
+
+impl Trial {
+    /// Starts a handler for each kind of work; what the machine refuses is noted and left out.
+    pub(super) fn start_all(
+        works: impl IntoIterator<Item = Work>,
+        report: &mut Report,
+    ) -> anyhow::Result<Vec<Self>> {
+        let mut trials = Vec::new();
+        for work in works {
+            match Handler::start(&work)? {
+                Ok(handler) => trials.push(Self {
+                    work,
+                    handler,
+                    rounds: Vec::new(),
+                    counters: Counters::default(),
+                    background: Vec::new(),
+                }),
+                Err(why) => report.note(format!(
+                    "left out, as the system refuses it: {} over {} ({why})",
+                    work.setting.name(),
+                    work.transport.name()
+                )),
+            }
+        }
+        Ok(trials)
+    }
+
+    /// Sends one round of messages beside this background.
+    pub(super) fn round(
+        &mut self,
+        machine: &Machine,
+        loads: &mut [Load],
+        traffic: Traffic,
+    ) -> anyhow::Result<()> {
+        let sample =
+            |loads: &mut [Load]| loads.iter_mut().map(Load::sample).collect::<anyhow::Result<Vec<_>>>();
+        let counted = machine.counters()?;
+        let before = sample(loads)?;
+        let pings = ping_all(&mut self.handler.lines, traffic.count, traffic.interval)?;
+        let after = sample(loads)?;
+        self.counters.add(&machine.counters()?.since(&counted));
+        self.background.push(Background::of(&before, &after));
+        self.rounds.push(pings);
+        Ok(())
+    }
+
+    /// Sends one round of messages that are not counted.
+    pub(super) fn send(&mut self, traffic: Traffic) -> anyhow::Result<()> {
+        ping_all(&mut self.handler.lines, traffic.count, traffic.interval).map(drop)
+    }
+
+    /// Forgets what was measured: the next rows begin.
+    pub(super) fn begin(&mut self) {
+        self.rounds.clear();
+        self.background.clear();
+        self.counters = Counters::default();
+    }
+
+    /// The delays of all messages of the connections that `wanted` keeps.
+    pub(super) fn pings(&self, wanted: impl Fn(usize) -> bool) -> Delays {
+        let mut all = Delays::default();
+        for (index, pings) in self.rounds.iter().flat_map(|round| round.iter().enumerate()) {
+            if wanted(index) {
+                all.add(pings);
+            }
+        }
+        all
+    }
+
+    /// The ninetieth hundredth of the delays of each round, microseconds.
+    pub(super) fn p90_by_round(&self) -> Vec<f64> {
+        let of_round = |round: &Vec<Delays>| {
+            let mut all = Delays::default();
+            round.iter().for_each(|pings| all.add(pings));
+            us(all.quantile_ns(0.9))
+        };
+        self.rounds.iter().map(of_round).collect()
+    }
+
+    /// Boosts given, as a share of the messages.
+    pub(super) fn granted(&self) -> f64 {
+        // Each round began with one message on each connection that was not counted.
+        let first = (self.rounds.len() * self.handler.lines.len()) as u64;
+        approximate(self.counters.boosts()) / approximate((self.pings(|_| true).count() + first).max(1))
+    }
+
+    /// Boosted time as a share of the processor.
+    pub(super) fn boosted_share(&self) -> f64 {
+        let seconds: f64 = self.background.iter().map(|round| round.seconds).sum();
+        approximate(self.counters.boosted_ns()) / 1e9 / seconds.max(f64::MIN_POSITIVE)
+    }
+
+    /// Elements that the whole background computed in a second, by round.
+    pub(super) fn rates(&self) -> Vec<f64> {
+        self.background.iter().map(|round| round.elements / round.seconds).collect()
+    }
+
+    /// Share of the processor that the background had, by the kernel, by round.
+    pub(super) fn shares(&self) -> Vec<f64> {
+        self.background.iter().map(|round| round.ran_ns / 1e9 / round.seconds).collect()
+    }
+
+    /// How much longer than it asked for the background slept, microseconds on average; none if it does not sleep.
+    pub(super) fn overslept_us(&self) -> Option<f64> {
+        let (late, sleeps) = self
+            .background
+            .iter()
+            .fold((0.0, 0.0), |(late, sleeps), round| (late + round.late_ns, sleeps + round.sleeps));
+        (sleeps > 0.0).then(|| late / sleeps / 1e3)
+    }
+
+    /// The columns of what the messages of some connections took.
+    pub(super) fn columns(&self, row: Fields, wanted: impl Fn(usize) -> bool) -> Fields {
+        let delays = self.pings(wanted);
+        let at = |share| decimals(us(delays.quantile_ns(share)), 1);
+        row.with("p50_us", at(0.5))
+            .with("p90_us", at(0.9))
+            .with("p99_us", at(0.99))
+            .with("max_us", decimals(us(delays.max_ns()), 1))
+            .with("late", decimals(delays.share_above(LATE), 4))
+    }
+
+    /// The columns of what the module did for all connections.
+    pub(super) fn counted(&self, row: Fields) -> Fields {
+        row.with("boosts", self.counters.boosts()).with("denied", self.counters.denied())
+    }
+
+    /// The share of messages that were late.
+    pub(super) fn late(&self, wanted: impl Fn(usize) -> bool) -> f64 {
+        self.pings(wanted).share_above(LATE)
+    }
+
+    /// The ninety-ninth hundredth of all delays, microseconds.
+    pub(super) fn p99(&self) -> f64 {
+        us(self.pings(|_| true).quantile_ns(0.99))
+    }
+
+    /// The ninetieth hundredth of all delays, microseconds.
+    pub(super) fn p90(&self) -> f64 {
+        us(self.pings(|_| true).quantile_ns(0.9))
+    }
+}
+
+impl Background {
+    fn of(before: &[Sample], after: &[Sample]) -> Self {
+        let mut all = Self::default();
+        for (before, after) in before.iter().zip(after) {
+            let Sample { at, elements, sleeps, late, ran } = after.since(before);
+            all.elements += approximate(elements);
+            all.ran_ns += approximate(ran);
+            all.sleeps += approximate(sleeps);
+            all.late_ns += approximate(late);
+            // They are asked one after the other: spans differ by microseconds.
+            all.seconds += approximate(at) / 1e9;
+        }
+        all.seconds /= approximate(after.len().max(1) as u64);
+        all
+    }
+}
+
+/// The trial of a setting.
+pub(super) fn of(trials: &[Trial], setting: Setting) -> Option<&Trial> {
+    trials.iter().find(|trial| trial.work.setting == setting)
+}
+
+/// The median; zero of nothing.
+pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// The median of what is left of `more` beside `less`, round by round, as a loss: 0.01 is one per cent.
+pub(super) fn loss(less: &[f64], more: &[f64]) -> f64 {
+    1.0 - median(less.iter().zip(more).map(|(less, more)| less / more))
+}
+
+fn us(ns: u64) -> f64 {
+    approximate(ns) / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_the_median_of_the_rounds() {
+        assert!((loss(&[99.0, 50.0, 98.0], &[100.0, 100.0, 100.0]) - 0.02).abs() < 1e-9);
+        assert!(median([]).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_background_is_all_its_processes() {
+        let at = |at, elements, ran| Sample { at, elements, sleeps: 1, late: 0, ran };
+        let before = [at(0, 0, 0), at(0, 10, 0)];
+        let after = [at(2_000_000_000, 100, 1_000_000_000), at(2_000_000_000, 110, 500_000_000)];
+        let all = Background::of(&before, &after);
+        assert!((all.elements - 200.0).abs() < 1e-9 && (all.seconds - 2.0).abs() < 1e-9);
+        assert!((all.ran_ns - 1.5e9).abs() < 1e-3);
+    }
+}
