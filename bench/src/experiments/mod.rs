@@ -9,6 +9,7 @@ mod cosched_sim;
 mod expedite;
 mod expedite_sim;
 mod floor;
+mod idle_peers;
 mod latency;
 mod load;
 mod mix;
@@ -34,6 +35,7 @@ pub const ALL: &[&dyn Experiment] = &[
     &completion::Completion,
     &load::Load,
     &threshold::Threshold,
+    &idle_peers::IdlePeers,
     &straggler::Straggler,
     &ring::Ring,
     &mix::Mix,
