@@ -58,13 +58,18 @@ pub(crate) fn word(value: &Value) -> String {
 
 /// A number with four digits or so; millions as such.
 pub(crate) fn number(value: f64) -> String {
-    match value.abs() {
+    let text = match value.abs() {
         size if size >= 1e9 => format!("{:.2} G", value / 1e9),
         size if size >= 1e6 => format!("{:.2} M", value / 1e6),
         size if size >= 1e4 => format!("{:.1} k", value / 1e3),
         size if size >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
         size if size >= 1.0 => format!("{value:.2}"),
         _ => format!("{value:.4}"),
+    };
+    if text.contains('.') && !text.contains(' ') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
     }
 }
 
@@ -91,7 +96,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let short = [0.0123, 1.5, 32.0, 110.4, 52_345.0, 14_050_000.0].map(number);
-        assert_eq!(short, ["0.0123", "1.50", "32", "110", "52.3 k", "14.05 M"]);
+        let short = [0.0123, 0.8, 1.5, 32.0, 110.4, 52_345.0, 14_050_000.0].map(number);
+        assert_eq!(short, ["0.0123", "0.8", "1.5", "32", "110", "52.3 k", "14.05 M"]);
     }
 }

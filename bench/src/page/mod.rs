@@ -143,7 +143,7 @@ mod tests {
         for part in [
             "id=\"latency\"",
             "a &lt; b",
-            "2.50",
+            "2.5",
             "<svg",
             "shm spin 32",
             "6.1 &lt;test&gt;",
