@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::fabric::{
     AtomicScope, Capabilities, Completion, ConnectionLimits, FabricError, Grant, GrantError, GrantId,
@@ -45,6 +45,11 @@ const DRAIN: u32 = 65_536;
 /// Looks that a lost connection is given for what is outstanding.
 const LAST_LOOKS: u32 = 4096;
 
+/// What a sleeper of a queue pair is woken by.
+const CHANNEL: u64 = 0;
+const BELL: u64 = 1;
+const SOCKET: u64 = 2;
+
 /// One connection of one class over RDMA.
 #[derive(Debug)]
 pub struct VerbsQueuePair {
@@ -60,6 +65,8 @@ pub struct VerbsQueuePair {
     abandoned: Vec<PoolBuffer>,
     pub(crate) memory: Arc<Mapping>,
     pub(crate) done: VecDeque<Completion>,
+    /// Messages that were pushed and not posted, whose buffers are free once they were: the device, or this code, copies them.
+    pub(crate) copied: VecDeque<WrId>,
     pub(crate) inbox: Inbox,
     /// Windows of the peer's whose payloads we have read, and have to say so.
     pub(crate) owed: VecDeque<u16>,
@@ -158,8 +165,9 @@ impl Half {
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
         let bell = Arc::new(bell.map_err(system("eventfd"))?);
         let waits = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system("epoll_create1"))?;
-        let readable = || EpollEvent::new(EpollFlags::EPOLLIN, 0);
-        let added = waits.add(&*self.channel, readable()).and_then(|()| waits.add(&*bell, readable()));
+        let readable = |what| EpollEvent::new(EpollFlags::EPOLLIN, what);
+        let added =
+            waits.add(&*self.channel, readable(CHANNEL)).and_then(|()| waits.add(&*bell, readable(BELL)));
         added.map_err(system("epoll_ctl"))?;
         self.queue.connect(first_sequence, to)?;
         let limits = &self.limits;
@@ -192,6 +200,7 @@ impl Half {
             abandoned: Vec::new(),
             memory: self.memory,
             done: VecDeque::with_capacity(2 * depth),
+            copied: VecDeque::with_capacity(depth),
             inbox: Inbox::with_capacity(limits.receive_depth as usize),
             owed: VecDeque::with_capacity(windows::MOST as usize),
             closing: VecDeque::with_capacity(windows::MOST as usize),
@@ -251,7 +260,7 @@ impl VerbsQueuePair {
     }
 
     pub(crate) fn attach(&mut self, socket: OwnedFd) -> Result<(), VerbsError> {
-        let ends = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP, 0);
+        let ends = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP, SOCKET);
         let system = |errno| VerbsError::System { what: "epoll_ctl", errno };
         self.waits.add(self.alive.attach(socket), ends).map_err(system)
     }
@@ -421,11 +430,17 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn disarm(&mut self) {
-        CompletionQueue::take_events([&mut self.sends, &mut self.receives]);
-        // An error means that the bell did not ring.
-        let _ = self.bell.read();
-        if self.failed.is_none() {
-            self.alive.look();
+        let mut events = [EpollEvent::empty(); 3];
+        // An error means an interruption: what is there is there at the next sleep as well, which it ends.
+        let ready = self.waits.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        for event in &events[..ready] {
+            match event.data() {
+                CHANNEL => CompletionQueue::take_event([&mut self.sends, &mut self.receives]),
+                // An error means that somebody else has heard it.
+                BELL => drop(self.bell.read()),
+                _ if self.failed.is_none() => self.alive.look(),
+                _ => {}
+            }
         }
     }
 
@@ -488,7 +503,6 @@ impl QueuePair for VerbsQueuePair {
 impl VerbsQueuePair {
     fn arm_for(&mut self, solicited: bool) -> Result<(), FabricError> {
         self.usable()?;
-        self.alive.look();
         self.shared.pool.replenish();
         self.shared.regions.forget_unused();
         let system = |errno: Errno| FabricError::System { errno: errno as i32 };

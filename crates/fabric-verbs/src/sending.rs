@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use pronto_core::fabric::{
-    Extent, FabricError, Gather, Operation, OutOfBounds, PostError, Region, RemoteRange, SendMemory as _,
-    SendWork, Signal, Status, WrId,
+    Completion, Extent, FabricError, Gather, Operation, OutOfBounds, PostError, Region, RemoteRange,
+    SendMemory as _, SendWork, Signal, Status, WrId,
 };
 use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, RawHeader};
 use zerocopy::IntoBytes as _;
@@ -29,7 +29,9 @@ const FLUSHED: u32 = 5;
 #[derive(Debug)]
 pub(crate) enum Entry {
     /// A message with its payload; what it lies in is held until the device is done.
-    Message(Option<WrId>, #[expect(dead_code, reason = "held, not read")] Option<Source>),
+    Message(WrId, #[expect(dead_code, reason = "held, not read")] Source),
+    /// A message that was copied; until it was posted, what it lies in is held.
+    Held(#[expect(dead_code, reason = "held, not read")] Source),
     /// A part of something that ends otherwise.
     Part,
     /// The peer has read the payload behind this window, which ends.
@@ -97,9 +99,16 @@ impl VerbsQueuePair {
 
     /// Rings the doorbell for everything that was pushed.
     pub(crate) fn post(&mut self, solicited: bool) {
-        if let Err(errno) = self.queue.post(solicited) {
+        let posted = self.queue.post(solicited);
+        self.end_copied(if posted.is_ok() { Status::Done(0) } else { Status::Flushed });
+        if let Err(errno) = posted {
             self.fail(FabricError::System { errno: errno as i32 });
         }
+    }
+
+    /// The buffers of messages that were copied are free: nothing of them is waited for.
+    fn end_copied(&mut self, status: Status) {
+        self.done.extend(self.copied.drain(..).map(|wr| Completion { wr, status }));
     }
 
     fn send(&mut self, signal: Signal, header: &RawHeader, payload: Gather<'_>) -> Result<(), PostError> {
@@ -136,8 +145,9 @@ impl VerbsQueuePair {
             }
             self.counters.eager += 1;
             let line = u32::try_from(HEADER_LEN + len).unwrap_or(0);
-            let request = SendRequest { verb: Verb::Send, line, beside: None, signalled: wr.is_some() };
-            self.push(request, Entry::Message(wr, None));
+            self.copied.extend(wr);
+            let request = SendRequest { verb: Verb::Send, line, beside: None, signalled: false };
+            self.push(request, Entry::Part);
             return Ok(());
         }
         let Some(wr) = wr else { return Err(PostError::Unsupported) };
@@ -193,9 +203,15 @@ impl VerbsQueuePair {
         let beside = Some((memory.local(offset), u32::try_from(len).unwrap_or(0)));
         let line = u32::try_from(HEADER_LEN).unwrap_or(0);
         self.counters.eager += 1;
+        let copied = self.queue.copies(u32::try_from(HEADER_LEN + len).unwrap_or(u32::MAX));
         let source = copy.map_or(Source::Registered(memory), Source::Copied);
-        let request = SendRequest { verb: Verb::Send, line, beside, signalled: true };
-        self.push(request, Entry::Message(Some(wr), Some(source)));
+        let entry = if copied {
+            self.copied.push_back(wr);
+            Entry::Held(source)
+        } else {
+            Entry::Message(wr, source)
+        };
+        self.push(SendRequest { verb: Verb::Send, line, beside, signalled: !copied }, entry);
     }
 
     /// The header, and a window onto the payload; the peer reads it and says so. There is a free window.
@@ -316,6 +332,7 @@ impl VerbsQueuePair {
         let posted = usize::try_from(self.queue.first_unposted() - self.queue.oldest()).unwrap_or(0);
         let unposted: Vec<Entry> = self.entries.drain(posted.min(self.entries.len())..).collect();
         self.queue.forget_unposted();
+        self.end_copied(Status::Flushed);
         for entry in unposted {
             self.ended(entry, FLUSHED, 0);
         }
@@ -331,10 +348,10 @@ impl VerbsQueuePair {
 
     fn ended(&mut self, entry: Entry, status: u32, value: u64) {
         match entry {
-            Entry::Message(Some(wr), _) => {
+            Entry::Message(wr, _) => {
                 self.complete(wr, if status == 0 { Status::Done(0) } else { Status::Flushed });
             }
-            Entry::Message(None, _) | Entry::Part => {}
+            Entry::Held(_) | Entry::Part => {}
             Entry::Closing(window) => {
                 if status == 0
                     && let Some(wr) = self.windows.give_back(window)

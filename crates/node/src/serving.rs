@@ -58,7 +58,12 @@ struct Registered {
     now: HashMap<i32, Interest>,
     /// What they were before, kept so that going to sleep allocates nothing.
     before: HashMap<i32, Interest>,
+    /// Of the node's peers and links, when the epoll was last told of all of them.
+    version: u64,
 }
+
+/// Nobody is woken.
+const NOTHING: Interest = Interest { readable: false, writable: false };
 
 impl Serving {
     pub(crate) fn new(boosting: &Boosting) -> Result<Self, Errno> {
@@ -119,7 +124,7 @@ impl Serving {
     /// Sleeps on a peer's channels in place of the serving thread, which is not woken by them meanwhile.
     pub(crate) fn sleep_instead(&self, channels: [Option<Channel>; 2], limit: Duration) {
         for channel in channels.iter().flatten() {
-            self.mute(channel.fd, EpollFlags::empty());
+            self.watch(channel.fd, NOTHING);
         }
         let watched =
             |channel: Channel| PollFd::new(system::borrow(channel.fd), poll_flags(channel.interest));
@@ -131,30 +136,41 @@ impl Serving {
             [None, None] => ppoll(&mut [], limit, None),
         };
         for channel in channels.iter().flatten() {
-            self.mute(channel.fd, epoll_flags(channel.interest));
+            self.watch(channel.fd, channel.interest);
         }
     }
 
     /// Changes what the epoll waits for on a descriptor that it knows.
-    fn mute(&self, fd: i32, flags: EpollFlags) {
-        let _order = self.registered.lock().expect("no holder panics");
-        let mut event = EpollEvent::new(flags, u64::from(fd.unsigned_abs()));
+    fn watch(&self, fd: i32, interest: Interest) {
+        let mut registered = self.registered.lock().expect("no holder panics");
+        let mut event = EpollEvent::new(epoll_flags(interest), u64::from(fd.unsigned_abs()));
         // Not registered: there is nothing to mute.
-        let _unknown = self.epoll.modify(system::borrow(fd), &mut event);
+        if self.epoll.modify(system::borrow(fd), &mut event).is_ok()
+            && let Some(now) = registered.now.get_mut(&fd)
+        {
+            *now = interest;
+        }
     }
 
-    /// Brings the epoll up to what the peers' channels are now.
-    fn register(&self, sessions: &[Arc<NodeSession>], extra: Option<BorrowedFd<'_>>, host: &NodeHost) {
+    /// Brings the epoll up to what the peers' channels are now. `version` is that of peers and links: as long as it stays, a
+    /// descriptor is the one that it was.
+    fn register(
+        &self,
+        sessions: &[Arc<NodeSession>],
+        extra: Option<BorrowedFd<'_>>,
+        version: u64,
+        host: &NodeHost,
+    ) {
         // Under the lock that muting takes: a channel that a caller sleeps on stays the caller's. Were it not, this thread
         // would be woken by what only the caller takes, again and again, on the processor that the caller needs.
         let mut registered = self.registered.lock().expect("no holder panics");
-        let Registered { now: wanted, before } = &mut *registered;
+        let Registered { now: wanted, before, version: known } = &mut *registered;
+        let same = core::mem::replace(known, version) == version;
         core::mem::swap(wanted, before);
         wanted.clear();
         for session in sessions {
-            let nothing = Interest { readable: false, writable: false };
             for channel in session.channels(host).into_iter().flatten() {
-                wanted.insert(channel.fd, if session.is_slept_on() { nothing } else { channel.interest });
+                wanted.insert(channel.fd, if session.is_slept_on() { NOTHING } else { channel.interest });
             }
         }
         if let Some(fd) = extra {
@@ -164,10 +180,11 @@ impl Serving {
             // A closed descriptor has left the epoll by itself.
             let _gone = self.epoll.delete(system::borrow(*fd));
         }
-        for (fd, interest) in wanted.iter() {
+        for (fd, interest) in wanted.iter().filter(|(fd, interest)| !same || before.get(fd) != Some(interest))
+        {
             let mut event = EpollEvent::new(epoll_flags(*interest), u64::from(fd.unsigned_abs()));
-            let known = self.epoll.modify(system::borrow(*fd), &mut event);
-            if known == Err(Errno::ENOENT) {
+            let modified = self.epoll.modify(system::borrow(*fd), &mut event);
+            if modified == Err(Errno::ENOENT) {
                 // Newly open, also if another one had this number before.
                 if extra.is_none_or(|extra| extra.as_raw_fd() != *fd) {
                     host.boosting.watch(*fd);
@@ -325,7 +342,6 @@ impl<'a> Server<'a> {
             self.sleep();
         }
         let _token = serving.sleeping.disarm();
-        let _count = serving.wake.read();
         for session in &self.sessions {
             session.server(State::Awake, &**self.host);
             session.disarm();
@@ -334,7 +350,7 @@ impl<'a> Server<'a> {
 
     fn sleep(&mut self) {
         let serving = &self.host.serving;
-        serving.register(&self.sessions, Some(self.host.receive_pool.channel()), self.host);
+        serving.register(&self.sessions, Some(self.host.receive_pool.channel()), self.version, self.host);
         let since_tick = self.host.now().since(self.last_tick);
         let left = self.tick_after.since(since_tick);
         serving.drowsy.store(left > BUSY_TICK, Ordering::Relaxed);
@@ -348,7 +364,15 @@ impl<'a> Server<'a> {
             self.look_after_net();
         }
         serving.drowsy.store(false, Ordering::Relaxed);
-        self.host.receive_pool.clear();
+        // What is not heard now ends the next sleep.
+        let pool = u64::from(self.host.receive_pool.channel().as_raw_fd().unsigned_abs());
+        for event in &events[..ready.unwrap_or(0)] {
+            match event.data() {
+                SELF => drop(serving.wake.read()),
+                who if who == pool => self.host.receive_pool.clear(),
+                _ => {}
+            }
+        }
     }
 
     /// The sleep ended by its timer: what is there now should have woken the thread.

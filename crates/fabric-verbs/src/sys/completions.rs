@@ -86,7 +86,16 @@ pub(crate) struct CompletionQueue {
     filled: usize,
     /// Events taken from the channel that are to be acknowledged before the end.
     unacknowledged: u32,
+    armed: Armed,
     channel: Arc<Channel>,
+}
+
+/// What the next event was asked for, and has not come. In the order of what they include.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Armed {
+    No,
+    Solicited,
+    All,
 }
 
 // SAFETY: as for Context; completions hold no pointers.
@@ -113,7 +122,15 @@ impl CompletionQueue {
         let raw = NonNull::new(raw).ok_or_else(|| last("ibv_create_cq"))?;
         // SAFETY: every field of a completion is a number.
         let batch = unsafe { MaybeUninit::<[ibv_wc; BATCH]>::zeroed().assume_init() };
-        Ok(Self { raw, batch, next: 0, filled: 0, unacknowledged: 0, channel: Arc::clone(channel) })
+        Ok(Self {
+            raw,
+            batch,
+            next: 0,
+            filled: 0,
+            unacknowledged: 0,
+            armed: Armed::No,
+            channel: Arc::clone(channel),
+        })
     }
 
     pub(super) fn raw(&self) -> *mut ibv_cq {
@@ -141,28 +158,36 @@ impl CompletionQueue {
         Ok(Some(Done { id: found.wr_id, status: found.status, len: found.byte_len }))
     }
 
-    /// Asks for one event on the channel: with the next completion, or the next solicited or failed one.
+    /// Asks for one event on the channel: with the next completion, or the next solicited or failed one. Asked for already, it
+    /// comes in any case, and nothing is done.
     pub(crate) fn request_event(&mut self, solicited_only: bool) -> Result<(), Errno> {
+        let wanted = if solicited_only { Armed::Solicited } else { Armed::All };
+        if self.armed >= wanted {
+            return Ok(());
+        }
         // SAFETY: a live queue.
         match unsafe { ibv_req_notify_cq(self.raw.as_ptr(), solicited_only.into()) } {
-            0 => Ok(()),
+            0 => {
+                self.armed = wanted;
+                Ok(())
+            }
             errno => Err(Errno::from_raw(errno)),
         }
     }
 
-    /// Takes the events that have come on the channel of these two queues.
-    pub(crate) fn take_events(queues: [&mut Self; 2]) {
+    /// Takes an event that has come on the channel of these two queues. If there is another, the channel stays readable.
+    pub(crate) fn take_event(queues: [&mut Self; 2]) {
         let [one, two] = queues;
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: a live channel, which does not block; both results outlive the call.
-        while unsafe { ibv_get_cq_event(one.channel.raw.as_ptr(), &raw mut queue, &raw mut context) } == 0 {
-            let of = if queue == one.raw() { &mut *one } else { &mut *two };
-            of.unacknowledged += 1;
+        if unsafe { ibv_get_cq_event(one.channel.raw.as_ptr(), &raw mut queue, &raw mut context) } != 0 {
+            return;
         }
-        for queue in [one, two] {
-            if queue.unacknowledged >= 64 {
-                queue.acknowledge();
-            }
+        let of = if queue == one.raw() { one } else { two };
+        of.armed = Armed::No;
+        of.unacknowledged += 1;
+        if of.unacknowledged >= 64 {
+            of.acknowledge();
         }
     }
 

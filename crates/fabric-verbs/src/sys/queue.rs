@@ -22,6 +22,8 @@ use crate::ffi::{
 
 /// Bytes of a line: a header and the payload that rides with it, or the result of an atomic.
 pub(crate) const LINE: usize = 64;
+/// Longest message that the device is asked to copy when it is posted, bytes, and what it is asked for if it refuses that.
+const INLINE: [u32; 2] = [256, 64];
 /// Local acknowledgement timeout, 4.096 us x 2^14 = 67 ms (InfiniBand specification, 9.7.6.1.3).
 const TIMEOUT: u8 = 14;
 /// Repeats before a connection that does not acknowledge is given up: about half a second in all. Not 7, which soft-RoCE
@@ -175,10 +177,13 @@ impl Queue {
         wanted.qp_type = ibv_qp_type::IBV_QPT_RC;
         wanted.cap.max_send_wr = sizes.depth;
         wanted.cap.max_send_sge = 2;
-        wanted.cap.max_inline_data = 64;
-        // SAFETY: live objects of one device; the attributes outlive the call.
-        let raw = NonNull::new(unsafe { ibv_create_qp(domain.raw(), &raw mut wanted) });
-        let raw = raw.ok_or_else(|| last("ibv_create_qp"))?;
+        // Not every device takes as much; every one takes some.
+        let created = INLINE.into_iter().find_map(|inline| {
+            wanted.cap.max_inline_data = inline;
+            // SAFETY: live objects of one device; the attributes outlive the call.
+            NonNull::new(unsafe { ibv_create_qp(domain.raw(), &raw mut wanted) })
+        });
+        let raw = created.ok_or_else(|| last("ibv_create_qp"))?;
         let requests = (0..depth).map(|_| empty_request()).collect();
         let pieces = vec![[ibv_sge { addr: 0, length: 0, lkey: 0 }; 2]; depth].into_boxed_slice();
         let max_inline = wanted.cap.max_inline_data;
@@ -347,6 +352,11 @@ impl Queue {
         unsafe { line.cast::<u64>().as_ptr().read_volatile() }
     }
 
+    /// Whether a message of so many bytes is copied when it is posted, so that its memory is free from then on.
+    pub(crate) fn copies(&self, len: u32) -> bool {
+        len <= self.max_inline
+    }
+
     /// Pushes one request; there must be room. Gives the key that a `Bind` binds under.
     ///
     /// # Safety
@@ -372,7 +382,8 @@ impl Queue {
             made.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
         }
         let key = self.describe(&mut made, request.verb);
-        if made.opcode == ibv_wr_opcode::IBV_WR_SEND && beside.is_none() && line <= self.max_inline {
+        let len = line + beside.map_or(0, |(_, length)| length);
+        if made.opcode == ibv_wr_opcode::IBV_WR_SEND && self.copies(len) {
             made.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
         }
         self.requests[at] = made;
