@@ -52,7 +52,11 @@ pub trait Executor: Clock {
     /// Gives the processor away for a moment: to the thread that this one waits for, if that one is runnable here.
     fn yield_now(&self);
 
-    /// Sleeps until one of the channels has an event or `until` has come. May return early. The node's serving thread is not
-    /// woken by these channels meanwhile.
+    /// Sleeps until one of the channels has an event or `until` has come. May return early. From now on the node's serving
+    /// thread is not woken by these channels, until they are given back.
     fn sleep_on_channels(&self, channels: [Option<Channel>; 2], until: Nanos);
+
+    /// The serving thread is woken by these channels again. What their sleeper was woken by has been taken by now: given back
+    /// before, it would wake the serving thread as well.
+    fn give_back(&self, channels: [Option<Channel>; 2]);
 }

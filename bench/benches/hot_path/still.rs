@@ -31,6 +31,8 @@ impl Executor for Still {
     fn yield_now(&self) {}
 
     fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) {}
+
+    fn give_back(&self, _: [Option<Channel>; 2]) {}
 }
 
 impl Host for Still {

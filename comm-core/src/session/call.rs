@@ -394,6 +394,10 @@ mod loom_tests {
         fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) {
             unreachable!("a call table has no channel");
         }
+
+        fn give_back(&self, _: [Option<Channel>; 2]) {
+            unreachable!("a call table has no channel");
+        }
     }
 
     /// The engine ends a call, at once or with an answer still to come, against its waiter. Afterwards the one slot has

@@ -1,5 +1,7 @@
 //! Waiting for the end of a call: poll as the one who has the role, or sleep until it is over or the role is free.
 
+use core::cell::Cell;
+
 use pronto_sync::atomic::{AtomicU32, Ordering};
 use pronto_sync::{ARMED, TryLockGuard};
 use pronto_wire::CallId;
@@ -10,7 +12,7 @@ use super::end::End;
 use super::engine::{Engine, Progress};
 use super::inbound::Sink;
 use crate::completion::Server;
-use crate::executor::{Executor, WaitPolicy};
+use crate::executor::{Channel, Executor, WaitPolicy};
 use crate::fabric::QueuePair;
 use crate::time::Nanos;
 
@@ -247,7 +249,7 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
     /// Polls until the call has ended (true), or the time is over.
     fn as_poller(&mut self) -> bool {
         let session = self.session;
-        let _role = RoleGuard { session, executor: self.executor };
+        let role = RoleGuard { session, executor: self.executor, lent: Cell::new(None) };
         // Asleep but for solicited events, the server is not disturbed by the answers that are polled for here.
         if session.arming.armed() == Armed::All {
             session.disarm_as_poller();
@@ -261,38 +263,35 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
             if now >= deadline {
                 return false;
             }
-            if now >= spin_until && !self.sleep_in_channel(deadline.min(now + RESCUE)) {
+            if now >= spin_until && !self.sleep_in_channel(deadline.min(now + RESCUE), &role.lent) {
                 return true;
             }
         }
     }
 
-    /// Arm, recheck, sleep. Returns false if the recheck found the end.
-    fn sleep_in_channel(&mut self, until: Nanos) -> bool {
+    /// Arm, recheck, sleep. Returns false if the recheck found the end. What is `lent` by the server goes back with the role.
+    fn sleep_in_channel(&mut self, until: Nanos, lent: &Cell<Option<Channels>>) -> bool {
         let session = self.session;
+        let Some(mut engine) = session.engine.try_lock() else { return true };
         session.role.holder_sleeps(Server::Sleeps);
-        let slept = self.sleep_unless_ended(until);
+        engine.arm(Armed::All, session);
+        let channels = engine.channels();
+        // From now on the server may leave them to this sleeper.
+        lent.set(Some(channels));
+        drop(engine);
+        session.look_once_more(self.executor);
+        let slept = self.sleep_unless_ended(until, channels);
         session.role.holder_sleeps(Server::Awake);
         slept
     }
 
-    fn sleep_unless_ended(&mut self, until: Nanos) -> bool {
+    fn sleep_unless_ended(&mut self, until: Nanos, channels: Channels) -> bool {
         let session = self.session;
-        let Some(mut engine) = session.engine.try_lock() else { return true };
-        engine.arm(Armed::All, session);
-        let channels = engine.channels();
-        drop(engine);
-        session.look_once_more(self.executor);
         let (ended, recheck) = self.turn(1);
-        let moved = recheck.is_none_or(|progress| progress.moved != 0);
-        if moved || ended {
-            // Gives the channels back to the server, which may have left them to this sleeper meanwhile.
-            self.executor.sleep_on_channels(channels, Nanos::ZERO);
-        }
         if ended {
             return false;
         }
-        if !moved {
+        if recheck.is_some_and(|progress| progress.moved == 0) {
             self.executor.sleep_on_channels(channels, until);
             if self.executor.now() >= until {
                 session.look_after_net(self.sink, self.executor, || {
@@ -338,14 +337,22 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
     }
 }
 
+/// The channels of both classes.
+type Channels = [Option<Channel>; 2];
+
 /// Gives the role up when dropped, also by a panic in the sink.
 struct RoleGuard<'a, Q: QueuePair, X: Executor> {
     session: &'a Session<Q>,
     executor: &'a X,
+    /// Channels that the server does not watch, since this thread slept on them.
+    lent: Cell<Option<Channels>>,
 }
 
 impl<Q: QueuePair, X: Executor> Drop for RoleGuard<'_, Q, X> {
     fn drop(&mut self) {
+        if let Some(channels) = self.lent.take() {
+            self.executor.give_back(channels);
+        }
         if let Some(follower) = self.session.role.release() {
             self.session.wake_follower(follower, self.executor);
         }

@@ -254,6 +254,10 @@ impl Executor for NodeHost {
         self.boosting.before_wait();
         self.serving.sleep_instead(channels, span(until.since(self.now())));
     }
+
+    fn give_back(&self, channels: [Option<Channel>; 2]) {
+        self.serving.give_back(channels);
+    }
 }
 
 fn span(nanos: Nanos) -> Duration {

@@ -121,7 +121,7 @@ impl Serving {
         job
     }
 
-    /// Sleeps on a peer's channels in place of the serving thread, which is not woken by them meanwhile.
+    /// Sleeps on a peer's channels in place of the serving thread, which is not woken by them until they are given back.
     pub(crate) fn sleep_instead(&self, channels: [Option<Channel>; 2], limit: Duration) {
         for channel in channels.iter().flatten() {
             self.watch(channel.fd, NOTHING);
@@ -135,6 +135,10 @@ impl Serving {
             [Some(only), None] | [None, Some(only)] => ppoll(&mut [only], limit, None),
             [None, None] => ppoll(&mut [], limit, None),
         };
+    }
+
+    /// The serving thread is woken by these channels again.
+    pub(crate) fn give_back(&self, channels: [Option<Channel>; 2]) {
         for channel in channels.iter().flatten() {
             self.watch(channel.fd, channel.interest);
         }
@@ -143,11 +147,10 @@ impl Serving {
     /// Changes what the epoll waits for on a descriptor that it knows.
     fn watch(&self, fd: i32, interest: Interest) {
         let mut registered = self.registered.lock().expect("no holder panics");
+        let Some(now) = registered.now.get_mut(&fd).filter(|now| **now != interest) else { return };
         let mut event = EpollEvent::new(epoll_flags(interest), u64::from(fd.unsigned_abs()));
-        // Not registered: there is nothing to mute.
-        if self.epoll.modify(system::borrow(fd), &mut event).is_ok()
-            && let Some(now) = registered.now.get_mut(&fd)
-        {
+        // Refused if the descriptor was closed: then nobody is woken by it.
+        if self.epoll.modify(system::borrow(fd), &mut event).is_ok() {
             *now = interest;
         }
     }

@@ -45,4 +45,8 @@ impl Executor for SimExecutor {
     fn sleep_on_channels(&self, _channels: [Option<Channel>; 2], _until: Nanos) {
         unreachable!("an actor waits by returning from its turn");
     }
+
+    fn give_back(&self, _channels: [Option<Channel>; 2]) {
+        unreachable!("an actor never sleeps on channels");
+    }
 }

@@ -175,13 +175,14 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes an event that has come on the channel of these two queues. If there is another, the channel stays readable.
-    pub(crate) fn take_event(queues: [&mut Self; 2]) {
+    /// Takes an event that has come on the channel of these two queues. False if there was none; if there is
+    /// another, the channel stays readable.
+    pub(crate) fn take_event(queues: [&mut Self; 2]) -> bool {
         let [one, two] = queues;
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: a live channel, which does not block; both results outlive the call.
         if unsafe { ibv_get_cq_event(one.channel.raw.as_ptr(), &raw mut queue, &raw mut context) } != 0 {
-            return;
+            return false;
         }
         let of = if queue == one.raw() { one } else { two };
         of.armed = Armed::No;
@@ -189,6 +190,7 @@ impl CompletionQueue {
         if of.unacknowledged >= 64 {
             of.acknowledge();
         }
+        true
     }
 
     fn acknowledge(&mut self) {
