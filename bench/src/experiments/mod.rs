@@ -1,6 +1,7 @@
 //! The list of experiments: one file each.
 
 mod bandwidth;
+pub(crate) mod comm_fig1;
 mod comm_fig3;
 mod comm_fig4;
 mod completion;
@@ -30,6 +31,7 @@ pub const ALL: &[&dyn Experiment] = &[
     &latency::Latency,
     &rate::Rate,
     &bandwidth::Bandwidth,
+    &comm_fig1::CommFig1,
     &comm_fig3::CommFig3,
     &comm_fig4::CommFig4,
     &completion::Completion,

@@ -2,17 +2,24 @@
 
 use core::fmt;
 use core::net::IpAddr;
+use core::ops::Range;
 use std::collections::HashMap;
 use std::fs;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use pronto_core::fabric::FabricError;
+use pronto_mapping::Mapping;
 
 use crate::alive::Alive;
 use crate::error::VerbsError;
 use crate::pool::Pool;
 use crate::receives::Receives;
 use crate::regions::Regions;
-use crate::sys::{AsyncEvent, Context, Domain, Gid, PortAddress, active_ports};
+use crate::sys::{
+    Access, AsyncEvent, Context, Domain, Gid, MemoryRegion, PinnedBytes, PortAddress, Registered,
+    active_ports,
+};
 
 /// Registered memory for long payloads, bytes at most, unless told otherwise.
 const POOL_BUDGET: usize = 64 << 20;
@@ -47,6 +54,10 @@ pub struct DeviceCounters {
     /// Bytes of the pool for long payloads that are registered.
     pub pool_bytes: u64,
 }
+
+/// A registration by itself; ended when dropped.
+#[derive(Debug)]
+pub struct Registration(#[expect(dead_code, reason = "held, not read")] Arc<MemoryRegion>);
 
 impl Device {
     /// The port that has this IP address: RoCE ports have those of their network devices.
@@ -89,6 +100,21 @@ impl Device {
             regions_registered: self.shared.regions.made(),
             pool_bytes: self.shared.pool.registered() as u64,
         }
+    }
+
+    /// Everything that is registered with it through this value, and what peers may do with it.
+    pub fn registrations(&self) -> Vec<Registered> {
+        self.shared.domain.registrations()
+    }
+
+    /// Registers a range of send memory by itself, until the result is dropped: what queue pairs do ahead of need, for those who
+    /// want to know what it costs.
+    ///
+    /// # Errors
+    /// The range lies outside, or cannot be pinned.
+    pub fn register(&self, memory: &Arc<Mapping>, range: Range<usize>) -> Result<Registration, FabricError> {
+        let bytes = PinnedBytes::Mapped(Arc::clone(memory));
+        MemoryRegion::register(&self.shared.domain, bytes, range, Access::Windows).map(Registration)
     }
 
     /// Readable when the device has something to say: then call [`take_events`](Self::take_events).

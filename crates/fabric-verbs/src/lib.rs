@@ -4,7 +4,8 @@
 //! address is that of the connection over which the two nodes have met ([`Device::for_address`]).
 //!
 //! # A message's way
-//! - Up to 40 bytes of payload travel in the message's line, sent inline where the device takes 64 bytes inline.
+//! - Up to 40 bytes of payload travel in the message's line; up to 232 are copied by the device when they are posted, where it
+//!   takes 256 bytes inline. Either completes as it is posted: its buffer is free.
 //! - Up to 2,024 bytes go with their header as one gathered message into one of the receive buffers that all connections of
 //!   the port share: memory goes with what may be under way, not with the longest message.
 //! - A longer payload waits at its sender's: the message carries the key of a type-2 memory window onto it, the receiver
@@ -26,7 +27,7 @@
 //! # Sleeping
 //! The channel is an epoll descriptor of three: the completion channel of both queues, a bell for buffers that come back,
 //! and a socket to the peer that carries nothing and ends with it. A device cannot take back that it was armed: after
-//! `disarm` one event may still come, with nothing to show for it. Whoever polls without ever sleeping is told of the
+//! `disarm` one event may still come, with nothing to show for it. A queue that is armed is not armed again. Whoever polls without ever sleeping is told of the
 //! peer's end by a [`Lifeline`], which somebody else watches.
 #![deny(unsafe_code)]
 
@@ -49,8 +50,9 @@ mod sys;
 mod windows;
 
 pub use alive::Lifeline;
-pub use device::{Device, DeviceCounters};
+pub use device::{Device, DeviceCounters, Registration};
 pub use error::VerbsError;
 pub use lease::Lease;
 pub use queue_pair::{Counters, VerbsQueuePair};
 pub use setup::{Link, OFFER_LEN, Offer};
+pub use sys::Registered;

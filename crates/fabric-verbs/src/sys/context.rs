@@ -5,8 +5,9 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::net::{IpAddr, Ipv6Addr};
 use core::ptr::NonNull;
+use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -226,6 +227,17 @@ impl AsyncEvent {
 pub(crate) struct Domain {
     raw: NonNull<ibv_pd>,
     context: Arc<Context>,
+    /// Every registration in it: local key, and what was registered.
+    pub(super) registered: Mutex<HashMap<u32, Registered>>,
+}
+
+/// A registration, and what the peers' requests may do with it by its own key, without a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// Bytes.
+    pub len: usize,
+    /// Whether a peer may read, write or change it.
+    pub remote: bool,
 }
 
 // SAFETY: as for Context.
@@ -237,7 +249,12 @@ impl Domain {
     pub(crate) fn new(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
         // SAFETY: an open device.
         let raw = NonNull::new(unsafe { ibv_alloc_pd(context.raw()) }).ok_or_else(|| last("ibv_alloc_pd"))?;
-        Ok(Arc::new(Self { raw, context: Arc::clone(context) }))
+        Ok(Arc::new(Self { raw, context: Arc::clone(context), registered: Mutex::default() }))
+    }
+
+    /// Every registration there is.
+    pub(crate) fn registrations(&self) -> Vec<Registered> {
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect()
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {

@@ -3,13 +3,13 @@
 use core::fmt;
 use core::ops::Range;
 use core::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use nix::errno::Errno;
 use pronto_core::fabric::{FabricError, RegionMemory, SendMemory};
 use pronto_mapping::Mapping;
 
-use super::context::Domain;
+use super::context::{Domain, Registered};
 use crate::error::{VerbsError, last, not_registered};
 use crate::ffi::{alloc_window, ibv_access_flags, ibv_dealloc_mw, ibv_dereg_mr, ibv_mr, ibv_mw, ibv_reg_mr};
 
@@ -21,6 +21,11 @@ pub(crate) enum Access {
     /// The same, and windows may be bound to it.
     Windows,
 }
+
+/// What lets peers at a registration itself.
+const REMOTE: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
+    | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
+    | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
 
 impl Access {
     fn flags(self) -> i32 {
@@ -62,7 +67,7 @@ pub(crate) struct MemoryRegion {
     raw: NonNull<ibv_mr>,
     range: Range<usize>,
     bytes: PinnedBytes,
-    _domain: Arc<Domain>,
+    domain: Arc<Domain>,
 }
 
 // SAFETY: as for Context.
@@ -92,7 +97,11 @@ impl MemoryRegion {
         // SAFETY: invariants 1 and 2: the memory stays in place while `bytes` lives, which this value holds.
         let raw = unsafe { ibv_reg_mr(domain.raw(), first.as_ptr().cast(), range.len(), access.flags()) };
         let raw = NonNull::new(raw).ok_or_else(|| not_registered(range.len(), Errno::last()))?;
-        Ok(Arc::new(Self { raw, range, bytes, _domain: Arc::clone(domain) }))
+        let this = Self { raw, range, bytes, domain: Arc::clone(domain) };
+        let registered =
+            Registered { len: this.range.len(), remote: access.flags().cast_unsigned() & REMOTE != 0 };
+        domain.registered.lock().unwrap_or_else(PoisonError::into_inner).insert(this.key(), registered);
+        Ok(Arc::new(this))
     }
 
     /// The range of its memory that is registered.
@@ -108,9 +117,12 @@ impl MemoryRegion {
     /// For the device: the address of the byte at `offset` of the memory, and the key. The offset must lie in the range.
     pub(crate) fn local(&self, offset: usize) -> (u64, u32) {
         debug_assert!(self.range.start <= offset && offset <= self.range.end);
+        (self.bytes.base().as_ptr() as u64 + offset as u64, self.key())
+    }
+
+    fn key(&self) -> u32 {
         // SAFETY: a live registration (invariant 1).
-        let key = unsafe { (*self.raw.as_ptr()).lkey };
-        (self.bytes.base().as_ptr() as u64 + offset as u64, key)
+        unsafe { (*self.raw.as_ptr()).lkey }
     }
 
     pub(super) fn raw(&self) -> *mut ibv_mr {
@@ -120,6 +132,8 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
+        // Before the device gives the key to somebody else.
+        self.domain.registered.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key());
         // SAFETY: invariant 1. A window that is still bound would make it fail: whoever holds a window holds this.
         let ended = unsafe { ibv_dereg_mr(self.raw.as_ptr()) };
         debug_assert_eq!(ended, 0, "ibv_dereg_mr");

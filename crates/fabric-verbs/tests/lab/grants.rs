@@ -1,5 +1,6 @@
 //! What a peer can reach.
 
+use std::process::Command;
 use std::sync::Arc;
 
 use pronto_core::fabric::{ConnectionLimits, HeapMemory, QueuePair as _, Region, Rights};
@@ -13,6 +14,34 @@ pub(crate) const LIMITS: ConnectionLimits = ConnectionLimits {
     max_receive_payload: 1 << 20,
     send_memory: 1 << 20,
 };
+
+/// How many registrations the kernel knows of, made with a device. Tests of the lab run one after the other.
+fn known_to_the_kernel(device: &str) -> usize {
+    let shown = Command::new("rdma").args(["resource", "show", "mr", "dev", device]).output().unwrap();
+    assert!(shown.status.success(), "{shown:?}");
+    String::from_utf8(shown.stdout).unwrap().lines().filter(|line| line.contains(" lkey ")).count()
+}
+
+/// Windows apart, a peer reaches nothing: not what is sent from, not what is received into, not what was granted from.
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn no_registration_has_a_remote_right() {
+    let devices = Devices::open();
+    let [mut a, mut b] = devices.link(LIMITS);
+    let region = Region::new(Arc::new(HeapMemory::new(1 << 16)));
+    for link in [&mut a, &mut b] {
+        link.bulk.prepare(0..1 << 16).unwrap();
+        link.bulk.register(&region).unwrap();
+        link.bulk.grant(&region, 0..4096, Rights::ALL).unwrap();
+    }
+    for device in &devices.0 {
+        let all = device.registrations();
+        // Lines of two queue pairs, receives, a chunk of send memory, a region, a grant.
+        assert!(all.len() >= 6, "{all:?}");
+        assert_eq!(all.len(), known_to_the_kernel(device.name()), "registrations that nobody lists");
+        assert!(all.iter().all(|registered| !registered.remote), "{all:?}");
+    }
+}
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]

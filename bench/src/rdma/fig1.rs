@@ -1,0 +1,310 @@
+//! Registration beside transfer: the breakdown of the paper's Fig. 1, from the lab and from a model.
+//!
+//! Under virtual time a duration is a number of instructions, and soft-RoCE moves every byte by instructions: its own
+//! transfer swamps registration. So the share that the paper shows is taken from a model, and named so: the instructions
+//! that registering and deregistering took here, at a stated rate, beside a stated wire.
+
+use core::hint::black_box;
+use core::time::Duration;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use nix::sys::prctl;
+use pronto_core::buf::{RingConfig, SendRing};
+use pronto_core::fabric::{
+    ConnectionLimits, HeapMemory, Operation, QueuePair as _, Region, Rights, SendWork, Signal, Status, WrId,
+};
+use pronto_fabric_verbs::{Device, Link, Offer};
+use pronto_mapping::Mapping;
+use serde_json::Value;
+
+use super::nodes::Two;
+use crate::clock;
+use crate::experiments::comm_fig1::SIZES;
+use crate::params::Params;
+use crate::progress::Progress;
+use crate::report::{Claim, Fields, Report, decimals};
+
+/// The wire of the paper's machines (section 4): 56 Gbit/s; a one-way latency of such hardware.
+const WIRE_BYTES_PER_US: f64 = 7_000.0;
+const WIRE_LATENCY_US: f64 = 1.0;
+/// A processor of today on kernel code: instructions a nanosecond. The lab's virtual time takes 2 ns for each.
+const INSTRUCTIONS_PER_NS: f64 = 3.0;
+const LAB_NS_PER_INSTRUCTION: f64 = 2.0;
+
+const ROUNDS: usize = 20;
+const QUICK_ROUNDS: usize = 5;
+/// Loans of a ring for one timing.
+const LOANS: u32 = 1_000;
+const HUGE_PAGE: usize = 2 << 20;
+/// A transfer that takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    send_depth: 16,
+    receive_depth: 16,
+    max_send_payload: 1 << 20,
+    max_receive_payload: 1 << 20,
+    send_memory: 1 << 20,
+};
+
+/// One row; microseconds of the lab.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    size: usize,
+    huge: bool,
+    huge_kib: u64,
+    register: f64,
+    deregister: f64,
+    transfer: f64,
+    memcpy: f64,
+    /// None for what is longer than a chunk of the ring.
+    ring_slot: Option<f64>,
+}
+
+impl Row {
+    /// Microseconds that a stated processor takes for what took so long here.
+    fn modelled(lab_us: f64) -> f64 {
+        lab_us / LAB_NS_PER_INSTRUCTION / INSTRUCTIONS_PER_NS
+    }
+
+    /// What registering and deregistering takes of a transfer with both.
+    #[expect(clippy::cast_precision_loss, reason = "megabytes")]
+    fn share(&self) -> f64 {
+        let setup = Self::modelled(self.register + self.deregister);
+        let wire = WIRE_LATENCY_US + self.size as f64 / WIRE_BYTES_PER_US;
+        setup / (setup + wire)
+    }
+
+    fn fields(&self) -> Fields {
+        Fields::default()
+            .with("size", self.size)
+            .with("pages", pages(self.huge))
+            .with("huge_kib", self.huge_kib)
+            .with("register_us", decimals(self.register, 2))
+            .with("deregister_us", decimals(self.deregister, 2))
+            .with("transfer_us", decimals(self.transfer, 1))
+            .with("memcpy_us", decimals(self.memcpy, 2))
+            .with("ring_slot_us", self.ring_slot.map_or(Value::Null, |slot| decimals(slot, 3)))
+            .with("modelled_share", decimals(self.share(), 3))
+    }
+}
+
+fn pages(huge: bool) -> &'static str {
+    if huge { "huge" } else { "small" }
+}
+
+/// Measures; runs in the lab only.
+///
+/// # Errors
+/// If a device, a registration or a transfer fails.
+pub(crate) fn run(params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
+    let rounds = if params.quick { QUICK_ROUNDS } else { ROUNDS };
+    let mut wanted: Vec<(usize, bool)> = Vec::new();
+    for size in SIZES.into_iter().filter(|size| params.keeps("size", size)) {
+        let size: usize = size.parse().context("a size is a number")?;
+        wanted.extend(
+            [false, true]
+                .into_iter()
+                .filter(|huge| params.keeps("pages", pages(*huge)) && (!huge || size >= HUGE_PAGE))
+                .map(|huge| (size, huge)),
+        );
+    }
+    progress.begin(wanted.len() as u64);
+    let nodes = Two::make()?;
+    let mut pair = Pair::new(&nodes)?;
+    // Of this machine, which is ours alone: whoever is not forbidden to, has huge pages.
+    fs::write("/sys/kernel/mm/transparent_hugepage/enabled", "always").context("asking for huge pages")?;
+    let mut rows = Vec::new();
+    for (size, huge) in wanted {
+        progress.step(&format!("{size} B in {} pages", pages(huge)));
+        prctl::set_thp_disable(!huge).context("choosing the pages")?;
+        rows.push(measure(&mut pair, size, huge, rounds)?);
+    }
+    prctl::set_thp_disable(false).context("choosing the pages")?;
+    let mut report = Report::default();
+    report.params = Fields::default()
+        .with("rounds", rounds)
+        .with("statistic", "median")
+        .with("pinned", "yes: registered memory is")
+        .with("model_wire_bytes_per_us", decimals(WIRE_BYTES_PER_US, 0))
+        .with("model_wire_latency_us", decimals(WIRE_LATENCY_US, 1))
+        .with("model_instructions_per_ns", decimals(INSTRUCTIONS_PER_NS, 1));
+    report.claims = claims(&rows);
+    report.rows = rows.iter().map(Row::fields).collect();
+    report.note(
+        "times are instructions of the emulated machine, 2 ns each; transfer_us is soft-RoCE's, which moves every byte with \
+         the processor. modelled_share is a model: registering and deregistering at the stated rate of instructions, beside \
+         the stated wire",
+    );
+    report.note(
+        "ring_slot_us is a loan of the send ring and its return: what stands in the place of registering",
+    );
+    Ok(report)
+}
+
+/// Two linked devices in this process; the first reads from the second.
+struct Pair {
+    near: Device,
+    near_link: Link,
+    far_link: Link,
+    _far: Device,
+    next: u32,
+}
+
+impl Pair {
+    fn new(nodes: &Two) -> anyhow::Result<Self> {
+        let open = |node: usize| -> anyhow::Result<Device> {
+            let address = nodes.0[node].address.parse().context("the node's address")?;
+            Device::for_address(address).context("opening a device")
+        };
+        let (near, far) = (open(0)?, open(1)?);
+        let (a, b) = (Offer::new(&near, [LIMITS; 2])?, Offer::new(&far, [LIMITS; 2])?);
+        let (of_a, of_b) = (a.bytes(), b.bytes());
+        let (mut near_link, mut far_link) = (a.connect(&of_b)?, b.connect(&of_a)?);
+        let (a1, b1) = UnixStream::pair().context("a pair of sockets")?;
+        let (a2, b2) = UnixStream::pair().context("a pair of sockets")?;
+        near_link.attach([a1, a2].map(OwnedFd::from))?;
+        far_link.attach([b1, b2].map(OwnedFd::from))?;
+        near_link.reaches(PATIENCE)?;
+        Ok(Self { near, near_link, far_link, _far: far, next: 0 })
+    }
+
+    /// Reads what the grant of the far side covers.
+    fn read(&mut self, local: &Region, from: &Region) -> anyhow::Result<Duration> {
+        let len = u64::try_from(from.len()).context("a length")?;
+        let grant = self.far_link.bulk.grant(from, 0..len, Rights::READ).context("granting")?;
+        self.next += 1;
+        let wr = WrId { slot: 0, generation: self.next };
+        let operation = Operation::Read { local, local_offset: 0, remote: grant.remote };
+        let queue = &mut self.near_link.bulk;
+        let before = clock::now();
+        queue.post_send(SendWork { signal: Signal::Signalled(wr), operation }).context("posting a read")?;
+        queue.ring_doorbell().context("posting a read")?;
+        let done = loop {
+            if let Some(done) = queue.poll_send() {
+                break done;
+            }
+            anyhow::ensure!(before.elapsed() < PATIENCE, "a read does not end");
+        };
+        let took = before.elapsed();
+        anyhow::ensure!(matches!(done.status, Status::Done(_)), "a read failed: {:?}", done.status);
+        self.far_link.bulk.revoke(grant.id).context("revoking")?;
+        Ok(took)
+    }
+}
+
+fn measure(pair: &mut Pair, size: usize, huge: bool, rounds: usize) -> anyhow::Result<Row> {
+    let bytes = u32::try_from(size).context("a size")?;
+    let before = huge_pages_kib()?;
+    let memory = Arc::new(Mapping::new(bytes)?);
+    // Faults every page in: what is measured is registering memory that is there.
+    drop(pair.near.register(&memory, 0..size)?);
+    let huge_kib = huge_pages_kib()?.saturating_sub(before);
+    let (mut register, mut deregister, mut transfer, mut memcpy) = (vec![], vec![], vec![], vec![]);
+    let regions = [(); 2].map(|()| Region::new(Arc::new(HeapMemory::new(size))));
+    for region in &regions {
+        pair.near_link.bulk.register(region).context("registering")?;
+    }
+    let (source, mut target) = (vec![1_u8; size], vec![0_u8; size]);
+    for _ in 0..rounds {
+        let before = clock::now();
+        let registered = pair.near.register(&memory, 0..size)?;
+        let between = clock::now();
+        drop(registered);
+        let after = clock::now();
+        register.push(between - before);
+        deregister.push(after - between);
+        transfer.push(pair.read(&regions[0], &regions[1])?);
+        let before = clock::now();
+        target.copy_from_slice(black_box(&source));
+        black_box(&mut target);
+        memcpy.push(before.elapsed());
+    }
+    Ok(Row {
+        size,
+        huge,
+        huge_kib,
+        register: median_us(register),
+        deregister: median_us(deregister),
+        transfer: median_us(transfer),
+        memcpy: median_us(memcpy),
+        ring_slot: ring_slot_us(size)?,
+    })
+}
+
+/// A loan and its return, of a ring that registered its memory ahead; None if a loan cannot be so long.
+fn ring_slot_us(size: usize) -> anyhow::Result<Option<f64>> {
+    const RING: u32 = 32 << 20;
+    let ring = Arc::new(SendRing::new(Arc::new(Mapping::new(RING)?), RingConfig::default()));
+    if size > ring.max_len() {
+        return Ok(None);
+    }
+    while let Some(chunk) = ring.commit_next() {
+        ring.open(chunk);
+    }
+    let before = clock::now();
+    for _ in 0..LOANS {
+        let loan = Arc::clone(&ring).loan(size, 0).context("a loan")?;
+        drop(black_box(loan));
+    }
+    Ok(Some(before.elapsed().as_secs_f64() * 1e6 / f64::from(LOANS)))
+}
+
+fn median_us(mut times: Vec<Duration>) -> f64 {
+    times.sort();
+    times.get(times.len() / 2).map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
+}
+
+/// Anonymous memory of this process in huge pages, KiB.
+fn huge_pages_kib() -> anyhow::Result<u64> {
+    let text = fs::read_to_string("/proc/self/smaps_rollup").context("reading smaps_rollup")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:"));
+    let value = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    value.context("smaps_rollup names no huge pages")
+}
+
+fn claims(rows: &[Row]) -> Vec<Claim> {
+    let small: Vec<&Row> = rows.iter().filter(|row| !row.huge).collect();
+    let shares = || small.iter().map(|row| row.share());
+    let (most, least) = (shares().fold(0.0, f64::max), shares().fold(1.0, f64::min));
+    if small.len() < 2 {
+        return Vec::new();
+    }
+    vec![
+        Claim {
+            id: "K11",
+            text: "most of a transfer that registers its buffer is registering: up to this share (modelled)".into(),
+            published: decimals(0.98, 2),
+            measured: decimals(most, 3),
+            holds: most > 0.5,
+        },
+        Claim {
+            id: "K12",
+            text: "so decisive that the transfer matters little, whatever its size: the least share of any size (modelled)"
+                .into(),
+            published: Value::Null,
+            measured: decimals(least, 3),
+            holds: least > 0.5,
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_is_setup_beside_the_wire() {
+        // 42 us of the lab are 21,000 instructions, 7 us at the stated rate; 42,000 bytes take 1 + 6 us.
+        let row = Row { size: 42_000, register: 36.0, deregister: 6.0, ..Row::default() };
+        assert!((row.share() - 0.5).abs() < 1e-9, "{}", row.share());
+        let long = Row { size: 42_000_000, ..row.clone() };
+        let verdicts: Vec<_> =
+            claims(&[row, long]).into_iter().map(|claim| (claim.id, claim.holds)).collect();
+        assert_eq!(verdicts, [("K11", false), ("K12", false)]);
+    }
+}
