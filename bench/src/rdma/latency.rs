@@ -235,9 +235,9 @@ fn claims(series: &[Series], wait: Wait) -> Vec<Claim> {
         return Vec::new();
     };
     let (id, bound, how) = if wait.0 == WaitPolicy::Spin {
-        ("V1", 1.15, "both polling")
+        ("RV1", 1.15, "both polling")
     } else {
-        ("V2", 1.2, "both sleeping until an event")
+        ("RV2", 1.2, "both sleeping until an event")
     };
     let mut claims = vec![Claim {
         id,
@@ -285,7 +285,7 @@ mod tests {
         ];
         let report = report(&all, 20);
         let verdicts: Vec<_> = report.claims.iter().map(|claim| (claim.id, claim.holds)).collect();
-        assert_eq!(verdicts, [("V1", true), ("K3", false)]);
+        assert_eq!(verdicts, [("RV1", true), ("K3", false)]);
         assert_eq!(report.claims[0].measured, serde_json::json!(1.1));
         assert_eq!(spread(&all, WAITS[0]), Some(0.5));
         assert_eq!(spread(&all, WAITS[1]), None);

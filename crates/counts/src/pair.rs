@@ -271,6 +271,8 @@ impl<Q: QueuePair + 'static> Executor for Still<Q> {
     fn yield_now(&self) {}
 
     fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) {}
+
+    fn give_back(&self, _: [Option<Channel>; 2]) {}
 }
 
 impl<Q: QueuePair + 'static> Host for Still<Q> {
