@@ -6,7 +6,7 @@
 //! #[test]
 //! fn conformance() {
 //!     let summary = pronto_conformance::run(&MyHarness::new());
-//!     println!("{summary}");
+//!     summary.announce();
 //!     summary.assert_complete(&[Capability::GlobalAtomics]); // what this provider lacks
 //! }
 //! ```

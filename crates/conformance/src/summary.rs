@@ -1,6 +1,7 @@
 //! What a run of the suite found out about one provider.
 
 use core::fmt;
+use std::io::{self, Write as _};
 
 /// What a provider may lack. Tests that need it are skipped, and the summary names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -80,6 +81,22 @@ impl Summary {
         chapters
     }
 
+    /// Says on stderr how many tests passed, also under a test runner that keeps to itself what tests print; and all of it to
+    /// the runner.
+    pub fn announce(&self) {
+        // Nobody may be reading it.
+        let _ = writeln!(io::stderr(), "{}", self.headline());
+        println!("{self}");
+    }
+
+    fn headline(&self) -> String {
+        let count = |which: fn(&Ended) -> bool| self.outcomes.iter().filter(|o| which(&o.ended)).count();
+        let passed = count(|ended| *ended == Ended::Passed);
+        let skipped = count(|ended| matches!(ended, Ended::Skipped(_)));
+        let all = self.outcomes.len();
+        format!("conformance of {}: {passed} of {all} tests passed, {skipped} not offered", self.provider)
+    }
+
     /// Panics unless every test passed, but for those that need what the provider is known to lack. `lacks` is that
     /// list, in any order: a capability that is lost or gained unnoticed fails too.
     ///
@@ -106,8 +123,7 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let passed = self.outcomes.iter().filter(|o| o.ended == Ended::Passed).count();
-        writeln!(f, "conformance of {}: {passed} of {} tests passed", self.provider, self.outcomes.len())?;
+        writeln!(f, "{}", self.headline())?;
         for chapter in self.chapters() {
             let ran = self.count(chapter, |ended| !matches!(ended, Ended::Skipped(_)));
             let failed = self.count(chapter, |ended| matches!(ended, Ended::Failed(_)));

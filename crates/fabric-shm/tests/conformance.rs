@@ -29,6 +29,6 @@ impl Harness for Shm {
 #[test]
 fn conformance() {
     let summary = pronto_conformance::run(&Shm);
-    println!("{summary}");
+    summary.announce();
     summary.assert_complete(&[Capability::EnforcedRevocation, Capability::LinkCut]);
 }
