@@ -198,7 +198,8 @@ fn a_runner_that_is_killed_leaves_nothing() {
     // To the whole group, as a terminal does it.
     kill(Pid::from_raw(-keyboard.pid().as_raw()), Signal::SIGINT).unwrap();
     for run in runs {
-        assert_eq!(run.end().code, None, "the runner was not killed by its signal");
+        let Ended { code, stderr, .. } = run.end();
+        assert_eq!(code, None, "the runner was not killed by its signal: {stderr}");
     }
     await_end_of(&started);
     assert_eq!(mounts(), Vec::<String>::new());
