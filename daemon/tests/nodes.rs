@@ -105,3 +105,26 @@ fn mistakes_are_said_with_what_to_do() {
     assert!(good.expect("it runs").status.success());
     std::fs::remove_dir_all(&dir).expect("ours");
 }
+
+#[test]
+fn a_peer_that_is_absent_is_reported_once_for_each_address() {
+    let dir = directory("absent");
+    let folder = dir.display();
+    let peer = format!("[[peer]]\nnode = 2\naddress = [\"shm:{folder}/a.sock\", \"shm:{folder}/b.sock\"]\n");
+    let file = config(&dir, 1, &peer);
+    let mut prontod = Command::new(env!("CARGO_BIN_EXE_prontod"));
+    let child = prontod.arg("--config").arg(&file).stderr(Stdio::piped()).spawn();
+    let mut daemon = Daemon(child.expect("it starts"));
+    let dialled = (0..200).any(|_| {
+        let status = pronto(&["status", "--config", file.to_str().expect("text"), "--json"]);
+        let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap_or_default();
+        let dials = status["failed_dials"].as_object().into_iter().flatten();
+        dials.filter_map(|(_, count)| count.as_u64()).sum::<u64>() >= 8
+    });
+    assert!(dialled, "each address is tried four times");
+    daemon.0.kill().expect("it lives");
+    let said = BufReader::new(daemon.0.stderr.take().expect("piped")).lines();
+    let told: Vec<_> = said.map_while(Result::ok).filter(|line| line.contains("not reached")).collect();
+    assert_eq!(told.len(), 2, "{told:#?}");
+    std::fs::remove_dir_all(&dir).expect("ours");
+}

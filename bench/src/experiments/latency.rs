@@ -61,6 +61,14 @@ impl Experiment for Latency {
             Provider::ALL.iter().all(|provider| !params.keeps("provider", provider.name())),
             "verbs is measured on another machine than shm and tcp: ask for it alone"
         );
+        anyhow::ensure!(
+            params.chosen().all(|(column, _)| column != "size"),
+            "verbs is measured with 64 bytes, as the tools beside it: leave --size out"
+        );
+        anyhow::ensure!(
+            ["spin", "block"].iter().any(|wait| params.keeps("wait", wait)),
+            "verbs is measured with --wait spin and block, as the tools beside it wait"
+        );
         Ok(Some(Lab { cpus: 2, virtual_time: false, verbs: true, module: None, limit: LAB_LIMIT }))
     }
 

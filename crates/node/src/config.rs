@@ -141,6 +141,14 @@ pub enum ConfigError {
         /// Greatest value.
         most: u64,
     },
+    /// A peer without an address.
+    #[error(
+        "peer {0} has no address: write shm:PATH, shm:@NAME or tcp:HOST:PORT, or leave the peer out if it dials itself"
+    )]
+    NoAddress(u16),
+    /// RDMA is required of a program that has none.
+    #[error("rdma = \"require\": this program was built without RDMA; build it with `--features verbs`")]
+    NoRdma,
     /// A peer is listed twice.
     #[error("peer {0} is listed twice")]
     PeerTwice(u16),
@@ -174,6 +182,16 @@ impl Config {
         nodes.sort_unstable();
         if let Some(pair) = nodes.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(ConfigError::PeerTwice(pair[0]));
+        }
+        within("node", config.node.into(), 1, LAST_NODE)?;
+        for peer in &config.peer {
+            within("peer.node", peer.node.into(), 1, LAST_NODE)?;
+            if peer.address.is_empty() {
+                return Err(ConfigError::NoAddress(peer.node));
+            }
+        }
+        if config.rdma == Rdma::Require && !cfg!(feature = "verbs") {
+            return Err(ConfigError::NoRdma);
         }
         within("workers", config.workers as u64, 1, 1024)?;
         within("max_peers", config.max_peers as u64, 1, 65_535)?;
@@ -215,7 +233,7 @@ impl LimitsConfig {
             within("limits.liveness_ms", liveness, 100, 3_600_000)?;
         }
         if let Some(heartbeat) = self.heartbeat_ms {
-            within("limits.heartbeat_ms", heartbeat, 10, self.liveness_ms.unwrap_or(3_000))?;
+            within("limits.heartbeat_ms", heartbeat, 10, self.liveness_ms.unwrap_or(3_000) - 1)?;
         }
         Ok(())
     }
@@ -234,6 +252,9 @@ impl LimitsConfig {
         .with_liveness(self.liveness_ms.map(Nanos::from_millis), self.heartbeat_ms.map(Nanos::from_millis))
     }
 }
+
+/// Ids from 64,000 on are those of `pronto ping` and `pronto status`.
+const LAST_NODE: u64 = 63_999;
 
 fn within(key: &'static str, value: u64, least: u64, most: u64) -> Result<(), ConfigError> {
     if (least..=most).contains(&value) { Ok(()) } else { Err(ConfigError::Range { key, value, least, most }) }
@@ -296,7 +317,22 @@ mod tests {
         assert!(wrong("shm:/run/n1", "rdma:/run/n1").contains("names no transport"));
         assert!(wrong("\"block\"", "\"doze\"").contains("doze"));
         assert!(wrong("\"auto\"", "\"turbo\"").contains("turbo"));
-        assert!(wrong("[limits]", "[[peer]]\nnode = 2\naddress = []\n[limits]").contains("listed twice"));
+        let again = "[[peer]]\nnode = 2\naddress = [\"shm:@two\"]\n[limits]";
+        assert!(wrong("[limits]", again).contains("listed twice"));
+        assert!(wrong("[\"shm:/run/n2.sock\"]", "[]").contains("peer 2 has no address: write shm:PATH"));
         assert!(wrong("node = 1", "node = 70000").contains("70000"));
+        assert!(wrong("node = 1", "node = 64000").contains("node = 64000: must be from 1 to 63999"));
+        assert!(wrong("node = 2", "node = 0").contains("peer.node = 0"));
+        assert!(
+            wrong("liveness_ms = 1000", "liveness_ms = 1000\nheartbeat_ms = 1000").contains("from 10 to 999")
+        );
+    }
+
+    #[test]
+    fn rdma_cannot_be_required_of_a_program_without_it() {
+        let required = Config::parse(&GOOD.replace("node = 1", "node = 1\nrdma = \"require\""));
+        assert_eq!(required.is_ok(), cfg!(feature = "verbs"));
+        let said = required.map_err(|error| error.to_string());
+        assert!(said.is_ok() || said.is_err_and(|said| said.contains("--features verbs")));
     }
 }

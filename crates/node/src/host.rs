@@ -56,7 +56,7 @@ pub struct NodeHost {
     /// Attempts to dial that did not become links.
     pub(crate) failed_dials: Refusals,
     /// The last of them, by peer, while it is not linked. As many as peers are configured.
-    failures: Mutex<BTreeMap<NodeId, String>>,
+    failures: Mutex<BTreeMap<NodeId, Vec<String>>>,
     /// Why a link goes over what it goes over, by peer.
     choices: Mutex<BTreeMap<NodeId, String>>,
     pub(crate) stopping: AtomicBool,
@@ -67,6 +67,9 @@ pub struct NodeHost {
     pub(crate) adaptive: AtomicBool,
     start: Instant,
 }
+
+/// Reasons why a peer is not reached that are remembered, so that each is told once.
+const REASONS: usize = 16;
 
 /// Who holds a session that nobody uses: the list of peers, and the serving thread.
 const HELD_BY_NODE: usize = 2;
@@ -165,12 +168,20 @@ impl NodeHost {
         self.peers.read().expect("no holder panics").values().cloned().collect()
     }
 
-    /// An attempt to reach a peer failed. Returns whether that is news.
+    /// An attempt to reach a peer failed. Returns whether that is news: a peer with several addresses has several reasons, of
+    /// which each is told once.
     pub(crate) fn note_failure(&self, peer: NodeId, why: String) -> bool {
         let mut failures = self.failures.lock().expect("no holder panics");
-        let news = failures.get(&peer) != Some(&why);
-        failures.insert(peer, why);
-        news
+        let reasons = failures.entry(peer).or_default();
+        let known = reasons.iter().position(|reason| *reason == why);
+        match known {
+            Some(at) => drop(reasons.remove(at)),
+            None if reasons.len() >= REASONS => drop(reasons.remove(0)),
+            None => {}
+        }
+        // The last one comes last.
+        reasons.push(why);
+        known.is_none()
     }
 
     /// A link to a peer goes over this transport, for this reason.
@@ -190,7 +201,7 @@ impl NodeHost {
 
     /// Why the last attempt to reach a peer failed; none if it was reached, or nobody tried.
     pub(crate) fn last_failure(&self, peer: NodeId) -> Option<String> {
-        self.failures.lock().expect("no holder panics").get(&peer).cloned()
+        self.failures.lock().expect("no holder panics").get(&peer)?.last().cloned()
     }
 
     /// Peers or links changed: the serving thread looks again.

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use clap::{Arg, ArgMatches, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use pronto::{Config, Node, NodeId, Peer};
 
 /// Ids of short-lived nodes begin here; configured nodes are expected to have lower ones.
@@ -17,7 +17,7 @@ pub(super) struct Reached {
 }
 
 /// The options that say which node is meant.
-pub(super) fn arguments() -> [Arg; 4] {
+pub(super) fn arguments() -> [Arg; 5] {
     [
         Arg::new("node")
             .value_name("NODE")
@@ -30,6 +30,10 @@ pub(super) fn arguments() -> [Arg; 4] {
         Arg::new("config").long("config").value_name("FILE").value_parser(value_parser!(PathBuf)).help(
             "Instead of both, a configuration: reaches its own node, or with NODE a peer that it lists",
         ),
+        Arg::new("plaintext")
+            .long("plaintext")
+            .action(ArgAction::SetTrue)
+            .help("Allow traffic to another host, which is not encrypted; a configuration says so by itself"),
         Arg::new("timeout")
             .long("timeout")
             .value_name("SECONDS")
@@ -67,12 +71,16 @@ fn target(options: &ArgMatches) -> anyhow::Result<Target> {
     let named = options.get_one::<u16>("node").copied();
     if let Some(at) = options.get_one::<String>("at") {
         let Some(node) = named else { bail!("--at wants the id of the node as well") };
-        return Ok(Target { node: NodeId(node), addresses: vec![at.clone()], plaintext: false });
+        return Ok(Target {
+            node: NodeId(node),
+            addresses: vec![at.clone()],
+            plaintext: options.get_flag("plaintext"),
+        });
     }
     let file: &PathBuf = options.get_one("config").expect("clap asks for one of the two");
     let config = Config::read(file).with_context(|| file.display().to_string())?;
     let node = named.unwrap_or(config.node);
-    let plaintext = config.plaintext.is_some();
+    let plaintext = config.plaintext.is_some() || options.get_flag("plaintext");
     let addresses = if node == config.node {
         config.listen
     } else {
