@@ -197,7 +197,7 @@ fn time_boosted(slice: Duration) -> Duration {
 fn a_shorter_slice_can_be_asked_for_and_a_longer_one_cannot() {
     let _module = Module::load(&["slice_us=2000", "thread_percent=50", "user_percent=50"]);
     pin(CPUS.1);
-    // The least of some: the quantum of virtual time may come on top.
+    // The least of some: the quantum of virtual time may come on top, in some boots half a millisecond every time.
     let least = |slice| {
         let times: Vec<_> = (0..6).map(|_| time_boosted(slice)).collect();
         println!("{slice:?}: {times:?}");
@@ -206,7 +206,7 @@ fn a_shorter_slice_can_be_asked_for_and_a_longer_one_cannot() {
     let [short, most, longer] =
         [Duration::from_micros(100), Duration::ZERO, Duration::from_secs(3_600)].map(least);
     println!("slices of 100 us, 2 ms, an hour: {short:?} {most:?} {longer:?}");
-    assert!(4 * short < most, "{short:?} {most:?}");
+    assert!(2 * short < most, "{short:?} {most:?}");
     assert!(longer < 2 * most, "{longer:?} {most:?}");
 }
 
