@@ -48,8 +48,10 @@ impl Lab {
     /// The same with more variables.
     fn start_with(name: &str, words: &[&str], variables: &[(&str, &str)]) -> Self {
         let stderr = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.stderr"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pronto-xtask"));
-        command.arg("lab").args(words).process_group(0);
+        // Whoever runs the tests may ignore the keyboard's signal, as a shell's job in the background does; a user's shell does not.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_pronto-xtask"), "lab"]);
+        command.args(words).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&stderr).unwrap());
         let mut child = command.envs(variables.iter().copied()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
