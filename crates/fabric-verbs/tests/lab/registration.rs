@@ -59,3 +59,28 @@ fn no_message_up_to_64_kib_registers_anything() {
     deliver(a, b, Gather::Region { region: &never, offset: 0, len: 65_537 });
     assert_eq!(a.counters().registered_on_the_way, 1);
 }
+
+/// What was copied when it was posted is done with: its buffer is free before the peer has heard of it.
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_message_that_is_copied_completes_when_it_is_posted() {
+    let [mut a, mut b] = Devices::open().link(LIMITS);
+    let (a, b) = (&mut a.bulk, &mut b.bulk);
+    a.prepare(0..1 << 20).unwrap();
+    let header = RawHeader::default();
+    for generation in 0..100 {
+        let wr = WrId { slot: 1, generation };
+        let payload = Gather::Ring(Extent { offset: 64, len: 232 });
+        let operation = Operation::Send { header: &header, payload };
+        a.post_send(SendWork { signal: Signal::Signalled(wr), operation }).unwrap();
+        assert!(a.poll_send().is_none(), "no doorbell was rung for it");
+        a.ring_doorbell().unwrap();
+        assert_eq!(a.poll_send().map(|done| (done.wr, done.status)), Some((wr, Status::Done(0))));
+        let arrived = (0..2_000_000).any(|_| {
+            assert!(a.poll_send().is_none(), "it completes once");
+            thread::yield_now();
+            b.poll_recv().unwrap().is_some()
+        });
+        assert!(arrived);
+    }
+}
