@@ -78,6 +78,10 @@ impl Experiment for Handlers {
     }
 
     fn lab(&self, params: &Params) -> anyhow::Result<Option<Lab>> {
+        anyhow::ensure!(
+            !cells(params).is_empty(),
+            "--quick measures lazy preemption with {QUICK_HOGS} hogs only: leave --quick out for the others"
+        );
         Ok(Some(lab(params.quick)))
     }
 
