@@ -52,13 +52,23 @@ pub(crate) struct Waiting {
 /// A message, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival<'a> {
-    Message { header: RawHeader, payload: &'a [u8] },
-    Rendezvous { header: RawHeader, waiting: Waiting },
-    Taken { window: u16 },
+    Message {
+        header: RawHeader,
+        payload: &'a [u8],
+    },
+    /// Its `window` fits 16 bits.
+    Rendezvous {
+        header: RawHeader,
+        waiting: Waiting,
+    },
+    Taken {
+        window: u16,
+    },
 }
 
-/// Takes a received message apart.
-pub(crate) fn decode(bytes: &[u8]) -> Result<Arrival<'_>, PeerFault> {
+/// Takes a received message apart. No payload is longer than `longest`, bytes, whether it is here or waits.
+pub(crate) fn decode(bytes: &[u8], longest: u32) -> Result<Arrival<'_>, PeerFault> {
+    let too_long = |len| PeerFault::Length { len, max: longest.into() };
     let short = PeerFault::Length { len: bytes.len() as u64, max: HEADER_LEN as u64 };
     let (first, _) = U32::ref_from_prefix(bytes).map_err(|_| short)?;
     let (kind, number) = (first.get() >> NUMBER_BITS, first.get() & ((1 << NUMBER_BITS) - 1));
@@ -69,9 +79,16 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Arrival<'_>, PeerFault> {
     let (header, rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(short)?;
     let header = RawHeader::from_array(*header);
     match kind {
+        1 if rest.len() > longest as usize => Err(too_long(rest.len() as u64)),
         1 => Ok(Arrival::Message { header, payload: rest }),
         2 => {
             let waiting = Waiting::read_from_bytes(rest).map_err(|_| short)?;
+            let len = waiting.len.get();
+            if len == 0 || len > longest {
+                return Err(too_long(len.into()));
+            }
+            // The number comes back to the peer in 16 bits.
+            u16::try_from(waiting.window.get()).map_err(|_| PeerFault::Unasked)?;
             Ok(Arrival::Rendezvous { header, waiting })
         }
         other => Err(PeerFault::UnknownForm(u8::try_from(other).unwrap_or(u8::MAX))),
@@ -81,6 +98,13 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Arrival<'_>, PeerFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Longest payload, bytes.
+    const LONGEST: u32 = 5000;
+
+    fn decode(bytes: &[u8]) -> Result<Arrival<'_>, PeerFault> {
+        super::decode(bytes, LONGEST)
+    }
 
     fn headed(kind: Kind) -> Vec<u8> {
         let mut header = RawHeader::default();
@@ -113,6 +137,16 @@ mod tests {
         for extra in [0, 11, 13] {
             assert!(decode(&[headed(Kind::Rendezvous), vec![0; extra]].concat()).is_err(), "{extra} bytes");
         }
+        for len in [0, LONGEST + 1, u32::MAX] {
+            let waiting = Waiting { len: len.into(), key: 77.into(), window: 3.into() };
+            let bytes = [headed(Kind::Rendezvous), waiting.as_bytes().to_vec()].concat();
+            assert_eq!(decode(&bytes), Err(PeerFault::Length { len: len.into(), max: LONGEST.into() }));
+        }
+        let waiting = Waiting { len: 1.into(), key: 77.into(), window: 0x1_0003.into() };
+        let bytes = [headed(Kind::Rendezvous), waiting.as_bytes().to_vec()].concat();
+        assert_eq!(decode(&bytes), Err(PeerFault::Unasked), "a number that cannot come back");
+        let long = vec![7; LONGEST as usize + 1];
+        assert!(decode(&[headed(Kind::Message), long].concat()).is_err());
         assert!(decode(&[word(Kind::Taken, 9).to_le_bytes(), [0; 4]].concat()).is_err());
         assert!(decode(&(word(Kind::Taken, 0) | 1 << 20).to_le_bytes()).is_err());
     }

@@ -121,12 +121,8 @@ impl VerbsQueuePair {
             FLUSHED => return Err(FabricError::Lost),
             status => return Err(FabricError::WorkFailed { status }),
         }
-        match decode(buffer.bytes())? {
+        match decode(buffer.bytes(), self.max_receive)? {
             Arrival::Message { header, payload } => {
-                if payload.len() > self.max_receive as usize {
-                    let (len, max) = (payload.len() as u64, self.max_receive.into());
-                    return Err(PeerFault::Length { len, max }.into());
-                }
                 let small = InlinePayload::new(payload);
                 if let Some(payload) = small
                     && self.inbox.is_empty()
@@ -141,10 +137,6 @@ impl VerbsQueuePair {
                 Ok(Found::Message)
             }
             Arrival::Rendezvous { header, waiting } => {
-                let (len, max) = (waiting.len.get(), self.max_receive);
-                if len == 0 || len > max {
-                    return Err(PeerFault::Length { len: len.into(), max: max.into() }.into());
-                }
                 let used = self.begin_use()?;
                 let progress = Progress::Wanted;
                 self.inbox.push(Item::Elsewhere(Fetch { header, waiting, used, progress }));

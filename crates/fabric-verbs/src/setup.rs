@@ -21,45 +21,14 @@ use std::time::Instant;
 
 use nix::errno::Errno;
 use pronto_core::fabric::ConnectionLimits;
-use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::alive::{Alive, Lifeline};
 use crate::device::Device;
 use crate::error::VerbsError;
+use crate::offer::{self, End, Reached};
 use crate::queue_pair::{Half, VerbsQueuePair};
 use crate::receives::BUFFER;
 use crate::sys::{Connect, Gid};
-
-const MAGIC: [u8; 4] = *b"prdm";
-const VERSION: u16 = 1;
-/// An offer, bytes.
-pub const OFFER_LEN: usize = size_of::<RawOffer>();
-
-/// How one side's two queue pairs are reached.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawOffer {
-    magic: [u8; 4],
-    version: U16,
-    lid: U16,
-    gid: [u8; 16],
-    mtu: U32,
-    /// Receive buffers, bytes.
-    buffer: U32,
-    /// Reads and atomics: as target, as initiator.
-    reads: [u8; 2],
-    unused: [u8; 2],
-    max_message: U32,
-    classes: [RawEnd; 2],
-}
-
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawEnd {
-    number: U32,
-    first_sequence: U32,
-}
 
 /// One side's queue pairs, before they are connected.
 #[derive(Debug)]
@@ -101,24 +70,21 @@ impl Offer {
     /// What the other side needs to know.
     pub fn bytes(&self) -> Vec<u8> {
         let port = &self.device.shared.port;
-        let [control, bulk] = [0, 1].map(|class: usize| RawEnd {
-            number: self.halves[class].number().into(),
-            first_sequence: self.sequences[class].into(),
+        let ends = [0, 1].map(|class: usize| End {
+            number: self.halves[class].number(),
+            first_sequence: self.sequences[class],
         });
-        RawOffer {
-            magic: MAGIC,
-            version: VERSION.into(),
-            lid: port.lid.into(),
+        let [as_target, as_initiator] = self.device.shared.domain.context().limits().max_reads;
+        offer::encode(&Reached {
+            lid: port.lid,
             gid: port.gid.0,
-            mtu: port.mtu.into(),
-            buffer: BUFFER.into(),
-            reads: self.device.shared.domain.context().limits().max_reads,
-            unused: [0; 2],
-            max_message: port.max_message.into(),
-            classes: [control, bulk],
-        }
-        .as_bytes()
-        .to_vec()
+            mtu: port.mtu,
+            buffer: BUFFER,
+            reads_as_target: as_target,
+            reads_as_initiator: as_initiator,
+            longest: port.max_message,
+            ends,
+        })
     }
 
     /// Connects to the other side's offer.
@@ -126,32 +92,27 @@ impl Offer {
     /// # Errors
     /// Bytes that are no offer, or a device that refuses the connection.
     pub fn connect(self, theirs: &[u8]) -> Result<Link, VerbsError> {
-        let theirs = RawOffer::read_from_bytes(theirs).map_err(|_| VerbsError::Malformed)?;
+        let theirs = offer::decode(theirs).ok_or(VerbsError::Malformed)?;
         let ours = &self.device.shared;
         let [as_target, as_initiator] = ours.domain.context().limits().max_reads;
-        let sane = theirs.magic == MAGIC
-            && theirs.version.get() == VERSION
-            && (1..=5).contains(&theirs.mtu.get())
-            && theirs.buffer.get() >= 128
-            && theirs.reads.iter().all(|reads| *reads > 0);
-        if !sane || as_target == 0 || as_initiator == 0 {
+        if as_target == 0 || as_initiator == 0 {
             return Err(VerbsError::Malformed);
         }
         let mut ends = Vec::new();
         let mut pairs = Vec::new();
         for (class, half) in self.halves.into_iter().enumerate() {
+            let End { number, first_sequence } = theirs.ends[class];
             let connect = Connect {
-                number: theirs.classes[class].number.get() & 0xff_ffff,
-                first_sequence: theirs.classes[class].first_sequence.get() & 0xff_ffff,
+                number,
+                first_sequence,
                 gid: Gid(theirs.gid),
-                lid: theirs.lid.get(),
-                mtu: theirs.mtu.get().min(ours.port.mtu),
-                their_reads: as_target.min(theirs.reads[1]),
-                our_reads: as_initiator.min(theirs.reads[0]),
+                lid: theirs.lid,
+                mtu: theirs.mtu.min(ours.port.mtu),
+                their_reads: as_target.min(theirs.reads_as_initiator),
+                our_reads: as_initiator.min(theirs.reads_as_target),
             };
             let alive = Arc::<Alive>::default();
-            let longest = theirs.max_message.get().min(ours.port.max_message);
-            let far = (theirs.buffer.get(), longest);
+            let far = (theirs.buffer, theirs.longest.min(ours.port.max_message));
             pairs.push(half.connect(self.sequences[class], &connect, far, &alive)?);
             ends.push(alive);
         }

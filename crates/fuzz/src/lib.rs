@@ -9,15 +9,25 @@ mod greeting;
 mod header;
 mod payload;
 mod tcp_stream;
+mod verbs_message;
+mod verbs_offer;
 
 pub use greeting::greeting;
 pub use header::header;
 pub use payload::payload;
 pub use tcp_stream::tcp_stream;
+pub use verbs_message::verbs_message;
+pub use verbs_offer::verbs_offer;
 
 /// What a target does with one input.
 pub type Check = fn(&[u8]);
 
 /// Every target, by the name of its binary and of its folder of seeds.
-pub const TARGETS: &[(&str, Check)] =
-    &[("header", header), ("greeting", greeting), ("payload", payload), ("tcp_stream", tcp_stream)];
+pub const TARGETS: &[(&str, Check)] = &[
+    ("header", header),
+    ("greeting", greeting),
+    ("payload", payload),
+    ("tcp_stream", tcp_stream),
+    ("verbs_message", verbs_message),
+    ("verbs_offer", verbs_offer),
+];

@@ -15,7 +15,7 @@ use crate::tools;
 use crate::workspace::{Package, Target, Workspace};
 
 pub(super) const STAGE: Stage =
-    Stage { name: "fuzz", budget: minutes(2), quick: false, tools: &[tools::CC, tools::CXX], plan };
+    Stage { name: "fuzz", budget: minutes(2), quick: false, tools: tools::WORKSPACE, plan };
 
 /// What all targets share when nothing else is asked for; the rest of the budget is for building.
 const TIME: Duration = Duration::from_secs(40);
