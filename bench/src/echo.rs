@@ -27,14 +27,14 @@ macro_rules! echoes {
     ($($request:ident, $name:literal => $reply:ident, $reply_name:literal, $class:ident, $bytes:ty;)*) => {$(
         #[derive(Message, Clone, Debug, PartialEq)]
         #[message(name = $reply_name, class = $class)]
-        struct $reply {
-            bytes: $bytes,
+        pub(crate) struct $reply {
+            pub(crate) bytes: $bytes,
         }
 
         #[derive(Message, Clone, Debug)]
         #[message(name = $name, reply = $reply, class = $class)]
-        struct $request {
-            bytes: $bytes,
+        pub(crate) struct $request {
+            pub(crate) bytes: $bytes,
         }
     )*};
 }

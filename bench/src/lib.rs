@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+mod anatomy;
 pub mod child;
 pub mod cli;
 pub mod clock;

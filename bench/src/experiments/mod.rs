@@ -1,5 +1,6 @@
 //! The list of experiments: one file each.
 
+mod anatomy;
 mod bandwidth;
 pub(crate) mod comm_fig1;
 mod comm_fig3;
@@ -29,6 +30,7 @@ use crate::experiment::Experiment;
 pub const ALL: &[&dyn Experiment] = &[
     &floor::Floor,
     &latency::Latency,
+    &anatomy::Anatomy,
     &rate::Rate,
     &bandwidth::Bandwidth,
     &comm_fig1::CommFig1,

@@ -10,7 +10,7 @@ use crate::results;
 
 /// What may be plotted, by kind: of each kind the first column that has values.
 const KINDS: [&[&str]; 3] = [
-    &["p50_ns", "send_ns", "batch_ns", "mean_ns", "p50_us", "mean_us", "seconds"],
+    &["step_ns", "p50_ns", "send_ns", "batch_ns", "mean_ns", "p50_us", "mean_us", "seconds"],
     &["rpc_per_s", "gbytes_per_s", "messages_per_s", "events_per_s"],
     &["ratio", "to_linux", "normalised", "buffer_share", "late"],
 ];

@@ -10,13 +10,14 @@
 #![forbid(unsafe_code)]
 
 mod message;
-mod pair;
 mod parts;
+mod scenarios;
 
 use core::hint::black_box;
 
 use anyhow::Context as _;
-use pair::Pair;
+use pronto_counts::pair::{shm_link, tcp_link};
+use scenarios::Pair;
 
 /// How often a scenario is carried out, the first time.
 const CALLS: u32 = 200;
@@ -25,8 +26,8 @@ const CALLS: u32 = 200;
 const WARM_UP: u32 = 600;
 
 fn main() -> anyhow::Result<()> {
-    calls("shm", &pair::shm()?)?;
-    calls("tcp", &pair::tcp()?)?;
+    calls("shm", &Pair::new(shm_link)?)?;
+    calls("tcp", &Pair::new(tcp_link)?)?;
     parts::run()
 }
 

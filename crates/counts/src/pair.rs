@@ -1,4 +1,5 @@
-//! Two nodes in one thread: the caller's wait carries the callee along.
+//! Two nodes in one thread, with everything of a call but waiting: their two ends apart, or the caller's wait carrying the
+//! callee along.
 //!
 //! Everything of a call is there but waiting: encoding, the session, the provider, dispatch, the handler, and the way back.
 //! A wait begins by asking its executor how long it may poll ([`Executor::spin_time`]). By then the request has been posted;
@@ -19,80 +20,82 @@ use pronto_rpc::{Host, Peer, Route};
 use pronto_sync::atomic::AtomicU32;
 use pronto_wire::{Class, Epoch, NodeId, SessionId, TypeEntry, TypeId};
 
-use crate::message::{Ask32, Ask200, Echo32, Echo200};
-
-/// Requests that are open at once where calls are pipelined.
-const WINDOW: usize = 32;
-
 /// How often a callee looks for what has been sent before it counts as lost. Over TCP the kernel hands it over at once, as a
 /// rule within the sender's system call.
-const LOOKS: u32 = 1_000_000;
+pub const LOOKS: u32 = 1_000_000;
 
 /// Of the payloads that are received over TCP, bytes.
 const POOL: usize = 8 << 20;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A caller, and the callee that its waits carry along.
-pub(crate) struct Pair<Q: QueuePair + 'static> {
-    peer: Peer<Still<Q>>,
-    host: Arc<Still<Q>>,
+/// The two ends of a link, each to be driven by itself.
+#[derive(Debug)]
+pub struct Ends<Q: QueuePair + 'static> {
+    /// The caller's session.
+    pub caller: Arc<Session<Q>>,
+    /// Who answers.
+    pub callee: Callee<Q>,
 }
 
 /// A host whose clock stands and on which nobody sleeps.
-pub(crate) struct Still<Q: QueuePair + 'static> {
-    callee: Option<Callee<Q>>,
+pub struct Still<Q: QueuePair + 'static> {
+    carried: Option<Ends<Q>>,
 }
 
 /// The other node: its session with the caller, and its handlers by the number of their type.
-struct Callee<Q: QueuePair + 'static> {
-    /// The caller's session with it.
-    caller: Arc<Session<Q>>,
-    session: Arc<Session<Q>>,
-    host: Arc<Still<Q>>,
-    routes: Vec<Route<Still<Q>>>,
+#[derive(Debug)]
+pub struct Callee<Q: QueuePair + 'static> {
+    /// Its session with the caller.
+    pub session: Arc<Session<Q>>,
+    /// What it runs on.
+    pub host: Arc<Still<Q>>,
+    /// Its handlers; a type's number is its place.
+    pub routes: Vec<Route<Still<Q>>>,
 }
 
-/// Two nodes over shared memory.
+/// Control before bulk, of one side of a link.
+pub type Pairs<Q> = [Q; 2];
+
+/// A link over shared memory, within this process.
 ///
 /// # Errors
 /// If there is no memory.
-pub(crate) fn shm() -> anyhow::Result<Pair<ShmQueuePair>> {
-    Pair::new(|connections| {
-        let (near, far) = pronto_fabric_shm::Link::pair(connections).context("a link over shared memory")?;
-        Ok(([near.control, near.bulk], [far.control, far.bulk]))
-    })
+pub fn shm_link(limits: [ConnectionLimits; 2]) -> anyhow::Result<(Pairs<ShmQueuePair>, Pairs<ShmQueuePair>)> {
+    let (near, far) = pronto_fabric_shm::Link::pair(limits).context("a link over shared memory")?;
+    Ok(([near.control, near.bulk], [far.control, far.bulk]))
 }
 
-/// Two nodes over TCP on the loopback interface.
+/// A link over TCP on the loopback interface, within this process.
 ///
 /// # Errors
 /// If the kernel has no socket or no memory.
-pub(crate) fn tcp() -> anyhow::Result<Pair<TcpQueuePair>> {
+///
+/// # Panics
+/// Never: its threads do not.
+pub fn tcp_link(limits: [ConnectionLimits; 2]) -> anyhow::Result<(Pairs<TcpQueuePair>, Pairs<TcpQueuePair>)> {
     let listener = Listener::bind("127.0.0.1:0", Options::default()).context("listening")?;
     let address = listener.local_addr().context("the port")?;
-    Pair::new(|limits| {
-        // The only moment with other threads: the sides of a handshake wait for each other, and for the listener, which
-        // takes in both connections of a link.
-        std::thread::scope(|threads| {
-            let (accepted_by, accepted) = mpsc::channel();
-            let listening = threads.spawn(move || -> anyhow::Result<()> {
-                for _ in Class::ALL {
-                    if let Some(handshake) = listener.accept()?.begin(PATIENCE)? {
-                        accepted_by.send(handshake)?;
-                    }
+    // The only moment with other threads: the sides of a handshake wait for each other, and for the listener, which takes in
+    // both connections of a link.
+    std::thread::scope(|threads| {
+        let (accepted_by, accepted) = mpsc::channel();
+        let listening = threads.spawn(move || -> anyhow::Result<()> {
+            for _ in Class::ALL {
+                if let Some(handshake) = listener.accept()?.begin(PATIENCE)? {
+                    accepted_by.send(handshake)?;
                 }
-                Ok(())
-            });
-            let far = threads.spawn(move || -> anyhow::Result<_> {
-                Ok(accepted.recv()?.establish(limits.map(mirrored), &ReceivePool::new(POOL)?)?)
-            });
-            let near = Handshake::dial(address, PATIENCE, Options::default())?;
-            let near = near.establish(limits, &ReceivePool::new(POOL)?)?;
-            let far = far.join().expect("it does not panic")?;
-            listening.join().expect("it does not panic")?;
-            Ok(([near.control, near.bulk], [far.control, far.bulk]))
-        })
+            }
+            Ok(())
+        });
+        let far = threads.spawn(move || -> anyhow::Result<_> {
+            Ok(accepted.recv()?.establish(limits.map(mirrored), &ReceivePool::new(POOL)?)?)
+        });
+        let near = Handshake::dial(address, PATIENCE, Options::default())?;
+        let near = near.establish(limits, &ReceivePool::new(POOL)?)?;
+        let far = far.join().expect("it does not panic")?;
+        listening.join().expect("it does not panic")?;
+        Ok(([near.control, near.bulk], [far.control, far.bulk]))
     })
 }
 
@@ -113,15 +116,15 @@ fn entry<Q: QueuePair + 'static>((number, route): (u16, &Route<Still<Q>>)) -> Ty
     TypeEntry { name: key.name, layout: key.layout, service: key.service, type_id: TypeId(number) }
 }
 
-impl<Q: QueuePair + 'static> Pair<Q> {
-    /// Lets two sessions agree over queue pairs that `link` makes, control before bulk.
-    fn new(
-        link: impl FnOnce([ConnectionLimits; 2]) -> anyhow::Result<([Q; 2], [Q; 2])>,
+impl<Q: QueuePair + 'static> Ends<Q> {
+    /// Lets two sessions agree over queue pairs that `link` makes, the caller's before the callee's.
+    ///
+    /// # Errors
+    /// If `link` fails.
+    pub fn new(
+        routes: Vec<Route<Still<Q>>>,
+        link: impl FnOnce([ConnectionLimits; 2]) -> anyhow::Result<(Pairs<Q>, Pairs<Q>)>,
     ) -> anyhow::Result<Self> {
-        let routes = vec![
-            Route::inline(|_, ask: Ask32| Echo32 { bytes: ask.bytes }),
-            Route::inline(|_, ask: Ask200| Echo200 { bytes: ask.bytes }),
-        ];
         let types = (0..).zip(&routes).map(entry).collect();
         let limits = Limits::default();
         let identity =
@@ -137,80 +140,52 @@ impl<Q: QueuePair + 'static> Pair<Q> {
         let (near_pairs, far_pairs) = link(Class::ALL.map(|class| agreements.0.connection(class)))?;
         let caller = Arc::new(Session::new(far.node, limits));
         let session = Arc::new(Session::new(near.node, limits));
-        let host = Arc::new(Still { callee: None });
+        let host = Arc::new(Still::alone());
         session.install(Links { pairs: far_pairs, agreement: agreements.1 }, &mut Nobody, &*host);
-        let callee = Callee { caller: Arc::clone(&caller), session, host, routes };
-        let host = Arc::new(Still { callee: Some(callee) });
         caller.install(Links { pairs: near_pairs, agreement: agreements.0 }, &mut Nobody, &*host);
-        Ok(Self { peer: Peer::new(caller, Arc::clone(&host)), host })
+        Ok(Self { caller, callee: Callee { session, host, routes } })
     }
 
-    /// One call with 32 bytes each way.
-    ///
-    /// # Errors
-    /// If it fails, or brings back something else.
-    pub(crate) fn call_32(&self, byte: u8) -> anyhow::Result<()> {
-        let echo = self.peer.call(&Ask32 { bytes: [byte; 32] })?;
-        anyhow::ensure!(echo.bytes == [byte; 32], "an echo differs from what was sent");
-        Ok(())
+    /// The callee as its caller sees it, where waiting carries nobody along.
+    pub fn peer(&self) -> Peer<Still<Q>> {
+        Peer::new(Arc::clone(&self.caller), Arc::new(Still::alone()))
     }
 
-    /// One call with 200 bytes each way.
-    ///
-    /// # Errors
-    /// As [`Self::call_32`].
-    pub(crate) fn call_200(&self, byte: u8) -> anyhow::Result<()> {
-        let echo = self.peer.call(&Ask200 { bytes: [byte; 200] })?;
-        anyhow::ensure!(echo.bytes == [byte; 200], "an echo differs from what was sent");
-        Ok(())
-    }
-
-    /// As many calls as are open at once where calls are pipelined: all requests, one turn of the callee, all answers.
-    ///
-    /// # Errors
-    /// As [`Self::call_32`].
-    pub(crate) fn window_32(&self, byte: u8) -> anyhow::Result<()> {
-        let ask = Ask32 { bytes: [byte; 32] };
-        let mut open: [_; WINDOW] = core::array::from_fn(|_| self.peer.start(&ask));
-        for pending in &mut open {
-            let pending = pending.as_mut().map_err(|error| anyhow::anyhow!("{error}"))?;
-            let mut answer = pending.poll();
-            if answer.is_none() {
-                self.host.carry(LOOKS);
-                answer = pending.poll();
-            }
-            let echo = answer.context("the callee has answered")??;
-            anyhow::ensure!(echo.bytes == [byte; 32], "an echo differs from what was sent");
-        }
-        Ok(())
-    }
-
-    /// A turn of the caller's session when nothing has come.
-    pub(crate) fn idle_turn(&self) {
-        let session = self.peer.session();
-        let progress = session.turn(1, || false, &mut Nobody, &*self.host);
-        assert_eq!(progress.map(|progress| progress.moved), Some(0), "nothing has been sent");
-    }
-
-    /// A piece of the send ring taken, and given back unused.
-    pub(crate) fn loan(&self) {
-        drop(self.peer.session().loan(Class::Bulk, 4096, 0).expect("the ring is empty"));
+    /// The callee as its caller sees it, carried along by the caller's waits; and the caller's host, which carries it.
+    pub fn carried(self) -> (Peer<Still<Q>>, Arc<Still<Q>>) {
+        let caller = Arc::clone(&self.caller);
+        let host = Arc::new(Still { carried: Some(self) });
+        (Peer::new(caller, Arc::clone(&host)), host)
     }
 }
 
-impl<Q: QueuePair + 'static> Still<Q> {
-    /// Makes the callee's turns until it has run a handler, at most so many.
-    fn carry(&self, turns: u32) {
-        let Some(Callee { caller, session, host, routes }) = &self.callee else { return };
-        // A waiter's first look is in vain, and sees to sends that are done.
-        caller.turn(1, || false, &mut Nobody, self);
+impl<Q: QueuePair + 'static> Callee<Q> {
+    /// Makes turns until a handler has run, at most so many. Returns how many have run.
+    pub fn serve(&self, turns: u32) -> u32 {
+        let Self { session, host, routes } = self;
         let mut sink = Handlers { session, host, routes, run: 0 };
         for _ in 0..turns {
             session.turn(1, || false, &mut sink, &**host);
             if sink.run != 0 {
-                return;
+                break;
             }
         }
+        sink.run
+    }
+}
+
+impl<Q: QueuePair + 'static> Still<Q> {
+    /// One that carries nobody along.
+    pub const fn alone() -> Self {
+        Self { carried: None }
+    }
+
+    /// Makes the callee's turns until it has run a handler, at most so many.
+    pub fn carry(&self, turns: u32) {
+        let Some(Ends { caller, callee }) = &self.carried else { return };
+        // A waiter's first look is in vain, and sees to sends that are done.
+        caller.turn(1, || false, &mut Nobody, self);
+        callee.serve(turns);
     }
 }
 
@@ -233,8 +208,9 @@ impl<Q: QueuePair + 'static> Sink<Q::Lease> for Handlers<'_, Q> {
     fn event(&mut self, _: Event) {}
 }
 
-/// Takes what no scenario sends.
-struct Nobody;
+/// Takes what nobody sends here.
+#[derive(Debug)]
+pub struct Nobody;
 
 impl<L> Sink<L> for Nobody {
     fn request(&mut self, _: Inbound<L>) -> Answer {

@@ -35,3 +35,4 @@ pub use host::NodeHost;
 pub use node::{Node, PeerStatus, Status, region};
 pub use queue_pair::{AnyLease, AnyQueuePair};
 pub use rdma::Rdma;
+pub use sink::ServingSink;

@@ -24,11 +24,13 @@ pub(crate) struct Job {
     pub(crate) deadline: Nanos,
 }
 
-/// The serving thread's: inline handlers run right here.
+/// The serving thread's: inline handlers run right here. In reach of those who measure this step of a call alone.
 #[derive(Debug)]
-pub(crate) struct ServingSink<'a> {
-    pub(crate) host: &'a Arc<NodeHost>,
-    pub(crate) session: &'a Arc<NodeSession>,
+pub struct ServingSink<'a> {
+    /// The node.
+    pub host: &'a Arc<NodeHost>,
+    /// The peer's session that messages came through.
+    pub session: &'a Arc<NodeSession>,
 }
 
 /// A waiting caller's: it starts no handler.

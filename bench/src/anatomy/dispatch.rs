@@ -1,0 +1,94 @@
+//! The node's dispatch: from a message that passed the session to its handler, on a real node that nobody calls.
+
+use core::hint::black_box;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use pronto::rpc::codec::encode_message;
+use pronto::rpc::handler::Incoming;
+use pronto::{Message as _, Nanos, Node, NodeId, Rdma, Route, ServiceId, WaitPolicy};
+use pronto_core::fabric::{Arrived, QueuePair};
+use pronto_core::session::{Inbound, Limits, Session, Sink as _};
+use pronto_counts::pair::Still;
+use pronto_node::{AnyLease, AnyQueuePair, ServingSink};
+use pronto_wire::{CallId, InlinePayload, TypeId};
+
+use super::{Ask as _, Part, Parts};
+use crate::echo::{self, Ask32, Home, Provider, Wait};
+
+type Lease = <AnyQueuePair as QueuePair>::Lease;
+
+/// A node that serves echoes, and a handler of the same without a node.
+#[derive(Debug)]
+pub(crate) struct Dispatch {
+    node: Node,
+    number: TypeId,
+    payload: InlinePayload,
+    route: Route<Still<AnyQueuePair>>,
+    host: Arc<Still<AnyQueuePair>>,
+    session: Arc<Session<AnyQueuePair>>,
+}
+
+impl Dispatch {
+    /// Starts the node, which sleeps.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let home = Home { listen: Provider::Shm.address("-dispatch"), rdma: Rdma::Off };
+        let node = echo::serve(&home, Wait(WaitPolicy::Block))?;
+        let number = node.status().types.iter().position(|name| *name == Ask32::NAME);
+        let number = TypeId(u16::try_from(number.context("it handles echoes")?)?);
+        let mut bytes = [0; 40];
+        let len = encode_message(&Ask32::of(32), &mut bytes)?;
+        let payload = InlinePayload::new(&bytes[..len]).context("it is small")?;
+        let (host, session) =
+            (Arc::new(Still::alone()), Arc::new(Session::new(NodeId(9), Limits::default())));
+        Ok(Self { node, number, payload, route: Ask32::route(), host, session })
+    }
+
+    /// Requests through the node's dispatch, and through the handler alone.
+    ///
+    /// # Errors
+    /// If the node has no room for a peer.
+    pub(crate) fn round(&self, parts: &mut Parts) -> anyhow::Result<()> {
+        let peer = self.node.peer(NOBODY).context("a peer that is not there")?;
+        let mut sink = ServingSink { host: peer.host(), session: peer.session() };
+        let answer = sink.request(self.inbound());
+        anyhow::ensure!(
+            matches!(answer, pronto_core::session::Answer::Reply { .. }),
+            "the handler replies, and not: {answer:?}"
+        );
+        parts.time(Part::Dispatch, REPEATS, || {
+            for _ in 0..REPEATS {
+                drop(black_box(sink.request(black_box(self.inbound()))));
+            }
+        });
+        parts.time(Part::Handler32, REPEATS, || {
+            for _ in 0..REPEATS {
+                let inbound = black_box(self.inbound());
+                let incoming = Incoming::new(&inbound, &self.session, &self.host, Nanos::NEVER);
+                drop(black_box(self.route.run(&incoming, &inbound.payload)));
+            }
+        });
+        Ok(())
+    }
+
+    fn inbound(&self) -> Inbound<Lease> {
+        Inbound {
+            call: Some(CallId { slot: 0, generation: 1 }),
+            link: 1,
+            class: Ask32::CLASS,
+            type_id: self.number,
+            service: ServiceId(0),
+            timeout: Nanos::NEVER,
+            payload: Arrived::<AnyLease>::Inline(self.payload),
+        }
+    }
+}
+
+/// A peer that never connects.
+const NOBODY: u16 = 9;
+
+/// Requests in one batch.
+const REPEATS: u32 = 32;

@@ -1,0 +1,106 @@
+//! The provider alone: messages between two bare queue pairs of one thread.
+
+use core::hint::black_box;
+
+use anyhow::Context as _;
+use pronto::Class;
+use pronto_core::fabric::{
+    ConnectionLimits, Extent, Gather, Operation, QueuePair, SendWork, Signal, SmallMessage, WrId,
+};
+use pronto_counts::pair::{LOOKS, Pairs};
+use pronto_wire::{INLINE_PAYLOAD, RawHeader};
+
+use super::{LINKS, Part, Parts};
+
+/// Two queue pairs with a message between them, so many times.
+#[derive(Debug)]
+pub(crate) struct Raw<Q> {
+    pairs: Vec<(Q, Q)>,
+    size: u32,
+    small: SmallMessage,
+}
+
+impl<Q: QueuePair> Raw<Q> {
+    /// For messages of `size` bytes in `class`.
+    ///
+    /// # Errors
+    /// If there is no link.
+    pub(crate) fn new(
+        class: Class,
+        size: usize,
+        link: impl Fn([ConnectionLimits; 2]) -> anyhow::Result<(Pairs<Q>, Pairs<Q>)>,
+    ) -> anyhow::Result<Self> {
+        let mut pairs = Vec::new();
+        for _ in 0..LINKS {
+            let (near, far) = link([LIMITS; 2])?;
+            let of_class = |side: Pairs<Q>| side.into_iter().nth(class.index()).context("two classes");
+            let (mut near, mut far) = (of_class(near)?, of_class(far)?);
+            near.prepare(0..CHUNK)?;
+            far.prepare(0..CHUNK)?;
+            pairs.push((near, far));
+        }
+        let size = u32::try_from(size).context("a short message")?;
+        Ok(Self { pairs, size, small: SmallMessage::default() })
+    }
+
+    /// One message on each link, and one back: over TCP the second takes the first one's acknowledgement along, as a reply does.
+    ///
+    /// # Errors
+    /// If one is not posted, or does not come.
+    pub(crate) fn round(&mut self, parts: &mut Parts) -> anyhow::Result<()> {
+        let Self { pairs, size, small } = self;
+        parts.time(Part::Post, OPS, || pairs.iter_mut().try_for_each(|(near, _)| post(near, *size)))?;
+        parts.time(Part::Poll, OPS, || pairs.iter_mut().try_for_each(|(_, far)| poll(far, small)))?;
+        parts.time(Part::Post, OPS, || pairs.iter_mut().try_for_each(|(_, far)| post(far, *size)))?;
+        parts.time(Part::Poll, OPS, || pairs.iter_mut().try_for_each(|(near, _)| poll(near, small)))?;
+        for side in pairs.iter_mut().flat_map(|(near, far)| [near, far]) {
+            while side.poll_send().is_some() {}
+            // What the provider sees to between messages.
+            anyhow::ensure!(side.poll_recv()?.is_none(), "one message was posted");
+        }
+        Ok(())
+    }
+}
+
+fn post(side: &mut impl QueuePair, size: u32) -> anyhow::Result<()> {
+    let (header, bytes) = (RawHeader::default(), [7; INLINE_PAYLOAD]);
+    let (signal, payload) = match bytes.get(..size as usize) {
+        Some(bytes) => (Signal::Unsignalled, Gather::Inline(bytes)),
+        None => (Signal::Signalled(WORK), Gather::Ring(Extent { offset: 0, len: size })),
+    };
+    side.post_send(SendWork { signal, operation: Operation::Send { header: black_box(&header), payload } })?;
+    Ok(side.ring_doorbell()?)
+}
+
+fn poll(side: &mut impl QueuePair, small: &mut SmallMessage) -> anyhow::Result<()> {
+    for _ in 0..LOOKS {
+        if side.poll_small(small) {
+            black_box(&*small);
+            return Ok(());
+        }
+        if let Some(message) = side.poll_recv()? {
+            drop(black_box(message));
+            return Ok(());
+        }
+    }
+    anyhow::bail!("a message was posted and did not come")
+}
+
+/// The links as a count of operations.
+const OPS: u32 = 8;
+const _: () = assert!(OPS as usize == LINKS);
+
+/// The one work request under way.
+const WORK: WrId = WrId { slot: 0, generation: 1 };
+
+/// Of send memory, bytes: what is made ready.
+const CHUNK: usize = 4 << 20;
+
+/// More than one message in each direction.
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    send_depth: 64,
+    receive_depth: 64,
+    max_send_payload: 1 << 20,
+    max_receive_payload: 1 << 20,
+    send_memory: 32 << 20,
+};

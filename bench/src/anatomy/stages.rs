@@ -1,0 +1,216 @@
+//! Everything above the provider: the two ends of real sessions, each driven by itself.
+
+use core::hint::black_box;
+
+use anyhow::Context as _;
+use pronto::rpc::codec::encode_message;
+use pronto::rpc::handler::Incoming;
+use pronto::{Nanos, Request, Route, ServiceId, WaitPolicy};
+use pronto_core::fabric::{ConnectionLimits, QueuePair};
+use pronto_core::session::{
+    Answer, CallSpec, End, Event, Inbound, OutgoingPayload, Session, Sink, TypeKey, Waited,
+};
+use pronto_counts::pair::{Ends, LOOKS, Nobody, Pairs, Still};
+use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
+
+use super::{LINKS, Part, Parts};
+use crate::echo::{Ask32, Ask224, AskMany, Echo32, Echo224, EchoMany};
+
+/// A request of the echo service, of one size.
+pub(crate) trait Ask: Request + Clone {
+    /// With a payload of `size` bytes, encoded.
+    fn of(size: usize) -> Self;
+
+    /// The handler, as the service has it.
+    fn route<Q: QueuePair + 'static>() -> Route<Still<Q>>;
+}
+
+macro_rules! asks {
+    ($($ask:ident, $echo:ident, $size:ident => $bytes:expr;)*) => {$(
+        impl Ask for $ask {
+            fn of($size: usize) -> Self {
+                Self { bytes: $bytes }
+            }
+
+            fn route<Q: QueuePair + 'static>() -> Route<Still<Q>> {
+                Route::inline(|_, ask: Self| $echo { bytes: ask.bytes })
+            }
+        }
+    )*};
+}
+
+asks! {
+    Ask32, Echo32, _size => [7; 32];
+    Ask224, Echo224, _size => [7; 224];
+    AskMany, EchoMany, size => vec![7; size - size_of::<u32>()];
+}
+
+/// Links, and what is asked over them.
+#[derive(Debug)]
+pub(crate) struct Stages<Q: QueuePair + 'static, M> {
+    links: Vec<Ends<Q>>,
+    ask: M,
+    spec: CallSpec,
+    still: Still<Q>,
+}
+
+impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
+    /// For requests of `size` bytes.
+    ///
+    /// # Errors
+    /// If there is no link.
+    pub(crate) fn new(
+        size: usize,
+        link: impl Fn([ConnectionLimits; 2]) -> anyhow::Result<(Pairs<Q>, Pairs<Q>)>,
+    ) -> anyhow::Result<Self> {
+        let links =
+            (0..LINKS).map(|_| Ends::new(vec![M::route()], &link)).collect::<anyhow::Result<Vec<_>>>()?;
+        let (name, layout) = M::type_key();
+        let key = TypeKey { service: ServiceId(0), name, layout };
+        let spec = CallSpec { key, class: M::CLASS, timeout: Nanos::NEVER };
+        Ok(Self { links, ask: M::of(size), spec, still: Still::alone() })
+    }
+
+    /// One call on each link by its caller's program, then one by the session alone, then what needs no link.
+    ///
+    /// # Errors
+    /// If a call fails.
+    pub(crate) fn round(&self, parts: &mut Parts) -> anyhow::Result<()> {
+        self.by_program(parts)?;
+        self.by_session(parts)?;
+        self.alone(parts)
+    }
+
+    fn by_program(&self, parts: &mut Parts) -> anyhow::Result<()> {
+        let peers: Vec<_> = self.links.iter().map(Ends::peer).collect();
+        let mut pending = Vec::with_capacity(LINKS);
+        parts.time(Part::Start, OPS, || {
+            peers.iter().try_for_each(|peer| peer.start(black_box(&self.ask)).map(|call| pending.push(call)))
+        })?;
+        let served = parts
+            .time(Part::Serve, OPS, || self.links.iter().map(|link| link.callee.serve(LOOKS)).sum::<u32>());
+        anyhow::ensure!(served == OPS, "each request is served once");
+        parts.time(Part::Finish, OPS, || {
+            pending.into_iter().try_for_each(|call| call.wait().map(|reply| drop(black_box(reply))))
+        })?;
+        self.settle();
+        Ok(())
+    }
+
+    fn by_session(&self, parts: &mut Parts) -> anyhow::Result<()> {
+        let payloads = self.links.iter().map(|link| self.encoded(&link.caller));
+        let payloads: Vec<OutgoingPayload> = payloads.collect::<anyhow::Result<_>>()?;
+        let mut calls = Vec::with_capacity(LINKS);
+        parts.time(Part::Session, OPS, || {
+            self.links.iter().zip(payloads).try_for_each(|(link, payload)| {
+                let call = match &payload {
+                    OutgoingPayload::Inline(small) => link.caller.call_small(&self.spec, small, &self.still),
+                    _ => link.caller.call(&self.spec, payload, &self.still),
+                };
+                call.map(|call| calls.push(call))
+            })
+        })?;
+        let mut kept = Kept(Vec::with_capacity(LINKS));
+        parts.time(Part::TakeIn, OPS, || {
+            for (index, link) in self.links.iter().enumerate() {
+                for _ in 0..LOOKS {
+                    link.callee.session.turn(1, || false, &mut kept, &self.still);
+                    if kept.0.len() > index {
+                        break;
+                    }
+                }
+            }
+        });
+        anyhow::ensure!(kept.0.len() == LINKS, "each request is taken in once");
+        let mut answers = Vec::with_capacity(LINKS);
+        parts.time(Part::Handler, OPS, || {
+            for (Ends { callee, .. }, inbound) in self.links.iter().zip(&kept.0) {
+                let incoming = Incoming::new(inbound, &callee.session, &callee.host, Nanos::NEVER);
+                answers.extend(callee.routes.first().map(|route| route.run(&incoming, &inbound.payload)));
+            }
+        });
+        for ((link, inbound), answer) in self.links.iter().zip(kept.0).zip(answers) {
+            let session = &link.callee.session;
+            let call = inbound.call.context("a request")?;
+            drop(inbound.payload);
+            session.done_with(inbound.class, inbound.link, &self.still);
+            session.answer(call, inbound.link, inbound.class, answer, &self.still);
+        }
+        parts.time(Part::Wait, OPS, || {
+            self.links.iter().zip(&calls).try_for_each(|(link, call)| {
+                let (session, still) = (&link.caller, &self.still);
+                match session.wait(*call, Nanos::NEVER, WaitPolicy::Spin, &mut Nobody, still) {
+                    Waited::Ended(End::Reply(reply)) => {
+                        drop(black_box(reply));
+                        Ok(())
+                    }
+                    _ => anyhow::bail!("a call that was answered ended otherwise"),
+                }
+            })
+        })?;
+        self.settle();
+        Ok(())
+    }
+
+    fn alone(&self, parts: &mut Parts) -> anyhow::Result<()> {
+        let Ends { caller, .. } = self.links.first().context("there are links")?;
+        parts.time(Part::Encode, REPEATS, || {
+            (0..REPEATS).try_for_each(|_| self.encoded(caller).map(|payload| drop(black_box(payload))))
+        })?;
+        parts.time(Part::Knows, REPEATS, || {
+            (0..REPEATS).for_each(|_| _ = black_box(caller.knows(black_box(&self.spec.key))));
+        });
+        let looks = LOOKS_AT_ONCE;
+        parts.time(Part::Look, looks, || {
+            caller.turn(looks, || false, &mut Nobody, &self.still);
+        });
+        Ok(())
+    }
+
+    /// What comes after a call: completions taken in, credits given back.
+    fn settle(&self) {
+        for Ends { caller, callee } in &self.links {
+            caller.turn(1, || false, &mut Nobody, &self.still);
+            callee.session.turn(1, || false, &mut Nobody, &self.still);
+            caller.turn(1, || false, &mut Nobody, &self.still);
+        }
+    }
+
+    /// The request as a payload, made as the typed layer makes it.
+    fn encoded(&self, session: &Session<Q>) -> anyhow::Result<OutgoingPayload> {
+        let ask = black_box(&self.ask);
+        let len = ask.encoded_len();
+        if len <= INLINE_PAYLOAD {
+            let mut bytes = [0; INLINE_PAYLOAD];
+            let len = encode_message(ask, &mut bytes)?;
+            return Ok(OutgoingPayload::Inline(InlinePayload::first(bytes, u8::try_from(len)?)));
+        }
+        let mut loan = session.loan(M::CLASS, len, 0)?;
+        let written = encode_message(ask, loan.as_mut_slice())?;
+        loan.shrink(written);
+        Ok(OutgoingPayload::Frame(loan.finish()))
+    }
+}
+
+/// Keeps requests for later.
+#[derive(Debug)]
+struct Kept<L>(Vec<Inbound<L>>);
+
+impl<L> Sink<L> for Kept<L> {
+    fn request(&mut self, inbound: Inbound<L>) -> Answer {
+        self.0.push(inbound);
+        Answer::Later
+    }
+
+    fn event(&mut self, _: Event) {}
+}
+
+/// The links as a count of operations.
+const OPS: u32 = 8;
+const _: () = assert!(OPS as usize == LINKS);
+
+/// Of what needs no link, in one batch.
+const REPEATS: u32 = 32;
+
+/// Looks in one batch.
+const LOOKS_AT_ONCE: u32 = 64;

@@ -1,0 +1,325 @@
+//! `anatomy`: what each step of a call takes, and what all of them leave unexplained.
+
+use core::time::Duration;
+
+use pronto::WaitPolicy;
+use pronto_core::fabric::{ConnectionLimits, QueuePair};
+use pronto_counts::pair::{Pairs, shm_link, tcp_link};
+
+use crate::anatomy::{Ask, CALL, Dispatch, Outside, Parts, REST, Raw, STEPS, SUM, Stages, Step, steps};
+use crate::clock;
+use crate::echo::{Ask32, Ask224, AskMany, Provider, SIZES, Server, Size, Wait};
+use crate::experiment::Experiment;
+use crate::floor;
+use crate::params::{Axis, Params};
+use crate::placement::{CpuPair, Placement, alone};
+use crate::plot::{self, BarSeries, Bars, Figure, Panel, Spread};
+use crate::progress::Progress;
+use crate::report::{Claim, Fields, Report, decimals};
+use crate::sample::{Recorder, Sample, approximate};
+
+/// The experiment. Rounds of the parts, of the floor and of whole calls take turns; the server of the calls is a process of its
+/// own, stopped while anything else is measured.
+#[derive(Debug)]
+pub(crate) struct Anatomy;
+
+impl Experiment for Anatomy {
+    fn name(&self) -> &'static str {
+        "anatomy"
+    }
+
+    fn paper(&self) -> Option<&'static str> {
+        Some("comm-layer")
+    }
+
+    fn figure(&self) -> Option<&'static str> {
+        Some("Fig. 3, carried through")
+    }
+
+    fn about(&self) -> &'static str {
+        "what each step of a call takes, and what all of them leave unexplained"
+    }
+
+    fn axes(&self) -> &'static [Axis] {
+        &[
+            Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] },
+            Axis {
+                column: "size",
+                help: "Only these payload lengths, bytes",
+                values: &["32", "224", "4096"],
+            },
+            Axis { column: "step", help: "Only these steps are shown", values: STEPS },
+        ]
+    }
+
+    fn draws(&self) -> bool {
+        true
+    }
+
+    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
+        let mut report = Report::default();
+        let placement = Placement::choose()?;
+        let Some(cpus) = placement.pair() else {
+            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            return Ok(report);
+        };
+        let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
+        let subjects: Vec<_> = Provider::ALL
+            .into_iter()
+            .flat_map(|provider| SIZES.iter().map(move |size| (provider, size)))
+            .filter(|(provider, size)| {
+                ["32", "224", "4096"].contains(&size.name)
+                    && params.keeps("provider", provider.name())
+                    && params.keeps("size", size.name)
+            })
+            .collect();
+        progress.begin(u64::from(rounds) * subjects.len() as u64);
+        let mut found = Vec::new();
+        for (provider, size) in subjects {
+            let server = Server::spawn(provider, Wait(WaitPolicy::Spin), cpus.server)?;
+            let bench = Bench { provider, size, cpus, budget, rounds, server: &server };
+            found.push(alone(cpus.caller, || bench.run(progress))?);
+        }
+        let clocks: Vec<f64> = found.iter().map(|subject| subject.clock_ns).collect();
+        report.params = Fields::default()
+            .with("cpus", placement.numbers())
+            .with("parts", "one thread, 8 links with one message each, or 32 in a row; median of batches")
+            .with("call", "two processes, pinned, both polling, inline handler")
+            .with("rounds", rounds)
+            .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0))
+            .with("clock_ns", decimals(clocks.iter().copied().fold(f64::NAN, f64::max), 1));
+        report.note(
+            "a step carried out alone finds what it needs in its own cache, and its processor ahead of it: what lines cost \
+             that come from the other core, and steps that overlap, are in the rest, which can be of either sign",
+        );
+        report.claims = claims(&found);
+        report.figures = figure(&found).into_iter().collect();
+        report.rows = found.iter().flat_map(|subject| subject.rows(params)).collect();
+        Ok(report)
+    }
+}
+
+/// One transport and size, with the server of the whole calls.
+struct Bench<'a> {
+    provider: Provider,
+    size: &'static Size,
+    cpus: CpuPair,
+    budget: Duration,
+    rounds: u32,
+    server: &'a Server,
+}
+
+/// What was found of it.
+struct Subject {
+    provider: Provider,
+    size: &'static str,
+    steps: Vec<Step>,
+    call: Sample,
+    floor: Sample,
+    clock_ns: f64,
+}
+
+impl Bench<'_> {
+    fn run(&self, progress: &mut Progress) -> anyhow::Result<Subject> {
+        match self.provider {
+            Provider::Shm => self.over(shm_link, progress),
+            Provider::Tcp => self.over(tcp_link, progress),
+        }
+    }
+
+    fn over<Q: QueuePair + 'static>(
+        &self,
+        link: Link<Q>,
+        progress: &mut Progress,
+    ) -> anyhow::Result<Subject> {
+        match self.size.name {
+            "32" => self.of::<Q, Ask32>(link, progress),
+            "224" => self.of::<Q, Ask224>(link, progress),
+            _ => self.of::<Q, AskMany>(link, progress),
+        }
+    }
+
+    fn of<Q: QueuePair + 'static, M: Ask>(
+        &self,
+        link: Link<Q>,
+        progress: &mut Progress,
+    ) -> anyhow::Result<Subject> {
+        let wait = Wait(WaitPolicy::Spin);
+        let (_client, peer) = self.server.meet(wait)?;
+        let stopped = self.server.child.stop()?;
+        let stages = Stages::<Q, M>::new(self.size.bytes, link)?;
+        let mut raw = Raw::new(M::CLASS, self.size.bytes, link)?;
+        let dispatch = Dispatch::new()?;
+        drop(stopped);
+        let (mut parts, mut call, mut floor) = (Parts::new(), Recorder::new(), Recorder::new());
+        for _ in 0..self.rounds {
+            progress.step(&format!("{} {}", self.provider.name(), self.size.name));
+            let stopped = self.server.child.stop()?;
+            let started = clock::now();
+            while started.elapsed() < self.budget {
+                stages.round(&mut parts)?;
+                raw.round(&mut parts)?;
+                dispatch.round(&mut parts)?;
+            }
+            self.floor(&mut floor)?;
+            drop(stopped);
+            self.size.measure(&peer, self.budget, &mut call)?;
+        }
+        let (call, floor) = (call.sample(), floor.sample());
+        let outside = Outside { way: self.way(&floor, &parts), call: call.batch_ns };
+        Ok(Subject {
+            provider: self.provider,
+            size: self.size.name,
+            steps: steps(&parts, outside),
+            call,
+            floor,
+            clock_ns: parts.clock_ns(),
+        })
+    }
+
+    fn floor(&self, into: &mut Recorder) -> anyhow::Result<()> {
+        match self.provider {
+            Provider::Shm => floor::cache_line(self.cpus, self.budget, into),
+            Provider::Tcp => floor::tcp_spinning(self.cpus, HEADER + self.size.bytes, self.budget, into),
+        }
+    }
+
+    /// Half of the floor. Over TCP it has the two system calls in it that the provider's steps have too.
+    fn way(&self, floor: &Sample, parts: &Parts) -> f64 {
+        let half = approximate(floor.p50_ns) / 2.0;
+        match self.provider {
+            Provider::Shm => half,
+            Provider::Tcp => half - parts.provider_ns(),
+        }
+    }
+}
+
+type Link<Q> = fn([ConnectionLimits; 2]) -> anyhow::Result<(Pairs<Q>, Pairs<Q>)>;
+
+impl Subject {
+    fn ns(&self, name: &str) -> f64 {
+        self.steps.iter().find(|step| step.name == name).map_or(f64::NAN, |step| step.ns)
+    }
+
+    fn rows(&self, params: &Params) -> impl Iterator<Item = Fields> {
+        self.steps.iter().filter(|step| params.keeps("step", step.name)).map(|step| {
+            Fields::default()
+                .with("provider", self.provider.name())
+                .with("size", self.size.parse::<u64>().unwrap_or_default())
+                .with("step", step.name)
+                .with("step_ns", decimals(step.ns, 1))
+                .with("share", decimals(step.ns / self.call.batch_ns, 3))
+                .with("call_p50_ns", self.call.p50_ns)
+                .with("call_floor_ns", self.floor.p50_ns)
+                .with("aa", self.call.aa.map(|aa| decimals(aa, 3)))
+                .with("at", step.at)
+                .with("how", step.how)
+        })
+    }
+}
+
+fn claims(found: &[Subject]) -> Vec<Claim> {
+    [(Provider::Shm, "A1"), (Provider::Tcp, "A2")]
+        .into_iter()
+        .filter_map(|(provider, id)| {
+            let subject = found.iter().find(|s| s.provider == provider && s.size == "32")?;
+            let share = (subject.ns(REST) / subject.ns(CALL)).abs();
+            Some(Claim {
+                id,
+                text: format!(
+                    "{}, 32 B, both polling: what the steps leave unexplained, or explain too much, is at most this share of \
+                     the measured call",
+                    provider.name()
+                ),
+                published: decimals(EXPLAINED, 2),
+                measured: decimals(share, 2),
+                holds: share <= EXPLAINED,
+            })
+        })
+        .collect()
+}
+
+/// A panel per transport: its steps, a bar for each size.
+fn figure(found: &[Subject]) -> Option<Figure> {
+    let shown: Vec<&str> = STEPS.iter().copied().filter(|step| ![SUM, CALL].contains(step)).collect();
+    let panel = |provider: Provider| {
+        let of: Vec<&Subject> = found.iter().filter(|s| s.provider == provider).collect();
+        (!of.is_empty()).then(|| {
+            let bars = |subject: &&Subject| BarSeries {
+                name: format!("{} B", subject.size),
+                bars: shown.iter().map(|step| Some(Spread::exact(subject.ns(step).max(0.0)))).collect(),
+            };
+            Panel::Bars(Bars {
+                title: provider.name().to_owned(),
+                x: "step".to_owned(),
+                y: plot::Axis::linear("time", "ns"),
+                groups: shown.iter().map(|step| (*step).to_owned()).collect(),
+                series: of.iter().map(bars).collect(),
+            })
+        })
+    };
+    let panels: Vec<Panel> = Provider::ALL.into_iter().filter_map(panel).collect();
+    let title = "What each step of a call takes (comm-layer paper, Fig. 3, carried through)".to_owned();
+    (!panels.is_empty()).then_some(Figure { file: "anatomy", title, panels })
+}
+
+/// Our own bar, a share.
+const EXPLAINED: f64 = 0.25;
+
+/// What every message carries in front of its payload, bytes.
+const HEADER: usize = 24;
+
+/// 6 subjects take 20 s.
+const ROUNDS: u32 = 10;
+const BUDGET: Duration = Duration::from_millis(100);
+
+/// 6 subjects take 4 s.
+const QUICK_ROUNDS: u32 = 4;
+const QUICK_BUDGET: Duration = Duration::from_millis(40);
+
+#[cfg(test)]
+mod tests {
+    use pronto::Message as _;
+
+    use super::*;
+
+    #[test]
+    fn parts_are_measured_on_both_transports() {
+        for provider in Provider::ALL {
+            let mut parts = Parts::new();
+            let rounds = |parts: &mut Parts| -> anyhow::Result<()> {
+                match provider {
+                    Provider::Shm => {
+                        Stages::<_, Ask224>::new(224, shm_link)?.round(parts)?;
+                        Raw::new(Ask224::CLASS, 224, shm_link)?.round(parts)
+                    }
+                    Provider::Tcp => {
+                        Stages::<_, Ask32>::new(32, tcp_link)?.round(parts)?;
+                        Raw::new(Ask32::CLASS, 32, tcp_link)?.round(parts)
+                    }
+                }
+            };
+            rounds(&mut parts).expect("each message arrives");
+            Dispatch::new().and_then(|dispatch| dispatch.round(&mut parts)).expect("a node starts");
+            assert!(parts.provider_ns() > 0.0);
+        }
+    }
+
+    #[test]
+    fn what_is_left_unexplained_is_a_claim_in_both_directions() {
+        let subject = |rest: f64| Subject {
+            provider: Provider::Shm,
+            size: "32",
+            steps: vec![
+                Step { name: CALL, ns: 200.0, at: "", how: "" },
+                Step { name: REST, ns: rest, at: "", how: "" },
+            ],
+            call: Sample::default(),
+            floor: Sample::default(),
+            clock_ns: 0.0,
+        };
+        let holds = |rest| claims(&[subject(rest)]).first().map(|claim| claim.holds);
+        assert_eq!([holds(20.0), holds(90.0), holds(-90.0)], [Some(true), Some(false), Some(false)]);
+        assert!(claims(&[]).is_empty());
+    }
+}
