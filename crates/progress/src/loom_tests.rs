@@ -1,0 +1,117 @@
+//! Arm, recheck, sleep for several sources, explored by loom; and the mutants that it must refute.
+//!
+//! One source is woken for by the sleeper's own word, the other one by a word in its own memory, as a peer's segment has it.
+//! Whoever published sleeps no more either: a sleeper that misses an event deadlocks, which loom reports.
+
+use std::sync::Arc;
+
+use loom::thread::{self, Thread};
+use pronto_sync::atomic::{AtomicU32, Ordering};
+use pronto_sync::{Event, WakeWord, WakeWordRef, peer_is_armed};
+
+use crate::rest::{Sleepers, arm_recheck_sleep};
+
+struct World {
+    own: WakeWord,
+    /// Published with a look at `own`.
+    notified: AtomicU32,
+    /// Published with a look at `armed`.
+    asked: AtomicU32,
+    armed: AtomicU32,
+}
+
+struct Both<'a> {
+    world: &'a World,
+    order: Order,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// As `rest` does it.
+    Right,
+    /// A source is rechecked before it is armed.
+    RecheckFirst,
+    /// A source is not armed.
+    Forgotten,
+}
+
+impl World {
+    fn found(&self) -> u32 {
+        self.notified.load(Ordering::Acquire) + self.asked.load(Ordering::Acquire)
+    }
+}
+
+impl Sleepers for Both<'_> {
+    fn arm(&mut self) {
+        if self.order == Order::Right {
+            WakeWordRef(&self.world.armed).arm();
+        }
+    }
+
+    fn recheck(&mut self) -> bool {
+        let ready = self.world.found() == EVENTS;
+        if self.order == Order::RecheckFirst {
+            WakeWordRef(&self.world.armed).arm();
+        }
+        ready
+    }
+
+    fn sleep(&mut self) {
+        thread::park();
+    }
+
+    fn disarm(&mut self) {
+        WakeWordRef(&self.world.armed).disarm();
+    }
+}
+
+const EVENTS: u32 = 2;
+
+fn model(order: Order) {
+    loom::model(move || {
+        let world = Arc::new(World {
+            own: WakeWord::new(),
+            notified: AtomicU32::new(0),
+            asked: AtomicU32::new(0),
+            armed: AtomicU32::new(0),
+        });
+        let theirs = Arc::clone(&world);
+        let sleeper = thread::spawn(move || {
+            let mut both = Both { world: &theirs, order };
+            while theirs.found() != EVENTS {
+                arm_recheck_sleep(&theirs.own, &mut both);
+            }
+        });
+        let handle: Thread = sleeper.thread().clone();
+        let theirs = Arc::clone(&world);
+        let notifies = thread::spawn(move || {
+            theirs.notified.store(1, Ordering::Release);
+            if theirs.own.needs_wake() {
+                handle.unpark();
+            }
+        });
+        world.asked.store(1, Ordering::Release);
+        if peer_is_armed(&world.armed, Event::Unsolicited) {
+            sleeper.thread().unpark();
+        }
+        notifies.join().unwrap();
+        sleeper.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_no_event_of_any_source_is_lost() {
+    model(Order::Right);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_refutes_a_recheck_before_everything_is_armed() {
+    model(Order::RecheckFirst);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_refutes_a_source_that_is_not_armed() {
+    model(Order::Forgotten);
+}

@@ -1,0 +1,225 @@
+//! The engine half of a manager: the sources themselves, entered through one try-lock by whoever polls.
+//!
+//! # Invariants
+//! 1. A source is in the direct list or in the group, and `places` says where.
+//! 2. The direct list is ordered by priority, then by registration.
+//! 3. A source that panicked is called no more.
+
+use core::any::Any;
+use core::cell::Cell;
+use core::panic::AssertUnwindSafe;
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::AsRawFd as _;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+
+use pronto_core::Nanos;
+use pronto_core::fabric::Interest;
+
+use crate::group::Group;
+use crate::reports::Reports;
+use crate::source::{Cost, Net, Priority, Sleep, Source, Spec, Trigger};
+
+/// A registered source.
+pub(crate) struct Slot {
+    pub(crate) id: u64,
+    pub(crate) spec: Spec,
+    pub(crate) source: Box<dyn Source>,
+}
+
+impl Slot {
+    /// How long it may be left alone.
+    const fn interval(&self) -> Nanos {
+        if let Sleep::Every(span) = self.spec.sleep { span } else { Nanos::NEVER }
+    }
+}
+
+/// What a registration asks for.
+pub(crate) enum Change {
+    Add(Box<Slot>),
+    Remove(u64),
+}
+
+/// See the module.
+pub(crate) struct Poller {
+    direct: Vec<Slot>,
+    pub(crate) group: Group,
+    /// Sources of the group, by id: their tokens.
+    grouped: HashMap<u64, u64>,
+    /// The shortest interval of a source that nothing wakes for.
+    interval: Nanos,
+    reports: Arc<Reports>,
+}
+
+impl Poller {
+    pub(crate) fn new(group: Group, reports: Arc<Reports>) -> Self {
+        Self { direct: Vec::new(), group, grouped: HashMap::new(), interval: Nanos::NEVER, reports }
+    }
+
+    /// Sources come and go.
+    pub(crate) fn apply(&mut self, changes: impl Iterator<Item = Change>) {
+        for change in changes {
+            match change {
+                Change::Add(slot) => self.add(*slot),
+                Change::Remove(id) => self.remove(id),
+            }
+        }
+    }
+
+    fn add(&mut self, slot: Slot) {
+        let behind_epoll = slot.spec.cost == Cost::SystemCall && slot.spec.priority == Priority::Normal;
+        if behind_epoll && matches!(slot.spec.sleep, Sleep::Descriptor(..)) {
+            let (id, name) = (slot.id, slot.spec.name);
+            match self.group.add(slot) {
+                Ok(token) => drop(self.grouped.insert(id, token)),
+                Err(errno) => self.reports.fail(name, format!("its descriptor cannot be watched: {errno}")),
+            }
+        } else {
+            let place = self.direct.partition_point(|other| other.spec.priority <= slot.spec.priority);
+            self.interval = self.interval.min(slot.interval());
+            self.direct.insert(place, slot);
+        }
+    }
+
+    fn remove(&mut self, id: u64) {
+        if let Some(token) = self.grouped.remove(&id) {
+            if let Some(slot) = self.group.take(token) {
+                discard(slot, &self.reports);
+            }
+        } else if let Some(place) = self.direct.iter().position(|slot| slot.id == id) {
+            let slot = self.direct.remove(place);
+            if slot.interval() != Nanos::NEVER {
+                self.interval = self.direct.iter().map(Slot::interval).min().unwrap_or(Nanos::NEVER);
+            }
+            discard(slot, &self.reports);
+        }
+    }
+
+    /// Looks at the sources in memory, up to `looks` times at as many sources as there are, as long as there is nothing.
+    pub(crate) fn look(&mut self, trigger: Trigger, looks: u32) -> usize {
+        let count = u32::try_from(self.direct.len()).unwrap_or(u32::MAX);
+        if count <= 1 {
+            let mut taken = 0;
+            self.each(trigger, |slot| taken += slot.source.poll_often(looks));
+            return taken;
+        }
+        let mut taken = 0;
+        for _ in 0..(looks / count).max(1) {
+            self.each(trigger, |slot| taken += slot.source.poll());
+            if taken != 0 {
+                break;
+            }
+        }
+        taken
+    }
+
+    /// Every source asks to be woken.
+    pub(crate) fn arm(&mut self) {
+        self.each_asked(|slot| slot.source.arm());
+    }
+
+    /// Nobody needs to wake.
+    pub(crate) fn disarm(&mut self) {
+        self.each_asked(|slot| slot.source.disarm());
+    }
+
+    /// What direct sources can be woken by.
+    pub(crate) fn collect(&mut self, wanted: &mut HashMap<i32, Interest>) {
+        self.each(Trigger::Idle, |slot| match &slot.spec.sleep {
+            Sleep::Asked => {
+                wanted.extend(slot.source.channels().into_iter().flatten().map(|c| (c.fd, c.interest)));
+            }
+            Sleep::Descriptor(descriptor, interest) => {
+                wanted.insert(descriptor.as_raw_fd(), *interest);
+            }
+            Sleep::Notified | Sleep::Every(_) => {}
+        });
+    }
+
+    /// For how long a sleep may last at most, for sources that nothing wakes for.
+    pub(crate) const fn interval(&self) -> Nanos {
+        self.interval
+    }
+
+    /// A sleep ended by its limit: how many events were late, and how many would have woken nobody. `woken` waits for a late
+    /// wake-up.
+    pub(crate) fn after_net(&mut self, mut woken: impl FnMut() -> bool) -> (u64, u64) {
+        let (mut late, mut lost) = (0, 0);
+        self.each(Trigger::Idle, |slot| {
+            if matches!(slot.spec.sleep, Sleep::Every(_)) {
+                return;
+            }
+            match slot.source.after_net(&mut woken) {
+                Net::Nothing => {}
+                Net::Late => late += 1,
+                Net::Lost => lost += 1,
+            }
+        });
+        (late, lost)
+    }
+
+    fn each_asked(&mut self, mut with: impl FnMut(&mut Slot)) {
+        self.each(Trigger::Idle, |slot| {
+            if matches!(slot.spec.sleep, Sleep::Asked) {
+                with(slot);
+            }
+        });
+    }
+
+    /// Every direct source of a trigger. One that panics is taken out.
+    #[inline]
+    fn each(&mut self, trigger: Trigger, mut with: impl FnMut(&mut Slot)) {
+        let mut begin = 0;
+        loop {
+            let at = Cell::new(begin);
+            let direct = &mut self.direct[begin..];
+            let all = || {
+                for slot in direct {
+                    if slot.spec.triggers.contains(trigger) {
+                        with(slot);
+                    }
+                    at.set(at.get() + 1);
+                }
+            };
+            let Err(panic) = catch_unwind(AssertUnwindSafe(all)) else { return };
+            begin = at.get();
+            let slot = self.direct.remove(begin);
+            self.reports.panicked(slot.spec.name, &*panic);
+            discard(slot, &self.reports);
+        }
+    }
+
+    /// Asks the epoll of the others.
+    pub(crate) fn look_at_group(&mut self, trigger: Trigger, now: Nanos) -> usize {
+        let Self { group, grouped, reports, .. } = self;
+        group.look(trigger, now, |slot, panic| {
+            grouped.remove(&slot.id);
+            reports.panicked(slot.spec.name, &*panic);
+            discard(slot, reports);
+        })
+    }
+}
+
+/// Drops a source, which is code of its own.
+pub(crate) fn discard(slot: Slot, reports: &Reports) {
+    let name = slot.spec.name;
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(slot))) {
+        reports.panicked(name, &*panic);
+    }
+}
+
+/// What a panic says of itself.
+pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+impl fmt::Debug for Poller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Poller")
+            .field("direct", &self.direct.len())
+            .field("grouped", &self.grouped.len())
+            .finish_non_exhaustive()
+    }
+}

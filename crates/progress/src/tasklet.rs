@@ -1,0 +1,218 @@
+//! Tasklets: what follows from an event, run soon and outside of the poll (PIOMan, section 3.3).
+//!
+//! # Invariants
+//! 1. A tasklet is queued at most once: by whoever moves its state from idle to queued.
+//! 2. Tasklets of one kind run one at a time, in the order in which they were scheduled, by whoever holds the kind's lock. Who
+//!    finds it held comes again: no engine sleeps while one is queued.
+//! 3. A tasklet that is scheduled while it runs, runs once more.
+
+use core::panic::AssertUnwindSafe;
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::catch_unwind;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use nix::unistd::Pid;
+use pronto_sync::TryLock;
+use pronto_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use crate::manager::Shared;
+use crate::reports::Reports;
+use crate::source::{Trigger, Triggers};
+
+const IDLE: u32 = 0;
+const QUEUED: u32 = 1;
+const RUNNING: u32 = 2;
+const RUNNING_AND_QUEUED: u32 = 3;
+/// It panicked.
+const DEAD: u32 = 4;
+
+/// Where a tasklet runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On any processor.
+    Anywhere,
+    /// On the processor of the thread that scheduled it last, where its memory is warm: a thread that runs it elsewhere goes
+    /// there for the time, at the price of two system calls. Where that is not allowed it runs all the same.
+    Submitter,
+}
+
+/// A kind of tasklets: they exclude each other.
+#[derive(Clone)]
+pub struct Kind {
+    pub(crate) shared: Arc<KindShared>,
+    pub(crate) manager: Weak<Shared>,
+}
+
+pub(crate) struct KindShared {
+    name: &'static str,
+    triggers: Triggers,
+    turn: TryLock<()>,
+    queue: Mutex<VecDeque<Arc<Inner>>>,
+    queued: AtomicUsize,
+}
+
+struct Inner {
+    state: AtomicU32,
+    place: Place,
+    /// Of who scheduled it.
+    processor: AtomicUsize,
+    run: Mutex<Box<dyn FnMut() + Send>>,
+}
+
+/// Something to be run soon, by a thread that polls, after its polls. It must not block, and is no place for code of users:
+/// it runs on whatever thread comes by.
+#[derive(Clone)]
+pub struct Tasklet {
+    inner: Arc<Inner>,
+    kind: Kind,
+}
+
+impl Kind {
+    /// A tasklet of this kind.
+    pub fn tasklet(&self, place: Place, run: impl FnMut() + Send + 'static) -> Tasklet {
+        let (state, processor) = (AtomicU32::new(IDLE), AtomicUsize::new(0));
+        let run: Mutex<Box<dyn FnMut() + Send>> = Mutex::new(Box::new(run));
+        Tasklet { inner: Arc::new(Inner { state, place, processor, run }), kind: self.clone() }
+    }
+}
+
+impl Tasklet {
+    /// Runs it soon, once; also if it was scheduled before and has not begun yet. From any thread, also from a poll or from
+    /// itself.
+    pub fn schedule(&self) {
+        if self.inner.place == Place::Submitter {
+            // A hint: the thread may move at once.
+            self.inner.processor.store(sched_getcpu().unwrap_or(0), Ordering::Relaxed);
+        }
+        if self.inner.note() {
+            self.kind.shared.push(Arc::clone(&self.inner));
+            if let Some(manager) = self.kind.manager.upgrade() {
+                manager.tasklet_came();
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Somebody wants it. Returns whether it is to be queued.
+    fn note(&self) -> bool {
+        let next = |state| match state {
+            IDLE => Some(QUEUED),
+            RUNNING => Some(RUNNING_AND_QUEUED),
+            _ => None,
+        };
+        // SYNC: publishes what the tasklet is to see; pairs with the swap in `run`.
+        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) == Ok(IDLE)
+    }
+
+    /// Runs it. Returns whether it is to be queued again.
+    fn run(&self, name: &'static str, reports: &Reports) -> bool {
+        // SYNC: sees what was published before it was scheduled; pairs with `note`.
+        self.state.swap(RUNNING, Ordering::AcqRel);
+        reports.tasklets.add(1);
+        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        let home = match self.place {
+            Place::Anywhere => None,
+            Place::Submitter => go_to(self.processor.load(Ordering::Relaxed)),
+        };
+        let result = catch_unwind(AssertUnwindSafe(&mut *run));
+        if let Some(home) = home {
+            reports.moved.add(1);
+            // It was allowed there before.
+            let _back = sched_setaffinity(Pid::from_raw(0), &home);
+        }
+        if let Err(panic) = result {
+            self.state.store(DEAD, Ordering::Release);
+            reports.panicked(name, &*panic);
+            return false;
+        }
+        let done = self.state.compare_exchange(RUNNING, IDLE, Ordering::AcqRel, Ordering::Acquire);
+        if done.is_err() {
+            self.state.store(QUEUED, Ordering::Release);
+        }
+        done.is_err()
+    }
+}
+
+/// Moves the calling thread to a processor. Returns where it may run otherwise; none if it is there already, or must not go.
+fn go_to(processor: usize) -> Option<CpuSet> {
+    if sched_getcpu() == Ok(processor) {
+        return None;
+    }
+    let home = sched_getaffinity(Pid::from_raw(0)).ok()?;
+    if !home.is_set(processor).ok()? {
+        return None;
+    }
+    let mut there = CpuSet::new();
+    there.set(processor).ok()?;
+    sched_setaffinity(Pid::from_raw(0), &there).ok()?;
+    Some(home)
+}
+
+impl KindShared {
+    pub(crate) fn new(name: &'static str, triggers: Triggers) -> Self {
+        let (turn, queue, queued) = (TryLock::new(()), Mutex::default(), AtomicUsize::new(0));
+        Self { name, triggers, turn, queue, queued }
+    }
+
+    pub(crate) const fn runs_on(&self, trigger: Trigger) -> bool {
+        self.triggers.contains(trigger)
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) != 0
+    }
+
+    fn queue(&self) -> MutexGuard<'_, VecDeque<Arc<Inner>>> {
+        // No code of others runs under it.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, tasklet: Arc<Inner>) {
+        let mut queue = self.queue();
+        queue.push_back(tasklet);
+        self.queued.store(queue.len(), Ordering::Relaxed);
+    }
+
+    fn pop(&self) -> Option<Arc<Inner>> {
+        let mut queue = self.queue();
+        let tasklet = queue.pop_front();
+        self.queued.store(queue.len(), Ordering::Relaxed);
+        tasklet
+    }
+
+    /// Runs those that wait by now; none, if another thread runs some of this kind. Returns how many ran
+    /// here, and how many of them are queued again.
+    pub(crate) fn run(&self, reports: &Reports) -> (usize, usize) {
+        let Some(_turn) = self.turn.try_lock() else { return (0, 0) };
+        let (mut ran, mut again) = (0, 0);
+        // One that schedules itself again waits for the next poll.
+        for _ in 0..self.queued.load(Ordering::Relaxed) {
+            let Some(tasklet) = self.pop() else { break };
+            ran += 1;
+            if tasklet.run(self.name, reports) {
+                self.push(tasklet);
+                again += 1;
+            }
+        }
+        (ran, again)
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let KindShared { name, triggers, .. } = &*self.shared;
+        f.debug_struct("Kind").field("name", name).field("triggers", triggers).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Tasklet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tasklet")
+            .field("kind", &self.kind)
+            .field("place", &self.inner.place)
+            .finish_non_exhaustive()
+    }
+}

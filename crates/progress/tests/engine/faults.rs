@@ -1,0 +1,211 @@
+//! Sources that misbehave do not hang the others.
+
+use std::sync::Arc;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use pronto_core::Nanos;
+use pronto_progress::{Engine, Manager, Registration, Sleep, Source, Spec, Trigger};
+use pronto_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::rig::{Real, Running, Set, Word, eventually};
+use crate::triggers::Counted;
+
+const LONG: Nanos = Nanos::from_secs(3_600);
+
+struct Panics(Arc<AtomicUsize>);
+
+impl Source for Panics {
+    fn poll(&mut self) -> usize {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        panic!("it cannot count to {}", 3)
+    }
+}
+
+/// Says that its descriptor had nothing.
+struct Deaf(Counted);
+
+impl Source for Deaf {
+    fn poll(&mut self) -> usize {
+        self.0.taken.fetch_add(1, Ordering::Relaxed);
+        0
+    }
+}
+
+#[test]
+fn a_source_that_panics_is_taken_out_and_reported_and_the_others_go_on() {
+    let engine = Running::start(Engine::Idle, Nanos::ZERO, LONG);
+    let word = |name| {
+        let word = Word::default();
+        let registered = engine.manager.register(Spec::memory(name, Sleep::Notified), word.clone()).unwrap();
+        (word, registered)
+    };
+    let before = word("before");
+    let polls: Arc<AtomicUsize> = Arc::default();
+    let _memory = engine
+        .manager
+        .register(Spec::memory("in memory", Sleep::Notified), Panics(Arc::clone(&polls)))
+        .unwrap();
+    let after = word("after");
+    let (counted, spec) = Counted::new();
+    counted.event.write(1).unwrap();
+    let _socket = engine.manager.register(spec, Panics(Arc::clone(&polls))).unwrap();
+    eventually("both have panicked", || engine.manager.counters().panics == 2);
+    for round in 1..=100 {
+        for (word, registered) in [&before, &after] {
+            word.sent.store(round, Ordering::Release);
+            registered.notifier().notify();
+            eventually("the others are polled", || word.seen.load(Ordering::Acquire) == round);
+        }
+    }
+    assert_eq!(polls.load(Ordering::Relaxed), 2, "neither was called again");
+    let failures = engine.manager.failures();
+    assert!(failures.iter().all(|failure| failure.why == "it cannot count to 3"), "{failures:?}");
+    assert!(failures.iter().any(|failure| failure.name == "in memory"));
+}
+
+#[test]
+fn a_descriptor_that_stays_readable_neither_starves_others_nor_keeps_the_engine_awake() {
+    for priority_first in [false, true] {
+        let engine = Running::start(Engine::Idle, Nanos::ZERO, LONG);
+        let (stuck, spec) = Counted::new();
+        stuck.event.write(1).unwrap();
+        let polls = Arc::clone(&stuck.taken);
+        let spec = if priority_first { spec.first() } else { spec };
+        let _stuck = engine.manager.register(spec, Deaf(stuck)).unwrap();
+        let (counted, spec) = Counted::new();
+        let (event, taken) = (Arc::clone(&counted.event), Arc::clone(&counted.taken));
+        let _healthy = engine.manager.register(spec, counted).unwrap();
+        for round in 1..=500 {
+            event.write(1).unwrap();
+            eventually("the other one is polled", || taken.load(Ordering::Acquire) == round);
+        }
+        eventually("it is left out", || engine.manager.counters().muted > 3);
+        // It is tried again after twice as long each time: 16 ms hold few trials.
+        eventually("for long", || engine.manager.counters().muted > 6);
+        let tried = polls.load(Ordering::Relaxed);
+        eventually("and tried again", || polls.load(Ordering::Relaxed) > tried);
+    }
+}
+
+#[test]
+fn ten_thousand_sources_are_all_served_and_cost_a_sleep_nothing() {
+    const IN_MEMORY: usize = 10_000;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard.min(soft.max(4_096)), hard).unwrap();
+    let engine = Running::start(Engine::Idle, Nanos::ZERO, LONG);
+    let words: Vec<Word> = (0..IN_MEMORY).map(|_| Word::default()).collect();
+    let mut registered: Vec<Registration> = words
+        .iter()
+        .map(|word| engine.manager.register(Spec::memory("word", Sleep::Notified), word.clone()).unwrap())
+        .collect();
+    // As many descriptors as the system allows, up to a thousand.
+    let sockets: Vec<_> = (0..1_000)
+        .map_while(|_| nix::sys::eventfd::EventFd::new().ok())
+        .map(|event| {
+            drop(event);
+            let (counted, spec) = Counted::new();
+            let seen = (Arc::clone(&counted.event), Arc::clone(&counted.taken));
+            registered.push(engine.manager.register(spec, counted).unwrap());
+            seen
+        })
+        .collect();
+    assert!(sockets.len() >= 400, "{} descriptors", sockets.len());
+    for round in 1..=3 {
+        for (word, registration) in words.iter().zip(&registered).step_by(7) {
+            word.sent.store(round, Ordering::Release);
+            registration.notifier().notify();
+        }
+        for (event, _) in &sockets {
+            event.write(1).unwrap();
+        }
+        eventually("all in memory", || {
+            words.iter().step_by(7).all(|word| word.seen.load(Ordering::Acquire) == round)
+        });
+        eventually("all sockets", || sockets.iter().all(|(_, taken)| taken.load(Ordering::Acquire) == round));
+    }
+    assert_eq!(engine.manager.counters().rescues, 0);
+    registered.clear();
+    eventually("all are dropped", || words.iter().all(|word| Arc::strong_count(&word.sent) == 1));
+}
+
+#[test]
+fn sources_come_and_go_while_they_are_polled() {
+    for spin in [Nanos::ZERO, Nanos::NEVER] {
+        let engine = Running::start(Engine::Idle, spin, LONG);
+        let steady = Word::default();
+        let kept = engine.manager.register(Spec::memory("steady", Sleep::Notified), steady.clone()).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let word = Word::default();
+                        word.sent.store(1, Ordering::Release);
+                        let spec = Spec::memory("passing", Sleep::Notified);
+                        let registered = engine.manager.register(spec, word.clone()).unwrap();
+                        eventually("polled", || word.seen.load(Ordering::Acquire) == 1);
+                        drop(registered);
+                        eventually("dropped", || Arc::strong_count(&word.sent) == 1);
+                        let polls = word.polls.load(Ordering::Relaxed);
+                        steady.sent.fetch_add(1, Ordering::Release);
+                        kept.notifier().notify();
+                        assert_eq!(word.polls.load(Ordering::Relaxed), polls, "never polled again");
+                    }
+                });
+            }
+        });
+        eventually("all seen", || steady.seen.load(Ordering::Acquire) == 400);
+    }
+}
+
+#[test]
+fn a_source_may_register_and_remove_from_within_its_poll() {
+    struct Breeds {
+        manager: Manager,
+        child: Option<Registration>,
+        word: Word,
+    }
+    impl Source for Breeds {
+        fn poll(&mut self) -> usize {
+            if self.child.take().is_none() {
+                let spec = Spec::memory("child", Sleep::Notified);
+                self.child = Some(self.manager.register(spec, self.word.clone()).unwrap());
+            }
+            0
+        }
+    }
+    let manager = Manager::new(Engine::None, Real::new()).unwrap();
+    let word = Word::default();
+    let breeds = Breeds { manager: manager.clone(), child: None, word: word.clone() };
+    let parent = manager.register(Spec::memory("parent", Sleep::Notified), breeds).unwrap();
+    let polls: Vec<usize> = (0..4)
+        .map(|_| {
+            assert_eq!(manager.poll(Trigger::Yield), Some(0));
+            word.polls.load(Ordering::Relaxed)
+        })
+        .collect();
+    assert_eq!(polls, [0, 1, 1, 2], "there every other time");
+    drop(parent);
+    assert_eq!(manager.sources(), 0);
+}
+
+#[test]
+fn a_clock_that_was_suspended_catches_up_on_nothing() {
+    let now: Arc<AtomicU64> = Arc::default();
+    for engine in [Engine::Idle, Engine::Timer(Nanos::from_millis(1)), Engine::None] {
+        let running = Running::with_clock(engine, Nanos::NEVER, Nanos::from_secs(1), Set(Arc::clone(&now)));
+        let word = Word::default();
+        let _registered = running.manager.register(Spec::memory("word", Sleep::Notified), word.clone());
+        let ticks = || running.ticks.load(Ordering::Relaxed);
+        for jumps in 1..=3 {
+            // A night.
+            now.fetch_add(Nanos::from_secs(30_000).0, Ordering::Relaxed);
+            running.manager.alert();
+            eventually("time has passed", || ticks() == jumps);
+            let polls = word.polls.load(Ordering::Relaxed);
+            if engine == Engine::Idle {
+                eventually("it goes on", || word.polls.load(Ordering::Relaxed) > polls + 100);
+            }
+            assert_eq!(ticks(), jumps, "one tick for all that was missed");
+        }
+    }
+}

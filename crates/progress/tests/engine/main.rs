@@ -1,0 +1,8 @@
+//! Managers with an engine's thread: who polls, who wakes, and what does not hang the others.
+
+mod faults;
+mod idle;
+mod rig;
+mod tasklets;
+mod triggers;
+mod wakes;
