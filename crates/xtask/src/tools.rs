@@ -22,13 +22,19 @@ pub(crate) const CC: Tool = Tool { program: "cc", package: "gcc" };
 pub(crate) const CMAKE: Tool = Tool { program: "cmake", package: "cmake" };
 /// Reads libibverbs' headers, for the same.
 pub(crate) const CLANG: Tool = Tool { program: "clang", package: "clang" };
+/// Looks for libraries, and writes sources, where rdma-core is configured (the `ibverbs` crate, of crates/verbs-peer).
+pub(crate) const PKG_CONFIG: Tool = Tool { program: "pkg-config", package: "pkgconf" };
+/// The same.
+pub(crate) const PYTHON: Tool = Tool { program: "python3", package: "python3" };
+/// What that crate is linked with, and rdma-core is built with.
+pub(crate) const LIBIBVERBS: Tool = Tool { program: "libibverbs.so", package: "libibverbs-dev" };
 /// Counts instructions.
 pub(crate) const VALGRIND: Tool = Tool { program: "valgrind", package: "valgrind" };
 /// Builds libFuzzer.
 pub(crate) const CXX: Tool = Tool { program: "c++", package: "g++" };
 
 /// What the whole workspace takes to build.
-pub(crate) const WORKSPACE: &[Tool] = &[CC, CXX, CMAKE, CLANG];
+pub(crate) const WORKSPACE: &[Tool] = &[CC, CXX, CMAKE, CLANG, PKG_CONFIG, PYTHON, LIBIBVERBS];
 
 /// Installs what is missing of `needed`, when that is possible without asking anybody.
 ///
@@ -76,11 +82,12 @@ fn apt_get(arguments: &[&str], packages: &[&str]) -> Result<bool> {
     Ok(status.success())
 }
 
-/// Where a program lies. Administrators' folders count even when PATH lacks them, as it does for ordinary users.
+/// Where a program lies, or a library. Administrators' folders count even when PATH lacks them, as it does for ordinary users.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
+    let libraries = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
     std::env::split_paths(&path)
-        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .chain(["/usr/sbin".into(), "/sbin".into(), libraries.into(), "/usr/lib64".into()])
         .map(|folder| folder.join(program))
         .find(|file| file.is_file())
 }

@@ -1,0 +1,98 @@
+//! A peer of fabric-verbs that shares no code with it: written on the `ibverbs` crate, from docs/protocol.md.
+//!
+//! `pronto-verbs-peer ADDRESS` opens the device whose port has that address, and reads lines from stdin:
+//!
+//! | line | answer |
+//! |---|---|
+//! | `connect OFFER` (hexadecimal) | `offer OFFER KEY ADDRESS`: ours, and where a region of 4,096 bytes lies |
+//! | `echo CLASS N` | takes N messages of that class (0 or 1), answers each with its payload reversed, and the payload that waits with "taken"; `echoed BYTES`, their lengths |
+//! | `claim CLASS LEN WINDOW` | offers a payload of that length, under a key that reaches it nowhere; `claimed` |
+//! | `show` | `region BYTES` (hexadecimal) |
+//!
+//! It ends with stdin, and with the first thing that is not as it should be.
+
+mod connection;
+mod wire;
+
+use core::net::Ipv4Addr;
+use std::io::{BufRead as _, Write as _};
+
+use anyhow::{Context as _, Result, bail};
+use ibverbs::{Context, ibv_gid_type};
+
+use connection::Connection;
+use wire::{Offer, hex, unhex};
+
+/// A region that the other side may read and write, 64-bit words.
+const WORDS: usize = 512;
+/// `IBV_GID_TYPE_ROCE_V2`, which the crate does not pass on.
+const ROCE_V2: ibv_gid_type = 2;
+
+/// The device whose port has this address, with the index of that address among the port's.
+fn open(address: Ipv4Addr) -> Result<(Context, u32)> {
+    // An IPv4 address as RoCE has it: ::ffff:a.b.c.d.
+    let interface = 0xffff_0000_0000 | u64::from(u32::from(address));
+    for device in &ibverbs::devices().context("no devices")? {
+        let Ok(context) = device.open() else { continue };
+        let found = context.gid_table().iter().find(|entry| {
+            entry.gid_type == ROCE_V2
+                && (entry.gid.subnet_prefix(), entry.gid.interface_id()) == (0, interface)
+        });
+        if let Some(index) = found.map(|entry| entry.gid_index) {
+            return Ok((context, index));
+        }
+    }
+    bail!("no port has the address {address}")
+}
+
+fn main() -> Result<()> {
+    let address = std::env::args().nth(1).context("usage: pronto-verbs-peer ADDRESS")?;
+    let address: Ipv4Addr = address.parse().context("not an IPv4 address")?;
+    let (context, gid_index) = open(address)?;
+    let domain = context.alloc_pd()?;
+    let queues = [context.create_cq(256, 0)?, context.create_cq(256, 1)?];
+    let mut region = domain.allocate::<u64>(WORDS)?;
+    for (number, word) in region.iter_mut().enumerate() {
+        *word = number as u64;
+    }
+    let mut connections: Vec<Connection<'_>> = Vec::new();
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |at: usize| -> Result<usize> {
+            words.get(at).context("a word is missing")?.parse().context("not a number")
+        };
+        let answer = match words[..] {
+            ["connect", offer] => {
+                let theirs = Offer::read(&unhex(offer)?)?;
+                let mut ends = Vec::new();
+                for (class, queue) in queues.iter().enumerate() {
+                    let (connection, end) = Connection::new(&domain, queue, gid_index, &theirs, class)?;
+                    connections.push(connection);
+                    ends.push(end);
+                }
+                let ours = Offer { ends, address, ..theirs };
+                format!("offer {} {} {}", hex(&ours.bytes()), region.rkey().key, region.as_ptr() as u64)
+            }
+            ["echo", ..] => {
+                let connection = connections.get_mut(number(1)?).context("no such class")?;
+                let lengths = (0..number(2)?).map(|_| connection.echo().map(|len| format!(" {len}")));
+                format!("echoed{}", lengths.collect::<Result<String>>()?)
+            }
+            ["claim", ..] => {
+                let [len, window] = [number(2)?, number(3)?].map(u32::try_from);
+                let connection = connections.get_mut(number(1)?).context("no such class")?;
+                connection.claim(len?, window?)?;
+                "claimed".to_owned()
+            }
+            ["show"] => {
+                let bytes: Vec<u8> = region.iter().flat_map(|word| word.to_le_bytes()).collect();
+                format!("region {}", hex(&bytes))
+            }
+            _ => bail!("not understood: {line}"),
+        };
+        println!("{answer}");
+        std::io::stdout().flush()?;
+    }
+    Ok(())
+}
