@@ -14,11 +14,13 @@ pub mod completion;
 pub mod dispatch;
 pub mod executor;
 pub mod fabric;
+pub mod note;
 pub mod session;
 pub mod stats;
 pub mod time;
 
 pub use boost::{BoostError, Booster, Tier};
 pub use executor::{Channel, Executor, WaitPolicy};
+pub use note::Note;
 pub use pronto_wire::Class;
 pub use time::{Clock, Nanos};

@@ -6,6 +6,7 @@ use core::ops::Range;
 use core::time::Duration;
 
 use pronto_core::fabric::Region;
+use pronto_core::note::{Note, What};
 use pronto_core::session::{
     CallSpec, End, Executed, Known, OutgoingPayload, Refused, Session, TypeKey, Waited,
 };
@@ -16,7 +17,7 @@ use crate::encode::{NotEncoded, encode, encode_small};
 use crate::error::{CallError, Rejection};
 use crate::host::{Host, MayWait};
 use crate::message::{Message, Request};
-use crate::pending::{Pending, decode_end};
+use crate::pending::{Pending, decode_end, note_end};
 
 /// How long a call waits if nothing else is said.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -94,7 +95,9 @@ impl<H: Host> Peer<H> {
     fn call_once<M: Request>(&self, request: &M, timeout: Nanos) -> Result<M::Reply, CallError> {
         let call = self.when_there_is_room(timeout, || self.try_start(request, timeout))?;
         let mut sink = self.host.waiting_sink(&self.session);
-        match self.session.wait(call, timeout, self.policy, &mut sink, &*self.host) {
+        let waited = self.session.wait(call, timeout, self.policy, &mut sink, &*self.host);
+        note_end(&*self.host, self.node(), call, &waited);
+        match waited {
             Waited::Ended(end) => decode_end::<M, H>(end),
             Waited::TimedOut => {
                 self.session.abandon(call, M::CLASS, &*self.host);
@@ -226,12 +229,15 @@ impl<H: Host> Peer<H> {
     #[inline]
     fn try_start<M: Request>(&self, request: &M, timeout: Nanos) -> Result<CallId, CallError> {
         let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
-        if let Some(small) = encode_small(request) {
+        let call = if let Some(small) = encode_small(request) {
             let small = small.map_err(Rejection::Encoding)?;
-            return Ok(self.session.call_small(&spec, &small, &*self.host)?);
-        }
-        let payload = self.encode(request)?;
-        Ok(self.session.call(&spec, payload, &*self.host)?)
+            self.session.call_small(&spec, &small, &*self.host)?
+        } else {
+            let payload = self.encode(request)?;
+            self.session.call(&spec, payload, &*self.host)?
+        };
+        self.host.note(Note { what: What::Called, peer: self.node(), call, more: 0 });
+        Ok(call)
     }
 
     fn encode<M: Message>(&self, message: &M) -> Result<OutgoingPayload, CallError> {

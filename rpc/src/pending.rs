@@ -8,9 +8,10 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 
 use pronto_core::fabric::{Arrived, QueuePair};
+use pronto_core::note::{Ending, Note, What};
 use pronto_core::session::{End, Executed, Session, Waited};
 use pronto_core::{Nanos, WaitPolicy};
-use pronto_wire::CallId;
+use pronto_wire::{CallId, NodeId};
 
 use crate::codec::decode_message;
 use crate::error::{CallError, Rejection};
@@ -66,6 +67,7 @@ impl<M: Request, H: Host> Pending<M, H> {
             MayWait::Never => return Err(Rejection::InlineHandler.into()),
             MayWait::Forked => return Err(Rejection::Forked.into()),
         };
+        note_end(&*self.host, self.session.peer(), call, &waited);
         match waited {
             Waited::Ended(end) => {
                 self.call = None;
@@ -88,7 +90,11 @@ impl<M: Request, H: Host> Pending<M, H> {
 
     fn finish(&mut self, call: CallId) -> Result<M::Reply, CallError> {
         self.call = None;
-        decode_end::<M, H>(self.session.take(call))
+        let end = self.session.take(call);
+        if let Some(how) = ending(&end) {
+            note(&*self.host, self.session.peer(), call, how);
+        }
+        decode_end::<M, H>(end)
     }
 }
 
@@ -126,6 +132,34 @@ impl<M: Request, H: Host> fmt::Debug for Pending<M, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pending").field("request", &M::NAME).field("call", &self.call).finish_non_exhaustive()
     }
+}
+
+/// Notes how a wait for a call ended, if not with a reply.
+#[inline]
+pub(crate) fn note_end<H: Host, L>(host: &H, peer: NodeId, call: CallId, waited: &Waited<L>) {
+    let how = match waited {
+        Waited::Ended(end) => ending(end),
+        Waited::TimedOut => Some(Ending::Deadline),
+    };
+    if let Some(how) = how {
+        note(host, peer, call, how);
+    }
+}
+
+#[cold]
+fn note<H: Host>(host: &H, peer: NodeId, call: CallId, how: Ending) {
+    host.note(Note { what: What::Ended, peer, call, more: how as u8 });
+}
+
+#[inline]
+const fn ending<L>(end: &End<L>) -> Option<Ending> {
+    Some(match end {
+        End::Reply(_) => return None,
+        End::Failure { .. } => Ending::Failure,
+        End::PeerDown { .. } => Ending::PeerDown,
+        End::Deadline { .. } => Ending::Deadline,
+        End::Done(_) | End::Flushed | End::AccessRefused | End::Unsupported => Ending::Other,
+    })
 }
 
 /// The end of a call as its caller sees it.

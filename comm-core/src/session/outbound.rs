@@ -20,6 +20,7 @@ use crate::executor::Executor;
 use crate::fabric::{
     Completion, Gather, Operation, PostError, QueuePair, Region, SendWork, Signal, Status, WrId,
 };
+use crate::note::{Note, What};
 use crate::time::Nanos;
 
 /// A call of this side, as the engine knows it. Indexed by call slot.
@@ -285,6 +286,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// of those too. What came before that is taken in here.
     fn stall(&mut self, class: Class, submitted: Submitted, session: &Session<Q>, executor: &impl Executor) {
         self.stalled[class.index()].push_back(submitted);
+        executor.note(Note::of_peer(What::Stalls, session.peer));
         if self.link.is_none() || session.arming.armed() != Armed::Solicited {
             return;
         }

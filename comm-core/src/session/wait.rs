@@ -14,6 +14,7 @@ use super::inbound::Sink;
 use crate::completion::Server;
 use crate::executor::{Channel, Executor, WaitPolicy};
 use crate::fabric::QueuePair;
+use crate::note::{Note, What};
 use crate::time::Nanos;
 
 /// How often an idle poller looks before it reads the clock, which takes as long as a few looks, and lets others at the
@@ -328,7 +329,9 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
                     self.executor.sleep(word, until);
                     if self.executor.now() >= until && session.overslept(call, word) {
                         self.executor.sleep(word, until + LATE);
-                        session.stats.rescues.add(session.overslept(call, word).into());
+                        if session.overslept(call, word) {
+                            session.rescued(self.executor);
+                        }
                     }
                 });
                 drop(enlisted);
@@ -394,8 +397,14 @@ impl<Q: QueuePair> Session<Q> {
         let peer_wakes = self.engine.try_lock().is_some_and(|engine| engine.peer_wakes());
         let progress = self.turn_as_poller(1, &mut || false, sink, executor).unwrap_or_default();
         if peer_wakes && progress.arrived != 0 && !woken() {
-            self.stats.rescues.add(1);
+            self.rescued(executor);
         }
+    }
+
+    /// A wake-up was lost.
+    fn rescued(&self, executor: &impl Executor) {
+        self.stats.rescues.add(1);
+        executor.note(Note::of_peer(What::Rescued, self.peer));
     }
 
     /// Whether a caller sleeps on this peer's channels, or is about to: it gives them back when it is done.

@@ -10,6 +10,7 @@ use std::sync::{Arc, mpsc};
 
 use anyhow::Context as _;
 use pronto_core::fabric::{ConnectionLimits, QueuePair};
+use pronto_core::note::{Note, What};
 use pronto_core::session::{Answer, Event, Identity, Inbound, Limits, Links, Session, Sink, agree, greet};
 use pronto_core::{Channel, Clock, Executor, Nanos, WaitPolicy};
 use pronto_fabric_shm::ShmQueuePair;
@@ -18,7 +19,7 @@ use pronto_rpc::handler::Incoming;
 use pronto_rpc::host::MayWait;
 use pronto_rpc::{Host, Peer, Route};
 use pronto_sync::atomic::AtomicU32;
-use pronto_wire::{Class, Epoch, NodeId, SessionId, TypeEntry, TypeId};
+use pronto_wire::{CallId, Class, Epoch, NodeId, SessionId, TypeEntry, TypeId};
 
 /// How often a callee looks for what has been sent before it counts as lost. Over TCP the kernel hands it over at once, as a
 /// rule within the sender's system call.
@@ -200,6 +201,9 @@ struct Handlers<'a, Q: QueuePair + 'static> {
 impl<Q: QueuePair + 'static> Sink<Q::Lease> for Handlers<'_, Q> {
     fn request(&mut self, inbound: Inbound<Q::Lease>) -> Answer {
         self.run += 1;
+        // As a node's dispatch does.
+        let call = inbound.call.unwrap_or(CallId { slot: 0, generation: 0 });
+        self.host.note(Note { what: What::Handles, peer: self.session.peer(), call, more: 0 });
         let route = &self.routes[usize::from(inbound.type_id.0)];
         let incoming = Incoming::new(&inbound, self.session, self.host, Nanos::NEVER);
         route.run(&incoming, &inbound.payload)
@@ -249,6 +253,12 @@ impl<Q: QueuePair + 'static> Executor for Still<Q> {
     fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) {}
 
     fn give_back(&self, _: [Option<Channel>; 2]) {}
+
+    /// As a node does.
+    fn note(&self, note: Note) {
+        let (word, low) = note.words();
+        pronto_recorder::note(word, low);
+    }
 }
 
 impl<Q: QueuePair + 'static> Host for Still<Q> {

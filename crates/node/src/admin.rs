@@ -1,8 +1,11 @@
 //! What every node answers about itself: whether it is there, and what it is doing.
 
+use core::fmt;
+
 use pronto_core::session::Refused;
 use pronto_rpc::{CallError, Context, Message, Payload, Peer, Rejection, Route};
 
+use crate::flight;
 use crate::host::NodeHost;
 use crate::node::{PeerStatus, Status};
 
@@ -85,14 +88,63 @@ pub struct Counter {
     pub count: u64,
 }
 
+/// Asks what the threads of the node's process did last.
+#[derive(Debug, Message)]
+#[message(name = "pronto.recent", reply = RecentReport, idempotent)]
+pub struct RecentRequest {
+    /// At most so many notes, of all threads together; never more than 4,096.
+    pub most: u32,
+}
+
+/// What the flight recorder of a node's process has kept, oldest first.
+#[derive(Clone, Debug, Message)]
+#[message(name = "pronto.recent_report", class = bulk)]
+pub struct RecentReport {
+    /// Notes of all threads.
+    pub notes: Vec<NoteReport>,
+}
+
+/// A note of the flight recorder, as it travels.
+#[derive(Clone, Debug, Payload)]
+pub struct NoteReport {
+    /// The thread that made it.
+    pub thread: String,
+    /// When that thread had last read the clock before, microseconds of the node's clock.
+    pub time_us: u64,
+    /// What it did.
+    pub text: String,
+}
+
 /// The routes that every node has.
-pub(crate) fn routes() -> [Route<NodeHost>; 2] {
+pub(crate) fn routes() -> [Route<NodeHost>; 3] {
     [
         Route::inline(|_, ping: Ping| Pong { nonce: ping.nonce }),
         Route::pooled(|context: &Context<'_, NodeHost>, _: StatusRequest| {
             StatusReport::from(&context.host().status())
         }),
+        Route::pooled(|_: &Context<'_, NodeHost>, request: RecentRequest| RecentReport {
+            notes: recent(usize::try_from(request.most).unwrap_or(MOST_NOTES)),
+        }),
     ]
+}
+
+/// What the threads of this process noted last, oldest first, at most `most` notes; for a panic hook, for example. Allocates, and
+/// takes the lock under which threads begin and end.
+pub fn recent(most: usize) -> Vec<NoteReport> {
+    let most = most.min(MOST_NOTES);
+    let notes = flight::latest(&pronto_recorder::threads(most), most);
+    notes
+        .into_iter()
+        .map(|(thread, time, note)| NoteReport { thread, time_us: time / 1_000, text: note.to_string() })
+        .collect()
+}
+
+/// Notes in one report.
+const MOST_NOTES: usize = 4096;
+
+/// Asks a peer what its threads did last.
+pub fn recent_of(peer: &Peer<NodeHost>, most: u32) -> Result<RecentReport, CallError> {
+    peer.call(&RecentRequest { most })
 }
 
 /// Asks a peer what it is doing.
@@ -119,6 +171,13 @@ impl From<&Status> for StatusReport {
             failed_dials: status.failed_dials.iter().map(Counter::from).collect(),
             peers: status.peers.iter().map(PeerReport::from).collect(),
         }
+    }
+}
+
+impl fmt::Display for NoteReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { thread, time_us, text } = self;
+        write!(f, "{time_us:>12} us  {thread}: {text}")
     }
 }
 

@@ -11,7 +11,7 @@ use nix::poll::PollTimeout;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::executor::Channel;
 use pronto_core::session::{Event, Identity, Limits, Session, Sink};
-use pronto_core::{Clock, Executor, Nanos, WaitPolicy};
+use pronto_core::{Clock, Executor, Nanos, Note, WaitPolicy};
 use pronto_fabric_tcp::ReceivePool;
 use pronto_rpc::host::MayWait;
 use pronto_rpc::{Host, Route};
@@ -21,6 +21,7 @@ use pronto_wire::NodeId;
 use crate::address::Address;
 use crate::boost::{Boost, Boosting};
 use crate::events::EventLog;
+use crate::flight::{self, Alarm, Flight};
 use crate::pool::Pool;
 use crate::queue_pair::{AnyLease, AnyQueuePair};
 use crate::refusals::Refusals;
@@ -49,6 +50,7 @@ pub struct NodeHost {
     /// The keeper of links should look again.
     pub(crate) keeper: EventFd,
     pub(crate) events: EventLog,
+    pub(crate) flight: Flight,
     /// Where the node listens, once it does.
     pub(crate) listening: OnceLock<Vec<Address>>,
     /// Connections accepted that did not become links.
@@ -112,6 +114,7 @@ impl NodeHost {
             receive_pool,
             keeper: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             events: EventLog::default(),
+            flight: Flight::default(),
             listening: OnceLock::new(),
             refusals: Refusals::default(),
             failed_dials: Refusals::default(),
@@ -213,7 +216,15 @@ impl NodeHost {
     pub(crate) fn on_event(&self, event: Event) {
         tracing::debug!(node = %self.identity.node, ?event, "peer event");
         self.version.fetch_add(1, Ordering::Release);
+        self.note(flight::of_event(&event));
         self.events.publish(event);
+        self.wake_keeper();
+    }
+
+    /// The flight recorder is to be read, by the thread that keeps links: this one may hold an engine.
+    #[cold]
+    fn alarm(&self, alarm: Alarm) {
+        self.flight.ring(alarm);
         self.wake_keeper();
     }
 
@@ -225,7 +236,9 @@ impl NodeHost {
 
 impl Clock for NodeHost {
     fn now(&self) -> Nanos {
-        Nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        let now = Nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        pronto_recorder::time(now.0);
+        now
     }
 }
 
@@ -250,7 +263,9 @@ impl Executor for NodeHost {
 
     fn sleep(&self, word: &AtomicU32, until: Nanos) {
         self.boosting.before_wait();
-        system::futex_wait_armed(word, span(until.since(self.now())));
+        let span = span(until.since(self.now()));
+        flight::sleeps();
+        system::futex_wait_armed(word, span);
     }
 
     fn wake(&self, word: &AtomicU32) {
@@ -263,11 +278,21 @@ impl Executor for NodeHost {
 
     fn sleep_on_channels(&self, channels: [Option<Channel>; 2], until: Nanos) {
         self.boosting.before_wait();
-        self.serving.sleep_instead(channels, span(until.since(self.now())));
+        let span = span(until.since(self.now()));
+        flight::sleeps();
+        self.serving.sleep_instead(channels, span);
     }
 
     fn give_back(&self, channels: [Option<Channel>; 2]) {
         self.serving.give_back(channels);
+    }
+
+    #[inline]
+    fn note(&self, note: Note) {
+        flight::note(note);
+        if let Some(alarm) = Alarm::of(&note) {
+            self.alarm(alarm);
+        }
     }
 }
 

@@ -13,6 +13,7 @@ mod calibrate;
 pub mod config;
 mod error;
 mod events;
+mod flight;
 mod host;
 mod links;
 mod node;

@@ -502,6 +502,7 @@ impl Shared {
         let _interrupted = poll(&mut fds, timeout);
         let _count = self.host.keeper.read();
         self.devices.take_events();
+        self.host.flight.tell(&self.host);
     }
 
     /// Ends the sessions of peers whose processes have ended, and has links looked at whose other end has.

@@ -22,6 +22,7 @@ use pronto_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::boost::Boosting;
 use crate::calibrate::Use;
+use crate::flight;
 use crate::host::{NodeHost, NodeSession, poll_timeout};
 use crate::sink::{Job, ServingSink};
 use crate::{calibrate, system};
@@ -362,7 +363,9 @@ impl<'a> Server<'a> {
         let timeout =
             EpollTimeout::try_from(poll_timeout(Duration::from_nanos(left.0)).as_millis().unwrap_or(1_000));
         // Woken early or interrupted: the loop looks again in any case.
-        let ready = serving.epoll.wait(&mut events, timeout.unwrap_or(EpollTimeout::ZERO));
+        let timeout = timeout.unwrap_or(EpollTimeout::ZERO);
+        flight::sleeps();
+        let ready = serving.epoll.wait(&mut events, timeout);
         if ready == Ok(0) {
             self.look_after_net();
         }

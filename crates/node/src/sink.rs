@@ -4,14 +4,16 @@ use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
+use pronto_core::note::What;
 use pronto_core::session::{Answer, Event, Inbound, Sink};
-use pronto_core::{Clock, Nanos};
+use pronto_core::{Clock, Executor as _, Nanos};
 use pronto_rpc::handler::{Incoming, RouteMode};
 use pronto_rpc::host::MayWait;
 use pronto_rpc::{Route, with_bytes};
 use pronto_sync::atomic::Ordering;
 use pronto_wire::FailureCode;
 
+use crate::flight;
 use crate::host::{NodeHost, NodeSession, as_handler};
 use crate::pool::LaneKey;
 use crate::queue_pair::AnyLease;
@@ -162,9 +164,15 @@ fn run(
     may: MayWait,
 ) -> Answer {
     let incoming = Incoming::new(inbound, session, host, deadline);
+    let note = |what| host.note(flight::of_message(what, session.peer(), inbound));
+    note(What::Handles);
     let handler = || route.run(&incoming, &inbound.payload);
     let answer = as_handler(may, || catch_unwind(AssertUnwindSafe(handler)));
+    if may != MayWait::Never {
+        note(What::Handled);
+    }
     answer.unwrap_or_else(|_| {
+        note(What::Panicked);
         tracing::error!(handler = route.name, "handler panicked");
         Answer::failure(FailureCode::HandlerPanicked)
     })

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
+use pronto::admin::recent;
 use pronto::{Config, Event, Node};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -56,6 +57,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let stop = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&stop), None).context("signal mask")?;
     tracing_subscriber::fmt().with_max_level(options.log).with_writer(std::io::stderr).without_time().init();
+    tell_when_panicking();
     let node = builder.start()?;
     let listening: Vec<_> = node.listening().iter().map(ToString::to_string).collect();
     let places = if listening.is_empty() {
@@ -76,6 +78,21 @@ fn run(options: &Options) -> anyhow::Result<()> {
     node.drain(Duration::from_secs(options.drain))?;
     Ok(())
 }
+
+/// A panic is told with what all threads did before it.
+fn tell_when_panicking() {
+    let told = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        told(panic);
+        eprintln!("prontod: what threads did last:");
+        for note in recent(NOTES) {
+            eprintln!("  {note}");
+        }
+    }));
+}
+
+/// Notes that are told with a panic.
+const NOTES: usize = 64;
 
 /// What happens to peers; visitors (`pronto ping`, `pronto status`) come and go without a word.
 fn report(event: &Event) {

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Arg, ArgAction, ArgMatches, Command};
-use pronto::admin::{Counter, PeerReport, StatusReport, status_of};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use pronto::admin::{Counter, NoteReport, PeerReport, RecentReport, StatusReport, recent_of, status_of};
 
 use super::Subcommand;
 use super::reach::{FIRST_VISITOR, arguments, reach};
@@ -15,14 +15,26 @@ pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "status", describe,
 fn describe() -> Command {
     Command::new("status")
         .about("Says what a node is doing: its peers, its message types, what it counted")
-        .after_help("Examples:\n  pronto status 1 --at tcp:127.0.0.1:7001\n  pronto status --config /etc/pronto/1.toml --all")
+        .after_help("Examples:\n  pronto status 1 --at tcp:127.0.0.1:7001\n  pronto status --config /etc/pronto/1.toml --all\n  pronto status --config /etc/pronto/1.toml --recent 100")
         .args(arguments())
         .arg(Arg::new("all").long("all").action(ArgAction::SetTrue).help("Counters that are zero, and visitors that have gone, as well"))
+        .arg(
+            Arg::new("recent")
+                .long("recent")
+                .value_name("N")
+                .value_parser(value_parser!(u32).range(1..=4096))
+                .help("Instead, what the threads of its process did last: N notes of its flight recorder, oldest first"),
+        )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("One JSON object on standard output"))
 }
 
 fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let reached = reach(options)?;
+    if let Some(most) = options.get_one::<u32>("recent") {
+        let report = recent_of(&reached.peer, *most).context("the node was reached and does not answer")?;
+        say(&notes_of(&report, options.get_flag("json")))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let report = status_of(&reached.peer).context("the node was reached and does not answer")?;
     if options.get_flag("json") {
         say(&format!("{}\n", as_json(&report)))?;
@@ -30,6 +42,15 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
         say(&as_text(&report, options.get_flag("all")))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn notes_of(report: &RecentReport, as_json: bool) -> String {
+    if !as_json {
+        return report.notes.iter().map(|note| format!("{note}\n")).collect();
+    }
+    let note = |note: &NoteReport| serde_json::json!({ "thread": note.thread, "time_us": note.time_us, "text": note.text });
+    let notes: Vec<_> = report.notes.iter().map(note).collect();
+    format!("{}\n", serde_json::json!({ "notes": notes }))
 }
 
 fn counts(counters: &[Counter]) -> serde_json::Map<String, serde_json::Value> {

@@ -1,0 +1,163 @@
+//! What a thread notes of what it does, for the flight recorder behind [`Executor::note`](crate::Executor::note): 80 bits each.
+
+use core::fmt;
+
+use pronto_wire::{CallId, NodeId};
+
+/// One note.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// What happened.
+    pub what: What,
+    /// The peer that it happened with; 0 if it has nothing to do with one.
+    pub peer: NodeId,
+    /// The call.
+    pub call: CallId,
+    /// More of it, which `what` knows: a type's number, how a call ended.
+    pub more: u8,
+}
+
+macro_rules! whats {
+    ($($(#[$doc:meta])* $name:ident => $text:literal,)*) => {
+        /// What can be noted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum What {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl What {
+            const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// What it is, for people.
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+whats! {
+    /// A request of this node was posted.
+    Called => "called",
+    /// Its caller has its end, and that is no reply; `more` is an [`Ending`].
+    Ended => "ended",
+    /// A handler begins with a request or notification of the peer's; `more` is its type's number, as far as it fits.
+    Handles => "handles",
+    /// A handler of the pool is done.
+    Handled => "handled",
+    /// A handler panicked.
+    Panicked => "handler panicked",
+    /// The thread sleeps; its next note was made when it had woken.
+    Sleeps => "sleeps",
+    /// A message waits for room in the fabric.
+    Stalls => "waits for room",
+    /// A wake-up was due and did not come.
+    Rescued => "lost wake-up",
+    /// The peer can be called.
+    Up => "peer up",
+    /// The peer is gone.
+    Down => "peer down",
+    /// The link broke.
+    LinkLost => "link lost",
+    /// Another link carries the session on.
+    LinkResumed => "link resumed",
+}
+
+/// How a call ended, for its caller. Replies are not noted: they come with every call, and it is the others that are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Ending {
+    /// With a failure that the peer reported.
+    Failure,
+    /// The peer went away.
+    PeerDown,
+    /// At its deadline.
+    Deadline,
+    /// It ended as something else.
+    Other,
+}
+
+impl Note {
+    /// Something that is of no call.
+    pub const fn of_peer(what: What, peer: NodeId) -> Self {
+        Self { what, peer, call: CallId { slot: 0, generation: 0 }, more: 0 }
+    }
+
+    /// As two numbers: what happened, with whom, in which use of the call's slot; and that slot.
+    #[inline(always)]
+    pub const fn words(self) -> (u64, u16) {
+        let CallId { slot, generation } = self.call;
+        let word = self.what as u64
+            | (self.more as u64) << 8
+            | (self.peer.0 as u64) << 16
+            | (generation as u64) << 32;
+        (word, slot)
+    }
+
+    /// The note that these numbers were made of; none if no note is.
+    pub fn from_words(word: u64, low: u16) -> Option<Self> {
+        let [what, more, peer_low, peer_high, generation @ ..] = word.to_le_bytes();
+        let what = *What::ALL.get(usize::from(what))?;
+        let peer = NodeId(u16::from_le_bytes([peer_low, peer_high]));
+        let call = CallId { slot: low, generation: u32::from_le_bytes(generation) };
+        Some(Self { what, peer, call, more })
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what.text())?;
+        if self.peer.0 != 0 {
+            write!(f, ", peer {}", self.peer.0)?;
+        }
+        let CallId { slot, generation } = self.call;
+        match self.what {
+            What::Called | What::Handled | What::Panicked => write!(f, ", call {slot}.{generation}"),
+            What::Handles => write!(f, ", call {slot}.{generation}, type {}", self.more),
+            What::Ended => write!(f, ", call {slot}.{generation}: {}", ending(self.more)),
+            _ => Ok(()),
+        }
+    }
+}
+
+const fn ending(more: u8) -> &'static str {
+    match more {
+        0 => "failure",
+        1 => "peer down",
+        2 => "deadline",
+        _ => "otherwise",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString as _;
+
+    use super::*;
+
+    #[test]
+    fn a_note_comes_back_from_its_words() {
+        for what in What::ALL {
+            let call = CallId { slot: 1023, generation: 0xffff_fff0 };
+            let note = Note { what: *what, peer: NodeId(65_535), call, more: 200 };
+            let (word, low) = note.words();
+            assert_eq!(Note::from_words(word, low), Some(note));
+        }
+        assert_eq!(Note::from_words(u64::MAX, 0), None);
+        assert_eq!(Note::from_words(200, 0), None);
+    }
+
+    #[test]
+    fn endings_are_named_as_they_are_numbered() {
+        let call = CallId { slot: 3, generation: 7 };
+        let says = |ending: Ending| {
+            Note { what: What::Ended, peer: NodeId(2), call, more: ending as u8 }.to_string()
+        };
+        assert_eq!(says(Ending::Deadline), "ended, peer 2, call 3.7: deadline");
+        assert!(says(Ending::PeerDown).ends_with("peer down"));
+        assert!(says(Ending::Failure).ends_with("failure") && says(Ending::Other).ends_with("otherwise"));
+    }
+}

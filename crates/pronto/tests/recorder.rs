@@ -1,0 +1,74 @@
+//! The flight recorder: what threads do is there when it is asked for, also from another node.
+
+use core::time::Duration;
+
+use pronto::admin::{NoteReport, recent, recent_of};
+use pronto::{CallError, Context, Message, Node};
+
+#[derive(Debug, Message)]
+#[message(name = "recorder.answer")]
+struct Answer {}
+
+#[derive(Debug, Message)]
+#[message(name = "recorder.ask", reply = Answer)]
+struct Ask {
+    breaks: bool,
+}
+
+#[derive(Debug, Message)]
+#[message(name = "recorder.wait", reply = Answer)]
+struct AskPatiently {}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn said(notes: &[NoteReport], text: &str) -> bool {
+    notes.iter().any(|note| note.text.contains(text))
+}
+
+#[test]
+fn calls_handlers_and_their_ends_are_noted() {
+    // Never answered while the test lasts.
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    let server = Node::builder(701)
+        .listen("shm:@pronto-test-recorder")
+        .handle_inline(|_, ask: Ask| {
+            assert!(!ask.breaks, "asked to break");
+            Answer {}
+        })
+        .handle(move |_: &Context<'_>, _: AskPatiently| {
+            let _closed = held.lock().expect("one handler").recv_timeout(PATIENCE);
+            Answer {}
+        })
+        .start()
+        .expect("the server starts");
+    let client =
+        Node::builder(702).peer(701, "shm:@pronto-test-recorder").start().expect("the client starts");
+    let peer = client.wait_for_peer(701, PATIENCE).expect("they meet");
+    peer.call(&Ask { breaks: false }).expect("it is answered");
+    assert!(peer.call(&Ask { breaks: true }).is_err(), "its handler panics");
+    let late = peer.call_within(&AskPatiently {}, Duration::from_millis(50));
+    assert!(matches!(late, Err(CallError::Deadline { .. })), "{late:?}");
+    drop(hold);
+
+    // Both nodes are in this process, whose threads are asked over the link.
+    let report = recent_of(&peer, 4096).expect("it answers");
+    let called = |note: &NoteReport| note.text.starts_with("called, peer 701");
+    assert!(report.notes.iter().filter(|note| called(note)).count() >= 3, "{:?}", report.notes);
+    for text in [
+        "peer up, peer 702",
+        "handles, peer 702",
+        "handler panicked, peer 702",
+        "ended, peer 701",
+        ": failure",
+        ": deadline",
+        "sleeps",
+    ] {
+        assert!(said(&report.notes, text), "no `{text}` in {:?}", report.notes);
+    }
+    let times: Vec<u64> = report.notes.iter().map(|note| note.time_us).collect();
+    assert!(times.is_sorted() && times.last() > Some(&0), "{times:?}");
+    assert!(said(&recent(4096), "called, peer 701"), "and here without asking anybody");
+    assert_eq!(recent(2).len(), 2);
+    drop(server);
+}

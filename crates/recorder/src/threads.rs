@@ -1,0 +1,164 @@
+//! The rings of this process: one for each thread that noted something. A thread that ends leaves its ring to the next new one,
+//! which replaces what was noted in it one by one: there are never more rings than there were threads at once.
+
+use core::cell::{Cell, RefCell};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::ring::{Entry, Ring};
+
+/// Notes that are kept of each thread: 64 KiB, less than a second-level cache has.
+pub const KEPT: usize = 4096;
+
+thread_local! {
+    /// Has no destructor, so that reaching it is one load.
+    static MINE: Cell<Option<&'static Ring<KEPT>>> = const { Cell::new(None) };
+    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+}
+
+static RINGS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
+
+#[derive(Debug)]
+struct Registered {
+    ring: &'static Ring<KEPT>,
+    /// The threads whose notes are in it, each with its first one; never more than there are notes.
+    owners: Vec<(u64, String)>,
+    taken: bool,
+}
+
+/// What a thread noted.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    /// Its name; `-` without one.
+    pub name: String,
+    /// Whether it runs.
+    pub runs: bool,
+    /// Its last notes, oldest first.
+    pub entries: Vec<Entry>,
+}
+
+/// Notes something for the calling thread; its first note allocates the ring.
+#[inline]
+pub fn note(word: u64, low: u16) {
+    match MINE.get() {
+        Some(ring) => ring.note(word, low),
+        None => first(|ring| ring.note(word, low)),
+    }
+}
+
+/// The calling thread has read a clock: notes from now on have this time, nanoseconds.
+#[inline]
+pub fn time(nanos: u64) {
+    if let Some(ring) = MINE.get() {
+        ring.time(nanos);
+    }
+}
+
+/// The last notes of every thread, at most `most` of each ring.
+#[must_use]
+pub fn threads(most: usize) -> Vec<Thread> {
+    rings().iter().flat_map(|known| known.threads(most)).collect()
+}
+
+impl Registered {
+    fn threads(&self, most: usize) -> Vec<Thread> {
+        let mut entries = self.ring.last(most);
+        let mut threads = Vec::new();
+        for (index, (from, name)) in self.owners.iter().enumerate().rev() {
+            let first = entries.partition_point(|entry| entry.number < *from);
+            let runs = self.taken && index + 1 == self.owners.len();
+            threads.push(Thread { name: name.clone(), runs, entries: entries.split_off(first) });
+        }
+        threads
+    }
+}
+
+/// A thread that is being taken down has no ring any more, and notes nothing.
+#[cold]
+fn first(note: impl FnOnce(&Ring<KEPT>)) {
+    let given = HELD.try_with(|held| {
+        let mut held = held.try_borrow_mut().ok()?;
+        let ring = take();
+        *held = Some(Held(ring));
+        Some(ring)
+    });
+    if let Ok(Some(ring)) = given {
+        MINE.set(Some(ring));
+        note(ring);
+    }
+}
+
+fn take() -> &'static Ring<KEPT> {
+    let name = std::thread::current().name().unwrap_or("-").to_owned();
+    let mut rings = rings();
+    if let Some(free) = rings.iter_mut().find(|known| !known.taken) {
+        let written = free.ring.written();
+        let oldest = written.saturating_sub(KEPT as u64);
+        // Whose successor's first note is gone already has none left.
+        let gone = free.owners.iter().skip(1).take_while(|(from, _)| *from <= oldest).count();
+        free.owners.drain(..gone);
+        free.owners.push((written, name));
+        free.taken = true;
+        return free.ring;
+    }
+    let ring: &'static Ring<KEPT> = Box::leak(Box::default());
+    rings.push(Registered { ring, owners: vec![(0, name)], taken: true });
+    ring
+}
+
+/// A list of rings is whole after any panic.
+fn rings() -> MutexGuard<'static, Vec<Registered>> {
+    RINGS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives the ring back with its thread.
+#[derive(Debug)]
+struct Held(&'static Ring<KEPT>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        MINE.set(None);
+        if let Some(known) = rings().iter_mut().find(|known| core::ptr::eq(known.ring, self.0)) {
+            known.taken = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str) -> Option<Thread> {
+        threads(KEPT).into_iter().rfind(|thread| thread.name == name)
+    }
+
+    fn in_thread(name: &str, work: impl FnOnce() + Send + 'static) {
+        let builder = std::thread::Builder::new().name(name.into());
+        builder.spawn(work).expect("a thread starts").join().expect("it does not panic");
+    }
+
+    /// One test, as the rings are the process's.
+    #[test]
+    fn a_ring_outlives_its_thread_until_another_one_takes_it() {
+        in_thread("one", || {
+            time(640);
+            note(1, 10);
+            time(1280);
+            note(2, 20);
+            let mine = of("one").expect("it has noted something");
+            assert!(mine.runs);
+        });
+        let one = of("one").expect("its notes are still there");
+        assert!(!one.runs);
+        let seen: Vec<_> = one.entries.iter().map(|entry| (entry.word, entry.low, entry.time_ns)).collect();
+        assert_eq!(seen, [(1, 10, 0), (2, 20, 1280)], "a time before the first note has no ring to be in");
+        let count = rings().len();
+        in_thread("two", || note(3, 30));
+        let words = |name| of(name).map(|thread| thread.entries.iter().map(|e| e.word).collect::<Vec<_>>());
+        assert_eq!((words("one"), words("two")), (Some(vec![1, 2]), Some(vec![3])));
+        assert_eq!(rings().len(), count, "the ring of one that has ended is taken");
+        in_thread("three", || (0..KEPT as u64 + 9).for_each(|word| note(word, 0)));
+        assert_eq!((words("one"), words("two")), (Some(vec![]), Some(vec![])), "their places are taken");
+        in_thread("four", || note(4, 40));
+        assert_eq!((words("one"), words("two"), words("four")), (None, None, Some(vec![4])));
+    }
+}
