@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use pronto_core::session::{Identity, Limits};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_fabric_tcp::ReceivePool;
+use pronto_progress::Engine;
 use pronto_rpc::handler::IntoAnswer;
 use pronto_rpc::{Context, InPlace, InlineContext, Message, Request, Responder, Route};
 use pronto_wire::greeting::MAX_TYPES;
@@ -33,6 +34,7 @@ pub struct Builder {
     routes: Vec<Route<NodeHost>>,
     policy: WaitPolicy,
     boost: Boost,
+    engine: Engine,
     workers: usize,
     max_peers: usize,
     limits: Limits,
@@ -51,6 +53,7 @@ impl Builder {
             routes: crate::admin::routes().into(),
             policy: WaitPolicy::Adaptive,
             boost: Boost::None,
+            engine: Engine::Idle,
             workers: 4,
             max_peers: 1024,
             limits: Limits::default(),
@@ -70,6 +73,7 @@ impl Builder {
             .collect();
         builder.policy = config.wait.into();
         builder.boost = config.boost;
+        builder.engine = config.engine.into();
         builder.workers = config.workers;
         builder.max_peers = config.max_peers;
         builder.limits = config.limits.limits();
@@ -111,6 +115,13 @@ impl Builder {
     /// [`crate::Status::boost`].
     pub fn boost(mut self, boost: Boost) -> Self {
         self.boost = boost;
+        self
+    }
+
+    /// Who polls when no thread of the program does. With [`Engine::None`] that is nobody: the program calls
+    /// [`Node::progress`], at least once per liveness limit.
+    pub fn engine(mut self, engine: Engine) -> Self {
+        self.engine = engine;
         self
     }
 
@@ -250,7 +261,7 @@ impl Builder {
         system::watch_forks();
         let system = |errno: Errno| NodeError::System { what: "a serving thread's descriptors", errno };
         let pool = ReceivePool::new(self.receive_budget).map_err(|_| system(Errno::EMFILE))?;
-        let waits = (self.policy, self.boost);
+        let waits = (self.policy, self.boost, self.engine);
         let host = NodeHost::new(identity, self.limits, waits, self.workers, self.max_peers, pool)
             .map_err(system)?;
         let host = Arc::new(host);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use pronto_core::session::Limits;
 use pronto_core::{Nanos, WaitPolicy};
+use pronto_progress::Engine;
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -33,6 +34,9 @@ pub struct Config {
     /// How they get onto their processors when a message arrives: `auto`, `module`, `fifo`, `slice`, `deadline`, `none`.
     #[serde(default)]
     pub boost: Boost,
+    /// Who polls when no thread of the program does: `idle`, `timer`, `none`.
+    #[serde(default)]
+    pub engine: EngineConfig,
     /// Threads that run handlers.
     #[serde(default = "default_workers")]
     pub workers: usize,
@@ -71,6 +75,19 @@ pub enum Wait {
     /// Poll for about what a wake-up costs, then sleep.
     #[default]
     Adaptive,
+}
+
+/// Who polls, in a configuration.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineConfig {
+    /// The serving thread, which polls or sleeps as `wait` says.
+    #[default]
+    Idle,
+    /// The serving thread, every 10 ms (PIOMan's timer, section 4).
+    Timer,
+    /// The program itself, by [`Node::progress`](crate::Node::progress).
+    None,
 }
 
 /// The addresses of a configuration, read.
@@ -260,6 +277,16 @@ fn within(key: &'static str, value: u64, least: u64, most: u64) -> Result<(), Co
     if (least..=most).contains(&value) { Ok(()) } else { Err(ConfigError::Range { key, value, least, most }) }
 }
 
+impl From<EngineConfig> for Engine {
+    fn from(engine: EngineConfig) -> Self {
+        match engine {
+            EngineConfig::Idle => Self::Idle,
+            EngineConfig::Timer => Self::Timer(TIMER),
+            EngineConfig::None => Self::None,
+        }
+    }
+}
+
 impl From<Wait> for WaitPolicy {
     fn from(wait: Wait) -> Self {
         match wait {
@@ -270,6 +297,8 @@ impl From<Wait> for WaitPolicy {
     }
 }
 
+/// How often a timer's engine polls: as PIOMan's does.
+pub const TIMER: Nanos = Nanos::from_millis(10);
 /// Memory for what arrives by TCP if nothing else is said, bytes.
 pub const RECEIVE_BUDGET: usize = 256 << 20;
 /// Time for one handshake.
@@ -288,6 +317,7 @@ mod tests {
         listen = ["shm:/run/n1.sock", "tcp:127.0.0.1:7001"]
         wait = "block"
         boost = "auto"
+        engine = "timer"
         [[peer]]
         node = 2
         address = ["shm:/run/n2.sock"]
@@ -300,7 +330,8 @@ mod tests {
     fn a_full_configuration_is_read() {
         let config = Config::parse(GOOD).expect("it is good");
         assert_eq!((config.node, config.wait, config.peer[0].node), (1, Wait::Block, 2));
-        assert_eq!(config.boost, Boost::Auto);
+        assert_eq!((config.boost, config.engine), (Boost::Auto, EngineConfig::Timer));
+        assert_eq!(Engine::from(config.engine), Engine::Timer(Nanos::from_millis(10)));
         assert_eq!(config.limits.limits().calls, 32);
         let limits = config.limits.limits();
         assert!(limits.heartbeat.0 < limits.liveness.0, "a short limit has short heartbeats: {limits:?}");

@@ -13,6 +13,7 @@ use pronto_core::executor::Channel;
 use pronto_core::session::{Event, Identity, Limits, Session, Sink};
 use pronto_core::{Clock, Executor, Nanos, Note, WaitPolicy};
 use pronto_fabric_tcp::ReceivePool;
+use pronto_progress::Engine;
 use pronto_rpc::host::MayWait;
 use pronto_rpc::{Host, Route};
 use pronto_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -37,7 +38,7 @@ pub struct NodeHost {
     pub(crate) identity: Identity,
     pub(crate) limits: Limits,
     pub(crate) policy: WaitPolicy,
-    pub(crate) boosting: Boosting,
+    pub(crate) boosting: Arc<Boosting>,
     pub(crate) max_peers: usize,
     pub(crate) routes: OnceLock<Vec<Route<Self>>>,
     pub(crate) peers: RwLock<BTreeMap<NodeId, Arc<NodeSession>>>,
@@ -67,14 +68,18 @@ pub struct NodeHost {
     pub(crate) oversubscribed: AtomicBool,
     /// Somebody has waited adaptively since the last tick.
     pub(crate) adaptive: AtomicBool,
-    start: Instant,
+    clock: NodeClock,
 }
+
+/// The node's clock: the monotonic one, from the node's start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeClock(Instant);
 
 /// Reasons why a peer is not reached that are remembered, so that each is told once.
 const REASONS: usize = 16;
 
-/// Who holds a session that nobody uses: the list of peers, and the serving thread.
-const HELD_BY_NODE: usize = 2;
+/// Who holds a session that nobody uses: the list of peers, the serving thread, and the source that it polls.
+const HELD_BY_NODE: usize = 3;
 
 thread_local! {
     static ROLE: Cell<MayWait> = const { Cell::new(MayWait::Freely) };
@@ -92,14 +97,16 @@ impl NodeHost {
     pub(crate) fn new(
         identity: Identity,
         limits: Limits,
-        (policy, boost): (WaitPolicy, Boost),
+        (policy, boost, engine): (WaitPolicy, Boost, Engine),
         workers: usize,
         max_peers: usize,
         receive_pool: Arc<ReceivePool>,
     ) -> Result<Self, Errno> {
-        let boosting = Boosting::new(boost);
+        let boosting = Arc::new(Boosting::new(boost));
         let pool = Pool::new(workers);
-        let serving = Serving::new(&boosting)?;
+        #[expect(clippy::disallowed_methods, reason = "the node is where the clock is read")]
+        let clock = NodeClock(Instant::now());
+        let serving = Serving::new(engine, clock, &boosting)?;
         Ok(Self {
             identity,
             limits,
@@ -124,8 +131,7 @@ impl NodeHost {
             draining: AtomicBool::new(false),
             oversubscribed: AtomicBool::new(false),
             adaptive: AtomicBool::new(false),
-            #[expect(clippy::disallowed_methods, reason = "the node is where the clock is read")]
-            start: Instant::now(),
+            clock,
         })
     }
 
@@ -210,7 +216,7 @@ impl NodeHost {
     /// Peers or links changed: the serving thread looks again.
     pub(crate) fn changed(&self) {
         self.version.fetch_add(1, Ordering::Release);
-        self.serving.wake();
+        self.serving.alert();
     }
 
     pub(crate) fn on_event(&self, event: Event) {
@@ -234,11 +240,17 @@ impl NodeHost {
     }
 }
 
-impl Clock for NodeHost {
+impl Clock for NodeClock {
     fn now(&self) -> Nanos {
-        let now = Nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let now = Nanos(u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX));
         pronto_recorder::time(now.0);
         now
+    }
+}
+
+impl Clock for NodeHost {
+    fn now(&self) -> Nanos {
+        self.clock.now()
     }
 }
 
@@ -262,6 +274,7 @@ impl Executor for NodeHost {
     }
 
     fn sleep(&self, word: &AtomicU32, until: Nanos) {
+        self.serving.before_wait();
         self.boosting.before_wait();
         let span = span(until.since(self.now()));
         flight::sleeps();
@@ -277,6 +290,7 @@ impl Executor for NodeHost {
     }
 
     fn sleep_on_channels(&self, channels: [Option<Channel>; 2], until: Nanos) {
+        self.serving.before_wait();
         self.boosting.before_wait();
         let span = span(until.since(self.now()));
         flight::sleeps();

@@ -34,6 +34,7 @@ pub use error::NodeError;
 pub use events::Events;
 pub use host::NodeHost;
 pub use node::{Node, PeerStatus, Status, region};
+pub use pronto_progress as progress;
 pub use queue_pair::{AnyLease, AnyQueuePair};
 pub use rdma::Rdma;
 pub use sink::ServingSink;

@@ -9,6 +9,8 @@ use pronto_core::Clock;
 use pronto_core::fabric::Region;
 use pronto_core::session::{DownCause, LinkInfo};
 use pronto_fabric_shm::ShmRegion;
+use pronto_progress::{Manager, Trigger};
+use pronto_rpc::host::MayWait;
 use pronto_rpc::{CallError, Peer, Request, multicall};
 use pronto_sync::atomic::Ordering;
 use pronto_wire::{Class, Epoch, NodeId};
@@ -18,7 +20,7 @@ use crate::builder::Builder;
 use crate::config::{Config, ConfigError};
 use crate::error::NodeError;
 use crate::events::Events;
-use crate::host::{NodeHost, NodeSession};
+use crate::host::{NodeHost, NodeSession, as_handler};
 use crate::links::{LinkMaker, LinkOptions};
 use crate::serving::Server;
 use crate::sink::WaitingSink;
@@ -101,6 +103,7 @@ impl Node {
 
     pub(crate) fn start(host: Arc<NodeHost>, options: LinkOptions) -> Result<Self, NodeError> {
         host.pool.start(&host);
+        host.serving.start(&host);
         let links = LinkMaker::start(&host, options)?;
         host.listening.set(links.listening().to_vec()).expect("set once");
         let serving = Arc::clone(&host);
@@ -162,6 +165,22 @@ impl Node {
     /// Memory that peers may be granted access to, on any transport. Zeroed, and committed when touched.
     pub fn region(&self, len: usize) -> Result<Region, NodeError> {
         region(len)
+    }
+
+    /// The manager of everything that this node polls: sources of the program's own are registered here, and polled by the
+    /// serving thread beside the peers ([`crate::Builder::engine`] says when). Their polls must not block: peers wait for them.
+    pub fn manager(&self) -> &Manager {
+        &self.host.serving.manager
+    }
+
+    /// A good moment to look at everything that may have arrived: for programs whose node has no engine of its own, or that
+    /// compute for long. Runs inline handlers on the calling thread. Returns how much moved; nothing within a handler, and while
+    /// another thread looks.
+    pub fn progress(&self) -> usize {
+        if pronto_rpc::Host::may_wait(&*self.host) != MayWait::Freely {
+            return 0;
+        }
+        as_handler(MayWait::Never, || self.manager().poll(Trigger::Yield)).unwrap_or(0)
     }
 
     /// What happens to peers from now on.

@@ -1,108 +1,95 @@
 //! The serving thread: takes messages in, runs inline handlers, keeps time. Sleeps when nothing comes.
+//!
+//! It is the engine's thread of a [`Manager`]: each peer is a source, and what waiting callers leave to it is a tasklet.
 
 use core::task::Waker;
 use core::time::Duration;
-use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
-use std::sync::{Arc, Mutex, Weak};
+use std::collections::VecDeque;
+use std::os::fd::AsRawFd as _;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Wake;
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::time::TimeSpec;
 use pronto_core::completion::Server as State;
 use pronto_core::executor::Channel;
 use pronto_core::fabric::Interest;
-use pronto_core::session::LATE;
 use pronto_core::{Clock, Executor, Nanos};
-use pronto_sync::WakeWord;
-use pronto_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use pronto_progress::{
+    Cost, Engine, Keeper, Manager, NET, Net, Place, Priority, Registration, Sleep, Source, Spec, Tasklet,
+    Trigger, Triggers,
+};
+use pronto_sync::atomic::{AtomicUsize, Ordering};
 
 use crate::boost::Boosting;
-use crate::calibrate::Use;
+use crate::calibrate::{self, Use};
 use crate::flight;
-use crate::host::{NodeHost, NodeSession, poll_timeout};
+use crate::host::{NodeClock, NodeHost, NodeSession};
 use crate::sink::{Job, ServingSink};
-use crate::{calibrate, system};
 
-/// Idle looks at all peers between two readings of the clock, which takes as long as a few of them.
-const SPINS_PER_LOOK: u32 = 64;
-/// Looks that found something between two readings of the clock: inline handlers are short.
-const BUSY_LOOKS_PER_CLOCK: u32 = 16;
 /// How often time passes while a call is open, or a send is not reaped.
-const BUSY_TICK: Nanos = Nanos::from_millis(4);
+const BUSY_TICK: Nanos = NET;
 /// It passes at least so often, whatever is due.
 const IDLE_TICK: Nanos = Nanos::from_secs(10);
-/// Who woke the epoll: the node itself, or anybody else.
-const SELF: u64 = u64::MAX;
+/// Who polls peers, and runs what waiting callers left: never a waiting thread, which starts no handler.
+const SERVES: [Trigger; 3] = [Trigger::Idle, Trigger::Timer, Trigger::Yield];
 
 /// What others need of the serving thread.
 #[derive(Debug)]
 pub(crate) struct Serving {
-    epoll: Epoll,
-    registered: Mutex<Registered>,
-    wake: EventFd,
-    sleeping: WakeWord,
-    /// Its present sleep is a long one.
-    drowsy: AtomicBool,
+    pub(crate) manager: Manager,
     /// Inline handlers' messages that waiting callers took in.
     queue: Mutex<VecDeque<Job>>,
-    /// How many of them; written under the queue's lock.
+    /// How many of them, with the one that is being handled; written under the queue's lock.
     queued: AtomicUsize,
-}
-
-/// Descriptors that the epoll knows, and what it waits for on each.
-#[derive(Debug, Default)]
-struct Registered {
-    now: HashMap<i32, Interest>,
-    /// What they were before, kept so that going to sleep allocates nothing.
-    before: HashMap<i32, Interest>,
-    /// Of the node's peers and links, when the epoll was last told of all of them.
-    version: u64,
+    /// Runs them.
+    handles: OnceLock<Tasklet>,
 }
 
 /// Nobody is woken.
 const NOTHING: Interest = Interest { readable: false, writable: false };
 
 impl Serving {
-    pub(crate) fn new(boosting: &Boosting) -> Result<Self, Errno> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let wake = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, SELF))?;
-        boosting.watch(wake.as_fd().as_raw_fd());
-        let registered = Mutex::default();
-        let (sleeping, drowsy, queue) = (WakeWord::new(), AtomicBool::new(false), Mutex::default());
-        Ok(Self { epoll, registered, wake, sleeping, drowsy, queue, queued: AtomicUsize::new(0) })
+    pub(crate) fn new(engine: Engine, clock: NodeClock, boosting: &Arc<Boosting>) -> Result<Self, Errno> {
+        let boosting = Arc::clone(boosting);
+        let manager = Manager::watched(engine, clock, Box::new(move |fd| boosting.watch(fd)))?;
+        let (queue, queued) = (Mutex::default(), AtomicUsize::new(0));
+        Ok(Self { manager, queue, queued, handles: OnceLock::new() })
+    }
+
+    /// Inline handlers may run from now on.
+    pub(crate) fn start(&self, host: &Arc<NodeHost>) {
+        let kind = self.manager.kind("inline handlers", &SERVES).expect("it is the first one");
+        let weak = Arc::downgrade(host);
+        let handles = kind.tasklet(Place::Anywhere, move || {
+            if let Some(host) = weak.upgrade() {
+                host.serving.handle_jobs(&host);
+            }
+        });
+        self.handles.set(handles).expect("started once");
     }
 
     /// Wakes the thread if it sleeps.
     pub(crate) fn wake(&self) {
-        if self.sleeping.needs_wake() {
-            self.ring();
-        }
+        self.manager.wake();
     }
 
-    fn ring(&self) {
-        // A full counter is as good as a write: the descriptor is readable.
-        let _full = self.wake.write(1);
+    /// Has it look at peers, links and the node's end.
+    pub(crate) fn alert(&self) {
+        self.manager.alert();
     }
 
     /// Somebody waits for an answer without polling: sleeps are short from now on.
     pub(crate) fn keep_time(&self) {
-        if self.drowsy.load(Ordering::Relaxed) && self.drowsy.swap(false, Ordering::Relaxed) {
-            self.ring();
-        }
+        self.manager.keep_time();
     }
 
     /// A message for an inline handler, from a caller that polls but starts no handler.
     pub(crate) fn queue(&self, job: Job) {
         let mut queue = self.queue.lock().expect("no holder panics");
         queue.push_back(job);
-        self.queued.store(queue.len(), Ordering::Relaxed);
+        self.queued.fetch_add(1, Ordering::Relaxed);
         drop(queue);
-        self.wake();
+        self.handles.get().expect("there are no peers before the start").schedule();
     }
 
     /// Whether such messages wait. Asked under the engine's lock of a peer, it knows of all of that peer's: they were queued
@@ -111,93 +98,33 @@ impl Serving {
         self.queued.load(Ordering::Relaxed) != 0
     }
 
-    fn next_job(&self) -> Option<Job> {
-        // A count that was stored before the sleeper armed its word is seen here, after it did; one that comes later wakes it.
-        if self.queued.load(Ordering::Relaxed) == 0 {
-            return None;
+    fn handle_jobs(&self, host: &Arc<NodeHost>) {
+        loop {
+            let next = self.queue.lock().expect("no holder panics").pop_front();
+            let Some(job) = next else { break };
+            job.run_inline(host);
+            let _queue = self.queue.lock().expect("no holder panics");
+            // Until here whatever else came for an inline handler was queued behind it.
+            self.queued.fetch_sub(1, Ordering::Relaxed);
         }
-        let mut queue = self.queue.lock().expect("no holder panics");
-        let job = queue.pop_front();
-        self.queued.store(queue.len(), Ordering::Relaxed);
-        job
+    }
+
+    /// A thread of the program is about to wait.
+    pub(crate) fn before_wait(&self) {
+        if self.manager.engine() != Engine::Idle {
+            // Another thread that polls does as well.
+            let _taken = self.manager.poll(Trigger::Wait);
+        }
     }
 
     /// Sleeps on a peer's channels in place of the serving thread, which is not woken by them until they are given back.
     pub(crate) fn sleep_instead(&self, channels: [Option<Channel>; 2], limit: Duration) {
-        for channel in channels.iter().flatten() {
-            self.watch(channel.fd, NOTHING);
-        }
-        let watched =
-            |channel: Channel| PollFd::new(system::borrow(channel.fd), poll_flags(channel.interest));
-        let limit = Some(TimeSpec::from_duration(limit));
-        // Woken early, by a signal or not at all: the caller looks again in any case.
-        let _ready = match channels.map(|channel| channel.map(watched)) {
-            [Some(control), Some(bulk)] => ppoll(&mut [control, bulk], limit, None),
-            [Some(only), None] | [None, Some(only)] => ppoll(&mut [only], limit, None),
-            [None, None] => ppoll(&mut [], limit, None),
-        };
+        self.manager.sleep_instead(channels, limit);
     }
 
     /// The serving thread is woken by these channels again.
     pub(crate) fn give_back(&self, channels: [Option<Channel>; 2]) {
-        for channel in channels.iter().flatten() {
-            self.watch(channel.fd, channel.interest);
-        }
-    }
-
-    /// Changes what the epoll waits for on a descriptor that it knows.
-    fn watch(&self, fd: i32, interest: Interest) {
-        let mut registered = self.registered.lock().expect("no holder panics");
-        let Some(now) = registered.now.get_mut(&fd).filter(|now| **now != interest) else { return };
-        let mut event = EpollEvent::new(epoll_flags(interest), u64::from(fd.unsigned_abs()));
-        // Refused if the descriptor was closed: then nobody is woken by it.
-        if self.epoll.modify(system::borrow(fd), &mut event).is_ok() {
-            *now = interest;
-        }
-    }
-
-    /// Brings the epoll up to what the peers' channels are now. `version` is that of peers and links: as long as it stays, a
-    /// descriptor is the one that it was.
-    fn register(
-        &self,
-        sessions: &[Arc<NodeSession>],
-        extra: Option<BorrowedFd<'_>>,
-        version: u64,
-        host: &NodeHost,
-    ) {
-        // Under the lock that muting takes: a channel that a caller sleeps on stays the caller's. Were it not, this thread
-        // would be woken by what only the caller takes, again and again, on the processor that the caller needs.
-        let mut registered = self.registered.lock().expect("no holder panics");
-        let Registered { now: wanted, before, version: known } = &mut *registered;
-        let same = core::mem::replace(known, version) == version;
-        core::mem::swap(wanted, before);
-        wanted.clear();
-        for session in sessions {
-            for channel in session.channels(host).into_iter().flatten() {
-                wanted.insert(channel.fd, if session.is_slept_on() { NOTHING } else { channel.interest });
-            }
-        }
-        if let Some(fd) = extra {
-            wanted.insert(fd.as_raw_fd(), Interest::READABLE);
-        }
-        for fd in before.keys().filter(|fd| !wanted.contains_key(*fd)) {
-            // A closed descriptor has left the epoll by itself.
-            let _gone = self.epoll.delete(system::borrow(*fd));
-        }
-        for (fd, interest) in wanted.iter().filter(|(fd, interest)| !same || before.get(fd) != Some(interest))
-        {
-            let mut event = EpollEvent::new(epoll_flags(*interest), u64::from(fd.unsigned_abs()));
-            let modified = self.epoll.modify(system::borrow(*fd), &mut event);
-            if modified == Err(Errno::ENOENT) {
-                // Newly open, also if another one had this number before.
-                if extra.is_none_or(|extra| extra.as_raw_fd() != *fd) {
-                    host.boosting.watch(*fd);
-                }
-                if let Err(errno) = self.epoll.add(system::borrow(*fd), event) {
-                    tracing::warn!(fd, %errno, "a channel cannot be watched; it is polled at every tick");
-                }
-            }
-        }
+        self.manager.give_back(channels);
     }
 }
 
@@ -222,25 +149,77 @@ impl Wake for WakeServing {
     }
 }
 
-fn epoll_flags(interest: Interest) -> EpollFlags {
-    let mut flags = EpollFlags::empty();
-    flags.set(EpollFlags::EPOLLIN, interest.readable);
-    flags.set(EpollFlags::EPOLLOUT, interest.writable);
-    flags
+/// What a peer's source says of itself. Over TCP a look is a system call, too, but one that stands for a whole call: it has no
+/// 20 us to wait.
+fn spec() -> Spec {
+    Spec {
+        name: "peer",
+        cost: Cost::Memory,
+        priority: Priority::High,
+        triggers: Triggers::of(&SERVES),
+        sleep: Sleep::Asked,
+    }
 }
 
-fn poll_flags(interest: Interest) -> PollFlags {
-    let mut flags = PollFlags::empty();
-    flags.set(PollFlags::POLLIN, interest.readable);
-    flags.set(PollFlags::POLLOUT, interest.writable);
-    flags
+/// A peer as a source.
+struct PeerSource {
+    host: Arc<NodeHost>,
+    session: Arc<NodeSession>,
 }
 
-/// The serving thread itself.
+impl Source for PeerSource {
+    fn poll(&mut self) -> usize {
+        self.poll_often(1)
+    }
+
+    #[inline]
+    fn poll_often(&mut self, looks: u32) -> usize {
+        let mut sink = ServingSink { host: &self.host, session: &self.session };
+        let stop = || self.host.is_stopping();
+        self.session.turn(looks, stop, &mut sink, &*self.host).map_or(0, |progress| progress.moved)
+    }
+
+    fn arm(&mut self) {
+        self.session.server(State::Sleeps, &*self.host);
+    }
+
+    fn disarm(&mut self) {
+        self.session.server(State::Awake, &*self.host);
+        self.session.disarm();
+    }
+
+    fn channels(&mut self) -> [Option<Channel>; 2] {
+        // A channel that a caller sleeps on stays the caller's. Were it not, this thread would be woken by what only the
+        // caller takes, again and again, on the processor that the caller needs.
+        let interest = |channel: Channel| if self.session.is_slept_on() { NOTHING } else { channel.interest };
+        let channels = self.session.channels(&*self.host);
+        channels.map(|channel| channel.map(|channel| Channel { interest: interest(channel), ..channel }))
+    }
+
+    fn after_net(&mut self, woken: &mut dyn FnMut() -> bool) -> Net {
+        if self.session.is_servers() {
+            let mut sink = ServingSink { host: &self.host, session: &self.session };
+            // A caller that waits by now has taken the event over.
+            let woken = || woken() || !self.session.is_servers();
+            self.session.look_after_net(&mut sink, &*self.host, woken);
+        }
+        // Sessions count rescues by themselves, callers' included.
+        Net::Nothing
+    }
+}
+
+/// A peer that is served, until dropped.
+#[derive(Debug)]
+struct Served {
+    session: Arc<NodeSession>,
+    _source: Registration,
+}
+
+/// What the serving thread does beside polling.
 #[derive(Debug)]
 pub(crate) struct Server<'a> {
     host: &'a Arc<NodeHost>,
-    sessions: Vec<Arc<NodeSession>>,
+    served: Vec<Served>,
     /// Nodes that this one knows of on this host, itself included.
     processes_here: usize,
     version: u64,
@@ -249,7 +228,6 @@ pub(crate) struct Server<'a> {
     tick_after: Nanos,
     /// Something has made the next tick due sooner than it was.
     hurried: bool,
-    idle_since: Option<Nanos>,
     oversubscription: calibrate::Oversubscription,
 }
 
@@ -257,13 +235,12 @@ impl<'a> Server<'a> {
     pub(crate) fn new(host: &'a Arc<NodeHost>) -> Self {
         Self {
             host,
-            sessions: Vec::new(),
+            served: Vec::new(),
             processes_here: 1,
             version: u64::MAX,
             last_tick: host.now(),
             tick_after: IDLE_TICK,
             hurried: false,
-            idle_since: None,
             oversubscription: calibrate::Oversubscription::default(),
         }
     }
@@ -271,134 +248,79 @@ impl<'a> Server<'a> {
     /// Serves until the node stops.
     pub(crate) fn run(mut self) {
         self.host.boosting.adopt();
-        let mut busy_looks = 0;
-        while !self.host.is_stopping() {
-            self.refresh();
-            // Who is about to sleep looks once: over TCP each look is a system call, and a boost is paid for by the time.
-            let sleeps_at_once = self.host.spin_time(self.host.policy) == Nanos::ZERO;
-            let looks = if sleeps_at_once { 1 } else { SPINS_PER_LOOK };
-            let spins = if self.sessions.len() == 1 { looks } else { 1 };
-            let mut moved = 0;
-            for _ in 0..looks / spins {
-                moved = self.look(spins);
-                if moved != 0 {
-                    break;
-                }
+        let manager = self.host.serving.manager.clone();
+        manager.run(&mut self);
+    }
+
+    /// Those that came are sources from now on, those that went are none.
+    fn serve(&mut self, sessions: Vec<Arc<NodeSession>>) {
+        let mut served = core::mem::take(&mut self.served);
+        for session in sessions {
+            if let Some(known) = served.iter().position(|served| Arc::ptr_eq(&served.session, &session)) {
+                self.served.push(served.swap_remove(known));
+                continue;
             }
-            if moved != 0 {
-                self.idle_since = None;
-                busy_looks += 1;
-                if busy_looks < BUSY_LOOKS_PER_CLOCK {
-                    continue;
-                }
-            }
-            busy_looks = 0;
-            self.host.boosting.worked();
-            let now = self.host.now();
-            if now.since(self.last_tick) >= self.tick_after {
-                self.tick(now);
-            }
-            if moved == 0 {
-                self.rest(now);
+            let source = PeerSource { host: Arc::clone(self.host), session: Arc::clone(&session) };
+            match self.host.serving.manager.register(spec(), source) {
+                Ok(registration) => self.served.push(Served { session, _source: registration }),
+                Err(error) => tracing::error!(peer = %session.peer(), %error, "a peer is not served"),
             }
         }
     }
 
-    /// One look at every peer, and at what waiting callers queued.
-    fn look(&self, spins: u32) -> usize {
-        let mut moved = 0;
-        for session in &self.sessions {
-            let mut sink = ServingSink { host: self.host, session };
-            let stop = || self.host.is_stopping();
-            if let Some(progress) = session.turn(spins, stop, &mut sink, &**self.host) {
-                moved += progress.moved;
-            }
-        }
-        while let Some(job) = self.host.serving.next_job() {
-            job.run_inline(self.host);
-            moved += 1;
-        }
-        moved
+    /// Makes the next tick due soon. What has passed since the last one was meant to pass, and is no lateness.
+    fn hurry(&mut self) {
+        let soon = self.host.now().since(self.last_tick) + BUSY_TICK;
+        self.tick_after = self.tick_after.min(soon);
+        self.hurried = true;
     }
 
-    /// Spins or sleeps, as the policy says.
-    fn rest(&mut self, now: Nanos) {
-        let spin = self.host.spin_time(self.host.policy);
-        let idle_since = *self.idle_since.get_or_insert(now);
-        if spin == Nanos::NEVER || now.since(idle_since) < spin {
-            return;
-        }
-        if now.since(self.last_tick) >= BUSY_TICK {
-            // A sleep may be long: it begins with the knowledge of when each peer was heard last.
-            self.tick(now);
-        }
-        let serving = &self.host.serving;
-        serving.sleeping.arm();
-        for session in &self.sessions {
-            session.server(State::Sleeps, &**self.host);
-        }
+    fn any_open(&self) -> bool {
+        self.served.iter().any(|served| served.session.open_calls() != 0)
+    }
+}
+
+impl Keeper for Server<'_> {
+    fn is_stopping(&self) -> bool {
+        self.host.is_stopping()
+    }
+
+    fn spin_time(&self) -> Nanos {
+        self.host.spin_time(self.host.policy)
+    }
+
+    fn refresh(&mut self) {
         let version = self.host.version.load(Ordering::Acquire);
-        if self.look(1) == 0
-            && version == self.version
-            && serving.sleeping.should_sleep()
-            && !self.host.is_stopping()
+        if version != self.version {
+            self.version = version;
+            self.serve(self.host.sessions());
+            // A link that came since the last tick has its heartbeats and its limit, of which that tick knew nothing.
+            self.hurry();
+            let links = self.served.iter().filter_map(|served| served.session.info(&**self.host));
+            self.processes_here = 1 + links.filter(|link| link.local).count();
+        }
+        if self.tick_after > BUSY_TICK
+            && !self.hurried
+            && !self.host.serving.manager.is_drowsy()
+            && self.any_open()
         {
-            self.sleep();
-        }
-        let _token = serving.sleeping.disarm();
-        for session in &self.sessions {
-            session.server(State::Awake, &**self.host);
-            session.disarm();
+            self.hurry();
         }
     }
 
-    fn sleep(&mut self) {
-        let serving = &self.host.serving;
-        serving.register(&self.sessions, Some(self.host.receive_pool.channel()), self.version, self.host);
-        let since_tick = self.host.now().since(self.last_tick);
-        let left = self.tick_after.since(since_tick);
-        serving.drowsy.store(left > BUSY_TICK, Ordering::Relaxed);
-        self.host.boosting.before_wait();
-        let mut events = [EpollEvent::empty(); 16];
-        let timeout =
-            EpollTimeout::try_from(poll_timeout(Duration::from_nanos(left.0)).as_millis().unwrap_or(1_000));
-        // Woken early or interrupted: the loop looks again in any case.
-        let timeout = timeout.unwrap_or(EpollTimeout::ZERO);
-        flight::sleeps();
-        let ready = serving.epoll.wait(&mut events, timeout);
-        if ready == Ok(0) {
-            self.look_after_net();
-        }
-        serving.drowsy.store(false, Ordering::Relaxed);
-        // What is not heard now ends the next sleep.
-        let pool = u64::from(self.host.receive_pool.channel().as_raw_fd().unsigned_abs());
-        for event in &events[..ready.unwrap_or(0)] {
-            match event.data() {
-                SELF => drop(serving.wake.read()),
-                who if who == pool => self.host.receive_pool.clear(),
-                _ => {}
-            }
-        }
+    fn version(&self) -> u64 {
+        self.version
     }
 
-    /// The sleep ended by its timer: what is there now should have woken the thread.
-    fn look_after_net(&self) {
-        for session in self.sessions.iter().filter(|session| session.is_servers()) {
-            let mut sink = ServingSink { host: self.host, session };
-            session.look_after_net(&mut sink, &**self.host, || {
-                let late = EpollTimeout::try_from(Duration::from_nanos(LATE.0)).expect("milliseconds");
-                let ready = self.host.serving.epoll.wait(&mut [EpollEvent::empty()], late);
-                // A caller that waits by now has taken the event over.
-                ready != Ok(0) || !session.is_servers()
-            });
-        }
+    fn may_sleep(&self) -> bool {
+        self.host.version.load(Ordering::Acquire) == self.version
     }
 
-    /// Time passes: deadlines, heartbeats, liveness, evidence of oversubscription.
+    /// Deadlines, heartbeats, liveness, evidence of oversubscription.
     fn tick(&mut self, now: Nanos) {
         let mut busy = false;
         let mut due = now + IDLE_TICK;
-        for session in &self.sessions {
+        for Served { session, .. } in &self.served {
             let mut sink = ServingSink { host: self.host, session };
             match session.tick(now, self.tick_after, &mut sink, &**self.host) {
                 Some(ticked) => {
@@ -419,33 +341,32 @@ impl<'a> Server<'a> {
         self.host.oversubscribed.store(oversubscribed, Ordering::Relaxed);
     }
 
-    fn refresh(&mut self) {
-        let version = self.host.version.load(Ordering::Acquire);
-        if version != self.version {
-            self.version = version;
-            self.sessions = self.host.sessions();
-            // A link that came since the last tick has its heartbeats and its limit, of which that tick knew nothing.
-            self.hurry();
-            let links = self.sessions.iter().filter_map(|session| session.info(&**self.host));
-            self.processes_here = 1 + links.filter(|link| link.local).count();
-        }
-        if self.tick_after > BUSY_TICK
-            && !self.hurried
-            && !self.host.serving.drowsy.load(Ordering::Relaxed)
-            && self.any_open()
-        {
-            self.hurry();
+    fn next_tick(&self) -> Nanos {
+        self.last_tick + self.tick_after
+    }
+
+    fn before_rest(&mut self, now: Nanos) {
+        if now.since(self.last_tick) >= BUSY_TICK {
+            // A sleep may be long: it begins with the knowledge of when each peer was heard last.
+            self.tick(now);
         }
     }
 
-    /// Makes the next tick due soon. What has passed since the last one was meant to pass, and is no lateness.
-    fn hurry(&mut self) {
-        let soon = self.host.now().since(self.last_tick) + BUSY_TICK;
-        self.tick_after = self.tick_after.min(soon);
-        self.hurried = true;
+    fn channel(&self) -> Option<Channel> {
+        let fd = self.host.receive_pool.channel().as_raw_fd();
+        Some(Channel { fd, interest: Interest::READABLE })
     }
 
-    fn any_open(&self) -> bool {
-        self.sessions.iter().any(|session| session.open_calls() != 0)
+    fn woken(&mut self) {
+        self.host.receive_pool.clear();
+    }
+
+    fn before_sleep(&self) {
+        self.host.boosting.before_wait();
+        flight::sleeps();
+    }
+
+    fn worked(&self) {
+        self.host.boosting.worked();
     }
 }

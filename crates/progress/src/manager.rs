@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use nix::errno::Errno;
 use pronto_core::executor::Channel;
 use pronto_core::{Clock, Nanos};
-use pronto_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use pronto_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use pronto_sync::{TryLock, TryLockGuard, WakeWord};
 use thiserror::Error;
 
@@ -167,6 +167,7 @@ impl Manager {
             taken += self.0.look_at_group(&mut poller, trigger, self.0.clock.now());
         }
         drop(poller);
+        self.0.make_changes();
         Some(taken + self.0.run_tasklets(trigger))
     }
 
@@ -266,6 +267,15 @@ impl Shared {
         drop(changes);
         // A source that is dropped here may change something itself.
         poller.apply(wanted.into_iter());
+    }
+
+    /// Makes the changes that were left to the thread which has just polled: an engine would come by again, others may not.
+    fn make_changes(&self) {
+        // SYNC: giving the lock back before the look for changes; pairs with the fence of `serve` in `change`.
+        fence(Ordering::SeqCst);
+        if self.is_changed() {
+            self.poller.serve(|| self.is_changed(), |poller| self.apply(poller));
+        }
     }
 
     /// Leaves a change to whoever polls, or makes it.

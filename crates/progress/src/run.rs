@@ -1,6 +1,7 @@
 //! The engine's thread: polls, passes the time, and sleeps on all sources at once.
 
 use pronto_core::Nanos;
+use pronto_core::executor::Channel;
 use pronto_sync::TryLockGuard;
 use pronto_sync::atomic::Ordering;
 
@@ -52,6 +53,14 @@ pub trait Keeper {
         let _ = now;
     }
 
+    /// A channel that ends its sleeps beside those of sources.
+    fn channel(&self) -> Option<Channel> {
+        None
+    }
+
+    /// It has ended one. Comes before sources are polled.
+    fn woken(&mut self) {}
+
     /// The thread gives its processor away now.
     fn before_sleep(&self) {}
 
@@ -93,8 +102,10 @@ impl Shared {
             }
             keeper.before_sleep();
             self.reports.sleeps.add(1);
-            let until = next.min(keeper.next_tick());
-            self.set.sleep_deaf(until.since(self.clock.now()));
+            let limit = next.min(keeper.next_tick()).since(self.clock.now());
+            self.drowsy.store(limit > NET, Ordering::Relaxed);
+            self.set.sleep_deaf(limit);
+            self.drowsy.store(false, Ordering::Relaxed);
             keeper.worked();
         }
     }
@@ -251,8 +262,12 @@ impl<K: Keeper> Sleepers for Everything<'_, K> {
         let shared = self.shared;
         let now = shared.clock.now();
         let version = self.keeper.version().wrapping_add(shared.generation.load(Ordering::Relaxed));
+        let own = self.keeper.channel();
         let poller = self.poller();
-        shared.set.register(version, now, |wanted| poller.collect(wanted));
+        shared.set.register(version, now, |wanted| {
+            poller.collect(wanted);
+            wanted.extend(own.map(|own| (own.fd, own.interest)));
+        });
         let limit = self.limit(shared.clock.now());
         shared.drowsy.store(limit > NET, Ordering::Relaxed);
         self.poller = None;
@@ -264,6 +279,9 @@ impl<K: Keeper> Sleepers for Everything<'_, K> {
             Woken::Limit => self.look_after_net(),
             Woken::Event { group, channel } => {
                 self.woken = channel;
+                if channel && own.is_some_and(|own| shared.set.has_fired(own.fd)) {
+                    self.keeper.woken();
+                }
                 if group {
                     let now = shared.clock.now();
                     self.taken += shared.look_at_group_now(self.poller(), Trigger::Idle, now);

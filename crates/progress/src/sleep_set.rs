@@ -190,6 +190,12 @@ impl SleepSet {
         self.epoll.wait(&mut [EpollEvent::empty()], timeout(limit)) != Ok(0)
     }
 
+    /// Whether this channel was among those that ended the last sleep.
+    pub(crate) fn has_fired(&self, fd: i32) -> bool {
+        let registered = self.registered.lock().expect("no holder panics");
+        registered.fired.contains(&u64::from(fd.unsigned_abs()))
+    }
+
     /// After an event has ended a sleep, so much was found. Returns how many channels are left out for a while, as they have
     /// ended too many sleeps for nothing.
     pub(crate) fn found(&self, taken: usize, now: Nanos) -> u64 {

@@ -31,11 +31,11 @@
 pub use pronto_core::fabric::{Grant, GrantError, GrantId, Region, Rights};
 pub use pronto_core::session::{DownCause, Event, Executed, Limits, LinkInfo, Refused};
 pub use pronto_core::{Nanos, WaitPolicy};
-pub use pronto_node::admin;
 pub use pronto_node::{
     Address, Boost, Builder, Config, ConfigError, Events, Node, NodeError, NodeHost, PeerStatus, Rdma,
     Status, region,
 };
+pub use pronto_node::{admin, progress};
 pub use pronto_rpc as rpc;
 pub use pronto_rpc::{
     AccessError, CallError, Class, DEFAULT_TIMEOUT, Epoch, HandlerError, InPlace, Key, LayoutHash, Message,
@@ -60,6 +60,11 @@ pub type Responder<R> = pronto_rpc::Responder<R, NodeHost>;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/messages.md")]
 pub struct Messages;
+
+/// The example of `docs/sources.md`, tested.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/sources.md")]
+pub struct Sources;
 
 /// The example of `docs/calls.md`, tested.
 #[cfg(doctest)]

@@ -4,12 +4,15 @@
 
 use core::time::Duration;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
+use nix::sys::eventfd::EventFd;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use pronto::progress::{Registration, Sleep, Source, Spec};
 use pronto::{CallError, Event, Executed, Node, WaitPolicy};
 use pronto_core::session::DownCause;
 
@@ -144,12 +147,14 @@ fn node(arguments: &[&str]) {
         }
     });
     say(&format!("listening {}", node.listening()[0]));
+    let mut registered = Vec::new();
     loop {
         let words = command();
         match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
             ["call", peer, times] => calls(&node, peer.parse().unwrap(), times.parse().unwrap()),
             ["give-up", peer, times] => gives_up(&node, peer.parse().unwrap(), times.parse().unwrap()),
             ["work", peer, times] => works(&node, peer.parse().unwrap(), times.parse().unwrap()),
+            ["register", count] => registers(&node, count.parse().unwrap(), &mut registered),
             ref other => panic!("unknown command {other:?}"),
         }
     }
@@ -169,6 +174,31 @@ fn calls(node: &Node, peer: u16, times: u32) {
         }
     }
     say(&format!("called {} {failures:?}", times as usize - failures.len()));
+}
+
+/// Registers sources of its own: half of them in memory, half of them behind descriptors, of which one is always readable and
+/// has nothing. Says how often the manager has left it out by then.
+fn registers(node: &Node, count: usize, registered: &mut Vec<Registration>) {
+    struct Silent;
+    impl Source for Silent {
+        fn poll(&mut self) -> usize {
+            0
+        }
+    }
+    let manager = node.manager();
+    let event = |value| OwnedFd::from(EventFd::from_value(value).unwrap());
+    for number in 0..count / 2 {
+        let in_memory = Spec::memory("in memory", Sleep::Notified);
+        registered.push(manager.register(in_memory, Silent).unwrap());
+        let behind = Spec::readable("descriptor", event(u32::from(number == 0)));
+        registered.push(manager.register(behind, Silent).unwrap());
+    }
+    let watch = Watch::start();
+    while manager.counters().muted < 8 {
+        assert!(watch.passed() < SOON, "the readable one is never left out");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    say(&format!("registered {}", manager.sources()));
 }
 
 /// Calls a handler of the pool, and says how the calls ended.

@@ -49,7 +49,7 @@ fn activity(process: u32) -> (u64, u64) {
 }
 
 #[test]
-fn an_idle_node_with_three_peers_sleeps() {
+fn an_idle_node_with_three_peers_and_a_thousand_sources_sleeps_also_after_a_peer_has_gone() {
     let _alone = alone();
     for transport in TRANSPORTS {
         let peers: Vec<Node> = (1..4)
@@ -59,6 +59,7 @@ fn an_idle_node_with_three_peers_sleeps() {
         arguments.extend(peers.iter().map(|node| format!("{}={}", node.id(), node.listening()[0])));
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let mut child = Child::start("node", &arguments);
+        let listening = child.hears("listening ");
         for id in 1..4 {
             child.tell(&format!("call {id} 100"));
             assert_eq!(child.hears("called "), "100 []");
@@ -66,6 +67,13 @@ fn an_idle_node_with_three_peers_sleeps() {
         for node in &peers {
             node.wait_for_peer(9, SOON).unwrap();
         }
+        let visitor = Node::builder(7).peer(9, &listening).start().unwrap();
+        add(&visitor.wait_for_peer(9, SOON).unwrap());
+        drop(visitor);
+        child.tell("register 1000");
+        // Each peer is a source, too, also the one that has gone.
+        let registered: usize = child.hears("registered ").parse().unwrap();
+        assert!((1003..=1004).contains(&registered), "{registered}");
         lasts(Duration::from_secs(1));
         // A busy machine adds wake-ups (a lock that is held by a thread without a processor), and takes none away: the
         // quietest of six spans counts.

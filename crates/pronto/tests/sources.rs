@@ -1,0 +1,143 @@
+//! A program's own sources beside its peers, and who polls them.
+
+use core::time::Duration;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pronto::progress::{Engine, Sleep, Source, Spec};
+use pronto::{Message, Nanos, Node, Peer, WaitPolicy};
+use pronto_sync::atomic::{AtomicUsize, Ordering};
+
+#[derive(Message, Debug, PartialEq)]
+#[message(name = "sources.echo")]
+struct Echo {
+    number: u64,
+}
+
+#[derive(Message, Debug)]
+#[message(name = "sources.ask", reply = Echo)]
+struct Ask {
+    number: u64,
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[expect(clippy::disallowed_methods, reason = "waits are bounded")]
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Datagrams, each of which is an event.
+struct Datagrams(UnixDatagram, Arc<AtomicUsize>);
+
+impl Source for Datagrams {
+    fn poll(&mut self) -> usize {
+        let mut taken = 0;
+        while self.0.recv(&mut [0; 8]).is_ok() {
+            taken += 1;
+        }
+        self.1.fetch_add(taken, Ordering::Release);
+        taken
+    }
+}
+
+/// A word in memory.
+struct Word(Arc<AtomicUsize>, Arc<AtomicUsize>);
+
+impl Source for Word {
+    fn poll(&mut self) -> usize {
+        let now = self.0.load(Ordering::Acquire);
+        now - self.1.swap(now, Ordering::Release)
+    }
+}
+
+struct Panics;
+
+impl Source for Panics {
+    fn poll(&mut self) -> usize {
+        panic!("not mine")
+    }
+}
+
+fn server(name: &str, policy: WaitPolicy, engine: Engine) -> (Node, String) {
+    let address = format!("shm:@pronto-sources-{name}-{}", std::process::id());
+    let node = Node::builder(1)
+        .wait(policy)
+        .engine(engine)
+        .listen(&address)
+        .handle_inline(|_, ask: Ask| Echo { number: ask.number });
+    (node.start().expect("a node"), address)
+}
+
+fn client(address: &str) -> (Node, Peer) {
+    let node = Node::builder(2).wait(WaitPolicy::Block).peer(1, address).start().expect("a node");
+    let peer = node.wait_for_peer(1, PATIENCE).expect("it is there");
+    (node, peer)
+}
+
+#[test]
+fn a_programs_sources_are_polled_beside_its_peers() {
+    for (name, policy) in
+        [("block", WaitPolicy::Block), ("spin", WaitPolicy::Spin), ("both", WaitPolicy::Adaptive)]
+    {
+        let (server, address) = server(name, policy, Engine::Idle);
+        let (_client, peer) = client(&address);
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let (heard, sent, seen): (Arc<AtomicUsize>, Arc<AtomicUsize>, Arc<AtomicUsize>) = Default::default();
+        let socket = Spec::readable("datagrams", OwnedFd::from(theirs.try_clone().unwrap()));
+        let _datagrams = server.manager().register(socket, Datagrams(theirs, Arc::clone(&heard))).unwrap();
+        let word = Word(Arc::clone(&sent), Arc::clone(&seen));
+        let word = server.manager().register(Spec::memory("word", Sleep::Notified), word).unwrap();
+        let _panics = server.manager().register(Spec::memory("bad", Sleep::Notified), Panics).unwrap();
+        for number in 1..=200 {
+            ours.send(b"event").unwrap();
+            sent.store(number, Ordering::Release);
+            word.notifier().notify();
+            let asked = Ask { number: number as u64 };
+            assert_eq!(peer.call(&asked).expect("an answer").number, asked.number);
+            eventually("all are served", || {
+                heard.load(Ordering::Acquire) == number && seen.load(Ordering::Acquire) == number
+            });
+        }
+        let counters = server.manager().counters();
+        assert_eq!((counters.rescues, counters.panics), (0, 1));
+        assert_eq!(server.manager().failures()[0].name, "bad");
+    }
+}
+
+#[test]
+fn a_timer_serves_for_a_program_that_computes() {
+    let (_server, address) = server("timer", WaitPolicy::Adaptive, Engine::Timer(Nanos::from_millis(2)));
+    let (_client, peer) = client(&address);
+    for number in 0..20 {
+        assert_eq!(peer.call(&Ask { number }).expect("an answer").number, number);
+    }
+}
+
+#[test]
+fn without_an_engine_a_node_serves_where_its_program_says_so() {
+    let (server, address) = server("none", WaitPolicy::Adaptive, Engine::None);
+    let (_client, peer) = client(&address);
+    let pending = peer.start(&Ask { number: 5 }).expect("room");
+    let mut pending = Some(pending);
+    // Whatever this waits for, it is not the handler.
+    for _ in 0..1_000 {
+        std::thread::yield_now();
+    }
+    assert!(pending.as_mut().unwrap().poll().is_none(), "nobody has taken it in");
+    let answered = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| pending.take().unwrap().wait());
+        while !waits.is_finished() {
+            server.progress();
+        }
+        waits.join().unwrap()
+    });
+    assert_eq!(answered.expect("an answer").number, 5);
+}
