@@ -81,11 +81,11 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start(folder: &Path, node: u16, more: &str) -> Self {
+    fn start(folder: &Path, node: u16, rdma: &str, more: &str) -> Self {
         let config = folder.join(format!("{node}.toml"));
         let socket = folder.join(format!("{node}.sock"));
         let text = format!(
-            "node = {node}\nplaintext = \"i understand\"\nrdma = \"require\"\nlisten = [\"shm:{}\"{}\n",
+            "node = {node}\nplaintext = \"i understand\"\nrdma = \"{rdma}\"\nlisten = [\"shm:{}\"{}\n",
             socket.display(),
             more,
         );
@@ -145,8 +145,8 @@ fn a_killed_peer_is_noticed_and_found_again_over_verbs() {
     let address = places()[0].rsplit_once('=').unwrap().1.to_owned();
     let listens = format!(", \"tcp:{address}:7001\"]");
     let dials = format!("]\n[[peer]]\nnode = 1\naddress = [\"tcp:{address}:7001\"]");
-    let mut one = Daemon::start(&folder, 1, &listens);
-    let two = Daemon::start(&folder, 2, &dials);
+    let mut one = Daemon::start(&folder, 1, "require", &listens);
+    let two = Daemon::start(&folder, 2, "require", &dials);
     let linked = |peer: &serde_json::Value| peer["linked"] == true;
     let first = two.until("linked", linked);
     assert_eq!(first["provider"], "verbs");
@@ -154,8 +154,39 @@ fn a_killed_peer_is_noticed_and_found_again_over_verbs() {
     one.kill();
     two.until("noticed", |peer| peer["linked"] == false);
     drop(one);
-    let _again = Daemon::start(&folder, 1, &listens);
+    let _again = Daemon::start(&folder, 1, "require", &listens);
     let second = two.until("linked again", |peer| linked(peer) && peer["epoch"] != first["epoch"]);
     assert_eq!(second["provider"], "verbs");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// The node whose device it is gives it back, so that it can go, and the session goes on over TCP.
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_device_that_is_deleted_is_given_back_and_tcp_takes_its_place() {
+    let folder = std::env::temp_dir().join(format!("pd-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let address = places()[0].rsplit_once('=').unwrap().1.to_owned();
+    let listens = format!(", \"tcp:{address}:7001\"]");
+    let dials = format!("]\n[[peer]]\nnode = 1\naddress = [\"tcp:{address}:7001\"]");
+    let _one = Daemon::start(&folder, 1, "auto", &listens);
+    let two = Daemon::start(&folder, 2, "auto", &dials);
+    let over = |provider: &'static str| {
+        move |peer: &serde_json::Value| peer["linked"] == true && peer["provider"] == provider
+    };
+    let first = two.until("linked", over("verbs"));
+    let mut removal = Command::new("rdma").args(["link", "delete", "rxe1"]).spawn().unwrap();
+    let second = two.until("linked over tcp", over("tcp"));
+    assert_eq!(second["epoch"], first["epoch"]);
+    let why = second["choice"].as_str().unwrap();
+    assert!(why.contains("no active RDMA port has the address"), "{why}");
+    let removed = (0..200).any(|_| {
+        std::thread::park_timeout(Duration::from_millis(50));
+        removal.try_wait().unwrap().is_some_and(|status| status.success())
+    });
+    assert!(removed, "a node keeps a device that is to go");
+    drop(two);
+    let again = ["netns", "exec", "n1", "rdma", "link", "add", "rxe1", "type", "rxe", "netdev", "eth0"];
+    assert!(Command::new("ip").args(again).status().unwrap().success());
     fs::remove_dir_all(folder).unwrap();
 }

@@ -6,6 +6,7 @@ use core::ops::Range;
 use std::collections::HashMap;
 use std::fs;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use pronto_core::fabric::FabricError;
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) pool: Arc<Pool>,
     pub(crate) regions: Regions,
     pub(crate) domain: Arc<Domain>,
+    /// What tells it from another device that has its name later.
+    identity: Option<u64>,
     queue_pairs: Mutex<HashMap<u32, Weak<Alive>>>,
 }
 
@@ -81,17 +84,26 @@ impl Device {
     }
 
     fn open(context: &Arc<Context>, port: PortAddress) -> Result<Self, VerbsError> {
+        let identity = identity(context);
         let domain = Domain::new(context)?;
         let receives = Receives::new(&domain)?;
         let pool = Pool::new(&domain, POOL_BUDGET)?;
         let queue_pairs = Mutex::default();
         let regions = Regions::default();
-        Ok(Self { shared: Arc::new(Shared { port, receives, pool, regions, domain, queue_pairs }) })
+        let shared = Shared { port, receives, pool, regions, domain, identity, queue_pairs };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// The device's name.
     pub fn name(&self) -> &str {
         self.shared.domain.context().name()
+    }
+
+    /// Whether the system still has it. One that was deleted says nothing, serves its connections no more, and is held up in
+    /// its removal until the last clone of this value and the last of its links are dropped.
+    pub fn is_present(&self) -> bool {
+        let found = identity(self.shared.domain.context());
+        found.is_some() && found == self.shared.identity
     }
 
     /// What was counted so far.
@@ -158,6 +170,13 @@ impl Shared {
     pub(crate) fn delist(&self, number: u32) {
         self.queue_pairs().remove(&number);
     }
+}
+
+/// The number of the folder in sysfs that a device is opened by, which no other one has had since the system started. It goes
+/// first when the device does; the device's own stays until the last has closed it.
+fn identity(context: &Context) -> Option<u64> {
+    let path = format!("/sys/class/infiniband_verbs/{}", context.character_device());
+    fs::metadata(path).ok().map(|folder| folder.ino())
 }
 
 /// Whether an address of a port is of the second RoCE encapsulation, or of InfiniBand, which has but one.

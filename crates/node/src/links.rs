@@ -514,6 +514,7 @@ impl Shared {
         let dead: Vec<(NodeId, SessionId, Lifeline)> = dead;
         for (peer, id, line) in dead {
             if let Lifeline::Link(_) = line {
+                self.devices.forget_absent();
                 self.host.serving.wake();
                 continue;
             }

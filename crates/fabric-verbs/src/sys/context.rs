@@ -73,6 +73,8 @@ pub(crate) struct DeviceLimits {
 pub(crate) struct Context {
     raw: NonNull<ibv_context>,
     name: String,
+    /// Of the file that it was opened by.
+    character_device: String,
     limits: DeviceLimits,
 }
 
@@ -139,7 +141,14 @@ impl Context {
             has_atomics: found.atomic_cap != ibv_atomic_cap::IBV_ATOMIC_NONE,
             atomics_are_global: found.atomic_cap == ibv_atomic_cap::IBV_ATOMIC_GLOB,
         };
-        let this = Self { raw, name, limits };
+        // SAFETY: an open device, which names the one it was opened from.
+        let device = unsafe { (*raw.as_ptr()).device };
+        // SAFETY: it lives as long as the open device.
+        let file = unsafe { &raw const (*device).dev_name };
+        // SAFETY: a string that ends within its array.
+        let file = unsafe { CStr::from_ptr(file.cast()) };
+        let character_device = file.to_string_lossy().into_owned();
+        let this = Self { raw, name, character_device, limits };
         let flags = fcntl(this.events(), FcntlArg::F_GETFL).map(OFlag::from_bits_retain);
         let quiet =
             flags.and_then(|flags| fcntl(this.events(), FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)));
@@ -148,6 +157,11 @@ impl Context {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// `uverbs0`, or another number.
+    pub(crate) fn character_device(&self) -> &str {
+        &self.character_device
     }
 
     pub(crate) fn limits(&self) -> &DeviceLimits {

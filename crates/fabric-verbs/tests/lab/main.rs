@@ -8,3 +8,4 @@ mod pair;
 mod pin_limit;
 mod receivers;
 mod registration;
+mod removal;

@@ -33,7 +33,7 @@ pub(crate) struct Lifeline(verbs::Lifeline);
 #[derive(Debug)]
 pub(crate) struct Devices {
     mode: Rdma,
-    by_address: Mutex<HashMap<IpAddr, Result<verbs::Device, String>>>,
+    by_address: Mutex<HashMap<IpAddr, verbs::Device>>,
 }
 
 impl Devices {
@@ -47,16 +47,19 @@ impl Devices {
             return Err("RDMA is off in the configuration".into());
         }
         let mut known = self.by_address.lock().expect("no holder panics");
-        let found = known
-            .entry(local.to_canonical())
-            .or_insert_with(|| verbs::Device::for_address(local).map_err(|error| error.to_string()));
-        found.clone().map(Device)
+        if let Some(device) = known.get(&local.to_canonical()).filter(|device| device.is_present()) {
+            return Ok(Device(device.clone()));
+        }
+        // Not what was found once: devices come, and ports get addresses.
+        let found = verbs::Device::for_address(local).map_err(|error| error.to_string())?;
+        known.insert(local.to_canonical(), found.clone());
+        Ok(Device(found))
     }
 
     /// The descriptors that become readable when a device has something to say.
     pub(crate) fn with_events<R>(&self, use_them: impl FnOnce(&[BorrowedFd<'_>]) -> R) -> R {
         let known = self.by_address.lock().expect("no holder panics");
-        let events: Vec<_> = known.values().flatten().map(verbs::Device::events).collect();
+        let events: Vec<_> = known.values().map(verbs::Device::events).collect();
         use_them(&events)
     }
 
@@ -64,13 +67,22 @@ impl Devices {
     pub(crate) fn take_events(&self) {
         let mut known = self.by_address.lock().expect("no holder panics");
         known.retain(|address, device| {
-            let Ok(device) = device else { return true };
             let (_, gone) = device.take_events();
-            if gone {
-                tracing::warn!(device = device.name(), %address, "the RDMA device is gone");
-            }
-            !gone
+            Self::keep(address, device, !gone)
         });
+    }
+
+    /// Forgets devices that the system has no more: it waits with their removal until nobody has them open.
+    pub(crate) fn forget_absent(&self) {
+        let mut known = self.by_address.lock().expect("no holder panics");
+        known.retain(|address, device| Self::keep(address, device, device.is_present()));
+    }
+
+    fn keep(address: &IpAddr, device: &verbs::Device, is_there: bool) -> bool {
+        if !is_there {
+            tracing::warn!(device = device.name(), %address, "the RDMA device is gone");
+        }
+        is_there
     }
 }
 

@@ -41,6 +41,8 @@ impl Devices {
     }
 
     pub(crate) fn take_events(&self) {}
+
+    pub(crate) fn forget_absent(&self) {}
 }
 
 impl Device {

@@ -1,0 +1,161 @@
+//! A device that is taken away while connections use it.
+//!
+//! A soft-RoCE device that is deleted is gone for newcomers at once, its connections end, and no asynchronous event says so.
+//! But the kernel waits for whoever has it open (`ib_uverbs_remove_one` in drivers/infiniband/core/uverbs_main.c, for drivers
+//! without `disassociate_ucontext`): the command that deletes it returns when the last has closed it.
+
+use core::time::Duration;
+use std::process::{Child, Command};
+use std::thread;
+
+use pronto_core::fabric::{FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId};
+use pronto_fabric_verbs::{Device, VerbsError, VerbsQueuePair};
+use pronto_wire::RawHeader;
+
+use crate::grants::LIMITS;
+use crate::pair::{Devices, addresses};
+
+/// Rounds of a tenth of a millisecond: two seconds at least. Not many more: the kernel gives up a machine in which a removal
+/// waits for a minute.
+const PATIENCE: u32 = 20_000;
+
+/// Makes the nodes anew when it is over, whatever became of the test.
+struct Nodes;
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        let again = "rdma link delete rxe0; rdma link delete rxe1; ip netns delete n0; ip netns delete n1; \
+            rm /run/lab/nodes; lab-nodes 2";
+        let made = Command::new("sh").args(["-c", again]).output();
+        assert!(made.is_ok_and(|made| made.status.success()) || thread::panicking(), "no nodes");
+    }
+}
+
+fn rest() {
+    thread::park_timeout(Duration::from_micros(100));
+}
+
+fn comes_true(mut what: impl FnMut() -> bool) -> bool {
+    (0..PATIENCE).any(|_| {
+        rest();
+        what()
+    })
+}
+
+/// What was posted and has not completed.
+#[derive(Default)]
+struct Load {
+    posted: u32,
+    completed: u32,
+    arrived: u32,
+}
+
+impl Load {
+    fn post(&mut self, sender: &mut VerbsQueuePair) -> Result<(), FabricError> {
+        let header = RawHeader::default();
+        let operation = Operation::Send { header: &header, payload: Gather::Inline(b"load") };
+        let signal = Signal::Signalled(WrId { slot: 0, generation: 0 });
+        match sender.post_send(SendWork { signal, operation }) {
+            Ok(()) => self.posted += 1,
+            Err(PostError::Full) => {}
+            Err(PostError::Failed(error)) => return Err(error),
+            Err(other) => panic!("{other}"),
+        }
+        sender.ring_doorbell()
+    }
+
+    fn reap(&mut self, sender: &mut VerbsQueuePair) {
+        while sender.poll_send().is_some() {
+            self.completed += 1;
+        }
+    }
+
+    /// Sends, one message after the other, until the receiver has so many of them, or an end fails.
+    fn run(&mut self, ends: [&mut VerbsQueuePair; 2], messages: u32) -> Result<(), FabricError> {
+        let [sender, receiver] = ends;
+        let until = self.arrived + messages;
+        while self.arrived < until {
+            self.post(sender)?;
+            let arrived = (0..PATIENCE).find_map(|_| {
+                self.reap(sender);
+                match (receiver.poll_recv(), sender.poll_recv()) {
+                    (Err(error), _) | (_, Err(error)) => return Some(Err(error)),
+                    (Ok(Some(_)), _) => return Some(Ok(())),
+                    _ => {}
+                }
+                rest();
+                None
+            });
+            arrived.expect("it arrives or the connection ends")?;
+            self.arrived += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Takes a device away under load, by this command.
+fn taken_away(command: &[&str]) {
+    let nodes = Nodes;
+    let devices = Devices::open();
+    let [mut a, mut b] = devices.link(LIMITS);
+    let mut load = Load::default();
+    load.run([&mut a.bulk, &mut b.bulk], 50).unwrap();
+    assert!(devices.0[1].is_present());
+    let mut removal: Child = Command::new(command[0]).args(&command[1..]).spawn().unwrap();
+    // More than passes before the command is there.
+    assert_eq!(load.run([&mut a.bulk, &mut b.bulk], 1_000_000), Err(FabricError::Lost));
+    // Both ends learn of it, and both classes.
+    for pair in [&mut a.bulk, &mut b.bulk, &mut a.control, &mut b.control] {
+        let ended = comes_true(|| {
+            let _ended = load.post(pair);
+            load.reap(pair);
+            a.lifeline.look();
+            b.lifeline.look();
+            pair.poll_recv().is_err()
+        });
+        assert!(ended, "a connection outlives its device");
+        assert!(load.post(pair).is_err(), "something was posted to a dead device");
+        load.reap(pair);
+    }
+    assert_eq!(load.completed, load.posted, "every request completes, once");
+    assert!(comes_true(|| !devices.0[1].is_present()), "the device is gone");
+    let address = addresses()[1];
+    assert_eq!(Device::for_address(address).err(), Some(VerbsError::NoPort(address)));
+    // Whoever has it open holds the command up.
+    assert!(removal.try_wait().unwrap().is_none(), "nobody had the device open");
+    drop((a, b, devices));
+    assert!(comes_true(|| removal.try_wait().unwrap().is_some()), "the device is never given back");
+    drop(nodes);
+    let [mut a, mut b] = Devices::open().link(LIMITS);
+    Load::default().run([&mut a.bulk, &mut b.bulk], 1).unwrap();
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_device_that_is_deleted_under_load_ends_its_connections() {
+    taken_away(&["rdma", "link", "delete", "rxe1"]);
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_network_device_that_is_deleted_under_load_does_too() {
+    taken_away(&["ip", "-n", "n1", "link", "delete", "eth0"]);
+}
+
+/// The number under which a device was opened is free before the device is.
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn another_device_does_not_pass_for_the_one_that_is_gone() {
+    let nodes = Nodes;
+    let Devices([kept, other]) = Devices::open();
+    let mut removal = Command::new("rdma").args(["link", "delete", "rxe1"]).spawn().unwrap();
+    assert!(comes_true(|| !other.is_present()));
+    assert!(kept.is_present());
+    let rdma = |words: &str| Command::new("rdma").args(words.split(' ')).status().unwrap().success();
+    assert!(rdma("link add rxe9 type rxe netdev lo"));
+    assert!(!other.is_present(), "a stranger under the same number");
+    assert!(rdma("link delete rxe9"));
+    drop((kept, other));
+    assert!(comes_true(|| removal.try_wait().unwrap().is_some()));
+    drop(nodes);
+}
