@@ -277,10 +277,13 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
         session.role.holder_sleeps(Server::Sleeps);
         engine.arm(Armed::All, session);
         let channels = engine.channels();
-        // From now on the server may leave them to this sleeper.
-        lent.set(Some(channels));
+        let before = lent.replace(Some(channels));
         drop(engine);
         session.look_once_more(self.executor);
+        if let Some(others) = before.filter(|before| *before != channels) {
+            // The link was replaced meanwhile.
+            self.executor.give_back(others);
+        }
         let slept = self.sleep_unless_ended(until, channels);
         session.role.holder_sleeps(Server::Awake);
         slept
@@ -405,11 +408,6 @@ impl<Q: QueuePair> Session<Q> {
     fn rescued(&self, executor: &impl Executor) {
         self.stats.rescues.add(1);
         executor.note(Note::of_peer(What::Rescued, self.peer));
-    }
-
-    /// Whether a caller sleeps on this peer's channels, or is about to: it gives them back when it is done.
-    pub fn is_slept_on(&self) -> bool {
-        self.role.is_asleep()
     }
 
     /// Whether nobody waits for this peer, so that what arrives is the server's to take in.

@@ -45,9 +45,6 @@ pub(crate) struct Serving {
     handles: OnceLock<Tasklet>,
 }
 
-/// Nobody is woken.
-const NOTHING: Interest = Interest { readable: false, writable: false };
-
 impl Serving {
     pub(crate) fn new(engine: Engine, clock: NodeClock, boosting: &Arc<Boosting>) -> Result<Self, Errno> {
         let boosting = Arc::clone(boosting);
@@ -189,11 +186,7 @@ impl Source for PeerSource {
     }
 
     fn channels(&mut self) -> [Option<Channel>; 2] {
-        // A channel that a caller sleeps on stays the caller's. Were it not, this thread would be woken by what only the
-        // caller takes, again and again, on the processor that the caller needs.
-        let interest = |channel: Channel| if self.session.is_slept_on() { NOTHING } else { channel.interest };
-        let channels = self.session.channels(&*self.host);
-        channels.map(|channel| channel.map(|channel| Channel { interest: interest(channel), ..channel }))
+        self.session.channels(&*self.host)
     }
 
     fn after_net(&mut self, woken: &mut dyn FnMut() -> bool) -> Net {

@@ -1,9 +1,11 @@
 //! What the engine's thread sleeps on: one epoll, of its own wake-up, the channels of direct sources, and the group.
 //!
-//! A channel may be lent to a thread that waits for one source's event itself; the engine is then not woken by it.
+//! A channel may be lent to a thread that waits for one source's event itself; the engine is then not woken by it. It is lent from
+//! when that thread begins to sleep on it until that thread gives it back, and at no other time: whoever names it meanwhile,
+//! and whatever else takes its place.
 
 use core::time::Duration;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::sync::Mutex;
@@ -45,6 +47,8 @@ struct Registered {
     now: HashMap<i32, Interest>,
     /// What they were before, kept so that going to sleep allocates nothing.
     before: HashMap<i32, Interest>,
+    /// Those that are lent, known to the epoll or not.
+    lent: HashSet<i32>,
     /// Of whatever channels belong to, when the epoll was last told of all of them.
     version: u64,
     stuck: Stuck,
@@ -85,9 +89,12 @@ impl SleepSet {
     /// Sleeps on a source's channels in place of the engine, which is not woken by them until they are given back. May return
     /// early.
     pub(crate) fn sleep_instead(&self, channels: [Option<Channel>; 2], limit: Duration) {
+        let mut registered = self.registered.lock().expect("no holder panics");
         for channel in channels.iter().flatten() {
-            self.change(channel.fd, NOTHING);
+            registered.lent.insert(channel.fd);
+            self.change(&mut registered, channel.fd, NOTHING);
         }
+        drop(registered);
         let watched = |channel: Channel| PollFd::new(borrow(channel.fd), poll_flags(channel.interest));
         let limit = Some(TimeSpec::from_duration(limit));
         // Woken early, by a signal or not at all: the caller looks again in any case.
@@ -100,14 +107,15 @@ impl SleepSet {
 
     /// The engine is woken by these channels again.
     pub(crate) fn give_back(&self, channels: [Option<Channel>; 2]) {
+        let mut registered = self.registered.lock().expect("no holder panics");
         for channel in channels.iter().flatten() {
-            self.change(channel.fd, channel.interest);
+            registered.lent.remove(&channel.fd);
+            self.change(&mut registered, channel.fd, channel.interest);
         }
     }
 
     /// Changes what the epoll waits for on a descriptor that it knows.
-    fn change(&self, fd: i32, interest: Interest) {
-        let mut registered = self.registered.lock().expect("no holder panics");
+    fn change(&self, registered: &mut Registered, fd: i32, interest: Interest) {
         let Some(now) = registered.now.get_mut(&fd).filter(|now| **now != interest) else { return };
         let mut event = EpollEvent::new(epoll_flags(interest), u64::from(fd.unsigned_abs()));
         // Refused if the descriptor was closed: then nobody is woken by it.
@@ -117,7 +125,7 @@ impl SleepSet {
     }
 
     /// Brings the epoll up to what the channels are now. As long as `version` stays, a descriptor is the one that it was.
-    /// `collect` runs under the lock that lending takes: a channel that is lent by then must be named with no interest.
+    /// Those that are lent stay lent.
     pub(crate) fn register(
         &self,
         version: u64,
@@ -125,11 +133,18 @@ impl SleepSet {
         collect: impl FnOnce(&mut HashMap<i32, Interest>),
     ) {
         let mut registered = self.registered.lock().expect("no holder panics");
-        let Registered { now: wanted, before, version: known, stuck, .. } = &mut *registered;
+        let Registered { now: wanted, before, lent, version: known, stuck, .. } = &mut *registered;
         let same = core::mem::replace(known, version) == version;
         core::mem::swap(wanted, before);
         wanted.clear();
         collect(wanted);
+        // Were they not, the engine would be woken by what only the sleeper takes, again and again, on the processor that the
+        // sleeper needs.
+        for fd in &*lent {
+            if let Some(interest) = wanted.get_mut(fd) {
+                *interest = NOTHING;
+            }
+        }
         if stuck.next() != Nanos::NEVER {
             stuck.due(now);
             // Left out altogether: an epoll tells of a hang-up whether it is asked to or not.
@@ -218,5 +233,80 @@ fn timeout(span: Nanos) -> EpollTimeout {
 impl fmt::Debug for SleepSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SleepSet").field("registered", &self.registered).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn event() -> EventFd {
+        EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+            .expect("an event descriptor")
+    }
+
+    fn channel(of: &EventFd) -> Channel {
+        Channel { fd: of.as_fd().as_raw_fd(), interest: Interest::READABLE }
+    }
+
+    fn set() -> SleepSet {
+        SleepSet::new(Box::new(|_| ()), event().as_fd()).expect("an epoll")
+    }
+
+    fn register(set: &SleepSet, version: u64, channels: &[&EventFd]) {
+        set.register(version, Nanos::ZERO, |wanted| {
+            wanted.extend(channels.iter().map(|of| (channel(of).fd, Interest::READABLE)));
+        });
+    }
+
+    /// Whether this one, which is readable, ends the engine's sleep.
+    fn wakes(set: &SleepSet, of: &EventFd) -> bool {
+        let _ended = set.sleep(Nanos::ZERO);
+        let fired = set.has_fired(channel(of).fd);
+        set.found(1, Nanos::ZERO);
+        fired
+    }
+
+    #[test]
+    fn a_channel_wakes_its_sleeper_alone_until_it_is_given_back() {
+        let (set, one, two) = (set(), event(), event());
+        register(&set, 1, &[&one, &two]);
+        for event in [&one, &two] {
+            event.write(1).expect("its count is small");
+            assert!(wakes(&set, event));
+        }
+        let lent = [Some(channel(&one)), None];
+        set.sleep_instead(lent, Duration::ZERO);
+        assert!(!wakes(&set, &one) && wakes(&set, &two));
+        register(&set, 2, &[&one, &two]);
+        assert!(!wakes(&set, &one) && wakes(&set, &two), "named anew, it stays lent");
+        set.give_back(lent);
+        assert!(wakes(&set, &one));
+    }
+
+    /// A link was replaced while a caller slept on the old one's channel, and the caller will not sleep on the new one's.
+    #[test]
+    fn a_channel_in_the_place_of_one_that_is_lent_wakes_the_engine() {
+        let (set, old, new) = (set(), event(), event());
+        register(&set, 1, &[&old]);
+        let lent = [Some(channel(&old)), None];
+        set.sleep_instead(lent, Duration::ZERO);
+        register(&set, 2, &[&new]);
+        new.write(1).expect("its count is small");
+        assert!(wakes(&set, &new));
+        set.give_back(lent);
+        assert!(wakes(&set, &new));
+    }
+
+    #[test]
+    fn a_channel_that_is_lent_before_it_is_known_is_lent() {
+        let (set, new) = (set(), event());
+        let lent = [None, Some(channel(&new))];
+        set.sleep_instead(lent, Duration::ZERO);
+        register(&set, 1, &[&new]);
+        new.write(1).expect("its count is small");
+        assert!(!wakes(&set, &new));
+        set.give_back(lent);
+        assert!(wakes(&set, &new));
     }
 }
