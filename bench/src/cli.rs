@@ -21,6 +21,7 @@ use crate::mix;
 use crate::page;
 use crate::params::{Axis, Params};
 use crate::progress::Progress;
+use crate::rendezvous::receiver;
 use crate::report::Report;
 use crate::traffic;
 
@@ -37,6 +38,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
         Some((echo::SERVE, options)) => return echo::serve_command(options),
         Some((mix::NODE, options)) => return mix::node_command(options),
         Some((traffic::SERVE, options)) => return traffic::serve_command(options),
+        Some((receiver::SERVE, options)) => return receiver::serve_command(options),
         Some((compare::COMPARE, options)) => compare::run(options)?,
         Some((page::REPORT, options)) => page::run(options)?,
         Some((expedite::HANDLER, options)) => return expedite::handler_command(options),
@@ -60,7 +62,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
 /// of them to [`run`]: every program that runs experiments is started again by them.
 #[must_use]
 pub fn is_other_side(arguments: &[OsString]) -> bool {
-    let sides = [echo::SERVE, mix::NODE, traffic::SERVE, expedite::HANDLER, expedite::LOAD];
+    let sides = [echo::SERVE, mix::NODE, traffic::SERVE, receiver::SERVE, expedite::HANDLER, expedite::LOAD];
     arguments.first().is_some_and(|first| sides.iter().any(|side| first == side))
 }
 
@@ -95,6 +97,7 @@ fn command() -> Command {
         .subcommand(echo::command())
         .subcommand(mix::command())
         .subcommand(traffic::command())
+        .subcommand(receiver::command())
         .subcommands(expedite::commands())
         .subcommands(experiments::ALL.iter().map(experiment))
 }

@@ -26,6 +26,7 @@ pub mod placement;
 pub mod plot;
 pub mod progress;
 mod rdma;
+mod rendezvous;
 pub mod report;
 mod results;
 pub mod sample;

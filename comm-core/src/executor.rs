@@ -57,6 +57,9 @@ pub trait Executor: Clock {
     /// thread is not woken by these channels, until they are given back.
     fn sleep_on_channels(&self, channels: [Option<Channel>; 2], until: Nanos);
 
+    /// Something can be done now that no channel tells of: the node's serving thread looks, if it sleeps.
+    fn attend(&self) {}
+
     /// The serving thread is woken by these channels again. What their sleeper was woken by has been taken by now: given back
     /// before, it would wake the serving thread as well.
     fn give_back(&self, channels: [Option<Channel>; 2]);

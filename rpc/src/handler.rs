@@ -18,6 +18,7 @@ use crate::in_place::InPlace;
 use crate::message::{Message, Order, Request};
 use crate::peer::Peer;
 use crate::pending::with_bytes;
+use crate::rendezvous::{ByReference, Carried, Form, Regrant};
 
 /// Where a handler runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub enum RouteMode {
     Ordered,
     /// In the lane of its key, one after another.
     ByKey,
+    /// A rendezvous' own message: taken in by whoever polls.
+    Rendezvous(Form),
 }
 
 impl From<Order> for RouteMode {
@@ -176,6 +179,17 @@ impl<H: Host> Route<H> {
             result.into_answer(incoming.session, &|attempt| incoming.try_patiently(attempt))
         };
         Self { run: Run::InPlace(Box::new(run)), ..Self::new::<M>(M::ORDER.into(), |_, _| Answer::Done) }
+    }
+
+    /// The routes of the rendezvous' own messages, which every node has.
+    pub fn rendezvous() -> [Self; 3] {
+        // Sinks take these in themselves, and never run a handler.
+        let no_handler = |_: &Incoming<'_, H>, _: &[u8]| Answer::failure(FailureCode::NoHandler);
+        [
+            Self::new::<ByReference>(RouteMode::Rendezvous(Form::ByReference), no_handler),
+            Self::new::<Carried>(RouteMode::Rendezvous(Form::Carried), no_handler),
+            Self::new::<Regrant>(RouteMode::Rendezvous(Form::Regrant), no_handler),
+        ]
     }
 
     /// The same route in another service.

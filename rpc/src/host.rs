@@ -31,6 +31,10 @@ pub trait Host: Executor + Send + Sync + fmt::Debug + 'static {
     /// An answer will be waited for by nobody who polls: the node keeps time and takes it in.
     fn expects_answers(&self);
 
+    /// Payloads of a rendezvous that are carried along in the message, at most, bytes: longer ones are granted, and read by
+    /// their receiver.
+    fn carries_up_to(&self, session: &Session<Self::Qp>) -> u64;
+
     /// Gives the processor away for a moment, because of back-pressure.
     fn pause(&self);
 }

@@ -54,6 +54,7 @@ pub mod multicall;
 pub mod one_sided;
 pub mod peer;
 pub mod pending;
+pub mod rendezvous;
 
 pub use codec::{Full, Malformed, Payload, Reader, Writer, decode_message, encode_message};
 pub use error::{CallError, HandlerError, Rejection};
@@ -68,6 +69,7 @@ pub use pending::{Pending, with_bytes};
 pub use pronto_core::session::Executed;
 pub use pronto_rpc_macros::{Message, Payload};
 pub use pronto_wire::{Class, Epoch, LayoutHash, NameHash, NodeId, ServiceId};
+pub use rendezvous::{Receive, ReceiveError, SendError, Sending};
 
 /// What derived code names. No promise is made about it.
 #[doc(hidden)]

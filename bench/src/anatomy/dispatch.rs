@@ -76,6 +76,7 @@ impl Dispatch {
 
     fn inbound(&self) -> Inbound<Lease> {
         Inbound {
+            resent: false,
             call: Some(CallId { slot: 0, generation: 1 }),
             link: 1,
             class: Ask32::CLASS,

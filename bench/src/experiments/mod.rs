@@ -16,6 +16,7 @@ mod latency;
 mod load;
 mod mix;
 mod peers;
+mod pioman_fig3;
 mod rate;
 mod ring;
 mod sim_speed;
@@ -45,6 +46,7 @@ pub const ALL: &[&dyn Experiment] = &[
     &mix::Mix,
     &peers::Peers,
     &wakeup::Wakeup,
+    &pioman_fig3::PiomanFig3,
     &expedite_sim::ExpediteSim,
     &expedite::Handlers,
     &expedite::PINGS_WITHOUT,

@@ -18,6 +18,10 @@ pub(crate) enum Program {
     Mpi,
     /// libfabric, by the C compiler.
     Ofi,
+    /// The overlap of a send and its receiver's computation, by Open MPI's compiler.
+    OpenMpiOverlap,
+    /// The same by MPICH's.
+    MpichOverlap,
 }
 
 impl Program {
@@ -33,6 +37,8 @@ impl Program {
             Self::Ucx => ("cc", &["ucp/api/ucp.h"], &["-lucp", "-lucs"], "gcc libucx-dev"),
             Self::Mpi => ("mpicc", &[], &[], "gcc openmpi-bin libopenmpi-dev"),
             Self::Ofi => ("cc", &["rdma/fabric.h"], &["-lfabric"], "gcc libfabric-dev"),
+            Self::OpenMpiOverlap => ("mpicc.openmpi", &[], &[], "gcc openmpi-bin libopenmpi-dev"),
+            Self::MpichOverlap => ("mpicc.mpich", &[], &[], "gcc mpich libmpich-dev"),
         };
         let missing = || format!("run: sudo apt-get install -y --no-install-recommends {packages}");
         if !on_path(compiler) {
@@ -42,7 +48,7 @@ impl Program {
             bail!("<{header}> is missing; {}", missing());
         }
         let name = self.name();
-        let program = target.join(name);
+        let program = target.join(self.built());
         let built = Command::new(compiler)
             .args(["-O2", "-o"])
             .arg(&program)
@@ -63,6 +69,16 @@ impl Program {
             Self::Ucx => "ucx",
             Self::Mpi => "mpi",
             Self::Ofi => "ofi",
+            Self::OpenMpiOverlap | Self::MpichOverlap => "overlap",
+        }
+    }
+
+    /// The name of what is built: one source may be built for several.
+    fn built(self) -> &'static str {
+        match self {
+            Self::OpenMpiOverlap => "overlap-openmpi",
+            Self::MpichOverlap => "overlap-mpich",
+            other => other.name(),
         }
     }
 }

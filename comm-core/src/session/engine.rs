@@ -109,7 +109,11 @@ impl<Q: QueuePair> Engine<Q> {
             Some(Link { lanes: [control, bulk], .. }) => control.is_quiet() && bulk.is_quiet(),
             None => true,
         };
-        quiet && control.is_empty() && bulk.is_empty() && !session.work_is_left()
+        quiet
+            && control.is_empty()
+            && bulk.is_empty()
+            && !session.work_is_left()
+            && !session.rendezvous.is_due()
     }
 
     /// One turn: receive, complete, submit, give credit, ring the doorbells. It receives no more when the waiter has what it
@@ -136,6 +140,9 @@ impl<Q: QueuePair> Engine<Q> {
                     break;
                 }
             }
+        }
+        if session.rendezvous.wants(moved) {
+            moved += self.move_rendezvous(session, executor);
         }
         let left = session.work_is_left();
         let [control, bulk] = &self.stalled;
@@ -467,6 +474,7 @@ impl<Q: QueuePair> Engine<Q> {
                 );
             }
         }
+        self.end_rendezvous(session, executor);
         self.seen = Box::default();
         sink.event(Event::PeerDown { peer: info.peer, epoch: info.epoch, cause });
     }

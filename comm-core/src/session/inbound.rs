@@ -27,6 +27,8 @@ pub struct Inbound<L> {
     pub type_id: TypeId,
     /// Addressed service.
     pub service: ServiceId,
+    /// It was sent before, on an earlier link: what it says of that link's grants is over.
+    pub resent: bool,
     /// How long the caller goes on waiting from now; `NEVER` for ever.
     pub timeout: Nanos,
     /// What it carries.
@@ -180,14 +182,16 @@ impl<Q: QueuePair> Engine<Q> {
                 let timeout =
                     if deadline_us == 0 { Nanos::NEVER } else { Nanos::from_micros(deadline_us.into()) };
                 let (call_id, link, payload) = (Some(call), self.generation, message.into_payload(self));
-                let inbound = Inbound { call: call_id, link, class, type_id, service, timeout, payload };
+                let inbound =
+                    Inbound { call: call_id, link, class, type_id, service, resent, timeout, payload };
                 let answer = sink.request(inbound);
                 self.answer_now(call, class, answer, session, executor);
             }
             Kind::Notification { type_id, service } => {
                 self.count_request(class, session)?;
                 let (link, timeout, payload) = (self.generation, Nanos::NEVER, message.into_payload(self));
-                let inbound = Inbound { call: None, link, class, type_id, service, timeout, payload };
+                let (call, resent) = (None, false);
+                let inbound = Inbound { call, link, class, type_id, service, resent, timeout, payload };
                 if !matches!(sink.request(inbound), Answer::Later) {
                     self.done_here(class);
                 }

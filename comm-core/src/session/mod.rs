@@ -23,6 +23,7 @@ mod outbound;
 mod outgoing;
 mod peer_types;
 mod refusal;
+mod rendezvous;
 mod ring;
 mod wait;
 
@@ -46,6 +47,7 @@ pub use one_sided::Access;
 pub use outgoing::{Outgoing, OutgoingPayload};
 pub use peer_types::{Known, PeerTypes, TypeKey};
 pub use refusal::Refused;
+pub use rendezvous::{Chunking, Lent, MAX_RECEIVES, MAX_SENDS, NotReceived, Offer, Offered, PARKED};
 pub use wait::{LATE, RESCUE, Waited};
 
 use crate::buf::{Loan, RingStats};
@@ -86,6 +88,7 @@ pub struct Session<Q: QueuePair> {
     /// Who polls, and who sleeps meanwhile.
     pub(crate) role: crate::completion::Role,
     arming: arming::Arming,
+    rendezvous: rendezvous::Rendezvous<Q::Lease>,
     stats: Stats,
 }
 
@@ -120,6 +123,7 @@ impl<Q: QueuePair> Session<Q> {
             engine: TryLock::new(Engine::new(limits, receiver)),
             role: crate::completion::Role::new(limits.calls),
             arming: arming::Arming::default(),
+            rendezvous: rendezvous::Rendezvous::new(limits.calls),
             stats: Stats::default(),
         }
     }

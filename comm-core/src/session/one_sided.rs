@@ -8,7 +8,6 @@ use core::ops::Range;
 use pronto_wire::{CallId, Class};
 
 use super::Session;
-use super::call::Expects;
 use super::end::End;
 use super::engine::Engine;
 use super::link::Unrung;
@@ -166,7 +165,7 @@ impl<Q: QueuePair> Engine<Q> {
     ) -> Result<(), Submitted> {
         let generation = self.generation;
         let Some(link) = self.link.as_mut().filter(|_| work.link == generation) else {
-            session.calls.end(work.completes, End::Flushed, Expects::Nothing, executor);
+            session.end_access(work.completes, End::Flushed, executor);
             return Ok(());
         };
         let Some(wr) = self.work.claim() else { return Err(Submitted::OneSided(work)) };
@@ -191,7 +190,7 @@ impl<Q: QueuePair> Engine<Q> {
                     PostError::Unsupported => End::Unsupported,
                     _ => End::AccessRefused,
                 };
-                session.calls.end(work.completes, end, Expects::Nothing, executor);
+                session.end_access(work.completes, end, executor);
             }
         }
         Ok(())

@@ -254,6 +254,7 @@ impl<Q: QueuePair> Engine<Q> {
         match submitted {
             Submitted::Message(outgoing) => self.post(outgoing, session, executor),
             Submitted::OneSided(_) => self.post_or_stall(CLASS, submitted, session, executor),
+            Submitted::Move => drop(self.move_rendezvous(session, executor)),
         }
     }
 
@@ -309,6 +310,7 @@ impl<Q: QueuePair> Engine<Q> {
         match submitted {
             Submitted::Message(outgoing) => self.try_post(outgoing, session).map_err(Submitted::Message),
             Submitted::OneSided(work) => self.try_access(work, session, executor),
+            Submitted::Move => Ok(()),
         }
     }
 
@@ -335,17 +337,24 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Whether the message is a request to be sent again whose caller had its deadline while it waited for that.
+    /// Whether the message is a request to be sent again that need not be: its call was answered, or its caller had its
+    /// deadline, while it waited for that. Its credit, if it has one, is there for the next one.
     fn has_ended_meanwhile(&mut self, submitted: &Submitted, session: &Session<Q>) -> bool {
         let Submitted::Message(outgoing) = submitted else { return false };
         let Kind::Request { call, resent: true, .. } = outgoing.kind else { return false };
         let Some(open) = self.open.get_mut(usize::from(call.slot)) else { return false };
-        let over = open.live && open.ended && open.generation == call.generation;
-        if over {
+        let is_open = open.live && open.generation == call.generation;
+        if is_open && !open.ended {
+            return false;
+        }
+        if is_open {
             open.live = false;
             session.calls.settle(call);
         }
-        over
+        if outgoing.link == self.generation {
+            session.credits[outgoing.class.index()].give(1);
+        }
+        true
     }
 
     /// Whether the present link may carry the message; ends it if not.
@@ -684,7 +693,7 @@ impl<Q: QueuePair> Engine<Q> {
                 Status::Flushed => End::Flushed,
                 Status::AccessRefused => End::AccessRefused,
             };
-            session.calls.end(slot, end, Expects::Nothing, executor);
+            session.end_access(slot, end, executor);
         }
     }
 }

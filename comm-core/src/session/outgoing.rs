@@ -31,6 +31,8 @@ pub(super) enum Submitted {
     Message(Outgoing),
     /// A one-sided operation.
     OneSided(OneSided),
+    /// Nothing by itself: transfers can be moved on.
+    Move,
 }
 
 /// What a message carries.

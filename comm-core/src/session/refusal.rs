@@ -70,6 +70,12 @@ pub enum Refused {
         /// Bytes.
         len: u64,
     },
+    /// As many rendezvous sends or receives of this peer are under way as may be.
+    #[error("{max} rendezvous sends or receives are under way already")]
+    TooManyTransfers {
+        /// How many there may be.
+        max: usize,
+    },
     /// The node shuts down.
     #[error("the node is shutting down")]
     Draining,
@@ -84,6 +90,7 @@ impl Refused {
                 | Self::NoRing
                 | Self::NoCredit { .. }
                 | Self::NoCallSlot { .. }
+                | Self::TooManyTransfers { .. }
                 | Self::Ring(_)
                 | Self::Busy
         )

@@ -117,6 +117,7 @@ impl<Q: QueuePair> Session<Q> {
         if spin != Nanos::ZERO
             && let Some(end) = wait.at_once()
         {
+            self.leave_transfers(executor);
             return Waited::Ended(end);
         }
         let counted = self.arming.waiter();
@@ -135,6 +136,7 @@ impl<Q: QueuePair> Session<Q> {
         };
         // Before the slot is given back: see the invariants of `arming`.
         drop(counted);
+        self.leave_transfers(executor);
         match wait.caught {
             Some(end) => {
                 self.calls.settle_caught(call);
@@ -156,9 +158,9 @@ impl<Q: QueuePair> Session<Q> {
     ) -> Option<Progress> {
         let engine = self.engine.try_lock()?;
         if self.role.is_asleep() {
-            drop(engine);
+            let moved = self.move_for_sleeper(engine, executor);
             self.look_once_more(executor);
-            return None;
+            return (moved != 0).then_some(Progress { moved, arrived: 0 });
         }
         Some(self.turn_with(engine, spins, &mut { done }, sink, executor))
     }

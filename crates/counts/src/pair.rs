@@ -282,5 +282,9 @@ impl<Q: QueuePair + 'static> Host for Still<Q> {
 
     fn expects_answers(&self) {}
 
+    fn carries_up_to(&self, _: &Session<Q>) -> u64 {
+        0
+    }
+
     fn pause(&self) {}
 }

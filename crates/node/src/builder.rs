@@ -50,7 +50,7 @@ impl Builder {
             name: String::new(),
             listen: Vec::new(),
             peers: Vec::new(),
-            routes: crate::admin::routes().into(),
+            routes: crate::admin::routes().into_iter().chain(Route::rendezvous()).collect(),
             policy: WaitPolicy::Adaptive,
             boost: Boost::None,
             engine: Engine::Idle,

@@ -78,6 +78,9 @@ pub(crate) struct NodeClock(Instant);
 /// Reasons why a peer is not reached that are remembered, so that each is told once.
 const REASONS: usize = 16;
 
+/// Rendezvous payloads up to this are carried along, bytes.
+const CARRIED: u64 = 4 << 10;
+
 /// Who holds a session that nobody uses: the list of peers, the serving thread, and the source that it polls.
 const HELD_BY_NODE: usize = 3;
 
@@ -297,6 +300,10 @@ impl Executor for NodeHost {
         self.serving.sleep_instead(channels, span);
     }
 
+    fn attend(&self) {
+        self.serving.wake();
+    }
+
     fn give_back(&self, channels: [Option<Channel>; 2]) {
         self.serving.give_back(channels);
     }
@@ -344,6 +351,10 @@ impl Host for NodeHost {
 
     fn expects_answers(&self) {
         self.serving.keep_time();
+    }
+
+    fn carries_up_to(&self, _: &NodeSession) -> u64 {
+        CARRIED
     }
 
     fn pause(&self) {

@@ -305,6 +305,10 @@ impl Keeper for Server<'_> {
         self.version
     }
 
+    fn is_expecting(&self) -> bool {
+        self.served.iter().any(|served| served.session.transfers(&**self.host)[2] != 0)
+    }
+
     fn may_sleep(&self) -> bool {
         self.host.version.load(Ordering::Acquire) == self.version
     }

@@ -9,6 +9,7 @@ use pronto_core::session::{Answer, Event, Inbound, Sink};
 use pronto_core::{Clock, Executor as _, Nanos};
 use pronto_rpc::handler::{Incoming, RouteMode};
 use pronto_rpc::host::MayWait;
+use pronto_rpc::rendezvous::take_in;
 use pronto_rpc::{Route, with_bytes};
 use pronto_sync::atomic::Ordering;
 use pronto_wire::FailureCode;
@@ -46,6 +47,10 @@ impl Sink<AnyLease> for ServingSink<'_> {
     fn request(&mut self, inbound: Inbound<AnyLease>) -> Answer {
         match route(self.host, &inbound) {
             Err(code) => Answer::failure(code),
+            Ok(Route { mode: RouteMode::Rendezvous(form), .. }) => {
+                take_in(*form, inbound, self.session, &**self.host);
+                Answer::Later
+            }
             // What a waiting caller queued arrived before this, and must not be overtaken.
             Ok(route) if route.mode == RouteMode::Inline && self.host.serving.has_jobs() => {
                 queue_inline(self.host, self.session, inbound)
@@ -66,6 +71,10 @@ impl Sink<AnyLease> for WaitingSink<'_> {
     fn request(&mut self, inbound: Inbound<AnyLease>) -> Answer {
         match route(self.host, &inbound) {
             Err(code) => Answer::failure(code),
+            Ok(Route { mode: RouteMode::Rendezvous(form), .. }) => {
+                take_in(*form, inbound, self.session, &**self.host);
+                Answer::Later
+            }
             Ok(route) if route.mode == RouteMode::Inline => queue_inline(self.host, self.session, inbound),
             Ok(route) => to_pool(route, self.host, self.session, inbound),
         }
@@ -126,7 +135,7 @@ fn to_pool(
     inbound: Inbound<AnyLease>,
 ) -> Answer {
     let lane = match route.mode {
-        RouteMode::Inline | RouteMode::Unordered => None,
+        RouteMode::Inline | RouteMode::Rendezvous(_) | RouteMode::Unordered => None,
         RouteMode::Ordered => Some(LaneKey::of_type(inbound.type_id)),
         RouteMode::ByKey => match with_bytes(&inbound.payload, |bytes| route.lane_of(bytes)) {
             Ok(key) => Some(LaneKey::of_key(inbound.type_id, key)),

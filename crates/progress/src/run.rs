@@ -18,6 +18,10 @@ const LOOKS: u32 = 64;
 const BUSY_LOOKS_PER_CLOCK: u32 = 16;
 /// Looks in a row by a timer's engine, as long as there is something.
 const TIMER_LOOKS: u32 = 1_024;
+/// Between two looks of a timer's engine at what is on its way.
+const NAP: Nanos = Nanos::from_micros(50);
+/// Such looks in a row that found nothing, after which it goes back to its period.
+const NAPS: u32 = 20;
 /// A wake-up that comes within this time after the net has caught the sleeper was late, not lost.
 const LATE: Nanos = Nanos::from_millis(20);
 
@@ -61,6 +65,11 @@ pub trait Keeper {
     /// It has ended one. Comes before sources are polled.
     fn woken(&mut self) {}
 
+    /// Whether something is on its way that a timer should look after closely, and not only when its next period is over.
+    fn is_expecting(&self) -> bool {
+        false
+    }
+
     /// The thread gives its processor away now.
     fn before_sleep(&self) {}
 
@@ -89,13 +98,15 @@ impl Shared {
     /// Wakes for the time alone.
     fn run_on_time(&self, period: Nanos, polls: Polls, keeper: &mut impl Keeper) {
         let mut next = self.clock.now() + period;
+        let mut naps = 0;
         while !keeper.is_stopping() {
             keeper.refresh();
             let now = self.clock.now();
             if now >= next && polls == Polls::Yes {
-                self.poll_while_busy();
+                naps = if self.poll_while_busy() == 0 { naps + 1 } else { 0 };
+                let close = naps < NAPS && keeper.is_expecting();
                 // Of a clock that has jumped, or a thread that was late, nothing is caught up on.
-                next = now + period;
+                next = now + if close { NAP.min(period) } else { period };
             }
             if now >= keeper.next_tick() {
                 keeper.tick(now);
@@ -110,16 +121,21 @@ impl Shared {
         }
     }
 
-    fn poll_while_busy(&self) {
+    /// Says how much was taken in.
+    fn poll_while_busy(&self) -> usize {
+        let mut all = 0;
         for _ in 0..TIMER_LOOKS {
-            let Some(mut poller) = self.enter() else { return };
+            let Some(mut poller) = self.enter() else { break };
             let mut taken = poller.look(Trigger::Timer, 1);
             taken += self.look_at_group_now(&mut poller, Trigger::Timer, self.clock.now());
             drop(poller);
-            if taken + self.run_tasklets(Trigger::Timer) == 0 {
-                return;
+            taken += self.run_tasklets(Trigger::Timer);
+            if taken == 0 {
+                break;
             }
+            all += taken;
         }
+        all
     }
 }
 

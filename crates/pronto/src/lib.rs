@@ -39,7 +39,8 @@ pub use pronto_node::{admin, progress};
 pub use pronto_rpc as rpc;
 pub use pronto_rpc::{
     AccessError, CallError, Class, DEFAULT_TIMEOUT, Epoch, HandlerError, InPlace, Key, LayoutHash, Message,
-    NameHash, NodeId, Order, Payload, Rejection, RemoteMemory, Request, Route, ServiceId,
+    NameHash, NodeId, Order, Payload, ReceiveError, Rejection, RemoteMemory, Request, Route, SendError,
+    ServiceId,
 };
 
 #[doc(hidden)]
@@ -49,6 +50,10 @@ pub use pronto_rpc::__private;
 pub type Peer = pronto_rpc::Peer<NodeHost>;
 /// A call on its way.
 pub type Pending<M> = pronto_rpc::Pending<M, NodeHost>;
+/// A receive that was posted.
+pub type Receive = pronto_rpc::Receive<NodeHost>;
+/// A send into a posted receive, under way.
+pub type Sending = pronto_rpc::Sending<NodeHost>;
 /// What a handler on the pool gets.
 pub type Context<'a> = pronto_rpc::Context<'a, NodeHost>;
 /// What an inline handler gets.

@@ -12,6 +12,7 @@ use pronto_wire::{Class, NodeId};
 use super::ledger::Ledger;
 use super::node::{Common, ScenarioNode, id_at};
 use super::traffic::{RECOVERY, Traffic};
+use super::transfers::TransferTally;
 use crate::executor::SimExecutor;
 use crate::fault::Fault;
 use crate::options::SimOptions;
@@ -40,6 +41,7 @@ impl Scenario {
             world: SimWorld::new(seed, options),
             ledger: Rc::new(RefCell::new(Ledger::default())),
             traffic: Rc::new(Cell::new(traffic)),
+            transferred: Rc::default(),
             exam: Rc::new(RefCell::new(BTreeMap::new())),
             sessions: Rc::new(RefCell::new(BTreeMap::new())),
             limits,
@@ -102,6 +104,11 @@ impl Scenario {
     /// What two nodes saw of each other.
     pub fn peer_events(&self, node: usize, peer: usize) -> super::PeerEvents {
         self.ledger().peer_events(id_at(self.places[node]), id_at(self.places[peer]))
+    }
+
+    /// What all transfers came to so far.
+    pub fn transfers(&self) -> TransferTally {
+        self.common.transferred.borrow().tally
     }
 
     /// Turns that all nodes have made so far.
@@ -176,6 +183,7 @@ impl Scenario {
         for ((node, peer), session) in &*self.common.sessions.borrow() {
             assert!(session.is_up() && session.is_linked(&executor), "node {node} has no link to {peer}");
             assert_eq!(session.open_calls(), 0, "calls of node {node} to {peer}");
+            assert_eq!(session.transfers(&executor), [0; 3], "transfers of node {node} with {peer}");
             assert_eq!(session.work_in_flight(&executor), 0, "work requests of node {node} to {peer}");
             assert_eq!(session.stats().corrupt_peers.count(), 0, "node {node} thinks that {peer} is corrupt");
             for class in Class::ALL {

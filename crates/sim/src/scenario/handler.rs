@@ -11,6 +11,7 @@ use pronto_wire::{Class, FailureCode, NodeId};
 
 use super::ledger::Ledger;
 use super::message::{Kind, STAMP, Stamp};
+use super::transfers::take_in;
 use crate::executor::SimExecutor;
 use crate::queue_pair::SimQueuePair;
 use crate::random::{Random, Span};
@@ -48,15 +49,22 @@ pub(super) struct NodeSink<'a> {
     pub(super) random: &'a mut Random,
     pub(super) work: Span,
     pub(super) now: Nanos,
+    pub(super) executor: &'a SimExecutor,
 }
 
 impl Sink<Lease> for NodeSink<'_> {
     fn request(&mut self, inbound: Inbound<Lease>) -> Answer {
+        let kind = Kind::of(inbound.type_id);
+        if matches!(kind, Kind::Offer | Kind::Carried | Kind::Regrant) {
+            take_in(kind, inbound, self.session, self.executor);
+            return Answer::Later;
+        }
         let stamp = Stamp::read(&inbound.payload);
         assert!(!stamp.answer, "an answer came as a request: {stamp:?}");
         let mut ledger = self.ledger.borrow_mut();
         ledger.arrived(stamp.name, self.me.0, self.me.1, inbound.class);
-        match Kind::of(inbound.type_id) {
+        match kind {
+            Kind::Offer | Kind::Carried | Kind::Regrant => unreachable!("taken in above"),
             Kind::Prompt => {
                 ledger.executed(stamp.name);
                 answer_to(self.session, &stamp, inbound.class)

@@ -18,16 +18,26 @@ pub(super) enum Kind {
     Laned,
     /// A notification.
     Notice,
+    /// A rendezvous by reference.
+    Offer,
+    /// A rendezvous' message that is carried along.
+    Carried,
+    /// Another grant for an offer.
+    Regrant,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 3] = [Self::Prompt, Self::Laned, Self::Notice];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Prompt, Self::Laned, Self::Notice, Self::Offer, Self::Carried, Self::Regrant];
 
     pub(super) const fn key(self) -> TypeKey {
         let name = match self {
             Self::Prompt => NameHash::of("sim.prompt"),
             Self::Laned => NameHash::of("sim.laned"),
             Self::Notice => NameHash::of("sim.notice"),
+            Self::Offer => NameHash::of("sim.offer"),
+            Self::Carried => NameHash::of("sim.carried"),
+            Self::Regrant => NameHash::of("sim.regrant"),
         };
         TypeKey { service: ServiceId(0), name, layout: LayoutHash::of("stamp") }
     }

@@ -15,8 +15,10 @@ mod message;
 mod node;
 mod seeds;
 mod traffic;
+mod transfers;
 
 pub use cluster::Scenario;
 pub use ledger::{Ledger, PeerEvents, Tally};
 pub use seeds::for_each_seed;
 pub use traffic::Traffic;
+pub use transfers::TransferTally;

@@ -16,6 +16,7 @@ use super::handshake::Dialling;
 use super::ledger::Ledger;
 use super::message::{Kind, Name, STAMP, Stamp};
 use super::traffic::Traffic;
+use super::transfers::{Transferred, Transfers, With};
 use crate::executor::SimExecutor;
 use crate::random::Random;
 use crate::simulation::Actor;
@@ -40,6 +41,7 @@ pub(super) struct Common {
     pub(super) world: SimWorld,
     pub(super) ledger: Rc<RefCell<Ledger>>,
     pub(super) traffic: Rc<Cell<Traffic>>,
+    pub(super) transferred: Rc<RefCell<Transferred>>,
     /// Calls per peer and class that every node has yet to make, beside its traffic, and must see answered.
     pub(super) exam: Rc<RefCell<Exam>>,
     /// Every session of every present life.
@@ -55,6 +57,7 @@ pub(super) struct Peer {
     pub(super) session: Rc<SimSession>,
     pub(super) dialling: Dialling,
     open: Vec<Open>,
+    transfers: Transfers,
 }
 
 /// A call, or a synchronous send, whose end is waited for.
@@ -96,7 +99,15 @@ impl ScenarioNode {
             .map(|id| {
                 let session = Rc::new(SimSession::new(id, common.limits));
                 common.sessions.borrow_mut().insert((node, id), Rc::clone(&session));
-                (id, Peer { session, dialling: Dialling::new(), open: Vec::new() })
+                (
+                    id,
+                    Peer {
+                        session,
+                        dialling: Dialling::new(),
+                        open: Vec::new(),
+                        transfers: Transfers::default(),
+                    },
+                )
             })
             .collect();
         let epoch = Epoch(random.next());
@@ -150,6 +161,7 @@ impl ScenarioNode {
             random: &mut self.random,
             work: self.common.traffic.get().work,
             now,
+            executor: &self.executor,
         };
         use_it(session, &mut sink)
     }
@@ -163,7 +175,19 @@ impl ScenarioNode {
                 self.with_sink(id, now, |session, sink| session.turn(1, || false, sink, &executor));
             moved |= progress.expect("nobody else holds the engine").moved != 0;
         }
-        moved | self.take_ends()
+        moved | self.take_ends() | self.transfer(now)
+    }
+
+    /// Ends of transfers, and new ones. Whether there were any.
+    fn transfer(&mut self, now: Nanos) -> bool {
+        let (traffic, mut transferred) = (self.common.traffic.get(), self.common.transferred.borrow_mut());
+        let mut moved = false;
+        for peer in self.peers.values_mut() {
+            let session = &*peer.session;
+            let with = With { session, executor: &self.executor, now };
+            moved |= peer.transfers.turn(&with, &traffic, &mut self.random, &mut transferred);
+        }
+        moved
     }
 
     /// Takes the ends that have come.
@@ -354,7 +378,15 @@ impl ScenarioNode {
         let burst = self.common.traffic.get().gap.map(|_| self.next_burst);
         let exam = self.has_exam().then(|| now + EXAM_PAUSE);
         let others = [self.last_tick + self.tick_after, self.next_dial(), self.workshop.next()];
-        others.into_iter().chain(abandons).chain(burst).chain(exam).min().expect("some of them are there")
+        let transfers = self.peers.values().map(|peer| peer.transfers.next(&self.common.traffic.get()));
+        others
+            .into_iter()
+            .chain(transfers)
+            .chain(abandons)
+            .chain(burst)
+            .chain(exam)
+            .min()
+            .expect("some of them are there")
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Traffic {
     pub abandon_after: Span,
     /// How long a lane works on a call.
     pub work: Span,
+    /// Between two receives or sends of a rendezvous with one peer; none for none of them.
+    pub transfers: Option<Span>,
 }
 
 impl Traffic {
@@ -49,6 +51,7 @@ impl Traffic {
             abandon_one_in: 12,
             abandon_after: Span::micros(0, 3_000),
             work: Span::micros(1, 2_000),
+            transfers: None,
         }
     }
 
@@ -60,7 +63,13 @@ impl Traffic {
     /// No new messages.
     #[must_use]
     pub const fn silent(self) -> Self {
-        Self { gap: None, ..self }
+        Self { gap: None, transfers: None, ..self }
+    }
+
+    /// Also messages into posted buffers.
+    #[must_use]
+    pub const fn transferring(self, gap: Span) -> Self {
+        Self { transfers: Some(gap), ..self }
     }
 
     /// Handlers that take this long.

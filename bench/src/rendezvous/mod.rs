@@ -1,0 +1,96 @@
+//! A message sent while its receiver computes (PIOMan paper, table 1): the receiving child, one repetition, and what it tells.
+
+pub(crate) mod mpi;
+pub(crate) mod receiver;
+pub(crate) mod work;
+
+use crate::sample::median;
+
+/// One repetition, as both sides saw it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Repetition {
+    /// What the send took, microseconds.
+    pub(crate) send_us: f64,
+    /// What the receiver waited after it had computed, microseconds.
+    pub(crate) wait_us: f64,
+    /// What it computed for, microseconds.
+    pub(crate) compute_us: f64,
+    /// Whether the last byte lay in its buffer when it had computed.
+    pub(crate) before_end: bool,
+}
+
+/// All repetitions of one row.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Repetitions {
+    /// With nothing to compute.
+    pub(crate) alone: Vec<Repetition>,
+    /// Beside the computation.
+    pub(crate) beside: Vec<Repetition>,
+    /// What the computation takes by itself, microseconds.
+    pub(crate) compute_alone_us: Vec<f64>,
+}
+
+/// What a row says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    /// Median of the send while the receiver waits for it.
+    pub(crate) alone_us: f64,
+    /// Median of the send while the receiver computes.
+    pub(crate) send_us: f64,
+    /// The longest of those.
+    pub(crate) longest_us: f64,
+    /// Median of what the receiver waits after it has computed.
+    pub(crate) wait_us: f64,
+    /// Median of the computation, over the median of the same alone.
+    pub(crate) stretch: f64,
+    /// Repetitions in which the last byte was there before the computation's end, as a share.
+    pub(crate) before_end: f64,
+}
+
+impl Repetitions {
+    /// None without any.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        if self.alone.is_empty() || self.beside.is_empty() {
+            return None;
+        }
+        let of = |list: &[Repetition], what: fn(&Repetition) -> f64| median(list.iter().map(what).collect());
+        let alone_us = of(&self.alone, |one| one.send_us);
+        let before = self.beside.iter().filter(|one| one.before_end).count();
+        Some(Outcome {
+            alone_us,
+            send_us: of(&self.beside, |one| one.send_us),
+            longest_us: self.beside.iter().map(|one| one.send_us).fold(0.0, f64::max),
+            wait_us: of(&self.beside, |one| one.wait_us),
+            stretch: of(&self.beside, |one| one.compute_us) / median(self.compute_alone_us.clone()),
+            before_end: before as f64 / self.beside.len() as f64,
+        })
+    }
+}
+
+impl Outcome {
+    /// The part of the transfer that the receiver did not wait for.
+    pub(crate) fn overlap(&self) -> f64 {
+        (1.0 - self.wait_us / self.alone_us).max(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_is_made_of_medians() {
+        let one =
+            |send_us, wait_us, before_end| Repetition { send_us, wait_us, compute_us: 110.0, before_end };
+        let all = Repetitions {
+            alone: vec![one(10.0, 10.0, false), one(12.0, 10.0, false), one(90.0, 10.0, false)],
+            beside: vec![one(11.0, 0.6, true), one(13.0, 0.5, true), one(40.0, 30.0, false)],
+            compute_alone_us: vec![100.0, 100.0, 300.0],
+        };
+        let outcome = all.outcome().expect("there are some");
+        assert_eq!((outcome.alone_us, outcome.send_us, outcome.longest_us), (12.0, 13.0, 40.0));
+        assert!((outcome.overlap() - 0.95).abs() < 1e-9 && (outcome.stretch - 1.1).abs() < 1e-9);
+        assert!((outcome.before_end - 2.0 / 3.0).abs() < 1e-9);
+        assert!(Repetitions::default().outcome().is_none());
+    }
+}

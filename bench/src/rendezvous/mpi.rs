@@ -1,0 +1,134 @@
+//! The same over an MPI of this machine: `bench/peers/c/overlap.c`.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+use super::{Repetition, Repetitions};
+use crate::echo::Provider;
+use crate::peers::build::{Program, on_path};
+use crate::placement::CpuPair;
+
+/// An MPI, as Debian packages it, at its defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mpi {
+    /// Open MPI.
+    Open,
+    /// MPICH.
+    Mpich,
+}
+
+/// What a run of it gave.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Run {
+    /// Its own words.
+    pub(crate) version: String,
+    /// By size, bytes.
+    pub(crate) sizes: BTreeMap<u64, Repetitions>,
+}
+
+impl Mpi {
+    pub(crate) const ALL: [Self; 2] = [Self::Open, Self::Mpich];
+
+    /// The value of the column.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "openmpi",
+            Self::Mpich => "mpich",
+        }
+    }
+
+    /// Repeats all sizes.
+    ///
+    /// # Errors
+    /// If a tool is missing, which the error names with the command that installs it; or if it fails.
+    pub(crate) fn run(
+        self,
+        provider: Provider,
+        sizes: &[u64],
+        times: u32,
+        computing: Duration,
+        cpus: CpuPair,
+    ) -> anyhow::Result<Run> {
+        let (program, runner) = match self {
+            Self::Open => (Program::OpenMpiOverlap, "mpirun.openmpi"),
+            Self::Mpich => (Program::MpichOverlap, "mpirun.mpich"),
+        };
+        let program = program.build()?;
+        if !on_path(runner) {
+            bail!("{runner} is missing; it comes with the compiler's package");
+        }
+        let mut command = Command::new(runner);
+        let options: &[&str] = match (self, provider) {
+            (Self::Open, Provider::Shm) => &OPEN,
+            (Self::Open, Provider::Tcp) => &[OPEN.as_slice(), &["--mca", "btl", "self,tcp"]].concat(),
+            (Self::Mpich, Provider::Shm) => &["-np", "2"],
+            // Its own way to do without shared memory.
+            (Self::Mpich, Provider::Tcp) => {
+                &["-np", "2", "-genv", "MPIR_CVAR_NOLOCAL", "1", "-genv", "FI_PROVIDER", "tcp"]
+            }
+        };
+        command.args(options);
+        command.arg(program).args([computing.as_millis().to_string(), times.to_string()]);
+        // The sender shares no CPU with the computation.
+        command.args([cpus.server, cpus.caller].map(|cpu| cpu.0.to_string()));
+        let output = command
+            .args(sizes.iter().map(u64::to_string))
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("starting {runner}"))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("{runner}: {}", said.lines().find(|line| !line.trim().is_empty()).unwrap_or("it failed"));
+        }
+        parse(&String::from_utf8_lossy(&output.stdout))
+    }
+}
+
+/// Two ranks, which pin themselves.
+const OPEN: [&str; 6] = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "2"];
+
+fn parse(text: &str) -> anyhow::Result<Run> {
+    let mut run = Run::default();
+    for line in text.lines() {
+        if let Some(version) = line.strip_prefix("version ") {
+            version.trim().clone_into(&mut run.version);
+            continue;
+        }
+        let words: Vec<_> = line.split(' ').collect();
+        let [size, how, send, wait, compute, before, alone] = words[..] else { bail!("MPI said {line}") };
+        let number = |word: &str| word.parse::<f64>().with_context(|| format!("MPI said {line}"));
+        let repetition = Repetition {
+            send_us: number(send)?,
+            wait_us: number(wait)?,
+            compute_us: number(compute)?,
+            before_end: before == "1",
+        };
+        let all = run.sizes.entry(size.parse().context("a size")?).or_default();
+        if how == "beside" {
+            all.beside.push(repetition);
+            all.compute_alone_us.push(number(alone)?);
+        } else {
+            all.alone.push(repetition);
+        }
+    }
+    Ok(run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_program_prints_is_read() {
+        let text = "version Open MPI v4.1.4\n1024 alone 2.5 0.5 0.0 0 0.0\n1024 beside 50000.0 900.5 50001.0 1 50000.5\n";
+        let run = parse(text).unwrap();
+        assert_eq!(run.version, "Open MPI v4.1.4");
+        let all = &run.sizes[&1024];
+        assert_eq!((all.alone.len(), all.beside.len(), all.compute_alone_us[0]), (1, 1, 50_000.5));
+        assert!(all.beside[0].before_end && !all.alone[0].before_end);
+        assert!(parse("1024 beside").is_err());
+    }
+}

@@ -1,0 +1,189 @@
+//! Who meets whom, and what is asked for next: decisions without an engine.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use pronto_wire::{CallId, Class, InlinePayload};
+
+use super::table::{Body, Offer, PARKED, Posted, Table, Waiting};
+use super::transfer::{Chunking, GivenUp, Source, Transfer};
+use crate::fabric::{Arrived, HeapMemory, OutOfBounds, Payload, Region, RemoteRange};
+use crate::session::end::End;
+use crate::session::one_sided::Access;
+
+#[derive(Debug)]
+struct NoLease;
+
+impl Payload for NoLease {
+    fn len(&self) -> usize {
+        0
+    }
+
+    fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
+        if out.is_empty() { Ok(()) } else { Err(OutOfBounds { offset, wanted: out.len(), len: 0 }) }
+    }
+
+    fn as_private(&self) -> Option<&[u8]> {
+        None
+    }
+}
+
+const LINK: u16 = 3;
+const CHUNKING: Chunking = Chunking { len: 100, window: 2 };
+
+fn slot(slot: u16) -> CallId {
+    CallId { slot, generation: 1 }
+}
+
+fn posted(number: u16, tag: u64) -> Posted {
+    let region = Region::new(Arc::new(HeapMemory::new(1024)));
+    Posted { slot: slot(number), tag, region, offset: 10, len: 1000 }
+}
+
+fn offer(call: u16, tag: u64) -> Offer {
+    Offer { call: slot(call), link: LINK, class: Class::Bulk, tag }
+}
+
+fn source(len: u64, link: u16) -> Source {
+    Source { remote: RemoteRange { key: u64::from(link), offset: 0, len }, link }
+}
+
+fn by_reference(call: u16, tag: u64) -> Waiting<NoLease> {
+    Waiting { offer: offer(call, tag), body: Body::Source(source(250, LINK)) }
+}
+
+fn carried(call: u16, tag: u64) -> Waiting<NoLease> {
+    let payload = Arrived::Inline(InlinePayload::EMPTY);
+    Waiting { offer: offer(call, tag), body: Body::Carried { payload, skip: 0 } }
+}
+
+fn transfer(len: u64) -> Transfer {
+    Transfer::new(posted(0, 1), offer(0, 1), source(len, LINK))
+}
+
+/// Asks for chunks as long as any may be asked for; slots are numbered from `first`.
+fn ask(transfer: &mut Transfer, link: u16, first: u16) -> Vec<(u64, u64)> {
+    let mut asked = Vec::new();
+    while let Some((end, Access::Read { offset, remote, .. })) = transfer.next_chunk(CHUNKING, link) {
+        asked.push((offset, remote.len));
+        let number = u16::try_from(asked.len()).expect("few chunks");
+        transfer.started(slot(first + number - 1), end);
+    }
+    asked
+}
+
+fn all_end(transfer: &mut Transfer, end: impl Fn(CallId) -> End<NoLease>) -> usize {
+    transfer.take_ended(|slot| Some(end(slot)))
+}
+
+#[test]
+fn messages_and_receives_of_a_tag_meet_in_their_orders() {
+    let mut table = Table::default();
+    for message in [by_reference(1, 7), carried(2, 7), carried(3, 8)] {
+        table.waiting.push_back(message);
+    }
+    table.posted.extend([posted(11, 8), posted(12, 7), posted(13, 7), posted(14, 9)]);
+    let mut met = Vec::new();
+    while let Some(one) = table.meet() {
+        met.push((one.waiting.offer.call.slot, one.posted.slot.slot));
+    }
+    assert_eq!(met, [(1, 12), (2, 13), (3, 11)]);
+    assert_eq!((table.posted.len(), table.is_empty()), (1, false));
+}
+
+#[test]
+fn so_many_are_parked_and_nobody_cancels_them() {
+    let mut table = Table::default();
+    let parked = |call| Waiting { offer: offer(call, 1), body: Body::Parked([].into()) };
+    for call in (0..).take(PARKED) {
+        assert!(table.has_room_to_park());
+        table.waiting.push_back(parked(call));
+    }
+    assert!(!table.has_room_to_park());
+    table.waiting.extend([carried(50, 1), by_reference(51, 1)]);
+    // One that was answered is nobody's to cancel any more; the others are.
+    let gone: Vec<_> = core::iter::from_fn(|| table.take_cancelled(|_| true)).collect();
+    assert_eq!(gone.iter().map(|gone| gone.offer.call.slot).collect::<Vec<_>>(), [50, 51]);
+    assert!(!table.is_awaited(1));
+    table.posted.push_back(posted(20, 1));
+    assert!(table.is_awaited(1) && !table.is_awaited(2));
+    assert!(table.meet().is_some());
+    assert!(table.has_room_to_park(), "there is room again");
+}
+
+#[test]
+fn a_receive_is_there_again_before_others_when_its_sender_gives_up() {
+    let mut table: Table<NoLease> = Table::default();
+    table.posted.extend([posted(1, 5), posted(2, 5)]);
+    table.waiting.push_back(by_reference(1, 5));
+    let met = table.meet().expect("both are there");
+    table.post_again(met.posted);
+    table.waiting.push_back(carried(2, 5));
+    assert_eq!(table.meet().expect("both are there").posted.slot, slot(1));
+    assert!(table.withdraw(slot(1)).is_none(), "it has met");
+    assert!(table.withdraw(slot(2)).is_some());
+    assert!(table.posted.is_empty());
+}
+
+#[test]
+fn a_transfer_asks_for_each_byte_once_within_its_window() {
+    let mut transfer = transfer(250);
+    assert_eq!(transfer.is_over(), None);
+    assert_eq!(ask(&mut transfer, LINK, 0), [(10, 100), (110, 100)]);
+    assert_eq!(all_end(&mut transfer, |_| End::Done(0)), 2);
+    assert_eq!(ask(&mut transfer, LINK, 2), [(210, 50)]);
+    assert_eq!(transfer.is_over(), None, "its last chunk is under way");
+    all_end(&mut transfer, |_| End::Done(0));
+    assert_eq!(transfer.is_over(), Some(Ok(250)));
+}
+
+#[test]
+fn nothing_is_a_transfer_too() {
+    let mut transfer = transfer(0);
+    assert_eq!(ask(&mut transfer, LINK, 0), []);
+    assert_eq!(transfer.is_over(), Some(Ok(0)));
+}
+
+#[test]
+fn after_another_grant_a_transfer_goes_on_from_the_first_byte_that_is_missing() {
+    let mut transfer = transfer(400);
+    ask(&mut transfer, LINK, 0);
+    // Of two under way the first is lost with the link.
+    let end = |at: CallId| if at.slot == 0 { End::Flushed } else { End::Done(0) };
+    all_end(&mut transfer, end);
+    assert_eq!(ask(&mut transfer, LINK, 2), [], "nothing is asked for on a grant that failed");
+    transfer.go_on(LINK + 1);
+    assert_eq!(ask(&mut transfer, LINK + 1, 2), [], "nothing is granted there yet");
+    transfer.regrant(source(399, LINK + 1));
+    transfer.go_on(LINK + 1);
+    assert_eq!(ask(&mut transfer, LINK + 1, 2), [], "a grant of another length is no grant of this");
+    transfer.regrant(source(400, LINK + 1));
+    transfer.go_on(LINK + 1);
+    assert_eq!(ask(&mut transfer, LINK + 1, 2), [(10, 100), (110, 100)]);
+    all_end(&mut transfer, |_| End::Done(0));
+    ask(&mut transfer, LINK + 1, 4);
+    all_end(&mut transfer, |_| End::Done(0));
+    assert_eq!(transfer.is_over(), Some(Ok(400)));
+}
+
+#[test]
+fn a_transfer_that_is_given_up_is_over_when_nothing_writes_to_its_buffer() {
+    let mut transfer = transfer(400);
+    ask(&mut transfer, LINK, 0);
+    transfer.give_up(GivenUp::BySender);
+    transfer.give_up(GivenUp::ByReceiver);
+    transfer.give_up(GivenUp::BySender);
+    assert_eq!(transfer.is_over(), None);
+    assert_eq!(transfer.take_ended(|at| (at.slot == 0).then_some(End::<NoLease>::Done(0))), 1);
+    assert_eq!((transfer.is_over(), ask(&mut transfer, LINK, 5)), (None, Vec::new()));
+    all_end(&mut transfer, |_| End::Done(0));
+    assert_eq!(transfer.is_over(), Some(Err(GivenUp::ByReceiver)), "nobody posts that receive again");
+}
+
+#[test]
+fn a_connection_without_one_sided_operations_ends_it() {
+    let mut transfer = transfer(100);
+    ask(&mut transfer, LINK, 0);
+    all_end(&mut transfer, |_| End::Unsupported);
+    assert_eq!(transfer.is_over(), Some(Err(GivenUp::Unsupported)));
+}

@@ -1,0 +1,170 @@
+//! One transfer: the bytes of one offer into one posted receive, in chunks.
+//!
+//! # Invariants
+//! 1. Every byte below `next` was asked for, and is here unless a chunk under way or `again` covers it.
+//! 2. A transfer ends when nothing of it is under way: until then its chunks may write into the receive's buffer.
+
+use pronto_wire::CallId;
+
+use super::table::{Offer, Posted};
+use crate::fabric::{Capabilities, Region, RemoteRange};
+use crate::session::end::End;
+use crate::session::one_sided::Access;
+
+/// How the bytes of a connection move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunking {
+    /// Bytes of a chunk: other messages get their turn between two.
+    pub len: u64,
+    /// Chunks of one transfer under way at a time.
+    pub window: usize,
+}
+
+impl Chunking {
+    /// What suits a connection.
+    ///
+    /// Where a look copies (shared memory), a chunk holds up whoever polls, for about two microseconds. Where the kernel carries
+    /// bytes, it is what may stand before another message of the same connection, and the window is what may be parked in
+    /// socket buffers. Where a device moves them (memory is pinned), a chunk is a work request, and costs nobody's time.
+    pub const fn of(capabilities: &Capabilities) -> Self {
+        if capabilities.pins_memory {
+            Self { len: 256 << 10, window: 4 }
+        } else if capabilities.polls_without_syscalls {
+            Self { len: 16 << 10, window: 1 }
+        } else {
+            Self { len: 64 << 10, window: 8 }
+        }
+    }
+}
+
+/// A chunk under way.
+#[derive(Debug)]
+struct Chunk {
+    slot: CallId,
+    at: u64,
+}
+
+/// Why a transfer ends before its last byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GivenUp {
+    /// Its receiver cancelled the receive.
+    ByReceiver,
+    /// Its sender's call was cancelled, or had its deadline.
+    BySender,
+    /// The connection has no one-sided operations.
+    Unsupported,
+}
+
+/// A transfer.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    pub(super) posted: Posted,
+    pub(super) offer: Offer,
+    /// Where the sender's bytes are, on the link that granted them.
+    source: Source,
+    next: u64,
+    under_way: alloc::vec::Vec<Chunk>,
+    /// The lowest byte that has to be asked for again, on another grant.
+    again: Option<u64>,
+    given_up: Option<GivenUp>,
+}
+
+/// Where a sender's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    pub(super) remote: RemoteRange,
+    /// The link whose grant it is.
+    pub(super) link: u16,
+}
+
+impl Transfer {
+    pub(super) fn new(posted: Posted, offer: Offer, source: Source) -> Self {
+        Self {
+            posted,
+            offer,
+            source,
+            next: 0,
+            under_way: alloc::vec::Vec::new(),
+            again: None,
+            given_up: None,
+        }
+    }
+
+    /// Bytes in all.
+    pub(super) const fn len(&self) -> u64 {
+        self.source.remote.len
+    }
+
+    /// The next chunk to ask for on `link`, if one may be.
+    pub(super) fn next_chunk(&self, chunking: Chunking, link: u16) -> Option<(u64, Access)> {
+        let may = self.given_up.is_none()
+            && self.again.is_none()
+            && self.source.link == link
+            && self.under_way.len() < chunking.window;
+        if !may || self.next >= self.len() {
+            return None;
+        }
+        let end = self.len().min(self.next + chunking.len);
+        let remote = self.source.remote.part(self.next..end)?;
+        let (local, offset) = (Region::clone(&self.posted.region), self.posted.offset + self.next);
+        Some((end, Access::Read { local, offset, remote }))
+    }
+
+    /// That chunk, up to `end`, was asked for.
+    pub(super) fn started(&mut self, slot: CallId, end: u64) {
+        self.under_way.push(Chunk { slot, at: self.next });
+        self.next = end;
+    }
+
+    /// Takes in the chunks that have ended; says how many.
+    pub(super) fn take_ended<L>(&mut self, mut ended: impl FnMut(CallId) -> Option<End<L>>) -> usize {
+        let before = self.under_way.len();
+        let (again, given_up) = (&mut self.again, &mut self.given_up);
+        self.under_way.retain(|chunk| {
+            let Some(end) = ended(chunk.slot) else { return true };
+            match end {
+                End::Done(_) => {}
+                End::Unsupported => *given_up = given_up.or(Some(GivenUp::Unsupported)),
+                // The link went away, or its grant: the sender grants again on the next link, or gives up.
+                _ => *again = Some(again.map_or(chunk.at, |again| again.min(chunk.at))),
+            }
+            false
+        });
+        before - self.under_way.len()
+    }
+
+    /// The sender has granted its bytes again, on another link.
+    pub(super) fn regrant(&mut self, source: Source) {
+        if source.remote.len == self.source.remote.len {
+            self.source = source;
+        }
+    }
+
+    /// Goes on from the lowest byte that is missing, once nothing of an old grant is under way.
+    pub(super) fn go_on(&mut self, link: u16) {
+        if self.under_way.is_empty()
+            && self.source.link == link
+            && let Some(again) = self.again.take()
+        {
+            self.next = again;
+        }
+    }
+
+    /// No more chunks are asked for. That the receiver wants no message any more counts more than that this one will not come.
+    pub(super) fn give_up(&mut self, why: GivenUp) {
+        if why == GivenUp::ByReceiver || self.given_up.is_none() {
+            self.given_up = Some(why);
+        }
+    }
+
+    /// Whether it is over, and how: all bytes are here, or it was given up.
+    pub(super) fn is_over(&self) -> Option<Result<u64, GivenUp>> {
+        if !self.under_way.is_empty() {
+            return None;
+        }
+        match self.given_up {
+            Some(why) => Some(Err(why)),
+            None => (self.next == self.len() && self.again.is_none()).then_some(Ok(self.len())),
+        }
+    }
+}
