@@ -121,9 +121,14 @@ pub enum Refused {
     /// The module is not loaded.
     #[error("the module expedite is not loaded")]
     NotLoaded,
-    /// This user may not open the device, or may not name that thread.
-    #[error("not permitted")]
+    /// This user may not open the device.
+    #[error(
+        "this user may not open {PATH}: as root, give it to a group of theirs (chgrp GROUP {PATH} && chmod 660 {PATH})"
+    )]
     NotPermitted,
+    /// The thread is another user's.
+    #[error("the thread belongs to another user: that needs CAP_SYS_NICE")]
+    NotOwned,
     /// What the descriptor leads to cannot be flagged.
     #[error("only readable sockets, pipes, eventfds and completion channels can be flagged")]
     Unsupported,
@@ -148,7 +153,8 @@ impl From<Errno> for Refused {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::ENXIO | Errno::ENODEV => Self::NotLoaded,
-            Errno::EPERM | Errno::EACCES => Self::NotPermitted,
+            // Of a request: the module says so about threads alone.
+            Errno::EPERM => Self::NotOwned,
             Errno::EOPNOTSUPP => Self::Unsupported,
             Errno::EEXIST => Self::Flagged,
             Errno::ENOENT => Self::Unknown,
@@ -190,6 +196,8 @@ impl Device {
         match open(PATH, OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()) {
             Ok(device) => Ok(Self(device)),
             Err(Errno::ENOENT) => Err(Refused::NotLoaded),
+            // By the file's mode, or by a control group of devices.
+            Err(Errno::EACCES | Errno::EPERM) => Err(Refused::NotPermitted),
             Err(other) => Err(other.into()),
         }
     }
@@ -284,6 +292,14 @@ mod tests {
     use super::*;
 
     const HEADER: &str = include_str!("../../../kernel/expedite/expedite.h");
+
+    #[test]
+    fn who_is_refused_reads_what_to_do() {
+        let refused = Refused::NotPermitted.to_string();
+        assert!(refused.contains("chgrp GROUP /dev/expedite && chmod 660 /dev/expedite"), "{refused}");
+        let refused = Refused::from(Errno::EPERM).to_string();
+        assert!(refused.contains("another user") && refused.contains("CAP_SYS_NICE"), "{refused}");
+    }
 
     #[test]
     fn the_numbers_are_those_of_the_header() {

@@ -130,7 +130,7 @@ impl Booster for Flagged {
             // Two names of one open socket.
             Ok(()) | Err(Refused::Flagged) => Ok(()),
             Err(Refused::Unsupported) => Err(BoostError::Unsupported),
-            Err(Refused::NotPermitted) => Err(BoostError::System(libc::EPERM)),
+            Err(Refused::NotPermitted | Refused::NotOwned) => Err(BoostError::System(libc::EPERM)),
             Err(Refused::Full) => Err(BoostError::System(libc::ENOSPC)),
             Err(Refused::System(errno)) => Err(BoostError::System(errno as i32)),
             Err(_) => Err(BoostError::System(libc::EIO)),
