@@ -10,10 +10,12 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
+use pronto_expedite::schedule::Class;
+
 use super::metronome::Metronome;
 use crate::lab;
 
-/// The folder of the partition.
+/// The folder of the group of handlers and background; a partition if there are two processors.
 const PARTITION: &str = "/sys/fs/cgroup/pronto-handlers";
 const GROUPS: &str = "/sys/fs/cgroup";
 /// The processor in it.
@@ -46,8 +48,13 @@ impl Preempt {
 /// The machine; when dropped, the module is unloaded.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    _short_turns: Metronome,
+    /// None on one processor, which has no turns.
+    _short_turns: Option<Metronome>,
+    sender: Class,
 }
+
+/// A sender that shares the processor of the handlers: above all of them.
+const SENDER: Class = Class::Fifo(2);
 
 /// What the module has counted.
 #[derive(Clone, Debug, Default)]
@@ -88,25 +95,34 @@ impl Counters {
 }
 
 impl Machine {
-    /// Loads the module, and sets the processor apart.
+    /// Loads the module, and sets one of two processors apart.
     ///
     /// # Errors
     /// If this is not the lab's machine, or anything is missing in it.
     pub(crate) fn prepare() -> anyhow::Result<Self> {
-        anyhow::ensure!(lab::inside(), "this experiment changes the machine, and does so in the lab only");
-        load_module(&[])?;
-        let machine = Self { _short_turns: Metronome::start()? };
-        if !Path::new(PREEMPT).exists() {
-            succeeds(Command::new("mount").args(["-t", "debugfs", "debugfs", DEBUGFS]))?;
-        }
+        start()?;
+        let machine = Self { _short_turns: Some(Metronome::start()?), sender: Class::Normal };
         write(&format!("{GROUPS}/cgroup.subtree_control"), "+cpuset")?;
-        fs::create_dir_all(PARTITION).context("making a control group")?;
         write(&format!("{PARTITION}/cpuset.cpus"), PROCESSOR)?;
         let partition = format!("{PARTITION}/cpuset.cpus.partition");
         write(&partition, "root")?;
         let is = fs::read_to_string(&partition).context("reading back a partition")?;
         anyhow::ensure!(is.trim() == "root", "no processor can be set apart: {is}");
         Ok(machine)
+    }
+
+    /// Loads the module into a machine with one processor, which handlers, background and senders share.
+    ///
+    /// # Errors
+    /// If this is not the lab's machine, or anything is missing in it.
+    pub(crate) fn with_one_processor() -> anyhow::Result<Self> {
+        start()?;
+        Ok(Self { _short_turns: None, sender: SENDER })
+    }
+
+    /// How a thread that sends is scheduled.
+    pub(crate) const fn sender(&self) -> Class {
+        self.sender
     }
 
     /// Loads the module once more, with other parameters. Nobody may be using it.
@@ -145,6 +161,16 @@ impl Drop for Machine {
         // The machine ends with the experiment; what is still in use then is nobody's loss.
         let _ = Command::new("rmmod").arg("expedite").status();
     }
+}
+
+/// Loads the module, and makes the group of handlers and background.
+fn start() -> anyhow::Result<()> {
+    anyhow::ensure!(lab::inside(), "this experiment changes the machine, and does so in the lab only");
+    load_module(&[])?;
+    if !Path::new(PREEMPT).exists() {
+        succeeds(Command::new("mount").args(["-t", "debugfs", "debugfs", DEBUGFS]))?;
+    }
+    fs::create_dir_all(PARTITION).context("making a control group")
 }
 
 /// The calling process shares the handlers' processor from now on.

@@ -3,24 +3,35 @@
 use core::time::Duration;
 use std::thread;
 
+use anyhow::Context as _;
+use pronto_expedite::schedule::{CALLER, Class, schedule};
+
 use super::handler::Line;
 use crate::clock;
 use crate::wakeup::Delays;
 
 /// Sends `count` messages on each line, one every `interval` more or less: so that they keep step with no tick, each pause is
 /// up to a fifth shorter or longer. Lines begin one after the other within an interval, with a message that is not counted.
-/// Returns how long each message took to its handler, line by line.
+/// Each sender is scheduled as `class` says. Returns how long each message took to its handler, line by line.
 ///
 /// # Errors
 /// If a handler is gone.
-pub(crate) fn ping_all(lines: &mut [Line], count: u32, interval: Duration) -> anyhow::Result<Vec<Delays>> {
+pub(crate) fn ping_all(
+    lines: &mut [Line],
+    count: u32,
+    interval: Duration,
+    class: Class,
+) -> anyhow::Result<Vec<Delays>> {
     let lines_there_are = u32::try_from(lines.len().max(1)).unwrap_or(u32::MAX);
     thread::scope(|scope| {
         let senders: Vec<_> = (0_u32..)
             .zip(lines)
             .map(|(index, line)| {
                 let begins = interval * index / lines_there_are;
-                scope.spawn(move || ping(line, count, interval, begins, index))
+                scope.spawn(move || {
+                    schedule(CALLER, class).context("scheduling a sender")?;
+                    ping(line, count, interval, begins, index)
+                })
             })
             .collect();
         senders.into_iter().map(|sender| sender.join().expect("a sender does not panic")).collect()

@@ -51,6 +51,7 @@ pub const ALL: &[&dyn Experiment] = &[
     &expedite::Handlers,
     &expedite::PINGS_WITHOUT,
     &expedite::PINGS_BOOSTED,
+    &expedite::Late,
     &expedite::PAIRS,
     &expedite::TENTH,
     &expedite::Computing,

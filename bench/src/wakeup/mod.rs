@@ -92,6 +92,13 @@ impl Delays {
         let bound = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
         1.0 - self.0.percentile_below(bound) / 100.0
     }
+
+    /// How many messages took longer than this.
+    #[must_use]
+    pub fn count_above(&self, bound: Duration) -> u64 {
+        let bound = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
+        self.0.len() - self.0.count_between(0, bound)
+    }
 }
 
 /// What sender and receiver share.
@@ -274,5 +281,6 @@ mod tests {
             delays.0.record(ns).unwrap();
         }
         assert!((delays.share_above(Duration::from_millis(1)) - 0.5).abs() < 1e-9);
+        assert_eq!(delays.count_above(Duration::from_millis(1)), 2);
     }
 }

@@ -3,6 +3,7 @@
 
 mod computing;
 mod handlers;
+mod late;
 mod nice;
 mod pairs;
 mod pings;
@@ -10,6 +11,7 @@ mod trial;
 
 pub(super) use computing::Computing;
 pub(super) use handlers::Handlers;
+pub(super) use late::Late;
 pub(super) use nice::Nice;
 pub(super) use pairs::{PAIRS, TENTH};
 pub(super) use pings::{PINGS_BOOSTED, PINGS_WITHOUT};

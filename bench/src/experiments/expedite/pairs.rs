@@ -152,7 +152,7 @@ impl TenPairs {
         // Beside the same traffic, which is not counted: the messages of hackbench would be in the background's way.
         let second = thread::scope(|scope| {
             let judge = scope.spawn(hackbench);
-            trial.send(traffic)?;
+            trial.send(machine, traffic)?;
             judge.join().expect("a judge does not panic")
         })?;
         seen.hackbench.push(second);

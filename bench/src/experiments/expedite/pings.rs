@@ -31,16 +31,16 @@ pub(in crate::experiments) static PINGS_BOOSTED: Pairs =
     Pairs { name: "expedite-fig2", figure: "Fig. 2", settings: &Setting::ALL };
 
 /// Processes that mostly sleep, beside one that computes. The paper has two; more until pings are late.
-const SLEEPERS: [usize; 5] = [0, 2, 4, 8, 16];
+pub(super) const SLEEPERS: [usize; 5] = [0, 2, 4, 8, 16];
 
 /// So many late pings without Expedite are enough to show what it does.
-const ENOUGH: f64 = 0.05;
+pub(super) const ENOUGH: f64 = 0.05;
 
 /// Four of two hundred: differences between settings that say nothing.
 const CHANCE: f64 = 0.02;
 
 /// What always-FIFO may be exceeded by: ours.
-const RARE: f64 = 0.0003;
+pub(super) const RARE: f64 = 0.0003;
 
 /// Of the paper (section 4.1), and ours: time in the lab is dear.
 const PAPERS_INTERVAL: Duration = Duration::from_millis(50);

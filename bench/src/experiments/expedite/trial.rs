@@ -76,7 +76,7 @@ impl Trial {
             |loads: &mut [Load]| loads.iter_mut().map(Load::sample).collect::<anyhow::Result<Vec<_>>>();
         let counted = machine.counters()?;
         let before = sample(loads)?;
-        let pings = ping_all(&mut self.handler.lines, traffic.count, traffic.interval)?;
+        let pings = ping_all(&mut self.handler.lines, traffic.count, traffic.interval, machine.sender())?;
         let after = sample(loads)?;
         self.counters.add(&machine.counters()?.since(&counted));
         self.background.push(Background::of(&before, &after));
@@ -85,8 +85,8 @@ impl Trial {
     }
 
     /// Sends one round of messages that are not counted.
-    pub(super) fn send(&mut self, traffic: Traffic) -> anyhow::Result<()> {
-        ping_all(&mut self.handler.lines, traffic.count, traffic.interval).map(drop)
+    pub(super) fn send(&mut self, machine: &Machine, traffic: Traffic) -> anyhow::Result<()> {
+        ping_all(&mut self.handler.lines, traffic.count, traffic.interval, machine.sender()).map(drop)
     }
 
     /// Forgets what was measured: the next rows begin.
@@ -168,6 +168,11 @@ impl Trial {
     /// The share of messages that were late.
     pub(super) fn late(&self, wanted: impl Fn(usize) -> bool) -> f64 {
         self.pings(wanted).share_above(LATE)
+    }
+
+    /// How many messages that were.
+    pub(super) fn late_count(&self) -> u64 {
+        self.pings(|_| true).count_above(LATE)
     }
 
     /// The ninety-ninth hundredth of all delays, microseconds.
