@@ -2,6 +2,9 @@
 //!
 //! The processor is a partition of its own (a root domain), so that also threads with a deadline may be bound to it: the
 //! kernel admits those only if they may use all processors of their domain (`kernel/sched/syscalls.c`).
+//!
+//! Pages stay small, as in `prontod`: every ten seconds khugepaged looks for some to gather, at nice 19 and on the processor of the
+//! background, and a sender or handler that touches them meanwhile waited for up to 600 ms.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,6 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, bail};
+use nix::sys::prctl;
 
 use pronto_expedite::schedule::Class;
 
@@ -166,6 +170,8 @@ impl Drop for Machine {
 /// Loads the module, and makes the group of handlers and background.
 fn start() -> anyhow::Result<()> {
     anyhow::ensure!(lab::inside(), "this experiment changes the machine, and does so in the lab only");
+    // For this process and all that it starts: see the documentation of this module.
+    prctl::set_thp_disable(true).context("keeping pages small")?;
     load_module(&[])?;
     if !Path::new(PREEMPT).exists() {
         succeeds(Command::new("mount").args(["-t", "debugfs", "debugfs", DEBUGFS]))?;
