@@ -74,6 +74,23 @@ fn without_a_port_there_is_a_reason() {
     assert_eq!(report["transport"], "tcp", "{said}");
 }
 
+/// A program that can do RDMA starts where the library is missing, and says so.
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn without_the_library_there_is_a_reason() {
+    // Hidden from this program alone, which has its own view of the file system: a library of no bytes is none.
+    let without =
+        "for file in /usr/lib/*/libibverbs.so.1; do mount --bind /dev/null $file; done; exec \"$@\"";
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", without, "sh", env!("CARGO_BIN_EXE_pronto"), "demo", "--nodes=2"])
+        .args(["--points=200", "--dims=4", "--deadline=20", "--transport=verbs"])
+        .args(places())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("is libibverbs installed"), "{said}");
+}
+
 /// A node of its own in one of the lab's namespaces; ended with the value.
 struct Daemon {
     process: Child,

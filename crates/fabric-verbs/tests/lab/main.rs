@@ -3,6 +3,7 @@
 
 mod conformance;
 mod faults;
+mod forks;
 mod grants;
 mod pair;
 mod pin_limit;
