@@ -7,11 +7,10 @@
 
 use core::ops::Range;
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::fabric::{
     AtomicScope, Capabilities, Completion, ConnectionLimits, FabricError, Grant, GrantError, GrantId,
@@ -28,6 +27,7 @@ use crate::lease::{InUse, Lease};
 use crate::pool::PoolBuffer;
 use crate::receives::Promise;
 use crate::sending::Entry;
+use crate::sleep::{Heard, Waits};
 use crate::sys::{
     Access, Channel, CompletionQueue, Connect, MemoryRegion, MemoryWindow, PinnedBytes, Queue, QueueSizes,
     Rights as WindowRights, SendRequest, Verb,
@@ -44,11 +44,6 @@ const LINGER: u32 = 4096;
 const DRAIN: u32 = 65_536;
 /// Looks that a lost connection is given for what is outstanding.
 const LAST_LOOKS: u32 = 4096;
-
-/// What a sleeper of a queue pair is woken by.
-const CHANNEL: u64 = 0;
-const BELL: u64 = 1;
-const SOCKET: u64 = 2;
 
 /// One connection of one class over RDMA.
 #[derive(Debug)]
@@ -82,7 +77,9 @@ pub struct VerbsQueuePair {
     pub(crate) since_signal: u32,
     pub(crate) depth: u32,
     pub(crate) bell: Arc<EventFd>,
-    waits: Epoll,
+    waits: Waits,
+    /// Held by the completion queues as well; named here to be taken out of the epoll.
+    channel: Arc<Channel>,
     /// The last sleeper was woken by the channel.
     has_events: bool,
     pub(crate) alive: Arc<Alive>,
@@ -161,16 +158,14 @@ impl Half {
         first_sequence: u32,
         to: &Connect,
         (their_buffer, longest): (u32, u32),
+        waits: Waits,
         alive: &Arc<Alive>,
     ) -> Result<VerbsQueuePair, VerbsError> {
         let system = |what: &'static str| move |errno| VerbsError::System { what, errno };
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
         let bell = Arc::new(bell.map_err(system("eventfd"))?);
-        let waits = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system("epoll_create1"))?;
-        let readable = |what| EpollEvent::new(EpollFlags::EPOLLIN, what);
-        let added =
-            waits.add(&*self.channel, readable(CHANNEL)).and_then(|()| waits.add(&*bell, readable(BELL)));
-        added.map_err(system("epoll_ctl"))?;
+        waits.add(Heard::CHANNEL, &*self.channel)?;
+        waits.add(Heard::BELL, &*bell)?;
         self.queue.connect(first_sequence, to)?;
         let limits = &self.limits;
         let device = self.shared.domain.context().limits();
@@ -215,6 +210,7 @@ impl Half {
             depth: self.depth,
             bell,
             waits,
+            channel: self.channel,
             has_events: false,
             alive: Arc::clone(alive),
             shared: self.shared,
@@ -263,9 +259,7 @@ impl VerbsQueuePair {
     }
 
     pub(crate) fn attach(&mut self, socket: OwnedFd) -> Result<(), VerbsError> {
-        let ends = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP, SOCKET);
-        let system = |errno| VerbsError::System { what: "epoll_ctl", errno };
-        self.waits.add(self.alive.attach(socket), ends).map_err(system)
+        self.waits.add(Heard::SOCKET, self.alive.attach(socket))
     }
 
     /// The granted ranges, each of its region. Besides them the peer reaches payloads that wait to be read, each behind a
@@ -437,26 +431,24 @@ impl QueuePair for VerbsQueuePair {
         self.has_events =
             self.has_events && CompletionQueue::take_event([&mut self.sends, &mut self.receives]);
         if self.has_events {
+            self.waits.was_all();
             return;
         }
-        let mut events = [EpollEvent::empty(); 3];
-        // An error means an interruption: what is there is there at the next sleep as well, which it ends.
-        let ready = self.waits.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
-        for event in &events[..ready] {
-            match event.data() {
-                CHANNEL => {
-                    self.has_events = CompletionQueue::take_event([&mut self.sends, &mut self.receives]);
-                }
-                // An error means that somebody else has heard it.
-                BELL => drop(self.bell.read()),
-                _ if self.failed.is_none() => self.alive.look(),
-                _ => {}
-            }
+        let heard = self.waits.look();
+        if heard.has(Heard::CHANNEL) {
+            self.has_events = CompletionQueue::take_event([&mut self.sends, &mut self.receives]);
+        }
+        if heard.has(Heard::BELL) {
+            // An error means that somebody else has heard it.
+            let _count = self.bell.read();
+        }
+        if heard.has(Heard::SOCKET) && self.failed.is_none() {
+            self.alive.look();
         }
     }
 
     fn channel(&self) -> Option<i32> {
-        (!self.closed).then(|| self.waits.0.as_raw_fd())
+        (!self.closed).then(|| self.waits.descriptor())
     }
 
     fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {
@@ -508,6 +500,12 @@ impl QueuePair for VerbsQueuePair {
         self.linger();
         self.fail(FabricError::Lost);
         self.drain();
+        // The other queue pair's sleepers are not to be woken by what nobody takes any more.
+        self.waits.remove(&*self.channel);
+        self.waits.remove(&*self.bell);
+        if let Some(socket) = self.alive.socket() {
+            self.waits.remove(socket);
+        }
     }
 }
 

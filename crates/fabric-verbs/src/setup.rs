@@ -28,6 +28,7 @@ use crate::error::VerbsError;
 use crate::offer::{self, End, Reached};
 use crate::queue_pair::{Half, VerbsQueuePair};
 use crate::receives::BUFFER;
+use crate::sleep::Waits;
 use crate::sys::{Connect, Gid};
 
 /// One side's queue pairs, before they are connected.
@@ -100,7 +101,7 @@ impl Offer {
         }
         let mut ends = Vec::new();
         let mut pairs = Vec::new();
-        for (class, half) in self.halves.into_iter().enumerate() {
+        for ((class, half), waits) in self.halves.into_iter().enumerate().zip(Waits::pair()?) {
             let End { number, first_sequence } = theirs.ends[class];
             let connect = Connect {
                 number,
@@ -113,7 +114,7 @@ impl Offer {
             };
             let alive = Arc::<Alive>::default();
             let far = (theirs.buffer, theirs.longest.min(ours.port.max_message));
-            pairs.push(half.connect(self.sequences[class], &connect, far, &alive)?);
+            pairs.push(half.connect(self.sequences[class], &connect, far, waits, &alive)?);
             ends.push(alive);
         }
         let (Some(bulk), Some(control)) = (pairs.pop(), pairs.pop()) else { unreachable!("two classes") };

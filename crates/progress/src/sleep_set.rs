@@ -98,7 +98,10 @@ impl SleepSet {
         let watched = |channel: Channel| PollFd::new(borrow(channel.fd), poll_flags(channel.interest));
         let limit = Some(TimeSpec::from_duration(limit));
         // Woken early, by a signal or not at all: the caller looks again in any case.
-        let _ready = match channels.map(|channel| channel.map(watched)) {
+        let [control, bulk] = channels;
+        // A link may have one for both.
+        let distinct = [control, bulk.filter(|_| control != bulk)];
+        let _ready = match distinct.map(|channel| channel.map(watched)) {
             [Some(control), Some(bulk)] => ppoll(&mut [control, bulk], limit, None),
             [Some(only), None] | [None, Some(only)] => ppoll(&mut [only], limit, None),
             [None, None] => ppoll(&mut [], limit, None),

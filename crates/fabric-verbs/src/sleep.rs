@@ -1,0 +1,153 @@
+//! What the sleepers of a link wait on: one epoll for both of its queue pairs, so that it changes hands by one system call.
+//!
+//! Each queue pair has three descriptors in it, its own to take events from, and takes them out when it closes. A look
+//! serves both: what it has found of the other's is kept for the other's next look, which then costs nothing. That may
+//! be old by then; what has come since is still there at the next sleep, ends it, and is found.
+
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use pronto_sync::atomic::{AtomicU32, Ordering};
+
+use crate::error::VerbsError;
+
+/// What a sleeper is woken by, one bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Heard(u32);
+
+impl Heard {
+    /// The completion channel.
+    pub(crate) const CHANNEL: Self = Self(1);
+    /// The bell for buffers that come back.
+    pub(crate) const BELL: Self = Self(2);
+    /// The socket to the peer.
+    pub(crate) const SOCKET: Self = Self(4);
+    /// Somebody has looked since the last time.
+    const LOOKED: u32 = 8;
+    /// Where the bits of each class begin in what the epoll gives.
+    const SHIFT: [u32; 2] = [0, 3];
+    const ALL: u64 = 7;
+
+    pub(crate) fn has(self, what: Self) -> bool {
+        self.0 & what.0 != 0
+    }
+}
+
+/// The epoll of both.
+#[derive(Debug)]
+struct Shared {
+    epoll: Epoll,
+    /// By class: what another's look has found.
+    kept: [AtomicU32; 2],
+}
+
+/// One queue pair's part of it.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    shared: Arc<Shared>,
+    class: usize,
+}
+
+impl Waits {
+    /// Those of a link, by class.
+    pub(crate) fn pair() -> Result<[Self; 2], VerbsError> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
+            .map_err(|errno| VerbsError::System { what: "epoll_create1", errno })?;
+        let shared = Arc::new(Shared { epoll, kept: Default::default() });
+        Ok([0, 1].map(|class| Self { shared: Arc::clone(&shared), class }))
+    }
+
+    /// The descriptor to sleep on.
+    pub(crate) fn descriptor(&self) -> i32 {
+        self.shared.epoll.0.as_raw_fd()
+    }
+
+    /// Sleepers are woken by this one, too.
+    pub(crate) fn add(&self, what: Heard, descriptor: impl AsFd) -> Result<(), VerbsError> {
+        let mut flags = EpollFlags::EPOLLIN;
+        flags.set(EpollFlags::EPOLLRDHUP, what == Heard::SOCKET);
+        let event = EpollEvent::new(flags, u64::from(what.0) << Heard::SHIFT[self.class]);
+        let system = |errno| VerbsError::System { what: "epoll_ctl", errno };
+        self.shared.epoll.add(descriptor, event).map_err(system)
+    }
+
+    /// Sleepers are not woken by this one any more.
+    pub(crate) fn remove(&self, descriptor: impl AsFd) {
+        match self.shared.epoll.delete(descriptor) {
+            Ok(()) | Err(Errno::ENOENT) => {}
+            Err(errno) => debug_assert!(false, "epoll_ctl: {errno}"),
+        }
+    }
+
+    /// What this queue pair's sleeper was woken by, as far as it is known.
+    pub(crate) fn look(&self) -> Heard {
+        // SYNC: whoever drives a link drives both of its queue pairs, or each alone; a hint in either case.
+        let kept = self.shared.kept[self.class].swap(0, Ordering::Relaxed);
+        if kept != 0 {
+            return Heard(kept & !Heard::LOOKED);
+        }
+        let mut events = [EpollEvent::empty(); 6];
+        // An error means an interruption: what is there is there at the next sleep as well, which it ends.
+        let ready = self.shared.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        let found = events[..ready].iter().fold(0, |found, event| found | event.data());
+        let of = |class: usize| u32::try_from(found >> Heard::SHIFT[class] & Heard::ALL).unwrap_or(0);
+        self.keep_for_other(of(1 - self.class));
+        Heard(of(self.class))
+    }
+
+    /// This queue pair knows what its sleeper was woken by: most likely that was all.
+    pub(crate) fn was_all(&self) {
+        self.keep_for_other(0);
+    }
+
+    fn keep_for_other(&self, found: u32) {
+        self.shared.kept[1 - self.class].store(found | Heard::LOOKED, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::eventfd::{EfdFlags, EventFd};
+
+    use super::*;
+
+    fn bell() -> EventFd {
+        EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).unwrap()
+    }
+
+    #[test]
+    fn one_look_serves_both() {
+        let [one, two] = Waits::pair().unwrap();
+        assert_eq!(one.descriptor(), two.descriptor());
+        let bells = [bell(), bell(), bell()];
+        one.add(Heard::BELL, &bells[0]).unwrap();
+        two.add(Heard::BELL, &bells[1]).unwrap();
+        two.add(Heard::CHANNEL, &bells[2]).unwrap();
+        for bell in &bells {
+            bell.write(1).unwrap();
+        }
+        assert!(one.look() == Heard::BELL);
+        // Kept: it is not there any more.
+        bells[2].read().unwrap();
+        let kept = two.look();
+        assert!(kept.has(Heard::BELL) && kept.has(Heard::CHANNEL) && !kept.has(Heard::SOCKET));
+        assert_eq!(two.look(), Heard::BELL);
+    }
+
+    #[test]
+    fn what_was_overlooked_is_found_by_the_next_look() {
+        let [one, two] = Waits::pair().unwrap();
+        let bell = bell();
+        two.add(Heard::CHANNEL, &bell).unwrap();
+        bell.write(1).unwrap();
+        one.was_all();
+        assert_eq!(two.look(), Heard(0));
+        assert_eq!(two.look(), Heard::CHANNEL);
+        two.remove(&bell);
+        two.remove(&bell);
+        one.look();
+        assert_eq!((one.look(), two.look()), (Heard(0), Heard(0)));
+    }
+}
