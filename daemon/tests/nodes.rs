@@ -85,6 +85,18 @@ fn a_node_is_pinged_asked_and_stopped() {
     std::fs::remove_dir_all(&dir).expect("ours");
 }
 
+/// khugepaged would hold up whoever touches what it gathers: see `keep_small_pages`.
+#[test]
+fn no_huge_pages_are_made_of_its_memory() {
+    let dir = directory("pages");
+    let daemon = start(&config(&dir, 1, ""));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.0.id())).expect("it lives");
+    // Kernels without huge pages have no such line.
+    let line = status.lines().find_map(|line| line.strip_prefix("THP_enabled:"));
+    assert!(line.is_none_or(|enabled| enabled.trim() == "0"), "{line:?}");
+    std::fs::remove_dir_all(&dir).expect("ours");
+}
+
 #[test]
 fn mistakes_are_said_with_what_to_do() {
     let dir = directory("mistakes");

@@ -58,6 +58,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&stop), None).context("signal mask")?;
     tracing_subscriber::fmt().with_max_level(options.log).with_writer(std::io::stderr).without_time().init();
     tell_when_panicking();
+    keep_small_pages();
     let node = builder.start()?;
     let listening: Vec<_> = node.listening().iter().map(ToString::to_string).collect();
     let places = if listening.is_empty() {
@@ -89,6 +90,15 @@ fn tell_when_panicking() {
             eprintln!("  {note}");
         }
     }));
+}
+
+/// Has the kernel leave this process' memory in small pages. It gathers them into huge ones at the lowest priority there is
+/// (khugepaged, nice 19), and whoever touches them meanwhile waits: beside processes that compute for hundreds of
+/// milliseconds, real-time or not.
+fn keep_small_pages() {
+    if let Err(errno) = nix::sys::prctl::set_thp_disable(true) {
+        eprintln!("prontod: its memory may be gathered into huge pages, and messages wait for that: {errno}");
+    }
 }
 
 /// Notes that are told with a panic.
