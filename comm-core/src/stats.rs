@@ -45,6 +45,8 @@ stats! {
     messages_sent,
     /// Messages received, of any kind.
     messages_received,
+    /// Doorbells rung: over TCP each is a write, as a rule. Messages that shared one are not counted twice.
+    doorbells,
     /// Payload bytes posted.
     bytes_sent,
     /// Payload bytes received.

@@ -64,7 +64,7 @@ pub use in_place::InPlace;
 pub use message::{Key, Message, Order, Request};
 pub use multicall::multicall;
 pub use one_sided::{AccessError, RemoteMemory};
-pub use peer::{DEFAULT_TIMEOUT, Peer};
+pub use peer::{DEFAULT_TIMEOUT, Peer, Together};
 pub use pending::{Pending, with_bytes};
 pub use pronto_core::session::Executed;
 pub use pronto_rpc_macros::{Message, Payload};

@@ -208,6 +208,14 @@ impl<H: Host> Peer<H> {
         }
     }
 
+    /// Several messages to this peer that are to leave together: until the returned value is dropped, nothing that is started or
+    /// notified rings a doorbell of its own. A wait for any of their answers lets them leave at once. Messages of other threads to
+    /// this peer may be held up as long.
+    pub fn together(&self) -> Together<'_, H> {
+        self.session.hold_doorbells();
+        Together { peer: self }
+    }
+
     /// What the session counted and holds.
     pub fn session(&self) -> &Arc<Session<H::Qp>> {
         &self.session
@@ -283,6 +291,24 @@ impl<H: Host> Peer<H> {
                 outcome => return outcome,
             }
         }
+    }
+}
+
+/// Messages to one peer that leave together, when this is dropped: [`Peer::together`].
+#[must_use = "dropping it lets the messages leave"]
+pub struct Together<'a, H: Host> {
+    peer: &'a Peer<H>,
+}
+
+impl<H: Host> Drop for Together<'_, H> {
+    fn drop(&mut self) {
+        self.peer.session.release_doorbells(&*self.peer.host);
+    }
+}
+
+impl<H: Host> fmt::Debug for Together<'_, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Together").field("peer", self.peer).finish()
     }
 }
 

@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::thread;
 
 use pronto::Peer;
+use pronto_core::session::Doorbells;
 use serde_json::Value;
 
 use crate::clock;
@@ -50,7 +51,16 @@ impl Experiment for Rate {
                 help: "Only these waiting policies",
                 values: &["spin", "block", "adaptive"],
             },
-            Axis { column: "kind", help: "Only calls, or only one-way messages", values: &[CALL, ONE_WAY] },
+            Axis {
+                column: "kind",
+                help: "Only calls, calls that are started together, or one-way messages",
+                values: &[CALL, BATCH, ONE_WAY],
+            },
+            Axis {
+                column: "coalesce",
+                help: "Only with messages that share writes, or only without; off is measured with 32 B, one thread, spinning",
+                values: &[ON, OFF],
+            },
             Axis {
                 column: "window",
                 help: "Only these numbers of open calls of a thread; calls only",
@@ -78,20 +88,35 @@ impl Experiment for Rate {
         };
         let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
         let loads = loads(params);
-        let pairs: Vec<(Provider, Wait)> = Provider::ALL
+        let together = |loads: &[Load], off: bool| -> Vec<Load> {
+            let of_off = |load: &&Load| !off || load.threads == 1 && load.size.bytes == 32;
+            loads.iter().filter(of_off).copied().collect()
+        };
+        let pairs: Vec<(Provider, Wait, Doorbells, Vec<Load>)> = Provider::ALL
             .into_iter()
             .flat_map(|provider| Wait::ALL.map(|wait| (provider, wait)))
             .filter(|(provider, wait)| {
                 params.keeps("provider", provider.name()) && params.keeps("wait", wait.name())
             })
+            .flat_map(|(provider, wait)| {
+                let each = [Doorbells::Shared, Doorbells::PerMessage];
+                each.map(|doorbells| (provider, wait, doorbells))
+            })
+            .filter(|(_, wait, doorbells)| {
+                params.keeps("coalesce", coalesce(*doorbells))
+                    && (*doorbells == Doorbells::Shared || wait.name() == "spin")
+            })
+            .map(|(provider, wait, doorbells)| {
+                (provider, wait, doorbells, together(&loads, doorbells == Doorbells::PerMessage))
+            })
             .collect();
-        progress.begin(u64::from(rounds) * (pairs.len() * loads.len()) as u64);
+        progress.begin(u64::from(rounds) * pairs.iter().map(|(.., loads)| loads.len() as u64).sum::<u64>());
         // Before any thread is pinned: what is learned here is to hold for two CPUs.
         let wake_up = pronto_node::wake_up_cost();
         let mut rows = Vec::new();
         let mut free = 0;
-        for (provider, wait) in pairs {
-            let bench = Bench { provider, wait, cpus, budget };
+        for (provider, wait, doorbells, loads) in pairs {
+            let bench = Bench { provider, wait, doorbells, cpus, budget };
             let (found, left) = thread::scope(|scope| {
                 let run = scope.spawn(|| -> anyhow::Result<_> {
                     let left = keep_off(cpus.server)?;
@@ -124,6 +149,7 @@ impl Experiment for Rate {
 /// What is sent in a row.
 #[derive(Clone, Copy, Debug)]
 struct Load {
+    kind: &'static str,
     /// Open calls of a thread; none for one-way messages.
     window: Option<usize>,
     threads: usize,
@@ -133,19 +159,23 @@ struct Load {
 /// Every load that was asked for and is possible: all calls of all threads fit one connection at its default size.
 fn loads(params: &Params) -> Vec<Load> {
     let windows: &[usize] = if params.quick { &[1, 8, 32] } else { &[1, 2, 4, 8, 16, 32, 48] };
-    let calls = windows.iter().map(|window| Some(*window));
+    let calls = windows.iter().map(|window| (CALL, Some(*window)));
+    let batches = windows.iter().filter(|window| **window > 1).map(|window| (BATCH, Some(*window)));
     let kept = |load: &Load| {
-        let kind = if load.window.is_some() { CALL } else { ONE_WAY };
-        params.keeps("kind", kind)
+        params.keeps("kind", load.kind)
+            && (load.kind != BATCH || load.threads == 1 && load.size.bytes == 32)
             && params.keeps("threads", &load.threads.to_string())
             && params.keeps("size", load.size.name)
             && load.window.is_none_or(|window| params.keeps("window", &window.to_string()))
             && load.window.is_none_or(|window| window * load.threads <= MOST_OPEN)
     };
     calls
-        .chain([None])
-        .flat_map(|window| [1, 2, 4].map(|threads| (window, threads)))
-        .flat_map(|(window, threads)| SIZES.iter().map(move |size| Load { window, threads, size }))
+        .chain(batches)
+        .chain([(ONE_WAY, None)])
+        .flat_map(|(kind, window)| [1, 2, 4].map(|threads| (kind, window, threads)))
+        .flat_map(|(kind, window, threads)| {
+            SIZES.iter().map(move |size| Load { kind, window, threads, size })
+        })
         .filter(kept)
         .collect()
 }
@@ -154,6 +184,7 @@ fn loads(params: &Params) -> Vec<Load> {
 struct Bench {
     provider: Provider,
     wait: Wait,
+    doorbells: Doorbells,
     cpus: CpuPair,
     budget: Duration,
 }
@@ -163,7 +194,10 @@ struct Bench {
 struct Row {
     provider: Provider,
     wait: Wait,
+    doorbells: Doorbells,
     load: Load,
+    /// What the sender posted, and how often it rang.
+    rung: Rung,
     speed: Speed,
     messages: u64,
     cost: Cost,
@@ -173,14 +207,16 @@ struct Row {
 
 impl Bench {
     fn run(&self, rounds: u32, loads: &[Load], progress: &mut Progress) -> anyhow::Result<Vec<Row>> {
-        let receiver = Receiver::spawn(self.provider, self.wait, self.cpus.server)?;
+        let receiver = Receiver::spawn_with(self.provider, self.wait, self.cpus.server, self.doorbells)?;
         let (_node, peer) = receiver.meet(self.wait)?;
         let mut rows: Vec<Row> = loads
             .iter()
             .map(|load| Row {
                 provider: self.provider,
                 wait: self.wait,
+                doorbells: self.doorbells,
                 load: *load,
+                rung: Rung::default(),
                 speed: Speed::default(),
                 messages: 0,
                 cost: Cost::default(),
@@ -205,14 +241,17 @@ impl Bench {
 
     /// One round of a row: all threads begin together, and the round ends when the last message was taken in.
     fn round(&self, peer: &Peer, row: &mut Row) -> anyhow::Result<()> {
-        let Load { window, threads, size } = row.load;
+        let Load { kind, window, threads, size } = row.load;
         let send = || match window {
+            Some(window) if kind == BATCH => size.batches(peer, Open(window), self.budget),
             Some(window) => size.calls(peer, Open(window), self.budget),
             None => size.notes(peer, self.budget),
         };
         let before = cost(&size.counted(peer)?)?;
+        let rung = Rung::of(peer);
         let started = clock::now();
         let sent = together(threads, send)?;
+        row.rung = row.rung.and(Rung::of(peer).since(rung));
         let counted = size.counted(peer)?;
         row.speed.round(sent, started.elapsed());
         let arrived = if window.is_some() { sent } else { counted.notes };
@@ -261,24 +300,26 @@ fn cost(counted: &Counted) -> anyhow::Result<Cost> {
 
 impl Row {
     fn title(&self) -> String {
-        let Load { window, threads, size } = self.load;
-        let window = window.map_or_else(|| ONE_WAY.to_owned(), |window| format!("window {window}"));
+        let Load { kind, window, threads, size } = self.load;
+        let window = window.map_or_else(|| kind.to_owned(), |window| format!("{kind} {window}"));
         format!("{} {} {window} x{threads} {} B", self.provider.name(), self.wait.name(), size.name)
     }
 
     fn fields(&self) -> Fields {
-        let Load { window, threads, size } = self.load;
+        let Load { kind, window, threads, size } = self.load;
         let per_second = self.speed.per_second();
         let (cpu_ns, switches) = self.cost.each(self.messages);
         Fields::default()
             .with("provider", self.provider.name())
             .with("wait", self.wait.name())
-            .with("kind", if window.is_some() { CALL } else { ONE_WAY })
+            .with("coalesce", coalesce(self.doorbells))
+            .with("kind", kind)
             .with("window", window.map_or(Value::Null, Value::from))
             .with("threads", threads)
             .with("size", size.bytes)
             .with("rpc_per_s", decimals(per_second, 0))
             .with("aa", decimals(self.speed.a_to_a(), 2))
+            .with("per_doorbell", decimals(self.rung.messages_each(), 2))
             .with("cpu_ns", decimals(cpu_ns, 1))
             .with("switches", decimals(switches, 4))
             .with("floor", self.floor)
@@ -296,7 +337,8 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
                     && row.wait.name() == wait
                     && row.load.threads == 1
                     && row.load.size.bytes == 32
-                    && row.load.window.is_some() == calls
+                    && row.doorbells == Doorbells::Shared
+                    && row.load.kind == if calls { CALL } else { ONE_WAY }
             })
             .map(|row| row.speed.per_second())
             .max_by(f64::total_cmp)
@@ -318,10 +360,63 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
             measured: decimals(notes / calls, 2),
             holds: notes >= calls,
         });
-    [calls, one_way].into_iter().flatten().collect()
+    let batch = |doorbells| {
+        let batches = rows.iter().filter(|row| row.provider == Provider::Tcp && row.wait.name() == "spin");
+        batches
+            .filter(|row| row.load.kind == BATCH && row.doorbells == doorbells)
+            .max_by_key(|row| row.load.window)
+            .map(|row| row.speed.per_second())
+    };
+    let shared = batch(Doorbells::Shared).zip(batch(Doorbells::PerMessage)).map(|(shared, alone)| Claim {
+        id: "R3",
+        text: "tcp, calls of 32 B started together, longest window: with shared writes more than without; measured is the \
+               factor"
+            .into(),
+        published: decimals(1.0, 1),
+        measured: decimals(shared / alone, 2),
+        holds: shared > alone,
+    });
+    [calls, one_way, shared].into_iter().flatten().collect()
+}
+
+/// The value of the column.
+const fn coalesce(doorbells: Doorbells) -> &'static str {
+    match doorbells {
+        Doorbells::Shared => ON,
+        Doorbells::PerMessage => OFF,
+    }
+}
+
+/// Messages that a session posted, and doorbells that it rang for them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rung {
+    messages: u64,
+    doorbells: u64,
+}
+
+impl Rung {
+    fn of(peer: &Peer) -> Self {
+        let stats = peer.session().stats();
+        Self { messages: stats.messages_sent.count(), doorbells: stats.doorbells.count() }
+    }
+
+    const fn since(self, earlier: Self) -> Self {
+        Self { messages: self.messages - earlier.messages, doorbells: self.doorbells - earlier.doorbells }
+    }
+
+    const fn and(self, other: Self) -> Self {
+        Self { messages: self.messages + other.messages, doorbells: self.doorbells + other.doorbells }
+    }
+
+    fn messages_each(self) -> f64 {
+        approximate(self.messages) / approximate(self.doorbells.max(1))
+    }
 }
 
 const CALL: &str = "call";
+const BATCH: &str = "batch";
+const ON: &str = "on";
+const OFF: &str = "off";
 const ONE_WAY: &str = "one-way";
 
 /// Open calls of all threads together: what a session has at its defaults, with some left for asking what arrived.
@@ -348,7 +443,14 @@ mod tests {
         Row {
             provider: Provider::Shm,
             wait: Wait(pronto::WaitPolicy::Spin),
-            load: Load { window, threads: 1, size: &SIZES[0] },
+            doorbells: Doorbells::Shared,
+            rung: Rung { messages: 2 * rate, doorbells: rate },
+            load: Load {
+                kind: if window.is_some() { CALL } else { ONE_WAY },
+                window,
+                threads: 1,
+                size: &SIZES[0],
+            },
             speed,
             messages: rate,
             cost: Cost { cpu_ns: 2 * rate, switches: 0 },
@@ -371,6 +473,7 @@ mod tests {
         let fields = row(Some(32), 20_000_000).fields();
         assert_eq!(fields.value("per_floor"), Some(&serde_json::json!(2.0)));
         assert_eq!(fields.value("cpu_ns"), Some(&serde_json::json!(2.0)));
+        assert_eq!(fields.value("per_doorbell"), Some(&serde_json::json!(2.0)));
         assert_eq!(row(None, 1).fields().value("window"), Some(&Value::Null));
     }
 

@@ -168,11 +168,13 @@ mod tests {
     use crate::echo::{Provider, Wait};
     use crate::traffic::drive::PATIENCE;
     use crate::traffic::receiver::receive;
+    use pronto_core::session::Doorbells;
 
     #[test]
     fn every_mode_delivers_every_byte_on_both_transports() {
         for provider in Provider::ALL {
-            let receiver = receive(provider, Wait(pronto::WaitPolicy::Adaptive), "-blobs").unwrap();
+            let receiver =
+                receive(provider, Wait(pronto::WaitPolicy::Adaptive), "-blobs", Doorbells::Shared).unwrap();
             let address = receiver.listening()[0].to_string();
             let sender = Node::builder(2).peer(1, &address).start().unwrap();
             let peer = sender.wait_for_peer(1, PATIENCE).unwrap();

@@ -18,6 +18,7 @@ pub(crate) struct Size {
     /// The same, as the value of a column.
     pub(crate) name: &'static str,
     calls: fn(&Peer, usize, Open, Duration) -> anyhow::Result<u64>,
+    batches: fn(&Peer, usize, Open, Duration) -> anyhow::Result<u64>,
     notes: fn(&Peer, usize, Duration) -> anyhow::Result<u64>,
     counted: fn(&Peer) -> anyhow::Result<Counted>,
 }
@@ -33,6 +34,7 @@ pub(crate) const SIZES: &[Size] = &[
         bytes: 32,
         name: "32",
         calls: |peer, _, open, time| calls(peer, &Call32 { bytes: [7; 32] }, open, time),
+        batches: |peer, _, open, time| batches(peer, &Call32 { bytes: [7; 32] }, open, time),
         notes: |peer, _, time| notes(peer, &Note32 { bytes: [7; 32] }, time),
         counted: count,
     },
@@ -40,10 +42,20 @@ pub(crate) const SIZES: &[Size] = &[
         bytes: 224,
         name: "224",
         calls: |peer, _, open, time| calls(peer, &Call224 { bytes: [7; 224] }, open, time),
+        batches: |peer, _, open, time| batches(peer, &Call224 { bytes: [7; 224] }, open, time),
         notes: |peer, _, time| notes(peer, &Note224 { bytes: [7; 224] }, time),
         counted: count,
     },
-    Size { bytes: 4096, name: "4096", calls: calls_many, notes: notes_many, counted: count_bulk },
+    Size {
+        bytes: 4096,
+        name: "4096",
+        calls: calls_many,
+        batches: |peer, len, open, time| {
+            batches(peer, &CallMany { bytes: vec![7; len - size_of::<u32>()] }, open, time)
+        },
+        notes: notes_many,
+        counted: count_bulk,
+    },
 ];
 
 fn calls_many(peer: &Peer, len: usize, open: Open, time: Duration) -> anyhow::Result<u64> {
@@ -61,6 +73,14 @@ impl Size {
     /// If one fails.
     pub(crate) fn calls(&self, peer: &Peer, open: Open, time: Duration) -> anyhow::Result<u64> {
         (self.calls)(peer, self.bytes, open, time)
+    }
+
+    /// Calls for about `time`, so many started together, and all waited for; returns how many were answered.
+    ///
+    /// # Errors
+    /// If one fails.
+    pub(crate) fn batches(&self, peer: &Peer, open: Open, time: Duration) -> anyhow::Result<u64> {
+        (self.batches)(peer, self.bytes, open, time)
     }
 
     /// One-way messages for about `time`; returns how many were sent.
@@ -100,6 +120,24 @@ pub(crate) fn calls<M: Request>(peer: &Peer, request: &M, open: Open, time: Dura
     }
     answered += pending.len() as u64;
     pending.into_iter().try_for_each(finish)?;
+    Ok(answered)
+}
+
+fn batches<M: Request>(peer: &Peer, request: &M, open: Open, time: Duration) -> anyhow::Result<u64> {
+    let started = clock::now();
+    let mut pending: Vec<Pending<M>> = Vec::with_capacity(open.0);
+    let mut answered = 0;
+    while started.elapsed() < time {
+        let together = peer.together();
+        for _ in 0..open.0 {
+            pending.push(start(peer, request)?);
+        }
+        drop(together);
+        answered += pending.len() as u64;
+        for call in pending.drain(..) {
+            drop(black_box(call.wait().context("a call")?));
+        }
+    }
     Ok(answered)
 }
 
@@ -144,16 +182,19 @@ mod tests {
     use super::*;
     use crate::echo::{Provider, Wait};
     use crate::traffic::receiver::receive;
+    use pronto_core::session::Doorbells;
 
     #[test]
     fn everything_sent_is_counted_by_the_receiver_on_both_transports() {
         for provider in Provider::ALL {
-            let receiver = receive(provider, Wait(pronto::WaitPolicy::Adaptive), "-drive").unwrap();
+            let receiver =
+                receive(provider, Wait(pronto::WaitPolicy::Adaptive), "-drive", Doorbells::Shared).unwrap();
             let address = receiver.listening()[0].to_string();
             let sender = Node::builder(2).peer(1, &address).start().unwrap();
             let peer = sender.wait_for_peer(1, PATIENCE).unwrap();
             for size in SIZES {
                 assert!(size.calls(&peer, Open(8), Duration::from_millis(1)).unwrap() > 0, "{}", size.name);
+                assert!(size.batches(&peer, Open(8), Duration::from_millis(1)).unwrap() > 0, "{}", size.name);
                 let sent = size.notes(&peer, Duration::from_millis(1)).unwrap();
                 let counted = size.counted(&peer).unwrap();
                 let taken_in = size.bytes - if size.bytes > 224 { size_of::<u32>() } else { 0 };

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{Arg, ArgMatches, Command};
-use pronto::{Builder, InPlace, Node, Peer, Route, WaitPolicy};
+use pronto::{Builder, InPlace, Limits, Node, Peer, Route, WaitPolicy};
+use pronto_core::session::Doorbells;
 use pronto_sync::atomic::{AtomicU64, Ordering};
 
 use super::cost::Cost;
@@ -59,9 +60,15 @@ impl Counts {
 ///
 /// # Errors
 /// If it does not start.
-pub(crate) fn receive(provider: Provider, wait: Wait, name: &str) -> anyhow::Result<Node> {
+pub(crate) fn receive(
+    provider: Provider,
+    wait: Wait,
+    name: &str,
+    doorbells: Doorbells,
+) -> anyhow::Result<Node> {
     let counts = Arc::new(Counts::default());
     let builder = Node::builder(RECEIVER).wait(wait.0).listen(&provider.address(&format!("-traffic{name}")));
+    let builder = builder.limits(Limits { doorbells, ..Limits::default() });
     handlers(builder, &counts).start().context("starting the receiver")
 }
 
@@ -128,6 +135,7 @@ pub(crate) struct Receiver {
     /// The child.
     pub(crate) child: Child,
     address: String,
+    doorbells: Doorbells,
 }
 
 impl Receiver {
@@ -136,9 +144,23 @@ impl Receiver {
     /// # Errors
     /// If it does not start.
     pub(crate) fn spawn(provider: Provider, wait: Wait, cpu: Cpu) -> anyhow::Result<Self> {
-        let mut child = Child::spawn([SERVE, provider.name(), wait.name(), &cpu.0.to_string()])?;
+        Self::spawn_with(provider, wait, cpu, Doorbells::Shared)
+    }
+
+    /// The same, where messages of both sides share doorbells, or do not.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub(crate) fn spawn_with(
+        provider: Provider,
+        wait: Wait,
+        cpu: Cpu,
+        doorbells: Doorbells,
+    ) -> anyhow::Result<Self> {
+        let shared = if doorbells == Doorbells::Shared { SHARED } else { ALONE };
+        let mut child = Child::spawn([SERVE, provider.name(), wait.name(), &cpu.0.to_string(), shared])?;
         let address = child.hear()?;
-        Ok(Self { child, address })
+        Ok(Self { child, address, doorbells })
     }
 
     /// A node that sends to it, and the peer to send to. The node's own threads sleep while its callers poll.
@@ -154,15 +176,22 @@ impl Receiver {
     /// # Errors
     /// If the two do not meet.
     pub(crate) fn meet_as(&self, sender: u16, wait: Wait) -> anyhow::Result<(Node, Peer)> {
-        let node = Node::builder(SENDER + sender).wait(WaitPolicy::Block).peer(RECEIVER, &self.address);
+        let limits = Limits { doorbells: self.doorbells, ..Limits::default() };
+        let node = Node::builder(SENDER + sender).limits(limits).wait(WaitPolicy::Block);
+        let node = node.peer(RECEIVER, &self.address);
         let node = node.start().context("starting the sending node")?;
         let peer = node.wait_for_peer(RECEIVER, START).context("meeting the receiver")?.waiting(wait.0);
         Ok((node, peer))
     }
 }
 
+/// Values of the argument that says whether messages share doorbells.
+const SHARED: &str = "shared";
+const ALONE: &str = "alone";
+
 pub(crate) fn command() -> Command {
-    Command::new(SERVE).hide(true).args(["provider", "wait", "cpu"].map(|name| Arg::new(name).required(true)))
+    let arguments = ["provider", "wait", "cpu", "doorbells"];
+    Command::new(SERVE).hide(true).args(arguments.map(|name| Arg::new(name).required(true)))
 }
 
 /// Serves until the parent ends this process.
@@ -173,7 +202,8 @@ pub(crate) fn serve_command(options: &ArgMatches) -> anyhow::Result<()> {
     // Before pinning: what is learned here is to hold for two CPUs.
     let _learned = pronto_node::wake_up_cost();
     pin(Cpu(value("cpu")?.parse().context("a CPU's number")?))?;
-    let node = receive(provider, wait, "")?;
+    let doorbells = if value("doorbells")? == ALONE { Doorbells::PerMessage } else { Doorbells::Shared };
+    let node = receive(provider, wait, "", doorbells)?;
     let address = node.listening().first().context("it listens")?;
     child::say(&address.to_string())?;
     loop {

@@ -202,6 +202,7 @@ mod tests {
     use super::*;
     use crate::echo::{Provider, Wait};
     use crate::traffic::receiver::receive;
+    use pronto_core::session::Doorbells;
 
     #[test]
     fn a_word_names_its_send() {
@@ -214,7 +215,8 @@ mod tests {
     #[test]
     fn both_designs_complete_every_send_on_both_transports() {
         for provider in Provider::ALL {
-            let receiver = receive(provider, Wait(pronto::WaitPolicy::Adaptive), "-sends").unwrap();
+            let receiver =
+                receive(provider, Wait(pronto::WaitPolicy::Adaptive), "-sends", Doorbells::Shared).unwrap();
             let address = receiver.listening()[0].to_string();
             let sender = Node::builder(2).peer(1, &address).start().unwrap();
             let peer = sender.wait_for_peer(1, PATIENCE).unwrap();

@@ -125,6 +125,7 @@ impl<Q: QueuePair> Session<Q> {
     /// A future waits, and nobody polls for it: the server must hear of its answer, also if it sleeps already. Takes in
     /// what has arrived.
     pub fn listen(&self, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
+        self.ring_if_held(executor);
         self.with_engine(executor, |engine| {
             if self.role.is_asleep() {
                 // A caller sleeps in the channel, armed for everything: the event is its own to take.

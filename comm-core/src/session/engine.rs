@@ -20,7 +20,7 @@ use super::call::Expects;
 use super::end::{End, Executed};
 use super::inbound::{InPlace, Seen, Sink};
 use super::limits::Limits;
-use super::link::{DownCause, Event, Lane, Link, LinkInfo, Links, LostLink, Unrung};
+use super::link::{DownCause, Event, Lane, Link, LinkInfo, Links, LostLink};
 use super::outbound::{KeptRequest, OpenCall, WorkTable};
 use super::outgoing::{Outgoing, OutgoingPayload, Submitted};
 use super::wait::Waiter;
@@ -160,7 +160,7 @@ impl<Q: QueuePair> Engine<Q> {
             self.drain(session, executor);
         } else {
             self.give_credit(session);
-            self.ring_doorbells();
+            self.ring_doorbells(session);
         }
         Progress { moved: moved + usize::from(left), arrived }
     }
@@ -201,12 +201,6 @@ impl<Q: QueuePair> Engine<Q> {
         Ok(moved)
     }
 
-    #[inline]
-    pub(super) fn ring_doorbells(&mut self) {
-        self.ring(Class::Control);
-        self.ring(Class::Bulk);
-    }
-
     /// A message that may lie anywhere.
     #[inline(never)]
     fn receive_large(
@@ -219,23 +213,6 @@ impl<Q: QueuePair> Engine<Q> {
         executor: &impl Executor,
     ) -> Result<(), FabricError> {
         self.receive(class, message, session, waiter, sink, executor)
-    }
-
-    /// Rings the doorbell of one connection, if something was posted since the last time.
-    #[inline]
-    pub(super) fn ring(&mut self, class: Class) {
-        let Some(link) = &mut self.link else { return };
-        let lane = &mut link.lanes[class.index()];
-        if lane.unrung == Unrung::Nothing {
-            return;
-        }
-        let rung = match core::mem::replace(&mut lane.unrung, Unrung::Nothing) {
-            Unrung::Nothing => Ok(()),
-            Unrung::Unsolicited => lane.qp.ring_doorbell_unsolicited(),
-            Unrung::Solicited => lane.qp.ring_doorbell(),
-        };
-        // A doorbell that fails leaves a dead queue pair, which the next poll reports.
-        lane.failed |= rung.is_err();
     }
 
     /// Tells the peer about credits where nothing else would.
@@ -525,7 +502,7 @@ impl<Q: QueuePair> Engine<Q> {
             }
         }
         self.trim_rings(now);
-        self.ring_doorbells();
+        self.ring_doorbells(session);
     }
 
     /// Before a sleep, which may be long: what was heard since the last tick was heard by now, and not at its end.
@@ -676,7 +653,7 @@ impl<Q: QueuePair> Session<Q> {
     pub fn goodbye(&self, executor: &impl Executor) -> bool {
         self.with_engine(executor, |engine| {
             let told = engine.link.is_some() && engine.control(Class::Control, Kind::Goodbye, self);
-            engine.ring_doorbells();
+            engine.ring_doorbells(self);
             told
         })
     }

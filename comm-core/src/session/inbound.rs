@@ -312,6 +312,7 @@ impl<Q: QueuePair> Engine<Q> {
         {
             let (class, kind, timeout) = (*class, Kind::Reply { call }, Nanos::NEVER);
             if self.post_small(&Small { class, kind, payload, timeout }, session) {
+                self.ring_between(class, session);
                 return;
             }
         }

@@ -2,6 +2,7 @@
 
 use pronto_wire::{Class, Windows};
 
+use super::doorbells::Doorbells;
 use crate::time::Nanos;
 
 /// Sizes and times of a session. The windows are what this side grants to its peer.
@@ -20,6 +21,8 @@ pub struct Limits {
     /// How often a silent session says that it lives. A peer that stands still for the rest of the liveness limit has
     /// spoken before it is over.
     pub heartbeat: Nanos,
+    /// Whether messages share doorbells.
+    pub doorbells: Doorbells,
 }
 
 /// Control messages under way on one connection: a credit return, a heartbeat, a goodbye, and five cancels.
@@ -34,6 +37,7 @@ impl Default for Limits {
             send_memory: [8 << 20, 32 << 20],
             liveness: Nanos::from_secs(3),
             heartbeat: Nanos::from_millis(1_850),
+            doorbells: Doorbells::Shared,
         }
     }
 }

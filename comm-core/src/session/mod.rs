@@ -12,6 +12,7 @@
 mod arming;
 mod call;
 mod credit;
+mod doorbells;
 mod end;
 mod engine;
 mod greeting;
@@ -37,6 +38,7 @@ use pronto_wire::{CallId, Class, InlinePayload, Kind, NodeId};
 
 pub use call::{CallTable, Expects};
 pub use credit::{Credit, Credits, Returned};
+pub use doorbells::Doorbells;
 pub use end::{End, Executed};
 pub use engine::{Engine, Progress, Ticked};
 pub use greeting::{Agreement, Identity, agree, greet};
@@ -83,6 +85,8 @@ pub struct Session<Q: QueuePair> {
     credit_due: AtomicBool,
     /// What the peer was last told, by class.
     told: [AtomicU32; 2],
+    /// Threads that hold doorbells back.
+    held_doorbells: AtomicU32,
     submissions: mpsc::Sender<Submitted>,
     engine: TryLock<Engine<Q>>,
     /// Who polls, and who sleeps meanwhile.
@@ -119,6 +123,7 @@ impl<Q: QueuePair> Session<Q> {
             up: AtomicBool::new(false),
             credit_due: AtomicBool::new(false),
             told: [AtomicU32::new(0), AtomicU32::new(0)],
+            held_doorbells: AtomicU32::new(0),
             submissions,
             engine: TryLock::new(Engine::new(limits, receiver)),
             role: crate::completion::Role::new(limits.calls),

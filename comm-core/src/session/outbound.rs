@@ -183,7 +183,9 @@ impl<Q: QueuePair> Engine<Q> {
             }
         }
         self.post_any(submitted, session, executor);
-        self.ring_doorbells();
+        for class in Class::ALL {
+            self.ring_for_sender(class, session);
+        }
         Ok(())
     }
 
@@ -220,7 +222,7 @@ impl<Q: QueuePair> Engine<Q> {
             session.calls.set_aside(call.slot);
             return None;
         }
-        self.ring(class);
+        self.ring_for_sender(class, session);
         Some(call)
     }
 
@@ -238,7 +240,7 @@ impl<Q: QueuePair> Engine<Q> {
             session.credit_due.store(false, Ordering::Relaxed);
         }
         self.give_credit(session);
-        self.ring_doorbells();
+        self.ring_doorbells(session);
     }
 
     /// Messages that senders left while the engine was held. They come before anything that is posted from now on: a
@@ -434,7 +436,11 @@ impl<Q: QueuePair> Engine<Q> {
     pub(super) fn try_post(&mut self, outgoing: Outgoing, session: &Session<Q>) -> Result<(), Outgoing> {
         let class = outgoing.class;
         if let Some(small) = Small::of(&outgoing) {
-            return if self.post_small(&small, session) { Ok(()) } else { Err(outgoing) };
+            if !self.post_small(&small, session) {
+                return Err(outgoing);
+            }
+            self.ring_between(outgoing.class, session);
+            return Ok(());
         }
         let outgoing = self.move_to_present_ring(outgoing)?;
         let Some(wr) = self.work.claim() else { return Err(outgoing) };
@@ -474,6 +480,7 @@ impl<Q: QueuePair> Engine<Q> {
         session.stats.messages_sent.add_alone(1);
         session.stats.bytes_sent.add_alone(len as u64);
         self.remember(outgoing, wr, sequence, resumable);
+        self.ring_between(class, session);
         Ok(())
     }
 

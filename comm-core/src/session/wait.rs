@@ -112,6 +112,7 @@ impl<Q: QueuePair> Session<Q> {
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Waited<Q::Lease> {
+        self.ring_if_held(executor);
         let spin = executor.spin_time(policy);
         let mut wait = Wait { session: self, call, timeout, spin, clock: None, caught: None, sink, executor };
         if spin != Nanos::ZERO
@@ -156,6 +157,7 @@ impl<Q: QueuePair> Session<Q> {
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Option<Progress> {
+        self.ring_if_held(executor);
         let engine = self.engine.try_lock()?;
         if self.role.is_asleep() {
             let moved = self.move_for_sleeper(engine, executor);

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::path::{Path, PathBuf};
 
-use pronto_core::session::Limits;
+use pronto_core::session::{Doorbells, Limits};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_progress::Engine;
 use serde::Deserialize;
@@ -117,6 +117,8 @@ pub struct LimitsConfig {
     pub heartbeat_ms: Option<u64>,
     /// Memory for what arrives by TCP, bytes.
     pub receive_budget: Option<usize>,
+    /// Whether messages to one peer share doorbells, which are writes over TCP; on if nothing is said.
+    pub coalesce: Option<bool>,
 }
 
 /// What is wrong with a configuration.
@@ -265,6 +267,10 @@ impl LimitsConfig {
             send_memory: self.send_memory.unwrap_or(default.send_memory),
             liveness: default.liveness,
             heartbeat: default.heartbeat,
+            doorbells: match self.coalesce {
+                Some(false) => Doorbells::PerMessage,
+                Some(true) | None => Doorbells::Shared,
+            },
         }
         .with_liveness(self.liveness_ms.map(Nanos::from_millis), self.heartbeat_ms.map(Nanos::from_millis))
     }
@@ -323,6 +329,7 @@ mod tests {
         address = ["shm:/run/n2.sock"]
         [limits]
         calls = 32
+        coalesce = false
         liveness_ms = 1000
     "#;
 
@@ -333,6 +340,8 @@ mod tests {
         assert_eq!((config.boost, config.engine), (Boost::Auto, EngineConfig::Timer));
         assert_eq!(Engine::from(config.engine), Engine::Timer(Nanos::from_millis(10)));
         assert_eq!(config.limits.limits().calls, 32);
+        assert_eq!(config.limits.limits().doorbells, Doorbells::PerMessage);
+        assert_eq!(LimitsConfig::default().limits().doorbells, Doorbells::Shared);
         let limits = config.limits.limits();
         assert!(limits.heartbeat.0 < limits.liveness.0, "a short limit has short heartbeats: {limits:?}");
     }

@@ -29,7 +29,7 @@
 #![forbid(unsafe_code)]
 
 pub use pronto_core::fabric::{Grant, GrantError, GrantId, Region, Rights};
-pub use pronto_core::session::{DownCause, Event, Executed, Limits, LinkInfo, Refused};
+pub use pronto_core::session::{Doorbells, DownCause, Event, Executed, Limits, LinkInfo, Refused};
 pub use pronto_core::{Nanos, WaitPolicy};
 pub use pronto_node::{
     Address, Boost, Builder, Config, ConfigError, Events, Node, NodeError, NodeHost, PeerStatus, Rdma,

@@ -347,7 +347,7 @@ impl<Q: QueuePair> Session<Q> {
             }
         }
         let moved = engine.move_rendezvous(self, executor);
-        engine.ring_doorbells();
+        engine.ring_doorbells(self);
         moved
     }
 

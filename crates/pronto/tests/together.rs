@@ -1,0 +1,77 @@
+//! Messages to one peer share doorbells where their sender says so, and may be told not to.
+
+use core::time::Duration;
+
+use pronto::{Doorbells, Limits, Message, Node, Peer};
+
+#[derive(Debug, Message, PartialEq)]
+#[message(name = "together.answer")]
+struct Answer {
+    number: u32,
+}
+
+#[derive(Debug, Message)]
+#[message(name = "together.ask", reply = Answer)]
+struct Ask {
+    number: u32,
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const CALLS: u32 = 32;
+
+fn pair(name: &str, doorbells: Doorbells) -> (Node, Node, Peer) {
+    let limits = Limits { doorbells, ..Limits::default() };
+    let server = Node::builder(711)
+        .listen(name)
+        .limits(limits)
+        .handle_inline(|_, ask: Ask| Answer { number: ask.number });
+    let server = server.start().expect("the server starts");
+    let address = server.listening()[0].to_string();
+    let client = Node::builder(712).peer(711, &address).limits(limits).start().expect("the client starts");
+    let peer = client.wait_for_peer(711, PATIENCE).expect("they meet");
+    assert_eq!(peer.call(&Ask { number: 1 }).expect("it is answered").number, 1);
+    (server, client, peer)
+}
+
+/// Doorbells that are rung while so many calls are started.
+fn rung(peer: &Peer, together: bool) -> u64 {
+    let doorbells = || peer.session().stats().doorbells.count();
+    let before = doorbells();
+    let held = together.then(|| peer.together());
+    let pending: Vec<_> =
+        (0..CALLS).map(|number| peer.start(&Ask { number }).expect("there is room")).collect();
+    let while_held = doorbells() - before;
+    drop(held);
+    let rung = doorbells() - before;
+    for (number, call) in (0..).zip(pending) {
+        assert_eq!(call.wait().expect("it is answered"), Answer { number });
+    }
+    assert!(!together || while_held <= rung);
+    rung
+}
+
+#[test]
+fn calls_started_together_share_a_doorbell() {
+    for name in ["shm:@pronto-test-together", "tcp:127.0.0.1:0"] {
+        let (_server, _client, peer) = pair(name, Doorbells::Shared);
+        // The serving thread may ring in between, for all that is there by then: a turn that finds something does.
+        assert!(rung(&peer, true) < u64::from(CALLS) / 2, "{name}");
+        assert!(rung(&peer, false) >= u64::from(CALLS), "{name}");
+    }
+}
+
+#[test]
+fn a_wait_lets_what_was_held_back_leave() {
+    let (_server, _client, peer) = pair("tcp:127.0.0.1:0", Doorbells::Shared);
+    let together = peer.together();
+    let first = peer.start(&Ask { number: 5 }).expect("there is room");
+    assert_eq!(first.wait().expect("it is answered").number, 5);
+    assert_eq!(peer.call(&Ask { number: 6 }).expect("it is answered").number, 6);
+    drop(together);
+}
+
+#[test]
+fn it_can_be_switched_off() {
+    let (_server, _client, peer) = pair("tcp:127.0.0.1:0", Doorbells::PerMessage);
+    assert!(rung(&peer, true) >= u64::from(CALLS));
+}
