@@ -73,6 +73,14 @@ impl Child {
         }
     }
 
+    /// Its resident memory, bytes.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn resident(&self) -> anyhow::Result<u64> {
+        resident(self.process.id())
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_raw(self.process.id().cast_signed())
     }
@@ -91,6 +99,17 @@ impl Drop for Child {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// The resident memory of a process, bytes: private pages, and those that it shares.
+///
+/// # Errors
+/// If it is gone.
+pub fn resident(process: u32) -> anyhow::Result<u64> {
+    let status =
+        std::fs::read_to_string(format!("/proc/{process}/status")).context("reading a process's status")?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    Ok(kib.context("its resident memory")?.trim().parse::<u64>().context("a number of KiB")? * 1024)
 }
 
 /// Says a line to the parent.

@@ -23,6 +23,7 @@ use crate::params::{Axis, Params};
 use crate::progress::Progress;
 use crate::rendezvous::receiver;
 use crate::report::Report;
+use crate::sessions;
 use crate::traffic;
 
 /// Runs what `args` asks for; the result goes to stdout, everything else to stderr.
@@ -39,6 +40,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
         Some((mix::NODE, options)) => return mix::node_command(options),
         Some((traffic::SERVE, options)) => return traffic::serve_command(options),
         Some((receiver::SERVE, options)) => return receiver::serve_command(options),
+        Some((sessions::ACCEPT, _)) => return sessions::accept_command(),
+        Some((sessions::PEERS, options)) => return sessions::peers_command(options),
         Some((compare::COMPARE, options)) => compare::run(options)?,
         Some((page::REPORT, options)) => page::run(options)?,
         Some((expedite::HANDLER, options)) => return expedite::handler_command(options),
@@ -62,7 +65,16 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
 /// of them to [`run`]: every program that runs experiments is started again by them.
 #[must_use]
 pub fn is_other_side(arguments: &[OsString]) -> bool {
-    let sides = [echo::SERVE, mix::NODE, traffic::SERVE, receiver::SERVE, expedite::HANDLER, expedite::LOAD];
+    let sides = [
+        echo::SERVE,
+        mix::NODE,
+        traffic::SERVE,
+        receiver::SERVE,
+        sessions::ACCEPT,
+        sessions::PEERS,
+        expedite::HANDLER,
+        expedite::LOAD,
+    ];
     arguments.first().is_some_and(|first| sides.iter().any(|side| first == side))
 }
 
@@ -98,6 +110,7 @@ fn command() -> Command {
         .subcommand(mix::command())
         .subcommand(traffic::command())
         .subcommand(receiver::command())
+        .subcommands(sessions::commands())
         .subcommands(expedite::commands())
         .subcommands(experiments::ALL.iter().map(experiment))
 }

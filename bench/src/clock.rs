@@ -15,6 +15,12 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
+/// Lets time pass between two looks at something slow.
+#[expect(clippy::disallowed_methods, reason = "what is looked at, memory, has nothing to wait for")]
+pub fn pause(span: core::time::Duration) {
+    std::thread::sleep(span);
+}
+
 /// The same clock as a number that all processes of this boot share, nanoseconds.
 #[must_use]
 pub fn shared_ns() -> u64 {

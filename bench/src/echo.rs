@@ -15,7 +15,7 @@ use crate::sample::Recorder;
 /// The hidden command of a serving child.
 pub(crate) const SERVE: &str = "serve-echo";
 /// The node that serves.
-const SERVER: u16 = 1;
+pub(crate) const SERVER: u16 = 1;
 /// The node that calls.
 const CLIENT: u16 = 2;
 /// Longer than a start on the busiest machine takes.
@@ -104,6 +104,20 @@ pub fn call_64(peer: &Peer) -> anyhow::Result<[u8; 64]> {
 }
 
 impl Size {
+    /// One call of this size.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub(crate) fn once(&self, peer: &Peer) -> anyhow::Result<()> {
+        match self.bytes {
+            0 => _ = peer.call(&Ask0 { bytes: [] })?,
+            32 => _ = peer.call(&Ask32 { bytes: [7; 32] })?,
+            224 => _ = peer.call(&Ask224 { bytes: [7; 224] })?,
+            len => _ = peer.call(&AskMany { bytes: vec![7; len - size_of::<u32>()] })?,
+        }
+        Ok(())
+    }
+
     /// Repeats calls of this size for about `budget` and adds to `into`.
     ///
     /// # Errors

@@ -30,6 +30,7 @@ mod rendezvous;
 pub mod report;
 mod results;
 pub mod sample;
+mod sessions;
 mod traffic;
 pub mod wakeup;
 mod workers;

@@ -131,6 +131,11 @@ impl Recorder {
         self.rounds.extend_from_slice(&other.rounds);
     }
 
+    /// Operations that were recorded, singly or in batches.
+    pub(crate) fn operations(&self) -> u64 {
+        self.singles.len() + self.batch_ops
+    }
+
     /// What was recorded so far; all zero if nothing was.
     #[must_use]
     pub fn sample(&self) -> Sample {
@@ -239,6 +244,7 @@ mod tests {
         });
         two.record_single(Duration::from_nanos(3));
         one.add(&two);
+        assert_eq!(one.operations(), 7);
         let sample = one.sample();
         assert_eq!((sample.count, sample.min_ns, sample.p50_ns), (3, 1, 3));
         assert!((sample.mean_ns - 2.0).abs() < 1e-9, "{sample:?}");

@@ -19,7 +19,9 @@ mod peers;
 mod pioman_fig3;
 mod rate;
 mod ring;
+mod sessions;
 mod sim_speed;
+mod soak;
 mod straggler;
 mod threshold;
 mod wait_sim;
@@ -43,6 +45,8 @@ pub const ALL: &[&dyn Experiment] = &[
     &idle_peers::IdlePeers,
     &straggler::Straggler,
     &ring::Ring,
+    &sessions::Sessions,
+    &soak::Soak,
     &mix::Mix,
     &peers::Peers,
     &wakeup::Wakeup,

@@ -137,6 +137,8 @@ struct Row {
     rpc_per_s: f64,
     rate_aa: f64,
     one_way_per_s: f64,
+    /// Processor nanoseconds, context switches, wake-ups of one message.
+    each: [f64; 3],
 }
 
 impl Row {
@@ -152,6 +154,7 @@ impl Row {
             rpc_per_s: rounds.load.per_second(),
             rate_aa: rounds.load.a_to_a(),
             one_way_per_s: rounds.stream.per_second(),
+            each: rounds.each(),
         }
     }
 
@@ -175,6 +178,9 @@ impl Row {
             .with("rate_aa", decimals(self.rate_aa, 2))
             .with("rate_to_pronto", ratio(self.rpc_per_s, ours.map(|row| row.rpc_per_s)))
             .with("one_way_per_s", decimals(self.one_way_per_s, 0))
+            .with("cpu_ns", decimals(self.each[0], 0))
+            .with("switches", decimals(self.each[1], 4))
+            .with("wakes", decimals(self.each[2], 4))
             .with("how", self.how)
     }
 
@@ -296,7 +302,19 @@ mod tests {
         let [one, provider, setting] = name;
         let call = Sample { p50_ns, ..Sample::default() };
         let (how, version, aa, rate_aa) = ("", None, 1.0, 1.0);
-        Row { one, provider, setting, how, version, call, aa, rpc_per_s, rate_aa, one_way_per_s }
+        Row {
+            one,
+            provider,
+            setting,
+            how,
+            version,
+            call,
+            aa,
+            rpc_per_s,
+            rate_aa,
+            one_way_per_s,
+            each: [0.0; 3],
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::raw::Raw;
 use super::round::Rounds;
 use crate::echo::{Provider, Wait};
 use crate::placement::CpuPair;
+use crate::traffic::cost::Cost;
 
 /// Somebody who is measured.
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +139,21 @@ impl Participant {
     /// # Errors
     /// If it fails.
     pub(crate) fn round(
+        &self,
+        built: &Built,
+        cpus: CpuPair,
+        budget: Duration,
+        rounds: &mut Rounds,
+    ) -> anyhow::Result<()> {
+        let (before, slept) = Cost::with_children()?;
+        self.carry_out(built, cpus, budget, rounds)?;
+        let (after, wakes) = Cost::with_children()?;
+        rounds.cost = rounds.cost.and(after.since(before));
+        rounds.wakes += wakes.saturating_sub(slept);
+        Ok(())
+    }
+
+    fn carry_out(
         &self,
         built: &Built,
         cpus: CpuPair,

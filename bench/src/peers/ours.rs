@@ -49,8 +49,8 @@ pub(crate) fn round(
         anyhow::ensure!(arrived == notes, "{notes} one-way messages were sent and {arrived} arrived");
         Ok(((calls, load_time), (notes, started.elapsed())))
     })?;
-    rounds.load.round(calls, load_time);
-    rounds.stream.round(notes, stream_time);
+    rounds.load_of(calls, load_time);
+    rounds.stream_of(notes, stream_time);
     rounds.calls.add(&round);
     rounds.end(&round)
 }

@@ -72,6 +72,6 @@ fn load<S: Read + Write + Send>(
         Ok((calls, started.elapsed()))
     };
     let (calls, took) = face_to_face(cpus, partner, caller)?;
-    rounds.load.round(calls, took);
+    rounds.load_of(calls, took);
     Ok(())
 }

@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
-use crate::sample::Recorder;
+use crate::sample::{Recorder, approximate};
+use crate::traffic::cost::Cost;
 use crate::traffic::speed::Speed;
 
 /// What the rounds of a participant gave.
@@ -21,6 +22,12 @@ pub(crate) struct Rounds {
     pub(crate) load: Speed,
     /// One-way messages, if it has them.
     pub(crate) stream: Speed,
+    /// What all processes of the rounds have used, their start included.
+    pub(crate) cost: Cost,
+    /// How often their threads were woken.
+    pub(crate) wakes: u64,
+    /// Calls and one-way messages under load.
+    pub(crate) under_load: u64,
 }
 
 impl Rounds {
@@ -59,12 +66,31 @@ impl Rounds {
                     self.calls.record_singles(Duration::from_nanos(first), second);
                 }
                 "batch" => self.calls.record_batch(u32::try_from(first)?, Duration::from_nanos(second)),
-                "load" => self.load.round(first, Duration::from_nanos(second)),
-                "stream" => self.stream.round(first, Duration::from_nanos(second)),
+                "load" => self.load_of(first, Duration::from_nanos(second)),
+                "stream" => self.stream_of(first, Duration::from_nanos(second)),
                 _ => bail!("a line of no kind: `{line}`"),
             }
         }
         self.end(&round)
+    }
+
+    /// So many calls with several open.
+    pub(crate) fn load_of(&mut self, calls: u64, time: Duration) {
+        self.under_load += calls;
+        self.load.round(calls, time);
+    }
+
+    /// So many one-way messages.
+    pub(crate) fn stream_of(&mut self, messages: u64, time: Duration) {
+        self.under_load += messages;
+        self.stream.round(messages, time);
+    }
+
+    /// Of each call or one-way message of all rounds: processor nanoseconds, context switches, and wake-ups.
+    pub(crate) fn each(&self) -> [f64; 3] {
+        let messages = self.calls.operations() + self.under_load;
+        let (cpu_ns, switches) = self.cost.each(messages);
+        [cpu_ns, switches, approximate(self.wakes) / approximate(messages.max(1))]
     }
 
     /// Counts a round, of which the calls are `round`'s and in [`Self::calls`], too.
@@ -100,6 +126,9 @@ mod tests {
         rounds.take("single 400 9\nload 1000 1000000\nstream 7000 1000000\n").unwrap();
         assert_eq!((rounds.version.as_deref(), &rounds.medians[..]), (Some("UCX 1.13"), &[200, 400][..]));
         assert_eq!(rounds.calls.sample().count, 15);
+        rounds.cost = Cost { cpu_ns: 110_250, switches: 2205 };
+        rounds.wakes = 1102;
+        assert_eq!(rounds.each().map(|each| (each * 10.0).round() / 10.0), [10.0, 0.2, 0.1]);
         assert!(
             (rounds.load.per_second() - 2e6).abs() < 1.0 && (rounds.stream.per_second() - 7e6).abs() < 1.0
         );

@@ -21,16 +21,31 @@ impl Cost {
     /// # Errors
     /// If the kernel does not say.
     pub(crate) fn of_this_process() -> anyhow::Result<Self> {
-        let usage = getrusage(UsageWho::RUSAGE_SELF).context("asking for what was used")?;
+        Ok(Self::of(UsageWho::RUSAGE_SELF)?.0)
+    }
+
+    /// Of this process and of all its children that have ended, until now; and how often a thread of theirs has slept, and so was
+    /// woken.
+    ///
+    /// # Errors
+    /// If the kernel does not say.
+    pub(crate) fn with_children() -> anyhow::Result<(Self, u64)> {
+        let (mine, theirs) = (Self::of(UsageWho::RUSAGE_SELF)?, Self::of(UsageWho::RUSAGE_CHILDREN)?);
+        Ok((mine.0.and(theirs.0), mine.1 + theirs.1))
+    }
+
+    fn of(who: UsageWho) -> anyhow::Result<(Self, u64)> {
+        let usage = getrusage(who).context("asking for what was used")?;
         let ns = |time: TimeVal| {
             let ns = time.tv_sec() * 1_000_000_000 + time.tv_usec() * 1_000;
             u64::try_from(ns).unwrap_or_default()
         };
         let switches = usage.voluntary_context_switches() + usage.involuntary_context_switches();
-        Ok(Self {
+        let cost = Self {
             cpu_ns: ns(usage.user_time()) + ns(usage.system_time()),
             switches: u64::try_from(switches).unwrap_or_default(),
-        })
+        };
+        Ok((cost, u64::try_from(usage.voluntary_context_switches()).unwrap_or_default()))
     }
 
     /// From `earlier` to this.
