@@ -99,7 +99,8 @@ impl Transport {
         }
     }
 
-    const fn is_node(self) -> bool {
+    /// Whether it is a node's.
+    pub(crate) const fn is_node(self) -> bool {
         matches!(self, Self::Shm | Self::Tcp)
     }
 }
