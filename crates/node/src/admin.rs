@@ -48,6 +48,10 @@ pub struct StatusReport {
     pub oversubscribed: bool,
     /// How its handlers are boosted, and why no better.
     pub boost: String,
+    /// Who polls what.
+    pub engine: String,
+    /// What polling and sleeping have counted.
+    pub progress: Vec<Counter>,
     /// Connections that it accepted and refused, by reason.
     pub refused: Vec<Counter>,
     /// Its own attempts to connect that failed, by reason.
@@ -167,6 +171,8 @@ impl From<&Status> for StatusReport {
             types: status.types.iter().map(ToString::to_string).collect(),
             oversubscribed: status.oversubscribed,
             boost: status.boost.clone(),
+            engine: status.engine.clone(),
+            progress: status.progress.iter().map(Counter::from).collect(),
             refused: status.refused.iter().map(Counter::from).collect(),
             failed_dials: status.failed_dials.iter().map(Counter::from).collect(),
             peers: status.peers.iter().map(PeerReport::from).collect(),

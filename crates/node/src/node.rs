@@ -59,6 +59,10 @@ pub struct Status {
     pub oversubscribed: bool,
     /// How its handlers are boosted, and why no better: `slice (module: ...; fifo: ...)`.
     pub boost: String,
+    /// Who polls: `idle: 3 sources`, with those that were taken out, and why.
+    pub engine: String,
+    /// What its manager has counted: see [`pronto_progress::Counters`].
+    pub progress: Vec<(&'static str, u64)>,
     /// Connections that it accepted and refused, by reason; reasons that never occurred are left out.
     pub refused: Vec<(&'static str, u64)>,
     /// Its own attempts to connect that failed, by reason.
@@ -238,6 +242,8 @@ impl NodeHost {
             types: host.routes().iter().map(|route| route.name).collect(),
             oversubscribed: host.oversubscribed.load(Ordering::Relaxed),
             boost: host.boosting.to_string(),
+            engine: host.serving.manager.to_string(),
+            progress: host.serving.manager.counters().each().to_vec(),
             refused: host.refusals.each(),
             failed_dials: host.failed_dials.each(),
             peers: peers.collect(),

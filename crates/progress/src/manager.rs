@@ -307,8 +307,12 @@ impl Shared {
         taken
     }
 
+    pub(crate) fn may_have_tasklets(&self) -> bool {
+        self.tasklets.load(Ordering::Relaxed) != 0
+    }
+
     pub(crate) fn has_tasklets(&self, trigger: Trigger) -> bool {
-        if self.tasklets.load(Ordering::Relaxed) == 0 {
+        if !self.may_have_tasklets() {
             return false;
         }
         let kinds = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
@@ -317,7 +321,7 @@ impl Shared {
 
     /// Runs the tasklets that wait. Returns how many.
     pub(crate) fn run_tasklets(&self, trigger: Trigger) -> usize {
-        if self.tasklets.load(Ordering::Relaxed) == 0 {
+        if !self.may_have_tasklets() {
             return 0;
         }
         let kinds: Vec<_> = {
@@ -359,6 +363,27 @@ impl Notifier {
         if let Some(shared) = self.0.upgrade() {
             shared.wake();
         }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => write!(f, "none"),
+            Self::Timer(period) => write!(f, "timer, every {} us", period.0 / 1_000),
+            Self::Idle => write!(f, "idle"),
+        }
+    }
+}
+
+impl fmt::Display for Manager {
+    /// Who polls how many sources, and which were taken out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} sources", self.0.engine, self.sources())?;
+        for Failure { name, why } in self.failures() {
+            write!(f, "; {name} was taken out: {why}")?;
+        }
+        Ok(())
     }
 }
 

@@ -98,20 +98,36 @@ impl Poller {
 
     /// Looks at the sources in memory, up to `looks` times at as many sources as there are, as long as there is nothing.
     pub(crate) fn look(&mut self, trigger: Trigger, looks: u32) -> usize {
-        let count = u32::try_from(self.direct.len()).unwrap_or(u32::MAX);
-        if count <= 1 {
-            let mut taken = 0;
-            self.each(trigger, |slot| taken += slot.source.poll_often(looks));
-            return taken;
-        }
-        let mut taken = 0;
-        for _ in 0..(looks / count).max(1) {
-            self.each(trigger, |slot| taken += slot.source.poll());
-            if taken != 0 {
-                break;
+        self.burst(trigger, looks, 1, || false).taken
+    }
+
+    /// The same as often as there is something, `most` times at most, and as long as it may go on. The lock of who calls this, and
+    /// what a panic costs to catch, are paid once for all of it.
+    #[inline]
+    pub(crate) fn burst(
+        &mut self,
+        trigger: Trigger,
+        looks: u32,
+        most: u32,
+        may_go_on: impl Fn() -> bool,
+    ) -> Burst {
+        let at = Cell::new(0);
+        let (mut taken, mut dry) = (0, true);
+        let direct = &mut self.direct[..];
+        let all = || {
+            for _ in 0..most {
+                let more = look_at(direct, trigger, looks, &at);
+                taken += more;
+                dry = more == 0;
+                if dry || !may_go_on() {
+                    break;
+                }
             }
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(all)) {
+            self.expel(at.get(), &*panic);
         }
-        taken
+        Burst { taken, dry }
     }
 
     /// Every source asks to be woken.
@@ -184,10 +200,15 @@ impl Poller {
             };
             let Err(panic) = catch_unwind(AssertUnwindSafe(all)) else { return };
             begin = at.get();
-            let slot = self.direct.remove(begin);
-            self.reports.panicked(slot.spec.name, &*panic);
-            discard(slot, &self.reports);
+            self.expel(begin, &*panic);
         }
+    }
+
+    /// Takes out a source that has panicked.
+    fn expel(&mut self, place: usize, panic: &(dyn Any + Send)) {
+        let slot = self.direct.remove(place);
+        self.reports.panicked(slot.spec.name, panic);
+        discard(slot, &self.reports);
     }
 
     /// Asks the epoll of the others.
@@ -199,6 +220,37 @@ impl Poller {
             discard(slot, reports);
         })
     }
+}
+
+/// What a burst of looks found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Burst {
+    /// Events taken, of all looks together.
+    pub(crate) taken: usize,
+    /// Whether the last look found nothing.
+    pub(crate) dry: bool,
+}
+
+/// Sources in memory, looked at in turns until there is something. `at` is where a panic came from.
+#[inline]
+fn look_at(direct: &mut [Slot], trigger: Trigger, looks: u32, at: &Cell<usize>) -> usize {
+    if let [only] = direct {
+        return if only.spec.triggers.contains(trigger) { only.source.poll_often(looks) } else { 0 };
+    }
+    let count = u32::try_from(direct.len()).unwrap_or(u32::MAX).max(1);
+    for _ in 0..(looks / count).max(1) {
+        let mut taken = 0;
+        for (place, slot) in direct.iter_mut().enumerate() {
+            if slot.spec.triggers.contains(trigger) {
+                at.set(place);
+                taken += slot.source.poll();
+            }
+        }
+        if taken != 0 {
+            return taken;
+        }
+    }
+    0
 }
 
 /// Drops a source, which is code of its own.

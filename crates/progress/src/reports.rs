@@ -42,6 +42,24 @@ pub struct Counters {
     pub moved: u64,
 }
 
+impl Counters {
+    /// Every counter, by name.
+    #[must_use]
+    pub const fn each(&self) -> [(&'static str, u64); 8] {
+        let Self { rescues, late, sleeps, group_looks, muted, panics, tasklets, moved } = *self;
+        [
+            ("rescues", rescues),
+            ("late", late),
+            ("sleeps", sleeps),
+            ("group_looks", group_looks),
+            ("muted", muted),
+            ("panics", panics),
+            ("tasklets", tasklets),
+            ("moved", moved),
+        ]
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 

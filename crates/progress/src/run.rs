@@ -6,7 +6,7 @@ use pronto_sync::TryLockGuard;
 use pronto_sync::atomic::Ordering;
 
 use crate::manager::{Engine, Manager, NET, Shared};
-use crate::poller::Poller;
+use crate::poller::{Burst, Poller};
 use crate::rest::{Sleepers, arm_recheck_sleep};
 use crate::sleep_set::Woken;
 use crate::source::Trigger;
@@ -150,45 +150,50 @@ struct Idle<'a, K> {
 
 impl<K: Keeper> Idle<'_, K> {
     fn run(&mut self) {
-        let mut busy_looks = 0;
         while !self.keeper.is_stopping() {
             self.keeper.refresh();
             let spin = self.keeper.spin_time();
             // Who is about to sleep looks once: each look may be a system call, and a boost is paid for by the time.
-            let taken = self.look(if spin == Nanos::ZERO { 1 } else { LOOKS });
+            let Looked { taken, dry, grouped } = self.look(if spin == Nanos::ZERO { 1 } else { LOOKS });
             if core::mem::take(&mut self.woken) {
                 let muted = self.shared.set.found(taken, self.shared.clock.now());
                 self.shared.reports.muted.add(muted);
             }
             if taken != 0 {
                 self.idle_since = None;
-                busy_looks += 1;
-                if busy_looks < BUSY_LOOKS_PER_CLOCK {
-                    continue;
-                }
             }
-            busy_looks = 0;
             self.keeper.worked();
             let now = self.shared.clock.now();
             if now >= self.keeper.next_tick() {
                 self.keeper.tick(now);
             }
-            if self.look_at_group(now) == 0 && taken == 0 {
+            let of_group = if grouped { self.look_at_group(now) } else { 0 };
+            if dry && of_group == 0 {
                 self.rest(spin, now);
             }
         }
     }
 
-    fn look(&self, looks: u32) -> usize {
-        let taken = self.shared.enter().map_or(0, |mut poller| poller.look(Trigger::Idle, looks));
-        taken + self.shared.run_tasklets(Trigger::Idle)
+    /// As many looks as are made between two readings of the clock, under one lock: as often as there is something, or once in
+    /// vain.
+    #[inline]
+    fn look(&self, looks: u32) -> Looked {
+        let shared = self.shared;
+        let may_go_on = || !shared.is_changed() && !shared.may_have_tasklets();
+        let (burst, grouped) = match shared.enter() {
+            Some(mut poller) => {
+                let burst = poller.burst(Trigger::Idle, looks, BUSY_LOOKS_PER_CLOCK, may_go_on);
+                (burst, !poller.group.is_empty())
+            }
+            // Another thread looks, and finds what there is.
+            None => (Burst { taken: 0, dry: true }, false),
+        };
+        let ran = shared.run_tasklets(Trigger::Idle);
+        Looked { taken: burst.taken + ran, dry: burst.dry && ran == 0, grouped }
     }
 
     fn look_at_group(&mut self, now: Nanos) -> usize {
         let Some(mut poller) = self.shared.enter() else { return 0 };
-        if poller.group.is_empty() {
-            return 0;
-        }
         let taken = self.shared.look_at_group(&mut poller, Trigger::Idle, now);
         if taken != 0 {
             self.idle_since = None;
@@ -217,6 +222,15 @@ impl<K: Keeper> Idle<'_, K> {
             self.idle_since = None;
         }
     }
+}
+
+/// What was found between two readings of the clock.
+struct Looked {
+    taken: usize,
+    /// The last look found nothing.
+    dry: bool,
+    /// There are sources behind the epoll.
+    grouped: bool,
 }
 
 /// Every source of a manager, and what else its engine looks at before a sleep.

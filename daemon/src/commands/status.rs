@@ -79,6 +79,8 @@ fn as_json(report: &StatusReport) -> serde_json::Value {
         "types": report.types,
         "oversubscribed": report.oversubscribed,
         "boost": report.boost,
+        "engine": report.engine,
+        "progress": counts(&report.progress),
         "refused": counts(&report.refused),
         "failed_dials": counts(&report.failed_dials),
         "peers": report.peers.iter().map(peer).collect::<Vec<_>>(),
@@ -95,6 +97,10 @@ fn as_text(report: &StatusReport, all: bool) -> String {
     let waits = if report.oversubscribed { "sleeps at once: processors are short" } else { "as configured" };
     let _ = writeln!(text, "  waits     {waits}");
     let _ = writeln!(text, "  boost     {}", report.boost);
+    let _ = writeln!(text, "  engine    {}", report.engine);
+    for counter in report.progress.iter().filter(|counter| all || counter.count != 0) {
+        let _ = writeln!(text, "            {:<20}{:>14}", counter.name, counter.count);
+    }
     for (title, reasons) in [("refused", &report.refused), ("dials", &report.failed_dials)] {
         for reason in reasons {
             let _ = writeln!(text, "  {title:<9} {:<20}{:>14}", reason.name, reason.count);
@@ -155,6 +161,8 @@ mod tests {
             types: vec![],
             oversubscribed: false,
             boost: "slice (module: not loaded)".into(),
+            engine: "idle: 2 sources".into(),
+            progress: vec![counter("sleeps", 9), counter("late", 0)],
             refused: vec![counter("silent", 4)],
             failed_dials: vec![],
             peers: vec![peer],
@@ -167,6 +175,8 @@ mod tests {
         assert!(as_text(&report(), true).contains("rescues"));
         assert!(as_text(&report(), false).contains("peer 2     up"));
         assert!(as_text(&report(), false).contains("  boost     slice (module: not loaded)\n"));
+        assert!(as_text(&report(), false).contains("  engine    idle: 2 sources\n            sleeps "));
+        assert!(!as_text(&report(), false).contains("late"));
     }
 
     #[test]

@@ -61,6 +61,11 @@ fn a_source_that_panics_is_taken_out_and_reported_and_the_others_go_on() {
     let failures = engine.manager.failures();
     assert!(failures.iter().all(|failure| failure.why == "it cannot count to 3"), "{failures:?}");
     assert!(failures.iter().any(|failure| failure.name == "in memory"));
+    let said = engine.manager.to_string();
+    assert!(
+        said.starts_with("idle: 4 sources; ") && said.contains("in memory was taken out: it cannot"),
+        "{said}"
+    );
 }
 
 #[test]
