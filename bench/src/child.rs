@@ -81,6 +81,21 @@ impl Child {
         resident(self.process.id())
     }
 
+    /// Processor time of its threads so far, nanoseconds.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn cpu_ns(&self) -> anyhow::Result<u64> {
+        let threads = format!("/proc/{}/task", self.process.id());
+        let mut ns = 0;
+        for thread in std::fs::read_dir(threads).context("the threads of a child")? {
+            // A thread may end between the two looks.
+            let Ok(ran) = std::fs::read_to_string(thread?.path().join("schedstat")) else { continue };
+            ns += ran.split(' ').next().and_then(|ran| ran.parse::<u64>().ok()).unwrap_or(0);
+        }
+        Ok(ns)
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_raw(self.process.id().cast_signed())
     }

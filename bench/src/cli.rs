@@ -14,7 +14,7 @@ use crate::compare;
 use crate::echo;
 use crate::expedite;
 use crate::experiment::Experiment;
-use crate::experiments;
+use crate::experiments::{self, adaptive};
 use crate::host::Host;
 use crate::lab::{self, Lab};
 use crate::mix;
@@ -37,6 +37,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
     let matches = command().get_matches_from(&args);
     let text = match matches.subcommand() {
         Some((echo::SERVE, options)) => return echo::serve_command(options),
+        Some((adaptive::COMPUTE, _)) => return adaptive::compute_command(),
         Some((mix::NODE, options)) => return mix::node_command(options),
         Some((traffic::SERVE, options)) => return traffic::serve_command(options),
         Some((receiver::SERVE, options)) => return receiver::serve_command(options),
@@ -67,6 +68,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
 pub fn is_other_side(arguments: &[OsString]) -> bool {
     let sides = [
         echo::SERVE,
+        adaptive::COMPUTE,
         mix::NODE,
         traffic::SERVE,
         receiver::SERVE,
@@ -107,6 +109,7 @@ fn command() -> Command {
         .subcommand(compare::command())
         .subcommand(page::command())
         .subcommand(echo::command())
+        .subcommand(adaptive::command())
         .subcommand(mix::command())
         .subcommand(traffic::command())
         .subcommand(receiver::command())

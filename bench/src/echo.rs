@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Arg, ArgMatches, Command};
+use pronto::progress::Engine;
 use pronto::{Message, Node, Peer, Rdma, Request, WaitPolicy};
 
 use crate::child::{self, Child};
@@ -207,8 +208,13 @@ pub struct Home {
 /// # Errors
 /// If it does not start.
 pub fn serve(home: &Home, wait: Wait) -> anyhow::Result<Node> {
+    serve_with(home, wait, Engine::Idle)
+}
+
+fn serve_with(home: &Home, wait: Wait, engine: Engine) -> anyhow::Result<Node> {
     Node::builder(SERVER)
         .wait(wait.0)
+        .engine(engine)
         .listen(&home.listen)
         .plaintext_i_understand()
         .rdma(home.rdma)
@@ -240,14 +246,38 @@ impl Server {
         Self::spawn_at(&Home { listen: provider.address(""), rdma: Rdma::Off }, wait, cpu)
     }
 
+    /// The same at an address of its own, beside services that wait otherwise.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub fn spawn_named(provider: Provider, wait: Wait, cpu: Cpu) -> anyhow::Result<Self> {
+        Self::spawn_at(&Home { listen: provider.address(wait.name()), rdma: Rdma::Off }, wait, cpu)
+    }
+
+    /// The same with another engine. With none, the child looks at its node in a loop of its own.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub fn spawn_with(provider: Provider, wait: Wait, engine: Engine, cpu: Cpu) -> anyhow::Result<Self> {
+        let name = if engine == Engine::None { "-without" } else { "" };
+        let home = Home { listen: provider.address(name), rdma: Rdma::Off };
+        Self::spawn_as(&home, wait, engine, cpu)
+    }
+
     /// Starts the child at `home`, in the calling thread's network namespace; it serves when this returns, and ends with
     /// that thread.
     ///
     /// # Errors
     /// If it does not start.
     pub fn spawn_at(home: &Home, wait: Wait, cpu: Cpu) -> anyhow::Result<Self> {
+        Self::spawn_as(home, wait, Engine::Idle, cpu)
+    }
+
+    fn spawn_as(home: &Home, wait: Wait, engine: Engine, cpu: Cpu) -> anyhow::Result<Self> {
         let rdma = if home.rdma == Rdma::Require { REQUIRE } else { OFF };
-        let mut child = Child::spawn([SERVE, &home.listen, rdma, wait.name(), &cpu.0.to_string()])?;
+        let engine = if engine == Engine::None { WITHOUT } else { WITH };
+        let cpu = cpu.0.to_string();
+        let mut child = Child::spawn([SERVE, &home.listen, rdma, wait.name(), engine, &cpu])?;
         let address = child.hear()?;
         Ok(Self { child, address, rdma: home.rdma })
     }
@@ -258,8 +288,17 @@ impl Server {
     /// # Errors
     /// If the two do not meet, or an echo is not what was sent.
     pub fn meet(&self, wait: Wait) -> anyhow::Result<(Node, Peer)> {
+        self.meet_with(wait, Engine::Idle)
+    }
+
+    /// The same with another engine.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn meet_with(&self, wait: Wait, engine: Engine) -> anyhow::Result<(Node, Peer)> {
         let client = Node::builder(CLIENT)
             .wait(WaitPolicy::Block)
+            .engine(engine)
             .plaintext_i_understand()
             .rdma(self.rdma)
             .liveness(LIVENESS)
@@ -277,11 +316,14 @@ impl Server {
 /// Values of the argument that says whether links go over RDMA.
 const OFF: &str = "off";
 const REQUIRE: &str = "require";
+/// Values of the argument that says whether the service has an engine.
+const WITH: &str = "with";
+const WITHOUT: &str = "without";
 
 pub(crate) fn command() -> Command {
     Command::new(SERVE)
         .hide(true)
-        .args(["listen", "rdma", "wait", "cpu"].map(|name| Arg::new(name).required(true)))
+        .args(["listen", "rdma", "wait", "engine", "cpu"].map(|name| Arg::new(name).required(true)))
 }
 
 /// Serves until the parent ends this process.
@@ -293,10 +335,15 @@ pub(crate) fn serve_command(options: &ArgMatches) -> anyhow::Result<()> {
     // Before pinning: what is learned here is to hold for two CPUs.
     let _learned = pronto_node::wake_up_cost();
     pin(Cpu(value("cpu")?.parse().context("a CPU's number")?))?;
-    let node = serve(&home, wait)?;
+    let engine = if value("engine")? == WITHOUT { Engine::None } else { Engine::Idle };
+    let node = serve_with(&home, wait, engine)?;
     let address = node.listening().first().context("it listens")?;
     child::say(&address.to_string())?;
     loop {
+        if engine == Engine::None {
+            node.progress();
+            continue;
+        }
         std::thread::park();
     }
 }

@@ -1,5 +1,6 @@
 //! The list of experiments: one file each.
 
+pub(crate) mod adaptive;
 mod anatomy;
 mod bandwidth;
 pub(crate) mod comm_fig1;
@@ -17,6 +18,7 @@ mod load;
 mod mix;
 mod peers;
 mod pioman_fig3;
+mod pioman_table2;
 mod rate;
 mod ring;
 mod sessions;
@@ -43,6 +45,8 @@ pub const ALL: &[&dyn Experiment] = &[
     &load::Load,
     &threshold::Threshold,
     &idle_peers::IdlePeers,
+    &adaptive::Adaptive,
+    &pioman_table2::PiomanTable2,
     &straggler::Straggler,
     &ring::Ring,
     &sessions::Sessions,

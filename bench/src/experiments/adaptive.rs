@@ -1,0 +1,326 @@
+//! `adaptive`: polling, sleeping and both, over how often messages come and how many others compute.
+
+use core::time::Duration;
+
+use anyhow::Context as _;
+use clap::Command;
+use pronto::{Node, Peer, WaitPolicy};
+
+use crate::child::{self, Child};
+use crate::clock;
+use crate::echo::{Provider, Server, Wait, call_32};
+use crate::experiment::Experiment;
+use crate::params::{Axis, Params};
+use crate::placement::{CpuPair, Placement, alone};
+use crate::progress::Progress;
+use crate::report::{Claim, Fields, Report, decimals};
+use crate::sample::{Recorder, approximate, median};
+
+/// The experiment. Caller and service wait by the same policy; the three services take turns, and those whose turn it is not are stopped.
+#[derive(Debug)]
+pub(crate) struct Adaptive;
+
+impl Experiment for Adaptive {
+    fn name(&self) -> &'static str {
+        "adaptive"
+    }
+
+    fn paper(&self) -> Option<&'static str> {
+        Some("pioman")
+    }
+
+    fn figure(&self) -> Option<&'static str> {
+        Some("section 3.4")
+    }
+
+    fn about(&self) -> &'static str {
+        "polling, sleeping and both, over how often calls come and how many others compute"
+    }
+
+    fn axes(&self) -> &'static [Axis] {
+        &[
+            Axis { column: "wait", help: "Only these policies", values: &["spin", "block", "adaptive"] },
+            Axis { column: "competing", help: "Only so many computing processes", values: &["0", "1", "4"] },
+            Axis {
+                column: "gap_us",
+                help: "Only these times from call to call",
+                values: &["1", "10", "100", "1000", "10000", "100000"],
+            },
+        ]
+    }
+
+    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
+        let mut report = Report::default();
+        let placement = Placement::choose()?;
+        let Some(cpus) = placement.pair() else {
+            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            return Ok(report);
+        };
+        let rounds = if params.quick { QUICK_ROUNDS } else { ROUNDS };
+        // Before any thread is pinned: what is learned here is to hold for two CPUs.
+        let bound = pronto_node::wake_up_cost();
+        let mut rows = Vec::new();
+        for competing in COMPETING.into_iter().filter(|count| params.keeps("competing", count.1)) {
+            let gaps = GAPS.into_iter().filter(|gap| params.keeps("gap_us", gap.1));
+            let waits = Wait::ALL.into_iter().filter(|wait| params.keeps("wait", wait.name()));
+            let gaps: Vec<u64> = gaps.map(|gap| gap.0).collect();
+            rows.extend(
+                waits.flat_map(|wait| gaps.clone().into_iter().map(move |gap_us| (wait, gap_us))).map(
+                    |(wait, gap_us)| Row {
+                        wait,
+                        gap_us,
+                        competing: competing.0,
+                        rounds: Vec::new(),
+                        all: Recorder::new(),
+                    },
+                ),
+            );
+        }
+        progress.begin(rounds * rows.len() as u64);
+        let services: Vec<(Wait, Server)> = Wait::ALL
+            .into_iter()
+            .map(|wait| Ok((wait, Server::spawn_named(Provider::Shm, wait, cpus.server)?)))
+            .collect::<anyhow::Result<_>>()?;
+        for _ in 0..rounds {
+            for (competing, _) in COMPETING {
+                let hogs =
+                    (0..competing).map(|_| Child::spawn([COMPUTE])).collect::<anyhow::Result<Vec<_>>>()?;
+                for row in rows.iter_mut().filter(|row| row.competing == competing) {
+                    progress.step(row.wait.name());
+                    row.round(&services, cpus)?;
+                }
+                drop(hogs);
+            }
+        }
+        report.params = Fields::default()
+            .with("cpus", placement.numbers())
+            .with("provider", "shm")
+            .with("size", 32)
+            .with("rounds", rounds)
+            .with("bound_ns", bound.0)
+            .with("competing", "processes of their own that compute and are bound to no CPU")
+            .with("cpu_ns", "the service's process, and the calling thread within its calls");
+        report.note(
+            "without a boost tier: a node that may be real-time sleeps at once, whatever it was asked to do",
+        );
+        report.claims = claims(&rows, bound.0);
+        report.rows = rows.iter().map(Row::fields).collect();
+        Ok(report)
+    }
+}
+
+/// One policy, gap and number of computing processes.
+#[derive(Debug)]
+struct Row {
+    wait: Wait,
+    gap_us: u64,
+    competing: usize,
+    rounds: Vec<Round>,
+    all: Recorder,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    p50_ns: f64,
+    p99_ns: f64,
+    cpu_ns: f64,
+}
+
+impl Row {
+    fn round(&mut self, services: &[(Wait, Server)], cpus: CpuPair) -> anyhow::Result<()> {
+        let mut stopped = Vec::new();
+        for (_, other) in services.iter().filter(|(wait, _)| *wait != self.wait) {
+            stopped.push(other.child.stop()?);
+        }
+        let (_, service) =
+            services.iter().find(|(wait, _)| *wait == self.wait).context("all were started")?;
+        let gap = Duration::from_micros(self.gap_us);
+        let mut seen = Recorder::new();
+        let cpu_ns = alone(cpus.caller, || {
+            let (_node, peer): (Node, Peer) = service.meet(self.wait)?;
+            // What was learned in another round, or while it was stopped, is forgotten.
+            paced(&peer, gap, WARM_UP_CALLS, &mut Recorder::new())?;
+            let calls = calls_of(gap);
+            let before = service.child.cpu_ns()?;
+            let own = paced(&peer, gap, calls, &mut seen)?;
+            let after = service.child.cpu_ns()?;
+            Ok(approximate(after.saturating_sub(before) + own) / approximate(calls))
+        })?;
+        drop(stopped);
+        let sample = seen.sample();
+        let (p50_ns, p99_ns) = (approximate(sample.p50_ns), approximate(sample.p99_ns));
+        self.rounds.push(Round { p50_ns, p99_ns, cpu_ns });
+        self.all.add(&seen);
+        Ok(())
+    }
+
+    fn median(&self, of: impl Fn(&Round) -> f64) -> f64 {
+        median(self.rounds.iter().map(of).collect())
+    }
+
+    fn fields(&self) -> Fields {
+        Fields::default()
+            .with("wait", self.wait.name())
+            .with("competing", self.competing)
+            .with("gap_us", self.gap_us)
+            .with("calls", self.all.sample().count)
+            .with("p50_us", decimals(self.median(|round| round.p50_ns) / 1e3, 2))
+            .with("p99_us", decimals(self.median(|round| round.p99_ns) / 1e3, 2))
+            .with("cpu_us", decimals(self.median(|round| round.cpu_ns) / 1e3, 2))
+    }
+}
+
+fn calls_of(gap: Duration) -> u64 {
+    let fit = ROUND.as_nanos() / gap.as_nanos().max(1);
+    u64::try_from(fit).unwrap_or(MOST_CALLS).clamp(LEAST_CALLS, MOST_CALLS)
+}
+
+/// Has a call every `gap`, each only after the one before. Returns the processor time of the calling thread within calls.
+fn paced(peer: &Peer, gap: Duration, calls: u64, into: &mut Recorder) -> anyhow::Result<u64> {
+    let mut own = 0;
+    let mut due = clock::now();
+    for _ in 0..calls {
+        loop {
+            let left = due.saturating_duration_since(clock::now());
+            if left.is_zero() {
+                break;
+            }
+            if left > SLEEPS {
+                std::thread::park_timeout(left - SLEEPS / 2);
+            }
+        }
+        let (begun, ran) = (clock::now(), clock::thread_ns());
+        call_32(peer)?;
+        own += clock::thread_ns() - ran;
+        into.record_single(begun.elapsed());
+        // Who is late does not catch up.
+        due = (due + gap).max(clock::now());
+    }
+    Ok(own)
+}
+
+fn claims(rows: &[Row], bound_ns: u64) -> Vec<Claim> {
+    let of = |wait: WaitPolicy, like: &Row| {
+        rows.iter()
+            .find(|row| row.wait.0 == wait && (row.gap_us, row.competing) == (like.gap_us, like.competing))
+    };
+    let adaptive = |competing: usize| {
+        rows.iter().filter(move |row| row.wait.0 == WaitPolicy::Adaptive && row.competing == competing)
+    };
+    let worst =
+        |ratios: &mut dyn Iterator<Item = f64>| ratios.filter(|ratio| ratio.is_finite()).reduce(f64::max);
+    let to = |wait, pick: fn(&Round) -> f64| {
+        move |row: &Row| of(wait, row).map(|other| row.median(pick) / other.median(pick))
+    };
+    let gap_ns = |row: &Row| row.gap_us * 1_000;
+    let short = worst(
+        &mut adaptive(0)
+            .filter(|row| gap_ns(row) * 2 < bound_ns)
+            .filter_map(to(WaitPolicy::Spin, |r| r.p50_ns)),
+    );
+    let long = worst(
+        &mut adaptive(0)
+            .filter(|row| gap_ns(row) > 2 * bound_ns)
+            .filter_map(to(WaitPolicy::Block, |r| r.p50_ns)),
+    );
+    let cpu = worst(&mut adaptive(0).filter_map(|row| {
+        let cpu = |wait| of(wait, row).map(|other| other.median(|round| round.cpu_ns));
+        Some(row.median(|round| round.cpu_ns) / cpu(WaitPolicy::Spin)?.min(cpu(WaitPolicy::Block)?))
+    }));
+    let crowded = worst(&mut adaptive(4).filter_map(to(WaitPolicy::Block, |round| round.p99_ns)));
+    [
+        ("P3", "gap under half the bound: adaptive by spin, p50, at most", 1.2, short),
+        ("P4", "gap over twice the bound: adaptive by block, p50, at most", 1.2, long),
+        (
+            "P24",
+            "processor time of a message, adaptive by the better of the two, at any gap, at most",
+            2.2,
+            cpu,
+        ),
+        ("P7", "4 computing processes on 2 CPUs: adaptive by block, p99, at most", 1.15, crowded),
+    ]
+    .into_iter()
+    .filter_map(|(id, text, most, measured)| {
+        let measured = measured?;
+        Some(Claim {
+            id,
+            text: text.into(),
+            published: decimals(most, 2),
+            measured: decimals(measured, 3),
+            holds: measured <= most,
+        })
+    })
+    .collect()
+}
+
+/// The hidden command of a process that computes.
+pub(crate) const COMPUTE: &str = "compute";
+
+pub(crate) fn command() -> Command {
+    Command::new(COMPUTE).hide(true)
+}
+
+/// Computes until the parent ends this process.
+pub(crate) fn compute_command() -> anyhow::Result<()> {
+    child::end_with_parent()?;
+    let mut x = 1_u64;
+    loop {
+        x = core::hint::black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+    }
+}
+
+const COMPETING: [(usize, &str); 3] = [(0, "0"), (1, "1"), (4, "4")];
+/// Microseconds.
+const GAPS: [(u64, &str); 6] =
+    [(1, "1"), (10, "10"), (100, "100"), (1_000, "1000"), (10_000, "10000"), (100_000, "100000")];
+/// A round of one row.
+const ROUND: Duration = Duration::from_millis(60);
+const LEAST_CALLS: u64 = 6;
+const MOST_CALLS: u64 = 5_000;
+/// What earlier rounds taught a waiting thread is forgotten after so many.
+const WARM_UP_CALLS: u64 = 4;
+/// The caller sleeps between calls that are further apart, and polls for the rest.
+const SLEEPS: Duration = Duration::from_micros(400);
+/// 54 rows take 80 s.
+const ROUNDS: u64 = 7;
+const QUICK_ROUNDS: u64 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(
+        wait: WaitPolicy,
+        gap_us: u64,
+        competing: usize,
+        (p50_ns, p99_ns, cpu_ns): (f64, f64, f64),
+    ) -> Row {
+        let rounds = vec![Round { p50_ns, p99_ns, cpu_ns }];
+        Row { wait: Wait(wait), gap_us, competing, rounds, all: Recorder::new() }
+    }
+
+    #[test]
+    fn claims_hold_adaptive_against_the_better_of_the_two() {
+        use WaitPolicy::{Adaptive, Block, Spin};
+        let rows = [
+            row(Spin, 1, 0, (1.0, 1.0, 10.0)),
+            row(Block, 1, 0, (9.0, 9.0, 20.0)),
+            row(Adaptive, 1, 0, (1.1, 1.0, 21.0)),
+            row(Spin, 1_000, 0, (1.0, 1.0, 900.0)),
+            row(Block, 1_000, 0, (9.0, 9.0, 20.0)),
+            row(Adaptive, 1_000, 0, (11.0, 9.0, 50.0)),
+            row(Block, 10, 4, (9.0, 9.0, 20.0)),
+            row(Adaptive, 10, 4, (9.0, 9.9, 20.0)),
+        ];
+        let found: Vec<_> = claims(&rows, 20_000).iter().map(|claim| (claim.id, claim.holds)).collect();
+        assert_eq!(found, [("P3", true), ("P4", false), ("P24", false), ("P7", true)]);
+        assert!(claims(&[], 20_000).is_empty());
+    }
+
+    #[test]
+    fn seldom_calls_are_few_and_frequent_ones_many() {
+        assert_eq!(calls_of(Duration::from_millis(100)), LEAST_CALLS);
+        assert_eq!(calls_of(Duration::from_micros(1)), MOST_CALLS);
+        assert_eq!(calls_of(Duration::from_millis(1)), 60);
+    }
+}

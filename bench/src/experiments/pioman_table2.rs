@@ -1,0 +1,468 @@
+//! `pioman-table2`: what an empty poll and an empty event cost, by engine; and what a call loses to an engine.
+
+use core::convert::Infallible;
+use core::hint::black_box;
+use core::time::Duration;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use nix::sys::eventfd::EventFd;
+use pronto::WaitPolicy;
+use pronto::progress::{Engine, Keeper, Manager, Registration, Sleep, Source, Spec, Trigger};
+use pronto_core::{Clock, Nanos};
+use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::clock;
+use crate::echo::{Provider, SIZES, Server, Wait};
+use crate::experiment::Experiment;
+use crate::params::{Axis, Params};
+use crate::placement::{CpuPair, Placement, alone};
+use crate::progress::Progress;
+use crate::report::{Claim, Fields, Report, decimals};
+use crate::sample::{Recorder, approximate, median};
+
+/// The experiment. An engine's own loop is measured, not a copy: its processor time over a round is divided by the polls in it.
+#[derive(Debug)]
+pub(crate) struct PiomanTable2;
+
+impl Experiment for PiomanTable2 {
+    fn name(&self) -> &'static str {
+        "pioman-table2"
+    }
+
+    fn paper(&self) -> Option<&'static str> {
+        Some("pioman")
+    }
+
+    fn figure(&self) -> Option<&'static str> {
+        Some("Table 2")
+    }
+
+    fn about(&self) -> &'static str {
+        "what an empty poll and an empty event cost, by engine; and a call beside an engine"
+    }
+
+    fn axes(&self) -> &'static [Axis] {
+        &[
+            Axis { column: "what", help: "Only these rows", values: &["load", "poll", "event", "call"] },
+            Axis { column: "engine", help: "Only these engines", values: &["-", "none", "timer", "idle"] },
+        ]
+    }
+
+    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
+        let mut report = Report::default();
+        let placement = Placement::choose()?;
+        let (rounds, budget) = if params.quick { (QUICK_ROUNDS, BUDGET) } else { (ROUNDS, BUDGET) };
+        let mut kinds: Vec<Kind> = Kind::all();
+        kinds.retain(|kind| params.keeps("what", kind.what()) && params.keeps("engine", kind.engine_name()));
+        if placement.pair().is_none() {
+            kinds.retain(|kind| !matches!(kind, Kind::Call { .. }));
+            report.note("left out, as two CPUs are needed and one is allowed: every call");
+        }
+        progress.begin(u64::from(rounds) * kinds.len() as u64);
+        let mut rows: Vec<Row> = kinds.into_iter().map(|kind| Row { kind, ns: Vec::new() }).collect();
+        let calls = Calls::meet(&rows, placement.pair())?;
+        // In turns, so that whatever else the machine does meets all rows alike.
+        for _ in 0..rounds {
+            for row in &mut rows {
+                progress.step(row.kind.what());
+                let ns = match row.kind {
+                    Kind::Call { .. } => calls.round(row.kind, budget)?,
+                    kind => alone(placement.caller(), || kind.round(budget))?,
+                };
+                row.ns.push(ns);
+            }
+        }
+        report.params = Fields::default()
+            .with("cpus", placement.numbers())
+            .with("rounds", rounds)
+            .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0))
+            .with("size", 32)
+            .with("load", "an acquire load of a cached word through a pointer that the compiler knows nothing of, and a branch")
+            .with("idle", "processor time of the engine's thread, its clock readings included, by its looks or events")
+            .with("engine_off", "both nodes with engine none, the serving one in a loop of Node::progress")
+            .with(
+                "event",
+                "an eventfd that stays readable: arm, recheck, sleep, its poll, disarm; nobody is woken",
+            );
+        report.claims = claims(&rows);
+        report.rows = rows.iter().map(|row| row.fields(&rows)).collect();
+        Ok(report)
+    }
+}
+
+/// What one row measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The floor: a load of a word that stays in the cache.
+    Load,
+    /// One look at so many sources in memory, through the engine's loop or by a program's call.
+    Poll(Engine, usize),
+    /// One sleep that a descriptor ends at once.
+    Event,
+    /// A call of 32 bytes while both nodes have an engine, or neither.
+    Call(Provider, Engine),
+}
+
+impl Kind {
+    fn all() -> Vec<Self> {
+        let polls = ENGINES.into_iter().flat_map(|engine| SOURCES.map(|sources| Self::Poll(engine, sources)));
+        let calls =
+            Provider::ALL.into_iter().flat_map(|p| [Engine::None, Engine::Idle].map(|e| Self::Call(p, e)));
+        [Self::Load].into_iter().chain(polls).chain([Self::Event]).chain(calls).collect()
+    }
+
+    const fn what(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Poll(..) => "poll",
+            Self::Event => "event",
+            Self::Call(..) => "call",
+        }
+    }
+
+    const fn engine_name(self) -> &'static str {
+        match self {
+            Self::Load => "-",
+            Self::Event => "idle",
+            Self::Poll(engine, _) | Self::Call(_, engine) => match engine {
+                Engine::None => "none",
+                Engine::Timer(_) => "timer",
+                Engine::Idle => "idle",
+            },
+        }
+    }
+
+    /// Nanoseconds for one.
+    fn round(self, budget: Duration) -> anyhow::Result<f64> {
+        match self {
+            Self::Load => load(budget),
+            Self::Poll(Engine::Idle, sources) => own_loop(sources, budget),
+            Self::Poll(engine, sources) => by_call(engine, sources, budget),
+            Self::Event => event(budget),
+            Self::Call(..) => anyhow::bail!("calls are measured between nodes"),
+        }
+    }
+}
+
+/// An in-memory source in which nothing ever is; it counts how often it was looked at.
+struct Empty {
+    word: Arc<AtomicU64>,
+    looks: u64,
+    counted: Arc<AtomicU64>,
+}
+
+impl Source for Empty {
+    #[inline]
+    fn poll(&mut self) -> usize {
+        self.looks += 1;
+        usize::from(self.word.load(Ordering::Acquire) != 0)
+    }
+}
+
+impl Drop for Empty {
+    fn drop(&mut self) {
+        self.counted.fetch_add(self.looks, Ordering::Relaxed);
+    }
+}
+
+/// An event that is there for ever, and for ever taken.
+struct Endless {
+    polls: u64,
+    counted: Arc<AtomicU64>,
+}
+
+impl Source for Endless {
+    fn poll(&mut self) -> usize {
+        self.polls += 1;
+        1
+    }
+}
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        self.counted.fetch_add(self.polls, Ordering::Relaxed);
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Real;
+
+impl Clock for Real {
+    fn now(&self) -> Nanos {
+        Nanos(clock::shared_ns())
+    }
+}
+
+/// An engine's thread that stops after its time, which its clock tells it.
+struct Timed {
+    spin: Nanos,
+    until: Nanos,
+    over: AtomicBool,
+}
+
+impl Keeper for Timed {
+    fn is_stopping(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    fn spin_time(&self) -> Nanos {
+        self.spin
+    }
+
+    fn tick(&mut self, _: Nanos) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    fn next_tick(&self) -> Nanos {
+        self.until
+    }
+}
+
+fn load(budget: Duration) -> anyhow::Result<f64> {
+    let word = AtomicU64::new(0);
+    let mut seen = Recorder::new();
+    let Ok(()) = seen.round(budget, || {
+        for _ in 0..INNER {
+            if black_box(&word).load(Ordering::Acquire) != 0 {
+                break;
+            }
+        }
+        Ok::<(), Infallible>(())
+    });
+    Ok(seen.sample().batch_ns / f64::from(INNER))
+}
+
+fn empties(manager: &Manager, sources: usize) -> anyhow::Result<(Vec<Registration>, Arc<AtomicU64>)> {
+    let counted: Arc<AtomicU64> = Arc::default();
+    let register = |_| {
+        let empty = Empty { word: Arc::default(), looks: 0, counted: Arc::clone(&counted) };
+        manager.register(Spec::memory("empty", Sleep::Notified), empty).context("a source")
+    };
+    Ok(((0..sources).map(register).collect::<anyhow::Result<_>>()?, counted))
+}
+
+/// The engine polls by itself: time by looks at one source.
+fn own_loop(sources: usize, budget: Duration) -> anyhow::Result<f64> {
+    let manager = Manager::new(Engine::Idle, Real).context("a manager")?;
+    let (registered, counted) = empties(&manager, sources)?;
+    let took = run_for(&manager, Nanos::NEVER, budget);
+    drop(registered);
+    drop(manager);
+    let looks = counted.load(Ordering::Relaxed) / sources as u64;
+    Ok(took / approximate(looks.max(1)))
+}
+
+/// Runs the engine in this thread. Returns its processor time: what others do on this CPU is not the loop's.
+fn run_for(manager: &Manager, spin: Nanos, budget: Duration) -> f64 {
+    let until = Real.now() + Nanos(u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX));
+    let started = clock::thread_ns();
+    manager.run(&mut Timed { spin, until, over: AtomicBool::new(false) });
+    approximate(clock::thread_ns() - started)
+}
+
+/// A thread of the program polls: where it yields, or as a timer would.
+fn by_call(engine: Engine, sources: usize, budget: Duration) -> anyhow::Result<f64> {
+    let manager = Manager::new(engine, Real).context("a manager")?;
+    let (_registered, _) = empties(&manager, sources)?;
+    let trigger = if engine == Engine::None { Trigger::Yield } else { Trigger::Timer };
+    let mut seen = Recorder::new();
+    let Ok(()) = seen.round(budget, || {
+        for _ in 0..INNER {
+            black_box(manager.poll(black_box(trigger)));
+        }
+        Ok::<(), Infallible>(())
+    });
+    Ok(seen.sample().batch_ns / f64::from(INNER))
+}
+
+fn event(budget: Duration) -> anyhow::Result<f64> {
+    let manager = Manager::new(Engine::Idle, Real).context("a manager")?;
+    let counted: Arc<AtomicU64> = Arc::default();
+    let ready = OwnedFd::from(EventFd::from_value(1).context("an eventfd")?);
+    let endless = Endless { polls: 0, counted: Arc::clone(&counted) };
+    let registered = manager.register(Spec::readable("endless", ready), endless).context("a source")?;
+    let (_empty, _) = empties(&manager, 1)?;
+    let took = run_for(&manager, Nanos::ZERO, budget);
+    drop(registered);
+    let events = counted.load(Ordering::Relaxed);
+    Ok(took / approximate(events.max(1)))
+}
+
+/// The echo services of the rows that call.
+struct Calls {
+    servers: Vec<(Provider, Engine, Server)>,
+    cpus: Option<CpuPair>,
+}
+
+impl Calls {
+    fn meet(rows: &[Row], cpus: Option<CpuPair>) -> anyhow::Result<Self> {
+        let mut servers = Vec::new();
+        for row in rows {
+            if let (Kind::Call(provider, engine), Some(cpus)) = (row.kind, cpus) {
+                let server = Server::spawn_with(provider, Wait(WaitPolicy::Spin), engine, cpus.server)?;
+                servers.push((provider, engine, server));
+            }
+        }
+        Ok(Self { servers, cpus })
+    }
+
+    /// The median time of a call, the other servers stopped.
+    fn round(&self, kind: Kind, budget: Duration) -> anyhow::Result<f64> {
+        let (Kind::Call(provider, engine), Some(cpus)) = (kind, self.cpus) else { anyhow::bail!("no call") };
+        let is_it = |server: &&(Provider, Engine, Server)| (server.0, server.1) == (provider, engine);
+        let mut stopped = Vec::new();
+        for other in self.servers.iter().filter(|server| !is_it(server)) {
+            stopped.push(other.2.child.stop()?);
+        }
+        let (_, _, server) = self.servers.iter().find(is_it).context("its server was started")?;
+        let size = SIZES.iter().find(|size| size.bytes == 32).context("a size that is measured")?;
+        let mut seen = Recorder::new();
+        alone(cpus.caller, || {
+            let (_client, peer) = server.meet_with(Wait(WaitPolicy::Spin), engine)?;
+            size.measure(&peer, budget, &mut seen)
+        })?;
+        drop(stopped);
+        Ok(seen.sample().batch_ns)
+    }
+}
+
+/// One row: the same thing, once per round.
+#[derive(Debug)]
+struct Row {
+    kind: Kind,
+    ns: Vec<f64>,
+}
+
+impl Row {
+    fn ns(&self) -> f64 {
+        median(self.ns.clone())
+    }
+
+    fn fields(&self, all: &[Self]) -> Fields {
+        let half = |first: usize| median(self.ns.iter().copied().skip(first).step_by(2).collect());
+        let provider = if let Kind::Call(provider, _) = self.kind { provider.name() } else { "-" };
+        let sources = if let Kind::Poll(_, sources) = self.kind { sources } else { 1 };
+        Fields::default()
+            .with("what", self.kind.what())
+            .with("engine", self.kind.engine_name())
+            .with("provider", provider)
+            .with("sources", sources)
+            .with("ns", decimals(self.ns(), 2))
+            .with("aa", decimals(half(0) / half(1), 3))
+            .with("per_load", decimals(self.ns() / ns_of(all, Kind::Load).unwrap_or(f64::NAN), 2))
+            .with("paper_us", paper_us(self.kind).map_or(serde_json::Value::Null, |us| decimals(us, 3)))
+    }
+}
+
+/// What the paper measured with nothing in it, on a 1.8 GHz Opteron.
+fn paper_us(kind: Kind) -> Option<f64> {
+    match kind {
+        Kind::Poll(engine, 1) => Some(match engine {
+            Engine::None => 0.038,
+            Engine::Timer(_) => 0.085,
+            Engine::Idle => 0.142,
+        }),
+        Kind::Event => Some(1.68),
+        _ => None,
+    }
+}
+
+fn ns_of(rows: &[Row], kind: Kind) -> Option<f64> {
+    rows.iter().find(|row| row.kind == kind && !row.ns.is_empty()).map(Row::ns)
+}
+
+fn claims(rows: &[Row]) -> Vec<Claim> {
+    let ns = |kind| ns_of(rows, kind);
+    let mut claims = Vec::new();
+    let mut claim = |id, text: &str, most: f64, measured: Option<f64>| {
+        if let Some(measured) = measured.filter(|measured| measured.is_finite()) {
+            claims.push(Claim {
+                id,
+                text: text.into(),
+                published: decimals(most, 3),
+                measured: decimals(measured, 3),
+                holds: measured <= most,
+            });
+        }
+    };
+    let (first, most) = (Kind::Poll(Engine::Idle, 1), Kind::Poll(Engine::Idle, MANY));
+    let by = |one: Option<f64>, other: Option<f64>| Some(one? / other?);
+    claim(
+        "P34.poll",
+        "an empty poll, no-thread engine, takes at most so many ns",
+        38.0,
+        ns(Kind::Poll(Engine::None, 1)),
+    );
+    claim("P34.loop", "an empty look of the engine's own loop takes at most so many ns", 38.0, ns(first));
+    claim("P34.load", "and at most so many loads of a cached word", 4.0, by(ns(first), ns(Kind::Load)));
+    let more = |kind: Kind| Some((ns(kind)? - ns(first)?) / (approximate(MANY as u64) - 1.0));
+    claim("P34.more", "each further source in memory adds at most so many ns", 10.0, more(most));
+    claim("P34.event", "an empty event takes at most so many us", 1.68, ns(Kind::Event).map(|ns| ns / 1e3));
+    for (id, provider) in [("P31.shm", Provider::Shm), ("P31.tcp", Provider::Tcp)] {
+        let times = by(ns(Kind::Call(provider, Engine::Idle)), ns(Kind::Call(provider, Engine::None)));
+        let text = format!(
+            "{}, 32 B: a call with the engine takes at most so many times one without",
+            provider.name()
+        );
+        claim(id, &text, 1.05, times);
+    }
+    claims
+}
+
+const ENGINES: [Engine; 3] = [Engine::None, Engine::Timer(pronto_node::config::TIMER), Engine::Idle];
+/// Sources of a row that shows what each costs.
+const MANY: usize = 17;
+const SOURCES: [usize; 3] = [1, 2, MANY];
+/// Operations within one that is timed: a load is shorter than the closure around it.
+const INNER: u32 = 64;
+const BUDGET: Duration = Duration::from_millis(60);
+/// 15 rows take 20 s.
+const ROUNDS: u32 = 21;
+const QUICK_ROUNDS: u32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(kind: Kind, ns: f64) -> Row {
+        Row { kind, ns: vec![ns] }
+    }
+
+    #[test]
+    fn claims_follow_the_rows() {
+        let idle = |sources| Kind::Poll(Engine::Idle, sources);
+        let call = |engine| Kind::Call(Provider::Shm, engine);
+        let rows = [
+            row(Kind::Load, 1.0),
+            row(Kind::Poll(Engine::None, 1), 39.0),
+            row(idle(1), 3.9),
+            row(idle(MANY), 3.9 + 16.0 * 11.0),
+            row(Kind::Event, 1_600.0),
+            row(call(Engine::None), 200.0),
+            row(call(Engine::Idle), 212.0),
+        ];
+        let verdicts: Vec<_> = claims(&rows).iter().map(|claim| (claim.id, claim.holds)).collect();
+        assert_eq!(
+            verdicts,
+            [
+                ("P34.poll", false),
+                ("P34.loop", true),
+                ("P34.load", true),
+                ("P34.more", false),
+                ("P34.event", true),
+                ("P31.shm", false),
+            ]
+        );
+        assert!(claims(&[]).is_empty());
+    }
+
+    #[test]
+    fn every_way_to_poll_takes_some_time_and_ends() {
+        for kind in Kind::all().into_iter().filter(|kind| !matches!(kind, Kind::Call(..))) {
+            let ns = kind.round(Duration::from_millis(3)).unwrap();
+            assert!(ns > 0.0 && ns < 1e7, "{kind:?}: {ns}");
+        }
+    }
+}
