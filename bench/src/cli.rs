@@ -21,7 +21,7 @@ use crate::mix;
 use crate::page;
 use crate::params::{Axis, Params};
 use crate::progress::Progress;
-use crate::rendezvous::receiver;
+use crate::rendezvous::{receiver, stream};
 use crate::report::Report;
 use crate::sessions;
 use crate::traffic;
@@ -43,6 +43,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
         Some((receiver::SERVE, options)) => return receiver::serve_command(options),
         Some((sessions::ACCEPT, _)) => return sessions::accept_command(),
         Some((sessions::PEERS, options)) => return sessions::peers_command(options),
+        Some((stream::SERVE, options)) => return stream::serve_command(options),
         Some((compare::COMPARE, options)) => compare::run(options)?,
         Some((page::REPORT, options)) => page::run(options)?,
         Some((expedite::HANDLER, options)) => return expedite::handler_command(options),
@@ -74,6 +75,7 @@ pub fn is_other_side(arguments: &[OsString]) -> bool {
         receiver::SERVE,
         sessions::ACCEPT,
         sessions::PEERS,
+        stream::SERVE,
         expedite::HANDLER,
         expedite::LOAD,
     ];
@@ -114,6 +116,7 @@ fn command() -> Command {
         .subcommand(traffic::command())
         .subcommand(receiver::command())
         .subcommands(sessions::commands())
+        .subcommand(stream::command())
         .subcommands(expedite::commands())
         .subcommands(experiments::ALL.iter().map(experiment))
 }

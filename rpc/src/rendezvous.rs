@@ -278,6 +278,10 @@ impl<H: Host> Receive<H> {
     /// After [`ReceiveError::TimedOut`] it is still posted, and may be waited for again.
     pub fn wait(&mut self, timeout: Duration) -> Result<u64, ReceiveError> {
         let slot = self.slot.ok_or(ReceiveError::Taken)?;
+        if self.session.has_ended(slot) {
+            self.slot = None;
+            return received::<H>(self.session.take(slot));
+        }
         let (session, host) = (&self.session, &self.host);
         match wait_as(host, session, slot, nanos(timeout), self.policy)? {
             Waited::TimedOut => Err(ReceiveError::TimedOut),

@@ -12,6 +12,7 @@ mod cosched_sim;
 mod expedite;
 mod expedite_sim;
 mod floor;
+mod head_of_line;
 mod idle_peers;
 mod latency;
 mod load;
@@ -55,6 +56,7 @@ pub const ALL: &[&dyn Experiment] = &[
     &peers::Peers,
     &wakeup::Wakeup,
     &pioman_fig3::PiomanFig3,
+    &head_of_line::HeadOfLine,
     &expedite_sim::ExpediteSim,
     &expedite::Handlers,
     &expedite::PINGS_WITHOUT,

@@ -199,7 +199,7 @@ impl Row {
     }
 
     fn fields(&self) -> Fields {
-        let Outcome { alone_us, send_us, longest_us, wait_us, stretch, before_end } = self.outcome;
+        let Outcome { alone_us, waited_us, send_us, longest_us, wait_us, stretch, before_end } = self.outcome;
         let counted = self.counted();
         Fields::default()
             .with("system", self.system)
@@ -207,6 +207,7 @@ impl Row {
             .with("engine", self.engine)
             .with("size", self.size.bytes)
             .with("transfer_alone_us", decimals(alone_us, 1))
+            .with("transfer_waited_us", decimals(waited_us, 1))
             .with("send_us", decimals(send_us, 1))
             .with("send_max_us", decimals(longest_us, 1))
             .with("receiver_wait_us", decimals(wait_us, 2))
@@ -322,6 +323,7 @@ mod tests {
     fn row(system: &'static str, engine: &'static str, send_us: f64, wait_us: f64) -> Row {
         let outcome = Outcome {
             alone_us: 100.0,
+            waited_us: 90.0,
             send_us,
             longest_us: send_us,
             wait_us,

@@ -2,6 +2,7 @@
 
 pub(crate) mod mpi;
 pub(crate) mod receiver;
+pub(crate) mod stream;
 pub(crate) mod work;
 
 use crate::sample::median;
@@ -24,6 +25,8 @@ pub(crate) struct Repetition {
 pub(crate) struct Repetitions {
     /// With nothing to compute.
     pub(crate) alone: Vec<Repetition>,
+    /// The same, with the receiver waiting for it; none where that is what alone means.
+    pub(crate) waited: Vec<Repetition>,
     /// Beside the computation.
     pub(crate) beside: Vec<Repetition>,
     /// What the computation takes by itself, microseconds.
@@ -33,8 +36,10 @@ pub(crate) struct Repetitions {
 /// What a row says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
-    /// Median of the send while the receiver waits for it.
+    /// Median of the send with nothing to compute.
     pub(crate) alone_us: f64,
+    /// Median of the send while the receiver waits for it; not a number if that was not measured.
+    pub(crate) waited_us: f64,
     /// Median of the send while the receiver computes.
     pub(crate) send_us: f64,
     /// The longest of those.
@@ -58,6 +63,7 @@ impl Repetitions {
         let before = self.beside.iter().filter(|one| one.before_end).count();
         Some(Outcome {
             alone_us,
+            waited_us: of(&self.waited, |one| one.send_us),
             send_us: of(&self.beside, |one| one.send_us),
             longest_us: self.beside.iter().map(|one| one.send_us).fold(0.0, f64::max),
             wait_us: of(&self.beside, |one| one.wait_us),
@@ -84,6 +90,7 @@ mod tests {
             |send_us, wait_us, before_end| Repetition { send_us, wait_us, compute_us: 110.0, before_end };
         let all = Repetitions {
             alone: vec![one(10.0, 10.0, false), one(12.0, 10.0, false), one(90.0, 10.0, false)],
+            waited: vec![],
             beside: vec![one(11.0, 0.6, true), one(13.0, 0.5, true), one(40.0, 30.0, false)],
             compute_alone_us: vec![100.0, 100.0, 300.0],
         };

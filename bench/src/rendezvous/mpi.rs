@@ -94,7 +94,7 @@ fn parse(text: &str) -> anyhow::Result<Run> {
     let mut run = Run::default();
     for line in text.lines() {
         if let Some(version) = line.strip_prefix("version ") {
-            version.trim().clone_into(&mut run.version);
+            run.version = version.split_whitespace().collect::<Vec<_>>().join(" ");
             continue;
         }
         let words: Vec<_> = line.split(' ').collect();

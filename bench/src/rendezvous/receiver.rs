@@ -39,6 +39,29 @@ pub(crate) struct Pair {
     /// The sender's node lives as long as its peer is used.
     _node: Node,
     round: u64,
+    /// What the receiver's application does in a transfer alone: it sleeps if its engine moves messages, and waits if it has to.
+    alone: Meanwhile,
+}
+
+/// What the receiver's application does after it has posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meanwhile {
+    /// It computes, and then waits.
+    Computes,
+    /// It sleeps until the send is over, and calls nothing.
+    Sleeps,
+    /// It waits for the message, and so moves it itself.
+    Waits,
+}
+
+impl Meanwhile {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Computes => "computes",
+            Self::Sleeps => "sleeps",
+            Self::Waits => "waits",
+        }
+    }
 }
 
 impl Pair {
@@ -63,26 +86,30 @@ impl Pair {
         // Touched once, so that no repetition pays for fresh memory.
         let touch = vec![1; 1 << 20];
         (0..memory.len()).step_by(touch.len()).try_for_each(|at| memory.write(at, &touch))?;
+        let alone = if engine == Engine::Idle { Meanwhile::Sleeps } else { Meanwhile::Waits };
         let mut pair =
-            Self { child, peer: peer.waiting(WaitPolicy::Adaptive), memory, _node: node, round: 0 };
+            Self { child, peer: peer.waiting(WaitPolicy::Adaptive), memory, _node: node, round: 0, alone };
         anyhow::ensure!(pair.child.hear()? == "ready", "the receiver is not ready");
         Ok(pair)
     }
 
-    /// One repetition: a message of so many bytes while the receiver computes, or only waits.
+    /// One repetition: a message of so many bytes while the receiver's application does something.
     ///
     /// # Errors
     /// If the message is not received whole.
-    pub(crate) fn once(&mut self, size: u64, computes: bool) -> anyhow::Result<Repetition> {
+    pub(crate) fn once(&mut self, size: u64, what: Meanwhile) -> anyhow::Result<Repetition> {
         self.round += 1;
         let mark = self.round.to_le_bytes();
         let last = usize::try_from(size)? - mark.len();
         self.memory.write(last, &mark)?;
-        self.child.tell(&format!("{} {size} {}", if computes { "beside" } else { "alone" }, self.round))?;
+        self.child.tell(&format!("{} {size} {}", what.word(), self.round))?;
         anyhow::ensure!(self.child.hear()? == "posted", "the receiver posts nothing");
         let since = clock::now();
         self.peer.send(TAG, &self.memory, 0..size, LIMIT).context("a send")?;
         let send_us = micros(since);
+        if what == Meanwhile::Sleeps {
+            self.child.tell("done")?;
+        }
         let told = self.child.hear()?;
         let words: Vec<f64> = told.split(' ').map(str::parse).collect::<Result<_, _>>().context("figures")?;
         let [wait_us, compute_us, before_end] = words[..] else { anyhow::bail!("the receiver said {told}") };
@@ -105,13 +132,14 @@ impl Pair {
     pub(crate) fn repeat(&mut self, size: u64, times: u32) -> anyhow::Result<Repetitions> {
         let mut all = Repetitions::default();
         // The first one readies memory at both sides.
-        self.once(size, false)?;
+        self.once(size, Meanwhile::Waits)?;
         for _ in 0..times {
             for _ in 0..ALONE_PER_BESIDE {
-                all.alone.push(self.once(size, false)?);
+                all.alone.push(self.once(size, self.alone)?);
+                all.waited.push(self.once(size, Meanwhile::Waits)?);
             }
             all.compute_alone_us.push(self.compute_alone()?);
-            all.beside.push(self.once(size, true)?);
+            all.beside.push(self.once(size, Meanwhile::Computes)?);
         }
         Ok(all)
     }
@@ -152,13 +180,13 @@ pub(crate) fn serve_command(options: &ArgMatches) -> anyhow::Result<()> {
     child::say(&node.listening().first().context("it listens")?.to_string())?;
     let peer = node.wait_for_peer(SENDER, START).context("meeting the sender")?.waiting(WaitPolicy::Adaptive);
     child::say("ready")?;
-    for line in std::io::stdin().lines() {
+    while let Some(line) = std::io::stdin().lines().next() {
         child::say(&answer(&line?, &peer, &memory, steps)?)?;
     }
     Ok(())
 }
 
-/// Carries one command out: `beside SIZE MARK`, `alone SIZE MARK` or `compute 0 0`.
+/// Carries one command out: `computes SIZE MARK`, `sleeps SIZE MARK`, `waits SIZE MARK`, or `compute 0 0`.
 fn answer(line: &str, peer: &Peer, memory: &Region, steps: u64) -> anyhow::Result<String> {
     let mut words = line.split(' ');
     let mut word = || words.next().context("three words");
@@ -171,8 +199,15 @@ fn answer(line: &str, peer: &Peer, memory: &Region, steps: u64) -> anyhow::Resul
     let mut receive = peer.post(TAG, memory, 0..size)?;
     child::say("posted")?;
     let since = clock::now();
-    if what == "beside" {
-        compute(steps);
+    match what.as_str() {
+        "computes" => {
+            compute(steps);
+        }
+        "sleeps" => {
+            let done = std::io::stdin().lines().next().context("the sender says when it is done")??;
+            anyhow::ensure!(done == "done", "an unknown command: {done}");
+        }
+        _ => {}
     }
     let compute_us = micros(since);
     let marked = || {

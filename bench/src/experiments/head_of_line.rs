@@ -1,0 +1,194 @@
+//! `head-of-line`: what a call of 32 bytes takes while messages of 64 MiB go to the same peer.
+
+use core::time::Duration;
+
+use crate::clock;
+use crate::echo::{Provider, call_32};
+use crate::experiment::Experiment;
+use crate::params::{Axis, Params};
+use crate::placement::{Placement, alone};
+use crate::progress::Progress;
+use crate::rendezvous::stream::{MESSAGE, Stream};
+use crate::report::{Claim, Fields, Report, decimals};
+use crate::sample::Recorder;
+
+/// The experiment. The callee is a process of its own, whose serving thread polls, answers the calls and moves the messages; rounds
+/// with and without messages take turns.
+#[derive(Debug)]
+pub(crate) struct HeadOfLine;
+
+impl Experiment for HeadOfLine {
+    fn name(&self) -> &'static str {
+        "head-of-line"
+    }
+
+    fn paper(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn figure(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn about(&self) -> &'static str {
+        "32 B calls while 64 MiB messages go to the same peer, in chunks, beside the same calls alone"
+    }
+
+    fn axes(&self) -> &'static [Axis] {
+        &[Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] }]
+    }
+
+    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
+        let mut report = Report::default();
+        let placement = Placement::choose()?;
+        let Some(cpus) = placement.pair() else {
+            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            return Ok(report);
+        };
+        let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
+        let providers: Vec<_> =
+            Provider::ALL.into_iter().filter(|p| params.keeps("provider", p.name())).collect();
+        progress.begin(u64::from(rounds) * providers.len() as u64);
+        let mut rows = Vec::new();
+        for provider in providers {
+            let row = alone(cpus.caller, || {
+                let mut stream = Stream::start(provider, cpus.server)?;
+                let mut row = Row::new(provider);
+                for _ in 0..rounds {
+                    progress.step(provider.name());
+                    calls(&mut row.idle, budget, || call_32(&stream.peer).map(drop))?;
+                    let loaded = &mut row.loaded;
+                    let call = |peer: &pronto::Peer| calls(loaded, budget, || call_32(peer).map(drop));
+                    let ((), messages, time) = stream.while_sending(call)?;
+                    row.messages += messages;
+                    row.time += time;
+                }
+                Ok(row)
+            })?;
+            rows.push(row);
+        }
+        report.params = Fields::default()
+            .with("cpus", placement.numbers())
+            .with("callee", "process of its own, pinned; its serving thread spins")
+            .with("message_mib", MESSAGE >> 20)
+            .with("rounds", rounds)
+            .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0));
+        report.claims = rows.iter().filter_map(Row::claim).collect();
+        report.rows = rows.iter().flat_map(Row::fields).collect();
+        Ok(report)
+    }
+}
+
+/// Calls one after another, each timed.
+fn calls(
+    into: &mut Recorder,
+    budget: Duration,
+    mut call: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let since = clock::now();
+    while since.elapsed() < budget {
+        let before = clock::now();
+        call()?;
+        into.record_single(before.elapsed());
+    }
+    Ok(())
+}
+
+/// One transport.
+struct Row {
+    provider: Provider,
+    idle: Recorder,
+    loaded: Recorder,
+    messages: u64,
+    time: Duration,
+}
+
+impl Row {
+    fn new(provider: Provider) -> Self {
+        let (idle, loaded) = (Recorder::new(), Recorder::new());
+        Self { provider, idle, loaded, messages: 0, time: Duration::ZERO }
+    }
+
+    /// Length of a chunk, bytes.
+    const fn chunk(&self) -> u64 {
+        match self.provider {
+            Provider::Shm => 16 << 10,
+            Provider::Tcp => 64 << 10,
+        }
+    }
+
+    fn bytes_per_s(&self) -> f64 {
+        (self.messages * MESSAGE) as f64 / self.time.as_secs_f64()
+    }
+
+    fn chunk_us(&self) -> f64 {
+        self.chunk() as f64 / self.bytes_per_s() * 1e6
+    }
+
+    fn fields(&self) -> [Fields; 2] {
+        [("idle", &self.idle), ("transfer", &self.loaded)].map(|(state, recorder)| {
+            let sample = recorder.sample();
+            Fields::default()
+                .with("provider", self.provider.name())
+                .with("state", state)
+                .with("calls", sample.count)
+                .with("p50_ns", sample.p50_ns)
+                .with("p99_ns", sample.p99_ns)
+                .with("p999_ns", sample.p999_ns)
+                .with("chunk_bytes", self.chunk())
+                .with("chunk_us", decimals(self.chunk_us(), 1))
+                .with("messages", self.messages)
+                .with("gbytes_per_s", decimals(self.bytes_per_s() / 1e9, 2))
+        })
+    }
+
+    /// None if no message was received: then nothing was measured.
+    fn claim(&self) -> Option<Claim> {
+        if self.messages == 0 {
+            return None;
+        }
+        let [idle, loaded] = [&self.idle, &self.loaded].map(|recorder| recorder.sample().p99_ns as f64 / 1e3);
+        let (id, bound, text) = match self.provider {
+            Provider::Shm => ("H1", SHM_US, "shm: p99 beyond the same calls alone, us: at most 2"),
+            Provider::Tcp => (
+                "H2",
+                2.0 * self.chunk_us(),
+                "tcp: p99 beyond the same calls alone, us: at most two chunk times",
+            ),
+        };
+        Some(Claim {
+            id,
+            text: text.into(),
+            published: decimals(bound, 1),
+            measured: decimals(loaded - idle, 1),
+            holds: loaded - idle <= bound,
+        })
+    }
+}
+
+/// The bar.
+const SHM_US: f64 = 2.0;
+
+/// 20 s.
+const ROUNDS: u32 = 10;
+const BUDGET: Duration = Duration::from_millis(500);
+/// 4 s.
+const QUICK_ROUNDS: u32 = 4;
+const QUICK_BUDGET: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_needs_messages_and_compares_tails() {
+        let mut row = Row::new(Provider::Shm);
+        assert!(row.claim().is_none());
+        row.idle.record_single(Duration::from_nanos(800));
+        row.loaded.record_single(Duration::from_nanos(2_000));
+        (row.messages, row.time) = (100, Duration::from_secs(1));
+        assert!(row.claim().is_some_and(|claim| claim.id == "H1" && claim.holds));
+        row.loaded.record_single(Duration::from_micros(50));
+        assert!(row.claim().is_some_and(|claim| !claim.holds));
+    }
+}
