@@ -65,9 +65,9 @@ impl Mpi {
             (Self::Open, Provider::Shm) => &OPEN,
             (Self::Open, Provider::Tcp) => &[OPEN.as_slice(), &["--mca", "btl", "self,tcp"]].concat(),
             (Self::Mpich, Provider::Shm) => &["-np", "2"],
-            // Its own way to do without shared memory.
+            // Without its own shared memory, and without that of the UCX below it.
             (Self::Mpich, Provider::Tcp) => {
-                &["-np", "2", "-genv", "MPIR_CVAR_NOLOCAL", "1", "-genv", "FI_PROVIDER", "tcp"]
+                &["-np", "2", "-genv", "MPIR_CVAR_NOLOCAL", "1", "-genv", "UCX_TLS", "tcp,self"]
             }
         };
         command.args(options);
