@@ -77,9 +77,14 @@ impl Experiment for Adaptive {
             );
         }
         progress.begin(rounds * rows.len() as u64);
-        let services: Vec<(Wait, Server)> = Wait::ALL
+        // Met once: a handshake takes processors from whoever polls there, which is evidence of too few for a second.
+        let services: Vec<Service> = Wait::ALL
             .into_iter()
-            .map(|wait| Ok((wait, Server::spawn_named(Provider::Shm, wait, cpus.server)?)))
+            .map(|wait| {
+                let server = Server::spawn_named(Provider::Shm, wait, cpus.server)?;
+                let (node, peer) = alone(cpus.caller, || server.meet(wait))?;
+                Ok(Service { wait, server, _node: node, peer })
+            })
             .collect::<anyhow::Result<_>>()?;
         for _ in 0..rounds {
             for (competing, _) in COMPETING {
@@ -109,6 +114,15 @@ impl Experiment for Adaptive {
     }
 }
 
+/// A service, and the node that calls it.
+#[derive(Debug)]
+struct Service {
+    wait: Wait,
+    server: Server,
+    _node: Node,
+    peer: Peer,
+}
+
 /// One policy, gap and number of computing processes.
 #[derive(Debug)]
 struct Row {
@@ -127,23 +141,23 @@ struct Round {
 }
 
 impl Row {
-    fn round(&mut self, services: &[(Wait, Server)], cpus: CpuPair) -> anyhow::Result<()> {
+    fn round(&mut self, services: &[Service], cpus: CpuPair) -> anyhow::Result<()> {
         let mut stopped = Vec::new();
-        for (_, other) in services.iter().filter(|(wait, _)| *wait != self.wait) {
-            stopped.push(other.child.stop()?);
+        for other in services.iter().filter(|service| service.wait != self.wait) {
+            stopped.push(other.server.child.stop()?);
         }
-        let (_, service) =
-            services.iter().find(|(wait, _)| *wait == self.wait).context("all were started")?;
+        let service =
+            services.iter().find(|service| service.wait == self.wait).context("all were started")?;
         let gap = Duration::from_micros(self.gap_us);
         let mut seen = Recorder::new();
         let cpu_ns = alone(cpus.caller, || {
-            let (_node, peer): (Node, Peer) = service.meet(self.wait)?;
+            let peer = &service.peer;
             // What was learned in another round, or while it was stopped, is forgotten.
-            paced(&peer, gap, WARM_UP_CALLS, &mut Recorder::new())?;
+            paced(peer, gap, WARM_UP_CALLS, &mut Recorder::new())?;
             let calls = calls_of(gap);
-            let before = service.child.cpu_ns()?;
-            let own = paced(&peer, gap, calls, &mut seen)?;
-            let after = service.child.cpu_ns()?;
+            let before = service.server.child.cpu_ns()?;
+            let own = paced(peer, gap, calls, &mut seen)?;
+            let after = service.server.child.cpu_ns()?;
             Ok(approximate(after.saturating_sub(before) + own) / approximate(calls))
         })?;
         drop(stopped);
