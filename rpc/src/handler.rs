@@ -221,6 +221,15 @@ impl<H: Host> Route<H> {
             Run::InPlace(run) => run(incoming, &InPlace::arrived(payload)),
         }
     }
+
+    /// The same for a payload that nobody else can write to.
+    #[inline]
+    pub fn run_on(&self, incoming: &Incoming<'_, H>, payload: &[u8]) -> Answer {
+        match &self.run {
+            Run::Bytes(run) => run(incoming, payload),
+            Run::InPlace(run) => run(incoming, &InPlace::from(payload)),
+        }
+    }
 }
 
 fn decoded<M: Message>(bytes: &[u8], run: impl FnOnce(M) -> Answer) -> Answer {
@@ -245,8 +254,8 @@ impl<'a, H: Host> Incoming<'a, H> {
     }
 
     /// A message as the engine hands it over.
-    pub fn new<L>(
-        inbound: &Inbound<L>,
+    pub fn new<P>(
+        inbound: &Inbound<P>,
         session: &'a Arc<Session<H::Qp>>,
         host: &'a Arc<H>,
         deadline: Nanos,

@@ -5,22 +5,29 @@ use core::fmt;
 use core::ops::Range;
 use core::time::Duration;
 
-use pronto_core::fabric::Region;
+use pronto_core::fabric::{QueuePair, Region, SHORT_PAYLOAD};
 use pronto_core::note::{Note, What};
 use pronto_core::session::{
-    CallSpec, End, Executed, Known, OutgoingPayload, Refused, Session, TypeKey, Waited,
+    CallSpec, Copied, End, Executed, Known, OutgoingPayload, Refused, Session, Sink, Soon, TypeKey, Waited,
 };
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, NodeId, ServiceId};
 
+use crate::codec::encode_message;
 use crate::encode::{NotEncoded, encode, encode_small};
 use crate::error::{CallError, Rejection};
 use crate::host::{Host, MayWait};
 use crate::message::{Message, Request};
-use crate::pending::{Pending, decode_end, note_end};
+use crate::pending::{Pending, decode_end, decode_reply, note_end};
 
 /// How long a call waits if nothing else is said.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What holds a payload that a host received.
+type LeaseOf<H> = <<H as Host>::Qp as QueuePair>::Lease;
+
+/// What became of a call that was looked for at once.
+type SoonOf<M, H> = Soon<LeaseOf<H>, Result<<M as Request>::Reply, CallError>>;
 
 /// Another node, to be called. Cheap to clone; any thread may use it.
 pub struct Peer<H: Host> {
@@ -93,10 +100,54 @@ impl<H: Host> Peer<H> {
     }
 
     fn call_once<M: Request>(&self, request: &M, timeout: Nanos) -> Result<M::Reply, CallError> {
-        let call = self.when_there_is_room(timeout, || self.try_start(request, timeout))?;
         let mut sink = self.host.waiting_sink(&self.session);
-        let waited = self.session.wait(call, timeout, self.policy, &mut sink, &*self.host);
+        let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
+        let soon = if let Some(small) = encode_small(request) {
+            let small = small.map_err(Rejection::Encoding)?;
+            self.call_soon::<M>(&spec, Copied::Line(&small), &mut sink)
+        } else if request.encoded_len() <= SHORT_PAYLOAD {
+            let mut bytes = [0; SHORT_PAYLOAD];
+            let len = encode_message(request, &mut bytes).map_err(Rejection::Encoding)?;
+            self.call_soon::<M>(&spec, Copied::Short(&bytes[..len]), &mut sink)
+        } else {
+            None
+        };
+        match soon {
+            Some(Soon::Reply(reply)) => return reply,
+            Some(Soon::Ended(call, end)) => {
+                let waited = Waited::Ended(end);
+                note_end(&*self.host, self.node(), call, &waited);
+                return self.outcome::<M>(call, waited);
+            }
+            Some(Soon::Open(call)) => return self.wait_for::<M>(call, timeout, &mut sink),
+            None => {}
+        }
+        let call = self.when_there_is_room(timeout, || self.try_start(request, timeout))?;
+        self.wait_for::<M>(call, timeout, &mut sink)
+    }
+
+    #[inline]
+    fn call_soon<M: Request>(
+        &self,
+        spec: &CallSpec,
+        payload: Copied<'_>,
+        sink: &mut impl Sink<LeaseOf<H>>,
+    ) -> Option<SoonOf<M, H>> {
+        self.session.call_soon(spec, payload, self.policy, decode_reply::<M>, sink, &*self.host)
+    }
+
+    fn wait_for<M: Request>(
+        &self,
+        call: CallId,
+        timeout: Nanos,
+        sink: &mut impl Sink<LeaseOf<H>>,
+    ) -> Result<M::Reply, CallError> {
+        let waited = self.session.wait(call, timeout, self.policy, sink, &*self.host);
         note_end(&*self.host, self.node(), call, &waited);
+        self.outcome::<M>(call, waited)
+    }
+
+    fn outcome<M: Request>(&self, call: CallId, waited: Waited<LeaseOf<H>>) -> Result<M::Reply, CallError> {
         match waited {
             Waited::Ended(end) => decode_end::<M, H>(end),
             Waited::TimedOut => {

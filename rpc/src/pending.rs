@@ -162,14 +162,18 @@ const fn ending<L>(end: &End<L>) -> Option<Ending> {
     })
 }
 
+/// The reply to a call as its caller sees it.
+#[inline]
+pub(crate) fn decode_reply<M: Request>(bytes: &[u8]) -> Result<M::Reply, CallError> {
+    decode_message(bytes).map_err(CallError::MalformedReply)
+}
+
 /// The end of a call as its caller sees it.
 pub(crate) fn decode_end<M: Request, H: Host>(
     end: End<<H::Qp as QueuePair>::Lease>,
 ) -> Result<M::Reply, CallError> {
     match end {
-        End::Reply(payload) => {
-            with_bytes(&payload, |bytes| decode_message(bytes).map_err(CallError::MalformedReply))
-        }
+        End::Reply(payload) => with_bytes(&payload, decode_reply::<M>),
         End::Failure { code, payload } => {
             with_bytes(&payload, |bytes| Err(CallError::from_failure(code, bytes)))
         }

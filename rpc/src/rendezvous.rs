@@ -12,7 +12,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
-use pronto_core::fabric::{Grant, GrantError, QueuePair, Region, RemoteRange, Rights};
+use pronto_core::fabric::{Arrived, Grant, GrantError, QueuePair, Region, RemoteRange, Rights};
 use pronto_core::session::{
     CallSpec, End, Inbound, Lent, NotReceived, Offered, OutgoingPayload, Refused, Session, TypeKey, Waited,
 };
@@ -73,7 +73,7 @@ pub enum Form {
 /// Takes one of the rendezvous' own messages in; for sinks. It runs no user's code, so any thread that polls may do it.
 pub fn take_in<H: Host>(
     form: Form,
-    inbound: Inbound<<H::Qp as QueuePair>::Lease>,
+    inbound: Inbound<Arrived<<H::Qp as QueuePair>::Lease>>,
     session: &Session<H::Qp>,
     host: &H,
 ) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pronto::rpc::Host;
 use pronto::rpc::host::MayWait;
+use pronto_core::fabric::Arrived;
 use pronto_core::session::{Answer, Event, Inbound, Session, Sink};
 use pronto_core::{Channel, Clock, Executor, Nanos, WaitPolicy};
 use pronto_fabric_shm::ShmQueuePair;
@@ -70,7 +71,7 @@ type Lease = <ShmQueuePair as pronto_core::fabric::QueuePair>::Lease;
 pub(crate) struct Nobody;
 
 impl<L> Sink<L> for Nobody {
-    fn request(&mut self, _: Inbound<L>) -> Answer {
+    fn request(&mut self, _: Inbound<Arrived<L>>) -> Answer {
         Answer::Done
     }
 

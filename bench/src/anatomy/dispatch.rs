@@ -74,7 +74,7 @@ impl Dispatch {
         Ok(())
     }
 
-    fn inbound(&self) -> Inbound<Lease> {
+    fn inbound(&self) -> Inbound<Arrived<Lease>> {
         Inbound {
             resent: false,
             call: Some(CallId { slot: 0, generation: 1 }),

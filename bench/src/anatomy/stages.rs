@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use pronto::rpc::codec::encode_message;
 use pronto::rpc::handler::Incoming;
 use pronto::{Nanos, Request, Route, ServiceId, WaitPolicy};
-use pronto_core::fabric::{ConnectionLimits, QueuePair};
+use pronto_core::fabric::{Arrived, ConnectionLimits, QueuePair};
 use pronto_core::session::{
     Answer, CallSpec, End, Event, Inbound, OutgoingPayload, Session, Sink, TypeKey, Waited,
 };
@@ -194,10 +194,10 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
 
 /// Keeps requests for later.
 #[derive(Debug)]
-struct Kept<L>(Vec<Inbound<L>>);
+struct Kept<L>(Vec<Inbound<Arrived<L>>>);
 
 impl<L> Sink<L> for Kept<L> {
-    fn request(&mut self, inbound: Inbound<L>) -> Answer {
+    fn request(&mut self, inbound: Inbound<Arrived<L>>) -> Answer {
         self.0.push(inbound);
         Answer::Later
     }

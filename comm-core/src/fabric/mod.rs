@@ -35,12 +35,14 @@ use core::fmt;
 use core::ops::Range;
 use core::ptr::NonNull;
 
+use pronto_wire::{InlinePayload, RawHeader};
+
 pub use capabilities::{AtomicScope, Capabilities, OneSided, Revocation};
 pub use error::{FabricError, GrantError, PeerFault, PostError};
 pub use region::{Grant, GrantId, HeapMemory, Region, RegionMemory, RemoteRange, Rights};
 pub use work::{
-    Arrived, Completion, Extent, Gather, Operation, OutOfBounds, Payload, Received, SendWork, Signal,
-    SmallMessage, Status, WrId,
+    Arrived, Completion, Extent, Gather, Operation, OutOfBounds, Payload, Received, SHORT_PAYLOAD, SendWork,
+    ShortMessage, Signal, SmallMessage, Status, WrId,
 };
 
 /// Memory in which outgoing payloads are composed; the provider's, so that it lies where the transport wants it.
@@ -118,6 +120,12 @@ pub trait QueuePair: Send + fmt::Debug {
     /// Posts one work request. It may stay in the provider until the next doorbell.
     fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError>;
 
+    /// Posts a message that fits its line, unsignalled: what most messages are.
+    fn post_small(&mut self, header: &RawHeader, payload: &InlinePayload) -> Result<(), PostError> {
+        let operation = Operation::Send { header, payload: Gather::Inline(payload.as_slice()) };
+        self.post_send(SendWork { signal: Signal::Unsignalled, operation })
+    }
+
     /// Hands everything posted so far to the transport, and wakes the peer if it sleeps.
     fn ring_doorbell(&mut self) -> Result<(), FabricError>;
 
@@ -141,6 +149,20 @@ pub trait QueuePair: Send + fmt::Debug {
     fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
         let _ = into;
         false
+    }
+
+    /// The same for a message whose sender copied a payload that is longer than a line, where the provider has such.
+    fn poll_short(&mut self, into: &mut ShortMessage) -> bool {
+        let _ = into;
+        false
+    }
+
+    /// Makes a lease of bytes, for a short message that somebody wants to keep.
+    ///
+    /// # Panics
+    /// Where [`poll_short`](Self::poll_short) has none.
+    fn keep(&self, payload: &[u8]) -> Self::Lease {
+        unreachable!("{} bytes to keep where no message is short", payload.len())
     }
 
     /// The next message, if there is one. After an error the queue pair is dead: close it.

@@ -92,7 +92,7 @@ pub enum Operation<'a> {
 /// The gather entry behind the header.
 #[derive(Clone, Copy, Debug)]
 pub enum Gather<'a> {
-    /// Up to 40 bytes, copied while posting; travel in the message's line.
+    /// Up to 40 bytes, or as many as [`super::Capabilities::copies`] says; copied while posting, and need no completion.
     Inline(&'a [u8]),
     /// A piece of send memory, composed in place; stays untouched until the completion.
     Ring(Extent),
@@ -151,6 +151,46 @@ pub struct SmallMessage {
     pub header: RawHeader,
     /// Its payload.
     pub payload: InlinePayload,
+}
+
+/// A message whose payload was copied by its sender and is longer than a line, in a place of the caller's.
+#[derive(Clone, Copy, Debug)]
+pub struct ShortMessage {
+    /// Its header, unchecked.
+    pub header: RawHeader,
+    bytes: ShortBytes,
+    len: u8,
+}
+
+/// Aligned as the words of a line are.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(8))]
+struct ShortBytes([u8; SHORT_PAYLOAD]);
+
+/// The longest payload of a [`ShortMessage`], bytes: with its header, four lines.
+pub const SHORT_PAYLOAD: usize = 232;
+
+impl ShortMessage {
+    /// Takes a message of so many bytes, 232 at most; `fill` copies them.
+    #[inline]
+    pub fn put(&mut self, header: RawHeader, len: u8, fill: impl FnOnce(&mut [u8])) {
+        self.header = header;
+        self.len = len;
+        let len = usize::from(len).min(SHORT_PAYLOAD);
+        fill(&mut self.bytes.0[..len]);
+    }
+
+    /// Its payload.
+    #[inline]
+    pub fn payload(&self) -> &[u8] {
+        &self.bytes.0[..usize::from(self.len).min(SHORT_PAYLOAD)]
+    }
+}
+
+impl Default for ShortMessage {
+    fn default() -> Self {
+        Self { header: RawHeader::default(), bytes: ShortBytes([0; SHORT_PAYLOAD]), len: 0 }
+    }
 }
 
 /// A message as it came in.

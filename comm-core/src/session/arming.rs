@@ -117,7 +117,7 @@ impl<Q: QueuePair> Session<Q> {
         if nobody && self.arming.armed() == Armed::Nothing {
             self.with_engine(executor, |engine| {
                 engine.arm_for_server(self);
-                engine.turn(self, &mut || false, sink, executor);
+                engine.turn(None, self, &mut || false, sink, executor);
             });
         }
     }
@@ -134,7 +134,7 @@ impl<Q: QueuePair> Session<Q> {
             if self.arming.armed() == Armed::Solicited {
                 engine.arm(Armed::All, self);
             }
-            engine.turn(self, &mut || false, sink, executor);
+            engine.turn(None, self, &mut || false, sink, executor);
         });
     }
 }

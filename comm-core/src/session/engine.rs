@@ -18,15 +18,16 @@ use super::Session;
 use super::arming::Armed;
 use super::call::Expects;
 use super::end::{End, Executed};
-use super::inbound::{InPlace, Seen, Sink};
+use super::inbound::{InPlace, Seen, ShortInPlace, Sink};
 use super::limits::Limits;
 use super::link::{DownCause, Event, Lane, Link, LinkInfo, Links, LostLink};
 use super::outbound::{KeptRequest, OpenCall, WorkTable};
 use super::outgoing::{Outgoing, OutgoingPayload, Submitted};
+use super::soon::Polled;
 use super::wait::Waiter;
 use crate::buf::{RingConfig, SendRing};
 use crate::executor::{Channel, Executor};
-use crate::fabric::{FabricError, PeerFault, QueuePair, Received, SmallMessage};
+use crate::fabric::{FabricError, PeerFault, QueuePair, Received, ShortMessage, SmallMessage};
 use crate::time::Nanos;
 
 /// Messages taken from one connection per turn, so that a flood in one class does not starve the other.
@@ -70,6 +71,8 @@ pub struct Engine<Q: QueuePair> {
     pub(super) seen: Box<[Seen]>,
     /// The small message that is being taken in.
     pub(super) small: SmallMessage,
+    /// The short one.
+    pub(super) short: ShortMessage,
     pub(super) work: WorkTable,
     last_tick: Nanos,
     /// Messages received that wake a server which sleeps but for solicited events, wrapping.
@@ -91,6 +94,7 @@ impl<Q: QueuePair> Engine<Q> {
             requests_posted: 0,
             seen: Box::default(),
             small: SmallMessage::default(),
+            short: ShortMessage::default(),
             work: WorkTable::new(),
             last_tick: Nanos::ZERO,
             solicited: 0,
@@ -117,10 +121,11 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// One turn: receive, complete, submit, give credit, ring the doorbells. It receives no more when the waiter has what it
-    /// waits for: what is left is for the next turn.
+    /// waits for: what is left is for the next turn. A message that was `polled` already comes first.
     #[inline]
     pub(super) fn turn(
         &mut self,
+        polled: Option<Polled>,
         session: &Session<Q>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
@@ -128,16 +133,19 @@ impl<Q: QueuePair> Engine<Q> {
     ) -> Progress {
         let (mut moved, solicited) = (0, self.solicited);
         if self.link.is_some() {
-            for class in Class::ALL {
-                match self.turn_class(class, session, waiter, sink, executor) {
-                    Ok(more) => moved += more,
-                    Err(error) => {
-                        self.lose(error, session, sink, executor);
-                        return Progress { moved, arrived: 0 };
-                    }
-                }
-                if moved != 0 && waiter.is_done() {
-                    break;
+            // Written out, so that each class is a constant of its own copy.
+            let mut turned = self.turn_class(Class::Control, polled, session, waiter, sink, executor);
+            if let Ok(first) = turned
+                && (first == 0 || !waiter.is_done())
+            {
+                let second = self.turn_class(Class::Bulk, polled, session, waiter, sink, executor);
+                turned = second.map(|second| first + second);
+            }
+            match turned {
+                Ok(both) => moved = both,
+                Err(error) => {
+                    self.lose(error, session, sink, executor);
+                    return Progress::default();
                 }
             }
         }
@@ -169,17 +177,25 @@ impl<Q: QueuePair> Engine<Q> {
     fn turn_class(
         &mut self,
         class: Class,
+        polled: Option<Polled>,
         session: &Session<Q>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Result<usize, FabricError> {
+        let (mut small, mut short) = match polled {
+            Some(Polled::Small(of)) => (of == class, false),
+            Some(Polled::Short(of)) => (false, of == class),
+            None => (false, false),
+        };
         let mut moved = 0;
         while moved < RECEIVE_BATCH {
             let link = self.link.as_mut().expect("asked only while there is a link");
             let qp = &mut link.lanes[class.index()].qp;
-            if qp.poll_small(&mut self.small) {
+            if !short && (core::mem::take(&mut small) || qp.poll_small(&mut self.small)) {
                 self.receive(class, InPlace, session, waiter, sink, executor)?;
+            } else if core::mem::take(&mut short) || qp.poll_short(&mut self.short) {
+                self.receive_short(class, session, waiter, sink, executor)?;
             } else {
                 let Some(message) = qp.poll_recv()? else { break };
                 self.receive_large(class, message, session, waiter, sink, executor)?;
@@ -199,6 +215,19 @@ impl<Q: QueuePair> Engine<Q> {
             return Err(FabricError::Lost);
         }
         Ok(moved)
+    }
+
+    /// The message in `short`.
+    #[inline(never)]
+    pub(super) fn receive_short(
+        &mut self,
+        class: Class,
+        session: &Session<Q>,
+        waiter: &mut impl Waiter<Q::Lease>,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Result<(), FabricError> {
+        self.receive(class, ShortInPlace(class), session, waiter, sink, executor)
     }
 
     /// A message that may lie anywhere.
@@ -562,7 +591,7 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// Makes chunks of send memory ready where one is half full: a stream fills the rest of it long before the next tick.
     #[inline]
-    fn extend_rings(&mut self) {
+    pub(super) fn extend_rings(&mut self) {
         let Some(link) = &mut self.link else { return };
         for lane in &mut link.lanes {
             if lane.ring.as_ref().is_some_and(|ring| ring.is_filling()) {

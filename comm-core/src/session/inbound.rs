@@ -8,15 +8,15 @@ use super::end::End;
 use super::engine::Engine;
 use super::link::{Event, Lane};
 use super::outbound::Small;
-use super::outgoing::{Outgoing, OutgoingPayload};
+use super::outgoing::{Copied, Outgoing, OutgoingPayload};
 use super::wait::Waiter;
 use crate::executor::Executor;
 use crate::fabric::{Arrived, FabricError, PeerFault, QueuePair, Received};
 use crate::time::Nanos;
 
 /// A request or notification that passed all checks of the session.
-#[derive(Debug)]
-pub struct Inbound<L> {
+#[derive(Clone, Debug)]
+pub struct Inbound<P> {
     /// The call to answer; none for a notification.
     pub call: Option<CallId>,
     /// The link that it came on; goes back with [`Session::answer`] and [`Session::done_with`].
@@ -32,7 +32,16 @@ pub struct Inbound<L> {
     /// How long the caller goes on waiting from now; `NEVER` for ever.
     pub timeout: Nanos,
     /// What it carries.
-    pub payload: Arrived<L>,
+    pub payload: P,
+}
+
+impl<P> Inbound<P> {
+    /// The same with another payload.
+    #[inline(always)]
+    const fn with<O>(&self, payload: O) -> Inbound<O> {
+        let &Self { call, link, class, type_id, service, resent, timeout, .. } = self;
+        Inbound { call, link, class, type_id, service, resent, timeout, payload }
+    }
 }
 
 /// What becomes of a request.
@@ -78,7 +87,15 @@ impl Answer {
 pub trait Sink<L> {
     /// A request or notification. Whether its handler may run right here is the sink's to know: a waiting caller's sink
     /// queues everything.
-    fn request(&mut self, inbound: Inbound<L>) -> Answer;
+    fn request(&mut self, inbound: Inbound<Arrived<L>>) -> Answer;
+
+    /// The same for a payload that lies in the engine's own place and is gone after this. None for a handler that does not run
+    /// right here: the sink gets the request with a payload that it may keep.
+    #[inline]
+    fn request_here(&mut self, inbound: &Inbound<&[u8]>) -> Option<Answer> {
+        let _ = inbound;
+        None
+    }
 
     /// Something happened to the peer.
     fn event(&mut self, event: Event);
@@ -114,12 +131,19 @@ pub(super) struct KeptAnswer {
 
 /// A message that was polled, wherever it lies. Its payload is moved once, to where it is wanted.
 pub(super) trait Arriving<Q: QueuePair> {
+    /// The payload, if it lies in the engine's own place.
+    fn bytes<'a>(&self, engine: &'a Engine<Q>) -> Option<&'a [u8]>;
+
     fn header<'a>(&'a self, engine: &'a Engine<Q>) -> &'a RawHeader;
     fn len(&self, engine: &Engine<Q>) -> usize;
     fn into_payload(self, engine: &Engine<Q>) -> Arrived<Q::Lease>;
 }
 
 impl<Q: QueuePair> Arriving<Q> for Received<Q::Lease> {
+    fn bytes<'a>(&self, _: &'a Engine<Q>) -> Option<&'a [u8]> {
+        None
+    }
+
     fn header<'a>(&'a self, _: &'a Engine<Q>) -> &'a RawHeader {
         &self.header
     }
@@ -138,6 +162,11 @@ pub(super) struct InPlace;
 
 impl<Q: QueuePair> Arriving<Q> for InPlace {
     #[inline]
+    fn bytes<'a>(&self, engine: &'a Engine<Q>) -> Option<&'a [u8]> {
+        Some(engine.small.payload.as_slice())
+    }
+
+    #[inline]
     fn header<'a>(&'a self, engine: &'a Engine<Q>) -> &'a RawHeader {
         &engine.small.header
     }
@@ -150,6 +179,31 @@ impl<Q: QueuePair> Arriving<Q> for InPlace {
     #[inline]
     fn into_payload(self, engine: &Engine<Q>) -> Arrived<Q::Lease> {
         Arrived::Inline(engine.small.payload)
+    }
+}
+
+/// The message in the engine's own place for short ones, of a connection of this class.
+pub(super) struct ShortInPlace(pub(super) Class);
+
+impl<Q: QueuePair> Arriving<Q> for ShortInPlace {
+    #[inline]
+    fn bytes<'a>(&self, engine: &'a Engine<Q>) -> Option<&'a [u8]> {
+        Some(engine.short.payload())
+    }
+
+    #[inline]
+    fn header<'a>(&'a self, engine: &'a Engine<Q>) -> &'a RawHeader {
+        &engine.short.header
+    }
+
+    #[inline]
+    fn len(&self, engine: &Engine<Q>) -> usize {
+        engine.short.payload().len()
+    }
+
+    fn into_payload(self, engine: &Engine<Q>) -> Arrived<Q::Lease> {
+        let link = engine.link.as_ref().expect("messages are polled from a link");
+        Arrived::Buffer(link.lanes[self.0.index()].qp.keep(engine.short.payload()))
     }
 }
 
@@ -181,18 +235,18 @@ impl<Q: QueuePair> Engine<Q> {
                 }
                 let timeout =
                     if deadline_us == 0 { Nanos::NEVER } else { Nanos::from_micros(deadline_us.into()) };
-                let (call_id, link, payload) = (Some(call), self.generation, message.into_payload(self));
+                let (call_id, link) = (Some(call), self.generation);
                 let inbound =
-                    Inbound { call: call_id, link, class, type_id, service, resent, timeout, payload };
-                let answer = sink.request(inbound);
+                    Inbound { call: call_id, link, class, type_id, service, resent, timeout, payload: () };
+                let answer = self.hand_over(&inbound, message, sink);
                 self.answer_now(call, class, answer, session, executor);
             }
             Kind::Notification { type_id, service } => {
                 self.count_request(class, session)?;
-                let (link, timeout, payload) = (self.generation, Nanos::NEVER, message.into_payload(self));
-                let (call, resent) = (None, false);
-                let inbound = Inbound { call, link, class, type_id, service, resent, timeout, payload };
-                if !matches!(sink.request(inbound), Answer::Later) {
+                let (call, link, resent, timeout) = (None, self.generation, false, Nanos::NEVER);
+                let inbound = Inbound { call, link, class, type_id, service, resent, timeout, payload: () };
+                let answer = self.hand_over(&inbound, message, sink);
+                if !matches!(answer, Answer::Later) {
                     self.done_here(class);
                 }
             }
@@ -221,8 +275,20 @@ impl<Q: QueuePair> Engine<Q> {
         Ok(())
     }
 
+    /// Hands a request or notification to the sink: where its payload lies, if its handler runs right here.
+    #[inline(always)]
+    fn hand_over(
+        &self,
+        inbound: &Inbound<()>,
+        message: impl Arriving<Q>,
+        sink: &mut impl Sink<Q::Lease>,
+    ) -> Answer {
+        let here = message.bytes(self).and_then(|payload| sink.request_here(&inbound.with(payload)));
+        here.unwrap_or_else(|| sink.request(inbound.with(message.into_payload(self))))
+    }
+
     /// What the peer says it has taken, and gives back.
-    #[inline]
+    #[inline(always)]
     fn take_acks(&mut self, class: Class, acks: Acks, session: &Session<Q>) -> Result<(), FabricError> {
         let link = self.link.as_mut().expect("messages are polled from a link");
         link.heard = true;
@@ -294,7 +360,7 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// What the sink said at once.
-    #[inline]
+    #[inline(always)]
     fn answer_now(
         &mut self,
         call: CallId,
@@ -311,6 +377,7 @@ impl<Q: QueuePair> Engine<Q> {
             && self.stalled[class.index()].is_empty()
         {
             let (class, kind, timeout) = (*class, Kind::Reply { call }, Nanos::NEVER);
+            let payload = Copied::Line(payload);
             if self.post_small(&Small { class, kind, payload, timeout }, session) {
                 self.ring_between(class, session);
                 return;

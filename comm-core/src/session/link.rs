@@ -109,6 +109,8 @@ pub(super) struct Lane<Q> {
     pub(super) peer_window: Windows,
     /// What this side granted.
     pub(super) window: Windows,
+    /// More messages than a correct peer leaves unacknowledged.
+    too_many: u32,
     /// Messages sent, wrapping.
     pub(super) sent: u16,
     /// Of these, what the peer says it took.
@@ -188,6 +190,7 @@ impl<Q: QueuePair> Lane<Q> {
             ring: None,
             peer_window,
             window,
+            too_many: peer_window.depth() * UNACKNOWLEDGED + 1,
             sent: 0,
             sent_acked: 0,
             received: 0,
@@ -282,7 +285,7 @@ impl<Q: QueuePair> Lane<Q> {
 
     /// Whether the peer goes on without ever acknowledging anything.
     pub(super) const fn is_ignored(&self) -> bool {
-        self.sent.wrapping_sub(self.sent_acked) as u32 > self.peer_window.depth() * UNACKNOWLEDGED
+        self.sent.wrapping_sub(self.sent_acked) as u32 >= self.too_many
     }
 
     /// One more answer has arrived.

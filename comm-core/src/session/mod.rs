@@ -26,6 +26,7 @@ mod peer_types;
 mod refusal;
 mod rendezvous;
 mod ring;
+mod soon;
 mod wait;
 
 use alloc::boxed::Box;
@@ -46,10 +47,11 @@ pub use inbound::{Answer, Inbound, Sink};
 pub use limits::{CONTROL_WINDOW, Limits};
 pub use link::{DownCause, Event, LinkInfo, Links};
 pub use one_sided::Access;
-pub use outgoing::{Outgoing, OutgoingPayload};
+pub use outgoing::{Copied, Outgoing, OutgoingPayload};
 pub use peer_types::{Known, PeerTypes, TypeKey};
 pub use refusal::Refused;
 pub use rendezvous::{Chunking, Lent, MAX_RECEIVES, MAX_SENDS, NotReceived, Offer, Offered, PARKED};
+pub use soon::Soon;
 pub use wait::{LATE, RESCUE, Waited};
 
 use crate::buf::{Loan, RingStats};
@@ -367,7 +369,7 @@ impl<Q: QueuePair> Session<Q> {
         payload: &InlinePayload,
         executor: &impl Executor,
     ) -> Option<CallId> {
-        self.in_free_engine(executor, |engine| engine.call_small(spec, type_id, payload, self))
+        self.in_free_engine(executor, |engine| engine.call_small(spec, type_id, Copied::Line(payload), self))
     }
 
     /// A call slot; when none is left also the one that is set aside for whoever holds the engine, if it is free.

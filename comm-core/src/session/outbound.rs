@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use pronto_sync::atomic::Ordering;
-use pronto_wire::{CallId, Class, Header, InlinePayload, Kind, TypeId};
+use pronto_wire::{CallId, Class, Header, Kind, TypeId};
 
 use super::arming::Armed;
 use super::call::Expects;
@@ -12,7 +12,7 @@ use super::end::{End, Executed};
 use super::engine::Engine;
 use super::inbound::{KeptAnswer, SeenState};
 use super::one_sided::CLASS;
-use super::outgoing::{Outgoing, OutgoingPayload, Submitted};
+use super::outgoing::{Copied, Outgoing, OutgoingPayload, Submitted};
 use super::refusal::Refused;
 use super::{CallSpec, Session};
 use crate::buf::Posted;
@@ -191,39 +191,44 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// A request of a caller that holds the engine, straight into its line. None if anything stands in the way: then it
     /// goes the longer way, which knows why.
-    #[inline]
+    #[inline(always)]
     pub(super) fn call_small(
         &mut self,
         spec: &CallSpec,
         type_id: TypeId,
-        payload: &InlinePayload,
+        payload: Copied<'_>,
         session: &Session<Q>,
     ) -> Option<CallId> {
         let &CallSpec { key, class, timeout } = spec;
         let present = self.link.as_ref()?;
+        let lane = &present.lanes[class.index()];
+        let may_copy = match payload {
+            Copied::Line(_) => true,
+            // Nothing of it is left for sending it again.
+            Copied::Short(bytes) => {
+                !present.resumable && bytes.len() <= lane.qp.capabilities().copies as usize
+            }
+        };
         let free = !present.peer_draining
-            && u32::from(payload.len()) <= present.lanes[class.index()].peer_window.max_payload
+            && may_copy
+            && payload.len() <= lane.peer_window.max_payload as usize
             && self.stalled[class.index()].is_empty()
             && !session.submissions.has_unpopped();
         if !free {
             return None;
         }
         let call = session.calls.claim_in_engine()?;
-        let posted = session.credits[class.index()].take_in_engine().is_some_and(|credit| {
+        if let Some(credit) = session.credits[class.index()].take_in_engine() {
             let deadline_us = super::timeout_us(timeout);
             let kind = Kind::Request { call, type_id, service: key.service, resent: false, deadline_us };
-            let posted = self.post_small(&Small { class, kind, payload, timeout }, session);
-            if !posted {
-                session.credits[class.index()].put_back(credit);
+            if self.post_small(&Small { class, kind, payload, timeout }, session) {
+                self.ring_for_sender(class, session);
+                return Some(call);
             }
-            posted
-        });
-        if !posted {
-            session.calls.set_aside(call.slot);
-            return None;
+            session.credits[class.index()].put_back(credit);
         }
-        self.ring_for_sender(class, session);
-        Some(call)
+        session.calls.set_aside(call.slot);
+        None
     }
 
     /// Everything that others left to do while the engine was held: messages, credits that are due, doorbells.
@@ -450,14 +455,18 @@ impl<Q: QueuePair> Engine<Q> {
         let returned = session.returned[class.index()].count();
         let acks = lane.acks(returned);
         let header = Header { kind: outgoing.kind, acks }.emit();
+        let copies = lane.qp.capabilities().copies as usize;
         let payload = match &outgoing.payload {
             OutgoingPayload::Inline(payload) => Gather::Inline(payload.as_slice()),
+            OutgoingPayload::Frame(frame) if frame.len() <= copies => Gather::Inline(frame.bytes()),
             OutgoingPayload::Frame(frame) => Gather::Ring(frame.extent()),
             OutgoingPayload::Region { region, offset, len } => {
                 Gather::Region { region, offset: *offset, len: *len }
             }
         };
-        let signal = Signal::Signalled(wr);
+        // What was copied needs no completion, unless somebody waits for it.
+        let copied = matches!(payload, Gather::Inline(_)) && outgoing.completes.is_none();
+        let signal = if copied { Signal::Unsignalled } else { Signal::Signalled(wr) };
         let len = payload.len();
         match lane.qp.post_send(SendWork { signal, operation: Operation::Send { header: &header, payload } })
         {
@@ -479,12 +488,17 @@ impl<Q: QueuePair> Engine<Q> {
         link.spoke = true;
         session.stats.messages_sent.add_alone(1);
         session.stats.bytes_sent.add_alone(len as u64);
-        self.remember(outgoing, wr, sequence, resumable);
+        if copied {
+            self.work.unclaim(wr);
+            self.remember_copied(outgoing, sequence, resumable);
+        } else {
+            self.remember(outgoing, wr, sequence, resumable);
+        }
         self.ring_between(class, session);
         Ok(())
     }
 
-    /// Posts a message that fits its line, if there is a link; false if there is no room. By far the most frequent kind:
+    /// Posts a message that is copied meanwhile, if there is a link; false if there is no room. By far the most frequent kind:
     /// nothing of it is moved but into the line.
     #[inline(always)]
     pub(super) fn post_small(&mut self, small: &Small<'_>, session: &Session<Q>) -> bool {
@@ -494,9 +508,14 @@ impl<Q: QueuePair> Engine<Q> {
         let returned = session.returned[class.index()].count();
         let acks = lane.acks(returned);
         let header = Header { kind, acks }.emit();
-        let gather = Gather::Inline(payload.as_slice());
-        let operation = Operation::Send { header: &header, payload: gather };
-        match lane.qp.post_send(SendWork { signal: Signal::Unsignalled, operation }) {
+        let posted = match payload {
+            Copied::Line(payload) => lane.qp.post_small(&header, payload),
+            Copied::Short(bytes) => {
+                let operation = Operation::Send { header: &header, payload: Gather::Inline(bytes) };
+                lane.qp.post_send(SendWork { signal: Signal::Unsignalled, operation })
+            }
+        };
+        match posted {
             Ok(()) => {}
             Err(PostError::Full) => return false,
             // The queue pair is dead or refuses for good; the next poll says so, and the link's end ends this message.
@@ -506,7 +525,7 @@ impl<Q: QueuePair> Engine<Q> {
         lane.posted(&kind, acks);
         link.spoke = true;
         session.stats.messages_sent.add_alone(1);
-        session.stats.bytes_sent.add_alone(payload.len().into());
+        session.stats.bytes_sent.add_alone(payload.len() as u64);
         let resumable = link.resumable;
         match kind {
             Kind::Request { call, .. } => {
@@ -548,7 +567,7 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// The session outlives its link: what may have to be sent again is kept.
     fn keep_small(&mut self, small: &Small<'_>) {
-        let &Small { class, kind, payload, .. } = small;
+        let &Small { class, kind, payload: Copied::Line(payload), .. } = small else { return };
         let payload = OutgoingPayload::Inline(*payload);
         match kind {
             Kind::Request { call, .. } => {
@@ -560,6 +579,33 @@ impl<Q: QueuePair> Engine<Q> {
                 let posted_on = Some(self.generation);
                 let kept = KeptAnswer { class, kind, payload, posted_on };
                 self.seen[usize::from(call.slot)].state = SeenState::Answered(Some(kept));
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes what must be known later about a message that was copied while it was posted. Its buffer is free again, unless it
+    /// may have to be sent once more.
+    fn remember_copied(&mut self, outgoing: Outgoing, sequence: u16, resumable: bool) {
+        let Outgoing { class, kind, payload, timeout, .. } = outgoing;
+        match kind {
+            Kind::Request { call, .. } => {
+                self.note_request(call, timeout);
+                if resumable && let Some(open) = self.open.get_mut(usize::from(call.slot)) {
+                    open.kept = Some(KeptRequest { class, kind, payload: Some(payload) });
+                }
+            }
+            Kind::Reply { call } | Kind::Failure { call, .. } => {
+                if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
+                    && seen.generation == call.generation
+                {
+                    let posted_on = Some(self.generation);
+                    let kept = resumable.then(|| KeptAnswer { class, kind, payload, posted_on });
+                    seen.state = SeenState::Answered(kept);
+                    if resumable {
+                        self.lane(class).answers.push_back((sequence, call));
+                    }
+                }
             }
             _ => {}
         }
@@ -705,18 +751,19 @@ impl<Q: QueuePair> Engine<Q> {
     }
 }
 
-/// A message that fits its line and that nobody waits for the completion of.
+/// A message that is copied while it is posted, and that nobody waits for the completion of.
 #[derive(Debug)]
 pub(super) struct Small<'a> {
     pub(super) class: Class,
     pub(super) kind: Kind,
-    pub(super) payload: &'a InlinePayload,
+    pub(super) payload: Copied<'a>,
     pub(super) timeout: Nanos,
 }
 
 impl<'a> Small<'a> {
     fn of(outgoing: &'a Outgoing) -> Option<Self> {
         let OutgoingPayload::Inline(payload) = &outgoing.payload else { return None };
+        let payload = Copied::Line(payload);
         let &Outgoing { class, kind, timeout, completes: None, .. } = outgoing else { return None };
         Some(Self { class, kind, payload, timeout })
     }

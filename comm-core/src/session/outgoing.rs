@@ -53,6 +53,26 @@ pub enum OutgoingPayload {
     },
 }
 
+/// A payload that is copied while its message is posted, straight from its caller.
+#[derive(Clone, Copy, Debug)]
+pub enum Copied<'a> {
+    /// Into the message's line.
+    Line(&'a InlinePayload),
+    /// Into its line and what lies beside it, as far as [`crate::fabric::Capabilities::copies`] goes.
+    Short(&'a [u8]),
+}
+
+impl Copied<'_> {
+    /// Length, bytes.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Line(payload) => payload.len().into(),
+            Self::Short(bytes) => bytes.len(),
+        }
+    }
+}
+
 impl OutgoingPayload {
     /// Nothing.
     pub const EMPTY: Self = Self::Inline(InlinePayload::EMPTY);

@@ -19,7 +19,7 @@ use crate::time::Nanos;
 
 /// How often an idle poller looks before it reads the clock, which takes as long as a few looks, and lets others at the
 /// engine.
-const SPINS_PER_LOOK: u32 = 64;
+pub(super) const SPINS_PER_LOOK: u32 = 64;
 /// The net under every sleep: a wake-up that was lost costs this much, and is counted.
 pub const RESCUE: Nanos = Nanos::from_millis(4);
 /// A wake-up that comes within this time after the net has caught the sleeper was late, not lost: a sender rings after a
@@ -71,12 +71,12 @@ impl<L, F: Fn() -> bool> Waiter<L> for F {
 }
 
 /// A thread that polls for the end of its own call.
-struct Caller<'a, Q: QueuePair> {
-    session: &'a Session<Q>,
-    call: CallId,
-    caught: &'a mut Option<End<Q::Lease>>,
+pub(super) struct Caller<'a, Q: QueuePair> {
+    pub(super) session: &'a Session<Q>,
+    pub(super) call: CallId,
+    pub(super) caught: &'a mut Option<End<Q::Lease>>,
     /// Counted as a waiter: it leaves the count before it gives the slot back, as `arming` wants it.
-    counted: bool,
+    pub(super) counted: bool,
 }
 
 impl<Q: QueuePair> Waiter<Q::Lease> for Caller<'_, Q> {
@@ -192,7 +192,7 @@ impl<Q: QueuePair> Session<Q> {
         let mut progress = Progress::default();
         for _ in 0..spins.max(1) {
             if !engine.is_quiet(self) {
-                progress = engine.turn(self, waiter, sink, executor);
+                progress = engine.turn(None, self, waiter, sink, executor);
             }
             if progress.moved != 0 || waiter.is_done() {
                 break;
@@ -241,7 +241,7 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
     fn at_once(&mut self) -> Option<End<Q::Lease>> {
         let session = self.session;
         let engine = session.engine.try_lock()?;
-        if !session.role.is_free() || session.arming.armed() == Armed::All {
+        if !session.may_look() {
             drop(engine);
             session.look_once_more(self.executor);
             return None;

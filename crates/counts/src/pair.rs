@@ -9,7 +9,7 @@ use core::time::Duration;
 use std::sync::{Arc, mpsc};
 
 use anyhow::Context as _;
-use pronto_core::fabric::{ConnectionLimits, QueuePair};
+use pronto_core::fabric::{Arrived, ConnectionLimits, QueuePair};
 use pronto_core::note::{Note, What};
 use pronto_core::session::{Answer, Event, Identity, Inbound, Limits, Links, Session, Sink, agree, greet};
 use pronto_core::{Channel, Clock, Executor, Nanos, WaitPolicy};
@@ -136,9 +136,14 @@ impl<Q: QueuePair + 'static> Ends<Q> {
             agree(&near, &limits, greet(&far, &limits, near.node, Some(id)), id, None),
             agree(&far, &limits, greet(&near, &limits, far.node, Some(id)), id, None),
         );
-        let agreements =
+        let mut agreements =
             (agreements.0.context("the caller agrees")?, agreements.1.context("the callee agrees")?);
         let (near_pairs, far_pairs) = link(Class::ALL.map(|class| agreements.0.connection(class)))?;
+        // As nodes do: a session over shared memory ends with its link.
+        let local = near_pairs[0].capabilities().provider == "shm";
+        for agreement in [&mut agreements.0, &mut agreements.1] {
+            (agreement.local, agreement.resumable) = (local, !local);
+        }
         let caller = Arc::new(Session::new(far.node, limits));
         let session = Arc::new(Session::new(near.node, limits));
         let host = Arc::new(Still::alone());
@@ -199,17 +204,30 @@ struct Handlers<'a, Q: QueuePair + 'static> {
 }
 
 impl<Q: QueuePair + 'static> Sink<Q::Lease> for Handlers<'_, Q> {
-    fn request(&mut self, inbound: Inbound<Q::Lease>) -> Answer {
-        self.run += 1;
-        // As a node's dispatch does.
-        let call = inbound.call.unwrap_or(CallId { slot: 0, generation: 0 });
-        self.host.note(Note { what: What::Handles, peer: self.session.peer(), call, more: 0 });
-        let route = &self.routes[usize::from(inbound.type_id.0)];
-        let incoming = Incoming::new(&inbound, self.session, self.host, Nanos::NEVER);
-        route.run(&incoming, &inbound.payload)
+    fn request_here(&mut self, inbound: &Inbound<&[u8]>) -> Option<Answer> {
+        Some(self.run(inbound, |route, incoming| route.run_on(incoming, inbound.payload)))
+    }
+
+    fn request(&mut self, inbound: Inbound<Arrived<Q::Lease>>) -> Answer {
+        self.run(&inbound, |route, incoming| route.run(incoming, &inbound.payload))
     }
 
     fn event(&mut self, _: Event) {}
+}
+
+impl<Q: QueuePair + 'static> Handlers<'_, Q> {
+    /// As a node's dispatch does.
+    fn run<P>(
+        &mut self,
+        inbound: &Inbound<P>,
+        handle: impl FnOnce(&Route<Still<Q>>, &Incoming<'_, Still<Q>>) -> Answer,
+    ) -> Answer {
+        self.run += 1;
+        let call = inbound.call.unwrap_or(CallId { slot: 0, generation: 0 });
+        self.host.note(Note { what: What::Handles, peer: self.session.peer(), call, more: 0 });
+        let route = &self.routes[usize::from(inbound.type_id.0)];
+        handle(route, &Incoming::new(inbound, self.session, self.host, Nanos::NEVER))
+    }
 }
 
 /// Takes what nobody sends here.
@@ -217,7 +235,7 @@ impl<Q: QueuePair + 'static> Sink<Q::Lease> for Handlers<'_, Q> {
 pub struct Nobody;
 
 impl<L> Sink<L> for Nobody {
-    fn request(&mut self, _: Inbound<L>) -> Answer {
+    fn request(&mut self, _: Inbound<Arrived<L>>) -> Answer {
         Answer::Done
     }
 

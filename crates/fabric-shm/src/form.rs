@@ -3,20 +3,25 @@
 //! ```text
 //!   word 0..3   the header (24 bytes, little endian); its fabric word is the ring's: form and lap
 //!   inline      form = length of the payload, 0..=40; words 3..8 the payload
+//!   beside      form = length of the payload, 41..=232; words 3..8 its first 40 bytes, the line's slot the others
 //!   elsewhere   word 3 offset | word 4 length, tag | word 5 token, slot | word 6 generation
 //! ```
 //!
 //! The tag names a done word of the receiver's, the token is what goes into it when the payload may be overwritten. A tag
 //! is in use from post to release, however often the lines come round meanwhile; so a slow receiver confuses nobody.
 
+use crate::map::SLOT;
 use pronto_core::fabric::{Arrived, Received};
 use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, InlinePayload, RawHeader};
-use zerocopy::little_endian::U64;
 
 /// Payload in the sender's send memory.
-pub(crate) const RING: u8 = 64;
+pub(crate) const RING: u8 = 254;
 /// Payload in a region of the sender's.
-pub(crate) const REGION: u8 = 65;
+pub(crate) const REGION: u8 = 255;
+/// The longest payload that lies in its line and the slot beside it, bytes.
+pub(crate) const BESIDE: usize = INLINE_PAYLOAD + SLOT;
+
+const _: () = assert!(BESIDE < RING as usize);
 
 /// Words of a line.
 pub(crate) type Words = [u64; 8];
@@ -24,14 +29,20 @@ pub(crate) type Words = [u64; 8];
 /// Words of a line that the header takes.
 const HEADER_WORDS: usize = HEADER_LEN / 8;
 
+/// The same for a payload that is made of words already.
+#[inline(always)]
+pub(crate) fn small(header: &RawHeader, payload: &InlinePayload) -> Words {
+    let ([first, second, third], [a, b, c, d, e]) = (header.words(), payload.words());
+    [first, second, third, a, b, c, d, e]
+}
+
 /// A line with its payload.
 ///
 /// # Panics
 /// If the payload is longer than 40 bytes.
 #[inline]
 pub(crate) fn inline(header: &RawHeader, payload: &[u8]) -> Words {
-    let header: &[U64; HEADER_WORDS] = zerocopy::transmute_ref!(header.as_array());
-    let [first, second, third] = header.map(U64::get);
+    let [first, second, third] = header.words();
     let mut words = [first, second, third, 0, 0, 0, 0, 0];
     let (whole, rest) = payload.as_chunks::<8>();
     for (word, bytes) in words[HEADER_WORDS..].iter_mut().zip(whole) {

@@ -6,6 +6,7 @@
 //!  line 2   releases, then one done word per tag        written when a lease is dropped
 //!  ...      one word per grant                          written by grant and revoke
 //!  ...      message lines                               written by post
+//!  ...      one slot of three lines per message line    written by post, if the payload is longer than its line
 //! ```
 //!
 //! A segment has one writer, its creator; the peer maps it for reading.
@@ -13,7 +14,7 @@
 use pronto_core::fabric::ConnectionLimits;
 
 use crate::error::SetupError;
-use crate::map::round_up;
+use crate::map::{Slot, round_up};
 
 const LINE: usize = 64;
 const WORD: usize = size_of::<u32>();
@@ -78,9 +79,14 @@ impl Layout {
         (self.grants() + MAX_GRANTS * WORD).next_multiple_of(LINE)
     }
 
+    /// Where the slots beside the message lines begin.
+    pub(crate) fn first_slot(&self) -> usize {
+        self.first_line() + self.lines * LINE
+    }
+
     /// Length of the segment, bytes; whole pages.
     pub(crate) fn len(&self) -> usize {
-        round_up(self.first_line() + self.lines * LINE)
+        round_up(self.first_slot() + self.lines * size_of::<Slot>())
     }
 }
 
@@ -109,7 +115,8 @@ mod tests {
             assert!(own.tags > receives as usize);
             assert!(DONE + 4 + 4 * own.tags <= own.grants());
             assert!(own.grants() + 4 * MAX_GRANTS <= own.first_line());
-            assert!(own.first_line() + 64 * own.lines <= own.len());
+            assert!(own.first_line() + 64 * own.lines <= own.first_slot());
+            assert!(own.first_slot() + 192 * own.lines <= own.len());
             assert!(own.first_line().is_multiple_of(64));
         }
     }

@@ -68,16 +68,18 @@ impl Incoming {
 
     /// Memory for a private copy, unless too much is copied already.
     fn private(&self, len: u32) -> Option<Vec<u8>> {
-        let bytes = u64::from(len);
-        if self.copied.load(Ordering::Relaxed) + bytes > MAX_COPIED {
-            return None;
-        }
-        // Only the engine adds, so that the sum cannot pass the bound between the load and this.
-        self.copied.fetch_add(bytes, Ordering::Relaxed);
+        // Only the engine adds, so that the sum cannot pass the bound between the load and the copy.
+        let room = self.copied.load(Ordering::Relaxed) + u64::from(len) <= MAX_COPIED;
+        room.then(|| self.private_anyway(len))
+    }
+
+    /// Memory for a private copy.
+    fn private_anyway(&self, len: u32) -> Vec<u8> {
+        self.copied.fetch_add(len.into(), Ordering::Relaxed);
         let mut buffer = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         buffer.clear();
         buffer.resize(len as usize, 0);
-        Some(buffer)
+        buffer
     }
 
     fn give_back(&self, buffer: Vec<u8>) {
@@ -140,6 +142,14 @@ pub struct ShmLease {
 }
 
 impl ShmLease {
+    /// A payload that `fill` copies out of its line and what lies beside it: there are never more of them than messages in
+    /// hand, which is what this side granted.
+    pub(crate) fn copied(incoming: &Arc<Incoming>, len: u32, fill: impl FnOnce(&mut [u8])) -> Self {
+        let mut buffer = incoming.private_anyway(len);
+        fill(&mut buffer);
+        Self { held: Held::Private(buffer), incoming: Arc::clone(incoming) }
+    }
+
     /// Lends a payload out, or copies it if too much is lent out already; says which.
     pub(crate) fn new(incoming: &Arc<Incoming>, place: Place, release: Release) -> (Self, Taken) {
         let incoming = Arc::clone(incoming);

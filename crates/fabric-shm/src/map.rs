@@ -149,6 +149,48 @@ unsafe impl Atomic for AtomicU32 {}
 unsafe impl Atomic for AtomicU64 {}
 // SAFETY: eight of the above, aligned to 64.
 unsafe impl Atomic for Line {}
+// SAFETY: as above.
+unsafe impl Atomic for Slot {}
+
+/// Room beside a message line, for a payload that is somewhat longer than the line.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Slot([AtomicU64; SLOT / 8]);
+
+/// Length of a slot, bytes.
+pub(crate) const SLOT: usize = 192;
+
+impl Slot {
+    /// Puts bytes in, at most as many as fit.
+    #[inline]
+    pub(crate) fn write(&self, bytes: &[u8]) {
+        let (whole, rest) = bytes.as_chunks::<8>();
+        for (word, bytes) in self.0.iter().zip(whole) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+        if let Some(word) = self.0.get(whole.len())
+            && !rest.is_empty()
+        {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            word.store(u64::from_le_bytes(last), Ordering::Relaxed);
+        }
+    }
+
+    /// Copies bytes out, at most as many as there are.
+    #[inline]
+    fn read(&self, bytes: &mut [u8]) {
+        let (whole, rest) = bytes.as_chunks_mut::<8>();
+        for (word, bytes) in self.0.iter().zip(&mut *whole) {
+            *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+        }
+        if let Some(word) = self.0.get(whole.len()) {
+            let last = word.load(Ordering::Relaxed).to_le_bytes();
+            let len = rest.len();
+            rest.copy_from_slice(&last[..len]);
+        }
+    }
+}
 
 #[derive(Debug)]
 struct View<T> {
@@ -218,6 +260,14 @@ impl PeerArray<AtomicU32> {
     #[inline]
     pub(crate) fn is_armed(&self, index: usize, event: Event) -> bool {
         peer_is_armed(&self.0.slice()[index], event)
+    }
+}
+
+impl PeerArray<Slot> {
+    /// Copies bytes out of a slot; nothing beyond the last.
+    #[inline]
+    pub(crate) fn read(&self, index: usize, bytes: &mut [u8]) {
+        self.0.slice()[index].read(bytes);
     }
 }
 

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use pronto_core::fabric::{
     Capabilities, Completion, FabricError, Gather, Grant, GrantError, GrantId, Operation, OutOfBounds,
-    PeerFault, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, Signal, SmallMessage,
+    PeerFault, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage, Signal,
+    SmallMessage,
 };
 use pronto_sync::Event as Published;
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use pronto_wire::{INLINE_PAYLOAD, RawHeader};
+use pronto_wire::{INLINE_PAYLOAD, InlinePayload, RawHeader};
 
 use crate::announce::{Announcement, Announcements};
 use crate::bell::{Rung, Sleep};
@@ -301,6 +302,12 @@ impl QueuePair for ShmQueuePair {
         }
     }
 
+    #[inline(always)]
+    fn post_small(&mut self, header: &RawHeader, payload: &InlinePayload) -> Result<(), PostError> {
+        self.usable()?;
+        self.sending.post_small(header, payload)
+    }
+
     #[inline]
     fn ring_doorbell(&mut self) -> Result<(), FabricError> {
         self.ring(Published::Solicited)
@@ -345,6 +352,20 @@ impl QueuePair for ShmQueuePair {
             self.idle_wakes = 0;
         }
         here
+    }
+
+    #[inline]
+    fn poll_short(&mut self, into: &mut ShortMessage) -> bool {
+        let here = self.usable().is_ok() && self.receiving.poll_short(into);
+        if here {
+            self.idle_wakes = 0;
+        }
+        here
+    }
+
+    fn keep(&self, payload: &[u8]) -> ShmLease {
+        let len = u32::try_from(payload.len()).expect("a short message is short");
+        ShmLease::copied(&self.receiving.incoming, len, |bytes| bytes.copy_from_slice(payload))
     }
 
     #[inline]

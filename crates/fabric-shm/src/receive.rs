@@ -4,13 +4,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use pronto_core::fabric::{Arrived, FabricError, PeerFault, Received, SmallMessage};
+use pronto_core::fabric::{Arrived, FabricError, PeerFault, Received, ShortMessage, SmallMessage};
 use pronto_ring::{Line, LineReader};
 use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
 
 use crate::form::{self, Elsewhere, RegionName, Words};
 use crate::lease::{Incoming, Place, Release, ShmLease, Taken};
-use crate::map::{Access, Mapping, PeerArray};
+use crate::map::{Access, Mapping, PeerArray, Slot};
 use crate::memfd::{self, Demand};
 use crate::regions::MAX_REGIONS;
 
@@ -28,6 +28,8 @@ struct PeerRegion {
 #[derive(Debug)]
 pub(crate) struct Receiving {
     reader: LineReader<PeerArray<Line>>,
+    /// One beside each line.
+    slots: PeerArray<Slot>,
     pub(crate) incoming: Arc<Incoming>,
     regions: Box<[Option<PeerRegion>]>,
     max_payload: u32,
@@ -38,10 +40,15 @@ pub(crate) struct Receiving {
 }
 
 impl Receiving {
-    pub(crate) fn new(lines: PeerArray<Line>, incoming: Arc<Incoming>, max_payload: u32) -> Self {
+    pub(crate) fn new(
+        (lines, slots): (PeerArray<Line>, PeerArray<Slot>),
+        incoming: Arc<Incoming>,
+        max_payload: u32,
+    ) -> Self {
         let regions = (0..MAX_REGIONS).map(|_| None).collect();
         let max_inline = u8::try_from(max_payload).unwrap_or(LONGEST_INLINE).min(LONGEST_INLINE);
-        Self { reader: LineReader::new(lines), incoming, regions, max_payload, max_inline, copied: 0 }
+        let reader = LineReader::new(lines);
+        Self { reader, slots, incoming, regions, max_payload, max_inline, copied: 0 }
     }
 
     /// The next line with its form, copied out.
@@ -84,9 +91,42 @@ impl Receiving {
         match form {
             form::RING => self.lease(words, Elsewhere::parse(words), None).map(Some),
             form::REGION => self.in_region(words),
-            ..=LONGEST_INLINE => Err(PeerFault::Length { len: form.into(), max: self.max_payload.into() }),
+            len if usize::from(len) <= form::BESIDE && u32::from(len) <= self.max_payload => {
+                Ok(Some(self.beside(words, len)))
+            }
+            len if usize::from(len) <= form::BESIDE => {
+                Err(PeerFault::Length { len: len.into(), max: self.max_payload.into() })
+            }
             other => Err(PeerFault::UnknownForm(other)),
         }
+    }
+
+    /// The message of the next line, if that is written and a part of its payload lies beside it.
+    #[inline]
+    pub(crate) fn poll_short(&mut self, into: &mut ShortMessage) -> bool {
+        let is_short = |form: &u8| *form > self.max_inline && usize::from(*form) <= form::BESIDE;
+        let form =
+            self.reader.poll_form().filter(is_short).filter(|form| u32::from(*form) <= self.max_payload);
+        form.is_some_and(|form| {
+            let words = self.reader.take();
+            into.put(form::header(&words), form, |bytes| self.copy_beside(&words, bytes));
+            true
+        })
+    }
+
+    /// The message whose line was taken last, with a part of its payload beside the line.
+    fn beside(&self, words: &Words, len: u8) -> Received<ShmLease> {
+        let fill = |bytes: &mut [u8]| self.copy_beside(words, bytes);
+        let lease = ShmLease::copied(&self.incoming, len.into(), fill);
+        Received { header: form::header(words), payload: Arrived::Buffer(lease) }
+    }
+
+    /// Copies the payload of the line that was taken last.
+    #[inline]
+    fn copy_beside(&self, words: &Words, bytes: &mut [u8]) {
+        let (inline, beside) = bytes.split_at_mut(INLINE_PAYLOAD.min(bytes.len()));
+        inline.copy_from_slice(&form::payload(words)[..inline.len()]);
+        self.slots.read(self.reader.last_index(), beside);
     }
 
     fn in_region(&mut self, words: &Words) -> Result<Option<Received<ShmLease>>, PeerFault> {

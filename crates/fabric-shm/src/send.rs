@@ -8,10 +8,10 @@ use pronto_core::fabric::{
 };
 use pronto_ring::{Line, LineWriter};
 use pronto_sync::atomic::{AtomicU32, Ordering};
-use pronto_wire::{INLINE_PAYLOAD, RawHeader};
+use pronto_wire::{INLINE_PAYLOAD, InlinePayload, RawHeader};
 
 use crate::form::{self, Elsewhere, RegionName, Words};
-use crate::map::{OwnArray, PeerArray, SendSegment};
+use crate::map::{OwnArray, PeerArray, SendSegment, Slot};
 
 /// Completions that wait to be polled, per line.
 const COMPLETIONS_PER_LINE: usize = 4;
@@ -29,6 +29,8 @@ struct Outstanding {
 #[derive(Debug)]
 pub(crate) struct Sending {
     writer: LineWriter<OwnArray<Line>>,
+    /// One beside each line.
+    slots: OwnArray<Slot>,
     pub(crate) memory: Arc<SendSegment>,
     max_payload: usize,
     /// Finished already; never more than `most_completions`.
@@ -49,7 +51,7 @@ pub(crate) struct Sending {
 
 impl Sending {
     pub(crate) fn new(
-        lines: OwnArray<Line>,
+        (lines, slots): (OwnArray<Line>, OwnArray<Slot>),
         done: PeerArray<AtomicU32>,
         tags: u32,
         memory: Arc<SendSegment>,
@@ -59,6 +61,7 @@ impl Sending {
         let count = tags as usize;
         Self {
             writer: LineWriter::new(lines),
+            slots,
             memory,
             max_payload: max_payload as usize,
             completions: VecDeque::with_capacity(most_completions),
@@ -86,7 +89,22 @@ impl Sending {
         Ok(())
     }
 
-    /// A message with its payload in the line.
+    /// A message with its payload in the line, word by word.
+    #[inline(always)]
+    pub(crate) fn post_small(
+        &mut self,
+        header: &RawHeader,
+        payload: &InlinePayload,
+    ) -> Result<(), PostError> {
+        let form = payload.len();
+        if usize::from(form) > self.max_payload {
+            return Err(PostError::TooLong { len: form.into(), max: self.max_payload });
+        }
+        self.publish(form, form::small(header, payload));
+        Ok(())
+    }
+
+    /// A message whose payload is copied: into the line, and what does not fit there beside it.
     #[inline(always)]
     pub(crate) fn post_inline(
         &mut self,
@@ -95,12 +113,16 @@ impl Sending {
         payload: &[u8],
     ) -> Result<(), PostError> {
         let len = payload.len();
-        let max = self.max_payload.min(INLINE_PAYLOAD);
+        let max = self.max_payload.min(form::BESIDE);
         let Some(form) = u8::try_from(len).ok().filter(|_| len <= max) else {
             return Err(PostError::TooLong { len, max });
         };
         self.complete(signal, 0)?;
-        self.publish(form, form::inline(header, payload));
+        let (inline, beside) = payload.split_at(len.min(INLINE_PAYLOAD));
+        if !beside.is_empty() {
+            self.slots[self.writer.next_index()].write(beside);
+        }
+        self.publish(form, form::inline(header, inline));
         Ok(())
     }
 

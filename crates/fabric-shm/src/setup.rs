@@ -14,6 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::announce::Announcements;
 use crate::bell::{Bell, SLEEP_WORDS, Sleep};
 use crate::error::{SetupError, SetupFault};
+use crate::form;
 use crate::handshake::{Handshake, Side};
 use crate::layout::{self, Layout, MAX_GRANTS};
 use crate::lease::Incoming;
@@ -28,7 +29,7 @@ use crate::send::Sending;
 /// First bytes of an offer.
 pub(crate) const MAGIC: [u8; 4] = *b"PSHM";
 /// Version of everything that lies in the segments.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// Queue pairs of a link.
 const CLASSES: usize = Class::ALL.len();
 /// Descriptors per class: segment, send memory, and the dialler's offer of two sockets.
@@ -171,14 +172,18 @@ impl Own {
         let done = OwnArray::new(own, layout::DONE, 1 + ours.tags);
         let incoming = Arc::new(Incoming::new(their_memory, done, bell));
         let lines = OwnArray::new(own, ours.first_line(), ours.lines);
+        let slots = OwnArray::new(own, ours.first_slot(), ours.lines);
         let done = PeerArray::new(&theirs, layout::DONE, 1 + layout.tags);
         let tags = u32::try_from(layout.tags).expect("the layout keeps tables small");
         let limits = &self.limits;
         Ok(ShmQueuePair {
             capabilities: capabilities(limits),
-            sending: Sending::new(lines, done, tags, self.memory, limits.max_send_payload),
+            sending: Sending::new((lines, slots), done, tags, self.memory, limits.max_send_payload),
             receiving: Receiving::new(
-                PeerArray::new(&theirs, layout.first_line(), layout.lines),
+                (
+                    PeerArray::new(&theirs, layout.first_line(), layout.lines),
+                    PeerArray::new(&theirs, layout.first_slot(), layout.lines),
+                ),
                 incoming,
                 limits.max_receive_payload,
             ),
@@ -330,6 +335,7 @@ fn capabilities(limits: &ConnectionLimits) -> Capabilities {
         send_depth: limits.send_depth,
         polls_without_syscalls: true,
         by_reference: true,
+        copies: limits.max_send_payload.min(u32::try_from(form::BESIDE).expect("a slot is small")),
         pins_memory: false,
         one_sided: OneSided::Supported {
             passive_target: true,

@@ -68,6 +68,7 @@ impl TcpQueuePair {
                 send_depth: limits.send_depth,
                 polls_without_syscalls: false,
                 by_reference: false,
+                copies: 40,
                 pins_memory: false,
                 one_sided: OneSidedSupport::Supported {
                     passive_target: false,

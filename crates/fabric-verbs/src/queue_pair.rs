@@ -177,6 +177,7 @@ impl Half {
             send_depth: limits.send_depth,
             polls_without_syscalls: true,
             by_reference: true,
+            copies: 40,
             pins_memory: true,
             one_sided: if device.has_atomics {
                 OneSided::Supported { passive_target: true, atomics: scope, revocation: Revocation::Enforced }

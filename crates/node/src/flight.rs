@@ -2,7 +2,6 @@
 
 use std::sync::Mutex;
 
-use pronto_core::fabric::Payload;
 use pronto_core::note::{Ending, Note, What};
 use pronto_core::session::{DownCause, Event, Inbound};
 use pronto_core::{Clock as _, Nanos};
@@ -46,7 +45,7 @@ pub(crate) const fn of_event(event: &Event) -> Note {
 /// Something that happens to a message of the peer's.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "as many types as fit are told apart")]
-pub(crate) fn of_message<L: Payload>(what: What, peer: NodeId, inbound: &Inbound<L>) -> Note {
+pub(crate) fn of_message<P>(what: What, peer: NodeId, inbound: &Inbound<P>) -> Note {
     let call = inbound.call.unwrap_or(CallId { slot: 0, generation: 0 });
     Note { what, peer, call, more: inbound.type_id.0 as u8 }
 }

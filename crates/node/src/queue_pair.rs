@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use pronto_core::fabric::{
     Capabilities, Completion, FabricError, Grant, GrantError, GrantId, Interest, OutOfBounds, Payload,
-    PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, SmallMessage,
+    PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage,
 };
 use pronto_fabric_shm::{ShmLease, ShmQueuePair};
 use pronto_fabric_tcp::{Lease as TcpLease, TcpQueuePair};
 #[cfg(feature = "verbs")]
 use pronto_fabric_verbs::{Lease as VerbsLease, VerbsQueuePair};
+use pronto_wire::{InlinePayload, RawHeader};
 
 /// A queue pair of any provider that this node has.
 #[derive(Debug)]
@@ -77,6 +78,11 @@ impl QueuePair for AnyQueuePair {
         each!(self, qp => qp.post_send(work))
     }
 
+    #[inline(always)]
+    fn post_small(&mut self, header: &RawHeader, payload: &InlinePayload) -> Result<(), PostError> {
+        each!(self, qp => qp.post_small(header, payload))
+    }
+
     #[inline]
     fn ring_doorbell(&mut self) -> Result<(), FabricError> {
         each!(self, qp => qp.ring_doorbell())
@@ -100,6 +106,20 @@ impl QueuePair for AnyQueuePair {
     #[inline(always)]
     fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
         each!(self, qp => qp.poll_small(into))
+    }
+
+    #[inline(always)]
+    fn poll_short(&mut self, into: &mut ShortMessage) -> bool {
+        each!(self, qp => qp.poll_short(into))
+    }
+
+    fn keep(&self, payload: &[u8]) -> AnyLease {
+        match self {
+            Self::Shm(qp) => AnyLease::Shm(qp.keep(payload)),
+            Self::Tcp(qp) => AnyLease::Tcp(qp.keep(payload)),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(qp) => AnyLease::Verbs(qp.keep(payload)),
+        }
     }
 
     #[inline]

@@ -4,6 +4,7 @@ use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
+use pronto_core::fabric::Arrived;
 use pronto_core::note::What;
 use pronto_core::session::{Answer, Event, Inbound, Sink};
 use pronto_core::{Clock, Executor as _, Nanos};
@@ -23,7 +24,7 @@ use crate::queue_pair::AnyLease;
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) session: Arc<NodeSession>,
-    pub(crate) inbound: Inbound<AnyLease>,
+    pub(crate) inbound: Inbound<Arrived<AnyLease>>,
     pub(crate) deadline: Nanos,
 }
 
@@ -44,7 +45,7 @@ pub(crate) struct WaitingSink<'a> {
 }
 
 impl Sink<AnyLease> for ServingSink<'_> {
-    fn request(&mut self, inbound: Inbound<AnyLease>) -> Answer {
+    fn request(&mut self, inbound: Inbound<Arrived<AnyLease>>) -> Answer {
         match route(self.host, &inbound) {
             Err(code) => Answer::failure(code),
             Ok(Route { mode: RouteMode::Rendezvous(form), .. }) => {
@@ -56,9 +57,21 @@ impl Sink<AnyLease> for ServingSink<'_> {
                 queue_inline(self.host, self.session, inbound)
             }
             Ok(route) if route.mode == RouteMode::Inline => {
-                run_inline(route, self.host, self.session, &inbound)
+                let handle = |incoming: &Incoming<'_, _>| route.run(incoming, &inbound.payload);
+                run_inline(route, self.host, self.session, &inbound, handle)
             }
             Ok(route) => to_pool(route, self.host, self.session, inbound),
+        }
+    }
+
+    fn request_here(&mut self, inbound: &Inbound<&[u8]>) -> Option<Answer> {
+        match route(self.host, inbound) {
+            Err(code) => Some(Answer::failure(code)),
+            Ok(route) if route.mode == RouteMode::Inline && !self.host.serving.has_jobs() => {
+                let handle = |incoming: &Incoming<'_, _>| route.run_on(incoming, inbound.payload);
+                Some(run_inline(route, self.host, self.session, inbound, handle))
+            }
+            Ok(_) => None,
         }
     }
 
@@ -68,7 +81,7 @@ impl Sink<AnyLease> for ServingSink<'_> {
 }
 
 impl Sink<AnyLease> for WaitingSink<'_> {
-    fn request(&mut self, inbound: Inbound<AnyLease>) -> Answer {
+    fn request(&mut self, inbound: Inbound<Arrived<AnyLease>>) -> Answer {
         match route(self.host, &inbound) {
             Err(code) => Answer::failure(code),
             Ok(Route { mode: RouteMode::Rendezvous(form), .. }) => {
@@ -90,7 +103,10 @@ impl Job {
     pub(crate) fn run_inline(self, host: &Arc<NodeHost>) {
         let Self { session, inbound, .. } = self;
         let answer = match route(host, &inbound) {
-            Ok(route) => run_inline(route, host, &session, &inbound),
+            Ok(route) => {
+                let handle = |incoming: &Incoming<'_, _>| route.run(incoming, &inbound.payload);
+                run_inline(route, host, &session, &inbound, handle)
+            }
             Err(code) => Answer::failure(code),
         };
         finish(&session, &inbound, answer, host);
@@ -106,7 +122,11 @@ impl Job {
             Answer::failure(FailureCode::Expired)
         } else {
             match route(host, &inbound) {
-                Ok(route) => run(route, host, &session, &inbound, deadline, MayWait::InPool),
+                Ok(route) => {
+                    let incoming = Incoming::new(&inbound, &session, host, deadline);
+                    let handle = |incoming: &Incoming<'_, _>| route.run(incoming, &inbound.payload);
+                    run(route, &incoming, &inbound, MayWait::InPool, handle)
+                }
                 Err(code) => Answer::failure(code),
             }
         };
@@ -114,7 +134,7 @@ impl Job {
     }
 }
 
-fn route<'a>(host: &'a NodeHost, inbound: &Inbound<AnyLease>) -> Result<&'a Route<NodeHost>, FailureCode> {
+fn route<'a, P>(host: &'a NodeHost, inbound: &Inbound<P>) -> Result<&'a Route<NodeHost>, FailureCode> {
     if host.draining.load(Ordering::Relaxed) {
         return Err(FailureCode::Draining);
     }
@@ -124,7 +144,7 @@ fn route<'a>(host: &'a NodeHost, inbound: &Inbound<AnyLease>) -> Result<&'a Rout
         .ok_or(FailureCode::NoHandler)
 }
 
-fn deadline_of(inbound: &Inbound<AnyLease>, host: &NodeHost) -> Nanos {
+fn deadline_of(inbound: &Inbound<Arrived<AnyLease>>, host: &NodeHost) -> Nanos {
     if inbound.timeout == Nanos::NEVER { Nanos::NEVER } else { host.now() + inbound.timeout }
 }
 
@@ -132,7 +152,7 @@ fn to_pool(
     route: &Route<NodeHost>,
     host: &Arc<NodeHost>,
     session: &Arc<NodeSession>,
-    inbound: Inbound<AnyLease>,
+    inbound: Inbound<Arrived<AnyLease>>,
 ) -> Answer {
     let lane = match route.mode {
         RouteMode::Inline | RouteMode::Rendezvous(_) | RouteMode::Unordered => None,
@@ -148,34 +168,34 @@ fn to_pool(
 }
 
 /// Leaves a message to the serving thread, behind those that were left before.
-fn queue_inline(host: &NodeHost, session: &Arc<NodeSession>, inbound: Inbound<AnyLease>) -> Answer {
+fn queue_inline(host: &NodeHost, session: &Arc<NodeSession>, inbound: Inbound<Arrived<AnyLease>>) -> Answer {
     host.serving.queue(Job { session: Arc::clone(session), inbound, deadline: Nanos::NEVER });
     Answer::Later
 }
 
-fn run_inline(
+fn run_inline<P>(
     route: &Route<NodeHost>,
     host: &Arc<NodeHost>,
     session: &Arc<NodeSession>,
-    inbound: &Inbound<AnyLease>,
+    inbound: &Inbound<P>,
+    handle: impl FnOnce(&Incoming<'_, NodeHost>) -> Answer,
 ) -> Answer {
     // No clock is read for a handler that has nothing to ask it.
-    run(route, host, session, inbound, Nanos::NEVER, MayWait::Never)
+    let incoming = Incoming::new(inbound, session, host, Nanos::NEVER);
+    run(route, &incoming, inbound, MayWait::Never, handle)
 }
 
 /// Runs a handler; one that panics fails its call, not the node.
-fn run(
+fn run<P>(
     route: &Route<NodeHost>,
-    host: &Arc<NodeHost>,
-    session: &Arc<NodeSession>,
-    inbound: &Inbound<AnyLease>,
-    deadline: Nanos,
+    incoming: &Incoming<'_, NodeHost>,
+    inbound: &Inbound<P>,
     may: MayWait,
+    handle: impl FnOnce(&Incoming<'_, NodeHost>) -> Answer,
 ) -> Answer {
-    let incoming = Incoming::new(inbound, session, host, deadline);
-    let note = |what| host.note(flight::of_message(what, session.peer(), inbound));
+    let note = |what| incoming.host.note(flight::of_message(what, incoming.session.peer(), inbound));
     note(What::Handles);
-    let handler = || route.run(&incoming, &inbound.payload);
+    let handler = || handle(incoming);
     let answer = as_handler(may, || catch_unwind(AssertUnwindSafe(handler)));
     if may != MayWait::Never {
         note(What::Handled);
@@ -188,7 +208,7 @@ fn run(
 }
 
 /// Answers a job that was taken out of a queue, and gives its credit back.
-fn finish(session: &Arc<NodeSession>, inbound: &Inbound<AnyLease>, answer: Answer, host: &NodeHost) {
+fn finish(session: &Arc<NodeSession>, inbound: &Inbound<Arrived<AnyLease>>, answer: Answer, host: &NodeHost) {
     if matches!(answer, Answer::Later) {
         return;
     }

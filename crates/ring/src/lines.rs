@@ -130,6 +130,12 @@ impl<S: LineStorage> LineWriter<S> {
         self.next.advance(lines.len());
     }
 
+    /// Which line comes next: what lies beside it is the writer's until it is published.
+    #[inline]
+    pub fn next_index(&self) -> usize {
+        self.next.index
+    }
+
     /// The storage.
     pub fn storage(&self) -> &S {
         &self.storage
@@ -191,6 +197,12 @@ impl<S: LineStorage> LineReader<S> {
         words
     }
 
+    /// Which line was taken last.
+    #[inline]
+    pub fn last_index(&self) -> usize {
+        self.next.index.wrapping_sub(1) & (self.storage.lines().len() - 1)
+    }
+
     /// Whether [`poll`](Self::poll) has something to say, a message or an overrun: the recheck before sleeping.
     #[inline]
     pub fn is_ready(&self) -> bool {
@@ -240,10 +252,12 @@ mod tests {
         let (mut writer, mut reader, _) = ring(2);
         for i in 0..5 {
             assert_eq!(reader.poll_form(), None);
+            let index = writer.next_index();
             writer.publish(9, message(i));
             assert_eq!(reader.poll_form(), Some(9), "and once more, for it was not taken");
             assert_eq!(reader.poll_form(), Some(9));
             let words = reader.take();
+            assert_eq!(reader.last_index(), index);
             assert_eq!((words[0] >> 32, &words[1..]), (message(i)[0] >> 32, &message(i)[1..]));
         }
         // A line that is not due, nor the one before, is poll's to report.

@@ -54,6 +54,7 @@ impl SimQueuePair {
             send_depth: limits.send_depth,
             polls_without_syscalls: true,
             by_reference,
+            copies: 40,
             pins_memory: false,
             one_sided,
         };

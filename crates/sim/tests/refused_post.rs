@@ -1,7 +1,7 @@
 //! A fabric that has no room for a message takes no acknowledgement with it: the peer is told as soon as there is room.
 
 use pronto_core::Nanos;
-use pronto_core::fabric::ConnectionLimits;
+use pronto_core::fabric::{Arrived, ConnectionLimits};
 use pronto_core::session::{
     Answer, Event, Identity, Inbound, Limits, Links, OutgoingPayload, Session, Sink, TypeKey, agree, greet,
 };
@@ -16,7 +16,7 @@ const OWED: u64 = 4;
 struct Nobody;
 
 impl Sink<SimLease> for Nobody {
-    fn request(&mut self, _inbound: Inbound<SimLease>) -> Answer {
+    fn request(&mut self, _inbound: Inbound<Arrived<SimLease>>) -> Answer {
         Answer::Done
     }
 

@@ -60,6 +60,20 @@ impl RawHeader {
         Acks { received: self.received.get(), returned: self.returned.get() }
     }
 
+    /// Whether this is the reply to a call, and no more than that: what [`Header::check`] would say, by comparing words.
+    #[inline]
+    pub fn is_reply_to(&self, call: CallId) -> bool {
+        let [first, second, third] = self.words();
+        first >> 32 == u64::from(REPLY) && second == call_word(call) && third >> 32 == 0
+    }
+
+    /// The header as words, little endian.
+    #[inline]
+    pub fn words(&self) -> [u64; HEADER_LEN / 8] {
+        let words: [U64; HEADER_LEN / 8] = zerocopy::transmute!(*self);
+        words.map(U64::get)
+    }
+
     /// The fields that are not zero, as [`fields_of`] names them.
     #[inline]
     fn fields(&self) -> u8 {
@@ -225,6 +239,12 @@ const fn fields_of(kind: u8) -> u8 {
     }
 }
 
+/// The header's second word for a call, with service 0.
+#[inline]
+fn call_word(call: CallId) -> u64 {
+    u64::from(call.generation) | u64::from(call.slot) << 32
+}
+
 /// A checked header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -328,7 +348,6 @@ impl Header {
     /// written in pieces is waited for.
     #[inline]
     pub fn emit(&self) -> RawHeader {
-        let call_word = |call: CallId| u64::from(call.generation) | u64::from(call.slot) << 32;
         let type_field = |type_id: TypeId| u64::from(type_id.0) << 48;
         let service_field = |service: u16| u64::from(service) << 48;
         let (first, call, deadline_us) = match self.kind {
@@ -384,6 +403,32 @@ mod tests {
         for kind in every_kind() {
             let header = Header { kind, acks: ACKS };
             assert_eq!(Header::check(&RawHeader::from_array(*header.emit().as_array()), 0), Ok(header));
+        }
+    }
+
+    #[test]
+    fn a_reply_is_known_by_its_words() {
+        let other_slot = CallId { slot: CALL.slot + 1, ..CALL };
+        let other_generation = CallId { generation: CALL.generation + 1, ..CALL };
+        for kind in every_kind() {
+            let mut raw = Header { kind, acks: ACKS }.emit();
+            raw.fabric = U32::new(u32::MAX);
+            assert_eq!(raw.is_reply_to(CALL), kind == Kind::Reply { call: CALL }, "{kind:?}");
+            assert!(!raw.is_reply_to(other_slot) && !raw.is_reply_to(other_generation), "{kind:?}");
+        }
+        // A reply with anything in it that replies have not is for `check` to refuse.
+        let strays: [fn(&mut RawHeader); 5] = [
+            |raw| raw.flags = 1,
+            |raw| raw.type_id = U16::new(1),
+            |raw| raw.service = U16::new(1),
+            |raw| raw.deadline_us = U32::new(1),
+            |raw| raw.kind = NOTIFICATION,
+        ];
+        for stray in strays {
+            let mut raw = Header { kind: Kind::Reply { call: CALL }, acks: ACKS }.emit();
+            assert!(raw.is_reply_to(CALL));
+            stray(&mut raw);
+            assert!(!raw.is_reply_to(CALL));
         }
     }
 

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use zerocopy::little_endian::U64;
+
 use crate::header::INLINE_PAYLOAD;
 
 /// Up to 40 bytes, by value.
@@ -57,6 +59,13 @@ impl InlinePayload {
     #[inline]
     pub const fn line(&self) -> &[u8; INLINE_PAYLOAD] {
         &self.bytes
+    }
+
+    /// The same as the words of its line, little endian.
+    #[inline]
+    pub fn words(&self) -> [u64; INLINE_PAYLOAD / 8] {
+        let words: [U64; INLINE_PAYLOAD / 8] = zerocopy::transmute!(self.bytes);
+        words.map(U64::get)
     }
 }
 

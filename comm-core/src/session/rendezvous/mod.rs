@@ -239,7 +239,7 @@ impl<Q: QueuePair> Session<Q> {
     /// not wait for that.
     pub fn take_offer(
         &self,
-        inbound: Inbound<Q::Lease>,
+        inbound: Inbound<Arrived<Q::Lease>>,
         tag: u64,
         offered: Offered,
         executor: &impl Executor,

@@ -6,7 +6,7 @@ mod space;
 use pronto_core::fabric::{
     ConnectionLimits, Extent, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId,
 };
-use pronto_wire::RawHeader;
+use pronto_wire::{INLINE_PAYLOAD, RawHeader};
 
 use crate::memory::compose;
 use crate::random::{Random, payload};
@@ -167,7 +167,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         if form != Form::Unsignalled {
             side.note_posted(wr, Asked::Message { form, space });
         }
-        let expected = Expected { header, seed, len, inline: form.is_inline() };
+        let expected = Expected { header, seed, len, inline: form.is_inline() && len <= INLINE_PAYLOAD };
         if let Some(receiver) = &mut self.ends[from.other() as usize] {
             receiver.expected.push_back(expected);
         }

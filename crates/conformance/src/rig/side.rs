@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use pronto_core::fabric::{
-    Arrived, Completion, FabricError, Payload, QueuePair, Received, Region, SendMemory, SmallMessage, Status,
-    WrId,
+    Arrived, Completion, FabricError, Payload, QueuePair, Received, Region, SendMemory, ShortMessage,
+    SmallMessage, Status, WrId,
 };
 use pronto_wire::RawHeader;
 
@@ -146,6 +146,14 @@ impl<Q: QueuePair> Side<Q> {
             if self.qp.poll_small(&mut small) {
                 let SmallMessage { header, payload } = small;
                 self.receive(Received { header, payload: Arrived::Inline(payload) });
+                moved = true;
+                continue;
+            }
+            // Each of the two ways to take a short message, in turn.
+            let mut short = ShortMessage::default();
+            if self.received.is_multiple_of(2) && self.qp.poll_short(&mut short) {
+                let lease = self.qp.keep(short.payload());
+                self.receive(Received { header: short.header, payload: Arrived::Buffer(lease) });
                 moved = true;
                 continue;
             }

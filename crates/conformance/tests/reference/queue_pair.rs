@@ -51,6 +51,7 @@ impl Reference {
             send_depth: limits.send_depth,
             polls_without_syscalls: true,
             by_reference: true,
+            copies: 40,
             pins_memory: false,
             one_sided: OneSided::Supported {
                 passive_target: flaw != Some(Flaw::DeniesPassive),

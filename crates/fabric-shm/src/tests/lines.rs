@@ -36,8 +36,23 @@ fn a_correct_line_is_taken() {
 
 #[test]
 fn unknown_forms_are_faults() {
-    for form in (41..=u8::MAX).filter(|form| ![form::RING, form::REGION].contains(form)) {
+    for form in 233..form::RING {
         assert_eq!(fault(Segment::new().line(0, 1, form, [0; 8])), PeerFault::UnknownForm(form));
+    }
+}
+
+#[test]
+fn a_payload_beside_its_line_is_taken_and_one_that_is_too_long_is_a_fault() {
+    for len in 41..=232 {
+        let segment = Segment::new().line(0, 1, len, [0; 8]);
+        if u32::from(len) > LIMITS.max_receive_payload {
+            let expected = PeerFault::Length { len: len.into(), max: LIMITS.max_receive_payload.into() };
+            assert_eq!(fault(segment), expected);
+        } else {
+            let (mut link, _shown) = victim_of(&segment);
+            let message = link.bulk.poll_recv().unwrap().unwrap();
+            assert_eq!(message.payload.len(), usize::from(len));
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use pronto_core::Nanos;
 use pronto_core::dispatch::Lanes;
-use pronto_core::fabric::QueuePair;
+use pronto_core::fabric::{Arrived, QueuePair};
 use pronto_core::session::{Answer, Event, Inbound, OutgoingPayload, Session, Sink};
 use pronto_wire::{Class, FailureCode, NodeId};
 
@@ -24,7 +24,7 @@ pub(super) type SimSession = Session<SimQueuePair>;
 pub(super) struct Job {
     session: Rc<SimSession>,
     stamp: Stamp,
-    inbound: Inbound<Lease>,
+    inbound: Inbound<Arrived<Lease>>,
     executed: bool,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct NodeSink<'a> {
 }
 
 impl Sink<Lease> for NodeSink<'_> {
-    fn request(&mut self, inbound: Inbound<Lease>) -> Answer {
+    fn request(&mut self, inbound: Inbound<Arrived<Lease>>) -> Answer {
         let kind = Kind::of(inbound.type_id);
         if matches!(kind, Kind::Offer | Kind::Carried | Kind::Regrant) {
             take_in(kind, inbound, self.session, self.executor);

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pronto_core::Nanos;
-use pronto_core::fabric::{Grant, HeapMemory, Region, RemoteRange, Rights};
+use pronto_core::fabric::{Arrived, Grant, HeapMemory, Region, RemoteRange, Rights};
 use pronto_core::session::{CallSpec, End, Inbound, Lent, Offered, OutgoingPayload, Refused};
 use pronto_wire::{CallId, Class, FailureCode};
 
@@ -95,7 +95,12 @@ pub(super) struct Transfers {
 }
 
 /// Takes one of the rendezvous' messages in.
-pub(super) fn take_in(kind: Kind, inbound: Inbound<Lease>, session: &SimSession, executor: &SimExecutor) {
+pub(super) fn take_in(
+    kind: Kind,
+    inbound: Inbound<Arrived<Lease>>,
+    session: &SimSession,
+    executor: &SimExecutor,
+) {
     let word = |at: usize| {
         let mut bytes = [0; 8];
         inbound.payload.copy_to(at * 8, &mut bytes).expect("as its sender made it");

@@ -1,0 +1,205 @@
+//! The answer that comes soon: a small call posted and its reply looked for in one hold of the engine.
+//!
+//! A reply that fits its line, and that the caller itself finds, is taken in by comparing words, past everything that other
+//! messages need. Whatever else is found first goes the ordinary way.
+
+use pronto_sync::TryLockGuard;
+use pronto_wire::{CallId, Class, RawHeader};
+
+use super::arming::Armed;
+use super::end::End;
+use super::engine::Engine;
+use super::inbound::Sink;
+use super::link::Lane;
+use super::outgoing::Copied;
+use super::peer_types::Known;
+use super::wait::{Caller, SPINS_PER_LOOK};
+use super::{CallSpec, Session};
+use crate::executor::{Executor, WaitPolicy};
+use crate::fabric::QueuePair;
+use crate::note::{Note, What};
+use crate::time::Nanos;
+
+/// What became of a call that was looked for at once.
+#[derive(Debug)]
+pub enum Soon<L, R> {
+    /// Its reply came, copied by its sender: what was made of its bytes.
+    Reply(R),
+    /// It ended in another way, or its reply lies elsewhere.
+    Ended(CallId, End<L>),
+    /// Not ended yet: wait for it.
+    Open(CallId),
+}
+
+/// What was found first.
+enum Found {
+    /// The reply, in the engine's own place for small messages.
+    Reply,
+    /// The reply, in its place for short ones.
+    ShortReply,
+    /// Something else, in one of these places if it is not too long.
+    Other(Option<Polled>),
+}
+
+/// A message of this class that was polled, and lies in the engine's own place for small messages or for short ones.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Polled {
+    Small(Class),
+    Short(Class),
+}
+
+impl<Q: QueuePair> Session<Q> {
+    /// Sends a request whose payload is copied meanwhile, and looks for the answer a few times if its caller may poll. The bytes
+    /// of a short reply are given to `decode` where they lie. None if something stands in the request's way: nothing was sent,
+    /// and [`Session::call`] knows what it is.
+    #[inline]
+    pub fn call_soon<R>(
+        &self,
+        spec: &CallSpec,
+        payload: Copied<'_>,
+        policy: WaitPolicy,
+        decode: impl FnOnce(&[u8]) -> R,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Option<Soon<Q::Lease, R>> {
+        let Known::As(type_id) = self.types.find(&spec.key) else { return None };
+        let mut engine = self.engine.try_lock()?;
+        let call = engine.call_small(spec, type_id, payload, self);
+        if let Some(call) = call {
+            executor.note(Note { what: What::Called, peer: self.peer, call, more: 0 });
+            // Who waits for an answer holds no doorbell back.
+            engine.ring(spec.class, self);
+        }
+        match call {
+            Some(call) if executor.spin_time(policy) != Nanos::ZERO => {
+                Some(self.look_soon(engine, call, decode, sink, executor))
+            }
+            _ => {
+                drop(engine);
+                self.look_once_more(executor);
+                call.map(Soon::Open)
+            }
+        }
+    }
+
+    /// Whether a thread without the role may look: nothing is taken that somebody sleeps for.
+    pub(super) fn may_look(&self) -> bool {
+        self.role.is_free() && self.arming.armed() != Armed::All
+    }
+
+    /// Some looks for the end of a call without the role, as the serving thread looks. Only while nobody has it, so that nothing is
+    /// taken that somebody sleeps for.
+    #[inline]
+    pub(super) fn look_soon<R>(
+        &self,
+        mut engine: TryLockGuard<'_, Engine<Q>>,
+        call: CallId,
+        decode: impl FnOnce(&[u8]) -> R,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Soon<Q::Lease, R> {
+        let mut soon = Soon::Open(call);
+        if self.may_look() {
+            for _ in 0..SPINS_PER_LOOK {
+                if engine.is_quiet(self) {
+                    continue;
+                }
+                let polled = match engine.find_reply(call, self) {
+                    Found::Reply => {
+                        soon = Soon::Reply(decode(engine.small.payload.as_slice()));
+                        break;
+                    }
+                    Found::ShortReply => {
+                        soon = Soon::Reply(decode(engine.short.payload()));
+                        break;
+                    }
+                    Found::Other(polled) => polled,
+                };
+                let mut caught = None;
+                let mut caller = Caller { session: self, call, caught: &mut caught, counted: false };
+                let progress = engine.turn(polled, self, &mut caller, sink, executor);
+                if let Some(end) = caught {
+                    soon = Soon::Ended(call, end);
+                }
+                if progress.moved != 0 {
+                    break;
+                }
+            }
+        }
+        drop(engine);
+        self.look_once_more(executor);
+        soon
+    }
+}
+
+impl<Q: QueuePair> Engine<Q> {
+    /// Takes the reply to a call in, if it is the next message and nothing else is due. Its call is over then, and the slot
+    /// set aside.
+    #[inline(always)]
+    fn find_reply(&mut self, call: CallId, session: &Session<Q>) -> Found {
+        let [control, bulk] = &self.stalled;
+        let Some(link) = &mut self.link else { return Found::Other(None) };
+        if !control.is_empty() || !bulk.is_empty() || session.work_is_left() {
+            return Found::Other(None);
+        }
+        for class in Class::ALL {
+            let qp = &mut link.lanes[class.index()].qp;
+            if qp.poll_small(&mut self.small) {
+                let (header, len) = (self.small.header, self.small.payload.len().into());
+                let is_it = self.take_reply(class, &header, len, call, session);
+                return if is_it { Found::Reply } else { Found::Other(Some(Polled::Small(class))) };
+            }
+            if qp.poll_short(&mut self.short) {
+                let (header, len) = (self.short.header, self.short.payload().len());
+                let is_it = self.take_reply(class, &header, len, call, session);
+                return if is_it { Found::ShortReply } else { Found::Other(Some(Polled::Short(class))) };
+            }
+        }
+        Found::Other(None)
+    }
+
+    /// Does for a reply what [`Engine::receive`] would do, if it is that of the call; if it is not, or there is more to it,
+    /// nothing has changed that `receive` would not find again.
+    #[inline(always)]
+    fn take_reply(
+        &mut self,
+        class: Class,
+        header: &RawHeader,
+        len: usize,
+        call: CallId,
+        session: &Session<Q>,
+    ) -> bool {
+        let Some(link) = &mut self.link else { return false };
+        let lane = &mut link.lanes[class.index()];
+        let Some(open) = self.open.get_mut(usize::from(call.slot)) else { return false };
+        let expected = header.is_reply_to(call)
+            && open.generation == call.generation
+            && open.live
+            && !open.ended
+            && lane.answers.is_empty();
+        if !expected {
+            return false;
+        }
+        let Ok(given) = lane.acknowledge(header.acks()) else { return false };
+        if link.lanes.iter().any(Lane::is_ignored) {
+            // What was given goes with the link.
+            return false;
+        }
+        let lane = &mut link.lanes[class.index()];
+        if given != 0 {
+            session.credits[class.index()].give(given);
+        }
+        lane.received = lane.received.wrapping_add(1);
+        lane.answer_received(len);
+        link.heard = true;
+        session.stats.messages_received.add_alone(1);
+        session.stats.bytes_received.add_alone(len as u64);
+        open.live = false;
+        open.kept = None;
+        session.calls.set_aside(call.slot);
+        self.extend_rings();
+        self.give_credit(session);
+        self.ring_doorbells(session);
+        true
+    }
+}
