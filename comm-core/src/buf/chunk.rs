@@ -21,6 +21,8 @@ const OPEN: u64 = 1 << 63;
 const LENT: u64 = 1 << 62;
 /// Something was allocated since the last look of the trimmer.
 const USED: u64 = 1 << 61;
+/// Nothing was allocated since its memory was taken back.
+const CLEAN: u64 = 1 << 60;
 /// The largest chunk: as many lines as its word can count.
 pub(super) const MAX_BYTES: u32 = 1 << (FIELD_BITS - 1 + ALIGNMENT.ilog2());
 
@@ -113,10 +115,11 @@ impl ChunkWord {
         self.word.compare_exchange(0, LENT, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Puts it in the provider's hands if it is open, empty, and was not used since the last look.
+    /// Puts it in the provider's hands if it is open, empty, and was not used since the last look; but not one whose memory was
+    /// taken back, and which was not used since.
     pub(super) fn lend_idle(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
-        if word & OPEN == 0 || live(word) != 0 {
+        if word & OPEN == 0 || word & CLEAN != 0 || live(word) != 0 {
             return false;
         }
         let (next, idle) = if word & USED == 0 { (LENT, true) } else { (word & !USED, false) };
@@ -128,6 +131,12 @@ impl ChunkWord {
     pub(super) fn open(&self) -> bool {
         // SYNC: Release: what was done to make it ready comes before its first use; pairs with the CAS in take.
         self.word.compare_exchange(LENT, OPEN | USED, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
+    /// Out of the provider's hands, ready, its memory taken back. Whether it was in them.
+    pub(super) fn open_clean(&self) -> bool {
+        // SYNC: as in open.
+        self.word.compare_exchange(LENT, OPEN | CLEAN, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// Out of the provider's hands, not ready. Whether it was in them.

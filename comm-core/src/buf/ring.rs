@@ -209,6 +209,19 @@ impl SendRing {
         self.lend(idle.map(|index| index + 1))
     }
 
+    /// The first chunk, if it is open, empty, and unused since the last call. It stays, but where memory is ready again when it is
+    /// touched, the provider may take what lies behind it back. Then the caller says [`open_clean`](Self::open_clean).
+    pub fn trim_first(&self) -> Option<Chunk> {
+        let idle = self.chunks.first().is_some_and(ChunkWord::lend_idle);
+        self.lend(idle.then_some(0))
+    }
+
+    /// The chunk is ready for use, and has no memory until it is touched.
+    pub fn open_clean(&self, chunk: Chunk) {
+        let opened = self.chunks.get(chunk.index).is_some_and(ChunkWord::open_clean);
+        assert!(opened, "a chunk goes back to the ring that lent it");
+    }
+
     /// The chunk is ready for use.
     pub fn open(&self, chunk: Chunk) {
         let opened = self.chunks.get(chunk.index).is_some_and(ChunkWord::open);

@@ -251,6 +251,23 @@ fn idle_chunks_are_given_back_after_a_second_look() {
 }
 
 #[test]
+fn the_memory_of_an_idle_first_chunk_is_given_back_once_and_the_chunk_stays() {
+    let ring = ring(config(NONE));
+    let held = frame(&ring, 64);
+    assert!((0..3).all(|_| ring.trim_first().is_none()), "it is in use");
+    drop(held);
+    for _ in 0..2 {
+        assert!(ring.trim_first().is_none(), "the first look only remembers");
+        let chunk = ring.trim_first().expect("it is idle");
+        assert_eq!(chunk.range(), 0..CHUNK);
+        assert!(Arc::clone(&ring).loan(1, 0).is_err(), "nobody uses it meanwhile");
+        ring.open_clean(chunk);
+        assert!((0..3).all(|_| ring.trim_first().is_none()), "it has no memory to give back");
+        assert_eq!(offset(&frame(&ring, 1)), 0);
+    }
+}
+
+#[test]
 fn a_posted_buffer_that_is_dropped_stays_taken_and_is_counted() {
     let ring = ring(config(NONE));
     drop(frame(&ring, 64).post());

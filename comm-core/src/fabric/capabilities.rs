@@ -19,6 +19,8 @@ pub struct Capabilities {
     pub copies: u32,
     /// Whether memory that is made ready is locked: there may be little of it.
     pub pins_memory: bool,
+    /// Whether memory that was taken back is ready again as soon as it is touched.
+    pub ready_when_touched: bool,
     /// How one-sided operations are carried out.
     pub one_sided: OneSided,
 }

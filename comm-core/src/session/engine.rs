@@ -261,7 +261,11 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// Sends a message without payload, if the peer has room for one; it is asked for again otherwise.
     fn control(&mut self, class: Class, kind: Kind, session: &Session<Q>) -> bool {
-        if !self.stalled[class.index()].is_empty() || !self.lane(class).has_control_credit() {
+        // What is stalled may wait for a credit that the peer gives when it has got one itself: these two wait for nothing. The
+        // others keep their place behind the requests that they are about.
+        let waits =
+            !matches!(kind, Kind::Credit | Kind::Heartbeat) && !self.stalled[class.index()].is_empty();
+        if waits || !self.lane(class).has_control_credit() {
             return false;
         }
         let (payload, timeout) = (OutgoingPayload::EMPTY, Nanos::NEVER);
@@ -519,6 +523,12 @@ impl<Q: QueuePair> Engine<Q> {
             if now.since(link.last_spoke).0 >= self.limits.heartbeat.0 / 2 {
                 link.last_spoke = now;
                 self.control(Class::Control, Kind::Heartbeat, session);
+                for class in Class::ALL {
+                    // The peer keeps its answers until it knows that they have arrived.
+                    if self.lane(class).has_untold_answers() {
+                        self.control(class, Kind::Credit, session);
+                    }
+                }
                 // The heartbeat itself is no reason to be silent for longer.
                 self.link.as_mut().expect("still there").spoke = false;
             }
@@ -613,6 +623,11 @@ impl<Q: QueuePair> Engine<Q> {
                 // Memory that cannot be given back stays committed; it is no longer used all the same.
                 lane.failed |= lane.qp.retire(chunk.range()).is_err();
                 ring.close(chunk);
+            } else if lane.qp.capabilities().ready_when_touched
+                && let Some(chunk) = ring.trim_first()
+            {
+                lane.failed |= lane.qp.retire(chunk.range()).is_err();
+                ring.open_clean(chunk);
             }
         }
     }

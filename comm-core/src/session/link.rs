@@ -283,6 +283,11 @@ impl<Q: QueuePair> Lane<Q> {
             || bytes >= UNTOLD_BYTES
     }
 
+    /// Whether answers have arrived that the peer does not know of.
+    pub(super) const fn has_untold_answers(&self) -> bool {
+        self.answers_untold.0 != 0
+    }
+
     /// Whether the peer goes on without ever acknowledging anything.
     pub(super) const fn is_ignored(&self) -> bool {
         self.sent.wrapping_sub(self.sent_acked) as u32 >= self.too_many

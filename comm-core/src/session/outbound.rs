@@ -87,13 +87,24 @@ enum KeepFor {
 const OWNER_RESENT: u32 = u32::MAX;
 /// Work requests with a completion that may be under way per peer, over both classes.
 const WORK_SLOTS: u16 = 256;
+/// Of these, for how many there is room before more were ever needed: most peers never need them.
+const FEW_WORK_SLOTS: u16 = 16;
 
 impl WorkTable {
     pub(super) fn new() -> Self {
-        Self {
-            slots: (0..WORK_SLOTS).map(|_| Work::default()).collect(),
-            free: (0..WORK_SLOTS).rev().collect(),
-        }
+        let mut this = Self { slots: Vec::new(), free: Vec::new() };
+        this.grow(FEW_WORK_SLOTS);
+        this
+    }
+
+    /// Makes room for so many.
+    #[cold]
+    fn grow(&mut self, slots: u16) {
+        let first = u16::try_from(self.slots.len()).expect("slots are 16 bits");
+        self.slots.reserve_exact(usize::from(slots - first));
+        self.slots.resize_with(slots.into(), Work::default);
+        self.free.reserve_exact(slots.into());
+        self.free.extend((first..slots).rev());
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -113,6 +124,9 @@ impl WorkTable {
     }
 
     pub(super) fn claim(&mut self) -> Option<WrId> {
+        if self.free.is_empty() && self.slots.len() < usize::from(WORK_SLOTS) {
+            self.grow(WORK_SLOTS);
+        }
         let slot = self.free.pop()?;
         let work = &mut self.slots[usize::from(slot)];
         work.generation = work.generation.wrapping_add(1);
@@ -132,7 +146,8 @@ impl WorkTable {
 
     /// Everything under way, when a link ends.
     fn take_all(&mut self) -> Vec<Work> {
-        (0..WORK_SLOTS)
+        let slots = u16::try_from(self.slots.len()).expect("slots are 16 bits");
+        (0..slots)
             .filter_map(|slot| {
                 let generation = self.slots[usize::from(slot)].generation;
                 self.complete(WrId { slot, generation })

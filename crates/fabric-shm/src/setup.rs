@@ -337,6 +337,7 @@ fn capabilities(limits: &ConnectionLimits) -> Capabilities {
         by_reference: true,
         copies: limits.max_send_payload.min(u32::try_from(form::BESIDE).expect("a slot is small")),
         pins_memory: false,
+        ready_when_touched: false,
         one_sided: OneSided::Supported {
             passive_target: true,
             atomics: AtomicScope::Global,

@@ -7,6 +7,8 @@
 //!    nothing, and is left out once.
 //! 3. `looked` says that there was a receive since one was last left out for a sleeper's sake. Only then is another left
 //!    out: whoever is woken and arms again before he polls must find what woke him.
+//! 4. The buffer is short until a receive has filled it, and again after a whole sleep in which none would have: a node has
+//!    thousands of connections, of which few are in a burst.
 
 use core::mem;
 use std::io::IoSliceMut;
@@ -21,11 +23,13 @@ use crate::outbound::Outbound;
 use crate::pool::{Account, Lease};
 use crate::socket::{Read, Socket};
 
-/// The receive buffer, bytes: a burst of a thousand lines in one call.
+/// The receive buffer in a burst, bytes: a thousand lines in one call.
 const BUFFER: usize = 64 << 10;
+/// The receive buffer of a quiet connection, bytes: what one page holds.
+const SHORT_BUFFER: usize = 4 << 10;
 /// Receives of one poll without a message to show for, so that a stream of one-sided data cannot hold the engine.
 const RECEIVES_PER_POLL: usize = 16;
-const _: () = assert!(BUFFER >= HEADER_LEN + INLINE_PAYLOAD + frame::MAX_EXTRA);
+const _: () = assert!(SHORT_BUFFER >= HEADER_LEN + INLINE_PAYLOAD + frame::MAX_EXTRA);
 
 /// Where we are between two frames' boundaries.
 #[derive(Debug)]
@@ -48,6 +52,8 @@ pub(crate) struct Inbound {
     state: State,
     drained: bool,
     looked: bool,
+    /// The most that was in the buffer since it was last armed for a sleep, bytes.
+    fullest: usize,
     account: Arc<Account>,
     max_payload: usize,
     pub(crate) starved: u64,
@@ -56,12 +62,13 @@ pub(crate) struct Inbound {
 impl Inbound {
     pub(crate) fn new(account: Arc<Account>, max_payload: usize) -> Self {
         Self {
-            buffer: vec![0; BUFFER].into_boxed_slice(),
+            buffer: vec![0; SHORT_BUFFER].into_boxed_slice(),
             start: 0,
             end: 0,
             state: State::Boundary,
             drained: false,
             looked: false,
+            fullest: 0,
             account,
             max_payload,
             starved: 0,
@@ -76,6 +83,18 @@ impl Inbound {
     /// The sleeper waits on the socket itself, which stays readable while there is data: no need to look again.
     pub(crate) fn leave_out_next_receive(&mut self) {
         self.drained |= mem::take(&mut self.looked);
+        let quiet = mem::take(&mut self.fullest) < SHORT_BUFFER;
+        if quiet && self.buffer.len() > SHORT_BUFFER && self.start == self.end {
+            self.resize(SHORT_BUFFER);
+        }
+    }
+
+    /// Takes another buffer, which what is left must fit.
+    fn resize(&mut self, len: usize) {
+        let mut buffer = vec![0; len].into_boxed_slice();
+        let left = self.end - self.start;
+        buffer[..left].copy_from_slice(&self.buffer[self.start..self.end]);
+        (self.buffer, self.start, self.end) = (buffer, 0, left);
     }
 
     /// Puts the unfinished frame's buffer back.
@@ -114,13 +133,16 @@ impl Inbound {
 
     /// As if a receive had given `bytes`, which fit the buffer together with what is left in it.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
-        self.make_room();
+        self.resize(BUFFER);
         self.buffer[self.end..self.end + bytes.len()].copy_from_slice(bytes);
         self.end += bytes.len();
     }
 
-    /// Moves what is left to the front.
+    /// Moves what is left to the front of the buffer, or of a longer one if the last receive filled it.
     fn make_room(&mut self) {
+        if self.end == self.buffer.len() && self.end < BUFFER {
+            return self.resize(BUFFER);
+        }
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
     }
@@ -151,6 +173,7 @@ impl Inbound {
             }
         };
         self.looked = true;
+        self.fullest = self.fullest.max(self.end);
         self.drained = matches!(read, Read::Bytes(n) if n < wanted);
         Ok(read)
     }

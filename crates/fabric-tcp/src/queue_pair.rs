@@ -70,6 +70,7 @@ impl TcpQueuePair {
                 by_reference: false,
                 copies: 40,
                 pins_memory: false,
+                ready_when_touched: true,
                 one_sided: OneSidedSupport::Supported {
                     passive_target: false,
                     atomics: AtomicScope::Global,

@@ -1,26 +1,42 @@
 //! The staging buffer: headers and short payloads on their way into one vectored write.
 
-/// A ring of bytes.
+/// A ring of bytes, which takes more memory when it holds more: most connections never do.
 ///
 /// `head` and `tail` count bytes ever pushed and consumed since the ring was last empty, so that after a burst the next
 /// one begins at the same, still cached, first byte.
 #[derive(Debug)]
 pub(crate) struct Staging {
     bytes: Box<[u8]>,
+    /// The most that it holds.
+    most: usize,
     head: usize,
     tail: usize,
 }
+
+/// What it has room for at first, bytes.
+const FIRST: usize = 4 << 10;
 
 impl Staging {
     /// A ring of `len` bytes, a power of two.
     pub(crate) fn new(len: usize) -> Self {
         assert!(len.is_power_of_two(), "positions are masked");
-        Self { bytes: vec![0; len].into_boxed_slice(), head: 0, tail: 0 }
+        Self { bytes: vec![0; len.min(FIRST)].into_boxed_slice(), most: len, head: 0, tail: 0 }
+    }
+
+    /// Takes memory for so many bytes, a power of two.
+    #[cold]
+    fn grow(&mut self, len: usize) {
+        let mut bytes = vec![0; len.next_power_of_two()].into_boxed_slice();
+        let held = self.head - self.tail;
+        let (first, second) = self.parts(0, held);
+        bytes[..first.len()].copy_from_slice(first);
+        bytes[first.len()..held].copy_from_slice(second);
+        (self.bytes, self.head, self.tail) = (bytes, held, 0);
     }
 
     /// Bytes that can be pushed.
     pub(crate) fn free(&self) -> usize {
-        self.bytes.len() - (self.head - self.tail)
+        self.most - (self.head - self.tail)
     }
 
     /// Pushes bytes; the caller has looked at [`free`](Self::free).
@@ -32,6 +48,9 @@ impl Staging {
     /// and its offset in the whole.
     pub(crate) fn reserve(&mut self, len: usize, mut fill: impl FnMut(&mut [u8], usize)) {
         assert!(len <= self.free(), "room was checked when posted");
+        if self.head - self.tail + len > self.bytes.len() {
+            self.grow(self.head - self.tail + len);
+        }
         let at = self.head & (self.bytes.len() - 1);
         let first = len.min(self.bytes.len() - at);
         fill(&mut self.bytes[at..at + first], 0);
@@ -79,6 +98,24 @@ mod tests {
             staging.consume(35);
             assert_eq!(staging.free(), 63);
         }
+    }
+
+    #[test]
+    fn what_is_held_stays_when_there_is_more_of_it() {
+        let mut staging = Staging::new(8 * FIRST);
+        // The oldest byte lies near the end of the memory that there is at first.
+        staging.push(&[1; FIRST - 2]);
+        staging.consume(FIRST - 3);
+        let all: Vec<u8> = (0..=255).cycle().take(7 * FIRST).collect();
+        for piece in all.chunks(100) {
+            staging.push(piece);
+        }
+        assert_eq!(staging.free(), 8 * FIRST - 7 * FIRST - 1);
+        let (first, second) = staging.parts(1, all.len());
+        assert_eq!([first, second].concat(), all);
+        staging.consume(all.len() + 1);
+        staging.push(&[9; 8 * FIRST]);
+        assert_eq!((staging.free(), staging.parts(0, 1).0), (0, &[9][..]));
     }
 
     #[test]

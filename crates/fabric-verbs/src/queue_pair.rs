@@ -179,6 +179,7 @@ impl Half {
             by_reference: true,
             copies: 40,
             pins_memory: true,
+            ready_when_touched: false,
             one_sided: if device.has_atomics {
                 OneSided::Supported { passive_target: true, atomics: scope, revocation: Revocation::Enforced }
             } else {

@@ -56,6 +56,7 @@ impl SimQueuePair {
             by_reference,
             copies: 40,
             pins_memory: false,
+            ready_when_touched: false,
             one_sided,
         };
         let memory = Arc::new(HeapMemory::new(limits.send_memory as usize));

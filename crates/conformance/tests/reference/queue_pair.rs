@@ -53,6 +53,7 @@ impl Reference {
             by_reference: true,
             copies: 40,
             pins_memory: false,
+            ready_when_touched: false,
             one_sided: OneSided::Supported {
                 passive_target: flaw != Some(Flaw::DeniesPassive),
                 atomics: AtomicScope::Global,

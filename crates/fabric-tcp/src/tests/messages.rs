@@ -2,6 +2,8 @@
 
 use pronto_core::fabric::OutOfBounds;
 
+use crate::socket::Calls;
+
 use super::*;
 
 const SIZES: [usize; 12] = [0, 1, 39, 40, 41, 300, 1024, 1025, 5000, 65_536, 70_001, 3 << 20];
@@ -53,20 +55,49 @@ fn inline_payloads_travel_both_ways_without_a_completion_if_none_is_wanted() {
 #[test]
 fn a_burst_is_one_send_and_one_receive() {
     let (mut a, mut b) = pair();
-    for slot in 0..200 {
-        post(&mut a, slot, Gather::Inline(&[u8::try_from(slot).unwrap(); 40])).unwrap();
+    // The first one finds the short buffer of a quiet connection.
+    for receives in [2, 1, 1] {
+        let before = (a.counters().calls, b.counters().calls);
+        for slot in 0..200 {
+            post(&mut a, slot, Gather::Inline(&[u8::try_from(slot).unwrap(); 40])).unwrap();
+        }
+        a.ring_doorbell().unwrap();
+        for slot in 0..200 {
+            let message = if slot == 0 { receive(&mut b).unwrap() } else { b.poll_recv().unwrap().unwrap() };
+            assert_eq!(bytes_of(&message), [u8::try_from(slot).unwrap(); 40]);
+            assert_eq!(a.poll_send(), done(slot));
+        }
+        assert!(b.poll_recv().unwrap().is_none());
+        let calls = (a.counters().calls, b.counters().calls);
+        assert_eq!(calls.0.sends - before.0.sends, 1);
+        // One more only if the test looked before the bytes had come round.
+        let useful = |calls: Calls| calls.receives - calls.empty_receives;
+        assert_eq!(useful(calls.1) - useful(before.1), receives);
     }
-    a.ring_doorbell().unwrap();
-    for slot in 0..200 {
-        let message = if slot == 0 { receive(&mut b).unwrap() } else { b.poll_recv().unwrap().unwrap() };
-        assert_eq!(bytes_of(&message), [u8::try_from(slot).unwrap(); 40]);
-        assert_eq!(a.poll_send(), done(slot));
-    }
-    assert!(b.poll_recv().unwrap().is_none());
-    assert_eq!(a.counters().calls.sends, 1);
-    let calls = b.counters().calls;
-    // One more only if the test looked before the bytes had come round.
-    assert_eq!(calls.receives - calls.empty_receives, 1);
+}
+
+#[test]
+fn a_quiet_connection_goes_back_to_a_short_buffer() {
+    let (mut a, mut b) = pair();
+    let mut burst = |b: &mut TcpQueuePair| {
+        for slot in 0..100 {
+            post(&mut a, slot, Gather::Inline(&[7; 40])).unwrap();
+        }
+        a.ring_doorbell().unwrap();
+        let before = b.counters().calls;
+        for slot in 0..100 {
+            receive(b).unwrap();
+            assert_eq!(a.poll_send(), done(slot));
+        }
+        let calls = b.counters().calls;
+        calls.receives - calls.empty_receives - (before.receives - before.empty_receives)
+    };
+    assert_eq!((burst(&mut b), burst(&mut b)), (2, 1));
+    b.arm().unwrap();
+    assert_eq!(burst(&mut b), 1, "it was armed after a burst");
+    b.arm().unwrap();
+    b.arm().unwrap();
+    assert_eq!(burst(&mut b), 2, "it was armed twice, and nothing came between");
 }
 
 #[test]
