@@ -266,3 +266,17 @@ fn wrong_arguments_are_refused_on_stderr_alone() {
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{args:?}");
     }
 }
+
+#[test]
+fn a_send_into_a_posted_buffer_is_measured_beside_a_computation() {
+    let args = ["--system", "pronto", "--engine", "idle", "--provider", "shm", "--size", "65536"];
+    let object = json(&[&["pioman-fig3", "--json", "--quick"], &args[..]].concat());
+    if object["host"]["cores_allowed"] == 1 {
+        return;
+    }
+    let rows = object["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 1);
+    for column in ["transfer_alone_us", "send_us", "receiver_wait_us", "compute_stretch"] {
+        assert!(rows[0][column].as_f64().is_some_and(|number| number > 0.0), "{column} of {}", rows[0]);
+    }
+}

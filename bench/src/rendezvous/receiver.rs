@@ -180,10 +180,15 @@ pub(crate) fn serve_command(options: &ArgMatches) -> anyhow::Result<()> {
     child::say(&node.listening().first().context("it listens")?.to_string())?;
     let peer = node.wait_for_peer(SENDER, START).context("meeting the sender")?.waiting(WaitPolicy::Adaptive);
     child::say("ready")?;
-    while let Some(line) = std::io::stdin().lines().next() {
-        child::say(&answer(&line?, &peer, &memory, steps)?)?;
+    while let Some(line) = next_line()? {
+        child::say(&answer(&line, &peer, &memory, steps)?)?;
     }
     Ok(())
+}
+
+/// What the sender says next, if it says more. The input is free again after that: commands read from it as well.
+fn next_line() -> anyhow::Result<Option<String>> {
+    Ok(std::io::stdin().lines().next().transpose()?)
 }
 
 /// Carries one command out: `computes SIZE MARK`, `sleeps SIZE MARK`, `waits SIZE MARK`, or `compute 0 0`.
@@ -204,7 +209,7 @@ fn answer(line: &str, peer: &Peer, memory: &Region, steps: u64) -> anyhow::Resul
             compute(steps);
         }
         "sleeps" => {
-            let done = std::io::stdin().lines().next().context("the sender says when it is done")??;
+            let done = next_line()?.context("the sender says when it is done")?;
             anyhow::ensure!(done == "done", "an unknown command: {done}");
         }
         _ => {}
