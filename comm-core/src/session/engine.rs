@@ -133,13 +133,23 @@ impl<Q: QueuePair> Engine<Q> {
     ) -> Progress {
         let (mut moved, solicited) = (0, self.solicited);
         if self.link.is_some() {
+            // Before anything else is polled, which would take its place.
+            let mut turned = match polled {
+                Some(polled) => self.receive_polled(polled, session, waiter, sink, executor).map(|()| 1),
+                None => Ok(0),
+            };
             // Written out, so that each class is a constant of its own copy.
-            let mut turned = self.turn_class(Class::Control, polled, session, waiter, sink, executor);
-            if let Ok(first) = turned
-                && (first == 0 || !waiter.is_done())
+            if let Ok(before) = turned
+                && (before == 0 || !waiter.is_done())
             {
-                let second = self.turn_class(Class::Bulk, polled, session, waiter, sink, executor);
-                turned = second.map(|second| first + second);
+                let control = self.turn_class(Class::Control, session, waiter, sink, executor);
+                turned = control.map(|control| before + control);
+            }
+            if let Ok(before) = turned
+                && (before == 0 || !waiter.is_done())
+            {
+                let bulk = self.turn_class(Class::Bulk, session, waiter, sink, executor);
+                turned = bulk.map(|bulk| before + bulk);
             }
             match turned {
                 Ok(both) => moved = both,
@@ -177,24 +187,18 @@ impl<Q: QueuePair> Engine<Q> {
     fn turn_class(
         &mut self,
         class: Class,
-        polled: Option<Polled>,
         session: &Session<Q>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Result<usize, FabricError> {
-        let (mut small, mut short) = match polled {
-            Some(Polled::Small(of)) => (of == class, false),
-            Some(Polled::Short(of)) => (false, of == class),
-            None => (false, false),
-        };
         let mut moved = 0;
         while moved < RECEIVE_BATCH {
             let link = self.link.as_mut().expect("asked only while there is a link");
             let qp = &mut link.lanes[class.index()].qp;
-            if !short && (core::mem::take(&mut small) || qp.poll_small(&mut self.small)) {
+            if qp.poll_small(&mut self.small) {
                 self.receive(class, InPlace, session, waiter, sink, executor)?;
-            } else if core::mem::take(&mut short) || qp.poll_short(&mut self.short) {
+            } else if qp.poll_short(&mut self.short) {
                 self.receive_short(class, session, waiter, sink, executor)?;
             } else {
                 let Some(message) = qp.poll_recv()? else { break };
@@ -217,9 +221,25 @@ impl<Q: QueuePair> Engine<Q> {
         Ok(moved)
     }
 
+    /// A message that was polled already.
+    #[inline(never)]
+    fn receive_polled(
+        &mut self,
+        polled: Polled,
+        session: &Session<Q>,
+        waiter: &mut impl Waiter<Q::Lease>,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Result<(), FabricError> {
+        match polled {
+            Polled::Small(class) => self.receive(class, InPlace, session, waiter, sink, executor),
+            Polled::Short(class) => self.receive_short(class, session, waiter, sink, executor),
+        }
+    }
+
     /// The message in `short`.
     #[inline(never)]
-    pub(super) fn receive_short(
+    fn receive_short(
         &mut self,
         class: Class,
         session: &Session<Q>,
