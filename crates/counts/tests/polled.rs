@@ -1,0 +1,155 @@
+//! A caller that looks for its reply finds other messages, too: none of them is lost, whatever is polled in between.
+
+use core::ops::Range;
+use std::sync::Arc;
+
+use pronto_core::fabric::{
+    Capabilities, Completion, FabricError, Grant, GrantError, GrantId, PostError, QueuePair, Received,
+    Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage,
+};
+use pronto_counts::pair::{Ends, shm_link};
+use pronto_fabric_shm::{ShmLease, ShmQueuePair};
+use pronto_rpc::{Message, Route};
+use pronto_sync::atomic::{AtomicU32, Ordering};
+
+#[derive(Message, Debug, PartialEq)]
+#[message(name = "polled.answer")]
+struct Answer {
+    number: u32,
+}
+
+#[derive(Message)]
+#[message(name = "polled.ask", reply = Answer)]
+struct Ask {
+    number: u32,
+}
+
+#[derive(Message, Debug, PartialEq)]
+#[message(name = "polled.bulk.answer", class = bulk)]
+struct BulkAnswer {
+    bytes: Vec<u8>,
+}
+
+#[derive(Message)]
+#[message(name = "polled.bulk", class = bulk, reply = BulkAnswer)]
+struct BulkAsk {
+    len: u32,
+}
+
+/// Shared memory whose next looks find nothing, as many as are asked for: a message that comes a moment later.
+#[derive(Debug)]
+struct Late {
+    inner: ShmQueuePair,
+    looks: Arc<AtomicU32>,
+}
+
+impl Late {
+    fn is_late(&self) -> bool {
+        self.looks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |looks| looks.checked_sub(1)).is_ok()
+    }
+}
+
+impl QueuePair for Late {
+    type Lease = ShmLease;
+
+    fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
+        !self.is_late() && self.inner.poll_small(into)
+    }
+
+    fn poll_short(&mut self, into: &mut ShortMessage) -> bool {
+        !self.is_late() && self.inner.poll_short(into)
+    }
+
+    fn poll_recv(&mut self) -> Result<Option<Received<ShmLease>>, FabricError> {
+        if self.is_late() { Ok(None) } else { self.inner.poll_recv() }
+    }
+
+    fn keep(&self, payload: &[u8]) -> ShmLease {
+        self.inner.keep(payload)
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn send_memory(&self) -> Arc<dyn SendMemory> {
+        self.inner.send_memory()
+    }
+
+    fn prepare(&mut self, range: Range<usize>) -> Result<(), FabricError> {
+        self.inner.prepare(range)
+    }
+
+    fn retire(&mut self, range: Range<usize>) -> Result<(), FabricError> {
+        self.inner.retire(range)
+    }
+
+    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+        self.inner.post_send(work)
+    }
+
+    fn ring_doorbell(&mut self) -> Result<(), FabricError> {
+        self.inner.ring_doorbell()
+    }
+
+    fn poll_send(&mut self) -> Option<Completion> {
+        self.inner.poll_send()
+    }
+
+    fn arm(&mut self) -> Result<(), FabricError> {
+        self.inner.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.inner.disarm();
+    }
+
+    fn channel(&self) -> Option<i32> {
+        self.inner.channel()
+    }
+
+    fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {
+        self.inner.grant(region, range, rights)
+    }
+
+    fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError> {
+        self.inner.revoke(grant)
+    }
+
+    fn close(&mut self) {
+        self.inner.close();
+    }
+}
+
+#[test]
+fn another_message_is_found_before_the_reply_comes() {
+    // The looks of the caller's control connection.
+    let looks = Arc::new(AtomicU32::new(0));
+    let routes = vec![
+        Route::inline(|_, ask: Ask| Answer { number: ask.number }),
+        Route::inline(|_, ask: BulkAsk| BulkAnswer { bytes: vec![7; ask.len as usize] }),
+    ];
+    let ends = Ends::new(routes, |limits| {
+        let (near, far) = shm_link(limits)?;
+        let late = |inner, looks: &Arc<AtomicU32>| Late { inner, looks: Arc::clone(looks) };
+        let never = Arc::new(AtomicU32::new(0));
+        let [control, bulk] = near;
+        let near = [late(control, &looks), late(bulk, &never)];
+        Ok((near, far.map(|inner| late(inner, &never))))
+    });
+    let (peer, _host) = ends.expect("two nodes over shared memory").carried();
+    // In a line, beside it, and in the send ring.
+    for len in [8_u32, 100, 4000] {
+        for hidden in 0..4 {
+            let mut open = peer.start(&BulkAsk { len }).expect("it is sent");
+            looks.store(hidden, Ordering::Relaxed);
+            let answer = peer.call(&Ask { number: hidden }).expect("it is answered");
+            assert_eq!(answer, Answer { number: hidden });
+            looks.store(0, Ordering::Relaxed);
+            // Whatever has not been taken in yet comes with the next call.
+            peer.call(&Ask { number: 9 }).expect("it is answered");
+            let bulk = open.poll().unwrap_or_else(|| panic!("{len} bytes lost behind {hidden} looks"));
+            assert_eq!(bulk.expect("it is answered").bytes, vec![7; len as usize]);
+        }
+    }
+}
