@@ -7,7 +7,9 @@
 //!
 //! # Invariants
 //! 1. The state is written by the engine's holder alone; what others read is a hint, or is confirmed under the lock.
-//! 2. A waiter is counted while it has a call slot, and not beyond: so there are no more waiters than slots in use, and
+//! 2. A caller that sleeps in the channel has armed everything, and whoever arms for the server sees under the lock that it
+//!    sleeps, and leaves that and what arrives to it: asking for less would leave it asleep beside its answer.
+//! 3. A waiter is counted while it has a call slot, and not beyond: so there are no more waiters than slots in use, and
 //!    more slots than waiters say that there is a call which nobody polls for.
 
 use pronto_sync::atomic::{AtomicU32, Ordering, fence};
@@ -65,14 +67,19 @@ impl Drop for Waiter<'_> {
 }
 
 impl<Q: QueuePair> Engine<Q> {
-    /// Asks for what the sleeping server must be woken for.
-    fn arm_for_server(&mut self, session: &Session<Q>) {
+    /// Asks for what the sleeping server must be woken for. Returns whether it is the server's business: it is not while a caller
+    /// sleeps in the channel.
+    fn arm_for_server(&mut self, session: &Session<Q>) -> bool {
+        if session.role.is_asleep() {
+            return false;
+        }
         let open = u32::from(session.calls.in_use());
         // SYNC: a waiter leaves the count before its slot is given back; pairs with the release of the slot.
         fence(Ordering::Acquire);
         let unattended = open > session.arming.waiters.load(Ordering::Relaxed);
         let stalled = self.stalled.iter().any(|stalled| !stalled.is_empty());
         self.arm(if unattended || stalled { Armed::All } else { Armed::Solicited }, session);
+        true
     }
 }
 
@@ -106,7 +113,7 @@ impl<Q: QueuePair> Session<Q> {
         if matches!(state, Server::Sleeps) && self.role.is_free() {
             self.with_engine(executor, |engine| {
                 engine.note_heard(executor.now());
-                engine.arm_for_server(self);
+                let _armed = engine.arm_for_server(self);
             });
         }
     }
@@ -116,8 +123,9 @@ impl<Q: QueuePair> Session<Q> {
         let nobody = self.role.server_relies_on_channel() && self.role.is_free();
         if nobody && self.arming.armed() == Armed::Nothing {
             self.with_engine(executor, |engine| {
-                engine.arm_for_server(self);
-                engine.turn(None, self, &mut || false, sink, executor);
+                if engine.arm_for_server(self) {
+                    engine.turn(None, self, &mut || false, sink, executor);
+                }
             });
         }
     }

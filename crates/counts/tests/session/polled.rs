@@ -64,38 +64,6 @@ impl QueuePair for Late {
         if self.is_late() { Ok(None) } else { self.inner.poll_recv() }
     }
 
-    fn keep(&self, payload: &[u8]) -> ShmLease {
-        self.inner.keep(payload)
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn send_memory(&self) -> Arc<dyn SendMemory> {
-        self.inner.send_memory()
-    }
-
-    fn prepare(&mut self, range: Range<usize>) -> Result<(), FabricError> {
-        self.inner.prepare(range)
-    }
-
-    fn retire(&mut self, range: Range<usize>) -> Result<(), FabricError> {
-        self.inner.retire(range)
-    }
-
-    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
-        self.inner.post_send(work)
-    }
-
-    fn ring_doorbell(&mut self) -> Result<(), FabricError> {
-        self.inner.ring_doorbell()
-    }
-
-    fn poll_send(&mut self) -> Option<Completion> {
-        self.inner.poll_send()
-    }
-
     fn arm(&mut self) -> Result<(), FabricError> {
         self.inner.arm()
     }
@@ -104,21 +72,7 @@ impl QueuePair for Late {
         self.inner.disarm();
     }
 
-    fn channel(&self) -> Option<i32> {
-        self.inner.channel()
-    }
-
-    fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {
-        self.inner.grant(region, range, rights)
-    }
-
-    fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError> {
-        self.inner.revoke(grant)
-    }
-
-    fn close(&mut self) {
-        self.inner.close();
-    }
+    the_rest_is_inner!();
 }
 
 #[test]

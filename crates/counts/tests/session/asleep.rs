@@ -1,0 +1,191 @@
+//! A caller sleeps in the channel for its answer: nobody who arms for the serving thread makes it sleep past it.
+
+use core::cell::Cell;
+use core::ops::Range;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
+
+use pronto_core::completion::Server;
+use pronto_core::fabric::{
+    Capabilities, Completion, FabricError, Grant, GrantError, GrantId, PostError, QueuePair, Received,
+    Region, Rights, SendMemory, SendWork,
+};
+use pronto_core::session::{CallSpec, OutgoingPayload, Waited};
+use pronto_core::{Channel, Clock, Executor, Nanos, WaitPolicy};
+use pronto_counts::pair::{Ends, Nobody, shm_link};
+use pronto_fabric_shm::{ShmLease, ShmQueuePair};
+use pronto_rpc::{Message, Route};
+use pronto_sync::atomic::AtomicU32;
+use pronto_wire::{Class, InlinePayload};
+
+#[derive(Message)]
+#[message(name = "asleep.ask", reply = Answer)]
+struct Ask {}
+
+#[derive(Message)]
+#[message(name = "asleep.answer")]
+struct Answer {}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a queue pair was asked for last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    Solicited,
+    All,
+}
+
+/// Shared memory of which it is known what it was asked for.
+#[derive(Debug)]
+struct Watched {
+    inner: ShmQueuePair,
+    asked: Arc<Mutex<Asked>>,
+}
+
+impl QueuePair for Watched {
+    type Lease = ShmLease;
+
+    fn poll_recv(&mut self) -> Result<Option<Received<ShmLease>>, FabricError> {
+        self.inner.poll_recv()
+    }
+
+    fn arm(&mut self) -> Result<(), FabricError> {
+        *self.asked.lock().expect("no holder panics") = Asked::All;
+        self.inner.arm()
+    }
+
+    fn arm_solicited(&mut self) -> Result<(), FabricError> {
+        *self.asked.lock().expect("no holder panics") = Asked::Solicited;
+        self.inner.arm_solicited()
+    }
+
+    fn disarm(&mut self) {
+        *self.asked.lock().expect("no holder panics") = Asked::Nothing;
+        self.inner.disarm();
+    }
+
+    the_rest_is_inner!();
+}
+
+/// The thread that serves: it finds the engine taken, and goes on when the caller sleeps.
+struct Serving {
+    waits: Sender<()>,
+    caller_sleeps: Mutex<Receiver<()>>,
+}
+
+/// The thread that calls: while it sleeps, the serving thread arms.
+struct Calling<'a> {
+    sleeps: Sender<()>,
+    armed: &'a Barrier,
+    asked: &'a Mutex<Asked>,
+    /// What its queue pair was asked for when its answer came.
+    asked_for: Sender<Asked>,
+    answer: &'a (dyn Fn() + Sync),
+}
+
+macro_rules! stands_still {
+    ($name:ty) => {
+        impl Clock for $name {
+            fn now(&self) -> Nanos {
+                Nanos(1)
+            }
+        }
+    };
+}
+stands_still!(Serving);
+stands_still!(Calling<'_>);
+
+impl Executor for Serving {
+    fn spin_time(&self, _: WaitPolicy) -> Nanos {
+        Nanos::ZERO
+    }
+
+    fn sleep(&self, _: &AtomicU32, _: Nanos) {}
+
+    fn wake(&self, _: &AtomicU32) {}
+
+    fn yield_now(&self) {
+        self.waits.send(()).expect("the caller listens");
+        self.caller_sleeps
+            .lock()
+            .expect("no holder panics")
+            .recv_timeout(PATIENCE)
+            .expect("the caller goes to sleep");
+    }
+
+    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) {
+        unreachable!("it calls nobody")
+    }
+
+    fn give_back(&self, _: [Option<Channel>; 2]) {}
+}
+
+impl Executor for Calling<'_> {
+    fn spin_time(&self, _: WaitPolicy) -> Nanos {
+        Nanos::ZERO
+    }
+
+    fn sleep(&self, _: &AtomicU32, _: Nanos) {
+        unreachable!("it is the only caller")
+    }
+
+    fn wake(&self, _: &AtomicU32) {}
+
+    fn yield_now(&self) {
+        std::thread::yield_now();
+    }
+
+    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) {
+        self.sleeps.send(()).expect("the serving thread listens");
+        self.armed.wait();
+        self.asked_for.send(*self.asked.lock().expect("no holder panics")).expect("the test listens");
+        (self.answer)();
+    }
+
+    fn give_back(&self, _: [Option<Channel>; 2]) {}
+}
+
+/// The serving thread saw that nobody polls, and has to wait for the engine. Until it gets it, a caller has come and gone to
+/// sleep.
+#[test]
+fn a_caller_that_fell_asleep_meanwhile_is_woken_by_its_answer() {
+    let routes = vec![Route::inline(|_, _: Ask| Answer {})];
+    let asked = Arc::new(Mutex::new(Asked::Nothing));
+    let ends = Ends::new(routes, |limits| {
+        let ([control, bulk], far) = shm_link(limits)?;
+        let watched = |inner, asked: &Arc<Mutex<Asked>>| Watched { inner, asked: Arc::clone(asked) };
+        let others = Arc::new(Mutex::new(Asked::Nothing));
+        Ok(([watched(control, &asked), watched(bulk, &others)], far.map(|inner| watched(inner, &others))))
+    });
+    let Ends { caller, callee } = ends.expect("two nodes over shared memory");
+    let ((waits, server_waits), (sleeps, caller_sleeps)) = (channel(), channel());
+    let (asked_for, was_asked_for) = channel();
+    let armed = Barrier::new(2);
+    let answer = || assert_eq!(callee.serve(1), 1, "the handler has run");
+    let serving = Serving { waits, caller_sleeps: Mutex::new(caller_sleeps) };
+    let calling = Calling { sleeps, armed: &armed, asked: &asked, asked_for, answer: &answer };
+    std::thread::scope(|threads| {
+        let spec = CallSpec { key: callee.routes[0].key, class: Class::Control, timeout: Nanos::NEVER };
+        let payload = OutgoingPayload::Inline(InlinePayload::EMPTY);
+        let call = caller.call(&spec, payload, &calling).expect("it is sent");
+        let engine_is_taken = Cell::new(false);
+        // Asked under the engine's lock.
+        let done = || {
+            if !engine_is_taken.replace(true) {
+                threads.spawn(|| {
+                    caller.server(Server::Sleeps, &serving);
+                    armed.wait();
+                });
+                server_waits.recv_timeout(PATIENCE).expect("it finds the engine taken");
+            }
+            true
+        };
+        caller.turn(1, done, &mut Nobody, &calling);
+        let waited = caller.wait(call, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &calling);
+        assert!(matches!(waited, Waited::Ended(_)));
+    });
+    let asked_for: Vec<_> = was_asked_for.try_iter().collect();
+    assert_eq!(asked_for, [Asked::All], "the caller is woken by whatever comes");
+}

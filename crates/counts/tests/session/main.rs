@@ -1,0 +1,57 @@
+//! Sessions over shared memory that behaves as it rarely does.
+
+/// The rest of a queue pair that has another one in `inner`.
+macro_rules! the_rest_is_inner {
+    () => {
+        fn keep(&self, payload: &[u8]) -> ShmLease {
+            self.inner.keep(payload)
+        }
+
+        fn capabilities(&self) -> &Capabilities {
+            self.inner.capabilities()
+        }
+
+        fn send_memory(&self) -> Arc<dyn SendMemory> {
+            self.inner.send_memory()
+        }
+
+        fn prepare(&mut self, range: Range<usize>) -> Result<(), FabricError> {
+            self.inner.prepare(range)
+        }
+
+        fn retire(&mut self, range: Range<usize>) -> Result<(), FabricError> {
+            self.inner.retire(range)
+        }
+
+        fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+            self.inner.post_send(work)
+        }
+
+        fn ring_doorbell(&mut self) -> Result<(), FabricError> {
+            self.inner.ring_doorbell()
+        }
+
+        fn poll_send(&mut self) -> Option<Completion> {
+            self.inner.poll_send()
+        }
+
+        fn channel(&self) -> Option<i32> {
+            self.inner.channel()
+        }
+
+        fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {
+            self.inner.grant(region, range, rights)
+        }
+
+        fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError> {
+            self.inner.revoke(grant)
+        }
+
+        fn close(&mut self) {
+            self.inner.close();
+        }
+    };
+}
+
+mod asleep;
+mod polled;
