@@ -2,9 +2,9 @@
 
 use core::cell::Cell;
 use core::ops::Range;
+use core::time::Duration;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier, Mutex};
-use std::time::Duration;
 
 use pronto_core::completion::Server;
 use pronto_core::fabric::{
