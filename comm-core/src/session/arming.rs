@@ -33,6 +33,8 @@ pub(super) enum Armed {
 #[derive(Debug, Default)]
 pub(super) struct Arming {
     state: AtomicU32,
+    /// How often that was set, wrapping. Whoever sets it may take the events that have come.
+    changes: AtomicU32,
     waiters: AtomicU32,
 }
 
@@ -51,6 +53,12 @@ impl Arming {
     /// Engine only.
     pub(super) fn set(&self, armed: Armed) {
         self.state.store(armed as u32, Ordering::Relaxed);
+        self.changes.store(self.changes().wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Grows whenever something else may have been asked for, and what had been asked for taken.
+    pub(super) fn changes(&self) -> u32 {
+        self.changes.load(Ordering::Relaxed)
     }
 
     /// Counts a thread that waits for a call of its own. It gives the call's slot back after dropping this.
@@ -161,8 +169,10 @@ mod tests {
         drop(second);
         assert_eq!(arming.waiters.load(Ordering::Relaxed), 0);
         for armed in [Armed::All, Armed::Solicited, Armed::Nothing] {
+            let changes = arming.changes();
             arming.set(armed);
             assert_eq!(arming.armed(), armed);
+            assert_ne!(arming.changes(), changes);
         }
     }
 }

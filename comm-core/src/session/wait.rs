@@ -394,16 +394,18 @@ impl<Q: QueuePair> Session<Q> {
     }
 
     /// After a sleep that ended by the net, before anything is disarmed: one look. If something had arrived and the event
-    /// for it does not come either (`woken` waits for it, [`LATE`] at most), a wake-up was lost.
+    /// for it does not come either (`woken` waits for it, [`LATE`] at most), a wake-up was lost. Unless another thread has armed or
+    /// disarmed meanwhile: then it may have taken the event.
     pub fn look_after_net(
         &self,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
         woken: impl FnOnce() -> bool,
     ) {
+        let changes = self.arming.changes();
         let peer_wakes = self.engine.try_lock().is_some_and(|engine| engine.peer_wakes());
         let progress = self.turn_as_poller(1, &mut || false, sink, executor).unwrap_or_default();
-        if peer_wakes && progress.arrived != 0 && !woken() {
+        if peer_wakes && progress.arrived != 0 && !woken() && changes == self.arming.changes() {
             self.rescued(executor);
         }
     }

@@ -192,8 +192,6 @@ impl Source for PeerSource {
     fn after_net(&mut self, woken: &mut dyn FnMut() -> bool) -> Net {
         if self.session.is_servers() {
             let mut sink = ServingSink { host: &self.host, session: &self.session };
-            // A caller that waits by now has taken the event over.
-            let woken = || woken() || !self.session.is_servers();
             self.session.look_after_net(&mut sink, &*self.host, woken);
         }
         // Sessions count rescues by themselves, callers' included.

@@ -13,7 +13,7 @@ use pronto_core::fabric::{
 };
 use pronto_core::session::{CallSpec, OutgoingPayload, Waited};
 use pronto_core::{Channel, Clock, Executor, Nanos, WaitPolicy};
-use pronto_counts::pair::{Ends, Nobody, shm_link};
+use pronto_counts::pair::{Ends, Nobody, Still, shm_link};
 use pronto_fabric_shm::{ShmLease, ShmQueuePair};
 use pronto_rpc::{Message, Route};
 use pronto_sync::atomic::AtomicU32;
@@ -188,4 +188,33 @@ fn a_caller_that_fell_asleep_meanwhile_is_woken_by_its_answer() {
     });
     let asked_for: Vec<_> = was_asked_for.try_iter().collect();
     assert_eq!(asked_for, [Asked::All], "the caller is woken by whatever comes");
+}
+
+/// The serving thread's sleep ended by its limit, an answer lay there, and its event did not come.
+#[test]
+fn an_event_is_lost_unless_another_thread_may_have_taken_it() {
+    let routes = vec![Route::inline(|_, _: Ask| Answer {})];
+    let Ends { caller, callee } = Ends::new(routes, shm_link).expect("two nodes over shared memory");
+    let host = Still::<ShmQueuePair>::alone();
+    let lost_after = |woken: &dyn Fn() -> bool| {
+        let spec = CallSpec { key: callee.routes[0].key, class: Class::Control, timeout: Nanos::NEVER };
+        let payload = OutgoingPayload::Inline(InlinePayload::EMPTY);
+        let call = caller.call(&spec, payload, &host).expect("it is sent");
+        caller.arm();
+        assert_eq!(callee.serve(1), 1, "the handler has run");
+        let before = caller.stats().rescues.count();
+        caller.look_after_net(&mut Nobody, &host, woken);
+        assert!(matches!(
+            caller.wait(call, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &host),
+            Waited::Ended(_)
+        ));
+        caller.stats().rescues.count() - before
+    };
+    assert_eq!(lost_after(&|| true), 0, "it came late");
+    assert_eq!(lost_after(&|| false), 1);
+    let taken_over = || {
+        caller.disarm();
+        false
+    };
+    assert_eq!(lost_after(&taken_over), 0, "a caller has disarmed, and taken what had come");
 }
