@@ -54,8 +54,9 @@ pub trait Executor: Clock {
     fn yield_now(&self);
 
     /// Sleeps until one of the channels has an event or `until` has come. May return early. From now on the node's serving
-    /// thread is not woken by these channels, until they are given back.
-    fn sleep_on_channels(&self, channels: [Option<Channel>; 2], until: Nanos);
+    /// thread is not woken by these channels, until they are given back. Returns whether there is an event: a thread that was taken off
+    /// its processor cannot tell that from the time.
+    fn sleep_on_channels(&self, channels: [Option<Channel>; 2], until: Nanos) -> bool;
 
     /// Something can be done now that no channel tells of: the node's serving thread looks, if it sleeps.
     fn attend(&self) {}

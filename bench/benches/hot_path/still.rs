@@ -31,7 +31,9 @@ impl Executor for Still {
 
     fn yield_now(&self) {}
 
-    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) {}
+    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) -> bool {
+        false
+    }
 
     fn give_back(&self, _: [Option<Channel>; 2]) {}
 }

@@ -391,7 +391,7 @@ mod loom_tests {
             thread::yield_now();
         }
 
-        fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) {
+        fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) -> bool {
             unreachable!("a call table has no channel");
         }
 

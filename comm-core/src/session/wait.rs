@@ -300,12 +300,19 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
             return false;
         }
         if recheck.is_some_and(|progress| progress.moved == 0) {
-            self.executor.sleep_on_channels(channels, until);
-            if self.executor.now() >= until {
-                session.look_after_net(self.sink, self.executor, || {
-                    let late = self.executor.now() + LATE;
-                    self.executor.sleep_on_channels(channels, late);
-                    self.executor.now() < late
+            let woken = self.executor.sleep_on_channels(channels, until);
+            if !woken && self.executor.now() >= until {
+                let executor = self.executor;
+                session.look_after_net(self.sink, executor, || {
+                    let late = executor.now() + LATE;
+                    loop {
+                        if executor.sleep_on_channels(channels, late) {
+                            break true;
+                        }
+                        if executor.now() >= late {
+                            break false;
+                        }
+                    }
                 });
             }
         }

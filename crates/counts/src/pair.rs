@@ -268,7 +268,9 @@ impl<Q: QueuePair + 'static> Executor for Still<Q> {
 
     fn yield_now(&self) {}
 
-    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) {}
+    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) -> bool {
+        false
+    }
 
     fn give_back(&self, _: [Option<Channel>; 2]) {}
 

@@ -292,12 +292,12 @@ impl Executor for NodeHost {
         std::thread::yield_now();
     }
 
-    fn sleep_on_channels(&self, channels: [Option<Channel>; 2], until: Nanos) {
+    fn sleep_on_channels(&self, channels: [Option<Channel>; 2], until: Nanos) -> bool {
         self.serving.before_wait();
         self.boosting.before_wait();
         let span = span(until.since(self.now()));
         flight::sleeps();
-        self.serving.sleep_instead(channels, span);
+        self.serving.sleep_instead(channels, span)
     }
 
     fn attend(&self) {

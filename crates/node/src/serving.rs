@@ -115,8 +115,9 @@ impl Serving {
     }
 
     /// Sleeps on a peer's channels in place of the serving thread, which is not woken by them until they are given back.
-    pub(crate) fn sleep_instead(&self, channels: [Option<Channel>; 2], limit: Duration) {
-        self.manager.sleep_instead(channels, limit);
+    /// Returns whether they have an event.
+    pub(crate) fn sleep_instead(&self, channels: [Option<Channel>; 2], limit: Duration) -> bool {
+        self.manager.sleep_instead(channels, limit)
     }
 
     /// The serving thread is woken by these channels again.

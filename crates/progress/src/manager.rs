@@ -199,9 +199,9 @@ impl Manager {
     }
 
     /// Sleeps on a source's channels in place of the engine's thread, which is not woken by them until they are given back.
-    /// May return early.
-    pub fn sleep_instead(&self, channels: [Option<Channel>; 2], limit: Duration) {
-        self.0.set.sleep_instead(channels, limit);
+    /// May return early. Returns whether one of them has an event.
+    pub fn sleep_instead(&self, channels: [Option<Channel>; 2], limit: Duration) -> bool {
+        self.0.set.sleep_instead(channels, limit)
     }
 
     /// The engine's thread is woken by these channels again.

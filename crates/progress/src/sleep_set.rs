@@ -87,8 +87,8 @@ impl SleepSet {
     }
 
     /// Sleeps on a source's channels in place of the engine, which is not woken by them until they are given back. May return
-    /// early.
-    pub(crate) fn sleep_instead(&self, channels: [Option<Channel>; 2], limit: Duration) {
+    /// early. Returns whether one of them has an event.
+    pub(crate) fn sleep_instead(&self, channels: [Option<Channel>; 2], limit: Duration) -> bool {
         let mut registered = self.registered.lock().expect("no holder panics");
         for channel in channels.iter().flatten() {
             registered.lent.insert(channel.fd);
@@ -101,11 +101,12 @@ impl SleepSet {
         let [control, bulk] = channels;
         // A link may have one for both.
         let distinct = [control, bulk.filter(|_| control != bulk)];
-        let _ready = match distinct.map(|channel| channel.map(watched)) {
+        let ready = match distinct.map(|channel| channel.map(watched)) {
             [Some(control), Some(bulk)] => ppoll(&mut [control, bulk], limit, None),
             [Some(only), None] | [None, Some(only)] => ppoll(&mut [only], limit, None),
             [None, None] => ppoll(&mut [], limit, None),
         };
+        ready.is_ok_and(|ready| ready > 0)
     }
 
     /// The engine is woken by these channels again.
@@ -279,7 +280,7 @@ mod tests {
             assert!(wakes(&set, event));
         }
         let lent = [Some(channel(&one)), None];
-        set.sleep_instead(lent, Duration::ZERO);
+        assert!(set.sleep_instead(lent, Duration::ZERO), "it has an event");
         assert!(!wakes(&set, &one) && wakes(&set, &two));
         register(&set, 2, &[&one, &two]);
         assert!(!wakes(&set, &one) && wakes(&set, &two), "named anew, it stays lent");
@@ -293,7 +294,7 @@ mod tests {
         let (set, old, new) = (set(), event(), event());
         register(&set, 1, &[&old]);
         let lent = [Some(channel(&old)), None];
-        set.sleep_instead(lent, Duration::ZERO);
+        assert!(!set.sleep_instead(lent, Duration::ZERO), "it has none");
         register(&set, 2, &[&new]);
         new.write(1).expect("its count is small");
         assert!(wakes(&set, &new));
@@ -305,7 +306,7 @@ mod tests {
     fn a_channel_that_is_lent_before_it_is_known_is_lent() {
         let (set, new) = (set(), event());
         let lent = [None, Some(channel(&new))];
-        set.sleep_instead(lent, Duration::ZERO);
+        assert!(!set.sleep_instead(lent, Duration::ZERO), "it has none");
         register(&set, 1, &[&new]);
         new.write(1).expect("its count is small");
         assert!(!wakes(&set, &new));

@@ -42,7 +42,7 @@ impl Executor for SimExecutor {
         unreachable!("nobody else holds an engine");
     }
 
-    fn sleep_on_channels(&self, _channels: [Option<Channel>; 2], _until: Nanos) {
+    fn sleep_on_channels(&self, _channels: [Option<Channel>; 2], _until: Nanos) -> bool {
         unreachable!("an actor waits by returning from its turn");
     }
 

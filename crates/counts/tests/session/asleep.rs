@@ -16,7 +16,7 @@ use pronto_core::{Channel, Clock, Executor, Nanos, WaitPolicy};
 use pronto_counts::pair::{Ends, Nobody, Still, shm_link};
 use pronto_fabric_shm::{ShmLease, ShmQueuePair};
 use pronto_rpc::{Message, Route};
-use pronto_sync::atomic::AtomicU32;
+use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pronto_wire::{Class, InlinePayload};
 
 #[derive(Message)]
@@ -115,7 +115,7 @@ impl Executor for Serving {
             .expect("the caller goes to sleep");
     }
 
-    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) {
+    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) -> bool {
         unreachable!("it calls nobody")
     }
 
@@ -137,11 +137,12 @@ impl Executor for Calling<'_> {
         std::thread::yield_now();
     }
 
-    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) {
+    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) -> bool {
         self.sleeps.send(()).expect("the serving thread listens");
         self.armed.wait();
         self.asked_for.send(*self.asked.lock().expect("no holder panics")).expect("the test listens");
         (self.answer)();
+        true
     }
 
     fn give_back(&self, _: [Option<Channel>; 2]) {}
@@ -217,4 +218,58 @@ fn an_event_is_lost_unless_another_thread_may_have_taken_it() {
         false
     };
     assert_eq!(lost_after(&taken_over), 0, "a caller has disarmed, and taken what had come");
+}
+
+/// A thread that is taken off its processor whenever it sleeps: its clock is far ahead when it runs again.
+struct Preempted<'a> {
+    now: AtomicU64,
+    /// Whether a sleep ends by an event, from the second one on. The first one ends by its limit.
+    has_event: bool,
+    answer: &'a (dyn Fn() + Sync),
+}
+
+impl Clock for Preempted<'_> {
+    fn now(&self) -> Nanos {
+        Nanos(self.now.load(Ordering::Relaxed))
+    }
+}
+
+impl Executor for Preempted<'_> {
+    fn spin_time(&self, _: WaitPolicy) -> Nanos {
+        Nanos::ZERO
+    }
+
+    fn sleep(&self, _: &AtomicU32, _: Nanos) {
+        unreachable!("it is the only caller")
+    }
+
+    fn wake(&self, _: &AtomicU32) {}
+
+    fn yield_now(&self) {}
+
+    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) -> bool {
+        let first = self.now.fetch_add(1_000_000_000, Ordering::Relaxed) == 0;
+        if first {
+            (self.answer)();
+        }
+        !first && self.has_event
+    }
+
+    fn give_back(&self, _: [Option<Channel>; 2]) {}
+}
+
+#[test]
+fn an_event_that_came_while_its_sleeper_was_preempted_is_not_lost() {
+    for (has_event, lost) in [(true, 0), (false, 1)] {
+        let routes = vec![Route::inline(|_, _: Ask| Answer {})];
+        let Ends { caller, callee } = Ends::new(routes, shm_link).expect("two nodes over shared memory");
+        let answer = || assert_eq!(callee.serve(1), 1, "the handler has run");
+        let executor = Preempted { now: AtomicU64::new(0), has_event, answer: &answer };
+        let spec = CallSpec { key: callee.routes[0].key, class: Class::Control, timeout: Nanos::NEVER };
+        let payload = OutgoingPayload::Inline(InlinePayload::EMPTY);
+        let call = caller.call(&spec, payload, &executor).expect("it is sent");
+        let waited = caller.wait(call, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &executor);
+        assert!(matches!(waited, Waited::Ended(_)));
+        assert_eq!(caller.stats().rescues.count(), lost, "with an event: {has_event}");
+    }
 }
