@@ -73,6 +73,12 @@ impl Child {
         }
     }
 
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Its resident memory, bytes.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ use crate::experiments::{self, adaptive};
 use crate::host::Host;
 use crate::lab::{self, Lab};
 use crate::mix;
+use crate::overlap::{burn, ping};
 use crate::page;
 use crate::params::{Axis, Params};
 use crate::progress::Progress;
@@ -41,6 +42,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
         Some((mix::NODE, options)) => return mix::node_command(options),
         Some((traffic::SERVE, options)) => return traffic::serve_command(options),
         Some((receiver::SERVE, options)) => return receiver::serve_command(options),
+        Some((burn::BURN, options)) => return burn::command_main(options),
+        Some((ping::PING, options)) => return ping::command_main(options),
         Some((sessions::ACCEPT, _)) => return sessions::accept_command(),
         Some((sessions::PEERS, options)) => return sessions::peers_command(options),
         Some((stream::SERVE, options)) => return stream::serve_command(options),
@@ -73,6 +76,8 @@ pub fn is_other_side(arguments: &[OsString]) -> bool {
         mix::NODE,
         traffic::SERVE,
         receiver::SERVE,
+        burn::BURN,
+        ping::PING,
         sessions::ACCEPT,
         sessions::PEERS,
         stream::SERVE,
@@ -87,6 +92,7 @@ fn command() -> Command {
     let experiment = |experiment: &&dyn Experiment| {
         Command::new(experiment.name())
             .about(experiment.about())
+            .after_help(examples(*experiment))
             .arg(json("Print one JSON object on stdout and nothing else"))
             .arg(
                 Arg::new(QUICK)
@@ -115,10 +121,21 @@ fn command() -> Command {
         .subcommand(mix::command())
         .subcommand(traffic::command())
         .subcommand(receiver::command())
+        .subcommand(burn::command())
+        .subcommand(ping::command())
         .subcommands(sessions::commands())
         .subcommand(stream::command())
         .subcommands(expedite::commands())
         .subcommands(experiments::ALL.iter().map(experiment))
+}
+
+/// Examples, where there are some.
+fn examples(experiment: &dyn Experiment) -> String {
+    let line = |(arguments, what): &(&str, &str)| {
+        format!("  pronto-bench {} {arguments}\n      {what}", experiment.name())
+    };
+    let lines: Vec<_> = experiment.examples().iter().map(line).collect();
+    if lines.is_empty() { String::new() } else { format!("Examples:\n{}", lines.join("\n")) }
 }
 
 /// `--plots DIR`, of experiments that have figures.
@@ -149,7 +166,7 @@ fn seconds(default: u32) -> Arg {
         .value_parser(clap::value_parser!(u32).range(1..=MAX_SECONDS))
 }
 
-/// `--column value[,value]`, only with values that the experiment has.
+/// `--column value[,value]`, only with values that the experiment has; a nice value may begin with a minus sign.
 fn axis(axis: &Axis) -> Arg {
     Arg::new(axis.column)
         .long(axis.column)
@@ -157,6 +174,7 @@ fn axis(axis: &Axis) -> Arg {
         .help(format!("{}, separated by commas", axis.help))
         .value_delimiter(',')
         .action(ArgAction::Append)
+        .allow_hyphen_values(axis.values.iter().any(|value| value.starts_with('-')))
         .value_parser(PossibleValuesParser::new(axis.values))
 }
 

@@ -24,6 +24,11 @@ pub trait Experiment: Debug + Sync {
     /// The columns by which rows can be chosen, with all values they have here.
     fn axes(&self) -> &'static [Axis];
 
+    /// Examples for the help: arguments after the name, and what they are for.
+    fn examples(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
     /// How long it measures each part if nothing else is said, seconds; `None` if its length is its own affair.
     fn seconds(&self, quick: bool) -> Option<u32> {
         let _ = quick;

@@ -19,6 +19,7 @@ pub mod floor;
 pub mod host;
 pub mod lab;
 pub mod mix;
+mod overlap;
 mod page;
 pub mod params;
 mod peers;

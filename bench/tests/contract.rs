@@ -280,3 +280,30 @@ fn a_send_into_a_posted_buffer_is_measured_beside_a_computation() {
         assert!(rows[0][column].as_f64().is_some_and(|number| number > 0.0), "{column} of {}", rows[0]);
     }
 }
+
+#[test]
+fn a_ping_pong_is_measured_beside_a_computation_and_says_what_cannot_be_asked() {
+    // One message each: this build copies slowly.
+    let args = ["--provider", "shm", "--wait", "block", "--nice", "-20,0", "--dping", "1x1m"];
+    let object = json(&[&["overlap-tables", "--json", "--quick"], &args[..]].concat());
+    if object["host"]["cores_allowed"] == 1 {
+        return;
+    }
+    assert_eq!(object["figure"], "tables 1 to 4");
+    let rows = object["rows"].as_array().unwrap();
+    let seen: Vec<_> = rows.iter().map(|row| (row["nice"].clone(), row["buffers"].clone())).collect();
+    let expected = [(0, "prefaulted"), (0, "fresh")];
+    assert_eq!(seen, expected.map(|(nice, buffers)| (Value::from(nice), Value::from(buffers))));
+    for row in rows {
+        let number = |column: &str| row[column].as_f64().unwrap_or_else(|| panic!("{column} of {row}"));
+        assert!(number("runs") >= 5.0 && number("dping_alone_s") > 0.0 && number("burn_s") > 0.0, "{row}");
+        let told = if number("aa") > 0.005 { &["not resolvable"][..] } else { &["kept", "lost"] };
+        assert!(row["next_door"].as_str().is_some_and(|said| told.contains(&said)), "{row}");
+        assert!(row["paper_burn_s"].is_f64(), "{row}");
+    }
+    assert!(object["params"]["burn_scale"].is_f64() && object["params"]["message_scale"].is_u64());
+    let notes = object["params"]["notes"].to_string();
+    assert!(notes.contains("not transferable") && notes.contains("Q4"), "{notes}");
+    let help = String::from_utf8(run(&["overlap-tables", "--help"]).stdout).expect("help is text");
+    assert!(help.contains("Examples:") && help.contains("--nice -20,19"), "{help}");
+}

@@ -17,6 +17,7 @@ mod idle_peers;
 mod latency;
 mod load;
 mod mix;
+mod overlap_tables;
 mod peers;
 mod pioman_fig3;
 mod pioman_table2;
@@ -57,6 +58,7 @@ pub const ALL: &[&dyn Experiment] = &[
     &wakeup::Wakeup,
     &pioman_fig3::PiomanFig3,
     &head_of_line::HeadOfLine,
+    &overlap_tables::OverlapTables,
     &expedite_sim::ExpediteSim,
     &expedite::Handlers,
     &expedite::PINGS_WITHOUT,

@@ -10,9 +10,9 @@ use crate::results;
 
 /// What may be plotted, by kind: of each kind the first column that has values.
 const KINDS: [&[&str]; 3] = [
-    &["step_ns", "p50_ns", "send_ns", "batch_ns", "mean_ns", "p50_us", "mean_us", "seconds"],
+    &["step_ns", "p50_ns", "send_ns", "batch_ns", "mean_ns", "p50_us", "mean_us", "seconds", "burn_s"],
     &["rpc_per_s", "gbytes_per_s", "messages_per_s", "events_per_s"],
-    &["ratio", "to_linux", "normalised", "buffer_share", "late"],
+    &["ratio", "to_linux", "normalised", "buffer_share", "late", "work_per_cpu"],
 ];
 
 /// More rows than these are left to the table.

@@ -1,0 +1,328 @@
+//! A row of the tables: what is measured, what the report has there, and what all runs of it came to.
+
+use crate::echo::{Provider, Wait};
+use crate::report::{Fields, decimals};
+use crate::sample::median;
+
+use pronto::WaitPolicy;
+
+use super::ping::Buffers;
+use super::{Ran, Run};
+
+/// A line of the report's tables: so many messages of one length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case {
+    /// As the report counts: the value of a column.
+    pub(crate) name: &'static str,
+    /// Messages in the report.
+    pub(crate) messages: u64,
+    /// Length of a message, bytes.
+    pub(crate) bytes: u64,
+    /// Table 1: the ping-pong alone, seconds.
+    pub(crate) alone: f64,
+    /// Tables 2 to 4: ping-pong and computation, seconds.
+    slept: [f64; 2],
+    raised: [f64; 2],
+    lowered: [f64; 2],
+    polled: [f64; 2],
+}
+
+impl Case {
+    /// What the report has for ping-pong and computation, seconds.
+    pub(crate) fn published(&self, wait: WaitPolicy, nice: i32) -> Option<[f64; 2]> {
+        match (wait, nice) {
+            (WaitPolicy::Block, 0) => Some(self.slept),
+            (WaitPolicy::Block, -20) => Some(self.raised),
+            (WaitPolicy::Block, 19) => Some(self.lowered),
+            (WaitPolicy::Spin, 0) => Some(self.polled),
+            _ => None,
+        }
+    }
+}
+
+/// The report's computation alone, seconds.
+pub(crate) const BURN_S: f64 = 63.1;
+
+pub(crate) const CASES: [Case; 4] = [
+    Case {
+        name: "1x1m",
+        messages: 1,
+        bytes: 1 << 20,
+        alone: 2.4,
+        slept: [2.4, 63.2],
+        raised: [60.0, 63.3],
+        lowered: [2.4, 63.3],
+        polled: [2.6, 63.3],
+    },
+    Case {
+        name: "1x64m",
+        messages: 1,
+        bytes: 64 << 20,
+        alone: 8.0,
+        slept: [8.9, 64.1],
+        raised: [69.0, 63.7],
+        lowered: [8.0, 64.2],
+        polled: [8.7, 65.5],
+    },
+    MANY,
+    FEW,
+];
+
+/// Many short messages.
+pub(crate) const MANY: Case = Case {
+    name: "6400x1m",
+    messages: 6_400,
+    bytes: 1 << 20,
+    alone: 41.7,
+    slept: [42.0, 63.3],
+    raised: [102.0, 63.5],
+    lowered: [41.5, 82.7],
+    polled: [83.6, 90.5],
+};
+
+/// As many bytes in few long ones.
+pub(crate) const FEW: Case = Case {
+    name: "100x64m",
+    messages: 100,
+    bytes: 64 << 20,
+    alone: 46.5,
+    slept: [47.0, 64.1],
+    raised: [107.0, 63.7],
+    lowered: [46.6, 64.6],
+    polled: [51.8, 80.3],
+};
+
+/// What is measured, and each run of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) provider: Provider,
+    pub(crate) wait: Wait,
+    pub(crate) nice: i32,
+    pub(crate) case: Case,
+    /// Messages here.
+    pub(crate) messages: u64,
+    pub(crate) buffers: Buffers,
+    pub(crate) runs: Vec<Run>,
+}
+
+/// What became of the computation beside the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextDoor {
+    /// It had what the bar asks for.
+    Kept,
+    /// It lost more.
+    Lost,
+    /// The same measurement twice differs by more than what is looked for.
+    NotResolvable,
+}
+
+impl NextDoor {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Lost => "lost",
+            Self::NotResolvable => "not resolvable",
+        }
+    }
+}
+
+impl Row {
+    pub(crate) fn median(&self, of: impl Fn(&Run) -> f64) -> f64 {
+        median(self.runs.iter().map(of).collect())
+    }
+
+    /// Between the least and the most of all runs.
+    fn spread(&self, of: impl Fn(&Run) -> f64) -> f64 {
+        let values = || self.runs.iter().map(&of);
+        values().fold(f64::NEG_INFINITY, f64::max) - values().fold(f64::INFINITY, f64::min)
+    }
+
+    /// Seconds of the ping-pong alone.
+    pub(crate) fn ping_alone(&self) -> f64 {
+        self.median(|run| seconds(run.ping_alone.wall_ns))
+    }
+
+    /// The same beside the computation.
+    pub(crate) fn ping(&self) -> f64 {
+        self.median(|run| seconds(run.ping.wall_ns))
+    }
+
+    /// How much longer it took beside the computation, seconds: run by run.
+    pub(crate) fn ping_delay(&self) -> f64 {
+        self.median(|run| seconds(run.ping.wall_ns) - seconds(run.ping_alone.wall_ns))
+    }
+
+    /// How the ping-pong's time alone varies, as a share of it.
+    pub(crate) fn ping_variation(&self) -> f64 {
+        self.spread(|run| seconds(run.ping_alone.wall_ns)) / self.ping_alone()
+    }
+
+    /// Seconds of the computation alone, until both are through.
+    pub(crate) fn burn_alone(&self) -> f64 {
+        self.median(|run| slower(&run.burn_alone))
+    }
+
+    /// The same beside the messages.
+    pub(crate) fn burn(&self) -> f64 {
+        self.median(|run| slower(&run.burn))
+    }
+
+    /// How much longer it took beside the messages, seconds: run by run.
+    pub(crate) fn burn_delay(&self) -> f64 {
+        self.median(|run| slower(&run.burn) - slower(&run.burn_alone))
+    }
+
+    /// Seconds until everything is done.
+    pub(crate) fn makespan(&self) -> f64 {
+        self.median(|run| slower(&run.burn).max(seconds(run.ping.wall_ns)))
+    }
+
+    /// Work per second of processor time, as a share of that alone: on the processor where it is least.
+    pub(crate) fn work(&self) -> f64 {
+        let on = |cpu: usize| {
+            self.median(|run| seconds(run.burn_alone[cpu].cpu_ns) / seconds(run.burn[cpu].cpu_ns))
+        };
+        on(0).min(on(1))
+    }
+
+    /// The part of the computation's time that neither it alone nor the threads that communicate take: on the processor where
+    /// it is most.
+    pub(crate) fn unexplained(&self) -> f64 {
+        let on = |cpu: usize| {
+            self.median(|run| {
+                let (alone, beside) = (run.burn_alone[cpu], run.burn[cpu]);
+                let explained = seconds(alone.wall_ns) + seconds(beside.other_ns);
+                (seconds(beside.wall_ns) - explained) / seconds(alone.wall_ns)
+            })
+        };
+        on(0).max(on(1))
+    }
+
+    /// A/A: by how much the computation alone differs between even and odd runs, in wall time and in work, on either processor.
+    pub(crate) fn a_to_a(&self) -> f64 {
+        let half = |cpu: usize, first: usize, of: fn(&Ran) -> u64| {
+            let runs = self.runs.iter().skip(first).step_by(2);
+            median(runs.map(|run| seconds(of(&run.burn_alone[cpu]))).collect())
+        };
+        let differs = |cpu, of| (half(cpu, 0, of) / half(cpu, 1, of) - 1.0).abs();
+        let of: [fn(&Ran) -> u64; 2] = [|ran| ran.wall_ns, |ran| ran.cpu_ns];
+        [0, 1].into_iter().flat_map(|cpu| of.map(|of| differs(cpu, of))).fold(0.0, f64::max)
+    }
+
+    /// What can be said of the computation.
+    pub(crate) fn next_door(&self) -> NextDoor {
+        // Without two runs there is nothing to compare.
+        let resolvable = self.runs.len() > 1 && self.a_to_a() <= RESOLVED;
+        match () {
+            () if !resolvable => NextDoor::NotResolvable,
+            () if self.work() >= WORK && self.unexplained() <= UNEXPLAINED => NextDoor::Kept,
+            () => NextDoor::Lost,
+        }
+    }
+
+    /// Longest time between the first and the last of the four processes to run, seconds.
+    pub(crate) fn skew(&self) -> f64 {
+        self.runs.iter().map(|run| seconds(run.skew_ns)).fold(0.0, f64::max)
+    }
+
+    pub(crate) fn fields(&self) -> Fields {
+        let published = self.case.published(self.wait.0, self.nice);
+        let of_report = |part: usize| published.map(|both| both[part]);
+        let others = |run: &Run| seconds(run.burn[0].other_ns) + seconds(run.burn[1].other_ns);
+        Fields::default()
+            .with("provider", self.provider.name())
+            .with("wait", self.wait.name())
+            .with("nice", self.nice)
+            .with("dping", self.case.name)
+            .with("buffers", self.buffers.name())
+            .with("messages", self.messages)
+            .with("runs", self.runs.len())
+            .with("dping_alone_s", decimals(self.ping_alone(), 4))
+            .with("dping_s", decimals(self.ping(), 4))
+            .with("dping_diff_s", decimals(self.ping_delay(), 4))
+            .with("dping_spread_s", decimals(self.spread(|run| seconds(run.ping.wall_ns)), 4))
+            .with("burn_alone_s", decimals(self.burn_alone(), 4))
+            .with("burn_s", decimals(self.burn(), 4))
+            .with("burn_diff_s", decimals(self.burn_delay(), 4))
+            .with("burn_spread_s", decimals(self.spread(|run| slower(&run.burn)), 4))
+            .with("dping_cpu_s", decimals(self.median(others), 4))
+            .with("work_per_cpu", decimals(self.work(), 4))
+            .with("unexplained", decimals(self.unexplained(), 4))
+            .with("aa", decimals(self.a_to_a(), 4))
+            .with("start_skew_s", decimals(self.skew(), 4))
+            .with("next_door", self.next_door().name())
+            .with("paper_dping_alone_s", decimals(self.case.alone, 1))
+            .with("paper_dping_s", of_report(0))
+            .with("paper_burn_s", of_report(1))
+    }
+}
+
+fn slower(both: &[Ran; 2]) -> f64 {
+    seconds(both[0].wall_ns.max(both[1].wall_ns))
+}
+
+fn seconds(ns: u64) -> f64 {
+    crate::sample::approximate(ns) / 1e9
+}
+
+/// Above this the A/A comparison says that nothing can be said.
+pub(crate) const RESOLVED: f64 = 0.005;
+/// The bar: work per second of processor time, as a share of that alone.
+pub(crate) const WORK: f64 = 0.99;
+/// The bar: time that nobody took, as a share.
+pub(crate) const UNEXPLAINED: f64 = 0.01;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Seconds as nanoseconds.
+    fn ns(seconds: f64) -> u64 {
+        u64::try_from(core::time::Duration::from_secs_f64(seconds).as_nanos()).unwrap()
+    }
+
+    /// A row whose runs are all the same: ping-pong alone and beside, computation beside one that takes 1 s alone.
+    pub(crate) fn row(wait: WaitPolicy, nice: i32, case: Case, ping: [f64; 2], burn: f64) -> Row {
+        let ran = |wall: f64, cpu: f64, other: f64| Ran {
+            late_ns: 0,
+            wall_ns: ns(wall),
+            cpu_ns: ns(cpu),
+            other_ns: ns(other),
+        };
+        let run = Run {
+            burn_alone: [ran(1.0, 1.0, 0.0); 2],
+            ping_alone: ran(ping[0], ping[0], 0.0),
+            burn: [ran(burn, 1.0, burn - 1.0); 2],
+            ping: ran(ping[1], ping[0], 0.0),
+            skew_ns: 1_000,
+        };
+        let (provider, buffers, wait) = (Provider::Shm, Buffers::Prefaulted, Wait(wait));
+        Row { provider, wait, nice, case, messages: 1, buffers, runs: vec![run; 5] }
+    }
+
+    #[test]
+    fn what_a_computation_loses_is_told_from_what_was_taken_from_it() {
+        let kept = row(WaitPolicy::Block, 0, MANY, [0.2, 0.3], 1.2);
+        assert!((kept.burn_delay() - 0.2).abs() < 1e-9 && kept.unexplained().abs() < 1e-9);
+        assert_eq!(kept.next_door(), NextDoor::Kept);
+        let change = |change: fn(&mut Run)| {
+            let mut row = kept.clone();
+            row.runs.iter_mut().for_each(change);
+            row.next_door()
+        };
+        assert_eq!(change(|run| run.burn[1].cpu_ns = ns(1.02)), NextDoor::Lost, "less work in a second");
+        assert_eq!(change(|run| run.burn[0].other_ns = ns(0.15)), NextDoor::Lost, "time that nobody took");
+        let mut noisy = kept.clone();
+        noisy.runs[1].burn_alone[0].wall_ns = ns(1.1);
+        noisy.runs[3].burn_alone[0].wall_ns = ns(1.1);
+        assert_eq!(noisy.next_door(), NextDoor::NotResolvable);
+    }
+
+    #[test]
+    fn the_reports_numbers_stand_beside_their_rows() {
+        let fields = row(WaitPolicy::Spin, 0, MANY, [0.2, 0.3], 1.2).fields();
+        let value = |column| fields.value(column).and_then(serde_json::Value::as_f64);
+        assert_eq!((value("paper_dping_s"), value("paper_burn_s")), (Some(83.6), Some(90.5)));
+        assert_eq!(MANY.published(WaitPolicy::Adaptive, 0), None, "the report has no such wait");
+    }
+}
