@@ -5,10 +5,11 @@ use core::fmt;
 use core::ops::Range;
 use core::time::Duration;
 
-use pronto_core::fabric::{QueuePair, Region, SHORT_PAYLOAD};
+use pronto_core::fabric::{QueuePair, Region, SHORT_PAYLOAD, SmallMessage};
 use pronto_core::note::{Note, What};
 use pronto_core::session::{
-    CallSpec, Copied, End, Executed, Known, OutgoingPayload, Refused, Session, Sink, Soon, TypeKey, Waited,
+    CallSpec, Copied, End, Executed, Known, OutgoingPayload, Places, Refused, Session, Sink, Soon, TypeKey,
+    Waited,
 };
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, NodeId, ServiceId};
@@ -25,9 +26,6 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What holds a payload that a host received.
 type LeaseOf<H> = <<H as Host>::Qp as QueuePair>::Lease;
-
-/// What became of a call that was looked for at once.
-type SoonOf<M, H> = Soon<LeaseOf<H>, Result<<M as Request>::Reply, CallError>>;
 
 /// Another node, to be called. Cheap to clone; any thread may use it.
 pub struct Peer<H: Host> {
@@ -92,9 +90,11 @@ impl<H: Host> Peer<H> {
     }
 
     fn call_and_wait<M: Request>(&self, request: &M, timeout: Nanos) -> Result<M::Reply, CallError> {
-        let outcome = self.call_once(request, timeout);
-        match outcome {
-            Err(CallError::PeerDown { .. }) if M::IDEMPOTENT => self.call_again(request, timeout, outcome),
+        if !M::IDEMPOTENT {
+            return self.call_once(request, timeout);
+        }
+        match self.call_once(request, timeout) {
+            outcome @ Err(CallError::PeerDown { .. }) => self.call_again(request, timeout, outcome),
             outcome => outcome,
         }
     }
@@ -102,20 +102,27 @@ impl<H: Host> Peer<H> {
     fn call_once<M: Request>(&self, request: &M, timeout: Nanos) -> Result<M::Reply, CallError> {
         let mut sink = self.host.waiting_sink(&self.session);
         let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
+        let (mut small, mut short, mut end) = (SmallMessage::default(), None, None);
+        let places = Places {
+            small: &mut small,
+            short: |bytes: &[u8]| short = Some(decode_reply::<M>(bytes)),
+            end: &mut end,
+        };
         let soon = if let Some(small) = encode_small(request) {
             let small = small.map_err(Rejection::Encoding)?;
-            self.call_soon::<M>(&spec, Copied::Line(&small), &mut sink)
+            self.call_soon(&spec, Copied::Line(&small), places, &mut sink)
         } else if request.encoded_len() <= SHORT_PAYLOAD {
             let mut bytes = [0; SHORT_PAYLOAD];
             let len = encode_message(request, &mut bytes).map_err(Rejection::Encoding)?;
-            self.call_soon::<M>(&spec, Copied::Short(&bytes[..len]), &mut sink)
+            self.call_soon(&spec, Copied::Short(&bytes[..len]), places, &mut sink)
         } else {
             None
         };
         match soon {
-            Some(Soon::Reply(reply)) => return reply,
-            Some(Soon::Ended(call, end)) => {
-                let waited = Waited::Ended(end);
+            Some(Soon::Small) => return decode_reply::<M>(small.payload.as_slice()),
+            Some(Soon::Short) => return short.expect("it was given the reply"),
+            Some(Soon::Ended(call)) => {
+                let waited = Waited::Ended(end.expect("its end is in its place"));
                 note_end(&*self.host, self.node(), call, &waited);
                 return self.outcome::<M>(call, waited);
             }
@@ -127,13 +134,14 @@ impl<H: Host> Peer<H> {
     }
 
     #[inline]
-    fn call_soon<M: Request>(
+    fn call_soon(
         &self,
         spec: &CallSpec,
         payload: Copied<'_>,
+        places: Places<'_, LeaseOf<H>, impl FnOnce(&[u8])>,
         sink: &mut impl Sink<LeaseOf<H>>,
-    ) -> Option<SoonOf<M, H>> {
-        self.session.call_soon(spec, payload, self.policy, decode_reply::<M>, sink, &*self.host)
+    ) -> Option<Soon> {
+        self.session.call_soon(spec, payload, self.policy, places, sink, &*self.host)
     }
 
     fn wait_for<M: Request>(

@@ -276,11 +276,15 @@ impl<Q: QueuePair> Lane<Q> {
     /// Whether the peer should be told about credits and receipts although there is nothing else to say. It keeps its
     /// answers until it knows that they arrived, and this side's next request may travel on the other connection.
     pub(super) const fn owes_credit(&self, returned: u16) -> bool {
-        let (answers, bytes) = self.answers_untold;
         self.returned(returned).wrapping_sub(self.told.returned) > self.window.requests / 2
             || self.control_untold >= CONTROL_WINDOW / 2
-            || answers > self.window.replies / 2
-            || bytes >= UNTOLD_BYTES
+            || self.owes_receipts()
+    }
+
+    /// The same for what it has received in answers: all that can become due by one more of them.
+    pub(super) const fn owes_receipts(&self) -> bool {
+        let (answers, bytes) = self.answers_untold;
+        answers > self.window.replies / 2 || bytes >= UNTOLD_BYTES
     }
 
     /// Whether answers have arrived that the peer does not know of.

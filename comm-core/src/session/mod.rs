@@ -51,7 +51,7 @@ pub use outgoing::{Copied, Outgoing, OutgoingPayload};
 pub use peer_types::{Known, PeerTypes, TypeKey};
 pub use refusal::Refused;
 pub use rendezvous::{Chunking, Lent, MAX_RECEIVES, MAX_SENDS, NotReceived, Offer, Offered, PARKED};
-pub use soon::Soon;
+pub use soon::{Places, Soon};
 pub use wait::{LATE, RESCUE, Waited};
 
 use crate::buf::{Loan, RingStats};

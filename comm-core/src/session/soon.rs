@@ -2,6 +2,10 @@
 //!
 //! A reply that fits its line, and that the caller itself finds, is taken in by comparing words, past everything that other
 //! messages need. Whatever else is found first goes the ordinary way.
+//!
+//! Between a reply and the next request of the same caller every instruction counts, and while the reply is on its way none does. So what
+//! can wait is done right after the request was sent, and a reply goes from its line into a place of the caller's: moved about in
+//! enumerations it would be copied three times, at offsets that no store buffer forwards.
 
 use pronto_sync::TryLockGuard;
 use pronto_wire::{CallId, Class, RawHeader};
@@ -16,26 +20,39 @@ use super::peer_types::Known;
 use super::wait::{Caller, SPINS_PER_LOOK};
 use super::{CallSpec, Session};
 use crate::executor::{Executor, WaitPolicy};
-use crate::fabric::QueuePair;
+use crate::fabric::{QueuePair, SmallMessage};
 use crate::note::{Note, What};
 use crate::time::Nanos;
 
 /// What became of a call that was looked for at once.
-#[derive(Debug)]
-pub enum Soon<L, R> {
-    /// Its reply came, copied by its sender: what was made of its bytes.
-    Reply(R),
-    /// It ended in another way, or its reply lies elsewhere.
-    Ended(CallId, End<L>),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Soon {
+    /// Its reply came, and is in the place for small ones.
+    Small,
+    /// Its reply came, and was given to who takes short ones.
+    Short,
+    /// It ended in another way, or its reply lies elsewhere: the end is in its place.
+    Ended(CallId),
     /// Not ended yet: wait for it.
     Open(CallId),
 }
 
+/// Where a call leaves what it comes to.
+#[derive(Debug)]
+pub struct Places<'a, L, F> {
+    /// A reply that fits its line.
+    pub small: &'a mut SmallMessage,
+    /// Takes the bytes of a longer one that its sender copied, where they lie.
+    pub short: F,
+    /// Any other end.
+    pub end: &'a mut Option<End<L>>,
+}
+
 /// What was found first.
 enum Found {
-    /// The reply, in the engine's own place for small messages.
+    /// The reply, in the caller's place for small ones.
     Reply,
-    /// The reply, in its place for short ones.
+    /// The reply, in the engine's place for short ones.
     ShortReply,
     /// Something else, in one of these places if it is not too long.
     Other(Option<Polled>),
@@ -49,19 +66,18 @@ pub(super) enum Polled {
 }
 
 impl<Q: QueuePair> Session<Q> {
-    /// Sends a request whose payload is copied meanwhile, and looks for the answer a few times if its caller may poll. The bytes
-    /// of a short reply are given to `decode` where they lie. None if something stands in the request's way: nothing was sent,
-    /// and [`Session::call`] knows what it is.
+    /// Sends a request whose payload is copied meanwhile, and looks for the answer a few times if its caller may poll. None if something
+    /// stands in the request's way: nothing was sent, and [`Session::call`] knows what it is.
     #[inline]
-    pub fn call_soon<R>(
+    pub fn call_soon(
         &self,
         spec: &CallSpec,
         payload: Copied<'_>,
         policy: WaitPolicy,
-        decode: impl FnOnce(&[u8]) -> R,
+        places: Places<'_, Q::Lease, impl FnOnce(&[u8])>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
-    ) -> Option<Soon<Q::Lease, R>> {
+    ) -> Option<Soon> {
         let Known::As(type_id) = self.types.find(&spec.key) else { return None };
         let mut engine = self.engine.try_lock()?;
         let call = engine.call_small(spec, type_id, payload, self);
@@ -72,7 +88,7 @@ impl<Q: QueuePair> Session<Q> {
         }
         match call {
             Some(call) if executor.spin_time(policy) != Nanos::ZERO => {
-                Some(self.look_soon(engine, call, decode, sink, executor))
+                Some(self.look_soon(engine, call, places, sink, executor))
             }
             _ => {
                 drop(engine);
@@ -90,36 +106,39 @@ impl<Q: QueuePair> Session<Q> {
     /// Some looks for the end of a call without the role, as the serving thread looks. Only while nobody has it, so that nothing is
     /// taken that somebody sleeps for.
     #[inline]
-    pub(super) fn look_soon<R>(
+    pub(super) fn look_soon(
         &self,
         mut engine: TryLockGuard<'_, Engine<Q>>,
         call: CallId,
-        decode: impl FnOnce(&[u8]) -> R,
+        places: Places<'_, Q::Lease, impl FnOnce(&[u8])>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
-    ) -> Soon<Q::Lease, R> {
+    ) -> Soon {
+        let Places { small, short, end } = places;
         let mut soon = Soon::Open(call);
+        // The answer takes longer.
+        engine.extend_rings();
         if self.may_look() {
             for _ in 0..SPINS_PER_LOOK {
                 if engine.is_quiet(self) {
                     continue;
                 }
-                let polled = match engine.find_reply(call, self) {
+                let polled = match engine.find_reply(call, small, self) {
                     Found::Reply => {
-                        soon = Soon::Reply(decode(engine.small.payload.as_slice()));
+                        soon = Soon::Small;
                         break;
                     }
                     Found::ShortReply => {
-                        soon = Soon::Reply(decode(engine.short.payload()));
+                        short(engine.short.payload());
+                        soon = Soon::Short;
                         break;
                     }
                     Found::Other(polled) => polled,
                 };
-                let mut caught = None;
-                let mut caller = Caller { session: self, call, caught: &mut caught, counted: false };
+                let mut caller = Caller { session: self, call, caught: end, counted: false };
                 let progress = engine.turn(polled, self, &mut caller, sink, executor);
-                if let Some(end) = caught {
-                    soon = Soon::Ended(call, end);
+                if end.is_some() {
+                    soon = Soon::Ended(call);
                 }
                 if progress.moved != 0 {
                     break;
@@ -136,7 +155,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// Takes the reply to a call in, if it is the next message and nothing else is due. Its call is over then, and the slot
     /// set aside.
     #[inline(always)]
-    fn find_reply(&mut self, call: CallId, session: &Session<Q>) -> Found {
+    fn find_reply(&mut self, call: CallId, small: &mut SmallMessage, session: &Session<Q>) -> Found {
         let [control, bulk] = &self.stalled;
         let Some(link) = &mut self.link else { return Found::Other(None) };
         if !control.is_empty() || !bulk.is_empty() || session.work_is_left() {
@@ -144,10 +163,12 @@ impl<Q: QueuePair> Engine<Q> {
         }
         for class in Class::ALL {
             let qp = &mut link.lanes[class.index()].qp;
-            if qp.poll_small(&mut self.small) {
-                let (header, len) = (self.small.header, self.small.payload.len().into());
-                let is_it = self.take_reply(class, &header, len, call, session);
-                return if is_it { Found::Reply } else { Found::Other(Some(Polled::Small(class))) };
+            if qp.poll_small(small) {
+                if self.take_reply(class, &small.header, small.payload.len().into(), call, session) {
+                    return Found::Reply;
+                }
+                self.small = *small;
+                return Found::Other(Some(Polled::Small(class)));
             }
             if qp.poll_short(&mut self.short) {
                 let (header, len) = (self.short.header, self.short.payload().len());
@@ -197,9 +218,10 @@ impl<Q: QueuePair> Engine<Q> {
         open.live = false;
         open.kept = None;
         session.calls.set_aside(call.slot);
-        self.extend_rings();
-        self.give_credit(session);
-        self.ring_doorbells(session);
+        if link.lanes[class.index()].owes_receipts() {
+            self.give_credit(session);
+            self.ring_doorbells(session);
+        }
         true
     }
 }
