@@ -33,6 +33,7 @@ mod error;
 mod fds;
 mod form;
 mod handshake;
+mod immediate;
 mod layout;
 mod lease;
 mod map;

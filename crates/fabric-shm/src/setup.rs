@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use pronto_core::Class;
-use pronto_core::fabric::{AtomicScope, Capabilities, ConnectionLimits, OneSided, Revocation};
+use pronto_core::fabric::{AtomicScope, Capabilities, ConnectionLimits, Immediates, OneSided, Revocation};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -29,7 +29,7 @@ use crate::send::Sending;
 /// First bytes of an offer.
 pub(crate) const MAGIC: [u8; 4] = *b"PSHM";
 /// Version of everything that lies in the segments.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 /// Queue pairs of a link.
 const CLASSES: usize = Class::ALL.len();
 /// Descriptors per class: segment, send memory, and the dialler's offer of two sockets.
@@ -195,6 +195,7 @@ impl Own {
             passed: PassedRegions::default(),
             given: Given::new(OwnArray::new(own, ours.grants(), MAX_GRANTS)),
             held: Held::new(PeerArray::new(&theirs, layout.grants(), MAX_GRANTS)),
+            immediates: Immediates::new(limits.receive_depth),
             idle_wakes: 0,
             wakes: 0,
             ended: false,

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use pronto_core::fabric::{Completion, GrantId, PeerFault, Region, Status, WrId};
+use pronto_core::fabric::{Completion, GrantId, Immediates, PeerFault, Region, Status, WrId};
 use pronto_sync::atomic::Ordering;
 
 use crate::frame::{Kind, OneSidedFrame, OneSidedHeader};
@@ -42,8 +42,19 @@ struct Slot {
 pub(crate) enum Sink {
     /// Into our own region, for the read with this tag.
     Read { tag: u32 },
-    /// Into a granted range; `last` when the operation ends with this frame.
-    Write { tag: u32, key: u64, offset: u64, last: bool },
+    /// Into a granted range.
+    Write { tag: u32, key: u64, offset: u64, then: Then },
+}
+
+/// What follows the data of a write's frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Then {
+    /// More of the write.
+    More,
+    /// The answer to it.
+    Answer,
+    /// Its immediate, if it was carried out, and the answer.
+    Immediate(u32),
 }
 
 #[derive(Debug)]
@@ -53,16 +64,19 @@ pub(crate) struct OneSided {
     free: Vec<u16>,
     completions: VecDeque<Completion>,
     refused: Option<u32>,
+    pub(crate) immediates: Immediates,
 }
 
 impl OneSided {
-    pub(crate) fn new() -> Self {
+    /// For a connection of this receive depth.
+    pub(crate) fn new(receive_depth: u32) -> Self {
         Self {
             grants: Grants::default(),
             slots: (0..ONE_SIDED_DEPTH).map(|_| Slot::default()).collect(),
             free: (0..ONE_SIDED_DEPTH).rev().map(|slot| u16::try_from(slot).expect("few slots")).collect(),
             completions: VecDeque::with_capacity(ONE_SIDED_DEPTH),
             refused: None,
+            immediates: Immediates::new(receive_depth),
         }
     }
 
@@ -98,6 +112,7 @@ impl OneSided {
     }
 
     /// Acts on a frame's opening. A sink says where the data behind it goes.
+    #[inline(never)]
     pub(crate) fn handle(
         &mut self,
         frame: OneSidedFrame,
@@ -114,10 +129,13 @@ impl OneSided {
             }
             OneSidedFrame::Write { tag, key, offset, rest, data } => {
                 // Checked to the end of the operation, so that one which reaches too far changes nothing.
-                if self.grants.range(key, offset, rest, Access::Write).is_none() {
-                    self.refused = Some(tag);
-                }
-                Ok(Some(Sink::Write { tag, key, offset, last: data as u64 == rest }))
+                self.check_write(tag, (key, offset, rest));
+                let then = if data as u64 == rest { Then::Answer } else { Then::More };
+                Ok(Some(Sink::Write { tag, key, offset, then }))
+            }
+            OneSidedFrame::LastWrite { tag, key, offset, immediate, data } => {
+                self.check_write(tag, (key, offset, data as u64));
+                Ok(Some(Sink::Write { tag, key, offset, then: Then::Immediate(immediate) }))
             }
             OneSidedFrame::CompareSwap { tag, key, offset, expected, desired } => {
                 let before = self.word(key, offset).map(|word| {
@@ -157,7 +175,15 @@ impl OneSided {
         }
     }
 
+    /// Whether a write may go where it says; if not that is remembered until its end.
+    fn check_write(&mut self, tag: u32, (key, offset, len): (u64, u64, u64)) {
+        if self.grants.range(key, offset, len, Access::Write).is_none() {
+            self.refused = Some(tag);
+        }
+    }
+
     /// Takes the next bytes of a frame's data; `at` counts them from the frame's first.
+    #[inline(never)]
     pub(crate) fn data(&mut self, sink: Sink, at: u64, bytes: &[u8]) -> Result<(), PeerFault> {
         match sink {
             Sink::Read { tag } => {
@@ -186,9 +212,18 @@ impl OneSided {
     }
 
     /// A frame's data is complete.
+    #[inline(never)]
     pub(crate) fn end(&mut self, sink: Sink, outbound: &mut Outbound) -> Result<(), PeerFault> {
-        let Sink::Write { tag, last: true, .. } = sink else { return Ok(()) };
+        let Sink::Write { tag, then, .. } = sink else { return Ok(()) };
+        if matches!(then, Then::More) {
+            return Ok(());
+        }
         let refused = self.refused.take() == Some(tag);
+        if let Then::Immediate(immediate) = then
+            && !refused
+        {
+            self.immediates.push(immediate)?;
+        }
         answer(outbound, tag, (!refused).then_some(0))
     }
 

@@ -49,7 +49,7 @@ enum Segment {
     /// A message's payload in a region.
     Region { region: Region, offset: usize, len: usize },
     /// A one-sided write of ours: what is left of it.
-    Write { region: Region, local: usize, tag: u32, key: u64, offset: u64, rest: u64 },
+    Write { region: Region, local: usize, tag: u32, key: u64, offset: u64, rest: u64, immediate: Option<u32> },
     /// Data for a read of the peer's: what is left of it.
     Data { tag: u32, key: u64, offset: u64, sent: u64, rest: u64 },
 }
@@ -178,13 +178,14 @@ impl Outbound {
         self.segments.push_back(Segment::Region { region: region.clone(), offset, len });
     }
 
-    /// Appends a one-sided write of `len` bytes.
+    /// Appends a one-sided write of `len` bytes, with its immediate if it has one.
     pub(crate) fn push_write(
         &mut self,
         region: &Region,
         local: usize,
         tag: u32,
         (key, offset, len): (u64, u64, u64),
+        immediate: Option<u32>,
     ) {
         self.segments.push_back(Segment::Write {
             region: region.clone(),
@@ -193,6 +194,7 @@ impl Outbound {
             key,
             offset,
             rest: len,
+            immediate,
         });
     }
 
@@ -373,11 +375,15 @@ impl Outbound {
                     (*offset, *len) = (*offset + n, *len - n);
                     made
                 }
-                Some(Segment::Write { region, local, tag, key, offset, rest }) => {
+                Some(Segment::Write { region, local, tag, key, offset, rest, immediate }) => {
                     let n = chunk(*rest);
-                    let header = OneSidedHeader::new(Kind::Write, 8 + n, *tag, *key, *offset);
+                    let (kind, extra) = match *immediate {
+                        Some(immediate) if n as u64 == *rest => (Kind::LastWrite, immediate.into()),
+                        _ => (Kind::Write, *rest),
+                    };
+                    let header = OneSidedHeader::new(kind, 8 + n, *tag, *key, *offset);
                     let made = piece
-                        .make(&[header.as_array(), &rest.to_le_bytes()], n, |out| region.read(*local, out));
+                        .make(&[header.as_array(), &extra.to_le_bytes()], n, |out| region.read(*local, out));
                     // A range that wraps round is the peer's to refuse, as it does with the first frame.
                     *offset = offset.wrapping_add(n as u64);
                     (*local, *rest) = (*local + n, *rest - n as u64);

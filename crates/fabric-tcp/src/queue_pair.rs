@@ -81,7 +81,7 @@ impl TcpQueuePair {
             memory: Arc::new(Mapping::new(limits.send_memory)?),
             inbound: Inbound::new(Account::new(pool), max_receive),
             outbound: Outbound::new(limits.send_depth),
-            one_sided: OneSided::new(),
+            one_sided: OneSided::new(limits.receive_depth),
             failed: None,
             cut: None,
             on_blocked: None,
@@ -173,6 +173,19 @@ impl TcpQueuePair {
         let tag = self.one_sided.open(wr, open);
         push(&mut self.outbound, tag);
         Ok(())
+    }
+
+    fn post_write(
+        &mut self,
+        signal: Signal,
+        (local, local_offset): (&Region, u64),
+        remote: RemoteRange,
+        immediate: Option<u32>,
+    ) -> Result<(), PostError> {
+        let at = within(local.len(), local_offset, remote.len)?;
+        self.post_one_sided(signal, Open::Write, |outbound, tag| {
+            outbound.push_write(local, at, tag, (remote.key, remote.offset, remote.len), immediate);
+        })
     }
 
     fn post_atomic(
@@ -273,10 +286,11 @@ impl QueuePair for TcpQueuePair {
                 })
             }
             Operation::Write { local, local_offset, remote } => {
-                let at = within(local.len(), local_offset, remote.len)?;
-                self.post_one_sided(signal, Open::Write, |outbound, tag| {
-                    outbound.push_write(local, at, tag, (remote.key, remote.offset, remote.len));
-                })
+                self.post_write(signal, (local, local_offset), remote, None)
+            }
+            Operation::WriteWithImmediate { remote, .. } if remote.len == 0 => Err(PostError::NotGranted),
+            Operation::WriteWithImmediate { local, local_offset, remote, immediate } => {
+                self.post_write(signal, (local, local_offset), remote, Some(immediate))
             }
             Operation::CompareSwap { remote, expected, desired } => {
                 self.post_atomic(signal, Kind::CompareSwap, remote, &[expected, desired])
@@ -326,6 +340,10 @@ impl QueuePair for TcpQueuePair {
                 Err(error)
             }
         }
+    }
+
+    fn poll_immediate(&mut self) -> Option<u32> {
+        self.one_sided.immediates.pop()
     }
 
     fn arm(&mut self) -> Result<(), FabricError> {

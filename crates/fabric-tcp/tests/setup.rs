@@ -132,7 +132,7 @@ fn a_stranger_who_drips_is_dropped_in_time() {
     let (listener, addr) = listen();
     // Bytes keep coming, so that no single read is ever late; only all of them together are.
     let len = 256u32 << 20;
-    let mut dripping = stranger(addr, &[b"pronto\x021", &len.to_le_bytes()[..]].concat());
+    let mut dripping = stranger(addr, &[b"pronto\x031", &len.to_le_bytes()[..]].concat());
     let drip = thread::spawn(move || while dripping.write_all(&[0]).is_ok() {});
     let mut handshake = listener.accept().unwrap().begin(BRIEF).unwrap().unwrap();
     assert_eq!(handshake.receive(256 << 20).unwrap_err(), SetupError::TimedOut);
@@ -161,21 +161,21 @@ fn half_open_connections_are_bounded_and_come_free_again() {
 fn handshakes_are_bounded_and_leave_room_for_their_second_connections() {
     let (listener, addr) = listen();
     let begin = || listener.accept().unwrap().begin(PATIENCE);
-    let mut first = stranger(addr, b"pronto\x021");
+    let mut first = stranger(addr, b"pronto\x031");
     let one = begin().unwrap().unwrap();
     let others: Vec<_> =
-        (1..MAX_HALF_OPEN).map(|_| (stranger(addr, b"pronto\x021"), begin().unwrap().unwrap())).collect();
-    let _refused = stranger(addr, b"pronto\x021");
+        (1..MAX_HALF_OPEN).map(|_| (stranger(addr, b"pronto\x031"), begin().unwrap().unwrap())).collect();
+    let _refused = stranger(addr, b"pronto\x031");
     assert_eq!(begin().unwrap_err(), SetupError::Crowded);
     assert_eq!(listener.counters(), ListenerCounters { crowded: 1, ..ListenerCounters::default() });
 
     let establishing = thread::spawn(move || one.establish(LIMITS, &pool()));
     let mut answer_and_token = [0; 24];
     first.read_exact(&mut answer_and_token).unwrap();
-    let _second = stranger(addr, &[b"pronto\x022", &answer_and_token[8..]].concat());
+    let _second = stranger(addr, &[b"pronto\x032", &answer_and_token[8..]].concat());
     assert!(begin().unwrap().is_none());
     establishing.join().unwrap().unwrap();
-    let _welcome = stranger(addr, b"pronto\x021");
+    let _welcome = stranger(addr, b"pronto\x031");
     assert!(begin().unwrap().is_some());
     drop(others);
 }
@@ -183,7 +183,7 @@ fn handshakes_are_bounded_and_leave_room_for_their_second_connections() {
 #[test]
 fn other_protocols_and_versions_are_refused() {
     let (listener, addr) = listen();
-    for bytes in [b"GET / HT", b"pronto\x012", b"pronto\x02a", b"\0\0\0\0\0\0\0\0"] {
+    for bytes in [b"GET / HT", b"pronto\x012", b"pronto\x03a", b"\0\0\0\0\0\0\0\0"] {
         let _stream = stranger(addr, bytes);
         assert_eq!(listener.accept().unwrap().begin(PATIENCE).unwrap_err(), SetupError::Preamble(*bytes));
     }
@@ -209,14 +209,14 @@ fn set_up_messages_are_bounded_before_they_are_read() {
     acceptor.send(&[]).unwrap();
     assert_eq!(dialler.receive(0).unwrap(), []);
     // A length without the bytes behind it, then the end.
-    let mut liar = stranger(addr, b"pronto\x021\xff\xff\xff\x7fabc");
+    let mut liar = stranger(addr, b"pronto\x031\xff\xff\xff\x7fabc");
     let mut acceptor = listener.accept().unwrap().begin(PATIENCE).unwrap().unwrap();
     assert_eq!(
         acceptor.receive(1 << 20).unwrap_err(),
         SetupError::TooLong { len: 0x7fff_ffff, max: 1 << 20 }
     );
     assert_eq!(liar.read(&mut [0; 8]).unwrap(), 8, "the answer it got before");
-    let _cut = stranger(addr, b"pronto\x021\x09\0\0\0abc").shutdown(std::net::Shutdown::Write);
+    let _cut = stranger(addr, b"pronto\x031\x09\0\0\0abc").shutdown(std::net::Shutdown::Write);
     let mut acceptor = listener.accept().unwrap().begin(PATIENCE).unwrap().unwrap();
     assert_eq!(acceptor.receive(1 << 20).unwrap_err(), SetupError::Lost);
 }
@@ -225,20 +225,20 @@ fn set_up_messages_are_bounded_before_they_are_read() {
 fn a_second_connection_is_good_once_and_only_with_the_token() {
     let (listener, addr) = listen();
     // The dialler in our own hands, so that its bytes can be played again.
-    let mut first = stranger(addr, b"pronto\x021");
+    let mut first = stranger(addr, b"pronto\x031");
     let handshake = listener.accept().unwrap().begin(PATIENCE).unwrap().unwrap();
     let establishing = thread::spawn(move || handshake.establish(LIMITS, &pool()));
     let mut answer_and_token = [0; 24];
     first.read_exact(&mut answer_and_token).unwrap();
     let (answer, token) = answer_and_token.split_at(8);
-    assert_eq!(answer, b"pronto\x02a");
+    assert_eq!(answer, b"pronto\x03a");
 
     let mut wrong = token.to_vec();
     wrong[15] ^= 1;
-    let _guessing = stranger(addr, &[b"pronto\x022", &wrong[..]].concat());
+    let _guessing = stranger(addr, &[b"pronto\x032", &wrong[..]].concat());
     assert_eq!(listener.accept().unwrap().begin(PATIENCE).unwrap_err(), SetupError::UnknownToken);
 
-    let bytes = [b"pronto\x022", token].concat();
+    let bytes = [b"pronto\x032", token].concat();
     let _second = stranger(addr, &bytes);
     assert!(listener.accept().unwrap().begin(PATIENCE).unwrap().is_none());
     establishing.join().unwrap().unwrap();
@@ -251,12 +251,12 @@ fn a_second_connection_is_good_once_and_only_with_the_token() {
 #[test]
 fn an_acceptor_does_not_wait_for_ever_and_its_token_dies_with_it() {
     let (listener, addr) = listen();
-    let mut first = stranger(addr, b"pronto\x021");
+    let mut first = stranger(addr, b"pronto\x031");
     let handshake = listener.accept().unwrap().begin(BRIEF).unwrap().unwrap();
     assert_eq!(handshake.establish(LIMITS, &pool()).unwrap_err(), SetupError::TimedOut);
     let mut answer_and_token = [0; 24];
     first.read_exact(&mut answer_and_token).unwrap();
-    let _late = stranger(addr, &[b"pronto\x022", &answer_and_token[8..]].concat());
+    let _late = stranger(addr, &[b"pronto\x032", &answer_and_token[8..]].concat());
     assert_eq!(listener.accept().unwrap().begin(PATIENCE).unwrap_err(), SetupError::UnknownToken);
 }
 
@@ -265,7 +265,7 @@ type Establishing = thread::JoinHandle<Result<Link, SetupError>>;
 /// A dialler in our own hands that has its token, and the acceptor that waits for its second connection.
 fn half_made() -> (Arc<Listener>, TcpStream, [u8; 16], Establishing) {
     let (listener, addr) = listen();
-    let mut first = stranger(addr, b"pronto\x021");
+    let mut first = stranger(addr, b"pronto\x031");
     let handshake = listener.accept().unwrap().begin(PATIENCE).unwrap().unwrap();
     let establishing = thread::spawn(move || handshake.establish(LIMITS, &pool()));
     let mut answer_and_token = [0; 24];
@@ -291,18 +291,18 @@ fn an_acceptor_gives_up_on_a_dialler_that_does_not_wait() {
 #[test]
 fn an_acceptor_says_when_it_has_both_connections() {
     let (listener, mut first, token, establishing) = half_made();
-    let _second = stranger(listener.local_addr().unwrap(), &[&b"pronto\x022"[..], &token].concat());
+    let _second = stranger(listener.local_addr().unwrap(), &[&b"pronto\x032"[..], &token].concat());
     assert!(listener.accept().unwrap().begin(PATIENCE).unwrap().is_none());
     let mut ready = [0; 8];
     first.read_exact(&mut ready).unwrap();
-    assert_eq!(&ready, b"pronto\x02r");
+    assert_eq!(&ready, b"pronto\x03r");
     establishing.join().unwrap().unwrap();
 }
 
 #[test]
 fn a_handshake_can_be_cancelled_while_it_waits() {
     let (listener, addr) = listen();
-    let mut first = stranger(addr, b"pronto\x021");
+    let mut first = stranger(addr, b"pronto\x031");
     let handshake = listener.accept().unwrap().begin(PATIENCE).unwrap().unwrap();
     let canceller = handshake.canceller().unwrap();
     let establishing = thread::spawn(move || handshake.establish(LIMITS, &pool()));
@@ -315,7 +315,7 @@ fn a_handshake_can_be_cancelled_while_it_waits() {
 #[test]
 fn the_rest_of_a_handshake_can_be_given_less_time_but_not_more() {
     let (listener, addr) = listen();
-    let _first = stranger(addr, b"pronto\x021");
+    let _first = stranger(addr, b"pronto\x031");
     let handshake = listener.accept().unwrap().begin(PATIENCE).unwrap().unwrap().within(BRIEF);
     assert_eq!(handshake.within(PATIENCE).establish(LIMITS, &pool()).unwrap_err(), SetupError::TimedOut);
 }
@@ -325,12 +325,12 @@ fn waiting_dialler() -> (TcpStream, TcpStream, Establishing) {
     let acceptor = TcpListener::bind("127.0.0.1:0").unwrap();
     let handshake = dial(acceptor.local_addr().unwrap());
     let (mut first, _) = acceptor.accept().unwrap();
-    first.write_all(&[&b"pronto\x02a"[..], &[7; 16]].concat()).unwrap();
+    first.write_all(&[&b"pronto\x03a"[..], &[7; 16]].concat()).unwrap();
     let establishing = thread::spawn(move || handshake.establish(LIMITS, &pool()));
     let (mut second, _) = acceptor.accept().unwrap();
     let mut preamble_and_token = [0; 24];
     second.read_exact(&mut preamble_and_token).unwrap();
-    assert_eq!(&preamble_and_token[..8], b"pronto\x022");
+    assert_eq!(&preamble_and_token[..8], b"pronto\x032");
     // What the dialler said first, so that nothing unread turns a close into a reset.
     first.read_exact(&mut [0; 8]).unwrap();
     (first, second, establishing)
@@ -350,15 +350,15 @@ fn a_dialler_has_no_link_before_the_acceptor_has_it() {
         assert_eq!(establishing.join().unwrap().unwrap_err(), SetupError::Lost);
     }
     let (mut first, _second, establishing) = waiting_dialler();
-    first.write_all(b"pronto\x02a").unwrap();
-    assert_eq!(establishing.join().unwrap().unwrap_err(), SetupError::Preamble(*b"pronto\x02a"));
+    first.write_all(b"pronto\x03a").unwrap();
+    assert_eq!(establishing.join().unwrap().unwrap_err(), SetupError::Preamble(*b"pronto\x03a"));
 }
 
 #[test]
 fn what_overtakes_the_ready_word_on_the_other_connection_is_the_links() {
     let (mut first, mut second, establishing) = waiting_dialler();
     second.write_all(&[0; 24]).unwrap();
-    first.write_all(b"pronto\x02r").unwrap();
+    first.write_all(b"pronto\x03r").unwrap();
     establishing.join().unwrap().unwrap();
 }
 

@@ -5,7 +5,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const MAGIC: [u8; 4] = *b"prdm";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// An offer, bytes.
 pub const OFFER_LEN: usize = size_of::<RawOffer>();
 /// Receive buffers are at least so long, bytes: what the providers tell each other fits.

@@ -14,8 +14,8 @@ use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::fabric::{
     AtomicScope, Capabilities, Completion, ConnectionLimits, FabricError, Grant, GrantError, GrantId,
-    OneSided, PostError, QueuePair, Received, Region, RemoteRange, Revocation, Rights, SendMemory, SendWork,
-    SmallMessage, Status, WrId,
+    Immediates, OneSided, PostError, QueuePair, Received, Region, RemoteRange, Revocation, Rights,
+    SendMemory, SendWork, SmallMessage, Status, WrId,
 };
 use pronto_mapping::Mapping;
 
@@ -63,6 +63,7 @@ pub struct VerbsQueuePair {
     /// Messages that were pushed and not posted, whose buffers are free once they were: the device, or this code, copies them.
     pub(crate) copied: VecDeque<WrId>,
     pub(crate) inbox: Inbox,
+    pub(crate) immediates: Immediates,
     /// Windows of the peer's whose payloads we have read, and have to say so.
     pub(crate) owed: VecDeque<u16>,
     /// Windows of ours, with their keys, that the peer is done with.
@@ -201,6 +202,7 @@ impl Half {
             done: VecDeque::with_capacity(2 * depth),
             copied: VecDeque::with_capacity(depth),
             inbox: Inbox::with_capacity(limits.receive_depth as usize),
+            immediates: Immediates::new(limits.receive_depth),
             owed: VecDeque::with_capacity(windows::MOST as usize),
             closing: VecDeque::with_capacity(windows::MOST as usize),
             in_use: Arc::default(),
@@ -418,6 +420,10 @@ impl QueuePair for VerbsQueuePair {
     fn poll_recv(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
         self.usable()?;
         self.receive()
+    }
+
+    fn poll_immediate(&mut self) -> Option<u32> {
+        self.immediates.pop()
     }
 
     fn arm(&mut self) -> Result<(), FabricError> {

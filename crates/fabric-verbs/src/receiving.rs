@@ -7,7 +7,7 @@ use crate::frame::{Arrival, Kind, TAKEN_LEN, decode, word};
 use crate::inbox::{Fetch, Item, Progress};
 use crate::lease::Lease;
 use crate::queue_pair::VerbsQueuePair;
-use crate::sending::Entry;
+use crate::sending::{Entry, REMOTE_ACCESS};
 use crate::sys::{SendRequest, Verb};
 
 /// `ibv_wc_status` of a receive that the end of its queue pair flushed.
@@ -119,7 +119,15 @@ impl VerbsQueuePair {
         match completed.status {
             0 => {}
             FLUSHED => return Err(FabricError::Lost),
+            // A write with an immediate that was refused has taken its receive already.
+            REMOTE_ACCESS => return Err(PeerFault::Access.into()),
             status => return Err(FabricError::WorkFailed { status }),
+        }
+        if let Some(immediate) = completed.immediate {
+            // Nothing was written to the buffer, which is posted again here.
+            drop(buffer);
+            self.immediates.push(immediate)?;
+            return Ok(Found::Other);
         }
         match decode(buffer.bytes(), self.max_receive)? {
             Arrival::Message { header, payload } => {

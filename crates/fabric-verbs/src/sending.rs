@@ -20,7 +20,7 @@ const RESERVE: usize = 16;
 
 /// `ibv_wc_status` values that tell what became of a request.
 const REMOTE_INVALID_REQUEST: u32 = 9;
-const REMOTE_ACCESS: u32 = 10;
+pub(crate) const REMOTE_ACCESS: u32 = 10;
 const RETRIES_EXCEEDED: u32 = 12;
 const RECEIVER_NOT_READY: u32 = 13;
 const FLUSHED: u32 = 5;
@@ -68,6 +68,11 @@ impl VerbsQueuePair {
             }
             Operation::Write { local, local_offset, remote } => {
                 self.access(signal, local, local_offset, remote, Verb::Write)
+            }
+            Operation::WriteWithImmediate { remote, .. } if remote.len == 0 => Err(PostError::NotGranted),
+            Operation::WriteWithImmediate { local, local_offset, remote, immediate } => {
+                let verb = |at, key| Verb::WriteWithImmediate(at, key, immediate);
+                self.access(signal, local, local_offset, remote, verb)
             }
             Operation::CompareSwap { remote, expected, desired } => {
                 self.atomic(signal, remote, |at| Verb::CompareSwap { at, expected, desired })

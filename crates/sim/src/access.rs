@@ -16,7 +16,7 @@ pub(crate) struct Request {
 #[derive(Debug)]
 enum Kind {
     Read { into: Region, offset: usize },
-    Write(Body),
+    Write(Body, Option<u32>),
     CompareSwap { expected: u64, desired: u64 },
     FetchAdd(u64),
 }
@@ -26,6 +26,8 @@ enum Kind {
 pub(crate) struct Outcome {
     pub(crate) wr: WrId,
     pub(crate) status: Status,
+    /// For writes that were carried out: what to tell the target.
+    pub(crate) immediate: Option<u32>,
     /// For reads: what to put where.
     read: Option<(Region, usize, Vec<u8>)>,
 }
@@ -51,7 +53,14 @@ impl Request {
                 (remote, Kind::Read { into, offset })
             }
             Operation::Write { local, local_offset, remote } => {
-                (remote, Kind::Write(Body::place(local.clone(), local_offset, remote.len)?))
+                (remote, Kind::Write(Body::place(local.clone(), local_offset, remote.len)?, None))
+            }
+            Operation::WriteWithImmediate { remote, .. } if remote.len == 0 => {
+                return Err(PostError::NotGranted);
+            }
+            Operation::WriteWithImmediate { local, local_offset, remote, immediate } => {
+                let body = Body::place(local.clone(), local_offset, remote.len)?;
+                (remote, Kind::Write(body, Some(immediate)))
             }
             Operation::CompareSwap { remote, expected, desired } => {
                 (remote, Kind::CompareSwap { expected, desired })
@@ -62,7 +71,7 @@ impl Request {
     }
 
     pub(crate) fn own(&mut self) {
-        if let Kind::Write(body) = &mut self.kind {
+        if let Kind::Write(body, _) = &mut self.kind {
             body.own();
         }
     }
@@ -75,9 +84,9 @@ impl Request {
     pub(crate) fn serve(self, target: &End, atomics: AtomicScope) -> Outcome {
         let place = target.grants.get(&self.remote.key).and_then(|grant| self.place(grant));
         let Some((region, at)) = place else {
-            return Outcome { wr: self.wr, status: Status::AccessRefused, read: None };
+            return Outcome { wr: self.wr, status: Status::AccessRefused, immediate: None, read: None };
         };
-        let mut read = None;
+        let (mut read, mut told) = (None, None);
         let value = match self.kind {
             Kind::Read { into, offset } => {
                 let mut bytes = vec![0; usize::try_from(self.remote.len).expect("within a region")];
@@ -85,8 +94,9 @@ impl Request {
                 read = Some((into, offset, bytes));
                 0
             }
-            Kind::Write(body) => {
+            Kind::Write(body, immediate) => {
                 region.write(at, &body.to_vec()).expect("a grant lies within its region");
+                told = immediate;
                 0
             }
             Kind::CompareSwap { expected, desired } => {
@@ -94,14 +104,14 @@ impl Request {
             }
             Kind::FetchAdd(add) => update(region, at, atomics, |was| was.wrapping_add(add)),
         };
-        Outcome { wr: self.wr, status: Status::Done(value), read }
+        Outcome { wr: self.wr, status: Status::Done(value), immediate: told, read }
     }
 
     /// Where in the granted region, if the grant allows it.
     fn place<'g>(&self, grant: &'g GrantEntry) -> Option<(&'g Region, usize)> {
         let allowed = match self.kind {
             Kind::Read { .. } => grant.rights.read,
-            Kind::Write(_) => grant.rights.write,
+            Kind::Write(..) => grant.rights.write,
             Kind::CompareSwap { .. } | Kind::FetchAdd(_) => grant.rights.atomic,
         };
         let RemoteRange { offset, len, .. } = self.remote;

@@ -34,7 +34,7 @@ fn number(bytes: &[u8], at: usize) -> Result<u32> {
 
 impl Offer {
     pub(crate) fn read(bytes: &[u8]) -> Result<Self> {
-        ensure!(bytes.len() == OFFER && bytes.starts_with(b"prdm\x01\0"), "not an offer");
+        ensure!(bytes.len() == OFFER && bytes.starts_with(b"prdm\x02\0"), "not an offer");
         // After magic, version and LID: ::ffff:a.b.c.d.
         ensure!(bytes[8..18] == [0; 10] && bytes[18..20] == [0xff; 2], "not an IPv4 address");
         let address = Ipv4Addr::new(bytes[20], bytes[21], bytes[22], bytes[23]);
@@ -55,7 +55,7 @@ impl Offer {
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let mut bytes = b"prdm\x01\0\0\0".to_vec();
+        let mut bytes = b"prdm\x02\0\0\0".to_vec();
         bytes.extend([0; 10]);
         bytes.extend([0xff; 2]);
         bytes.extend(self.address.octets());

@@ -9,6 +9,7 @@ mod disconnect;
 mod doorbell;
 mod gather;
 mod grants;
+mod immediates;
 mod leases;
 mod one_sided;
 mod ordering;
@@ -33,6 +34,7 @@ pub(crate) fn all<H: Harness>() -> Vec<Chapter<H>> {
         one_sided::chapter(),
         atomics::chapter(),
         grants::chapter(),
+        immediates::chapter(),
     ]
 }
 

@@ -45,11 +45,19 @@ pub(crate) enum Flaw {
     KeysComeBack,
     GrantsBothWays,
     GrantsOutliveClose,
+    TellsBeforeTheLastByte,
+    SwapsImmediates,
+    ImmediatesComeLate,
+    ImmediatesKeepReceives,
+    TellsOfRefusedWrites,
+    TellsOfNothing,
+    ImmediatesDoNotWake,
+    TellsTwice,
 }
 
 impl Flaw {
     /// Every mutant with the chapter that must fail.
-    pub(crate) const ALL: [(Self, &'static str); 42] = [
+    pub(crate) const ALL: [(Self, &'static str); 50] = [
         (Self::SwapsMessages, "ordering"),
         (Self::SmallOvertakes, "ordering"),
         (Self::SpoilsHeaders, "ordering"),
@@ -92,5 +100,13 @@ impl Flaw {
         (Self::KeysComeBack, "grants"),
         (Self::GrantsBothWays, "grants"),
         (Self::GrantsOutliveClose, "grants"),
+        (Self::TellsBeforeTheLastByte, "immediates"),
+        (Self::SwapsImmediates, "immediates"),
+        (Self::ImmediatesComeLate, "immediates"),
+        (Self::ImmediatesKeepReceives, "immediates"),
+        (Self::TellsOfRefusedWrites, "immediates"),
+        (Self::TellsOfNothing, "immediates"),
+        (Self::ImmediatesDoNotWake, "immediates"),
+        (Self::TellsTwice, "immediates"),
     ];
 }

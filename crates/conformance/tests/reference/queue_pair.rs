@@ -27,6 +27,8 @@ pub(crate) struct Reference {
     grants: HashSet<GrantId>,
     only_buffer: Arc<Mutex<Vec<u8>>>,
     retired: Option<Range<usize>>,
+    /// Looks for immediates that found none yet; counted for a flaw.
+    looked: u32,
 }
 
 #[derive(Debug)]
@@ -71,6 +73,7 @@ impl Reference {
             grants: HashSet::new(),
             only_buffer: Arc::default(),
             retired: None,
+            looked: 0,
         }
     }
 
@@ -132,6 +135,9 @@ impl Reference {
         let other = 1 - self.me;
         let depth = self.capabilities.send_depth as usize;
         if self.has(Flaw::OneReceiveShort) && wire.ends[other].inbox.len() + 1 == depth {
+            return;
+        }
+        if self.has(Flaw::ImmediatesKeepReceives) && wire.ends[other].told >= 8 * depth {
             return;
         }
         let mut sent = sent;
@@ -217,6 +223,11 @@ impl QueuePair for Reference {
                 let inline = matches!(payload, Gather::Inline(_));
                 Posted::Message(Sent { header: *header, wr, inline, body: self.body(payload)? })
             }
+            Operation::WriteWithImmediate { remote, .. }
+                if remote.len == 0 && !self.has(Flaw::TellsOfNothing) =>
+            {
+                return Err(PostError::NotGranted);
+            }
             operation => {
                 let wr = wr.expect("one-sided operations are signalled");
                 Posted::Access(Request::new(wr, operation)?.expect("not a message"))
@@ -249,7 +260,11 @@ impl QueuePair for Reference {
     }
 
     fn poll_send(&mut self) -> Option<Completion> {
-        self.wire().ends[self.me].completions.pop_front()
+        let mut wire = self.wire();
+        if let Some((region, at, byte)) = wire.ends[self.me].last_byte.take() {
+            let _ = region.write(at, &byte);
+        }
+        wire.ends[self.me].completions.pop_front()
     }
 
     fn poll_recv(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
@@ -278,6 +293,16 @@ impl QueuePair for Reference {
             return Err(FabricError::Lost);
         }
         Ok(None)
+    }
+
+    fn poll_immediate(&mut self) -> Option<u32> {
+        let found = self.wire().ends[self.me].immediates.front().copied()?;
+        self.looked += 1;
+        if self.has(Flaw::ImmediatesComeLate) && !self.looked.is_multiple_of(3) {
+            return None;
+        }
+        self.wire().ends[self.me].immediates.pop_front();
+        Some(found)
     }
 
     fn arm(&mut self) -> Result<(), FabricError> {

@@ -90,9 +90,9 @@ fn a_malformed_offer_is_refused() {
         assert_eq!(establish_with(bytes, &fds).unwrap_err(), SetupFault::Malformed.into());
     }
     let mut newer = good;
-    newer.version = 3.into();
+    newer.version = 4.into();
     let error = establish_with(newer.as_bytes(), &fds).unwrap_err();
-    assert_eq!(error, SetupFault::Version { found: 3, spoken: 2 }.into());
+    assert_eq!(error, SetupFault::Version { found: 4, spoken: 3 }.into());
     let mut deeper = good;
     deeper.classes[0].send_depth = 1000.into();
     let error = establish_with(deeper.as_bytes(), &fds).unwrap_err();

@@ -72,7 +72,7 @@ impl Default for Options {
 }
 
 /// First seven bytes of every connection; the last of them is the version of this framing.
-const PROTOCOL: [u8; 7] = *b"pronto\x02";
+const PROTOCOL: [u8; 7] = *b"pronto\x03";
 
 /// What a connection is for: the eighth byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

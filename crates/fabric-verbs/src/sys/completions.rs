@@ -14,6 +14,7 @@ use crate::error::{VerbsError, last};
 use crate::ffi::{
     ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq,
     ibv_destroy_comp_channel, ibv_destroy_cq, ibv_get_cq_event, ibv_poll_cq, ibv_req_notify_cq, ibv_wc,
+    ibv_wc_opcode,
 };
 
 /// Completions taken from a queue at a time.
@@ -75,6 +76,8 @@ pub(crate) struct Done {
     pub(crate) status: u32,
     /// Bytes received.
     pub(crate) len: u32,
+    /// Of a receive that a write has taken for its immediate.
+    pub(crate) immediate: Option<u32>,
 }
 
 /// A completion queue, polled in batches.
@@ -155,7 +158,11 @@ impl CompletionQueue {
         }
         let found = &self.batch[self.next];
         self.next += 1;
-        Ok(Some(Done { id: found.wr_id, status: found.status, len: found.byte_len }))
+        let immediate = (found.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM).then(|| {
+            // SAFETY: both members are numbers of four bytes.
+            u32::from_be(unsafe { found.imm_data_invalidated_rkey_union.imm_data })
+        });
+        Ok(Some(Done { id: found.wr_id, status: found.status, len: found.byte_len, immediate }))
     }
 
     /// Asks for one event on the channel: with the next completion, or the next solicited or failed one. Asked for already, it

@@ -62,6 +62,8 @@ pub(crate) enum Verb<'a> {
     /// One-sided, at an address under a key.
     Read(u64, u32),
     Write(u64, u32),
+    /// The same, and a number that takes a receive at the other end.
+    WriteWithImmediate(u64, u32, u32),
     CompareSwap {
         at: (u64, u32),
         expected: u64,
@@ -408,6 +410,11 @@ impl Queue {
                 made.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
                 made.wr = rdma((at, key));
             }
+            Verb::WriteWithImmediate(at, key, immediate) => {
+                made.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
+                made.imm_data_invalidated_rkey_union.imm_data = immediate.to_be();
+                made.wr = rdma((at, key));
+            }
             Verb::CompareSwap { at: (remote_addr, rkey), expected, desired } => {
                 made.opcode = ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP;
                 made.wr.atomic = atomic_t { remote_addr, compare_add: expected, swap: desired, rkey };
@@ -447,7 +454,9 @@ impl Queue {
             let next = follows.map_or(ptr::null_mut(), |at| &raw mut self.requests[at]);
             let request = &mut self.requests[at];
             request.next = next;
-            if solicited && request.opcode == ibv_wr_opcode::IBV_WR_SEND {
+            let takes_receive = [ibv_wr_opcode::IBV_WR_SEND, ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM]
+                .contains(&request.opcode);
+            if solicited && takes_receive {
                 request.send_flags |= ibv_send_flags::IBV_SEND_SOLICITED.0;
             }
         }

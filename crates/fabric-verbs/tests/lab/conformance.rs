@@ -152,6 +152,10 @@ impl QueuePair for Sleeper {
         self.0.poll_small(into)
     }
 
+    fn poll_immediate(&mut self) -> Option<u32> {
+        self.0.poll_immediate()
+    }
+
     fn arm(&mut self) -> Result<(), FabricError> {
         self.0.arm()
     }
@@ -203,6 +207,7 @@ fn conforms_asleep() {
         "doorbell",
         "gather",
         "grants",
+        "immediates",
         "leases",
         "one-sided",
         "ordering",
