@@ -32,13 +32,17 @@
 #![deny(unsafe_code)]
 
 mod alive;
+mod arming;
 mod buddies;
+mod connecting;
 mod device;
+mod ending;
 mod error;
 mod ffi;
 mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
+mod granting;
 mod inbox;
 mod lease;
 mod offer;

@@ -23,10 +23,11 @@ use nix::errno::Errno;
 use pronto_core::fabric::ConnectionLimits;
 
 use crate::alive::{Alive, Lifeline};
+use crate::connecting::Half;
 use crate::device::Device;
 use crate::error::VerbsError;
 use crate::offer::{self, End, Reached};
-use crate::queue_pair::{Half, VerbsQueuePair};
+use crate::queue_pair::VerbsQueuePair;
 use crate::receives::BUFFER;
 use crate::sleep::Waits;
 use crate::sys::{Connect, Gid};

@@ -1,0 +1,43 @@
+//! Asking for events, and taking those that have come.
+
+use nix::errno::Errno;
+use pronto_core::fabric::FabricError;
+
+use crate::queue_pair::VerbsQueuePair;
+use crate::sleep::Heard;
+use crate::sys::CompletionQueue;
+
+impl VerbsQueuePair {
+    /// Asks for an event with the next completion, or the next solicited one.
+    pub(crate) fn arm_for(&mut self, solicited: bool) -> Result<(), FabricError> {
+        self.usable()?;
+        self.shared.pool.replenish();
+        self.shared.regions.forget_unused();
+        let system = |errno: Errno| FabricError::System { errno: errno as i32 };
+        self.receives.request_event(solicited).map_err(system)?;
+        // A payload that is being read is a message as soon as that is done, and was announced by a solicited one.
+        self.sends.request_event(solicited && self.inbox.fetching == 0).map_err(system)
+    }
+
+    /// Takes an event that has come; the request for one cannot be taken back.
+    pub(crate) fn take_events(&mut self) {
+        // Where events come, the next is most likely one more: found without asking who woke.
+        self.has_events =
+            self.has_events && CompletionQueue::take_event([&mut self.sends, &mut self.receives]);
+        if self.has_events {
+            self.waits.was_all();
+            return;
+        }
+        let heard = self.waits.look();
+        if heard.has(Heard::CHANNEL) {
+            self.has_events = CompletionQueue::take_event([&mut self.sends, &mut self.receives]);
+        }
+        if heard.has(Heard::BELL) {
+            // An error means that somebody else has heard it.
+            let _count = self.bell.read();
+        }
+        if heard.has(Heard::SOCKET) && self.failed.is_none() {
+            self.alive.look();
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! How a queue pair comes into being: made, connected to the other end, and tried.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use pronto_core::fabric::{
+    AtomicScope, Capabilities, ConnectionLimits, FabricError, Immediates, OneSided, Revocation,
+};
+use pronto_mapping::Mapping;
+
+use crate::alive::Alive;
+use crate::device::Shared;
+use crate::error::VerbsError;
+use crate::inbox::Inbox;
+use crate::queue_pair::{Counters, LAST_LOOKS, VerbsQueuePair};
+use crate::receives::Promise;
+use crate::sleep::{Heard, Waits};
+use crate::sys::{Channel, CompletionQueue, Connect, Queue, QueueSizes, Verb};
+use crate::windows::{self, Windows};
+
+/// Requests beside messages: one-sided operations, reads of payloads, answers.
+const MORE_REQUESTS: u32 = 128;
+
+/// A queue pair before it is connected.
+#[derive(Debug)]
+pub(crate) struct Half {
+    queue: Queue,
+    windows: Windows,
+    sends: CompletionQueue,
+    receives: CompletionQueue,
+    channel: Arc<Channel>,
+    memory: Arc<Mapping>,
+    limits: ConnectionLimits,
+    depth: u32,
+    shared: Arc<Shared>,
+    promise: Promise,
+}
+
+impl Half {
+    pub(crate) fn new(shared: &Arc<Shared>, limits: ConnectionLimits) -> Result<Self, VerbsError> {
+        let domain = &shared.domain;
+        let windows = limits.send_depth.min(windows::MOST);
+        // A message of the longer kind takes two requests; as many of theirs may have to be read and answered.
+        let depth = 2 * limits.send_depth + MORE_REQUESTS;
+        let promise = shared.receives.promise(limits.receive_depth + windows + 1)?;
+        let channel = Channel::new(domain.context())?;
+        let sends = CompletionQueue::new(&channel, depth + 1)?;
+        let receives = CompletionQueue::new(&channel, limits.receive_depth + windows + 1)?;
+        let sizes = QueueSizes { depth };
+        let queue = Queue::new(domain, shared.port, (&sends, &receives), shared.receives.queue(), sizes)?;
+        Ok(Self {
+            queue,
+            windows: Windows::new(domain, windows)?,
+            sends,
+            receives,
+            channel,
+            memory: Arc::new(Mapping::new(limits.send_memory)?),
+            limits,
+            depth,
+            shared: Arc::clone(shared),
+            promise,
+        })
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.queue.number()
+    }
+
+    pub(crate) fn connect(
+        mut self,
+        first_sequence: u32,
+        to: &Connect,
+        (their_buffer, longest): (u32, u32),
+        waits: Waits,
+        alive: &Arc<Alive>,
+    ) -> Result<VerbsQueuePair, VerbsError> {
+        let system = |what: &'static str| move |errno| VerbsError::System { what, errno };
+        let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
+        let bell = Arc::new(bell.map_err(system("eventfd"))?);
+        waits.add(Heard::CHANNEL, &*self.channel)?;
+        waits.add(Heard::BELL, &*bell)?;
+        self.queue.connect(first_sequence, to)?;
+        let limits = &self.limits;
+        let device = self.shared.domain.context().limits();
+        let scope = if device.atomics_are_global { AtomicScope::Global } else { AtomicScope::Fabric };
+        let capabilities = Capabilities {
+            provider: "verbs",
+            max_payload: limits.max_send_payload.min(longest),
+            receive_depth: limits.receive_depth,
+            send_depth: limits.send_depth,
+            polls_without_syscalls: true,
+            by_reference: true,
+            copies: 40,
+            pins_memory: true,
+            ready_when_touched: false,
+            one_sided: if device.has_atomics {
+                OneSided::Supported { passive_target: true, atomics: scope, revocation: Revocation::Enforced }
+            } else {
+                OneSided::None
+            },
+        };
+        self.shared.enlist(self.queue.number(), alive);
+        let depth = self.depth as usize;
+        Ok(VerbsQueuePair {
+            queue: self.queue,
+            windows: self.windows,
+            grants: Vec::new(),
+            sends: self.sends,
+            receives: self.receives,
+            entries: VecDeque::with_capacity(depth),
+            chunks: Vec::new(),
+            abandoned: Vec::new(),
+            memory: self.memory,
+            done: VecDeque::with_capacity(2 * depth),
+            copied: VecDeque::with_capacity(depth),
+            inbox: Inbox::with_capacity(limits.receive_depth as usize),
+            immediates: Immediates::new(limits.receive_depth),
+            owed: VecDeque::with_capacity(windows::MOST as usize),
+            closing: VecDeque::with_capacity(windows::MOST as usize),
+            in_use: Arc::default(),
+            capabilities,
+            max_receive: limits.max_receive_payload,
+            their_buffer,
+            longest,
+            since_signal: 0,
+            depth: self.depth,
+            bell,
+            waits,
+            channel: self.channel,
+            has_events: false,
+            alive: Arc::clone(alive),
+            shared: self.shared,
+            next_grant: 0,
+            settled: 0,
+            asked: 0,
+            failed: None,
+            last_looks: LAST_LOOKS,
+            closed: false,
+            counters: Counters::default(),
+            _promise: self.promise,
+        })
+    }
+}
+
+impl VerbsQueuePair {
+    pub(crate) fn begin_probe(&mut self) -> Result<(), VerbsError> {
+        // A write of nothing: it needs no key, takes no receive, and is acknowledged.
+        self.ask(Verb::Write(0, 0)).map(drop).map_err(|error| unreachable_peer(&error))
+    }
+
+    pub(crate) fn probe_has_ended(&mut self) -> Result<bool, VerbsError> {
+        self.has_settled(1).map_err(|error| unreachable_peer(&error))
+    }
+}
+
+fn unreachable_peer(error: &FabricError) -> VerbsError {
+    match error {
+        FabricError::WorkFailed { status } => VerbsError::Unreachable { status: *status },
+        // IBV_WC_RETRY_EXC_ERR
+        _ => VerbsError::Unreachable { status: 12 },
+    }
+}

@@ -1,0 +1,86 @@
+//! Grants: a registration of just the granted range, and a window onto it for this peer alone.
+
+use core::ops::Range;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use pronto_core::fabric::{FabricError, Grant, GrantError, GrantId, OneSided, Region, RemoteRange, Rights};
+
+use crate::error::VerbsError;
+use crate::queue_pair::VerbsQueuePair;
+use crate::sys::{Access, MemoryRegion, MemoryWindow, PinnedBytes, Rights as WindowRights, Verb};
+use crate::windows::Granted;
+
+/// Grants of one connection at a time.
+const MAX_GRANTS: usize = 4096;
+
+impl VerbsQueuePair {
+    /// The granted ranges, each of its region. Besides them the peer reaches payloads that wait to be read, each behind a
+    /// window of its own, and nothing else: no registration has a remote right.
+    pub fn open_to_peer(&self) -> Vec<Range<usize>> {
+        self.grants.iter().map(Granted::range).collect()
+    }
+
+    /// Lets the peer reach a range of a region.
+    pub(crate) fn grant_range(
+        &mut self,
+        region: &Region,
+        range: Range<u64>,
+        rights: Rights,
+    ) -> Result<Grant, GrantError> {
+        let len = region.len() as u64;
+        if range.start > range.end || range.end > len {
+            return Err(GrantError::Range { start: range.start, end: range.end, len });
+        }
+        if self.capabilities.one_sided == OneSided::None {
+            return Err(GrantError::Unsupported);
+        }
+        if self.grants.len() >= MAX_GRANTS {
+            return Err(GrantError::TooMany(MAX_GRANTS));
+        }
+        let id = GrantId(self.next_grant);
+        let granted = if range.is_empty() {
+            Granted { id, _window: None, memory: None }
+        } else {
+            let at = usize::try_from(range.start).unwrap_or(usize::MAX)
+                ..usize::try_from(range.end).unwrap_or(usize::MAX);
+            let bytes = PinnedBytes::Region(Arc::clone(region.memory()));
+            let memory = MemoryRegion::register(&self.shared.domain, bytes, at, Access::Windows)?;
+            let window = self.bind(&memory, range.end - range.start, rights)?;
+            Granted { id, _window: Some(window), memory: Some(memory) }
+        };
+        // A grant of nothing has a key that no window has.
+        let key = granted._window.as_ref().map_or(u64::MAX, |window| window.key().into());
+        self.next_grant = self.next_grant.wrapping_add(1);
+        self.grants.push(granted);
+        Ok(Grant { id, remote: RemoteRange { key, offset: 0, len: range.end - range.start } })
+    }
+
+    /// Ends a grant.
+    pub(crate) fn end_grant(&mut self, grant: GrantId) -> Result<(), GrantError> {
+        let at = self.grants.iter().position(|granted| granted.id == grant).ok_or(GrantError::Unknown)?;
+        // Ends the window, and then the registration: both calls return when the device has done so.
+        drop(self.grants.swap_remove(at));
+        Ok(())
+    }
+
+    fn bind(
+        &mut self,
+        memory: &Arc<MemoryRegion>,
+        len: u64,
+        rights: Rights,
+    ) -> Result<MemoryWindow, GrantError> {
+        let system = |error: VerbsError| match error {
+            VerbsError::System { errno, .. } => FabricError::System { errno: errno as i32 },
+            _ => FabricError::System { errno: Errno::ENOMEM as i32 },
+        };
+        let mut window = MemoryWindow::new(&self.shared.domain).map_err(system)?;
+        let offset = memory.range().start;
+        let rights = WindowRights { read: rights.read, write: rights.write, atomic: rights.atomic };
+        let asked = self.ask(Verb::Bind { window: &mut window, memory, offset, len, rights })?;
+        while !self.has_settled(asked)? {
+            std::thread::yield_now();
+        }
+        Ok(window)
+    }
+}
