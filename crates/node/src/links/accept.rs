@@ -1,0 +1,211 @@
+//! The accepting side: connections taken in, handshakes a bounded number at a time, greetings judged.
+
+use core::time::Duration;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread::sleep;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use pronto_core::session::{Agreement, agree, greet};
+use pronto_fabric_shm as shm;
+use pronto_fabric_tcp as tcp;
+use pronto_sync::atomic::Ordering;
+use pronto_wire::greeting::{MAX_GREETING, RDMA};
+use pronto_wire::{Greeting, NodeId, Refusal, SessionId};
+
+use super::establish::{NOT_OFFERED, connections};
+use super::{NoLink, Shared};
+use crate::attempts::{Attempt, Canceller};
+use crate::config::HANDSHAKE;
+use crate::host::NodeSession;
+use crate::system;
+
+/// Handshakes under way at a time, accepted ones; more wait in the listener's backlog.
+const MAX_HANDSHAKES: usize = 32;
+
+/// What a greeting that was accepted leads to.
+#[derive(Debug)]
+struct Accepted {
+    session: Arc<NodeSession>,
+    agreement: Agreement,
+    /// The greeting to answer with.
+    reply: Vec<u8>,
+    attempt: Attempt,
+}
+
+impl Shared {
+    pub(super) fn accept_shm(self: &Arc<Self>, listener: &shm::Listener) {
+        loop {
+            let mut fds = [
+                PollFd::new(listener.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.stop.as_fd(), PollFlags::POLLIN),
+            ];
+            let _interrupted = poll(&mut fds, PollTimeout::NONE);
+            if self.host.is_stopping() {
+                return;
+            }
+            if fds[0].any() == Some(true) {
+                match listener.accept() {
+                    Ok(handshake) => self.in_thread(move |shared| shared.answer_shm(handshake)),
+                    Err(error) => self.accept_failed(&error),
+                }
+            }
+        }
+    }
+
+    pub(super) fn accept_tcp(self: &Arc<Self>, listener: &tcp::Listener) {
+        loop {
+            match listener.accept() {
+                Ok(incoming) => self.in_thread(move |shared| match incoming.begin(HANDSHAKE)? {
+                    Some(handshake) => shared.answer_tcp(handshake),
+                    None => Ok(()),
+                }),
+                Err(tcp::SetupError::Closed) => return,
+                Err(_) if self.host.is_stopping() => return,
+                Err(error) => self.accept_failed(&error),
+            }
+        }
+    }
+
+    /// Nothing to accept with, most likely no descriptors: others need a moment to give some back.
+    fn accept_failed(&self, error: &dyn core::error::Error) {
+        tracing::warn!(%error, "accept");
+        pause(Duration::from_millis(10));
+    }
+
+    /// A handshake in a thread of its own, a bounded number at a time.
+    fn in_thread(self: &Arc<Self>, run: impl FnOnce(&Arc<Self>) -> Result<(), NoLink> + Send + 'static) {
+        if self.handshakes.fetch_add(1, Ordering::Relaxed) >= MAX_HANDSHAKES {
+            self.handshakes.fetch_sub(1, Ordering::Relaxed);
+            self.host.refusals.count_crowded();
+            tracing::warn!("too many handshakes at a time; one is dropped");
+            return;
+        }
+        let shared = Arc::clone(self);
+        let spawned = std::thread::Builder::new().name("pronto-handshake".into()).spawn(move || {
+            if let Err(error) = run(&shared) {
+                shared.host.refusals.count(&error);
+                if shared.host.refusals.is_news(&error) {
+                    tracing::info!(%error, "no link to a connection that was accepted; told again when it is another reason");
+                }
+            }
+            shared.handshakes.fetch_sub(1, Ordering::Relaxed);
+        });
+        if spawned.is_err() {
+            self.handshakes.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn answer_shm(self: &Arc<Self>, mut handshake: shm::Handshake) -> Result<(), NoLink> {
+        if !handshake.peer().same_user() {
+            handshake.send(&Refusal::NotPermitted.encode())?;
+            return Err(NoLink::Refused(Refusal::NotPermitted));
+        }
+        let theirs = handshake.receive(MAX_GREETING)?;
+        let canceller = Canceller::Shm(handshake.canceller()?);
+        let Accepted { session, mut agreement, reply, attempt } =
+            match self.receive_greeting(&theirs, canceller, false) {
+                Ok(accepted) => accepted,
+                Err(refusal) => {
+                    handshake.send(&refusal.encode())?;
+                    return Err(NoLink::RefusedNode { refusal, node: node_of(&theirs) });
+                }
+            };
+        agreement.resumable = false;
+        agreement.local = true;
+        let made = handshake.send(&reply).map_err(NoLink::from);
+        let made = attempt.settle(made.and_then(|()| self.establish_shm(handshake, agreement)))?;
+        self.install(&session, made);
+        Ok(())
+    }
+
+    fn answer_tcp(self: &Arc<Self>, mut handshake: tcp::Handshake) -> Result<(), NoLink> {
+        let theirs = handshake.receive(MAX_GREETING)?;
+        let canceller = Canceller::Tcp(handshake.canceller()?);
+        let device = self.device_for(&handshake)?;
+        let Accepted { session, mut agreement, reply, attempt } =
+            match self.receive_greeting(&theirs, canceller, device.is_ok()) {
+                Ok(accepted) => accepted,
+                Err(refusal) => {
+                    handshake.send(&refusal.encode())?;
+                    return Err(NoLink::RefusedNode { refusal, node: node_of(&theirs) });
+                }
+            };
+        agreement.local = handshake.peer_addr().ip().is_loopback();
+        let made = handshake.send(&reply).map_err(NoLink::from).and_then(|()| {
+            let tried = match (device, agreement.features & RDMA != 0) {
+                (Ok(device), true) => {
+                    device.answer(&mut handshake, connections(&agreement))?.map(|link| (link, device))
+                }
+                (Ok(_), false) => Err(NOT_OFFERED.into()),
+                (Err(why), _) => Err(why),
+            };
+            self.establish_between_hosts(handshake, agreement, tried)
+        });
+        self.install(&session, attempt.settle(made)?);
+        Ok(())
+    }
+
+    /// The accepting side's view of a greeting: what was agreed, and the greeting to answer with.
+    fn receive_greeting(
+        &self,
+        bytes: &[u8],
+        canceller: Canceller,
+        has_rdma: bool,
+    ) -> Result<Accepted, Refusal> {
+        let host = &self.host;
+        let theirs = Greeting::decode(bytes).map_err(|_| Refusal::Malformed)?;
+        if host.draining.load(Ordering::Relaxed) {
+            return Err(Refusal::Draining);
+        }
+        if theirs.node == host.identity.node {
+            return Err(Refusal::SameId);
+        }
+        if theirs.windows.iter().any(|window| window.replies > pronto_core::session::MAX_CALLS) {
+            return Err(Refusal::Malformed);
+        }
+        let (attempts, peer) = (&self.attempts, theirs.node);
+        let ((session, agreement, reply), attempt) =
+            attempts.accept(peer, canceller, || self.judge(theirs, has_rdma))?;
+        Ok(Accepted { session, agreement, reply, attempt })
+    }
+
+    /// Whether there may be a link with a node that greets so, when none of its attempts goes first; and what to answer.
+    fn judge(
+        &self,
+        theirs: Greeting,
+        has_rdma: bool,
+    ) -> Result<(Arc<NodeSession>, Agreement, Vec<u8>), Refusal> {
+        let host = &self.host;
+        let known = host.known_session(theirs.node);
+        let held = known.as_ref().and_then(|session| session.info(&**host));
+        let same_life = held.is_some_and(|held| held.epoch == theirs.epoch);
+        let resumes =
+            same_life && theirs.session.is_some() && theirs.session == held.map(|held| held.session);
+        if known.is_some_and(|session| session.is_linked(&**host)) && !resumes {
+            return Err(if same_life { Refusal::Duplicate } else { Refusal::IdTaken });
+        }
+        let id = if resumes { theirs.session } else { None };
+        let id = id.unwrap_or_else(|| SessionId(system::random().max(1)));
+        let target = theirs.node;
+        let agreement = agree(&host.identity, &host.limits, theirs, id, held.map(|held| held.session))?;
+        let features = if has_rdma { RDMA } else { 0 };
+        let reply = Greeting { features, ..greet(&host.identity, &host.limits, target, Some(id)) }.encode();
+        // Only now: strangers whose greetings do not fit leave nothing behind.
+        let session = host.session(target).ok_or(Refusal::TooManyPeers)?;
+        Ok((session, agreement, reply))
+    }
+}
+
+/// The node that a greeting says it is from.
+fn node_of(greeting: &[u8]) -> Option<NodeId> {
+    Greeting::decode(greeting).ok().map(|greeting| greeting.node)
+}
+
+fn pause(span: Duration) {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the operating system has to recover, and nothing tells when"
+    )]
+    sleep(span);
+}

@@ -1,0 +1,97 @@
+//! The dialling side: one attempt, address by address, in a thread of its own.
+
+use std::sync::Arc;
+
+use pronto_core::session::{Agreement, agree, greet};
+use pronto_fabric_shm as shm;
+use pronto_fabric_tcp as tcp;
+use pronto_wire::greeting::{MAX_GREETING, RDMA};
+use pronto_wire::{Greeting, GreetingFault, NodeId, Refusal, SessionId};
+
+use super::establish::{NOT_OFFERED, connections};
+use super::{NoLink, Shared};
+use crate::address::Address;
+use crate::config::HANDSHAKE;
+use crate::host::NodeSession;
+
+impl Shared {
+    pub(super) fn dial(self: &Arc<Self>, peer: NodeId, addresses: Vec<Address>, session: Arc<NodeSession>) {
+        let shared = Arc::clone(self);
+        let spawned = std::thread::Builder::new().name("pronto-dial".into()).spawn(move || {
+            for address in &addresses {
+                if shared.host.is_draining() {
+                    break;
+                }
+                match shared.dial_one(peer, address, &session) {
+                    Ok(()) => break,
+                    Err(error) => {
+                        shared.host.failed_dials.count(&error);
+                        // The other side dials, too, and was quicker: nothing that anybody has to do something about.
+                        let quicker =
+                            matches!(error, NoLink::Greeting(GreetingFault::Refused(Refusal::Duplicate)));
+                        if shared.host.note_failure(peer, format!("{address}: {error}")) && !quicker {
+                            tracing::info!(node = %peer, %address, %error, "not reached; tried again until it is");
+                        }
+                    }
+                }
+            }
+            shared.attempts.has_dialled(peer);
+        });
+        if spawned.is_err() {
+            self.attempts.has_dialled(peer);
+        }
+    }
+
+    fn dial_one(&self, peer: NodeId, address: &Address, session: &Arc<NodeSession>) -> Result<(), NoLink> {
+        let host = &self.host;
+        let held = session.info(&**host).map(|info| info.session);
+        // In this order. With a link there is nothing to dial for, and a greeting that names the session of a link that
+        // lives would cost that link: the other side takes it for the successor of one that was lost.
+        if session.is_linked(&**host) {
+            return Ok(());
+        }
+        let greeting = greet(&host.identity, &host.limits, peer, held);
+        match address {
+            Address::Shm(path) => {
+                let mut handshake = shm::Handshake::dial(path, HANDSHAKE)?;
+                handshake.send(&greeting.encode())?;
+                let mut agreement = self.receive_answer(&handshake.receive(MAX_GREETING)?, peer, held)?;
+                agreement.resumable = false;
+                agreement.local = true;
+                self.install(session, self.establish_shm(handshake, agreement)?);
+            }
+            Address::Tcp(socket) => {
+                let mut handshake = tcp::Handshake::dial(*socket, HANDSHAKE, self.tcp)?;
+                let device = self.device_for(&handshake)?;
+                let features = if device.is_ok() { RDMA } else { 0 };
+                handshake.send(&Greeting { features, ..greeting }.encode())?;
+                let mut agreement = self.receive_answer(&handshake.receive(MAX_GREETING)?, peer, held)?;
+                agreement.local = handshake.peer_addr().ip().is_loopback();
+                let tried = match (device, agreement.features & RDMA != 0) {
+                    (Ok(device), true) => {
+                        device.dial(&mut handshake, connections(&agreement))?.map(|link| (link, device))
+                    }
+                    (Ok(_), false) => Err(NOT_OFFERED.into()),
+                    (Err(why), _) => Err(why),
+                };
+                self.install(session, self.establish_between_hosts(handshake, agreement, tried)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The dialling side's view of the answer.
+    fn receive_answer(
+        &self,
+        bytes: &[u8],
+        peer: NodeId,
+        held: Option<SessionId>,
+    ) -> Result<Agreement, NoLink> {
+        let theirs = Greeting::decode(bytes)?;
+        if theirs.node != peer {
+            return Err(NoLink::OtherNode { expected: peer, found: theirs.node });
+        }
+        let session = theirs.session.ok_or(NoLink::Refused(Refusal::Malformed))?;
+        agree(&self.host.identity, &self.host.limits, theirs, session, held).map_err(NoLink::Refused)
+    }
+}

@@ -1,0 +1,105 @@
+//! A link that both sides agreed on: made over what reaches the peer, and installed in its session.
+
+use std::sync::Arc;
+
+use pronto_core::fabric::ConnectionLimits;
+use pronto_core::session::{Agreement, Links as SessionLinks};
+use pronto_fabric_shm as shm;
+use pronto_fabric_tcp as tcp;
+use pronto_wire::Class;
+
+use super::watch::Lifeline;
+use super::{NoLink, Shared};
+use crate::config::ESTABLISH;
+use crate::host::NodeSession;
+use crate::queue_pair::AnyQueuePair;
+use crate::rdma::{self, Rdma};
+use crate::serving;
+use crate::sink::WaitingSink;
+
+/// Why a link does not go over RDMA where we would.
+pub(super) const NOT_OFFERED: &str = "the peer has no RDMA port at its end";
+
+/// A link, and what tells of its end.
+pub(super) type Made = (SessionLinks<AnyQueuePair>, Option<Lifeline>);
+
+impl Shared {
+    pub(super) fn establish_shm(
+        &self,
+        handshake: shm::Handshake,
+        agreement: Agreement,
+    ) -> Result<Made, NoLink> {
+        let link = handshake.within(ESTABLISH)?.establish(connections(&agreement))?;
+        let pairs = [AnyQueuePair::Shm(link.control), AnyQueuePair::Shm(link.bulk)];
+        self.host.note_choice(agreement.peer, "shm: the same host, by its address".into());
+        Ok((SessionLinks { pairs, agreement }, Some(Lifeline::Process(link.lifeline))))
+    }
+
+    /// The device that may carry a link over this connection, or why there is none.
+    pub(super) fn device_for(
+        &self,
+        handshake: &tcp::Handshake,
+    ) -> Result<Result<rdma::Device, String>, NoLink> {
+        if handshake.peer_addr().ip().to_canonical().is_loopback() {
+            return Ok(Err("the same host".into()));
+        }
+        Ok(self.devices.reaching(handshake.local_addr()?.ip()))
+    }
+
+    /// A link over RDMA, if that was tried and worked, else over TCP.
+    pub(super) fn establish_between_hosts(
+        &self,
+        handshake: tcp::Handshake,
+        agreement: Agreement,
+        tried: Result<(rdma::Link, rdma::Device), String>,
+    ) -> Result<Made, NoLink> {
+        let peer = agreement.peer;
+        let why = match tried {
+            Ok((link, device)) => {
+                let streams = handshake.within(ESTABLISH).establish_streams()?;
+                let (pairs, line) = link.finish(streams).map_err(NoLink::Rdma)?;
+                self.host.note_choice(peer, format!("verbs: {} reaches it", device.name()));
+                return Ok((SessionLinks { pairs, agreement }, Some(Lifeline::Link(line))));
+            }
+            Err(why) => why,
+        };
+        if self.rdma == Rdma::Require && !agreement.local {
+            let failure = NoLink::Rdma(why);
+            // The accepting side has nobody else who tells.
+            self.host.note_failure(peer, failure.to_string());
+            return Err(failure);
+        }
+        self.host.note_choice(peer, format!("tcp: {why}"));
+        Ok((self.establish_tcp(handshake, agreement)?, None))
+    }
+
+    fn establish_tcp(
+        &self,
+        handshake: tcp::Handshake,
+        agreement: Agreement,
+    ) -> Result<SessionLinks<AnyQueuePair>, NoLink> {
+        let handshake = handshake.within(ESTABLISH);
+        let mut link = handshake.establish(connections(&agreement), &self.host.receive_pool)?;
+        for pair in [&mut link.control, &mut link.bulk] {
+            pair.on_blocked(serving::waker(&self.host));
+        }
+        let pairs = [AnyQueuePair::Tcp(link.control), AnyQueuePair::Tcp(link.bulk)];
+        Ok(SessionLinks { pairs, agreement })
+    }
+
+    pub(super) fn install(&self, session: &Arc<NodeSession>, (links, lifeline): Made) {
+        let (peer, id) = (links.agreement.peer, links.agreement.session);
+        let mut sink = WaitingSink { host: &self.host, session };
+        self.host.forget_failure(peer);
+        session.install(links, &mut sink, &*self.host);
+        self.host.changed();
+        if let Some(lifeline) = lifeline {
+            self.lifelines.lock().expect("no holder panics").push((peer, id, lifeline));
+            self.host.wake_keeper();
+        }
+    }
+}
+
+pub(super) fn connections(agreement: &Agreement) -> [ConnectionLimits; 2] {
+    Class::ALL.map(|class| agreement.connection(class))
+}

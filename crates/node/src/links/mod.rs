@@ -1,0 +1,152 @@
+//! Links: listened for and accepted (`accept`), dialled (`dial`), made and installed in their sessions (`establish`), and
+//! watched (`watch`).
+
+mod accept;
+mod dial;
+mod establish;
+mod watch;
+
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use pronto_fabric_shm as shm;
+use pronto_fabric_tcp as tcp;
+use pronto_sync::atomic::AtomicUsize;
+use pronto_wire::{GreetingFault, NodeId, Refusal, SessionId};
+use thiserror::Error;
+
+use crate::address::Address;
+use crate::attempts::Attempts;
+use crate::error::NodeError;
+use crate::host::NodeHost;
+use crate::rdma::{self, Rdma};
+use watch::Lifeline;
+
+/// What links are made from.
+#[derive(Debug)]
+pub(crate) struct LinkOptions {
+    pub(crate) listen: Vec<Address>,
+    pub(crate) peers: Vec<(NodeId, Vec<Address>)>,
+    pub(crate) plaintext: bool,
+    pub(crate) rdma: Rdma,
+}
+
+/// Everything that makes links, while the node runs.
+#[derive(Debug)]
+pub(crate) struct LinkMaker {
+    shared: Arc<Shared>,
+    tcp_listeners: Vec<Arc<tcp::Listener>>,
+    listening: Vec<Address>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    host: Arc<NodeHost>,
+    /// Readable once the node stops.
+    stop: EventFd,
+    handshakes: AtomicUsize,
+    attempts: Arc<Attempts>,
+    lifelines: Mutex<Vec<(NodeId, SessionId, Lifeline)>>,
+    tcp: tcp::Options,
+    devices: rdma::Devices,
+    rdma: Rdma,
+}
+
+/// Why there is no link this time.
+#[derive(Debug, Error)]
+pub(crate) enum NoLink {
+    #[error("shm: {0}")]
+    Shm(#[from] shm::SetupError),
+    #[error("tcp: {0}")]
+    Tcp(#[from] tcp::SetupError),
+    #[error("greeting: {0}")]
+    Greeting(#[from] GreetingFault),
+    #[error("refused here: {0}")]
+    Refused(Refusal),
+    #[error("refused node {} here: {refusal}", node.map_or_else(|| "?".into(), |node| node.to_string()))]
+    RefusedNode { refusal: Refusal, node: Option<NodeId> },
+    #[error("node {found} answered where node {expected} was expected")]
+    OtherNode { expected: NodeId, found: NodeId },
+    #[error("a newer attempt of the same node took its place")]
+    Superseded,
+    #[error("no link over RDMA, which the configuration requires: {0}")]
+    Rdma(String),
+}
+
+impl LinkMaker {
+    pub(crate) fn start(host: &Arc<NodeHost>, options: LinkOptions) -> Result<Self, NodeError> {
+        let system = |errno: Errno| NodeError::System { what: "an eventfd", errno };
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let plaintext =
+            if options.plaintext { tcp::Plaintext::IUnderstand } else { tcp::Plaintext::LoopbackOnly };
+        let tcp_options = tcp::Options { plaintext, ..tcp::Options::default() };
+        let shared = Arc::new(Shared {
+            host: Arc::clone(host),
+            stop: EventFd::from_flags(flags).map_err(system)?,
+            handshakes: AtomicUsize::new(0),
+            attempts: Attempts::new(host),
+            lifelines: Mutex::default(),
+            tcp: tcp_options,
+            devices: rdma::Devices::new(options.rdma),
+            rdma: options.rdma,
+        });
+        let mut maker =
+            Self { shared, tcp_listeners: Vec::new(), listening: Vec::new(), threads: Vec::new() };
+        for address in options.listen {
+            maker.listen(address)?;
+        }
+        let shared = Arc::clone(&maker.shared);
+        maker.spawn("pronto-links", move || shared.keep(&options.peers))?;
+        Ok(maker)
+    }
+
+    /// Where the node listens, with the ports that the system chose.
+    pub(crate) fn listening(&self) -> &[Address] {
+        &self.listening
+    }
+
+    fn listen(&mut self, address: Address) -> Result<(), NodeError> {
+        let shared = Arc::clone(&self.shared);
+        match &address {
+            Address::Shm(path) => {
+                let listener = shm::Listener::bind(path)
+                    .map_err(|cause| NodeError::ListenShm { address: address.clone(), cause })?;
+                self.spawn("pronto-listen-shm", move || shared.accept_shm(&listener))?;
+                self.listening.push(address);
+            }
+            Address::Tcp(socket) => {
+                let failed = |cause| NodeError::ListenTcp { address: address.clone(), cause };
+                let listener = Arc::new(tcp::Listener::bind(socket, self.shared.tcp).map_err(failed)?);
+                self.listening.push(Address::Tcp(listener.local_addr().map_err(failed)?));
+                self.tcp_listeners.push(Arc::clone(&listener));
+                self.shared.host.refusals.watch(&listener);
+                self.spawn("pronto-listen-tcp", move || shared.accept_tcp(&listener))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), NodeError> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(run);
+        let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(0));
+        self.threads
+            .push(thread.map_err(|error| NodeError::System { what: "a thread", errno: errno(error) })?);
+        Ok(())
+    }
+
+    /// Ends all threads.
+    pub(crate) fn stop(&mut self) {
+        let _full = self.shared.stop.write(1);
+        for listener in &self.tcp_listeners {
+            listener.close();
+        }
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a links thread panicked");
+            }
+        }
+    }
+}
