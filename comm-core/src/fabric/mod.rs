@@ -80,6 +80,20 @@ pub struct ConnectionLimits {
     pub send_memory: u32,
 }
 
+impl ConnectionLimits {
+    /// The same connection from the other side, with as much send memory.
+    #[must_use]
+    pub const fn mirrored(self) -> Self {
+        Self {
+            send_depth: self.receive_depth,
+            receive_depth: self.send_depth,
+            max_send_payload: self.max_receive_payload,
+            max_receive_payload: self.max_send_payload,
+            send_memory: self.send_memory,
+        }
+    }
+}
+
 /// What a sleeper waits for on a channel, level-triggered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {

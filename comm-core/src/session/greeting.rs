@@ -109,6 +109,16 @@ pub fn agree(
     })
 }
 
+/// What two nodes agree on that begin a session without a wire between them, each with its own view.
+///
+/// # Errors
+/// As [`agree`].
+pub fn introduce(near: &Identity, far: &Identity, limits: &Limits) -> Result<[Agreement; 2], Refusal> {
+    let id = SessionId(1);
+    let view = |me: &Identity, other| agree(me, limits, greet(other, limits, me.node, Some(id)), id, None);
+    Ok([view(near, far)?, view(far, near)?])
+}
+
 impl Agreement {
     /// What a provider needs to know of one connection.
     pub const fn connection(&self, class: Class) -> ConnectionLimits {

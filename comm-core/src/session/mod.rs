@@ -42,7 +42,7 @@ pub use credit::{Credit, Credits, Returned};
 pub use doorbells::Doorbells;
 pub use end::{End, Executed};
 pub use engine::{Engine, Progress, Ticked};
-pub use greeting::{Agreement, Identity, agree, greet};
+pub use greeting::{Agreement, Identity, agree, greet, introduce};
 pub use inbound::{Answer, Inbound, Sink};
 pub use limits::{CONTROL_WINDOW, Limits};
 pub use link::{DownCause, Event, LinkInfo, Links};

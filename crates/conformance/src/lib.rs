@@ -54,7 +54,7 @@ pub trait Harness {
     /// The provider's name, as in its capabilities.
     fn name(&self) -> &'static str;
 
-    /// Two connected queue pairs of one class; `limits` as end `a` sees them, [`mirrored`] for end `b`. All pairs of a
+    /// Two connected queue pairs of one class; `limits` as end `a` sees them, [`ConnectionLimits::mirrored`] for end `b`. All pairs of a
     /// harness lie between the same two nodes, or between more, but never share a queue pair.
     fn pair(&self, limits: ConnectionLimits) -> Pair<Self::Qp, Self::Link>;
 
@@ -91,16 +91,4 @@ pub struct Pair<Q, L> {
     pub b: Q,
     /// What keeps them connected.
     pub link: L,
-}
-
-/// The limits of one connection as its other end sees them.
-#[must_use]
-pub const fn mirrored(limits: ConnectionLimits) -> ConnectionLimits {
-    ConnectionLimits {
-        send_depth: limits.receive_depth,
-        receive_depth: limits.send_depth,
-        max_send_payload: limits.max_receive_payload,
-        max_receive_payload: limits.max_send_payload,
-        send_memory: limits.send_memory,
-    }
 }

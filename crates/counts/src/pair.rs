@@ -5,21 +5,20 @@
 //! A wait begins by asking its executor how long it may poll ([`Executor::spin_time`]). By then the request has been posted;
 //! the caller's host makes the callee's turn there, so that the first look finds the answer.
 
-use core::time::Duration;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use pronto_core::fabric::{Arrived, ConnectionLimits, QueuePair};
 use pronto_core::note::{Note, What};
-use pronto_core::session::{Answer, Event, Identity, Inbound, Limits, Links, Session, Sink, agree, greet};
+use pronto_core::session::{Answer, Event, Identity, Inbound, Limits, Links, Session, Sink, introduce};
 use pronto_core::{Channel, Clock, Executor, Nanos, WaitPolicy};
 use pronto_fabric_shm::ShmQueuePair;
-use pronto_fabric_tcp::{Handshake, Listener, Options, ReceivePool, TcpQueuePair};
+use pronto_fabric_tcp::{ReceivePool, TcpQueuePair};
 use pronto_rpc::handler::Incoming;
 use pronto_rpc::host::MayWait;
 use pronto_rpc::{Host, Peer, Route};
 use pronto_sync::atomic::AtomicU32;
-use pronto_wire::{CallId, Class, Epoch, NodeId, SessionId, TypeEntry, TypeId};
+use pronto_wire::{CallId, Class, Epoch, NodeId, TypeEntry, TypeId};
 
 /// How often a callee looks for what has been sent before it counts as lost. Over TCP the kernel hands it over at once, as a
 /// rule within the sender's system call.
@@ -27,8 +26,6 @@ pub const LOOKS: u32 = 1_000_000;
 
 /// Of the payloads that are received over TCP, bytes.
 const POOL: usize = 8 << 20;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The two ends of a link, each to be driven by itself.
 #[derive(Debug)]
@@ -71,44 +68,10 @@ pub fn shm_link(limits: [ConnectionLimits; 2]) -> anyhow::Result<(Pairs<ShmQueue
 ///
 /// # Errors
 /// If the kernel has no socket or no memory.
-///
-/// # Panics
-/// Never: its threads do not.
 pub fn tcp_link(limits: [ConnectionLimits; 2]) -> anyhow::Result<(Pairs<TcpQueuePair>, Pairs<TcpQueuePair>)> {
-    let listener = Listener::bind("127.0.0.1:0", Options::default()).context("listening")?;
-    let address = listener.local_addr().context("the port")?;
-    // The only moment with other threads: the sides of a handshake wait for each other, and for the listener, which takes in
-    // both connections of a link.
-    std::thread::scope(|threads| {
-        let (accepted_by, accepted) = mpsc::channel();
-        let listening = threads.spawn(move || -> anyhow::Result<()> {
-            for _ in Class::ALL {
-                if let Some(handshake) = listener.accept()?.begin(PATIENCE)? {
-                    accepted_by.send(handshake)?;
-                }
-            }
-            Ok(())
-        });
-        let far = threads.spawn(move || -> anyhow::Result<_> {
-            Ok(accepted.recv()?.establish(limits.map(mirrored), &ReceivePool::new(POOL)?)?)
-        });
-        let near = Handshake::dial(address, PATIENCE, Options::default())?;
-        let near = near.establish(limits, &ReceivePool::new(POOL)?)?;
-        let far = far.join().expect("it does not panic")?;
-        listening.join().expect("it does not panic")?;
-        Ok(([near.control, near.bulk], [far.control, far.bulk]))
-    })
-}
-
-/// The limits of a connection as its other end sees them.
-fn mirrored(limits: ConnectionLimits) -> ConnectionLimits {
-    ConnectionLimits {
-        send_depth: limits.receive_depth,
-        receive_depth: limits.send_depth,
-        max_send_payload: limits.max_receive_payload,
-        max_receive_payload: limits.max_send_payload,
-        send_memory: limits.send_memory,
-    }
+    let pools = [ReceivePool::new(POOL)?, ReceivePool::new(POOL)?];
+    let (near, far) = pronto_fabric_tcp::Link::pair(limits, &pools).context("a link over TCP")?;
+    Ok(([near.control, near.bulk], [far.control, far.bulk]))
 }
 
 /// A handler as the greeting names it.
@@ -131,24 +94,19 @@ impl<Q: QueuePair + 'static> Ends<Q> {
         let identity =
             |node, types| Identity { node: NodeId(node), epoch: Epoch(1), name: String::new(), types };
         let (near, far) = (identity(1, Vec::new()), identity(2, types));
-        let id = SessionId(1);
-        let agreements = (
-            agree(&near, &limits, greet(&far, &limits, near.node, Some(id)), id, None),
-            agree(&far, &limits, greet(&near, &limits, far.node, Some(id)), id, None),
-        );
-        let mut agreements =
-            (agreements.0.context("the caller agrees")?, agreements.1.context("the callee agrees")?);
-        let (near_pairs, far_pairs) = link(Class::ALL.map(|class| agreements.0.connection(class)))?;
+        let mut agreements = introduce(&near, &far, &limits).context("two nodes agree")?;
+        let (near_pairs, far_pairs) = link(Class::ALL.map(|class| agreements[0].connection(class)))?;
         // As nodes do: a session over shared memory ends with its link.
         let local = near_pairs[0].capabilities().provider == "shm";
-        for agreement in [&mut agreements.0, &mut agreements.1] {
+        for agreement in &mut agreements {
             (agreement.local, agreement.resumable) = (local, !local);
         }
+        let [near_agreement, far_agreement] = agreements;
         let caller = Arc::new(Session::new(far.node, limits));
         let session = Arc::new(Session::new(near.node, limits));
         let host = Arc::new(Still::alone());
-        session.install(Links { pairs: far_pairs, agreement: agreements.1 }, &mut Nobody, &*host);
-        caller.install(Links { pairs: near_pairs, agreement: agreements.0 }, &mut Nobody, &*host);
+        session.install(Links { pairs: far_pairs, agreement: far_agreement }, &mut Nobody, &*host);
+        caller.install(Links { pairs: near_pairs, agreement: near_agreement }, &mut Nobody, &*host);
         Ok(Self { caller, callee: Callee { session, host, routes } })
     }
 

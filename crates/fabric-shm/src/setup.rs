@@ -312,19 +312,8 @@ impl Link {
     /// Two ends of one link within this process; `limits` are the first end's, of control and of bulk.
     pub fn pair(limits: [ConnectionLimits; CLASSES]) -> Result<(Self, Self), SetupError> {
         let (one, other) = Handshake::pair(crate::HANDSHAKE_LIMIT)?;
-        let (one, other) = (one.offer(limits)?, other.offer(limits.map(mirrored))?);
+        let (one, other) = (one.offer(limits)?, other.offer(limits.map(ConnectionLimits::mirrored))?);
         Ok((one.finish()?, other.finish()?))
-    }
-}
-
-/// The same limits as the other side sees them; its send memory is as large as ours.
-pub(crate) fn mirrored(limits: ConnectionLimits) -> ConnectionLimits {
-    ConnectionLimits {
-        send_depth: limits.receive_depth,
-        receive_depth: limits.send_depth,
-        max_send_payload: limits.max_receive_payload,
-        max_receive_payload: limits.max_send_payload,
-        send_memory: limits.send_memory,
     }
 }
 

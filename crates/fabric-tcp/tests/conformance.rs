@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use nix::sys::socket::{Shutdown, shutdown};
-use pronto_conformance::{Capability, Harness, Pair, mirrored};
+use pronto_conformance::{Capability, Harness, Pair};
 use pronto_core::Class;
 use pronto_core::fabric::{ConnectionLimits, HeapMemory, Region};
 use pronto_fabric_tcp::{Handshake, Link, Listener, Options, ReceivePool, TcpQueuePair};
@@ -63,7 +63,7 @@ impl Harness for Nodes {
         let acceptor = self.accepted.recv_timeout(PATIENCE).unwrap();
         let (a, b) = thread::scope(|threads| {
             let [near, far] = &self.pools;
-            let far = threads.spawn(move || acceptor.establish([mirrored(limits); 2], far).unwrap());
+            let far = threads.spawn(move || acceptor.establish([limits.mirrored(); 2], far).unwrap());
             (dialler.establish([limits; 2], near).unwrap(), far.join().unwrap())
         });
         let (a, b) = (self.of_class(a), self.of_class(b));

@@ -50,6 +50,8 @@ pub struct StatusReport {
     pub boost: String,
     /// Who polls what.
     pub engine: String,
+    /// Up to which length a rendezvous carries its payload along, by transport.
+    pub carries: String,
     /// What polling and sleeping have counted.
     pub progress: Vec<Counter>,
     /// Connections that it accepted and refused, by reason.
@@ -172,6 +174,7 @@ impl From<&Status> for StatusReport {
             oversubscribed: status.oversubscribed,
             boost: status.boost.clone(),
             engine: status.engine.clone(),
+            carries: status.carries.clone(),
             progress: status.progress.iter().map(Counter::from).collect(),
             refused: status.refused.iter().map(Counter::from).collect(),
             failed_dials: status.failed_dials.iter().map(Counter::from).collect(),

@@ -28,7 +28,7 @@ use crate::queue_pair::{AnyLease, AnyQueuePair};
 use crate::refusals::Refusals;
 use crate::serving::Serving;
 use crate::sink::WaitingSink;
-use crate::{calibrate, system};
+use crate::{calibrate, system, threshold};
 
 /// The session type of this node.
 pub(crate) type NodeSession = Session<AnyQueuePair>;
@@ -75,11 +75,17 @@ pub struct NodeHost {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeClock(Instant);
 
+impl NodeClock {
+    /// From now on.
+    pub(crate) fn start() -> Self {
+        #[expect(clippy::disallowed_methods, reason = "the node is where the clock is read")]
+        let now = Instant::now();
+        Self(now)
+    }
+}
+
 /// Reasons why a peer is not reached that are remembered, so that each is told once.
 const REASONS: usize = 16;
-
-/// Rendezvous payloads up to this are carried along, bytes.
-const CARRIED: u64 = 4 << 10;
 
 /// Who holds a session that nobody uses: the list of peers, the serving thread, and the source that it polls.
 const HELD_BY_NODE: usize = 3;
@@ -107,8 +113,7 @@ impl NodeHost {
     ) -> Result<Self, Errno> {
         let boosting = Arc::new(Boosting::new(boost));
         let pool = Pool::new(workers);
-        #[expect(clippy::disallowed_methods, reason = "the node is where the clock is read")]
-        let clock = NodeClock(Instant::now());
+        let clock = NodeClock::start();
         let serving = Serving::new(engine, clock, &boosting)?;
         Ok(Self {
             identity,
@@ -353,8 +358,9 @@ impl Host for NodeHost {
         self.serving.keep_time();
     }
 
-    fn carries_up_to(&self, _: &NodeSession) -> u64 {
-        CARRIED
+    fn carries_up_to(&self, session: &NodeSession) -> u64 {
+        threshold::measure_soon();
+        session.info(self).map_or(0, |link| threshold::of(link.provider).bytes())
     }
 
     fn pause(&self) {

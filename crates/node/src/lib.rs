@@ -24,6 +24,7 @@ mod refusals;
 mod serving;
 mod sink;
 mod system;
+mod threshold;
 
 pub use address::Address;
 pub use boost::Boost;
@@ -38,3 +39,4 @@ pub use pronto_progress as progress;
 pub use queue_pair::{AnyLease, AnyQueuePair};
 pub use rdma::Rdma;
 pub use sink::ServingSink;
+pub use threshold::measure_soon as measure_thresholds;

@@ -24,6 +24,7 @@ use crate::host::{NodeHost, NodeSession, as_handler};
 use crate::links::{LinkMaker, LinkOptions};
 use crate::serving::Server;
 use crate::sink::WaitingSink;
+use crate::threshold;
 
 /// A running node. Dropped, it takes its links down and ends its threads; [`Node::drain`] first lets calls end.
 #[derive(Debug)]
@@ -61,6 +62,8 @@ pub struct Status {
     pub boost: String,
     /// Who polls: `idle: 3 sources`, with those that were taken out, and why.
     pub engine: String,
+    /// Up to which length a rendezvous carries its payload along, by transport: `shm 8192 B, tcp 4096 B (assumed)`.
+    pub carries: String,
     /// What its manager has counted: see [`pronto_progress::Counters`].
     pub progress: Vec<(&'static str, u64)>,
     /// Connections that it accepted and refused, by reason; reasons that never occurred are left out.
@@ -243,6 +246,7 @@ impl NodeHost {
             oversubscribed: host.oversubscribed.load(Ordering::Relaxed),
             boost: host.boosting.to_string(),
             engine: host.serving.manager.to_string(),
+            carries: threshold::described(),
             progress: host.serving.manager.counters().each().to_vec(),
             refused: host.refusals.each(),
             failed_dials: host.failed_dials.each(),

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::queue_pair::SimQueuePair;
 use crate::state::{Event, State};
-use crate::world::{LinkId, SimNode, SimWorld, mirrored};
+use crate::world::{LinkId, SimNode, SimWorld};
 
 /// Names an attempt to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,7 +105,7 @@ impl SimWorld {
         let mut state = self.lock();
         let Attempt { from, to, .. } = *state.attempts.get(&id)?;
         let links: Vec<_> =
-            limits.iter().map(|limits| state.connect([from, to], [mirrored(*limits), *limits])).collect();
+            limits.iter().map(|limits| state.connect([from, to], [limits.mirrored(), *limits])).collect();
         state.answer_hello(id, Answer::Accepted(answer, links.clone()));
         drop(state);
         Some(links.into_iter().map(|link| SimQueuePair::new(self.clone(), link, 1)).collect())

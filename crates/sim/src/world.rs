@@ -53,7 +53,7 @@ impl SimWorld {
 
     /// Connects two nodes at once; `limits` as `a` sees them.
     pub fn connect(&self, a: SimNode, b: SimNode, limits: ConnectionLimits) -> (SimQueuePair, SimQueuePair) {
-        let link = self.lock().connect([a, b], [limits, mirrored(limits)]);
+        let link = self.lock().connect([a, b], [limits, limits.mirrored()]);
         let end = |end| SimQueuePair::new(self.clone(), link, end);
         (end(0), end(1))
     }
@@ -165,17 +165,6 @@ impl SimWorld {
 impl fmt::Debug for SimWorld {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SimWorld").field("now", &self.clock.load(Ordering::Relaxed)).finish_non_exhaustive()
-    }
-}
-
-/// The limits of a connection as its other end sees them.
-pub(crate) const fn mirrored(limits: ConnectionLimits) -> ConnectionLimits {
-    ConnectionLimits {
-        send_depth: limits.receive_depth,
-        receive_depth: limits.send_depth,
-        max_send_payload: limits.max_receive_payload,
-        max_receive_payload: limits.max_send_payload,
-        send_memory: limits.send_memory,
     }
 }
 

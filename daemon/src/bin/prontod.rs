@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use pronto::admin::recent;
-use pronto::{Config, Event, Node};
+use pronto::{Config, Event, Node, measure_thresholds};
 use tracing_subscriber::filter::LevelFilter;
 
 /// Runs a node as its configuration says. SIGTERM and SIGINT let open calls end, then stop it.
@@ -59,6 +59,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_max_level(options.log).with_writer(std::io::stderr).without_time().init();
     tell_when_panicking();
     keep_small_pages();
+    measure_thresholds();
     let node = builder.start()?;
     let listening: Vec<_> = node.listening().iter().map(ToString::to_string).collect();
     let places = if listening.is_empty() {

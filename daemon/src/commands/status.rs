@@ -80,6 +80,7 @@ fn as_json(report: &StatusReport) -> serde_json::Value {
         "oversubscribed": report.oversubscribed,
         "boost": report.boost,
         "engine": report.engine,
+        "carries": report.carries,
         "progress": counts(&report.progress),
         "refused": counts(&report.refused),
         "failed_dials": counts(&report.failed_dials),
@@ -97,6 +98,7 @@ fn as_text(report: &StatusReport, all: bool) -> String {
     let waits = if report.oversubscribed { "sleeps at once: processors are short" } else { "as configured" };
     let _ = writeln!(text, "  waits     {waits}");
     let _ = writeln!(text, "  boost     {}", report.boost);
+    let _ = writeln!(text, "  carries   {}", report.carries);
     let _ = writeln!(text, "  engine    {}", report.engine);
     for counter in report.progress.iter().filter(|counter| all || counter.count != 0) {
         let _ = writeln!(text, "            {:<20}{:>14}", counter.name, counter.count);
@@ -162,6 +164,7 @@ mod tests {
             oversubscribed: false,
             boost: "slice (module: not loaded)".into(),
             engine: "idle: 2 sources".into(),
+            carries: "shm 8192 B, tcp 4096 B (assumed)".into(),
             progress: vec![counter("sleeps", 9), counter("late", 0)],
             refused: vec![counter("silent", 4)],
             failed_dials: vec![],
@@ -175,6 +178,7 @@ mod tests {
         assert!(as_text(&report(), true).contains("rescues"));
         assert!(as_text(&report(), false).contains("peer 2     up"));
         assert!(as_text(&report(), false).contains("  boost     slice (module: not loaded)\n"));
+        assert!(as_text(&report(), false).contains("  carries   shm 8192 B, tcp 4096 B (assumed)\n"));
         assert!(as_text(&report(), false).contains("  engine    idle: 2 sources\n            sleeps "));
         assert!(!as_text(&report(), false).contains("late"));
     }

@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
-use pronto_conformance::{Harness, Pair, mirrored};
+use pronto_conformance::{Harness, Pair};
 use pronto_core::fabric::{
     Completion, ConnectionLimits, HeapMemory, OutOfBounds, Payload, Region, Rights, Status, WrId,
 };
@@ -60,7 +60,7 @@ impl Harness for ReferenceHarness {
         let wire = Arc::new(Mutex::new(Wire::default()));
         let end =
             |me, limits| Reference::new(me, limits, Arc::clone(&wire), Arc::clone(&self.node), self.flaw);
-        Pair { a: end(0, limits), b: end(1, mirrored(limits)), link: wire }
+        Pair { a: end(0, limits), b: end(1, limits.mirrored()), link: wire }
     }
 
     fn region(&self, len: usize) -> Region {

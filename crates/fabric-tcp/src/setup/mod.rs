@@ -23,6 +23,7 @@ mod await_link;
 mod deadline;
 mod handshake;
 mod listener;
+mod pair;
 
 use core::net::SocketAddr;
 use core::time::Duration;

@@ -5,7 +5,6 @@ use core::time::Duration;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use pronto_conformance::mirrored;
 use pronto_core::fabric::ConnectionLimits;
 use pronto_fabric_verbs::{Device, Link, Offer};
 
@@ -28,7 +27,7 @@ impl Devices {
     pub(crate) fn link(&self, limits: ConnectionLimits) -> [Link; 2] {
         let [near, far] = &self.0;
         let a = Offer::new(near, [limits; 2]).unwrap();
-        let b = Offer::new(far, [mirrored(limits); 2]).unwrap();
+        let b = Offer::new(far, [limits.mirrored(); 2]).unwrap();
         let (of_a, of_b) = (a.bytes(), b.bytes());
         let sockets = [(); 2].map(|()| UnixStream::pair().unwrap());
         let [(a1, b1), (a2, b2)] = sockets.map(|(one, two)| (OwnedFd::from(one), OwnedFd::from(two)));
