@@ -258,7 +258,7 @@ fn own_loop(sources: usize, budget: Duration) -> anyhow::Result<f64> {
 fn run_for(manager: &Manager, spin: Nanos, budget: Duration) -> f64 {
     let until = Real.now() + Nanos(u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX));
     let started = clock::thread_ns();
-    manager.run(&mut Timed { spin, until, over: AtomicBool::new(false) });
+    manager.run(Timed { spin, until, over: AtomicBool::new(false) });
     approximate(clock::thread_ns() - started)
 }
 

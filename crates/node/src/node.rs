@@ -22,7 +22,7 @@ use crate::error::NodeError;
 use crate::events::Events;
 use crate::host::{NodeHost, NodeSession, as_handler};
 use crate::links::{LinkMaker, LinkOptions};
-use crate::serving::Server;
+use crate::serving;
 use crate::sink::WaitingSink;
 use crate::threshold;
 
@@ -113,14 +113,10 @@ impl Node {
         host.serving.start(&host);
         let links = LinkMaker::start(&host, options)?;
         host.listening.set(links.listening().to_vec()).expect("set once");
-        let serving = Arc::clone(&host);
-        let server = std::thread::Builder::new()
-            .name("pronto-serve".into())
-            .spawn(move || Server::new(&serving).run())
-            .map_err(|error| NodeError::System {
-                what: "a thread",
-                errno: Errno::from_raw(error.raw_os_error().unwrap_or(0)),
-            })?;
+        let server = serving::start(&host).map_err(|error| NodeError::System {
+            what: "a thread",
+            errno: Errno::from_raw(error.raw_os_error().unwrap_or(0)),
+        })?;
         Ok(Self { host, links, server: Some(server) })
     }
 
@@ -272,10 +268,8 @@ impl Drop for Node {
         self.host.pool.stop();
         self.host.changed();
         self.links.stop();
-        if let Some(server) = self.server.take()
-            && server.join().is_err()
-        {
-            tracing::error!("the serving thread panicked");
+        if let Some(server) = self.server.take() {
+            serving::end(self.manager(), server);
         }
     }
 }

@@ -8,15 +8,17 @@ use std::collections::VecDeque;
 use std::os::fd::AsRawFd as _;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Wake;
+use std::thread::JoinHandle;
 
 use nix::errno::Errno;
 use pronto_core::completion::Server as State;
 use pronto_core::executor::Channel;
 use pronto_core::fabric::Interest;
 use pronto_core::{Clock, Executor, Nanos};
+use pronto_expedite::schedule::{CALLER, set_nice};
 use pronto_progress::{
-    Cost, Engine, Keeper, Manager, NET, Net, Place, Priority, Registration, Sleep, Source, Spec, Tasklet,
-    Trigger, Triggers,
+    Cost, Engine, Keeper, Manager, NET, Net, Place, Post, Priority, Registration, Sleep, Source, Spec,
+    Tasklet, Trigger, Triggers,
 };
 use pronto_sync::atomic::{AtomicUsize, Ordering};
 
@@ -30,6 +32,11 @@ use crate::sink::{Job, ServingSink};
 const BUSY_TICK: Nanos = NET;
 /// It passes at least so often, whatever is due.
 const IDLE_TICK: Nanos = Nanos::from_secs(10);
+/// A spare's. It runs while the processor it would have is anybody's; and holds what the serving thread wants back, so that it must
+/// not starve.
+const SPARE_NICE: i32 = 10;
+/// A call that has blocked the serving thread has so long to end when the node stops.
+const CALL_ENDS: Duration = Duration::from_millis(100);
 /// Who polls peers, and runs what waiting callers left: never a waiting thread, which starts no handler.
 const SERVES: [Trigger; 3] = [Trigger::Idle, Trigger::Timer, Trigger::Yield];
 
@@ -207,10 +214,54 @@ struct Served {
     _source: Registration,
 }
 
+/// Starts the serving thread. It serves until the node stops, and so do the spares that stand in for it where a program's tasklets
+/// block it ([`Manager::may_block`]).
+pub(crate) fn start(host: &Arc<NodeHost>) -> std::io::Result<JoinHandle<()>> {
+    let manager = host.serving.manager.clone();
+    let post = Arc::new(Post::new(manager, Server::new(Arc::clone(host))));
+    let spares = Arc::downgrade(&post);
+    host.serving.manager.spares(Box::new(move || {
+        let Some(post) = spares.upgrade() else { return false };
+        let stands_in = move || {
+            // Refused, it has the priority of others.
+            let _lower = set_nice(CALLER, SPARE_NICE);
+            post.stand_in();
+        };
+        let started = std::thread::Builder::new().name("pronto-spare".into()).spawn(stands_in);
+        if let Err(error) = &started {
+            tracing::warn!(%error, "no spare for the serving thread");
+        }
+        started.is_ok()
+    }));
+    let boosted = Arc::clone(host);
+    std::thread::Builder::new().name("pronto-serve".into()).spawn(move || {
+        boosted.boosting.adopt();
+        drop(boosted);
+        post.serve();
+    })
+}
+
+/// Ends the serving thread and its spares, when the node is stopping. One that is in a call which does not come back is left
+/// there.
+pub(crate) fn end(manager: &Manager, server: JoinHandle<()>) {
+    manager.dismiss_spares();
+    while manager.is_blocked() && !server.is_finished() {
+        let waited = manager.counters().blocking;
+        std::thread::park_timeout(CALL_ENDS);
+        if manager.is_blocked() && manager.counters().blocking == waited {
+            tracing::warn!("the serving thread is left in a call that does not come back");
+            return;
+        }
+    }
+    if server.join().is_err() {
+        tracing::error!("the serving thread panicked");
+    }
+}
+
 /// What the serving thread does beside polling.
 #[derive(Debug)]
-pub(crate) struct Server<'a> {
-    host: &'a Arc<NodeHost>,
+pub(crate) struct Server {
+    host: Arc<NodeHost>,
     served: Vec<Served>,
     /// Nodes that this one knows of on this host, itself included.
     processes_here: usize,
@@ -223,25 +274,18 @@ pub(crate) struct Server<'a> {
     oversubscription: calibrate::Oversubscription,
 }
 
-impl<'a> Server<'a> {
-    pub(crate) fn new(host: &'a Arc<NodeHost>) -> Self {
+impl Server {
+    fn new(host: Arc<NodeHost>) -> Self {
         Self {
-            host,
             served: Vec::new(),
             processes_here: 1,
             version: u64::MAX,
             last_tick: host.now(),
+            host,
             tick_after: IDLE_TICK,
             hurried: false,
             oversubscription: calibrate::Oversubscription::default(),
         }
-    }
-
-    /// Serves until the node stops.
-    pub(crate) fn run(mut self) {
-        self.host.boosting.adopt();
-        let manager = self.host.serving.manager.clone();
-        manager.run(&mut self);
     }
 
     /// Those that came are sources from now on, those that went are none.
@@ -252,7 +296,7 @@ impl<'a> Server<'a> {
                 self.served.push(served.swap_remove(known));
                 continue;
             }
-            let source = PeerSource { host: Arc::clone(self.host), session: Arc::clone(&session) };
+            let source = PeerSource { host: Arc::clone(&self.host), session: Arc::clone(&session) };
             match self.host.serving.manager.register(spec(), source) {
                 Ok(registration) => self.served.push(Served { session, _source: registration }),
                 Err(error) => tracing::error!(peer = %session.peer(), %error, "a peer is not served"),
@@ -272,7 +316,7 @@ impl<'a> Server<'a> {
     }
 }
 
-impl Keeper for Server<'_> {
+impl Keeper for Server {
     fn is_stopping(&self) -> bool {
         self.host.is_stopping()
     }
@@ -288,7 +332,7 @@ impl Keeper for Server<'_> {
             self.serve(self.host.sessions());
             // A link that came since the last tick has its heartbeats and its limit, of which that tick knew nothing.
             self.hurry();
-            let links = self.served.iter().filter_map(|served| served.session.info(&**self.host));
+            let links = self.served.iter().filter_map(|served| served.session.info(&*self.host));
             self.processes_here = 1 + links.filter(|link| link.local).count();
         }
         if self.tick_after > BUSY_TICK
@@ -305,7 +349,7 @@ impl Keeper for Server<'_> {
     }
 
     fn is_expecting(&self) -> bool {
-        self.served.iter().any(|served| served.session.transfers(&**self.host)[2] != 0)
+        self.served.iter().any(|served| served.session.transfers(&*self.host)[2] != 0)
     }
 
     fn may_sleep(&self) -> bool {
@@ -317,8 +361,8 @@ impl Keeper for Server<'_> {
         let mut busy = false;
         let mut due = now + IDLE_TICK;
         for Served { session, .. } in &self.served {
-            let mut sink = ServingSink { host: self.host, session };
-            match session.tick(now, self.tick_after, &mut sink, &**self.host) {
+            let mut sink = ServingSink { host: &self.host, session };
+            match session.tick(now, self.tick_after, &mut sink, &*self.host) {
                 Some(ticked) => {
                     busy |= session.open_calls() != 0 || ticked.work_in_flight != 0;
                     due = due.min(ticked.next_due);

@@ -101,8 +101,8 @@ fn main() -> Result<(), Box<dyn core::error::Error>> {
     let manager = Manager::new(Engine::Idle, Real(Instant::now()))?;
     let stop = Arc::new(AtomicBool::new(false));
     let engine = {
-        let (manager, mut keeper) = (manager.clone(), Alone(Arc::clone(&stop)));
-        std::thread::spawn(move || manager.run(&mut keeper))
+        let (manager, keeper) = (manager.clone(), Alone(Arc::clone(&stop)));
+        std::thread::spawn(move || manager.run(keeper))
     };
 
     let (ours, theirs) = UnixDatagram::pair()?;

@@ -8,7 +8,8 @@
 //! | --- | --- |
 //! | `source` | [`Source`], and what its registration says of it: [`Spec`] |
 //! | `manager` | [`Manager`]: registration, polls by any thread ([`Trigger`]), wake-ups |
-//! | `run` | the engine's thread: [`Engine`], [`Keeper`] |
+//! | `run` | what the engine's thread does: [`Engine`], [`Keeper`] |
+//! | `post`, `spares` | who is on duty: the engine's thread, or a spare while that one is blocked ([`Post`]) |
 //! | `rest` | [`arm_recheck_sleep`], for any number of sources |
 //! | `poller`, `group` | the engine half: sources in memory, and those behind one epoll |
 //! | `sleep_set`, `stuck` | what the engine sleeps on; descriptors that say ready for ever |
@@ -49,11 +50,13 @@ mod descriptor;
 mod group;
 mod manager;
 mod poller;
+mod post;
 mod reports;
 mod rest;
 mod run;
 mod sleep_set;
 mod source;
+mod spares;
 mod stuck;
 mod tasklet;
 
@@ -63,9 +66,11 @@ mod loom_tests;
 pub use manager::{
     Engine, GROUP_INTERVAL, MAX_KINDS, MAX_SOURCES, Manager, NET, Notifier, RegisterError, Registration,
 };
+pub use post::Post;
 pub use reports::{Counters, Failure};
 pub use rest::{Sleepers, arm_recheck_sleep};
 pub use run::Keeper;
 pub use sleep_set::Watch;
 pub use source::{Cost, Net, Priority, Sleep, Source, Spec, Trigger, Triggers};
+pub use spares::{BLOCKS_AFTER, Hire, MAX_SPARES};
 pub use tasklet::{Kind, Place, Tasklet};

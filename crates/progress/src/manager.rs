@@ -16,6 +16,7 @@ use crate::poller::{Change, Poller, Slot};
 use crate::reports::{Counters, Failure, Reports};
 use crate::sleep_set::{SleepSet, Watch};
 use crate::source::{Source, Spec, Trigger, Triggers};
+use crate::spares::Spares;
 use crate::tasklet::{Kind, KindShared};
 
 /// Sources that cost a system call are asked for at most so often while somebody polls: PIOMan's granularity of idle
@@ -51,6 +52,7 @@ pub(crate) struct Shared {
     pub(crate) poller: TryLock<Poller>,
     pub(crate) set: SleepSet,
     pub(crate) word: WakeWord,
+    pub(crate) spares: Spares,
     /// The present sleep of the engine's thread is a long one.
     pub(crate) drowsy: AtomicBool,
     changes: Mutex<Vec<Change>>,
@@ -110,6 +112,7 @@ impl Manager {
             poller: TryLock::new(Poller::new(group, Arc::clone(&reports))),
             set,
             word: WakeWord::new(),
+            spares: Spares::new()?,
             drowsy: AtomicBool::new(false),
             changes: Mutex::default(),
             changed: AtomicUsize::new(0),
@@ -316,7 +319,8 @@ impl Shared {
             return false;
         }
         let kinds = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
-        kinds.iter().any(|kind| kind.runs_on(trigger) && kind.is_waiting())
+        // Those of a kind that another thread runs are that thread's: it wakes the engine if it leaves any.
+        kinds.iter().any(|kind| kind.runs_on(trigger) && kind.is_waiting() && !kind.is_running())
     }
 
     /// Runs the tasklets that wait. Returns how many.
@@ -335,7 +339,10 @@ impl Shared {
             (ran, again) = (ran + more, again + queued);
         }
         self.tasklets.fetch_sub(ran - again, Ordering::Relaxed);
-        if again != 0 {
+        // SYNC: giving a kind back before the look at what came for it meanwhile; pairs with the fence of who schedules, which comes
+        // before its look at the word, and with that of who arms, before its look at the kinds.
+        fence(Ordering::SeqCst);
+        if kinds.iter().any(|kind| kind.is_waiting()) {
             self.wake();
         }
         ran

@@ -40,13 +40,31 @@ pub struct Counters {
     pub tasklets: u64,
     /// Of these, by a thread that went to another processor for it.
     pub moved: u64,
+    /// Calls of tasklets on duty that might have blocked.
+    pub blocking: u64,
+    /// How often a spare thread was woken: never for a call that did not block.
+    pub spares: u64,
+    /// How often it took the duty over.
+    pub relieved: u64,
 }
 
 impl Counters {
     /// Every counter, by name.
     #[must_use]
-    pub const fn each(&self) -> [(&'static str, u64); 8] {
-        let Self { rescues, late, sleeps, group_looks, muted, panics, tasklets, moved } = *self;
+    pub const fn each(&self) -> [(&'static str, u64); 11] {
+        let Self {
+            rescues,
+            late,
+            sleeps,
+            group_looks,
+            muted,
+            panics,
+            tasklets,
+            moved,
+            blocking,
+            spares,
+            relieved,
+        } = *self;
         [
             ("rescues", rescues),
             ("late", late),
@@ -56,6 +74,9 @@ impl Counters {
             ("panics", panics),
             ("tasklets", tasklets),
             ("moved", moved),
+            ("blocking", blocking),
+            ("spares", spares),
+            ("relieved", relieved),
         ]
     }
 }
@@ -84,6 +105,9 @@ pub(crate) struct Reports {
     panics: Count,
     pub(crate) tasklets: Count,
     pub(crate) moved: Count,
+    pub(crate) blocking: Count,
+    pub(crate) spares: Count,
+    pub(crate) relieved: Count,
     failures: Mutex<VecDeque<Failure>>,
 }
 
@@ -116,6 +140,9 @@ impl Reports {
             panics: self.panics.value(),
             tasklets: self.tasklets.value(),
             moved: self.moved.value(),
+            blocking: self.blocking.value(),
+            spares: self.spares.value(),
+            relieved: self.relieved.value(),
         }
     }
 }

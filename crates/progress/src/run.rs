@@ -1,31 +1,32 @@
-//! The engine's thread: polls, passes the time, and sleeps on all sources at once.
+//! What the engine's thread does: polls, passes the time, and sleeps on all sources at once. Who does it, `post` says.
 
 use pronto_core::Nanos;
 use pronto_core::executor::Channel;
 use pronto_sync::TryLockGuard;
 use pronto_sync::atomic::Ordering;
 
-use crate::manager::{Engine, Manager, NET, Shared};
+use crate::manager::{Manager, NET, Shared};
 use crate::poller::{Burst, Poller};
+use crate::post::{Post, Who};
 use crate::rest::{Sleepers, arm_recheck_sleep};
 use crate::sleep_set::Woken;
 use crate::source::Trigger;
 
 /// Idle looks at a single source between two readings of the clock, which takes as long as a few of them. Shared among
 /// sources where there are more.
-const LOOKS: u32 = 64;
+pub(crate) const LOOKS: u32 = 64;
 /// Looks that found something between two readings of the clock.
 const BUSY_LOOKS_PER_CLOCK: u32 = 16;
 /// Looks in a row by a timer's engine, as long as there is something.
-const TIMER_LOOKS: u32 = 1_024;
+pub(crate) const TIMER_LOOKS: u32 = 1_024;
 /// Between two looks of a timer's engine at what is on its way.
-const NAP: Nanos = Nanos::from_micros(50);
+pub(crate) const NAP: Nanos = Nanos::from_micros(50);
 /// Such looks in a row that found nothing, after which it goes back to its period.
-const NAPS: u32 = 20;
+pub(crate) const NAPS: u32 = 20;
 /// A wake-up that comes within this time after the net has caught the sleeper was late, not lost.
 const LATE: Nanos = Nanos::from_millis(20);
 
-/// What an engine's thread does beside polling, and how it may wait. Called by that thread alone.
+/// What an engine's thread does beside polling, and how it may wait. Called by the thread on duty alone.
 pub trait Keeper {
     /// Whether the thread shall end.
     fn is_stopping(&self) -> bool;
@@ -78,109 +79,32 @@ pub trait Keeper {
 }
 
 impl Manager {
-    /// Runs as the engine of this manager, until the keeper says that it is over. One thread at a time.
-    pub fn run(&self, keeper: &mut impl Keeper) {
-        match self.0.engine {
-            Engine::Idle => Idle { shared: &self.0, keeper, idle_since: None, woken: false }.run(),
-            Engine::Timer(period) => self.0.run_on_time(period, Polls::Yes, keeper),
-            Engine::None => self.0.run_on_time(Nanos::NEVER, Polls::No, keeper),
-        }
+    /// Runs as the engine of this manager, until the keeper says that it is over. One thread at a time. Without spares: see
+    /// [`Post`] for those.
+    pub fn run(&self, keeper: impl Keeper) {
+        Post::new(self.clone(), keeper).serve();
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Polls {
-    Yes,
-    No,
-}
-
-impl Shared {
-    /// Wakes for the time alone.
-    fn run_on_time(&self, period: Nanos, polls: Polls, keeper: &mut impl Keeper) {
-        let mut next = self.clock.now() + period;
-        let mut naps = 0;
-        while !keeper.is_stopping() {
-            keeper.refresh();
-            let now = self.clock.now();
-            if now >= next && polls == Polls::Yes {
-                naps = if self.poll_while_busy() == 0 { naps + 1 } else { 0 };
-                let close = naps < NAPS && keeper.is_expecting();
-                // Of a clock that has jumped, or a thread that was late, nothing is caught up on.
-                next = now + if close { NAP.min(period) } else { period };
-            }
-            if now >= keeper.next_tick() {
-                keeper.tick(now);
-            }
-            keeper.before_sleep();
-            self.reports.sleeps.add(1);
-            let limit = next.min(keeper.next_tick()).since(self.clock.now());
-            self.drowsy.store(limit > NET, Ordering::Relaxed);
-            self.set.sleep_deaf(limit);
-            self.drowsy.store(false, Ordering::Relaxed);
-            keeper.worked();
-        }
-    }
-
-    /// Says how much was taken in.
-    fn poll_while_busy(&self) -> usize {
-        let mut all = 0;
-        for _ in 0..TIMER_LOOKS {
-            let Some(mut poller) = self.enter() else { break };
-            let mut taken = poller.look(Trigger::Timer, 1);
-            taken += self.look_at_group_now(&mut poller, Trigger::Timer, self.clock.now());
-            drop(poller);
-            taken += self.run_tasklets(Trigger::Timer);
-            if taken == 0 {
-                break;
-            }
-            all += taken;
-        }
-        all
-    }
-}
-
-/// The thread of [`Engine::Idle`].
-struct Idle<'a, K> {
-    shared: &'a Shared,
-    keeper: &'a mut K,
+/// What the thread on duty needs, and hands on.
+pub(crate) struct Role<K> {
+    pub(crate) keeper: K,
     idle_since: Option<Nanos>,
     /// A channel has ended the last sleep, and nobody has looked since.
     woken: bool,
+    /// When a timer's engine looks next; none before its first time.
+    pub(crate) next: Option<Nanos>,
+    /// Looks in a row of a timer's engine that found nothing.
+    pub(crate) naps: u32,
 }
 
-impl<K: Keeper> Idle<'_, K> {
-    fn run(&mut self) {
-        while !self.keeper.is_stopping() {
-            self.keeper.refresh();
-            let spin = self.keeper.spin_time();
-            // Who is about to sleep looks once: each look may be a system call, and a boost is paid for by the time.
-            let Looked { taken, dry, grouped } = self.look(if spin == Nanos::ZERO { 1 } else { LOOKS });
-            if core::mem::take(&mut self.woken) {
-                let muted = self.shared.set.found(taken, self.shared.clock.now());
-                self.shared.reports.muted.add(muted);
-            }
-            if taken != 0 {
-                self.idle_since = None;
-            }
-            self.keeper.worked();
-            let now = self.shared.clock.now();
-            if now >= self.keeper.next_tick() {
-                self.keeper.tick(now);
-            }
-            let of_group = if grouped { self.look_at_group(now) } else { 0 };
-            if dry && of_group == 0 {
-                self.rest(spin, now);
-            }
-        }
-    }
-
+impl Shared {
     /// As many looks as are made between two readings of the clock, under one lock: as often as there is something, or once in
     /// vain.
     #[inline]
-    fn look(&self, looks: u32) -> Looked {
-        let shared = self.shared;
-        let may_go_on = || !shared.is_changed() && !shared.may_have_tasklets();
-        let (burst, grouped) = match shared.enter() {
+    pub(crate) fn look(&self, looks: u32) -> Looked {
+        let may_go_on = || !self.is_changed() && !self.may_have_tasklets();
+        let (Burst { taken, dry }, grouped) = match self.enter() {
             Some(mut poller) => {
                 let burst = poller.burst(Trigger::Idle, looks, BUSY_LOOKS_PER_CLOCK, may_go_on);
                 (burst, !poller.group.is_empty())
@@ -188,13 +112,47 @@ impl<K: Keeper> Idle<'_, K> {
             // Another thread looks, and finds what there is.
             None => (Burst { taken: 0, dry: true }, false),
         };
-        let ran = shared.run_tasklets(Trigger::Idle);
-        Looked { taken: burst.taken + ran, dry: burst.dry && ran == 0, grouped }
+        Looked { taken, dry, grouped }
     }
 
-    fn look_at_group(&mut self, now: Nanos) -> usize {
-        let Some(mut poller) = self.shared.enter() else { return 0 };
-        let taken = self.shared.look_at_group(&mut poller, Trigger::Idle, now);
+    /// One look of a timer's engine at everything; none if another thread looks.
+    pub(crate) fn look_on_time(&self) -> Option<usize> {
+        let mut poller = self.enter()?;
+        let taken = poller.look(Trigger::Timer, 1);
+        Some(taken + self.look_at_group_now(&mut poller, Trigger::Timer, self.clock.now()))
+    }
+}
+
+impl<K: Keeper> Role<K> {
+    pub(crate) const fn new(keeper: K) -> Self {
+        Self { keeper, idle_since: None, woken: false, next: None, naps: 0 }
+    }
+
+    /// What follows from a look: time passes, and who found nothing rests.
+    #[inline]
+    pub(crate) fn looked(&mut self, shared: &Shared, looked: Looked, spin: Nanos, who: Who) {
+        let Looked { taken, dry, grouped } = looked;
+        if core::mem::take(&mut self.woken) {
+            let muted = shared.set.found(taken, shared.clock.now());
+            shared.reports.muted.add(muted);
+        }
+        if taken != 0 {
+            self.idle_since = None;
+        }
+        self.keeper.worked();
+        let now = shared.clock.now();
+        if now >= self.keeper.next_tick() {
+            self.keeper.tick(now);
+        }
+        let of_group = if grouped { self.look_at_group(shared, now) } else { 0 };
+        if dry && of_group == 0 {
+            self.rest(shared, spin, now, who);
+        }
+    }
+
+    fn look_at_group(&mut self, shared: &Shared, now: Nanos) -> usize {
+        let Some(mut poller) = shared.enter() else { return 0 };
+        let taken = shared.look_at_group(&mut poller, Trigger::Idle, now);
         if taken != 0 {
             self.idle_since = None;
         }
@@ -202,35 +160,61 @@ impl<K: Keeper> Idle<'_, K> {
     }
 
     /// Polls on or sleeps, as the keeper says.
-    fn rest(&mut self, spin: Nanos, now: Nanos) {
+    fn rest(&mut self, shared: &Shared, spin: Nanos, now: Nanos, who: Who) {
         let idle_since = *self.idle_since.get_or_insert(now);
         if spin == Nanos::NEVER || now.since(idle_since) < spin {
             return;
         }
         self.keeper.before_rest(now);
-        let Some(poller) = self.shared.enter() else { return };
-        let mut everything = Everything {
-            shared: self.shared,
-            keeper: &mut *self.keeper,
-            poller: Some(poller),
-            taken: 0,
-            woken: false,
-        };
-        arm_recheck_sleep(&self.shared.word, &mut everything);
+        let Some(poller) = shared.enter() else { return };
+        let keeper = &mut self.keeper;
+        let mut everything = Everything { shared, keeper, poller: Some(poller), taken: 0, woken: false, who };
+        arm_recheck_sleep(&shared.word, &mut everything);
         self.woken = everything.woken;
         if everything.taken != 0 {
             self.idle_since = None;
         }
     }
+
+    /// When a timer's engine looks next.
+    pub(crate) fn due(&mut self, now: Nanos, period: Nanos) -> Nanos {
+        *self.next.get_or_insert(now + period)
+    }
+
+    /// Sleeps until the next look of a timer's engine, or until time is to pass.
+    pub(crate) fn until(&mut self, shared: &Shared, period: Nanos, who: Who) {
+        let now = shared.clock.now();
+        if now >= self.keeper.next_tick() {
+            self.keeper.tick(now);
+        }
+        self.keeper.before_sleep();
+        shared.reports.sleeps.add(1);
+        let limit = self.due(now, period).min(self.keeper.next_tick()).since(shared.clock.now());
+        shared.drowsy.store(limit > NET, Ordering::Relaxed);
+        if !(who == Who::Spare && shared.spares.is_wanted()) {
+            shared.set.sleep_deaf(limit);
+        }
+        shared.drowsy.store(false, Ordering::Relaxed);
+        self.keeper.worked();
+    }
 }
 
 /// What was found between two readings of the clock.
-struct Looked {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looked {
     taken: usize,
     /// The last look found nothing.
     dry: bool,
     /// There are sources behind the epoll.
     grouped: bool,
+}
+
+impl Looked {
+    /// So many tasklets ran after it.
+    pub(crate) const fn add(&mut self, ran: usize) {
+        self.taken += ran;
+        self.dry &= ran == 0;
+    }
 }
 
 /// Every source of a manager, and what else its engine looks at before a sleep.
@@ -240,8 +224,9 @@ struct Everything<'a, K> {
     /// Given up while the thread sleeps: others may poll meanwhile.
     poller: Option<TryLockGuard<'a, Poller>>,
     taken: usize,
-    /// See [`Idle`].
+    /// See [`Role`].
     woken: bool,
+    who: Who,
 }
 
 impl<K: Keeper> Everything<'_, K> {
@@ -286,6 +271,7 @@ impl<K: Keeper> Sleepers for Everything<'_, K> {
             || self.shared.has_tasklets(Trigger::Idle)
             || !self.keeper.may_sleep()
             || self.keeper.is_stopping()
+            || (self.who == Who::Spare && self.shared.spares.is_wanted())
     }
 
     fn sleep(&mut self) {

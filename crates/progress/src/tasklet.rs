@@ -61,8 +61,8 @@ struct Inner {
     run: Mutex<Box<dyn FnMut() + Send>>,
 }
 
-/// Something to be run soon, by a thread that polls, after its polls. It must not block, and is no place for code of users:
-/// it runs on whatever thread comes by.
+/// Something to be run soon, by a thread that polls, after its polls. It must not block but within
+/// [`Manager::may_block`](crate::Manager::may_block), and is no place for code of users: it runs on whatever thread comes by.
 #[derive(Clone)]
 pub struct Tasklet {
     inner: Arc<Inner>,
@@ -163,6 +163,11 @@ impl KindShared {
 
     pub(crate) fn is_waiting(&self) -> bool {
         self.queued.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether a thread runs tasklets of this kind.
+    pub(crate) fn is_running(&self) -> bool {
+        self.turn.is_locked()
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<Arc<Inner>>> {

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Instant;
 
-use pronto::progress::{Engine, Sleep, Source, Spec};
+use pronto::progress::{Engine, Place, Sleep, Source, Spec, Trigger};
 use pronto::{Message, Nanos, Node, Peer, WaitPolicy};
 use pronto_sync::atomic::{AtomicUsize, Ordering};
 
@@ -140,4 +140,34 @@ fn without_an_engine_a_node_serves_where_its_program_says_so() {
         waits.join().unwrap()
     });
     assert_eq!(answered.expect("an answer").number, 5);
+}
+
+#[test]
+fn a_call_that_never_returns_keeps_no_peer_waiting_and_no_node_from_its_end() {
+    for engine in [Engine::Idle, Engine::Timer(Nanos::from_millis(2))] {
+        let (server, address) = server("stuck", WaitPolicy::Adaptive, engine);
+        let (_client, peer) = client(&address);
+        let kind = server.manager().kind("stuck", &[Trigger::Idle, Trigger::Timer]).unwrap();
+        let (tell, told) = std::sync::mpsc::channel::<()>();
+        let (told, manager) = (std::sync::Mutex::new(told), server.manager().clone());
+        let tasklet = kind.tasklet(Place::Anywhere, move || {
+            let told = told.lock().expect("no holder panics");
+            // The test ends it when the node has gone.
+            let _over = manager.may_block(|| told.recv());
+        });
+        tasklet.schedule();
+        eventually("a spare has taken over", || server.manager().counters().relieved == 1);
+        for number in 0..100 {
+            assert_eq!(peer.call(&Ask { number }).expect("an answer").number, number);
+        }
+        let is_down = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                drop(server);
+                is_down.store(1, Ordering::Release);
+            });
+            eventually("the node ends", || is_down.load(Ordering::Acquire) == 1);
+        });
+        drop(tell);
+    }
 }

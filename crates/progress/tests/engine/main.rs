@@ -1,5 +1,6 @@
 //! Managers with an engine's thread: who polls, who wakes, and what does not hang the others.
 
+mod blocking;
 mod faults;
 mod idle;
 mod rig;

@@ -1,12 +1,12 @@
 //! What the tests share: a clock, a keeper, an engine's thread, and sources that count.
 
 use core::time::Duration;
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
+use std::thread::{JoinHandle, ThreadId};
 use std::time::Instant;
 
 use pronto_core::{Clock, Nanos};
-use pronto_progress::{Engine, Keeper, Manager, Source};
+use pronto_progress::{Engine, Keeper, MAX_SPARES, Manager, Post, Source};
 use pronto_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// No wait of a test is longer.
@@ -44,6 +44,8 @@ pub(crate) struct Running {
     pub(crate) manager: Manager,
     stop: Arc<AtomicBool>,
     pub(crate) ticks: Arc<AtomicU64>,
+    on_duty: Arc<Mutex<Option<ThreadId>>>,
+    spares: Arc<Mutex<Vec<JoinHandle<()>>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -54,9 +56,14 @@ struct TestKeeper<C> {
     spin: Nanos,
     every: Nanos,
     next: Nanos,
+    on_duty: Arc<Mutex<Option<ThreadId>>>,
 }
 
 impl<C: Clock> Keeper for TestKeeper<C> {
+    fn refresh(&mut self) {
+        *self.on_duty.lock().expect("no holder panics") = Some(std::thread::current().id());
+    }
+
     fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -87,14 +94,54 @@ impl Running {
         every: Nanos,
         clock: impl Clock + Clone + 'static,
     ) -> Self {
+        let (mut running, keeper) = Self::not_yet(engine, spin, every, clock);
+        let theirs = running.manager.clone();
+        running.thread = Some(std::thread::spawn(move || theirs.run(keeper)));
+        running
+    }
+
+    /// The same, with spares.
+    pub(crate) fn with_spares(engine: Engine, spin: Nanos, every: Nanos) -> Self {
+        let (mut running, keeper) = Self::not_yet(engine, spin, every, Real::new());
+        let post = Arc::new(Post::new(running.manager.clone(), keeper));
+        let (spares, threads) = (Arc::downgrade(&post), Arc::clone(&running.spares));
+        running.manager.spares(Box::new(move || {
+            let post = spares.upgrade().expect("the engine runs");
+            let mut threads = threads.lock().expect("no holder panics");
+            assert!(threads.len() < MAX_SPARES);
+            threads.push(std::thread::spawn(move || post.stand_in()));
+            true
+        }));
+        running.thread = Some(std::thread::spawn(move || post.serve()));
+        running
+    }
+
+    /// Whether the engine's own thread was on duty last.
+    pub(crate) fn own_thread_serves(&self) -> bool {
+        let own = self.thread.as_ref().map(|thread| thread.thread().id());
+        *self.on_duty.lock().expect("no holder panics") == own
+    }
+
+    fn not_yet<C: Clock + Clone + 'static>(
+        engine: Engine,
+        spin: Nanos,
+        every: Nanos,
+        clock: C,
+    ) -> (Self, TestKeeper<C>) {
         let manager = Manager::new(engine, clock.clone()).expect("descriptors");
         let (stop, ticks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let next = clock.now() + every;
-        let mut keeper =
-            TestKeeper { stop: Arc::clone(&stop), ticks: Arc::clone(&ticks), clock, spin, every, next };
-        let theirs = manager.clone();
-        let thread = std::thread::spawn(move || theirs.run(&mut keeper));
-        Self { manager, stop, ticks, thread: Some(thread) }
+        let on_duty: Arc<Mutex<Option<ThreadId>>> = Arc::default();
+        let keeper = TestKeeper {
+            stop: Arc::clone(&stop),
+            ticks: Arc::clone(&ticks),
+            clock,
+            spin,
+            every,
+            next,
+            on_duty: Arc::clone(&on_duty),
+        };
+        (Self { manager, stop, ticks, on_duty, spares: Arc::default(), thread: None }, keeper)
     }
 }
 
@@ -102,8 +149,15 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.manager.alert();
-        let joined = self.thread.take().expect("joined once").join();
-        assert!(joined.is_ok() || std::thread::panicking(), "the engine's thread panicked");
+        self.manager.dismiss_spares();
+        if std::thread::panicking() {
+            // A call may be stuck, and what has failed is to be told.
+            return;
+        }
+        let spares = core::mem::take(&mut *self.spares.lock().expect("no holder panics"));
+        for thread in self.thread.take().into_iter().chain(spares) {
+            assert!(thread.join().is_ok(), "a thread of the engine panicked");
+        }
     }
 }
 
