@@ -40,6 +40,7 @@ mod random;
 mod setup;
 mod socket;
 mod staging;
+mod tuning;
 
 #[cfg(test)]
 mod tests;
@@ -51,3 +52,4 @@ pub use setup::{
     Canceller, Handshake, Incoming, Link, Listener, ListenerCounters, MAX_HALF_OPEN, Options, Plaintext,
 };
 pub use socket::Calls;
+pub use tuning::BusyPolling;

@@ -7,7 +7,6 @@
 
 use core::ops::Range;
 use core::task::Waker;
-use core::time::Duration;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -25,7 +24,9 @@ use crate::inbound::Inbound;
 use crate::one_sided::{OneSided, Open};
 use crate::outbound::{COPIED_PAYLOAD, Outbound};
 use crate::pool::{Account, Lease, ReceivePool};
+use crate::setup::Options;
 use crate::socket::{Calls, Socket};
+use crate::tuning::BusyPolling;
 use pronto_mapping::Mapping;
 
 /// One TCP connection of one class. See the [crate] for how its output and its receive buffers wake a sleeper.
@@ -57,7 +58,7 @@ impl TcpQueuePair {
         class: Class,
         limits: &ConnectionLimits,
         pool: &Arc<ReceivePool>,
-        user_timeout: Duration,
+        options: &Options,
     ) -> Result<Self, FabricError> {
         let max_receive = limits.max_receive_payload.min(MAX_FRAME) as usize;
         Ok(Self {
@@ -77,7 +78,7 @@ impl TcpQueuePair {
                     revocation: Revocation::Enforced,
                 },
             },
-            socket: Socket::new(stream, class, user_timeout)?,
+            socket: Socket::new(stream, class, options)?,
             memory: Arc::new(Mapping::new(limits.send_memory)?),
             inbound: Inbound::new(Account::new(pool), max_receive),
             outbound: Outbound::new(limits.send_depth),
@@ -86,6 +87,11 @@ impl TcpQueuePair {
             cut: None,
             on_blocked: None,
         })
+    }
+
+    /// Whether the kernel polls the device while somebody waits for this connection ([`Options::busy_poll`]).
+    pub fn busy_polling(&self) -> BusyPolling {
+        self.socket.busy_polling()
     }
 
     /// Wakes this whenever output begins to wait for the socket: whoever sleeps on the channel with an earlier

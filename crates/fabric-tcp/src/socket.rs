@@ -1,30 +1,17 @@
 //! The socket: the only file that sends and receives; counts every call.
 
-use core::time::Duration;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv, send, sendmsg, setsockopt, sockopt};
+use nix::sys::socket::{MsgFlags, recv, send, sendmsg};
 use nix::sys::uio::readv;
 use pronto_core::Class;
 use pronto_core::fabric::FabricError;
 
-/// Bytes not yet sent that the kernel takes on the bulk connection before it says full. What waits here is behind the
-/// point where control of order is ours.
-const BULK_UNSENT: u32 = 256 << 10;
-
-mod unsent_limit {
-    //! An option that nix has no name for.
-    use nix::sys::socket::sockopt::SetStruct;
-
-    /// TCP_NOTSENT_LOWAT of tcp(7).
-    #[derive(Clone, Copy, Debug)]
-    pub(super) struct NotSentLowAt;
-
-    nix::setsockopt_impl!(NotSentLowAt, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, u32, SetStruct<'_, u32>);
-}
+use crate::setup::Options;
+use crate::tuning::{self, BusyPolling};
 
 /// System calls made on one connection, and what they were good for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,22 +37,22 @@ pub(crate) enum Read {
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: TcpStream,
+    /// Busy polling was refused.
+    not_busy: bool,
     pub(crate) calls: Calls,
 }
 
 impl Socket {
     /// Takes a connected stream over.
-    pub(crate) fn new(stream: TcpStream, class: Class, user_timeout: Duration) -> Result<Self, FabricError> {
+    pub(crate) fn new(stream: TcpStream, class: Class, options: &Options) -> Result<Self, FabricError> {
         let refused = |errno: Errno| FabricError::System { errno: errno as i32 };
-        let io = |error: std::io::Error| FabricError::System { errno: error.raw_os_error().unwrap_or(0) };
-        stream.set_nonblocking(true).map_err(io)?;
-        stream.set_nodelay(true).map_err(io)?;
-        let millis = u32::try_from(user_timeout.as_millis()).unwrap_or(u32::MAX);
-        setsockopt(&stream, sockopt::TcpUserTimeout, &millis).map_err(refused)?;
-        if class == Class::Bulk {
-            setsockopt(&stream, unsent_limit::NotSentLowAt, &BULK_UNSENT).map_err(refused)?;
-        }
-        Ok(Self { stream, calls: Calls::default() })
+        let not_busy = tuning::apply(&stream, class, options).map_err(refused)?;
+        Ok(Self { stream, not_busy, calls: Calls::default() })
+    }
+
+    /// Whether the kernel polls the device for it.
+    pub(crate) fn busy_polling(&self) -> BusyPolling {
+        tuning::busy_polling(&self.stream, self.not_busy)
     }
 
     pub(crate) fn descriptor(&self) -> i32 {

@@ -41,6 +41,8 @@ pub struct Builder {
     receive_budget: usize,
     plaintext: bool,
     rdma: Rdma,
+    busy_poll: Duration,
+    socket_buffer: Option<u32>,
 }
 
 impl Builder {
@@ -60,6 +62,8 @@ impl Builder {
             receive_budget: RECEIVE_BUDGET,
             plaintext: false,
             rdma: Rdma::default(),
+            busy_poll: Duration::ZERO,
+            socket_buffer: None,
         }
     }
 
@@ -80,6 +84,8 @@ impl Builder {
         builder.receive_budget = config.limits.receive_budget.unwrap_or(RECEIVE_BUDGET);
         builder.plaintext = config.plaintext.is_some();
         builder.rdma = config.rdma;
+        builder.busy_poll = Duration::from_micros(config.tcp.busy_poll_us.into());
+        builder.socket_buffer = config.tcp.socket_buffer;
         Ok(builder)
     }
 
@@ -122,6 +128,21 @@ impl Builder {
     /// [`Node::progress`], at least once per liveness limit.
     pub fn engine(mut self, engine: Engine) -> Self {
         self.engine = engine;
+        self
+    }
+
+    /// Has the kernel poll the devices of TCP connections for so long when a thread waits for them, in place of an interrupt
+    /// (SO_BUSY_POLL, socket(7)). Needs CAP_NET_ADMIN and devices with NAPI, which the loopback interface is not; what became of
+    /// it stands in [`crate::PeerStatus::choice`]. Off at first.
+    pub fn tcp_busy_poll(mut self, span: Duration) -> Self {
+        self.busy_poll = span;
+        self
+    }
+
+    /// Send and receive buffers of each TCP socket, bytes: they bound what the kernel holds of a message. At first the kernel
+    /// chooses, and adapts them.
+    pub fn tcp_socket_buffer(mut self, bytes: u32) -> Self {
+        self.socket_buffer = Some(bytes);
         self
     }
 
@@ -223,7 +244,7 @@ impl Builder {
 
     /// The same, with what links are made from.
     fn checked(self) -> Result<(LinkOptions, Self), NodeError> {
-        let Self { listen, peers, plaintext, rdma, node, .. } = self;
+        let Self { listen, peers, plaintext, rdma, busy_poll, socket_buffer, node, .. } = self;
         let listen = listen.into_iter().collect::<Result<Vec<_>, _>>()?;
         let resolve = |(peer, addresses): (NodeId, Vec<_>)| {
             Ok((peer, addresses.into_iter().collect::<Result<Vec<_>, _>>()?))
@@ -242,7 +263,7 @@ impl Builder {
         }
         number(&self.routes)?;
         let rest = Self { listen: Vec::new(), peers: Vec::new(), ..self };
-        Ok((LinkOptions { listen, peers, plaintext, rdma }, rest))
+        Ok((LinkOptions { listen, peers, plaintext, rdma, busy_poll, socket_buffer }, rest))
     }
 
     /// Starts the node. Peers may start before or after it.

@@ -52,6 +52,21 @@ pub struct Config {
     /// Sizes and times.
     #[serde(default)]
     pub limits: LimitsConfig,
+    /// What TCP connections ask of the kernel.
+    #[serde(default)]
+    pub tcp: TcpConfig,
+}
+
+/// What TCP connections ask of the kernel, in a configuration; what is left out is as the system has it.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TcpConfig {
+    /// How long the kernel polls a device when a thread waits for it, microseconds (SO_BUSY_POLL, socket(7)).
+    #[serde(default)]
+    pub busy_poll_us: u32,
+    /// Send and receive buffers of each socket, bytes.
+    #[serde(default)]
+    pub socket_buffer: Option<u32>,
 }
 
 /// A peer in a configuration.
@@ -212,6 +227,13 @@ impl Config {
         if config.rdma == Rdma::Require && !cfg!(feature = "verbs") {
             return Err(ConfigError::NoRdma);
         }
+        within("tcp.busy_poll_us", config.tcp.busy_poll_us.into(), 0, 1_000)?;
+        within(
+            "tcp.socket_buffer",
+            config.tcp.socket_buffer.unwrap_or(LEAST_BUFFER).into(),
+            LEAST_BUFFER.into(),
+            64 << 20,
+        )?;
         within("workers", config.workers as u64, 1, 1024)?;
         within("max_peers", config.max_peers as u64, 1, 65_535)?;
         if let Some(said) = config.plaintext.as_ref().filter(|said| *said != "i understand") {
@@ -276,6 +298,9 @@ impl LimitsConfig {
     }
 }
 
+/// With less than this a socket holds less than a frame of bulk takes to be on its way.
+const LEAST_BUFFER: u32 = 64 << 10;
+
 /// Ids from 64,000 on are those of `pronto ping` and `pronto status`.
 const LAST_NODE: u64 = 63_999;
 
@@ -331,6 +356,9 @@ mod tests {
         calls = 32
         coalesce = false
         liveness_ms = 1000
+        [tcp]
+        busy_poll_us = 50
+        socket_buffer = 262144
     "#;
 
     #[test]
@@ -342,6 +370,7 @@ mod tests {
         assert_eq!(config.limits.limits().calls, 32);
         assert_eq!(config.limits.limits().doorbells, Doorbells::PerMessage);
         assert_eq!(LimitsConfig::default().limits().doorbells, Doorbells::Shared);
+        assert_eq!((config.tcp.busy_poll_us, config.tcp.socket_buffer), (50, Some(256 << 10)));
         let limits = config.limits.limits();
         assert!(limits.heartbeat.0 < limits.liveness.0, "a short limit has short heartbeats: {limits:?}");
     }

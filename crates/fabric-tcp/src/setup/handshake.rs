@@ -126,11 +126,10 @@ impl Handshake {
         pool: &Arc<ReceivePool>,
     ) -> Result<Link, SetupError> {
         limits.iter().try_for_each(|limits| pool.check(limits.max_receive_payload))?;
-        let user_timeout = self.options.user_timeout;
+        let options = self.options;
         let [control, bulk] = self.establish_streams()?;
-        let queue_pair = |stream, class: Class| {
-            TcpQueuePair::new(stream, class, &limits[class.index()], pool, user_timeout)
-        };
+        let queue_pair =
+            |stream, class: Class| TcpQueuePair::new(stream, class, &limits[class.index()], pool, &options);
         Ok(Link { control: queue_pair(control, Class::Control)?, bulk: queue_pair(bulk, Class::Bulk)? })
     }
 

@@ -64,11 +64,21 @@ pub struct Options {
     pub plaintext: Plaintext,
     /// How long what was sent may stay unacknowledged before the connection counts as lost (TCP_USER_TIMEOUT, tcp(7)).
     pub user_timeout: Duration,
+    /// How long the kernel polls a device with NAPI when somebody waits for it (SO_BUSY_POLL, socket(7)); zero is what the system does
+    /// anyway. Without the privilege it is not set.
+    pub busy_poll: Duration,
+    /// Send and receive buffers of each socket, bytes (SO_SNDBUF, SO_RCVBUF, socket(7)); none lets the kernel choose.
+    pub socket_buffer: Option<u32>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { plaintext: Plaintext::default(), user_timeout: USER_TIMEOUT }
+        Self {
+            plaintext: Plaintext::default(),
+            user_timeout: USER_TIMEOUT,
+            busy_poll: Duration::ZERO,
+            socket_buffer: None,
+        }
     }
 }
 

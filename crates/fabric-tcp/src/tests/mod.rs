@@ -18,7 +18,7 @@ use pronto_core::fabric::{
 };
 use pronto_wire::RawHeader;
 
-use crate::{Lease, ReceivePool, TcpQueuePair};
+use crate::{Lease, Options, ReceivePool, TcpQueuePair};
 
 /// Longer than anything here takes, shorter than a test run's patience.
 const PATIENCE_MS: u16 = 10_000;
@@ -39,7 +39,8 @@ fn streams() -> (TcpStream, TcpStream) {
 }
 
 fn over(stream: TcpStream, limits: &ConnectionLimits, pool: &Arc<ReceivePool>) -> TcpQueuePair {
-    TcpQueuePair::new(stream, Class::Bulk, limits, pool, Duration::from_secs(10)).unwrap()
+    let options = Options { user_timeout: Duration::from_secs(10), ..Options::default() };
+    TcpQueuePair::new(stream, Class::Bulk, limits, pool, &options).unwrap()
 }
 
 /// Two connected queue pairs with a pool each.

@@ -69,22 +69,28 @@ impl Shared {
             self.host.note_failure(peer, failure.to_string());
             return Err(failure);
         }
-        self.host.note_choice(peer, format!("tcp: {why}"));
-        Ok((self.establish_tcp(handshake, agreement)?, None))
+        let (links, polling) = self.establish_tcp(handshake, agreement)?;
+        let polling = match polling {
+            tcp::BusyPolling::Off => String::new(),
+            asked => format!("; {asked}"),
+        };
+        self.host.note_choice(peer, format!("tcp: {why}{polling}"));
+        Ok((links, None))
     }
 
     fn establish_tcp(
         &self,
         handshake: tcp::Handshake,
         agreement: Agreement,
-    ) -> Result<SessionLinks<AnyQueuePair>, NoLink> {
+    ) -> Result<(SessionLinks<AnyQueuePair>, tcp::BusyPolling), NoLink> {
         let handshake = handshake.within(ESTABLISH);
         let mut link = handshake.establish(connections(&agreement), &self.host.receive_pool)?;
         for pair in [&mut link.control, &mut link.bulk] {
             pair.on_blocked(serving::waker(&self.host));
         }
+        let polling = link.control.busy_polling();
         let pairs = [AnyQueuePair::Tcp(link.control), AnyQueuePair::Tcp(link.bulk)];
-        Ok(SessionLinks { pairs, agreement })
+        Ok((SessionLinks { pairs, agreement }, polling))
     }
 
     pub(super) fn install(&self, session: &Arc<NodeSession>, (links, lifeline): Made) {

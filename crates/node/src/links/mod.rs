@@ -6,6 +6,7 @@ mod dial;
 mod establish;
 mod watch;
 
+use core::time::Duration;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -31,6 +32,8 @@ pub(crate) struct LinkOptions {
     pub(crate) peers: Vec<(NodeId, Vec<Address>)>,
     pub(crate) plaintext: bool,
     pub(crate) rdma: Rdma,
+    pub(crate) busy_poll: Duration,
+    pub(crate) socket_buffer: Option<u32>,
 }
 
 /// Everything that makes links, while the node runs.
@@ -82,7 +85,8 @@ impl LinkMaker {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let plaintext =
             if options.plaintext { tcp::Plaintext::IUnderstand } else { tcp::Plaintext::LoopbackOnly };
-        let tcp_options = tcp::Options { plaintext, ..tcp::Options::default() };
+        let LinkOptions { busy_poll, socket_buffer, .. } = options;
+        let tcp_options = tcp::Options { plaintext, busy_poll, socket_buffer, ..tcp::Options::default() };
         let shared = Arc::new(Shared {
             host: Arc::clone(host),
             stop: EventFd::from_flags(flags).map_err(system)?,
