@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 
 /// What an acceptor says on the first connection of a link when it has the second.
-const READY: &[u8] = b"pronto\x02r";
+const READY: &[u8] = b"pronto\x03r";
 
 /// Carries every connection to it on to a node.
 pub(crate) struct Proxy {

@@ -126,7 +126,7 @@ fn memory_that_can_be_taken_away_is_refused() {
     let session = theirs.session.unwrap();
     let agreement = agree(&me, &limits, theirs, session, None).unwrap();
 
-    let mut offer = b"PSHM\x02\0\0\0".to_vec();
+    let mut offer = b"PSHM\x03\0\0\0".to_vec();
     let mut files: Vec<OwnedFd> = Vec::new();
     for class in Class::ALL {
         let limits = agreement.connection(class);

@@ -11,7 +11,7 @@ use pronto_wire::{Greeting, GreetingFault, Refusal};
 use crate::rig::{Watch, add, beside_others, client, refused, started, until};
 
 /// First bytes of a connection that begins a handshake.
-const FIRST: &[u8; 8] = b"pronto\x021";
+const FIRST: &[u8; 8] = b"pronto\x031";
 
 fn stranger(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address.strip_prefix("tcp:").unwrap()).unwrap();
@@ -76,7 +76,7 @@ fn garbage_is_refused_and_counted() {
     wait_refused(&node, "oversized", 1);
 
     let mut unasked = stranger(&address);
-    unasked.write_all(&[&b"pronto\x022"[..], &[3; 16]].concat()).unwrap();
+    unasked.write_all(&[&b"pronto\x032"[..], &[3; 16]].concat()).unwrap();
     is_dropped(unasked);
     wait_refused(&node, "unknown_token", 1);
     add(&peer);
