@@ -98,13 +98,21 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// Whether a thread without the role may look: nothing is taken that somebody sleeps for.
-    pub(super) fn may_look(&self) -> bool {
-        self.role.is_free() && self.arming.armed() != Armed::All
+    /// Whether a thread without the role may look: nothing is taken that somebody sleeps for, or the event that was asked for comes all
+    /// the same, and stays until the sleeper takes it.
+    #[inline]
+    pub(super) fn may_look(&self, engine: &Engine<Q>) -> bool {
+        if self.role.is_free() { self.arming.armed() != Armed::All } else { self.may_look_beside(engine) }
     }
 
-    /// Some looks for the end of a call without the role, as the serving thread looks. Only while nobody has it, so that nothing is
-    /// taken that somebody sleeps for.
+    /// Whether it may look although the role is held: the holder sleeps in the channel, and the peer rings for what it has sent, taken
+    /// already or not. Where the event is that bytes are there, they are left to the sleeper.
+    #[inline(never)]
+    pub(super) fn may_look_beside(&self, engine: &Engine<Q>) -> bool {
+        self.role.is_asleep() && engine.peer_wakes()
+    }
+
+    /// Some looks for the end of a call without the role, as the serving thread looks.
     #[inline]
     pub(super) fn look_soon(
         &self,
@@ -118,7 +126,7 @@ impl<Q: QueuePair> Session<Q> {
         let mut soon = Soon::Open(call);
         // The answer takes longer.
         engine.extend_rings();
-        if self.may_look() {
+        if self.may_look(&engine) {
             for _ in 0..SPINS_PER_LOOK {
                 if engine.is_quiet(self) {
                     continue;

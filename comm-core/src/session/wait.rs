@@ -123,7 +123,7 @@ impl<Q: QueuePair> Session<Q> {
         }
         let counted = self.arming.waiter();
         let ended = loop {
-            if self.has_ended(call) {
+            if wait.caught.is_some() || self.has_ended(call) {
                 break true;
             }
             if self.role.claim() {
@@ -235,13 +235,12 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
         (caller.is_done(), progress)
     }
 
-    /// The answer that comes soon: some looks without the role, as the serving thread looks. Only while nobody has it, so
-    /// that nothing is taken that somebody sleeps for.
+    /// The answer that comes soon: some looks without the role, as the serving thread looks.
     #[inline]
     fn at_once(&mut self) -> Option<End<Q::Lease>> {
         let session = self.session;
         let engine = session.engine.try_lock()?;
-        if !session.may_look() {
+        if !session.may_look(&engine) {
             drop(engine);
             session.look_once_more(self.executor);
             return None;
@@ -249,6 +248,23 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
         let mut caller = Caller { session, call: self.call, caught: &mut self.caught, counted: false };
         session.turn_with(engine, SPINS_PER_LOOK, &mut caller, self.sink, self.executor);
         self.caught.take()
+    }
+
+    /// Some looks while the holder of the role sleeps. Whoever spins does not wait until that one is awake.
+    fn look_beside_sleeper(&mut self) -> bool {
+        let session = self.session;
+        if !session.role.is_asleep() {
+            return false;
+        }
+        let Some(engine) = session.engine.try_lock() else { return false };
+        if !session.may_look_beside(&engine) {
+            drop(engine);
+            session.look_once_more(self.executor);
+            return false;
+        }
+        let mut caller = Caller { session, call: self.call, caught: &mut self.caught, counted: true };
+        session.turn_with(engine, SPINS_PER_LOOK, &mut caller, self.sink, self.executor);
+        caller.is_done()
     }
 
     /// Polls until the call has ended (true), or the time is over.
@@ -330,6 +346,9 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
                     return false;
                 }
                 pronto_sync::hint::spin_loop();
+            }
+            if self.spin != Nanos::ZERO && self.look_beside_sleeper() {
+                return false;
             }
             let (now, deadline, spin_until) = self.clock();
             if now >= deadline {

@@ -273,3 +273,68 @@ fn an_event_that_came_while_its_sleeper_was_preempted_is_not_lost() {
         assert_eq!(caller.stats().rescues.count(), lost, "with an event: {has_event}");
     }
 }
+
+/// A thread that calls and polls, for so many readings of its clock.
+struct Spinning(AtomicU64);
+
+impl Clock for Spinning {
+    fn now(&self) -> Nanos {
+        Nanos(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Executor for Spinning {
+    fn spin_time(&self, _: WaitPolicy) -> Nanos {
+        Nanos::NEVER
+    }
+
+    fn sleep(&self, _: &AtomicU32, _: Nanos) {
+        unreachable!("it polls")
+    }
+
+    fn wake(&self, _: &AtomicU32) {}
+
+    fn yield_now(&self) {}
+
+    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) -> bool {
+        unreachable!("it polls")
+    }
+
+    fn give_back(&self, _: [Option<Channel>; 2]) {}
+}
+
+/// Two answers come while their first caller sleeps in the channel and the second one polls, which takes both in.
+#[test]
+fn a_caller_that_polls_does_not_wait_for_one_that_sleeps() {
+    let routes = vec![Route::inline(|_, _: Ask| Answer {})];
+    let asked = Arc::new(Mutex::new(Asked::Nothing));
+    let ends = Ends::new(routes, |limits| {
+        let (near, far) = shm_link(limits)?;
+        let watched = |inner| Watched { inner, asked: Arc::clone(&asked) };
+        let others = Arc::new(Mutex::new(Asked::Nothing));
+        Ok((near.map(watched), far.map(|inner| Watched { inner, asked: Arc::clone(&others) })))
+    });
+    let Ends { caller, callee } = ends.expect("two nodes over shared memory");
+    let spec = || CallSpec { key: callee.routes[0].key, class: Class::Control, timeout: Nanos::NEVER };
+    let call = |executor: &Spinning| {
+        let payload = OutgoingPayload::Inline(InlinePayload::EMPTY);
+        caller.call(&spec(), payload, executor).expect("it is sent")
+    };
+    let spinning = Spinning(AtomicU64::new(0));
+    let first = call(&spinning);
+    let (sleeps, slept) = channel();
+    let (asked_for, was_asked_for) = channel();
+    let beside = || {
+        let second = call(&spinning);
+        while callee.serve(1) == 1 {}
+        let waited = caller.wait(second, Nanos(1_000), WaitPolicy::Spin, &mut Nobody, &spinning);
+        assert!(matches!(waited, Waited::Ended(_)), "its answer lies there");
+    };
+    let armed = Barrier::new(1);
+    let sleeping = Calling { sleeps, armed: &armed, asked: &asked, asked_for, answer: &beside };
+    let waited = caller.wait(first, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &sleeping);
+    assert!(matches!(waited, Waited::Ended(_)), "taken in by the other one");
+    assert_eq!(slept.try_iter().count(), 1);
+    assert_eq!(was_asked_for.try_iter().collect::<Vec<_>>(), [Asked::All]);
+    assert_eq!(caller.stats().rescues.count(), 0);
+}
