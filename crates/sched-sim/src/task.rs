@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use pronto_sched_policy::policy::crowding::Crowding;
 use pronto_sched_policy::policy::occupancy::Occupancy;
 use pronto_sched_policy::policy::spin;
 use pronto_sched_policy::policy::time::Nanos;
@@ -59,6 +60,7 @@ pub struct Task {
     pub(crate) occupancy: Vec<Occupancy>,
     pub(crate) work: Work,
     pub(crate) spin: spin::Spin,
+    pub(crate) crowding: Crowding,
     pub(crate) random: Random,
     /// Counts wake-ups that may have become stale.
     pub(crate) generation: u32,
@@ -93,6 +95,8 @@ pub(crate) struct Waiting {
     pub(crate) wait: spin::Wait,
     pub(crate) since: Nanos,
     pub(crate) slept: bool,
+    /// The task's time without a processor, when it began.
+    pub(crate) delayed: Nanos,
 }
 
 impl Doing {

@@ -15,6 +15,7 @@
 //! | [`auto`] | the weight of the past, while running | coscheduling paper, section 5 (future work); ours |
 //! | [`spin`] | how long to poll before sleeping | PIOMan, section 3.4; two-competitive rule; learned |
 //! | [`oversubscription`] | whether there is a processor to poll on | recorded evidence; ours |
+//! | [`crowding`] | the same, from polls that were taken off their processors; and when to try again | ours |
 //! | [`lanes`] | which lane is served next | comm-layer paper, section 3.1; ours |
 //!
 //! [`time`], [`share`] and [`level`] are the units.
@@ -57,6 +58,7 @@ pub mod boost;
 pub mod budget;
 pub mod caps;
 pub mod coschedule;
+pub mod crowding;
 pub mod frequency;
 pub mod lanes;
 pub mod level;

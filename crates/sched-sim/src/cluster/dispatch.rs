@@ -1,9 +1,10 @@
 //! Who is on a processor, and what it does there.
 
+use pronto_sched_policy::policy::crowding::Verdict;
 use pronto_sched_policy::policy::spin;
 use pronto_sched_policy::policy::time::Nanos;
 
-use super::Cluster;
+use super::{Cluster, Knows};
 use crate::event::Event;
 use crate::id::{Core, CpuId, NodeId, TaskId};
 use crate::policy::Cause;
@@ -295,14 +296,21 @@ impl Cluster {
         }
     }
 
-    /// Whether more tasks want to run on a task's node than it has processors.
-    pub(super) fn processors(&self, id: TaskId) -> spin::Processors {
-        let node = &self.nodes[self.tasks[id.index()].node.index()];
-        if self.options.knows_load && node.ready as usize > node.current.len() {
-            spin::Processors::Oversubscribed
-        } else {
-            spin::Processors::Enough
-        }
+    /// Whether more tasks want to run on a task's node than it has processors, for all that the task knows.
+    pub(super) fn processors(&mut self, id: TaskId) -> spin::Processors {
+        let task = &mut self.tasks[id.index()];
+        let crowded = match self.options.knows {
+            Knows::Load => {
+                let node = &self.nodes[task.node.index()];
+                node.ready as usize > node.current.len()
+            }
+            Knows::Polls => {
+                task.crowding = task.crowding.asked(self.now);
+                task.crowding.verdict() == Verdict::Sleeps
+            }
+            Knows::Nothing => false,
+        };
+        if crowded { spin::Processors::Oversubscribed } else { spin::Processors::Enough }
     }
 
     /// A sleeping task becomes ready.

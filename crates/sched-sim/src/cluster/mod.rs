@@ -12,6 +12,7 @@ mod transfer;
 use core::any::Any;
 use std::collections::VecDeque;
 
+use pronto_sched_policy::policy::crowding::Crowding;
 use pronto_sched_policy::policy::occupancy::Occupancy;
 use pronto_sched_policy::policy::spin::Spin;
 use pronto_sched_policy::policy::time::Nanos;
@@ -43,9 +44,8 @@ pub struct Options {
     pub call: Nanos,
     /// What a sleeping task's wake-up is taken to cost by adaptive waits.
     pub wake_up: Nanos,
-    /// Whether adaptive waits know that more tasks want to run than there are processors, and then never poll. The
-    /// evidence that a real thread has comes later and says less.
-    pub knows_load: bool,
+    /// What adaptive waits know of the load on their processors.
+    pub knows: Knows,
     /// Clocks of nodes differ by so many millionths at most, either way.
     pub drift_ppm: u32,
 }
@@ -62,10 +62,22 @@ impl Options {
             switch: Nanos::ZERO,
             call: Nanos::ZERO,
             wake_up: Nanos::from_micros(50),
-            knows_load: true,
+            knows: Knows::Load,
             drift_ppm: 30,
         }
     }
+}
+
+/// What adaptive waits know of how many tasks want to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Knows {
+    /// All of it: on a processor that others want they never poll. No real thread knows so much.
+    #[default]
+    Load,
+    /// What polls have shown (`sched-policy`'s `crowding`), each task for itself, as threads of Pronto do.
+    Polls,
+    /// Nothing.
+    Nothing,
 }
 
 /// A node.
@@ -237,6 +249,7 @@ impl Cluster {
             occupancy: Vec::new(),
             work: Work::default(),
             spin: Spin::new(self.options.wake_up),
+            crowding: Crowding::NEW,
             random: Random::stream(self.options.seed, id.0.into()),
             generation: 0,
             usage: Usage::default(),

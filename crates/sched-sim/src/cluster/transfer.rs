@@ -1,7 +1,7 @@
 //! Messages: from a program's hands into its socket, over the line, into the other socket, into the other program's.
 
-use pronto_sched_policy::policy::spin;
 use pronto_sched_policy::policy::time::Nanos;
+use pronto_sched_policy::policy::{crowding, spin};
 
 use super::Cluster;
 use crate::event::Event;
@@ -189,6 +189,9 @@ impl Cluster {
                 Err(Some(waiting.since.after(bound)))
             }
             spin::Wait::PollFor(_) | spin::Wait::Sleep(_) => {
+                if !waiting.slept {
+                    self.polls_no_more(id, waiting);
+                }
                 doing.waiting = Some(Waiting { slept: true, ..waiting });
                 self.tasks[id.index()].work.doing = Some(doing);
                 let flagged = self.waits_flagged(id, from);
@@ -203,16 +206,32 @@ impl Cluster {
         }
     }
 
-    fn begin_wait(&self, id: TaskId, from: From, wait: Wait) -> Waiting {
+    fn begin_wait(&mut self, id: TaskId, from: From, wait: Wait) -> Waiting {
         let standing =
             if self.waits_flagged(id, from) { spin::Standing::RealTime } else { spin::Standing::Ordinary };
-        let wait = self.tasks[id.index()].spin.wait(wait, standing, self.processors(id));
-        Waiting { wait, since: self.now, slept: false }
+        let processors = self.processors(id);
+        let task = &self.tasks[id.index()];
+        let wait = task.spin.wait(wait, standing, processors);
+        Waiting { wait, since: self.now, slept: false, delayed: task.usage.delayed }
+    }
+
+    /// What the polling teaches, if it had a bound. Of several times without a processor it takes the sum for the longest.
+    fn polls_no_more(&mut self, id: TaskId, waiting: Waiting) {
+        if matches!(waiting.wait, spin::Wait::PollFor(_)) {
+            let now = self.now;
+            let task = &mut self.tasks[id.index()];
+            let away = task.usage.delayed.since(waiting.delayed);
+            let poll = crowding::Poll { lasted: now.since(waiting.since).since(away), away };
+            task.crowding = task.crowding.polled(&poll, now);
+        }
     }
 
     /// What the wait teaches.
     fn wait_ended(&mut self, id: TaskId, doing: Doing) {
-        if let Some(Waiting { wait, since, slept }) = doing.waiting {
+        if let Some(waiting @ Waiting { wait, since, slept, .. }) = doing.waiting {
+            if !slept {
+                self.polls_no_more(id, waiting);
+            }
             let took = self.now.since(since);
             let end = if slept { spin::End::Slept(took) } else { spin::End::Polled(took) };
             let task = &mut self.tasks[id.index()];

@@ -17,7 +17,7 @@ use pronto_sched_policy::policy::occupancy::Measure;
 use pronto_sched_policy::policy::share::Share;
 use pronto_sched_policy::policy::time::Nanos;
 
-use crate::cluster::{Cluster, Options};
+use crate::cluster::{Cluster, Knows, Options};
 use crate::id::{NodeId, TaskId};
 use crate::link::Link;
 use crate::policy::Policy;
@@ -134,6 +134,8 @@ pub struct Setting {
     pub preemption: Preemption,
     /// How jobs wait.
     pub wait: Wait,
+    /// What adaptive waits know of the load.
+    pub knows: Knows,
     /// What runs.
     pub app: App,
     /// Local tasks on each node.
@@ -169,6 +171,7 @@ impl Setting {
             scheme: Scheme::Predicted(Prediction::default()),
             preemption: Preemption::ByGoodness,
             wait: Wait::Block,
+            knows: Knows::Load,
             app,
             locals,
             measured: Measured::Jobs,
@@ -222,7 +225,7 @@ pub fn run(setting: &Setting) -> Outcome {
     let options = Options {
         switch: Nanos::from_micros(10),
         link: setting.link,
-        knows_load: setting.scheme != Scheme::Implicit,
+        knows: if setting.scheme == Scheme::Implicit { Knows::Nothing } else { setting.knows },
         ..Options::standard(setting.seed)
     };
     let plan = Plan::of(setting);

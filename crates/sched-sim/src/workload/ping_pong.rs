@@ -204,8 +204,8 @@ mod tests {
     }
 
     /// Processor time of an adaptive ponger beside somebody who computes, per ping, microseconds.
-    fn used(knows_load: bool) -> u64 {
-        let options = cluster::Options { knows_load, ..cluster::Options::standard(1) };
+    fn used(knows: cluster::Knows) -> u64 {
+        let options = cluster::Options { knows, ..cluster::Options::standard(1) };
         let mut cluster = Cluster::new(options);
         let nodes = [0, 1].map(|_| cluster.add_node(1, Box::new(Linux2::new(Version::V2_4))));
         let pings = Options { wait: Wait::Adaptive, ..OPTIONS };
@@ -219,7 +219,8 @@ mod tests {
 
     #[test]
     fn who_knows_that_others_want_the_processor_does_not_poll() {
-        assert_eq!(used(true), 10, "handling alone");
-        assert!(used(false) > 12, "it polls until it has learned not to: {} us", used(false));
+        use cluster::Knows::{Load, Nothing};
+        assert_eq!(used(Load), 10, "handling alone");
+        assert!(used(Nothing) > 12, "it polls until it has learned not to: {} us", used(Nothing));
     }
 }
