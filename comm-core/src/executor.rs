@@ -14,7 +14,7 @@ pub enum WaitPolicy {
     /// Sleep at once.
     Block,
     /// Poll for about what a wake-up costs here, then sleep: at most twice the cost of the better choice. Sleeps at once
-    /// while there are more runnable threads than processors.
+    /// while others want the processors: from a poll on that was taken off its own, until a trial shows the contrary.
     Adaptive,
 }
 
@@ -39,10 +39,25 @@ pub struct Channel {
     pub interest: Interest,
 }
 
+/// How a thread has polled within its bound, until something came or the bound was reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Polled {
+    /// From the first reading of its clock to the last.
+    pub lasted: Nanos,
+    /// The longest time from one reading to the next.
+    pub longest: Nanos,
+}
+
 /// How threads of this process wait and are woken.
 pub trait Executor: Clock {
     /// How long a waiter with this policy polls before it sleeps; `NEVER` for one that never sleeps.
     fn spin_time(&self, policy: WaitPolicy) -> Nanos;
+
+    /// A thread that polls for a bounded time has done so, and read the clock meanwhile: not one whose answer came within the
+    /// first few looks.
+    fn polled(&self, polled: Polled) {
+        let _ = polled;
+    }
 
     /// Sleeps while the word is armed, at most until `until`. May return early.
     fn sleep(&self, word: &AtomicU32, until: Nanos);

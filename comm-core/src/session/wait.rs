@@ -12,7 +12,7 @@ use super::end::End;
 use super::engine::{Engine, Progress};
 use super::inbound::Sink;
 use crate::completion::Server;
-use crate::executor::{Channel, Executor, WaitPolicy};
+use crate::executor::{Channel, Executor, Polled, WaitPolicy};
 use crate::fabric::QueuePair;
 use crate::note::{Note, What};
 use crate::time::Nanos;
@@ -114,7 +114,17 @@ impl<Q: QueuePair> Session<Q> {
     ) -> Waited<Q::Lease> {
         self.ring_if_held(executor);
         let spin = executor.spin_time(policy);
-        let mut wait = Wait { session: self, call, timeout, spin, clock: None, caught: None, sink, executor };
+        let mut wait = Wait {
+            session: self,
+            call,
+            timeout,
+            spin,
+            clock: None,
+            polled: None,
+            caught: None,
+            sink,
+            executor,
+        };
         if spin != Nanos::ZERO
             && let Some(end) = wait.at_once()
         {
@@ -137,6 +147,7 @@ impl<Q: QueuePair> Session<Q> {
         };
         // Before the slot is given back: see the invariants of `arming`.
         drop(counted);
+        wait.polls_no_more();
         self.leave_transfers(executor);
         match wait.caught {
             Some(end) => {
@@ -212,6 +223,8 @@ struct Wait<'a, Q: QueuePair, S, X> {
     spin: Nanos,
     /// When the wait ends by its timeout, and when polling does; set by the first reading of the clock.
     clock: Option<(Nanos, Nanos)>,
+    /// Since the first reading of the clock, while it polls within a bound: when the last one was, and how it polled.
+    polled: Option<(Nanos, Polled)>,
     /// The end of the call, if this thread took it in itself.
     caught: Option<End<Q::Lease>>,
     sink: &'a mut S,
@@ -222,8 +235,25 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
     /// Reads the clock: now, when the wait ends by its timeout, when polling ends.
     fn clock(&mut self) -> (Nanos, Nanos, Nanos) {
         let now = self.executor.now();
+        if let Some((last, polled)) = &mut self.polled {
+            let since = now.since(*last);
+            *polled = Polled { lasted: polled.lasted + since, longest: polled.longest.max(since) };
+            *last = now;
+        } else if self.clock.is_none() && self.spin != Nanos::ZERO && self.spin != Nanos::NEVER {
+            self.polled = Some((now, Polled::default()));
+        }
         let (deadline, spin_until) = *self.clock.get_or_insert((now + self.timeout, now + self.spin));
         (now, deadline, spin_until)
+    }
+
+    /// What came has come, or the thread is about to sleep. Who was taken off its processor finds it with its first look when it
+    /// is back, so the clock is read once more.
+    fn polls_no_more(&mut self) {
+        if self.polled.is_some() {
+            self.clock();
+            let polled = self.polled.take();
+            self.executor.polled(polled.map_or_else(Polled::default, |polled| polled.1));
+        }
     }
 
     /// One turn for this call. Returns whether the call has ended, and what the turn did.
@@ -284,8 +314,11 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
             if now >= deadline {
                 return false;
             }
-            if now >= spin_until && !self.sleep_in_channel(deadline.min(now + RESCUE), &role.lent) {
-                return true;
+            if now >= spin_until {
+                self.polls_no_more();
+                if !self.sleep_in_channel(deadline.min(now + RESCUE), &role.lent) {
+                    return true;
+                }
             }
         }
     }
@@ -355,6 +388,7 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
                 return true;
             }
             if now >= spin_until {
+                self.polls_no_more();
                 session.role.enlist(call.slot);
                 let enlisted = Enlisted { session, slot: call.slot, executor: self.executor };
                 let until = deadline.min(now + RESCUE);

@@ -44,8 +44,8 @@ pub struct StatusReport {
     pub listening: Vec<String>,
     /// Message types that it handles.
     pub types: Vec<String>,
-    /// Whether it refrains from polling, because processors are short.
-    pub oversubscribed: bool,
+    /// Why its adaptive waits sleep at once, if they do: processors are short.
+    pub crowded: Option<String>,
     /// How its handlers are boosted, and why no better.
     pub boost: String,
     /// Who polls what.
@@ -171,7 +171,7 @@ impl From<&Status> for StatusReport {
             name: status.name.clone(),
             listening: status.listening.iter().map(ToString::to_string).collect(),
             types: status.types.iter().map(ToString::to_string).collect(),
-            oversubscribed: status.oversubscribed,
+            crowded: status.crowded.map(|crowded| crowded.to_string()),
             boost: status.boost.clone(),
             engine: status.engine.clone(),
             carries: status.carries.clone(),

@@ -1,4 +1,4 @@
-//! What waiting costs on this host, and whether there is a processor to wait on.
+//! What waiting costs on this host, and how many processors there are to wait on.
 
 use core::time::Duration;
 use std::sync::{Arc, OnceLock};
@@ -63,61 +63,9 @@ fn measure() -> Duration {
 
 /// Processors that this process may use. Counted once: the count reads a dozen files where there are control groups, and
 /// is asked for with every tick.
-fn processors() -> usize {
+pub(crate) fn processors() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
-}
-
-/// Evidence that there are more threads that want to run than processors.
-#[derive(Debug, Default)]
-pub(crate) struct Oversubscription {
-    sampled: Option<Nanos>,
-    preempted: i64,
-    until: Nanos,
-}
-
-/// Who wants to know whether the host is oversubscribed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// Everybody spins or sleeps at once, whatever the answer.
-    Nobody,
-    /// Somebody who waits adaptively.
-    Adaptive,
-}
-
-/// Samples are at least so far apart.
-const SAMPLE: Nanos = Nanos::from_millis(10);
-/// How long evidence holds.
-const HOLDS: Nanos = Nanos::from_secs(1);
-/// Preemptions between two samples that are no accident.
-const PREEMPTIONS: i64 = 2;
-
-impl Oversubscription {
-    /// Whether to treat the host as oversubscribed from now on. `processes` is how many nodes this one knows of on this
-    /// host, itself included: each may poll. Evidence is taken only while it is of use: it costs a system call.
-    pub(crate) fn sample(&mut self, now: Nanos, processes: usize, of_use: Use) -> bool {
-        if processes > processors() {
-            return true;
-        }
-        if of_use == Use::Nobody {
-            self.sampled = None;
-            return now < self.until;
-        }
-        if self.sampled.is_none_or(|sampled| now.since(sampled) >= SAMPLE) {
-            let preempted = own_preemptions();
-            if self.sampled.is_some() && preempted - self.preempted >= PREEMPTIONS {
-                self.until = now + HOLDS;
-            }
-            (self.sampled, self.preempted) = (Some(now), preempted);
-        }
-        now < self.until
-    }
-}
-
-/// How often threads of this process were taken off a processor against their will.
-fn own_preemptions() -> i64 {
-    nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF)
-        .map_or(0, |usage| usage.involuntary_context_switches())
 }
 
 #[cfg(test)]
@@ -128,23 +76,5 @@ mod tests {
     fn the_cost_is_bounded() {
         let cost = wake_up_cost();
         assert!(cost.0 >= 5_000 && cost.0 <= 50_000, "{cost:?}");
-    }
-
-    #[test]
-    fn more_nodes_than_processors_is_oversubscribed() {
-        let mut evidence = Oversubscription::default();
-        assert!(evidence.sample(Nanos::ZERO, processors() + 1, Use::Nobody));
-    }
-
-    #[test]
-    fn without_use_no_evidence_is_taken_and_what_was_before_counts_for_nothing_later() {
-        let mut evidence =
-            Oversubscription { sampled: Some(Nanos::ZERO), preempted: -1_000, until: Nanos::ZERO };
-        assert!(!evidence.sample(SAMPLE, 1, Use::Nobody));
-        assert_eq!((evidence.sampled, evidence.preempted), (None, -1_000));
-        assert!(!evidence.sample(SAMPLE, 1, Use::Adaptive), "a first sample has nothing to compare with");
-        assert_eq!(evidence.sampled, Some(SAMPLE));
-        evidence.preempted -= PREEMPTIONS;
-        assert!(evidence.sample(SAMPLE + SAMPLE, 1, Use::Adaptive));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use nix::errno::Errno;
 use nix::poll::PollTimeout;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use pronto_core::executor::Channel;
+use pronto_core::executor::{Channel, Polled};
 use pronto_core::session::{Event, Identity, Limits, Session, Sink};
 use pronto_core::{Clock, Executor, Nanos, Note, WaitPolicy};
 use pronto_fabric_tcp::ReceivePool;
@@ -28,6 +28,7 @@ use crate::queue_pair::{AnyLease, AnyQueuePair};
 use crate::refusals::Refusals;
 use crate::serving::Serving;
 use crate::sink::WaitingSink;
+use crate::waits::Waits;
 use crate::{calibrate, system, threshold};
 
 /// The session type of this node.
@@ -64,10 +65,8 @@ pub struct NodeHost {
     choices: Mutex<BTreeMap<NodeId, String>>,
     pub(crate) stopping: AtomicBool,
     pub(crate) draining: AtomicBool,
-    /// Whether there are more threads that would poll than processors.
-    pub(crate) oversubscribed: AtomicBool,
-    /// Somebody has waited adaptively since the last tick.
-    pub(crate) adaptive: AtomicBool,
+    /// Whether adaptive waits may poll.
+    pub(crate) waits: Waits,
     clock: NodeClock,
 }
 
@@ -137,8 +136,7 @@ impl NodeHost {
             choices: Mutex::default(),
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            oversubscribed: AtomicBool::new(false),
-            adaptive: AtomicBool::new(false),
+            waits: Waits::new(),
             clock,
         })
     }
@@ -270,15 +268,13 @@ impl Executor for NodeHost {
         match policy {
             WaitPolicy::Spin => Nanos::NEVER,
             WaitPolicy::Block => Nanos::ZERO,
-            WaitPolicy::Adaptive => {
-                // SYNC: asks for evidence, with the next tick; orders nothing. Looked at first, as it is nearly always set.
-                if !self.adaptive.load(Ordering::Relaxed) {
-                    self.adaptive.store(true, Ordering::Relaxed);
-                }
-                let oversubscribed = self.oversubscribed.load(Ordering::Relaxed);
-                if oversubscribed { Nanos::ZERO } else { calibrate::wake_up_cost() }
-            }
+            WaitPolicy::Adaptive if self.waits.may_poll(&self.clock) => calibrate::wake_up_cost(),
+            WaitPolicy::Adaptive => Nanos::ZERO,
         }
+    }
+
+    fn polled(&self, polled: Polled) {
+        self.waits.polled(polled, &self.clock);
     }
 
     fn sleep(&self, word: &AtomicU32, until: Nanos) {

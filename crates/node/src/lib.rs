@@ -25,6 +25,7 @@ mod serving;
 mod sink;
 mod system;
 mod threshold;
+mod waits;
 
 pub use address::Address;
 pub use boost::Boost;
@@ -40,3 +41,4 @@ pub use queue_pair::{AnyLease, AnyQueuePair};
 pub use rdma::Rdma;
 pub use sink::ServingSink;
 pub use threshold::measure_soon as measure_thresholds;
+pub use waits::Crowded;

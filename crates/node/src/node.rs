@@ -25,6 +25,7 @@ use crate::links::{LinkMaker, LinkOptions};
 use crate::serving;
 use crate::sink::WaitingSink;
 use crate::threshold;
+use crate::waits::Crowded;
 
 /// A running node. Dropped, it takes its links down and ends its threads; [`Node::drain`] first lets calls end.
 #[derive(Debug)]
@@ -56,8 +57,8 @@ pub struct Status {
     pub listening: Vec<Address>,
     /// Message types that it handles.
     pub types: Vec<&'static str>,
-    /// Whether it refrains from polling, because processors are short.
-    pub oversubscribed: bool,
+    /// Why its adaptive waits sleep at once, if they do.
+    pub crowded: Option<Crowded>,
     /// How its handlers are boosted, and why no better: `slice (module: ...; fifo: ...)`.
     pub boost: String,
     /// Who polls: `idle: 3 sources`, with those that were taken out, and why.
@@ -239,7 +240,7 @@ impl NodeHost {
             name: host.identity.name.clone(),
             listening: host.listening.get().cloned().unwrap_or_default(),
             types: host.routes().iter().map(|route| route.name).collect(),
-            oversubscribed: host.oversubscribed.load(Ordering::Relaxed),
+            crowded: host.waits.crowded(),
             boost: host.boosting.to_string(),
             engine: host.serving.manager.to_string(),
             carries: threshold::described(),

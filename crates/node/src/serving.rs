@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use nix::errno::Errno;
 use pronto_core::completion::Server as State;
-use pronto_core::executor::Channel;
+use pronto_core::executor::{Channel, Polled};
 use pronto_core::fabric::Interest;
 use pronto_core::{Clock, Executor, Nanos};
 use pronto_expedite::schedule::{CALLER, set_nice};
@@ -23,7 +23,7 @@ use pronto_progress::{
 use pronto_sync::atomic::{AtomicUsize, Ordering};
 
 use crate::boost::Boosting;
-use crate::calibrate::{self, Use};
+use crate::calibrate;
 use crate::flight;
 use crate::host::{NodeClock, NodeHost, NodeSession};
 use crate::sink::{Job, ServingSink};
@@ -271,7 +271,6 @@ pub(crate) struct Server {
     tick_after: Nanos,
     /// Something has made the next tick due sooner than it was.
     hurried: bool,
-    oversubscription: calibrate::Oversubscription,
 }
 
 impl Server {
@@ -284,7 +283,6 @@ impl Server {
             host,
             tick_after: IDLE_TICK,
             hurried: false,
-            oversubscription: calibrate::Oversubscription::default(),
         }
     }
 
@@ -325,6 +323,10 @@ impl Keeper for Server {
         self.host.spin_time(self.host.policy)
     }
 
+    fn polled(&mut self, polled: Polled) {
+        self.host.polled(polled);
+    }
+
     fn refresh(&mut self) {
         let version = self.host.version.load(Ordering::Acquire);
         if version != self.version {
@@ -356,7 +358,7 @@ impl Keeper for Server {
         self.host.version.load(Ordering::Acquire) == self.version
     }
 
-    /// Deadlines, heartbeats, liveness, evidence of oversubscription.
+    /// Deadlines, heartbeats, liveness, nodes against processors.
     fn tick(&mut self, now: Nanos) {
         let mut busy = false;
         let mut due = now + IDLE_TICK;
@@ -374,11 +376,7 @@ impl Keeper for Server {
         self.last_tick = now;
         self.hurried = false;
         self.tick_after = if busy { BUSY_TICK } else { due.since(now).max(BUSY_TICK) };
-        // SYNC: whether somebody asks; orders nothing.
-        let of_use =
-            if self.host.adaptive.swap(false, Ordering::Relaxed) { Use::Adaptive } else { Use::Nobody };
-        let oversubscribed = self.oversubscription.sample(now, self.processes_here, of_use);
-        self.host.oversubscribed.store(oversubscribed, Ordering::Relaxed);
+        self.host.waits.count(self.processes_here, calibrate::processors());
     }
 
     fn next_tick(&self) -> Nanos {

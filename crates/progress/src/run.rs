@@ -1,7 +1,7 @@
 //! What the engine's thread does: polls, passes the time, and sleeps on all sources at once. Who does it, `post` says.
 
 use pronto_core::Nanos;
-use pronto_core::executor::Channel;
+use pronto_core::executor::{Channel, Polled};
 use pronto_sync::TryLockGuard;
 use pronto_sync::atomic::Ordering;
 
@@ -23,6 +23,8 @@ pub(crate) const TIMER_LOOKS: u32 = 1_024;
 pub(crate) const NAP: Nanos = Nanos::from_micros(50);
 /// Such looks in a row that found nothing, after which it goes back to its period.
 pub(crate) const NAPS: u32 = 20;
+/// Between two looks: longer than looks in memory take, whatever there is to take in.
+const LONG: Nanos = Nanos::from_micros(100);
 /// A wake-up that comes within this time after the net has caught the sleeper was late, not lost.
 const LATE: Nanos = Nanos::from_millis(20);
 
@@ -33,6 +35,12 @@ pub trait Keeper {
 
     /// How long it polls without result before it sleeps; `NEVER` if it never does.
     fn spin_time(&self) -> Nanos;
+
+    /// It has polled for a bounded time, and is about to sleep, or has been between two looks for longer than looks take: it
+    /// worked, or it was taken off its processor.
+    fn polled(&mut self, polled: Polled) {
+        let _ = polled;
+    }
 
     /// Looks around: sources may be registered and removed here. Comes before every look.
     fn refresh(&mut self) {}
@@ -90,6 +98,8 @@ impl Manager {
 pub(crate) struct Role<K> {
     pub(crate) keeper: K,
     idle_since: Option<Nanos>,
+    /// While it polls for a bounded time: who, when it last read the clock, and how it polled since it last slept.
+    polled: Option<(Who, Nanos, Polled)>,
     /// A channel has ended the last sleep, and nobody has looked since.
     woken: bool,
     /// When a timer's engine looks next; none before its first time.
@@ -125,7 +135,7 @@ impl Shared {
 
 impl<K: Keeper> Role<K> {
     pub(crate) const fn new(keeper: K) -> Self {
-        Self { keeper, idle_since: None, woken: false, next: None, naps: 0 }
+        Self { keeper, idle_since: None, polled: None, woken: false, next: None, naps: 0 }
     }
 
     /// What follows from a look: time passes, and who found nothing rests.
@@ -141,6 +151,7 @@ impl<K: Keeper> Role<K> {
         }
         self.keeper.worked();
         let now = shared.clock.now();
+        self.watch(spin, now, who);
         if now >= self.keeper.next_tick() {
             self.keeper.tick(now);
         }
@@ -159,12 +170,41 @@ impl<K: Keeper> Role<K> {
         taken
     }
 
+    /// How the thread polls.
+    #[inline]
+    fn watch(&mut self, spin: Nanos, now: Nanos, who: Who) {
+        if spin == Nanos::ZERO || spin == Nanos::NEVER {
+            self.polled = None;
+            return;
+        }
+        match &mut self.polled {
+            Some((same, last, polled)) if *same == who => {
+                let since = now.since(*last);
+                *last = now;
+                *polled = Polled { lasted: polled.lasted + since, longest: polled.longest.max(since) };
+                if since >= LONG {
+                    self.report();
+                }
+            }
+            // What another thread did is not this one's.
+            Some(_) | None => self.polled = Some((who, now, Polled::default())),
+        }
+    }
+
+    #[cold]
+    fn report(&mut self) {
+        if let Some((_, _, polled)) = self.polled.take() {
+            self.keeper.polled(polled);
+        }
+    }
+
     /// Polls on or sleeps, as the keeper says.
     fn rest(&mut self, shared: &Shared, spin: Nanos, now: Nanos, who: Who) {
         let idle_since = *self.idle_since.get_or_insert(now);
         if spin == Nanos::NEVER || now.since(idle_since) < spin {
             return;
         }
+        self.report();
         self.keeper.before_rest(now);
         let Some(poller) = shared.enter() else { return };
         let keeper = &mut self.keeper;

@@ -77,7 +77,8 @@ fn as_json(report: &StatusReport) -> serde_json::Value {
         "name": report.name,
         "listening": report.listening,
         "types": report.types,
-        "oversubscribed": report.oversubscribed,
+        "oversubscribed": report.crowded.is_some(),
+        "crowded": report.crowded,
         "boost": report.boost,
         "engine": report.engine,
         "carries": report.carries,
@@ -95,7 +96,10 @@ fn as_text(report: &StatusReport, all: bool) -> String {
     let _ = writeln!(text, "node {} {:?}, epoch {:016x}", report.node, report.name, report.epoch);
     let _ = writeln!(text, "  listens   {}", joined(&report.listening));
     let _ = writeln!(text, "  handles   {}", joined(&report.types));
-    let waits = if report.oversubscribed { "sleeps at once: processors are short" } else { "as configured" };
+    let waits = match &report.crowded {
+        Some(why) => format!("adaptive ones sleep at once: {why}"),
+        None => "as configured".into(),
+    };
     let _ = writeln!(text, "  waits     {waits}");
     let _ = writeln!(text, "  boost     {}", report.boost);
     let _ = writeln!(text, "  carries   {}", report.carries);
@@ -161,7 +165,7 @@ mod tests {
             name: "one".into(),
             listening: vec!["shm:/x".into()],
             types: vec![],
-            oversubscribed: false,
+            crowded: None,
             boost: "slice (module: not loaded)".into(),
             engine: "idle: 2 sources".into(),
             carries: "shm 8192 B, tcp 4096 B (assumed)".into(),
@@ -181,6 +185,15 @@ mod tests {
         assert!(as_text(&report(), false).contains("  carries   shm 8192 B, tcp 4096 B (assumed)\n"));
         assert!(as_text(&report(), false).contains("  engine    idle: 2 sources\n            sleeps "));
         assert!(!as_text(&report(), false).contains("late"));
+    }
+
+    #[test]
+    fn why_waits_sleep_at_once_is_said() {
+        let mut report = report();
+        assert!(as_text(&report, false).contains("  waits     as configured\n"));
+        report.crowded = Some("3 of 4 trials to poll were preempted".into());
+        assert!(as_text(&report, false).contains("  waits     adaptive ones sleep at once: 3 of 4 trials"));
+        assert_eq!(as_json(&report)["oversubscribed"], true);
     }
 
     #[test]

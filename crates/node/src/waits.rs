@@ -1,0 +1,205 @@
+//! Whether threads of this node may poll while they wait: what polls have shown, for all of them together.
+//!
+//! A thread that polls reports how it did when its answer was not there within the first looks. Only a report of a time between
+//! two looks that was suspiciously long costs a system call, which tells a thread that was taken off its processor from an
+//! interrupt, and from a host below that took its time.
+
+use core::cell::Cell;
+use std::sync::Mutex;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use pronto_core::executor::Polled;
+use pronto_core::{Clock, Nanos};
+use pronto_sched_policy::policy::crowding::{Crowding, Poll, Verdict};
+use pronto_sched_policy::policy::oversubscription::AWAY;
+use pronto_sched_policy::policy::time::Nanos as PolicyNanos;
+use pronto_sync::atomic::{AtomicBool, Ordering};
+
+thread_local! {
+    /// Involuntary context switches of this thread, when it last looked.
+    static PREEMPTIONS: Cell<i64> = const { Cell::new(0) };
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    crowding: Mutex<Crowding>,
+    /// What `crowding` says, but for pauses that are over.
+    sleeps: AtomicBool,
+    /// It says that a trial is under way: polls that end well are news.
+    tries: AtomicBool,
+    /// There are more nodes on this host than processors, each of which may poll.
+    many_nodes: AtomicBool,
+}
+
+/// Why adaptive waits sleep at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crowded {
+    /// There are more nodes on this host than this process may use processors.
+    Nodes,
+    /// Threads that polled were taken off their processors by others.
+    Preempted {
+        /// Of the last judgements, at most eight: how many found it so.
+        bad: u32,
+        /// All of them.
+        of: u8,
+        /// From the last one until polling is tried again.
+        pause: Nanos,
+    },
+}
+
+impl Waits {
+    pub(crate) fn new() -> Self {
+        let (sleeps, tries) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { crowding: Mutex::new(Crowding::NEW), sleeps, tries, many_nodes: AtomicBool::new(false) }
+    }
+
+    /// How many nodes are known on this host, and how many processors there are.
+    pub(crate) fn count(&self, nodes: usize, processors: usize) {
+        self.many_nodes.store(nodes > processors, Ordering::Relaxed);
+    }
+
+    /// Whether a thread that is about to wait may poll for a bounded time. Reads the clock only where it may not.
+    #[inline]
+    pub(crate) fn may_poll(&self, clock: &impl Clock) -> bool {
+        // SYNC: flags that order nothing; who reads an old one waits once more as before.
+        if self.many_nodes.load(Ordering::Relaxed) {
+            return false;
+        }
+        !self.sleeps.load(Ordering::Relaxed) || self.ask(clock)
+    }
+
+    #[cold]
+    fn ask(&self, clock: &impl Clock) -> bool {
+        let now = of_policy(clock.now());
+        self.update(|crowding| crowding.asked(now)) != Some(Verdict::Sleeps)
+    }
+
+    /// A thread has polled for a bounded time.
+    pub(crate) fn polled(&self, polled: Polled, clock: &impl Clock) {
+        let longest = of_policy(polled.longest);
+        let away = if longest >= AWAY && was_preempted() { longest } else { PolicyNanos::ZERO };
+        if away == PolicyNanos::ZERO && !self.tries.load(Ordering::Relaxed) {
+            return;
+        }
+        let poll = Poll { lasted: of_policy(polled.lasted), away };
+        let now = of_policy(clock.now());
+        self.update(|crowding| crowding.polled(&poll, now));
+    }
+
+    /// None if another thread is at it: what it is told is as good.
+    fn update(&self, with: impl FnOnce(Crowding) -> Crowding) -> Option<Verdict> {
+        let mut crowding = self.crowding.try_lock().ok()?;
+        *crowding = with(*crowding);
+        let verdict = crowding.verdict();
+        self.sleeps.store(verdict == Verdict::Sleeps, Ordering::Relaxed);
+        self.tries.store(verdict == Verdict::Tries, Ordering::Relaxed);
+        Some(verdict)
+    }
+
+    /// Why adaptive waits sleep at once, if they do.
+    pub(crate) fn crowded(&self) -> Option<Crowded> {
+        if self.many_nodes.load(Ordering::Relaxed) {
+            return Some(Crowded::Nodes);
+        }
+        let crowding = *self.crowding.lock().expect("no holder panics");
+        let (bad, of) = crowding.outcomes();
+        let pause = Nanos(crowding.pause().0);
+        (crowding.verdict() == Verdict::Sleeps).then_some(Crowded::Preempted { bad, of, pause })
+    }
+}
+
+impl core::fmt::Display for Crowded {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Nodes => f.write_str("there are more nodes here than processors"),
+            Self::Preempted { bad, of, pause } => {
+                write!(
+                    f,
+                    "{bad} of {of} trials to poll were preempted, tried again every {} ms",
+                    pause.0 / 1_000_000
+                )
+            }
+        }
+    }
+}
+
+/// Whether the calling thread was taken off its processor since it last asked. Costs a system call.
+fn was_preempted() -> bool {
+    let now = getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.involuntary_context_switches());
+    PREEMPTIONS.replace(now) < now
+}
+
+const fn of_policy(nanos: Nanos) -> PolicyNanos {
+    PolicyNanos(nanos.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use pronto_sched_policy::policy::crowding::FIRST;
+    use pronto_sync::atomic::AtomicU64;
+
+    use super::*;
+
+    /// A clock that stands still until it is set.
+    struct Set(AtomicU64);
+
+    impl Set {
+        fn at(now: Nanos) -> Self {
+            Self(AtomicU64::new(now.0))
+        }
+    }
+
+    impl Clock for Set {
+        fn now(&self) -> Nanos {
+            Nanos(self.0.load(Ordering::Relaxed))
+        }
+    }
+
+    fn away(long: PolicyNanos) -> Polled {
+        Polled { lasted: Nanos(long.0), longest: Nanos(long.0) }
+    }
+
+    /// Has this thread look preempted to itself, whatever the machine does.
+    fn preempted() {
+        PREEMPTIONS.set(-1);
+    }
+
+    #[test]
+    fn one_poll_that_was_preempted_has_all_sleep_until_a_trial() {
+        let (waits, clock) = (Waits::new(), Set::at(Nanos(5)));
+        assert!(waits.may_poll(&clock));
+        preempted();
+        waits.polled(away(AWAY), &clock);
+        assert!(!waits.may_poll(&clock));
+        let pause = Nanos(FIRST.0);
+        assert_eq!(waits.crowded(), Some(Crowded::Preempted { bad: 1, of: 1, pause }));
+        clock.0.store((Nanos(5) + pause).0, Ordering::Relaxed);
+        assert!(waits.may_poll(&clock), "a trial");
+        assert_eq!(waits.crowded(), None);
+        preempted();
+        waits.polled(away(AWAY), &clock);
+        assert!(!waits.may_poll(&clock), "it failed");
+        let text = waits.crowded().map(|crowded| crowded.to_string());
+        assert_eq!(text.as_deref(), Some("2 of 2 trials to poll were preempted, tried again every 20 ms"));
+    }
+
+    #[test]
+    fn short_times_between_looks_are_no_evidence_and_cost_no_system_call() {
+        let (waits, clock) = (Waits::new(), Set::at(Nanos::ZERO));
+        preempted();
+        waits.polled(away(PolicyNanos(AWAY.0 - 1)), &clock);
+        assert!(waits.may_poll(&clock));
+        assert_eq!(PREEMPTIONS.get(), -1, "nobody has looked");
+    }
+
+    #[test]
+    fn more_nodes_than_processors_are_too_many() {
+        let (waits, clock) = (Waits::new(), Set::at(Nanos::ZERO));
+        waits.count(3, 2);
+        assert!(!waits.may_poll(&clock));
+        assert_eq!(waits.crowded(), Some(Crowded::Nodes));
+        waits.count(2, 2);
+        assert!(waits.may_poll(&clock));
+    }
+}
