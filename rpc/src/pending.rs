@@ -7,9 +7,9 @@ use core::marker::PhantomData;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use pronto_core::fabric::{Arrived, QueuePair};
+use pronto_core::fabric::{Arrived, QueuePair, SmallMessage};
 use pronto_core::note::{Ending, Note, What};
-use pronto_core::session::{End, Executed, Session, Waited};
+use pronto_core::session::{End, Executed, Places, Session, Soon, Waited};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, NodeId};
 
@@ -59,7 +59,13 @@ impl<M: Request, H: Host> Pending<M, H> {
             self.session.wait(call, self.timeout, policy, &mut sink, &*self.host)
         };
         let waited = match self.host.may_wait() {
-            MayWait::Freely => wait(self.policy),
+            MayWait::Freely => {
+                if let Some(outcome) = self.wait_soon(call) {
+                    self.call = None;
+                    return outcome;
+                }
+                wait(self.policy)
+            }
             MayWait::InPool => {
                 let wait = || wait(self.policy.nested());
                 self.host.while_waiting(wait).ok_or(Rejection::NoWorker)?
@@ -75,6 +81,33 @@ impl<M: Request, H: Host> Pending<M, H> {
             }
             Waited::TimedOut => Err(CallError::Deadline { executed: Executed::Maybe }),
         }
+    }
+
+    /// Some looks for the answer, which is taken in past everything that a wait is made of.
+    #[inline]
+    fn wait_soon(&self, call: CallId) -> Option<Result<M::Reply, CallError>> {
+        let mut sink = self.host.waiting_sink(&self.session);
+        let (mut small, mut short, mut end) = (SmallMessage::default(), None, None);
+        let places = Places {
+            small: &mut small,
+            short: |bytes: &[u8]| short = Some(decode_reply::<M>(bytes)),
+            end: &mut end,
+        };
+        let soon = self.session.wait_soon(call, self.policy, places, &mut sink, &*self.host)?;
+        if soon == Soon::Open(call) {
+            return None;
+        }
+        Some(match soon {
+            Soon::Small => decode_reply::<M>(small.payload.as_slice()),
+            Soon::Short => short.expect("it was given the reply"),
+            Soon::Ended(_) | Soon::Open(_) => {
+                let end = end.expect("its end is in its place");
+                if let Some(how) = ending(&end) {
+                    note(&*self.host, self.session.peer(), call, how);
+                }
+                decode_end::<M, H>(end)
+            }
+        })
     }
 
     /// Waits for the end, until a point in time of the host's clock.

@@ -98,6 +98,24 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
+    /// The same for a call that was sent before: some looks for its answer, if its caller may poll. None if another thread is at it.
+    #[inline]
+    pub fn wait_soon(
+        &self,
+        call: CallId,
+        policy: WaitPolicy,
+        places: Places<'_, Q::Lease, impl FnOnce(&[u8])>,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Option<Soon> {
+        if self.has_ended(call) || executor.spin_time(policy) == Nanos::ZERO {
+            return None;
+        }
+        self.ring_if_held(executor);
+        let engine = self.engine.try_lock()?;
+        Some(self.look_soon(engine, call, places, sink, executor))
+    }
+
     /// Whether a thread without the role may look: nothing is taken that somebody sleeps for, or the event that was asked for comes all
     /// the same, and stays until the sleeper takes it.
     #[inline]
