@@ -14,6 +14,7 @@ mod leases;
 mod one_sided;
 mod ordering;
 mod registration;
+mod rendezvous;
 
 use crate::Harness;
 use crate::suite::Chapter;
@@ -35,6 +36,7 @@ pub(crate) fn all<H: Harness>() -> Vec<Chapter<H>> {
         atomics::chapter(),
         grants::chapter(),
         immediates::chapter(),
+        rendezvous::chapter(),
     ]
 }
 

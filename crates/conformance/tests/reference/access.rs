@@ -110,6 +110,7 @@ fn place<'a>(grant: &'a GrantEntry, request: &Request, flaw: Option<Flaw>) -> Op
 fn carry_out(region: &Region, at: usize, request: &Request, flaw: Option<Flaw>) -> u64 {
     let mut bytes = vec![0; usize::try_from(request.remote.len).expect("covered by a grant")];
     match &request.kind {
+        Kind::Read(..) | Kind::Write(..) if at > 1 << 19 && flaw == Some(Flaw::FarChunksGoMissing) => 0,
         Kind::Read(local, offset) => {
             let _ = region.read(at, &mut bytes);
             let _ = local.write(*offset, &bytes);

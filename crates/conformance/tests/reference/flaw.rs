@@ -53,11 +53,12 @@ pub(crate) enum Flaw {
     TellsOfNothing,
     ImmediatesDoNotWake,
     TellsTwice,
+    FarChunksGoMissing,
 }
 
 impl Flaw {
     /// Every mutant with the chapter that must fail.
-    pub(crate) const ALL: [(Self, &'static str); 50] = [
+    pub(crate) const ALL: [(Self, &'static str); 51] = [
         (Self::SwapsMessages, "ordering"),
         (Self::SmallOvertakes, "ordering"),
         (Self::SpoilsHeaders, "ordering"),
@@ -108,5 +109,6 @@ impl Flaw {
         (Self::TellsOfNothing, "immediates"),
         (Self::ImmediatesDoNotWake, "immediates"),
         (Self::TellsTwice, "immediates"),
+        (Self::FarChunksGoMissing, "rendezvous"),
     ];
 }

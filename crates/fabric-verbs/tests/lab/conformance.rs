@@ -212,6 +212,7 @@ fn conforms_asleep() {
         "one-sided",
         "ordering",
         "registration",
+        "rendezvous",
     ] {
         let summary = pronto_conformance::run_chapter(&harness, chapter);
         summary.announce();
