@@ -186,8 +186,11 @@ impl<Q: QueuePair> Engine<Q> {
                     return Err(Submitted::OneSided(work));
                 }
                 let end = match error {
+                    // The connection lives, and memory that cannot be locked now is not worth waiting for.
+                    PostError::Unsupported | PostError::Failed(FabricError::PinLimit { .. }) => {
+                        End::Unsupported
+                    }
                     PostError::Failed(_) => End::Flushed,
-                    PostError::Unsupported => End::Unsupported,
                     _ => End::AccessRefused,
                 };
                 session.end_access(work.completes, end, executor);

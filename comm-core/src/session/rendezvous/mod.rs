@@ -79,7 +79,7 @@ pub enum NotReceived {
     Cancelled = 1,
     /// The receive's buffer is shorter than the message.
     TooLong = 2,
-    /// The connection has no one-sided operations.
+    /// The connection has no one-sided operations, or cannot use the receive's memory for them: it may not be locked.
     Unsupported = 3,
 }
 

@@ -187,3 +187,39 @@ fn a_connection_without_one_sided_operations_ends_it() {
     all_end(&mut transfer, |_| End::Unsupported);
     assert_eq!(transfer.is_over(), Some(Err(GivenUp::Unsupported)));
 }
+
+#[test]
+fn what_is_refused_is_not_asked_for_again_on_the_same_grant() {
+    let mut transfer = transfer(400);
+    assert_eq!(ask(&mut transfer, LINK, 0).len(), 2);
+    assert_eq!(all_end(&mut transfer, |_| End::AccessRefused), 2);
+    transfer.go_on(LINK);
+    assert_eq!(ask(&mut transfer, LINK, 0), [], "it would be refused for ever");
+    assert_eq!(transfer.is_over(), None, "its sender may grant again, or give up");
+    transfer.regrant(source(400, LINK + 1));
+    transfer.go_on(LINK + 1);
+    assert_eq!(ask(&mut transfer, LINK + 1, 0), [(10, 100), (110, 100)]);
+}
+
+#[test]
+fn another_grant_may_come_before_the_old_ones_end_is_seen() {
+    let mut transfer = transfer(400);
+    assert_eq!(ask(&mut transfer, LINK, 0).len(), 2);
+    transfer.regrant(source(400, LINK + 1));
+    assert_eq!(all_end(&mut transfer, |_| End::Flushed), 2);
+    transfer.go_on(LINK + 1);
+    assert_eq!(ask(&mut transfer, LINK + 1, 0), [(10, 100), (110, 100)]);
+    assert_eq!(all_end(&mut transfer, |_| End::Done(0)), 2);
+    assert_eq!(ask(&mut transfer, LINK + 1, 0), [(210, 100), (310, 100)]);
+    assert_eq!(all_end(&mut transfer, |_| End::Done(0)), 2);
+    assert_eq!(transfer.is_over(), Some(Ok(400)));
+}
+
+#[test]
+fn memory_that_cannot_be_used_ends_it() {
+    let mut transfer = transfer(400);
+    assert_eq!(ask(&mut transfer, LINK, 0).len(), 2);
+    let end = |at: CallId| if at.slot == 0 { End::Unsupported } else { End::Done(0) };
+    assert_eq!(all_end(&mut transfer, end), 2);
+    assert_eq!(transfer.is_over(), Some(Err(GivenUp::Unsupported)));
+}

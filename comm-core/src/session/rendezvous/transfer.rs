@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! 1. Every byte below `next` was asked for, and is here unless a chunk under way or `again` covers it.
-//! 2. A transfer ends when nothing of it is under way: until then its chunks may write into the receive's buffer.
+//! 2. What was refused, or lost with its link, is asked for again on another grant only: on the same one that would go on for ever.
+//! 3. A transfer ends when nothing of it is under way: until then its chunks may write into the receive's buffer.
 
 use pronto_wire::CallId;
 
@@ -42,6 +43,17 @@ impl Chunking {
 struct Chunk {
     slot: CallId,
     at: u64,
+    /// The link of the grant that it was asked for on.
+    link: u16,
+}
+
+/// What has to be asked for again.
+#[derive(Clone, Copy, Debug)]
+struct Again {
+    /// The lowest byte.
+    at: u64,
+    /// The link of the grant that did not give it.
+    link: u16,
 }
 
 /// Why a transfer ends before its last byte.
@@ -51,7 +63,7 @@ pub(super) enum GivenUp {
     ByReceiver,
     /// Its sender's call was cancelled, or had its deadline.
     BySender,
-    /// The connection has no one-sided operations.
+    /// The connection has no one-sided operations, or cannot use the receive's memory for them.
     Unsupported,
 }
 
@@ -64,8 +76,7 @@ pub(super) struct Transfer {
     source: Source,
     next: u64,
     under_way: alloc::vec::Vec<Chunk>,
-    /// The lowest byte that has to be asked for again, on another grant.
-    again: Option<u64>,
+    again: Option<Again>,
     given_up: Option<GivenUp>,
 }
 
@@ -112,21 +123,25 @@ impl Transfer {
 
     /// That chunk, up to `end`, was asked for.
     pub(super) fn started(&mut self, slot: CallId, end: u64) {
-        self.under_way.push(Chunk { slot, at: self.next });
+        self.under_way.push(Chunk { slot, at: self.next, link: self.source.link });
         self.next = end;
     }
 
     /// Takes in the chunks that have ended; says how many.
     pub(super) fn take_ended<L>(&mut self, mut ended: impl FnMut(CallId) -> Option<End<L>>) -> usize {
         let before = self.under_way.len();
-        let (again, given_up) = (&mut self.again, &mut self.given_up);
+        let (again, given_up, present) = (&mut self.again, &mut self.given_up, self.source.link);
         self.under_way.retain(|chunk| {
             let Some(end) = ended(chunk.slot) else { return true };
             match end {
                 End::Done(_) => {}
                 End::Unsupported => *given_up = given_up.or(Some(GivenUp::Unsupported)),
                 // The link went away, or its grant: the sender grants again on the next link, or gives up.
-                _ => *again = Some(again.map_or(chunk.at, |again| again.min(chunk.at))),
+                _ => {
+                    let before = again.unwrap_or(Again { at: chunk.at, link: chunk.link });
+                    let link = if chunk.link == present { present } else { before.link };
+                    *again = Some(Again { at: before.at.min(chunk.at), link });
+                }
             }
             false
         });
@@ -140,13 +155,13 @@ impl Transfer {
         }
     }
 
-    /// Goes on from the lowest byte that is missing, once nothing of an old grant is under way.
+    /// Goes on from the lowest byte that is missing, on another grant, once nothing of the old one is under way.
     pub(super) fn go_on(&mut self, link: u16) {
         if self.under_way.is_empty()
             && self.source.link == link
-            && let Some(again) = self.again.take()
+            && let Some(again) = self.again.take_if(|again| again.link != link)
         {
-            self.next = again;
+            self.next = again.at;
         }
     }
 
