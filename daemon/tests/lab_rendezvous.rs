@@ -1,0 +1,368 @@
+//! Long messages into posted buffers between two nodes of the lab, over RDMA and nothing else: the receiver's device reads them
+//! out of their sender's memory, whoever goes away meanwhile.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use core::time::Duration;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::process::{Child, Command};
+use std::thread;
+
+use nix::sched::{CloneFlags, setns};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::unistd::{Uid, setuid};
+use pronto::{Node, Peer, Rdma, ReceiveError, Region, SendError};
+
+const SOON: Duration = Duration::from_secs(60);
+/// A message that is under way for long enough to be met there, bytes.
+const LONG: usize = 16 << 20;
+/// The tag of messages between processes.
+const TAG: u64 = 3;
+/// Set for a test program that is to be the other side: where to dial, and what to be.
+const DIAL: &str = "PRONTO_LAB_RENDEZVOUS_DIAL";
+const BE: &str = "PRONTO_LAB_RENDEZVOUS_BE";
+
+/// The lab's nodes: namespace, device, address.
+fn places() -> Vec<[String; 3]> {
+    let nodes = fs::read_to_string("/run/lab/nodes").unwrap();
+    let words = |line: &str| -> Vec<String> { line.split(' ').take(3).map(str::to_owned).collect() };
+    nodes.lines().map(|line| words(line).try_into().unwrap()).collect()
+}
+
+/// Starts a node in a namespace; its threads are there as well.
+fn start(place: &[String; 3], make: impl FnOnce(&str) -> Node + Send) -> Node {
+    let run = || {
+        setns(File::open(format!("/run/netns/{}", place[0])).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
+        make(&place[2])
+    };
+    thread::scope(|scope| scope.spawn(run).join().unwrap())
+}
+
+fn receiver(place: &[String; 3]) -> Node {
+    start(place, |address| {
+        let listen = format!("tcp:{address}:0");
+        let node = Node::builder(1).plaintext_i_understand().rdma(Rdma::Require).listen(&listen);
+        node.start().unwrap()
+    })
+}
+
+fn dialler(address: &str) -> Node {
+    Node::builder(2).plaintext_i_understand().rdma(Rdma::Require).peer(1, address).start().unwrap()
+}
+
+struct Pair {
+    receiver: Node,
+    sender: Node,
+    to_sender: Peer,
+    to_receiver: Peer,
+}
+
+fn pair() -> Pair {
+    let places = places();
+    let receiver = receiver(&places[0]);
+    let sender = start(&places[1], |_| dialler(&receiver.listening()[0].to_string()));
+    let to_receiver = sender.wait_for_peer(1, SOON).unwrap();
+    let to_sender = receiver.wait_for_peer(2, SOON).unwrap();
+    for node in [&receiver, &sender] {
+        assert_eq!(node.status().peers[0].info.unwrap().provider, "verbs");
+    }
+    Pair { receiver, sender, to_sender, to_receiver }
+}
+
+impl Pair {
+    /// Nothing is left of any transfer.
+    fn assert_closed(&self) {
+        let open = |node: &Node| node.status().peers[0].open_calls;
+        for _ in 0..10_000 {
+            if open(&self.sender) == 0 && open(&self.receiver) == 0 {
+                break;
+            }
+            let _ = self.to_receiver.call(&pronto::admin::Ping { nonce: 1 });
+        }
+        assert_eq!([open(&self.sender), open(&self.receiver)], [0, 0], "call slots");
+        assert_eq!([self.to_sender.transfers(), self.to_receiver.transfers()], [[0; 3]; 2]);
+    }
+}
+
+/// After how many bytes a pattern comes again: more than a chunk, and no divisor of anything.
+const PERIOD: usize = 300_007;
+
+/// Bytes that say where they belong; the first is `seed`.
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    let once: Vec<u8> = (0..PERIOD).map(|at| (at / 251 + at).to_le_bytes()[0] ^ seed).collect();
+    let mut bytes = Vec::with_capacity(len + PERIOD);
+    while bytes.len() < len {
+        bytes.extend_from_slice(&once);
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+fn filled(node: &Node, len: usize, seed: u8) -> Region {
+    let (region, bytes) = (node.region(len).unwrap(), pattern(len, seed));
+    assert!(!SEEDS.contains(&seed) || (bytes[0] != 0 && bytes[len - 1] != 0));
+    region.write(0, &bytes).unwrap();
+    region
+}
+
+fn bytes(region: &Region, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    region.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn byte(region: &Region, at: usize) -> u8 {
+    let mut byte = [0];
+    region.read(at, &mut byte).unwrap();
+    byte[0]
+}
+
+/// Waits until the first bytes of a message are there. Whether its last are not yet.
+fn is_under_way(region: &Region, len: usize) -> bool {
+    for _ in 0..100_000_000_u64 {
+        if byte(region, 0) != 0 {
+            return byte(region, len - 1) == 0;
+        }
+        thread::yield_now();
+    }
+    panic!("not a byte has come");
+}
+
+/// Seeds whose patterns of [`LONG`] bytes have neither a first nor a last byte of zero.
+const SEEDS: [u8; 2] = [0x80, 0xc0];
+
+/// The connected queue pairs that there are: a link that was made anew has others.
+fn queue_pairs() -> BTreeSet<String> {
+    let shown = Command::new("rdma").args(["resource", "show", "qp"]).output().unwrap();
+    let text = String::from_utf8(shown.stdout).unwrap();
+    let connected = text.lines().filter(|line| line.contains(" type RC "));
+    // `link rxe0/1 lqpn 19 rqpn 19 type RC state RTS ...`
+    connected.map(|line| line.split(" rqpn ").next().unwrap().to_owned()).collect()
+}
+
+/// Messages that a device has sent since it was made.
+fn messages_sent(device: &str) -> u64 {
+    let counter = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/rdma_sends");
+    fs::read_to_string(counter).unwrap().trim().parse().unwrap()
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn every_length_is_read_by_its_receiver() {
+    let devices: Vec<_> = places().into_iter().map(|[_, device, _]| device).collect();
+    let pair = pair();
+    for (seed, len) in [64 << 10, (64 << 10) + 1, 1 << 20, LONG + 5].into_iter().enumerate() {
+        let seed = u8::try_from(seed).unwrap();
+        let (from, to) = (filled(&pair.sender, len, seed), pair.receiver.region(len + 1).unwrap());
+        let end = len as u64;
+        let before = [messages_sent(&devices[0]), messages_sent(&devices[1])];
+        if seed.is_multiple_of(2) {
+            let mut receive = pair.to_sender.post(7, &to, 0..end + 1).unwrap();
+            pair.to_receiver.send(7, &from, 0..end, SOON).unwrap();
+            assert_eq!(receive.wait(SOON), Ok(end));
+        } else {
+            let sending = pair.to_receiver.start_send(7, &from, 0..end, SOON).unwrap();
+            let mut receive = pair.to_sender.post(7, &to, 0..end + 1).unwrap();
+            assert_eq!(receive.wait(SOON), Ok(end));
+            sending.wait().unwrap();
+        }
+        assert!(bytes(&to, len) == pattern(len, seed), "{len} bytes");
+        // A request, its answer, and what sessions say to each other now and then; carried in messages, the longest would be
+        // thousands.
+        let sent: u64 =
+            devices.iter().zip(before).map(|(device, before)| messages_sent(device) - before).sum();
+        assert!((2..64).contains(&sent), "{sent} messages for {len} bytes");
+    }
+    pair.assert_closed();
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn both_ways_at_once_and_calls_meanwhile() {
+    let pair = pair();
+    let len = 4 << 20;
+    let end = len as u64;
+    let regions = |node: &Node, seed: u8| [0, 1].map(|nth| filled(node, len, seed + nth));
+    let (ours, theirs) = (regions(&pair.sender, 10), regions(&pair.receiver, 20));
+    let (here, there) = (regions(&pair.sender, 0), regions(&pair.receiver, 0));
+    let post = |peer: &Peer, into: &[Region; 2]| {
+        [0, 1].map(|nth| peer.post(nth as u64, &into[nth], 0..end).unwrap())
+    };
+    let (at_sender, at_receiver) = (post(&pair.to_receiver, &here), post(&pair.to_sender, &there));
+    let send = |peer: &Peer, from: &[Region; 2]| {
+        [0, 1].map(|nth| peer.start_send(nth as u64, &from[nth], 0..end, SOON).unwrap())
+    };
+    let (forth, back) = (send(&pair.to_receiver, &ours), send(&pair.to_sender, &theirs));
+    for nonce in 0..20 {
+        let pong = pair.to_receiver.call(&pronto::admin::Ping { nonce }).unwrap();
+        assert_eq!(pong.nonce, nonce, "a short call beside long messages");
+    }
+    for sending in forth.into_iter().chain(back) {
+        sending.wait().unwrap();
+    }
+    for mut receive in at_sender.into_iter().chain(at_receiver) {
+        assert_eq!(receive.wait(SOON), Ok(end));
+    }
+    for (from, to) in ours.iter().zip(&there).chain(theirs.iter().zip(&here)) {
+        assert!(bytes(to, len) == bytes(from, len));
+    }
+    pair.assert_closed();
+}
+
+/// Who gives up in the middle, on either side, ends that message and nothing else: the connection stays, though a refused access
+/// would cost it.
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn cancelled_in_the_middle() {
+    let pair = pair();
+    let from = filled(&pair.sender, LONG, SEEDS[0]);
+    let end = LONG as u64;
+    let links = queue_pairs();
+    assert_eq!(links.len(), 4, "{links:?}");
+
+    let to = pair.receiver.region(LONG).unwrap();
+    let mut receive = pair.to_sender.post(TAG, &to, 0..end).unwrap();
+    let sending = pair.to_receiver.start_send(TAG, &from, 0..end, SOON).unwrap();
+    assert!(is_under_way(&to, LONG), "over before it could be cancelled");
+    receive.cancel();
+    assert_eq!(receive.wait(SOON), Err(ReceiveError::Cancelled));
+    assert_eq!(sending.wait(), Err(SendError::ReceiveCancelled));
+    assert_eq!(byte(&to, LONG - 1), 0, "cancelled, and went on to its end");
+    let left = bytes(&to, LONG);
+
+    let again = pair.receiver.region(LONG).unwrap();
+    let mut receive = pair.to_sender.post(TAG, &again, 0..end).unwrap();
+    let sending = pair.to_receiver.start_send(TAG, &from, 0..end, SOON).unwrap();
+    assert!(is_under_way(&again, LONG), "over before it could be cancelled");
+    assert_eq!(sending.cancel(), SendError::Cancelled);
+    // The receive is still posted, for the next one.
+    let other = filled(&pair.sender, LONG, SEEDS[1]);
+    pair.to_receiver.send(TAG, &other, 0..end, SOON).unwrap();
+    assert_eq!(receive.wait(SOON), Ok(end));
+    assert!(bytes(&again, LONG) == bytes(&other, LONG));
+    assert!(bytes(&to, LONG) == left, "a cancelled receive's buffer was written to afterwards");
+    assert_eq!(queue_pairs(), links, "the link was lost, and made anew");
+    pair.assert_closed();
+}
+
+/// The other side in a process of its own, which can be killed; ended with the value.
+struct Other(Child);
+
+impl Other {
+    fn start(address: &str, role: &str) -> Self {
+        let namespace = &places()[1][0];
+        let program = std::env::current_exe().unwrap();
+        let child = Command::new("ip")
+            .args(["netns", "exec", namespace])
+            .arg(program)
+            .args(["--exact", "the_other_side", "--ignored", "--nocapture"])
+            .env(DIAL, address)
+            .env(BE, role)
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+
+    fn kill(&mut self) {
+        // `ip netns exec` becomes the program.
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// Not a test: what [`Other`] runs.
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_other_side() {
+    let (Ok(address), Ok(role)) = (std::env::var(DIAL), std::env::var(BE)) else { return };
+    if role == "poor" {
+        // An ordinary user: half of the message could be locked.
+        setrlimit(Resource::RLIMIT_MEMLOCK, LONG as u64 / 2, LONG as u64 / 2).unwrap();
+        setuid(Uid::from_raw(65_534)).unwrap();
+    }
+    let node = dialler(&address);
+    let peer = node.wait_for_peer(1, SOON).unwrap();
+    let end = LONG as u64;
+    if role == "sender" {
+        let from = filled(&node, LONG, SEEDS[0]);
+        // It may be killed meanwhile, or everything may be over.
+        let _sent = peer.send(TAG, &from, 0..end, SOON);
+    } else if role == "poor" {
+        let to = node.region(LONG).unwrap();
+        let mut receive = peer.post(TAG, &to, 0..end).unwrap();
+        assert_eq!(receive.wait(SOON), Err(ReceiveError::Unsupported));
+        // What needs no more memory goes on.
+        let mut receive = peer.post(TAG, &to, 0..64).unwrap();
+        assert_eq!(receive.wait(SOON), Ok(64));
+    } else {
+        let to = node.region(LONG).unwrap();
+        let mut receive = peer.post(TAG, &to, 0..end).unwrap();
+        assert!(is_under_way(&to, LONG), "over before anybody could go away");
+        // What has arrived so far is told; the rest may arrive or not.
+        let _told = peer.send(TAG + 1, &to, 0..1, SOON);
+        let _received = receive.wait(SOON);
+    }
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_sender_dies_in_the_middle() {
+    let node = receiver(&places()[0]);
+    let address = node.listening()[0].to_string();
+    let mut other = Other::start(&address, "sender");
+    let peer = node.wait_for_peer(2, SOON).unwrap();
+    let to = node.region(LONG).unwrap();
+    let mut receive = peer.post(TAG, &to, 0..LONG as u64).unwrap();
+    assert!(is_under_way(&to, LONG), "over before its sender could be killed");
+    other.kill();
+    assert_eq!(receive.wait(SOON), Err(ReceiveError::PeerDown));
+    assert_eq!(byte(&to, LONG - 1), 0, "it had all been sent");
+    assert_eq!(peer.transfers(), [0; 3]);
+    let left = bytes(&to, LONG);
+    // Its next life sends the same to another buffer.
+    let _next = Other::start(&address, "sender");
+    let peer = node.wait_for_peer(2, SOON).unwrap();
+    let again = node.region(LONG).unwrap();
+    let mut receive = peer.post(TAG, &again, 0..LONG as u64).unwrap();
+    assert_eq!(receive.wait(SOON), Ok(LONG as u64));
+    assert!(bytes(&again, LONG) == pattern(LONG, SEEDS[0]));
+    assert!(bytes(&to, LONG) == left, "a dead peer's message went on");
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_receiver_dies_in_the_middle() {
+    let node = receiver(&places()[0]);
+    let address = node.listening()[0].to_string();
+    let mut other = Other::start(&address, "receiver");
+    let peer = node.wait_for_peer(2, SOON).unwrap();
+    let from = filled(&node, LONG, SEEDS[0]);
+    let told = node.region(1).unwrap();
+    let mut hears = peer.post(TAG + 1, &told, 0..1).unwrap();
+    let sending = peer.start_send(TAG, &from, 0..LONG as u64, SOON).unwrap();
+    assert_eq!(hears.wait(SOON), Ok(1));
+    assert_eq!(byte(&told, 0), byte(&from, 0), "the first byte is there");
+    other.kill();
+    assert_eq!(sending.wait(), Err(SendError::PeerDown), "it had all been received");
+    assert_eq!(peer.transfers(), [0; 3]);
+}
+
+/// A buffer that its owner may not lock ends the message, on both sides, and nothing else; nobody tries for ever.
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_receiver_that_may_not_lock_its_buffer_says_so() {
+    let node = receiver(&places()[0]);
+    let mut other = Other::start(&node.listening()[0].to_string(), "poor");
+    let peer = node.wait_for_peer(2, SOON).unwrap();
+    let from = filled(&node, LONG, SEEDS[0]);
+    assert_eq!(peer.send(TAG, &from, 0..LONG as u64, SOON), Err(SendError::Unsupported));
+    peer.send(TAG, &from, 0..64, SOON).unwrap();
+    assert!(other.0.wait().unwrap().success(), "the other side has failed");
+}
