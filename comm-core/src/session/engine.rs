@@ -5,7 +5,6 @@
 //! 2. What a work request refers to is held by the work table until the completion, or the link's end.
 //! 3. No message waits in `stalled` while an older one could be posted: order of post is order of sending, per class.
 
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -16,8 +15,10 @@ use pronto_wire::{CallId, Class, Kind};
 
 use super::Session;
 use super::arming::Armed;
+use super::by_slot::BySlot;
 use super::call::Expects;
 use super::end::{End, Executed};
+use super::idleness::Idleness;
 use super::inbound::{InPlace, Seen, ShortInPlace, Sink};
 use super::limits::Limits;
 use super::link::{DownCause, Event, Lane, Link, LinkInfo, Links, LostLink};
@@ -65,16 +66,17 @@ pub struct Engine<Q: QueuePair> {
     pub(super) generation: u16,
     /// Generation of the session's first link.
     pub(super) session_start: u16,
-    pub(super) open: Box<[OpenCall]>,
+    pub(super) open: BySlot<OpenCall>,
     /// Requests posted so far, those sent again included.
     pub(super) requests_posted: u64,
-    pub(super) seen: Box<[Seen]>,
+    pub(super) seen: BySlot<Seen>,
     /// The small message that is being taken in.
     pub(super) small: SmallMessage,
     /// The short one.
     pub(super) short: ShortMessage,
     pub(super) work: WorkTable,
     last_tick: Nanos,
+    idleness: Idleness,
     /// Messages received that wake a server which sleeps but for solicited events, wrapping.
     pub(super) solicited: usize,
 }
@@ -90,13 +92,14 @@ impl<Q: QueuePair> Engine<Q> {
             session: None,
             generation: 0,
             session_start: 0,
-            open: (0..limits.calls).map(|_| OpenCall::default()).collect(),
+            open: BySlot::new(limits.calls),
             requests_posted: 0,
-            seen: Box::default(),
+            seen: BySlot::new(0),
             small: SmallMessage::default(),
             short: ShortMessage::default(),
             work: WorkTable::new(),
             last_tick: Nanos::ZERO,
+            idleness: Idleness::default(),
             solicited: 0,
         }
     }
@@ -298,7 +301,7 @@ impl<Q: QueuePair> Engine<Q> {
         if self.link.is_none() {
             return;
         }
-        for slot in 0..self.limits.calls {
+        for slot in (0..self.limits.calls).take(self.open.len()) {
             let open = &self.open[usize::from(slot)];
             let Some(class) = open.cancel_due.filter(|_| open.live) else { continue };
             let call = CallId { slot, generation: open.generation };
@@ -349,14 +352,10 @@ impl<Q: QueuePair> Engine<Q> {
         }
         if !resumed {
             self.session_start = self.generation;
-            for cancelled in &session.cancelled {
-                // Another life counts its calls from the beginning.
-                cancelled.store(0, Ordering::Relaxed);
-            }
-            self.seen = (0..agreement.peer_windows[0].replies).map(|_| Seen::default()).collect();
+            self.seen = BySlot::new(agreement.peer_windows[0].replies);
             session.types.replace(&agreement.types);
             // Another life of the peer uses the same slots and generations for other calls.
-            session.cancelled.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
+            session.cancelled.made().for_each(|slot| slot.store(0, Ordering::Relaxed));
         }
         session.arming.set(Armed::Nothing);
         let info = link.info;
@@ -505,7 +504,7 @@ impl<Q: QueuePair> Engine<Q> {
             }
         }
         self.end_rendezvous(session, executor);
-        self.seen = Box::default();
+        self.seen = BySlot::new(0);
         sink.event(Event::PeerDown { peer: info.peer, epoch: info.epoch, cause });
     }
 
@@ -561,7 +560,22 @@ impl<Q: QueuePair> Engine<Q> {
             }
         }
         self.trim_rings(now);
+        if self.idleness.passed(now, session.stats.messages_sent.count()) {
+            self.give_back();
+        }
         self.ring_doorbells(session);
+    }
+
+    /// Gives back memory that a busier session needed.
+    fn give_back(&mut self) {
+        self.open.give_back(|open| open.live);
+        self.work.give_back();
+        for stalled in &mut self.stalled {
+            stalled.shrink_to_fit();
+        }
+        for lane in self.link.iter_mut().flat_map(|link| &mut link.lanes) {
+            lane.give_back();
+        }
     }
 
     /// Before a sleep, which may be long: what was heard since the last tick was heard by now, and not at its end.

@@ -260,7 +260,8 @@ impl<Q: QueuePair> Engine<Q> {
             }
             Kind::Cancel { call } => {
                 self.control_received(class);
-                if let Some(slot) = session.cancelled.get(usize::from(call.slot)) {
+                if usize::from(call.slot) < session.cancelled.len() {
+                    let slot = session.cancelled.at(call.slot.into());
                     slot.store(call.generation, pronto_sync::atomic::Ordering::Relaxed);
                 }
             }
@@ -333,8 +334,8 @@ impl<Q: QueuePair> Engine<Q> {
     /// answer went out on the new link before the request came again, and the caller has used the slot since.
     #[inline]
     fn seen_before(&mut self, call: CallId, resent: bool) -> Result<bool, FabricError> {
-        let fault = PeerFault::Length { len: call.slot.into(), max: self.seen.len() as u64 };
-        let seen = self.seen.get_mut(usize::from(call.slot)).ok_or(fault)?;
+        let fault = PeerFault::Length { len: call.slot.into(), max: self.seen.slots().into() };
+        let seen = self.seen.at(call.slot).ok_or(fault)?;
         let is_later = matches!(call.generation.wrapping_sub(seen.generation), 1..=0x7fff_ffff);
         if !is_later && !matches!(seen.state, SeenState::Never) {
             return if resent { Ok(true) } else { Err(PeerFault::Unasked.into()) };

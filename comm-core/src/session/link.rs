@@ -198,14 +198,21 @@ impl<Q: QueuePair> Lane<Q> {
             peer_returned: 0,
             answered_here: 0,
             requests_received: 0,
-            control: VecDeque::with_capacity(CONTROL_WINDOW.into()),
-            notifications: VecDeque::with_capacity(peer_window.requests.into()),
-            answers: VecDeque::with_capacity(window.replies.into()),
+            control: VecDeque::new(),
+            notifications: VecDeque::new(),
+            answers: VecDeque::new(),
             control_untold: 0,
             answers_untold: (0, 0),
             unrung: Unrung::Nothing,
             failed: false,
         }
+    }
+
+    /// Gives back memory that a busier connection needed.
+    pub(super) fn give_back(&mut self) {
+        self.control.shrink_to_fit();
+        self.notifications.shrink_to_fit();
+        self.answers.shrink_to_fit();
     }
 
     /// Whether there is nothing to take in.

@@ -10,12 +10,15 @@
 //! `inbound` ends the call in its slot ([`call`]) → the waiter takes the [`End`].
 
 mod arming;
+mod by_slot;
 mod call;
 mod credit;
 mod doorbells;
 mod end;
 mod engine;
 mod greeting;
+mod growing;
+mod idleness;
 mod inbound;
 mod limits;
 mod link;
@@ -29,7 +32,6 @@ mod ring;
 mod soon;
 mod wait;
 
-use alloc::boxed::Box;
 use core::fmt;
 
 use pronto_ring::{Mpsc, mpsc};
@@ -60,12 +62,15 @@ use crate::fabric::QueuePair;
 use crate::stats::Stats;
 use crate::time::Nanos;
 
+use growing::Growing;
 use outbound::NotPosted;
 use outgoing::Submitted;
 use ring::RingCell;
 
 /// Messages that may wait in the submission queue while another thread holds the engine; beyond it a sender is refused.
 const SUBMISSIONS: usize = 256;
+/// Of these, for how many there is room before more were ever needed.
+const FEW_SUBMISSIONS: usize = 8;
 
 /// Calls that a peer may have open: what its greeting may ask for.
 pub const MAX_CALLS: u16 = 1024;
@@ -81,7 +86,7 @@ pub struct Session<Q: QueuePair> {
     /// Requests of each class that this side is done with; ride in every header.
     returned: [Returned; 2],
     /// By the peer's call slot: the generation of the call that it has cancelled last.
-    cancelled: Box<[AtomicU32]>,
+    cancelled: Growing<AtomicU32>,
     up: AtomicBool,
     /// So many requests were given back since the peer was last told that it should be told again.
     credit_due: AtomicBool,
@@ -112,7 +117,7 @@ pub struct CallSpec {
 impl<Q: QueuePair> Session<Q> {
     /// A session without a link yet.
     pub fn new(peer: NodeId, limits: Limits) -> Self {
-        let (submissions, receiver) = Mpsc::new(SUBMISSIONS);
+        let (submissions, receiver) = Mpsc::growing(FEW_SUBMISSIONS, SUBMISSIONS);
         Self {
             peer,
             limits,
@@ -121,7 +126,7 @@ impl<Q: QueuePair> Session<Q> {
             rings: [RingCell::new(), RingCell::new()],
             types: PeerTypes::new(),
             returned: [Returned::default(), Returned::default()],
-            cancelled: (0..MAX_CALLS).map(|_| AtomicU32::new(0)).collect(),
+            cancelled: Growing::new(MAX_CALLS.into(), || AtomicU32::new(0)),
             up: AtomicBool::new(false),
             credit_due: AtomicBool::new(false),
             told: [AtomicU32::new(0), AtomicU32::new(0)],

@@ -87,8 +87,10 @@ enum KeepFor {
 const OWNER_RESENT: u32 = u32::MAX;
 /// Work requests with a completion that may be under way per peer, over both classes.
 const WORK_SLOTS: u16 = 256;
-/// Of these, for how many there is room before more were ever needed: most peers never need them.
-const FEW_WORK_SLOTS: u16 = 16;
+/// Of these, for how many there is room before more were needed: most peers never need them.
+const FEW_WORK_SLOTS: u16 = 4;
+/// How many times as many there are each time that they were not enough.
+const GROWTH: u16 = 4;
 
 impl WorkTable {
     pub(super) fn new() -> Self {
@@ -105,6 +107,15 @@ impl WorkTable {
         self.slots.resize_with(slots.into(), Work::default);
         self.free.reserve_exact(slots.into());
         self.free.extend((first..slots).rev());
+    }
+
+    /// Gives back the room that few need not have, when nothing is under way.
+    pub(super) fn give_back(&mut self) {
+        if self.in_flight() == 0 && self.slots.len() > usize::from(FEW_WORK_SLOTS) {
+            self.slots.truncate(FEW_WORK_SLOTS.into());
+            self.slots.shrink_to_fit();
+            self.free = (0..FEW_WORK_SLOTS).rev().collect();
+        }
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -125,7 +136,8 @@ impl WorkTable {
 
     pub(super) fn claim(&mut self) -> Option<WrId> {
         if self.free.is_empty() && self.slots.len() < usize::from(WORK_SLOTS) {
-            self.grow(WORK_SLOTS);
+            let slots = u16::try_from(self.slots.len()).expect("slots are 16 bits");
+            self.grow((slots * GROWTH).min(WORK_SLOTS));
         }
         let slot = self.free.pop()?;
         let work = &mut self.slots[usize::from(slot)];
@@ -445,7 +457,7 @@ impl<Q: QueuePair> Engine<Q> {
     fn keep_request(&mut self, outgoing: Outgoing) {
         let Outgoing { class, kind, payload, timeout, .. } = outgoing;
         let Kind::Request { call, .. } = kind else { return };
-        if let Some(open) = self.open.get_mut(usize::from(call.slot)) {
+        if let Some(open) = self.open.at(call.slot) {
             let kept = Some(KeptRequest { class, kind, payload: Some(payload) });
             let generation = call.generation;
             *open = OpenCall { generation, live: true, timeout, kept, ..OpenCall::default() };
@@ -568,7 +580,7 @@ impl<Q: QueuePair> Engine<Q> {
     #[inline]
     fn note_request(&mut self, call: CallId, timeout: Nanos) {
         self.requests_posted += 1;
-        if let Some(open) = self.open.get_mut(usize::from(call.slot)) {
+        if let Some(open) = self.open.at(call.slot) {
             open.generation = call.generation;
             open.live = true;
             open.ended = false;

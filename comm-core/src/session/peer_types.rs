@@ -2,9 +2,14 @@
 //!
 //! Written when a link comes up, read by every sender without the engine. A version counter (odd while it is being
 //! written) tells a reader that it must look again.
+//!
+//! There is one table for few types, and one each for so many that they need twice, four times, ... as many places. What the
+//! peer handles lies in the smallest one that holds it; the others are made when they are needed, and stay: a reader may be in
+//! one while another is written.
 
 use alloc::boxed::Box;
 
+use pronto_sync::OnceBox;
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use pronto_sync::hint::spin_loop;
 use pronto_wire::{LayoutHash, NameHash, ServiceId, TypeEntry, TypeId};
@@ -31,12 +36,18 @@ pub enum Known {
     No,
 }
 
-/// The peer's numbers, as an open-addressed table of atomics.
+/// The peer's numbers, as open-addressed tables of atomics.
 #[derive(Debug)]
 pub struct PeerTypes {
     version: AtomicU32,
-    entries: Box<[Entry]>,
+    /// The table in use: 0 is the first one, any other is that much further.
+    used: AtomicU32,
+    first: Table,
+    larger: [OnceBox<Table>; LARGER],
 }
+
+/// Places for types, a power of two of them.
+type Table = Box<[Entry]>;
 
 #[derive(Debug, Default)]
 struct Entry {
@@ -46,39 +57,71 @@ struct Entry {
     type_id: AtomicU32,
 }
 
-/// Types that a peer may handle here; twice as many places keep the probes short.
-const PLACES: usize = 2 * 1024;
+/// Types that a peer may handle here.
+const MOST: usize = 1024;
+/// Twice as many places as types keep the probes short.
+const SPARSE: usize = 2;
+/// Places of the first table.
+const FIRST: usize = 16;
+/// Tables beside it.
+const LARGER: usize = (SPARSE * MOST / FIRST).trailing_zeros() as usize;
 
 impl PeerTypes {
     /// Nothing is known yet.
     pub fn new() -> Self {
-        Self { version: AtomicU32::new(0), entries: (0..PLACES).map(|_| Entry::default()).collect() }
+        Self {
+            version: AtomicU32::new(0),
+            used: AtomicU32::new(0),
+            first: table(FIRST),
+            larger: core::array::from_fn(|_| OnceBox::new()),
+        }
     }
 
-    /// Replaces all by what a greeting lists. One writer at a time: the engine. Entries beyond half the table are left
-    /// out; returns how many.
+    /// Replaces all by what a greeting lists. One writer at a time: the engine. Entries beyond [`MOST`] are left out; returns
+    /// how many.
     pub(super) fn replace(&self, types: &[TypeEntry]) -> usize {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
         // SYNC: readers that see any store below see the odd version; pairs with the fence in `find`.
         fence(Ordering::Release);
-        for entry in &self.entries {
+        let fitting = types.len().min(MOST);
+        let entries = self.table_for(fitting);
+        for entry in entries {
             entry.key.store(0, Ordering::Relaxed);
         }
-        let fitting = types.len().min(PLACES / 2);
         for kind in &types[..fitting] {
             let key = key_of(kind.service, kind.name);
-            let mut at = place(key);
-            while self.entries[at].key.load(Ordering::Relaxed) != 0 {
-                at = (at + 1) % PLACES;
+            let mut at = place(key, entries.len());
+            while entries[at].key.load(Ordering::Relaxed) != 0 {
+                at = place_after(at, entries.len());
             }
-            self.entries[at].layout.store(kind.layout.0, Ordering::Relaxed);
-            self.entries[at].type_id.store(kind.type_id.0.into(), Ordering::Relaxed);
-            self.entries[at].key.store(key, Ordering::Relaxed);
+            entries[at].layout.store(kind.layout.0, Ordering::Relaxed);
+            entries[at].type_id.store(kind.type_id.0.into(), Ordering::Relaxed);
+            entries[at].key.store(key, Ordering::Relaxed);
         }
         // SYNC: publishes the table; pairs with the acquire load in `find`.
         self.version.store(version.wrapping_add(2), Ordering::Release);
         types.len() - fitting
+    }
+
+    /// The smallest table for so many types, which is the one in use from now on.
+    fn table_for(&self, types: usize) -> &[Entry] {
+        let places = (types * SPARSE).next_power_of_two().max(FIRST);
+        let further = (places / FIRST).trailing_zeros();
+        self.used.store(further, Ordering::Relaxed);
+        match further {
+            0 => &self.first,
+            _ => self.larger[further as usize - 1].get_or_make(|| table(places)),
+        }
+    }
+
+    /// The table in use; none if a writer has just said so of one that is not there yet.
+    #[inline]
+    fn table(&self) -> Option<&[Entry]> {
+        match self.used.load(Ordering::Relaxed) {
+            0 => Some(&self.first),
+            further => self.larger[further as usize - 1].get().map(|table| &**table),
+        }
     }
 
     /// What the peer says to a type.
@@ -99,10 +142,11 @@ impl PeerTypes {
     }
 
     fn probe(&self, wanted: &TypeKey) -> Known {
+        let Some(entries) = self.table() else { return Known::No };
         let key = key_of(wanted.service, wanted.name);
-        let mut at = place(key);
-        for _ in 0..PLACES {
-            let entry = &self.entries[at];
+        let mut at = place(key, entries.len());
+        for _ in 0..entries.len() {
+            let entry = &entries[at];
             match entry.key.load(Ordering::Relaxed) {
                 0 => return Known::No,
                 found if found == key => {
@@ -112,7 +156,7 @@ impl PeerTypes {
                     let number = entry.type_id.load(Ordering::Relaxed);
                     return u16::try_from(number).map_or(Known::No, |number| Known::As(TypeId(number)));
                 }
-                _ => at = (at + 1) % PLACES,
+                _ => at = place_after(at, entries.len()),
             }
         }
         Known::No
@@ -129,8 +173,20 @@ fn key_of(service: ServiceId, name: NameHash) -> u64 {
     (name.0 ^ u64::from(service.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
 }
 
-fn place(key: u64) -> usize {
-    usize::try_from(key >> 32).expect("32 bits fit") % PLACES
+fn table(places: usize) -> Table {
+    (0..places).map(|_| Entry::default()).collect()
+}
+
+/// Where a key's search begins in a table of so many places.
+#[inline]
+fn place(key: u64, places: usize) -> usize {
+    usize::try_from(key >> 32).expect("32 bits fit") & (places - 1)
+}
+
+/// Where it goes on.
+#[inline]
+const fn place_after(at: usize, places: usize) -> usize {
+    (at + 1) & (places - 1)
 }
 
 #[cfg(test)]
@@ -161,6 +217,14 @@ mod tests {
                 type_id: TypeId(i),
             })
             .collect();
-        assert_eq!(table.replace(&entries), 1500 - PLACES / 2);
+        assert_eq!(table.replace(&entries), 1500 - MOST);
+        let key =
+            |i: u64| TypeKey { service: ServiceId(0), name: NameHash(i << 32 | 1), layout: LayoutHash(0) };
+        assert_eq!(table.find(&key(1023)), Known::As(TypeId(1023)));
+        assert_eq!(table.find(&key(1024)), Known::No);
+        assert_eq!(table.replace(&entries[..30]), 0);
+        assert_eq!((table.find(&key(29)), table.find(&key(30))), (Known::As(TypeId(29)), Known::No));
+        assert_eq!(table.replace(&entries[..1]), 0);
+        assert_eq!((table.find(&key(0)), table.find(&key(1))), (Known::As(TypeId(0)), Known::No));
     }
 }

@@ -7,7 +7,7 @@
 //!    nothing, and is left out once.
 //! 3. `looked` says that there was a receive since one was last left out for a sleeper's sake. Only then is another left
 //!    out: whoever is woken and arms again before he polls must find what woke him.
-//! 4. The buffer is short until a receive has filled it, and again after a whole sleep in which none would have: a node has
+//! 4. The buffer is short until a receive has filled it, longer each time that one does, and short again after a whole sleep in which none would have: a node has
 //!    thousands of connections, of which few are in a burst.
 
 use core::mem;
@@ -25,8 +25,10 @@ use crate::socket::{Read, Socket};
 
 /// The receive buffer in a burst, bytes: a thousand lines in one call.
 const BUFFER: usize = 64 << 10;
-/// The receive buffer of a quiet connection, bytes: what one page holds.
-const SHORT_BUFFER: usize = 4 << 10;
+/// The receive buffer of a quiet connection, bytes: some lines.
+const SHORT_BUFFER: usize = 1 << 10;
+/// How many times as long the next one is, when a receive has filled it.
+const GROWTH: usize = 16;
 /// Receives of one poll without a message to show for, so that a stream of one-sided data cannot hold the engine.
 const RECEIVES_PER_POLL: usize = 16;
 const _: () = assert!(SHORT_BUFFER >= HEADER_LEN + INLINE_PAYLOAD + frame::MAX_EXTRA);
@@ -141,7 +143,7 @@ impl Inbound {
     /// Moves what is left to the front of the buffer, or of a longer one if the last receive filled it.
     fn make_room(&mut self) {
         if self.end == self.buffer.len() && self.end < BUFFER {
-            return self.resize(BUFFER);
+            return self.resize(BUFFER.min(self.buffer.len() * GROWTH));
         }
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);

@@ -60,6 +60,7 @@ pub(crate) enum Then {
 #[derive(Debug)]
 pub(crate) struct OneSided {
     pub(crate) grants: Grants,
+    /// As many as were ever open at a time.
     slots: Vec<Slot>,
     free: Vec<u16>,
     completions: VecDeque<Completion>,
@@ -72,9 +73,9 @@ impl OneSided {
     pub(crate) fn new(receive_depth: u32) -> Self {
         Self {
             grants: Grants::default(),
-            slots: (0..ONE_SIDED_DEPTH).map(|_| Slot::default()).collect(),
-            free: (0..ONE_SIDED_DEPTH).rev().map(|slot| u16::try_from(slot).expect("few slots")).collect(),
-            completions: VecDeque::with_capacity(ONE_SIDED_DEPTH),
+            slots: Vec::new(),
+            free: Vec::new(),
+            completions: VecDeque::new(),
             refused: None,
             immediates: Immediates::new(receive_depth),
         }
@@ -82,12 +83,15 @@ impl OneSided {
 
     /// Whether one more operation can be opened.
     pub(crate) fn has_room(&self) -> bool {
-        self.free.len() > self.completions.len()
+        self.slots.len() - self.free.len() + self.completions.len() < ONE_SIDED_DEPTH
     }
 
     /// Opens an operation; the caller has looked at [`has_room`](Self::has_room).
     pub(crate) fn open(&mut self, wr: WrId, open: Open) -> u32 {
-        let slot = self.free.pop().expect("room was checked");
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            u16::try_from(self.slots.len() - 1).expect("few slots")
+        });
         let entry = &mut self.slots[usize::from(slot)];
         entry.open = Some((wr, open));
         (entry.generation << SLOT_BITS) | u32::from(slot)
@@ -99,7 +103,7 @@ impl OneSided {
 
     /// Everything open completes as flushed, and nothing is granted any more.
     pub(crate) fn abandon(&mut self) {
-        for slot in 0..ONE_SIDED_DEPTH {
+        for slot in 0..self.slots.len() {
             if self.slots[slot].open.is_some() {
                 self.close(slot, Status::Flushed);
             }

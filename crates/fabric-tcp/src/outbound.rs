@@ -8,7 +8,8 @@
 //! 3. `posted` counts the bytes of staged segments, send memory and region payloads as they are posted, `taken` the same
 //!    bytes as the kernel takes them. The stream is in order, so a send is complete when `taken` reaches what `posted`
 //!    was behind it.
-//! 4. Posts leave [`ANSWER_ROOM`] bytes of staging and [`ONE_SIDED_DEPTH`] segments free: a peer within its limit always
+//! 4. Buffers are as long as what they once held, until a whole sleep in which little was posted.
+//! 5. Posts leave [`ANSWER_ROOM`] bytes of staging and [`ONE_SIDED_DEPTH`] segments free: a peer within its limit always
 //!    gets its answers.
 
 use std::collections::VecDeque;
@@ -59,6 +60,8 @@ enum Segment {
 struct Piece {
     bytes: Vec<u8>,
     start: usize,
+    /// One was made since a sleep began last.
+    used: bool,
 }
 
 impl Piece {
@@ -74,6 +77,7 @@ impl Piece {
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         self.start = 0;
+        self.used = true;
         self.bytes.clear();
         for part in head {
             self.bytes.extend_from_slice(part);
@@ -92,6 +96,8 @@ pub(crate) struct Outbound {
     sends: VecDeque<(u64, WrId)>,
     max_sends: usize,
     posted: u64,
+    /// What `posted` was when a sleep began last.
+    posted_before: u64,
     taken: u64,
     piece: Piece,
     reads: usize,
@@ -110,11 +116,12 @@ impl Outbound {
         let max_sends = depth.max(ONE_SIDED_DEPTH);
         Self {
             staging: Staging::new(staging.next_power_of_two()),
-            segments: VecDeque::with_capacity(max_segments + 2 * ONE_SIDED_DEPTH),
+            segments: VecDeque::new(),
             max_segments,
-            sends: VecDeque::with_capacity(max_sends),
+            sends: VecDeque::new(),
             max_sends,
             posted: 0,
+            posted_before: 0,
             taken: 0,
             piece: Piece::default(),
             reads: 0,
@@ -245,6 +252,18 @@ impl Outbound {
         self.answers = false;
         self.segments.clear();
         self.piece = Piece::default();
+    }
+
+    /// A sleep begins. If no more was posted since the last one than fits the shortest buffers, longer ones are given back.
+    pub(crate) fn rest(&mut self) {
+        let before = core::mem::replace(&mut self.posted_before, self.posted);
+        let used = core::mem::take(&mut self.piece.used);
+        if !used && self.posted - before <= Staging::SHORTEST as u64 && self.segments.is_empty() {
+            self.staging.give_back();
+            self.piece = Piece::default();
+            self.segments.shrink_to_fit();
+            self.sends.shrink_to_fit();
+        }
     }
 
     /// Hands everything to the kernel, or as much as it takes.

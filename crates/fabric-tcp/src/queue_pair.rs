@@ -357,6 +357,7 @@ impl QueuePair for TcpQueuePair {
             return Err(error);
         }
         self.inbound.leave_out_next_receive();
+        self.outbound.rest();
         Ok(())
     }
 

@@ -13,14 +13,14 @@ pub(crate) struct Staging {
     tail: usize,
 }
 
-/// What it has room for at first, bytes.
-const FIRST: usize = 4 << 10;
-
 impl Staging {
+    /// What it has room for at first, bytes.
+    pub(crate) const SHORTEST: usize = 1 << 10;
+
     /// A ring of `len` bytes, a power of two.
     pub(crate) fn new(len: usize) -> Self {
         assert!(len.is_power_of_two(), "positions are masked");
-        Self { bytes: vec![0; len.min(FIRST)].into_boxed_slice(), most: len, head: 0, tail: 0 }
+        Self { bytes: vec![0; len.min(Self::SHORTEST)].into_boxed_slice(), most: len, head: 0, tail: 0 }
     }
 
     /// Takes memory for so many bytes, a power of two.
@@ -32,6 +32,13 @@ impl Staging {
         bytes[..first.len()].copy_from_slice(first);
         bytes[first.len()..held].copy_from_slice(second);
         (self.bytes, self.head, self.tail) = (bytes, held, 0);
+    }
+
+    /// Takes as little memory as at first. For a ring that is empty.
+    pub(crate) fn give_back(&mut self) {
+        if self.bytes.len() > Self::SHORTEST && self.head == self.tail {
+            *self = Self::new(self.most);
+        }
     }
 
     /// Bytes that can be pushed.
@@ -83,6 +90,8 @@ impl Staging {
 mod tests {
     use super::*;
 
+    const FIRST: usize = Staging::SHORTEST;
+
     #[test]
     fn bytes_come_out_as_they_went_in_also_across_the_end() {
         let mut staging = Staging::new(64);
@@ -116,6 +125,13 @@ mod tests {
         staging.consume(all.len() + 1);
         staging.push(&[9; 8 * FIRST]);
         assert_eq!((staging.free(), staging.parts(0, 1).0), (0, &[9][..]));
+        staging.give_back();
+        assert_eq!(staging.bytes.len(), 8 * FIRST, "it is not empty");
+        staging.consume(8 * FIRST);
+        staging.give_back();
+        assert_eq!((staging.bytes.len(), staging.free()), (FIRST, 8 * FIRST));
+        staging.push(&[3; 2 * FIRST]);
+        assert_eq!(staging.parts(0, 2 * FIRST).0, &[3; 2 * FIRST]);
     }
 
     #[test]

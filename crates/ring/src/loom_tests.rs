@@ -105,6 +105,28 @@ fn loom_mpsc_round_the_ring() {
     });
 }
 
+/// Two producers find one slot, which the first of them closes: what each pushes stays in order, and nothing is lost, whoever
+/// makes the other slots.
+#[test]
+fn loom_mpsc_grows_between_two_producers() {
+    loom::model(|| {
+        let (sender, mut receiver) = Mpsc::growing(1, 4);
+        let other = sender.clone();
+        let thread = thread::spawn(move || {
+            for i in [10u32, 11] {
+                other.push(i).expect("it grows");
+            }
+        });
+        sender.push(20).expect("it grows");
+        assert!(sender.has_unpopped());
+        let got: Vec<_> = (0..3).map(|_| pop_waiting(&mut receiver)).collect();
+        thread.join().unwrap();
+        let of_other: Vec<_> = got.iter().copied().filter(|i| *i < 20).collect();
+        assert_eq!(of_other, [10, 11]);
+        assert!(got.contains(&20) && !sender.pending() && !sender.has_unpopped());
+    });
+}
+
 /// What threads submit, and the engine that one of them at a time drains it into.
 struct Submissions {
     sender: Sender<u32>,
@@ -113,8 +135,12 @@ struct Submissions {
 
 /// A sender pushes, tries the lock, fails and leaves, while the holder drains, releases, and looks once more.
 fn submission_at_the_holders_exit(submit: fn(&Submissions, u32)) {
+    submission_at_the_exit_from(|| Mpsc::new(2), submit);
+}
+
+fn submission_at_the_exit_from(queue: fn() -> (Sender<u32>, Receiver<u32>), submit: fn(&Submissions, u32)) {
     loom::model(move || {
-        let (sender, receiver) = Mpsc::new(2);
+        let (sender, receiver) = queue();
         let state = Arc::new(Submissions { sender, engine: TryLock::new((receiver, Vec::new())) });
         let other = Arc::clone(&state);
         let thread = thread::spawn(move || submit(&other, 1));
@@ -139,6 +165,18 @@ fn loom_submission_at_the_holders_exit_strands_nothing() {
         state.sender.push(submission).expect("room for both");
         state.engine.serve(|| state.sender.pending(), drain);
     });
+}
+
+/// The same while the queue grows: whichever of its two rings a submission went to, it is seen.
+#[test]
+fn loom_submission_at_the_holders_exit_strands_nothing_in_a_queue_that_grows() {
+    submission_at_the_exit_from(
+        || Mpsc::growing(1, 2),
+        |state, submission| {
+            state.sender.push(submission).expect("it grows");
+            state.engine.serve(|| state.sender.pending(), drain);
+        },
+    );
 }
 
 #[test]

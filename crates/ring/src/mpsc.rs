@@ -1,13 +1,18 @@
 //! A bounded queue from many threads to whoever holds its receiving end.
 //!
 //! Each slot carries a sequence number. A producer claims a position by moving the tail, fills the slot and then numbers it
-//! position + 1; the consumer empties the slot and numbers it position + capacity, for the next time round. Positions and
-//! numbers wrap.
+//! position + 1; the consumer empties the slot and numbers it position + 2 x capacity, for the next time round. Positions are
+//! even; they and the numbers wrap.
+//!
+//! A queue may begin with few slots, as most queues never need more. A producer that finds them full closes them, which is a
+//! bit of their tail; from then on all values go to the other slots, which are made at that moment. The consumer goes there
+//! when it has taken the last value out of the first ones.
 //!
 //! # Invariants
 //! 1. A slot numbered like its position is empty, and belongs to the producer who moves the tail over it.
 //! 2. A slot numbered position + 1 is full, and belongs to the consumer.
 //! 3. There is one [`Receiver`], and popping needs `&mut`.
+//! 4. A closed tail never moves.
 #![expect(unsafe_code, reason = "the sequence numbers decide who may touch a slot")]
 
 use alloc::boxed::Box;
@@ -16,11 +21,13 @@ use core::mem::MaybeUninit;
 
 use pronto_sync::atomic::{AtomicUsize, Ordering};
 use pronto_sync::cell::UnsafeCell;
-use pronto_sync::{Arc, CachePadded, hint};
+use pronto_sync::{Arc, CachePadded, OnceBox, hint};
 use thiserror::Error;
 
-/// The smallest capacity: with one slot, full and empty for the next lap would bear the same number.
-const MIN_CAPACITY: usize = 2;
+/// From a position to the next.
+const STEP: usize = 2;
+/// The bit of a tail that says that nothing is pushed there any more.
+const CLOSED: usize = 1;
 
 /// The queue was full; here is the value back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -32,17 +39,26 @@ struct Slot<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-struct Shared<T> {
+/// Slots in a ring.
+struct Ring<T> {
     tail: CachePadded<AtomicUsize>,
     /// Written by the consumer alone; others read it to see whether something is pending.
     head: CachePadded<AtomicUsize>,
     slots: Box<[Slot<T>]>,
 }
 
+struct Shared<T> {
+    first: Ring<T>,
+    /// Where values go once the first ring is closed.
+    rest: OnceBox<Ring<T>>,
+    /// How many that one takes; none if the first ring is all there is.
+    capacity: usize,
+}
+
 // SAFETY: invariants 1 to 3: a value is touched by one thread at a time, and moves from producer to consumer.
-unsafe impl<T: Send> Sync for Shared<T> {}
+unsafe impl<T: Send> Sync for Ring<T> {}
 // SAFETY: nothing in it is bound to a thread but the values, which are Send.
-unsafe impl<T: Send> Send for Shared<T> {}
+unsafe impl<T: Send> Send for Ring<T> {}
 
 /// Makes bounded queues.
 #[derive(Debug)]
@@ -52,52 +68,170 @@ impl Mpsc {
     /// A queue for `capacity` values, rounded up to a power of two.
     #[expect(clippy::new_ret_no_self, reason = "a queue is nothing but its two ends")]
     pub fn new<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
-        let slots = (0..capacity.max(MIN_CAPACITY).next_power_of_two())
-            .map(|i| Slot { sequence: AtomicUsize::new(i), value: UnsafeCell::new(MaybeUninit::uninit()) })
+        Self::growing(capacity, 0)
+    }
+
+    /// A queue for `few` values, and once they were not enough for `capacity` beside those that are left of the few; both
+    /// rounded up to powers of two. It takes the memory for more at the push for which the few have no room, and keeps it.
+    pub fn growing<T>(few: usize, capacity: usize) -> (Sender<T>, Receiver<T>) {
+        let shared = Arc::new(Shared { first: Ring::new(few), rest: OnceBox::new(), capacity });
+        (Sender { shared: Arc::clone(&shared) }, Receiver { shared, head: 0, in_rest: false })
+    }
+}
+
+impl<T> Ring<T> {
+    fn new(capacity: usize) -> Self {
+        let slots = (0..capacity.next_power_of_two())
+            .map(|i| Slot {
+                sequence: AtomicUsize::new(i * STEP),
+                value: UnsafeCell::new(MaybeUninit::uninit()),
+            })
             .collect();
-        let shared = Arc::new(Shared {
+        Self {
             tail: CachePadded::new(AtomicUsize::new(0)),
             head: CachePadded::new(AtomicUsize::new(0)),
             slots,
-        });
-        (Sender { shared: Arc::clone(&shared) }, Receiver { shared, head: 0 })
+        }
     }
+
+    #[inline(always)]
+    fn slot(&self, position: usize) -> &Slot<T> {
+        &self.slots[(position / STEP) & (self.slots.len() - 1)]
+    }
+
+    /// Positions of one lap.
+    fn lap(&self) -> usize {
+        self.slots.len() * STEP
+    }
+
+    /// Whether a value lies at this position of the consumer's, ready to be popped.
+    #[inline(always)]
+    fn is_full_at(&self, head: usize) -> bool {
+        // SYNC: Acquire sees the value; pairs with the store in fill.
+        self.slot(head).sequence.load(Ordering::Acquire) == head.wrapping_add(1)
+    }
+
+    /// Tail and head.
+    fn ends(&self) -> (usize, usize) {
+        (self.tail.load(Ordering::Relaxed), self.head.load(Ordering::Relaxed))
+    }
+
+    /// Takes the next position, if the ring is open and has room; closes it if it has none and that is what the caller wants.
+    #[inline]
+    fn claim(&self, closes: Closes) -> Option<(usize, &Slot<T>)> {
+        let mut tail = self.tail.load(Ordering::Relaxed);
+        loop {
+            if tail & CLOSED != 0 {
+                return None;
+            }
+            // SYNC: Acquire sees the slot emptied; pairs with the store in take.
+            let slot = self.slot(tail);
+            let sequence = slot.sequence.load(Ordering::Acquire);
+            let next = if sequence == tail {
+                tail.wrapping_add(STEP)
+            } else if sequence == tail.wrapping_sub(self.lap()).wrapping_add(1) {
+                if matches!(closes, Closes::Never) {
+                    return None;
+                }
+                tail | CLOSED
+            } else {
+                // Another producer moved the tail since it was read.
+                hint::spin_loop();
+                tail = self.tail.load(Ordering::Relaxed);
+                continue;
+            };
+            match self.tail.compare_exchange_weak(tail, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return (next & CLOSED == 0).then_some((tail, slot)),
+                Err(moved) => tail = moved,
+            }
+        }
+    }
+
+    /// Takes the value out at `head`, if there is one. Caller: invariant 3, and `head` is the position of the consumer.
+    #[inline(always)]
+    fn take(&self, head: usize) -> Option<T> {
+        let slot = self.slot(head);
+        // SYNC: Acquire sees the value; pairs with the store in fill.
+        if slot.sequence.load(Ordering::Acquire) != head.wrapping_add(1) {
+            return None;
+        }
+        // SAFETY: invariant 2: the slot is full, and the one consumer reads it once before numbering it anew.
+        let value = slot.value.with(|value| unsafe { value.cast::<T>().read() });
+        // SYNC: gives the slot back; pairs with the load in claim.
+        slot.sequence.store(head.wrapping_add(self.lap()), Ordering::Release);
+        self.head.store(head.wrapping_add(STEP), Ordering::Relaxed);
+        Some(value)
+    }
+}
+
+impl<T> Slot<T> {
+    /// Fills the slot at a position that the caller has claimed.
+    #[inline(always)]
+    fn fill(&self, position: usize, value: T) {
+        // SAFETY: invariant 1: the slot is empty and the position is the caller's.
+        self.value.with_mut(|place| unsafe { place.cast::<T>().write(value) });
+        // SYNC: publishes the value; pairs with the load in take and in pending.
+        self.sequence.store(position.wrapping_add(1), Ordering::Release);
+    }
+}
+
+impl<T> Drop for Ring<T> {
+    fn drop(&mut self) {
+        while self.take(self.head.load(Ordering::Relaxed)).is_some() {}
+    }
+}
+
+/// Whether a ring without room is closed.
+#[derive(Clone, Copy)]
+enum Closes {
+    Never,
+    WhenFull,
 }
 
 impl<T> Shared<T> {
-    fn slot(&self, position: usize) -> &Slot<T> {
-        &self.slots[position & (self.slots.len() - 1)]
-    }
-
     /// Whether a value lies at the head, ready to be popped. A value whose producer is still filling its slot does not count:
     /// that producer is yet to come and look after it.
+    #[inline]
     fn pending(&self) -> bool {
-        let head = self.head.load(Ordering::Relaxed);
-        self.slot(head).sequence.load(Ordering::Acquire) == head.wrapping_add(1)
+        let (tail, head) = self.first.ends();
+        // A value that a producer has published is behind the tail that it has moved.
+        tail != head && (self.first.is_full_at(head) || tail == head | CLOSED && self.rest_is_pending())
     }
-}
 
-impl<T> Drop for Shared<T> {
-    fn drop(&mut self) {
-        let mut head = self.head.load(Ordering::Relaxed);
-        while take(self, head).is_some() {
-            head = head.wrapping_add(1);
+    #[cold]
+    fn rest_is_pending(&self) -> bool {
+        self.rest.get().is_some_and(|rest| rest.is_full_at(rest.head.load(Ordering::Relaxed)))
+    }
+
+    #[inline]
+    fn has_unpopped(&self) -> bool {
+        let (tail, head) = self.first.ends();
+        tail != head && (tail != head | CLOSED || self.rest_has_unpopped())
+    }
+
+    #[cold]
+    fn rest_has_unpopped(&self) -> bool {
+        self.rest.get().is_some_and(|rest| {
+            let (tail, head) = rest.ends();
+            tail != head
+        })
+    }
+
+    /// Appends a value to the other ring, if there is to be one; it is made now if it is not there. The first one is closed.
+    #[cold]
+    fn push_into_rest(&self, value: T) -> Result<(), Full<T>> {
+        if self.capacity == 0 {
+            return Err(Full(value));
+        }
+        let rest = self.rest.get_or_make(|| Ring::new(self.capacity));
+        match rest.claim(Closes::Never) {
+            Some((position, slot)) => {
+                slot.fill(position, value);
+                Ok(())
+            }
+            None => Err(Full(value)),
         }
     }
-}
-
-/// Empties the slot at `head`, if it is full. Caller: invariant 3, and `head` is the position of the consumer.
-fn take<T>(shared: &Shared<T>, head: usize) -> Option<T> {
-    let slot = shared.slot(head);
-    // SYNC: Acquire sees the value; pairs with the store in push.
-    if slot.sequence.load(Ordering::Acquire) != head.wrapping_add(1) {
-        return None;
-    }
-    // SAFETY: invariant 2: the slot is full, and the one consumer reads it once before numbering it anew.
-    let value = slot.value.with(|value| unsafe { value.cast::<T>().read() });
-    // SYNC: gives the slot back; pairs with the load in push.
-    slot.sequence.store(head.wrapping_add(shared.slots.len()), Ordering::Release);
-    Some(value)
 }
 
 /// A sending end; clones send to the same queue. Values sent after the receiver is gone stay in the queue until it goes too.
@@ -107,44 +241,32 @@ pub struct Sender<T> {
 
 impl<T> Sender<T> {
     /// Appends a value. Values of one thread stay in order.
+    ///
+    /// # Errors
+    /// If there is no room for it.
     pub fn push(&self, value: T) -> Result<(), Full<T>> {
-        let mut tail = self.shared.tail.load(Ordering::Relaxed);
-        loop {
-            let slot = self.shared.slot(tail);
-            // SYNC: Acquire sees the slot emptied; pairs with the store in take.
-            let sequence = slot.sequence.load(Ordering::Acquire);
-            if sequence == tail {
-                let next = tail.wrapping_add(1);
-                match self.shared.tail.compare_exchange_weak(tail, next, Ordering::Relaxed, Ordering::Relaxed)
-                {
-                    Ok(_) => {
-                        // SAFETY: invariant 1: the slot is empty and the position is ours.
-                        slot.value.with_mut(|place| unsafe { place.cast::<T>().write(value) });
-                        // SYNC: publishes the value; pairs with the load in take and in pending.
-                        slot.sequence.store(next, Ordering::Release);
-                        return Ok(());
-                    }
-                    Err(moved) => tail = moved,
-                }
-            } else if sequence == tail.wrapping_sub(self.shared.slots.len()).wrapping_add(1) {
-                return Err(Full(value));
-            } else {
-                // Another producer moved the tail since it was read.
-                hint::spin_loop();
-                tail = self.shared.tail.load(Ordering::Relaxed);
+        let Shared { first, capacity, .. } = &*self.shared;
+        let closes = if *capacity == 0 { Closes::Never } else { Closes::WhenFull };
+        match first.claim(closes) {
+            Some((position, slot)) => {
+                slot.fill(position, value);
+                Ok(())
             }
+            None => self.shared.push_into_rest(value),
         }
     }
 
     /// Whether something is there to be popped: what a holder of the receiver looks at after giving it back.
+    #[inline]
     pub fn pending(&self) -> bool {
         self.shared.pending()
     }
 
     /// Whether any push has begun whose value was not popped: among them all that this thread made. A value may be there that
     /// cannot be popped yet, because the push before it is still under way.
+    #[inline]
     pub fn has_unpopped(&self) -> bool {
-        self.shared.tail.load(Ordering::Relaxed) != self.shared.head.load(Ordering::Relaxed)
+        self.shared.has_unpopped()
     }
 }
 
@@ -163,16 +285,40 @@ impl<T> fmt::Debug for Sender<T> {
 /// The receiving end.
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
+    /// Of the ring that it has come to.
     head: usize,
+    /// The first ring is closed and empty.
+    in_rest: bool,
 }
 
 impl<T> Receiver<T> {
     /// The oldest value, if there is one.
+    #[inline]
     pub fn pop(&mut self) -> Option<T> {
-        let value = take(&self.shared, self.head)?;
-        self.head = self.head.wrapping_add(1);
-        self.shared.head.store(self.head, Ordering::Relaxed);
-        Some(value)
+        if self.in_rest {
+            return self.pop_of_rest();
+        }
+        let head = self.head;
+        let taken = self.shared.first.take(head);
+        if taken.is_some() {
+            self.head = head.wrapping_add(STEP);
+            return taken;
+        }
+        // Invariant 4: once it is closed nothing comes behind what was taken.
+        if self.shared.first.tail.load(Ordering::Relaxed) != head | CLOSED {
+            return None;
+        }
+        (self.in_rest, self.head) = (true, 0);
+        self.pop_of_rest()
+    }
+
+    #[cold]
+    fn pop_of_rest(&mut self) -> Option<T> {
+        let taken = self.shared.rest.get()?.take(self.head);
+        if taken.is_some() {
+            self.head = self.head.wrapping_add(STEP);
+        }
+        taken
     }
 
     /// Whether something is there to be popped.
@@ -194,7 +340,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Full, Mpsc};
+    use super::{Full, Mpsc, Receiver, Sender};
 
     #[test]
     fn what_was_pushed_is_unpopped_until_it_is_popped() {
@@ -222,6 +368,36 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_that_grew_keeps_its_order_and_is_bounded() {
+        let (sender, mut receiver) = Mpsc::growing(2, 4);
+        for i in 0..6 {
+            sender.push(i).unwrap();
+            assert!(sender.pending() && sender.has_unpopped());
+        }
+        assert_eq!(sender.push(6), Err(Full(6)));
+        assert_eq!((receiver.pop(), receiver.pop(), sender.push(6)), (Some(0), Some(1), Err(Full(6))));
+        for i in 2..40 {
+            assert_eq!(receiver.pop(), Some(i));
+            assert_eq!(sender.push(i + 4), Ok(()));
+            assert!(sender.pending() && sender.has_unpopped());
+        }
+        let rest: Vec<_> = core::iter::from_fn(|| receiver.pop()).collect();
+        assert_eq!(rest, [40, 41, 42, 43]);
+        assert!(!sender.pending() && !sender.has_unpopped());
+    }
+
+    #[test]
+    fn what_nobody_popped_of_a_queue_that_grew_is_dropped() {
+        let value = Arc::new(());
+        let (sender, receiver) = Mpsc::growing(2, 4);
+        for _ in 0..5 {
+            sender.push(Arc::clone(&value)).unwrap();
+        }
+        drop((sender, receiver));
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+
+    #[test]
     fn what_nobody_popped_is_dropped() {
         let value = Arc::new(());
         let (sender, mut receiver) = Mpsc::new(2);
@@ -237,8 +413,16 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_between_threads() {
+        for queue in [Mpsc::new(64), Mpsc::growing(2, 64)] {
+            arrives_whole(queue);
+        }
+    }
+
+    /// A thread, and how many it has sent before.
+    type Sent = (usize, u64);
+
+    fn arrives_whole((sender, mut receiver): (Sender<Sent>, Receiver<Sent>)) {
         const EACH: u64 = 20_000;
-        let (sender, mut receiver) = Mpsc::new(64);
         let mut last = [None; 2];
         std::thread::scope(|scope| {
             for thread in 0..2 {

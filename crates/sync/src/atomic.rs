@@ -139,6 +139,43 @@ atomic_number!(AtomicU32, u32);
 atomic_number!(AtomicU64, u64);
 atomic_number!(AtomicUsize, usize);
 
+/// A pointer that threads share; laid out like one.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct AtomicPtr<T>(imp::AtomicPtr<T>);
+
+impl<T> AtomicPtr<T> {
+    /// An atomic that holds `value`.
+    #[cfg(not(loom))]
+    pub const fn new(value: *mut T) -> Self {
+        Self(imp::AtomicPtr::new(value))
+    }
+
+    /// An atomic that holds `value`.
+    #[cfg(loom)]
+    pub fn new(value: *mut T) -> Self {
+        Self(imp::AtomicPtr::new(value))
+    }
+
+    /// Reads.
+    #[inline(always)]
+    pub fn load(&self, order: Ordering) -> *mut T {
+        self.0.load(order)
+    }
+
+    /// Writes `new` if it finds `current`; returns what it found, as an error if that was something else.
+    #[inline(always)]
+    pub fn compare_exchange(
+        &self,
+        current: *mut T,
+        new: *mut T,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<*mut T, *mut T> {
+        self.0.compare_exchange(current, new, success, failure)
+    }
+}
+
 /// A boxed slice of `n` zeroed words. The allocator is asked for zeroed memory, so that the pages of a large table
 /// which nobody touches are never resident.
 #[cfg(not(loom))]

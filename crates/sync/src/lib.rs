@@ -9,6 +9,7 @@
 //! | [`TryLock`] | who may enter, and that nothing submitted meanwhile is left behind |
 //! | [`WakeWord`] | arm, recheck, sleep: no wake-up is lost |
 //! | [`FlagWaker`] | which future to wake |
+//! | [`OnceBox`] | who makes what is made on first use |
 #![no_std]
 #![deny(unsafe_code)]
 
@@ -19,6 +20,7 @@ extern crate std;
 pub mod atomic;
 pub mod cell;
 mod flag_waker;
+mod once_box;
 mod padded;
 mod try_lock;
 mod wake_word;
@@ -32,6 +34,7 @@ pub use alloc::sync::Arc;
 pub use loom::sync::Arc;
 
 pub use flag_waker::FlagWaker;
+pub use once_box::OnceBox;
 pub use padded::CachePadded;
 pub use try_lock::{TryLock, TryLockGuard};
 pub use wake_word::{ARMED, Event, Waited, WakeWord, WakeWordRef, peer_is_armed};

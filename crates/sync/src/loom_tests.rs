@@ -9,7 +9,7 @@ use core::task::Waker;
 use loom::thread;
 
 use crate::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::{Event, FlagWaker, TryLock, WakeWord, peer_is_armed};
+use crate::{Event, FlagWaker, OnceBox, TryLock, WakeWord, peer_is_armed};
 
 #[test]
 fn loom_try_lock_excludes() {
@@ -206,5 +206,32 @@ fn loom_flag_waker_slot_is_exclusive() {
             thread.join().unwrap();
         }
         assert!(*woken.0.lock().unwrap() <= 2);
+    });
+}
+
+/// Two threads make the value of one place: both see the same one, whole, and it is dropped once.
+#[test]
+fn loom_once_box_is_made_once() {
+    loom::model(|| {
+        let value = Arc::new(());
+        let place = Arc::new(OnceBox::new());
+        let (other, held) = (Arc::clone(&place), Arc::clone(&value));
+        let make = |which: u32, held: Arc<()>| move || (which, [which; 2], held);
+        let thread = thread::spawn(move || {
+            let (which, both, _) = other.get_or_make(make(1, held));
+            assert_eq!(both, &[*which; 2]);
+            *which
+        });
+        let seen = place.get().map(|(which, both, _)| {
+            assert_eq!(both, &[*which; 2]);
+            *which
+        });
+        let here = place.get_or_make(make(2, Arc::clone(&value))).0;
+        let there = thread.join().unwrap();
+        assert_eq!(here, there, "each has its own");
+        assert!(seen.is_none_or(|seen| seen == here));
+        assert_eq!(Arc::strong_count(&value), 2, "who came second has dropped its own");
+        drop(place);
+        assert_eq!(Arc::strong_count(&value), 1);
     });
 }
