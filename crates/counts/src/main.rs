@@ -11,6 +11,7 @@
 
 mod message;
 mod parts;
+mod peers;
 mod scenarios;
 
 use core::hint::black_box;
@@ -28,6 +29,7 @@ const WARM_UP: u32 = 600;
 fn main() -> anyhow::Result<()> {
     calls("shm", &Pair::new(shm_link)?)?;
     calls("tcp", &Pair::new(tcp_link)?)?;
+    peers::run()?;
     parts::run()
 }
 

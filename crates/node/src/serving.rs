@@ -155,11 +155,11 @@ impl Wake for WakeServing {
 }
 
 /// What a peer's source says of itself. Over TCP a look is a system call, too, but one that stands for a whole call: it has no
-/// 20 us to wait.
+/// 20 us to wait. Of many peers few are talked with at a time.
 fn spec() -> Spec {
     Spec {
         name: "peer",
-        cost: Cost::Memory,
+        cost: Cost::MemoryOfMany,
         priority: Priority::High,
         triggers: Triggers::of(&SERVES),
         sleep: Sleep::Asked,

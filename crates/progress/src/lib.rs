@@ -11,7 +11,7 @@
 //! | `run` | what the engine's thread does: [`Engine`], [`Keeper`] |
 //! | `post`, `spares` | who is on duty: the engine's thread, or a spare while that one is blocked ([`Post`]) |
 //! | `rest` | [`arm_recheck_sleep`], for any number of sources |
-//! | `poller`, `group` | the engine half: sources in memory, and those behind one epoll |
+//! | `poller`, `direct`, `group` | the engine half: sources in memory, hot and cold, and those behind one epoll |
 //! | `sleep_set`, `stuck` | what the engine sleeps on; descriptors that say ready for ever |
 //! | `tasklet` | [`Tasklet`]: what follows from an event |
 //!
@@ -47,6 +47,7 @@
 #![deny(unsafe_code)]
 
 mod descriptor;
+mod direct;
 mod group;
 mod manager;
 mod poller;

@@ -142,7 +142,7 @@ impl Manager {
         }
         let id = self.0.generation.fetch_add(1, Ordering::Relaxed);
         let registration = Registration { manager: self.clone(), id };
-        self.0.change(Change::Add(Box::new(Slot { id, spec, source: Box::new(source) })));
+        self.0.change(Change::Add(Box::new(Slot { id, spec, source: Box::new(source), vain: 0 })));
         Ok(registration)
     }
 

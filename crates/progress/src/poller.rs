@@ -1,12 +1,11 @@
 //! The engine half of a manager: the sources themselves, entered through one try-lock by whoever polls.
 //!
 //! # Invariants
-//! 1. A source is in the direct list or in the group, and `places` says where.
-//! 2. The direct list is ordered by priority, then by registration.
+//! 1. A source is in the direct lists or in the group, and `grouped` says where.
+//! 2. While the engine sleeps, or is about to, no source is cold.
 //! 3. A source that panicked is called no more.
 
 use core::any::Any;
-use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
 use std::collections::HashMap;
 use std::fmt;
@@ -17,6 +16,7 @@ use std::sync::Arc;
 use pronto_core::Nanos;
 use pronto_core::fabric::Interest;
 
+use crate::direct::Direct;
 use crate::group::Group;
 use crate::reports::Reports;
 use crate::source::{Cost, Net, Priority, Sleep, Source, Spec, Trigger};
@@ -26,6 +26,8 @@ pub(crate) struct Slot {
     pub(crate) id: u64,
     pub(crate) spec: Spec,
     pub(crate) source: Box<dyn Source>,
+    /// Looks in vain in a row.
+    pub(crate) vain: u32,
 }
 
 impl Slot {
@@ -43,7 +45,7 @@ pub(crate) enum Change {
 
 /// See the module.
 pub(crate) struct Poller {
-    direct: Vec<Slot>,
+    direct: Direct,
     pub(crate) group: Group,
     /// Sources of the group, by id: their tokens.
     grouped: HashMap<u64, u64>,
@@ -54,7 +56,7 @@ pub(crate) struct Poller {
 
 impl Poller {
     pub(crate) fn new(group: Group, reports: Arc<Reports>) -> Self {
-        Self { direct: Vec::new(), group, grouped: HashMap::new(), interval: Nanos::NEVER, reports }
+        Self { direct: Direct::default(), group, grouped: HashMap::new(), interval: Nanos::NEVER, reports }
     }
 
     /// Sources come and go.
@@ -76,9 +78,8 @@ impl Poller {
                 Err(errno) => self.reports.fail(name, format!("its descriptor cannot be watched: {errno}")),
             }
         } else {
-            let place = self.direct.partition_point(|other| other.spec.priority <= slot.spec.priority);
             self.interval = self.interval.min(slot.interval());
-            self.direct.insert(place, slot);
+            self.direct.add(slot);
         }
     }
 
@@ -87,8 +88,7 @@ impl Poller {
             if let Some(slot) = self.group.take(token) {
                 discard(slot, &self.reports);
             }
-        } else if let Some(place) = self.direct.iter().position(|slot| slot.id == id) {
-            let slot = self.direct.remove(place);
+        } else if let Some(slot) = self.direct.remove(id) {
             if slot.interval() != Nanos::NEVER {
                 self.interval = self.direct.iter().map(Slot::interval).min().unwrap_or(Nanos::NEVER);
             }
@@ -111,12 +111,11 @@ impl Poller {
         most: u32,
         may_go_on: impl Fn() -> bool,
     ) -> Burst {
-        let at = Cell::new(0);
         let (mut taken, mut dry) = (0, true);
-        let direct = &mut self.direct[..];
+        let direct = &mut self.direct;
         let all = || {
             for _ in 0..most {
-                let more = look_at(direct, trigger, looks, &at);
+                let more = direct.look(trigger, looks);
                 taken += more;
                 dry = more == 0;
                 if dry || !may_go_on() {
@@ -125,13 +124,14 @@ impl Poller {
             }
         };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(all)) {
-            self.expel(at.get(), &*panic);
+            self.expel(&*panic);
         }
         Burst { taken, dry }
     }
 
     /// Every source asks to be woken.
     pub(crate) fn arm(&mut self) {
+        self.direct.warm();
         self.each_asked(|slot| slot.source.arm());
     }
 
@@ -183,30 +183,23 @@ impl Poller {
         });
     }
 
-    /// Every direct source of a trigger. One that panics is taken out.
+    /// Every direct source of a trigger, before or after a sleep. One that panics is taken out.
     #[inline]
     fn each(&mut self, trigger: Trigger, mut with: impl FnMut(&mut Slot)) {
+        self.direct.warm();
         let mut begin = 0;
         loop {
-            let at = Cell::new(begin);
-            let direct = &mut self.direct[begin..];
-            let all = || {
-                for slot in direct {
-                    if slot.spec.triggers.contains(trigger) {
-                        with(slot);
-                    }
-                    at.set(at.get() + 1);
-                }
-            };
+            let direct = &mut self.direct;
+            let all = || direct.each_hot(begin, trigger, &mut with);
             let Err(panic) = catch_unwind(AssertUnwindSafe(all)) else { return };
-            begin = at.get();
-            self.expel(begin, &*panic);
+            begin = self.direct.called();
+            self.expel(&*panic);
         }
     }
 
-    /// Takes out a source that has panicked.
-    fn expel(&mut self, place: usize, panic: &(dyn Any + Send)) {
-        let slot = self.direct.remove(place);
+    /// Takes the source out that has panicked.
+    fn expel(&mut self, panic: &(dyn Any + Send)) {
+        let slot = self.direct.take_called();
         self.reports.panicked(slot.spec.name, panic);
         discard(slot, &self.reports);
     }
@@ -229,28 +222,6 @@ pub(crate) struct Burst {
     pub(crate) taken: usize,
     /// Whether the last look found nothing.
     pub(crate) dry: bool,
-}
-
-/// Sources in memory, looked at in turns until there is something. `at` is where a panic came from.
-#[inline]
-fn look_at(direct: &mut [Slot], trigger: Trigger, looks: u32, at: &Cell<usize>) -> usize {
-    if let [only] = direct {
-        return if only.spec.triggers.contains(trigger) { only.source.poll_often(looks) } else { 0 };
-    }
-    let count = u32::try_from(direct.len()).unwrap_or(u32::MAX).max(1);
-    for _ in 0..(looks / count).max(1) {
-        let mut taken = 0;
-        for (place, slot) in direct.iter_mut().enumerate() {
-            if slot.spec.triggers.contains(trigger) {
-                at.set(place);
-                taken += slot.source.poll();
-            }
-        }
-        if taken != 0 {
-            return taken;
-        }
-    }
-    0
 }
 
 /// Drops a source, which is code of its own.

@@ -111,6 +111,9 @@ impl Triggers {
 pub enum Cost {
     /// A few loads: it is polled at every look.
     Memory,
+    /// A little more, and one of many such sources, of which few have anything at a time: one that had nothing for long is
+    /// polled every few looks of an idle engine, so that the others' events do not wait for it.
+    MemoryOfMany,
     /// A system call: it is polled when the one epoll of all such sources says so, which is asked at most once per
     /// [`GROUP_INTERVAL`](crate::GROUP_INTERVAL) of polling.
     SystemCall,

@@ -1,0 +1,56 @@
+//! A look of a serving thread at many peers, of which one is talked with.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use pronto_core::fabric::QueuePair;
+use pronto_core::session::Session;
+use pronto_counts::pair::{Ends, Nobody, Still, shm_link};
+use pronto_fabric_shm::ShmQueuePair;
+use pronto_progress::{Cost, Engine, Manager, Priority, Sleep, Source, Spec, Trigger};
+
+use crate::count;
+
+/// As many as in the experiment `idle-peers`.
+const PEERS: usize = 16;
+/// Looks after which those that have nothing are known for it.
+const LOOKS: u32 = 10_000;
+
+/// A peer as a node registers it, without handlers.
+struct Peer<Q: QueuePair + 'static> {
+    session: Arc<Session<Q>>,
+    host: Still<Q>,
+}
+
+impl<Q: QueuePair + 'static> Source for Peer<Q> {
+    fn poll(&mut self) -> usize {
+        self.poll_often(1)
+    }
+
+    fn poll_often(&mut self, looks: u32) -> usize {
+        let progress = self.session.turn(looks, || false, &mut Nobody, &self.host);
+        progress.map_or(0, |progress| progress.moved)
+    }
+}
+
+/// Counts it: one look, in which nothing has come.
+///
+/// # Errors
+/// If there is no memory for the links.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let manager = Manager::new(Engine::None, Still::<ShmQueuePair>::alone()).context("a manager")?;
+    let mut registered = Vec::with_capacity(PEERS);
+    for _ in 0..PEERS {
+        let ends = Ends::new(Vec::new(), shm_link)?;
+        let peer = Peer { session: Arc::clone(&ends.caller), host: Still::alone() };
+        let spec =
+            Spec { cost: Cost::MemoryOfMany, priority: Priority::High, ..Spec::memory("peer", Sleep::Asked) };
+        registered.push((manager.register(spec, peer)?, ends));
+    }
+    let look = || assert_eq!(manager.poll(Trigger::Idle), Some(0), "nothing has been sent");
+    for _ in 0..LOOKS {
+        look();
+    }
+    count(&format!("look-shm-{PEERS}-peers"), look);
+    Ok(())
+}

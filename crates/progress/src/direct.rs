@@ -1,0 +1,294 @@
+//! Sources in memory: those that are looked at every time, and those of many that have had nothing for long.
+//!
+//! A node has a source for each peer, and talks with few of them at a time. Looking at one that has nothing takes as long as a
+//! good part of a call's way, so those that have been quiet are *cold*: each look polls every hot source, the hot ones several
+//! times if they are few, and a share of the cold ones in turn. What comes to a cold source is found within
+//! [`COLD_SHARE`] looks. Before a sleep, and where somebody else than an idle engine looks, all are polled.
+//!
+//! # Invariants
+//! 1. A source is in one of the two lists. The hot one is ordered by priority, then by registration.
+//! 2. Only sources of [`Cost::MemoryOfMany`] are cold, and never the last one that is hot.
+//! 3. While a source is called, `at` says which: one that panics is found by it.
+
+use crate::poller::Slot;
+use crate::source::{Cost, Trigger};
+
+/// Looks in vain in a row after which a source is cold: a millisecond of polling or so.
+pub(crate) const COLD_AFTER: u32 = 4_096;
+/// Each cold source is polled once in so many looks, at least.
+pub(crate) const COLD_SHARE: usize = 16;
+/// How often hot sources are polled, all together, for each share of cold ones.
+const HOT_LOOKS: u32 = 4;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Direct {
+    hot: Vec<Slot>,
+    cold: Vec<Slot>,
+    /// The cold source whose turn it is.
+    turn: usize,
+    /// Which source is being called: a place in `hot`, or behind that one in `cold`.
+    at: usize,
+}
+
+impl Direct {
+    pub(crate) fn len(&self) -> usize {
+        self.hot.len() + self.cold.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.hot.iter().chain(&self.cold)
+    }
+
+    pub(crate) fn add(&mut self, mut slot: Slot) {
+        slot.vain = 0;
+        let place = (slot.spec.priority, slot.id);
+        let place = self.hot.partition_point(|other| (other.spec.priority, other.id) <= place);
+        self.hot.insert(place, slot);
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Slot> {
+        let place = self.iter().position(|slot| slot.id == id)?;
+        Some(self.take(place))
+    }
+
+    /// The source that was being called.
+    pub(crate) fn take_called(&mut self) -> Slot {
+        self.take(self.at)
+    }
+
+    fn take(&mut self, place: usize) -> Slot {
+        match place.checked_sub(self.hot.len()) {
+            None => self.hot.remove(place),
+            Some(place) => self.cold.remove(place),
+        }
+    }
+
+    /// Every source is hot.
+    pub(crate) fn warm(&mut self) {
+        while let Some(slot) = self.cold.pop() {
+            self.add(slot);
+        }
+    }
+
+    /// Looks at sources that this trigger polls, up to `looks` times at as many sources as there are, as long as there is
+    /// nothing. Returns how much was taken.
+    #[inline]
+    pub(crate) fn look(&mut self, trigger: Trigger, looks: u32) -> usize {
+        if let ([only], []) = (&mut self.hot[..], &self.cold[..]) {
+            self.at = 0;
+            return if only.spec.triggers.contains(trigger) { only.source.poll_often(looks) } else { 0 };
+        }
+        if trigger != Trigger::Idle {
+            self.warm();
+        }
+        let count = u32::try_from(self.hot.len()).unwrap_or(u32::MAX).max(1);
+        let each = if self.cold.is_empty() { 1 } else { (HOT_LOOKS.min(looks) / count).max(1) };
+        for _ in 0..(looks / count / each).max(1) {
+            let taken = self.look_at_hot(trigger, each) + self.look_at_cold(trigger);
+            if taken != 0 {
+                return taken;
+            }
+        }
+        0
+    }
+
+    #[inline]
+    fn look_at_hot(&mut self, trigger: Trigger, each: u32) -> usize {
+        let (mut taken, mut cools) = (0, false);
+        for (place, slot) in self.hot.iter_mut().enumerate() {
+            if !slot.spec.triggers.contains(trigger) {
+                continue;
+            }
+            self.at = place;
+            let more = slot.source.poll_often(each);
+            taken += more;
+            slot.vain = if more == 0 { slot.vain + 1 } else { 0 };
+            cools |= slot.vain >= COLD_AFTER;
+        }
+        if cools {
+            self.cool();
+        }
+        taken
+    }
+
+    /// Takes those out of the hot list that have had nothing for long.
+    #[cold]
+    fn cool(&mut self) {
+        let mut place = 0;
+        while place < self.hot.len() {
+            let last = self.hot.len() == 1;
+            let slot = &mut self.hot[place];
+            if slot.vain < COLD_AFTER {
+                place += 1;
+            } else if slot.spec.cost == Cost::MemoryOfMany && !last {
+                let slot = self.hot.remove(place);
+                self.cold.push(slot);
+            } else {
+                slot.vain = 0;
+                place += 1;
+            }
+        }
+    }
+
+    #[inline]
+    fn look_at_cold(&mut self, trigger: Trigger) -> usize {
+        let mut taken = 0;
+        for _ in 0..self.cold.len().div_ceil(COLD_SHARE) {
+            if self.turn >= self.cold.len() {
+                self.turn = 0;
+            }
+            let place = self.turn;
+            let Some(slot) = self.cold.get_mut(place).filter(|slot| slot.spec.triggers.contains(trigger))
+            else {
+                self.turn += 1;
+                continue;
+            };
+            self.at = self.hot.len() + place;
+            let more = slot.source.poll();
+            if more == 0 {
+                self.turn += 1;
+            } else {
+                let slot = self.cold.remove(place);
+                self.add(slot);
+                taken += more;
+            }
+        }
+        taken
+    }
+
+    /// Every hot source of a trigger, from the one at `begin` on.
+    #[inline]
+    pub(crate) fn each_hot(&mut self, begin: usize, trigger: Trigger, with: &mut impl FnMut(&mut Slot)) {
+        for (place, slot) in self.hot.iter_mut().enumerate().skip(begin) {
+            self.at = place;
+            if slot.spec.triggers.contains(trigger) {
+                with(slot);
+            }
+        }
+    }
+
+    /// The place of the source that was called last.
+    pub(crate) const fn called(&self) -> usize {
+        self.at
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use pronto_sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::source::{Sleep, Source, Spec};
+
+    /// Has as many events as its word says, and counts how often it was asked.
+    struct Word {
+        events: Arc<AtomicU32>,
+        polls: Arc<AtomicU32>,
+    }
+
+    impl Source for Word {
+        fn poll(&mut self) -> usize {
+            self.polls.fetch_add(1, Ordering::Relaxed);
+            self.events.swap(0, Ordering::Relaxed) as usize
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Ends {
+        events: Arc<AtomicU32>,
+        polls: Arc<AtomicU32>,
+    }
+
+    impl Ends {
+        fn polls(&self) -> u32 {
+            self.polls.swap(0, Ordering::Relaxed)
+        }
+    }
+
+    fn direct(costs: &[Cost]) -> (Direct, Vec<Ends>) {
+        let mut direct = Direct::default();
+        let ends = costs.iter().map(|_| Ends::default()).collect::<Vec<_>>();
+        for ((id, cost), end) in (0..).zip(costs).zip(&ends) {
+            let word = Word { events: Arc::clone(&end.events), polls: Arc::clone(&end.polls) };
+            let spec = Spec { cost: *cost, ..Spec::memory("word", Sleep::Notified) };
+            direct.add(Slot { id, spec, source: Box::new(word), vain: 0 });
+        }
+        (direct, ends)
+    }
+
+    /// Looks until those are cold that can be, while the first source has something each time.
+    fn cooled(costs: &[Cost]) -> (Direct, Vec<Ends>) {
+        let (mut direct, ends) = direct(costs);
+        for _ in 0..COLD_AFTER {
+            ends[0].events.store(1, Ordering::Relaxed);
+            assert_eq!(direct.look(Trigger::Idle, 1), 1);
+        }
+        for end in &ends {
+            end.polls();
+        }
+        (direct, ends)
+    }
+
+    #[test]
+    fn who_had_nothing_for_long_is_looked_at_in_turn() {
+        let (mut direct, ends) = cooled(&[Cost::MemoryOfMany; 16]);
+        assert_eq!((direct.hot.len(), direct.cold.len()), (1, 15));
+        assert_eq!(direct.look(Trigger::Idle, 15 * HOT_LOOKS), 0);
+        assert_eq!(ends[0].polls(), 15 * HOT_LOOKS);
+        assert!(ends[1..].iter().all(|end| end.polls() == 1));
+    }
+
+    #[test]
+    fn what_comes_to_a_cold_source_is_found_within_its_share_though_another_is_busy() {
+        for many in [2, 16, 40] {
+            let (mut direct, ends) = cooled(&vec![Cost::MemoryOfMany; many]);
+            let last = ends.last().expect("there are some");
+            last.events.store(7, Ordering::Relaxed);
+            let mut taken = 0;
+            for _ in 0..COLD_SHARE {
+                ends[0].events.store(1, Ordering::Relaxed);
+                taken += direct.look(Trigger::Idle, 64);
+            }
+            assert_eq!(taken, COLD_SHARE + 7);
+            assert_eq!(direct.hot.len(), 2, "it is hot again");
+        }
+    }
+
+    #[test]
+    fn who_costs_little_and_who_is_the_last_stays_hot() {
+        let (direct, _) = cooled(&[Cost::MemoryOfMany, Cost::Memory, Cost::SystemCall, Cost::MemoryOfMany]);
+        assert_eq!((direct.hot.len(), direct.cold.len()), (3, 1));
+        let (mut direct, ends) = cooled(&[Cost::MemoryOfMany; 3]);
+        for _ in 0..2 * COLD_AFTER {
+            direct.look(Trigger::Idle, 1);
+        }
+        assert_eq!((direct.hot.len(), direct.cold.len()), (1, 2));
+        assert!(ends.iter().all(|end| end.polls() != 0));
+    }
+
+    #[test]
+    fn before_a_sleep_and_for_other_triggers_all_are_polled() {
+        let (mut direct, ends) = cooled(&[Cost::MemoryOfMany; 16]);
+        assert_eq!(direct.look(Trigger::Yield, 1), 0);
+        assert!(ends.iter().all(|end| end.polls() == 1));
+        let (mut direct, ends) = cooled(&[Cost::MemoryOfMany; 16]);
+        direct.warm();
+        assert!(direct.hot.iter().map(|slot| slot.id).eq(0..16), "in their order");
+        assert_eq!(direct.look(Trigger::Idle, 1), 0);
+        assert!(ends.iter().all(|end| end.polls() == 1));
+    }
+
+    #[test]
+    fn a_cold_source_can_be_taken_out() {
+        let (mut direct, ends) = cooled(&[Cost::MemoryOfMany; 3]);
+        assert_eq!(direct.remove(2).map(|slot| slot.id), Some(2));
+        assert!(direct.remove(2).is_none());
+        direct.look(Trigger::Idle, 64);
+        assert_eq!((direct.len(), ends[2].polls()), (2, 0));
+        direct.look(Trigger::Idle, 1);
+        assert!(direct.called() < 2);
+    }
+}
