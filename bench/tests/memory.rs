@@ -16,13 +16,14 @@ fn rows(args: &[&str]) -> (Value, Vec<Value>) {
     (object, rows)
 }
 
-/// What the bar of 1,000 sessions leaves to one: 64 MiB, less what the node takes alone (docs/measuring.md).
+/// A session takes 32 KiB where there are 1,000 of them (docs/measuring.md). Among 50 it is up to twice as much, with threads that
+/// make links, and what a build without optimisation adds.
 #[test]
 fn fifty_sessions_take_no_more_than_they_did() {
     let (object, rows) = rows(&["sessions", "--quick", "--sessions", "50", "--json"]);
     let number = |column: &str| rows[0][column].as_f64().unwrap_or(f64::NAN);
     assert_eq!(rows[0]["sessions"], 50, "{object}");
-    assert!((1.0..56.0).contains(&number("session_kib")), "{rows:?}");
+    assert!((1.0..96.0).contains(&number("session_kib")), "{rows:?}");
     assert!(number("peak_mib") >= number("before_mib") && number("back_s") < 10.0, "{rows:?}");
 }
 
