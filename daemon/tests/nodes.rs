@@ -77,12 +77,44 @@ fn a_node_is_pinged_asked_and_stopped() {
             .any(|peer| peer["node"] == 1 && peer["linked"] == true)
     });
     assert!(linked, "node 2 dials node 1 although it started first");
+    waits_are_changed(two.to_str().expect("text"));
 
     let pid = Pid::from_raw(i32::try_from(first.0.id()).expect("a process id"));
     kill(pid, Signal::SIGTERM).expect("it lives");
     assert!(first.0.wait().expect("it ends").success(), "SIGTERM drains and stops");
     assert!(!dir.join("1.sock").exists(), "its socket is gone");
     std::fs::remove_dir_all(&dir).expect("ours");
+}
+
+/// Of node 2, which knows node 1.
+fn waits_are_changed(config: &str) {
+    let waits = || {
+        let status = pronto(&["status", "--config", config, "--json"]);
+        let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("one object");
+        let peers = status["peers"].as_array().expect("a list").clone();
+        let peer = peers.into_iter().find(|peer| peer["node"] == 1).expect("it is known");
+        peer["waits"].as_str().expect("text").to_owned()
+    };
+    assert!(waits().starts_with("adaptive, as configured; "), "{}", waits());
+    let changed = pronto(&["waiting", "1", "block", "--config", config]);
+    let said = String::from_utf8_lossy(&changed.stdout);
+    assert!(changed.status.success() && said == "node 2 waits for 1: block, said at run time\n", "{said}");
+    assert_eq!(waits(), "block, said at run time");
+    assert!(pronto(&["waiting", "1", "adaptive", "--bound", "7us", "--config", config]).status.success());
+    let now = waits();
+    assert!(now.starts_with("adaptive, said at run time; "), "{now}");
+    assert!(now.ends_with("polls for 7 us") || now.contains("; blocks: "), "{now}");
+    assert!(pronto(&["waiting", "1", "asked", "--config", config]).status.success());
+    assert!(waits().starts_with("adaptive, as configured; "), "{}", waits());
+    for (wrong, why) in [
+        (["waiting", "9", "block"].as_slice(), "knows no peer 9"),
+        (&["waiting", "1", "spin", "--bound", "7us"], "only adaptive waits have a bound"),
+        (&["waiting", "1", "adaptive", "--bound", "7"], "needs a unit"),
+    ] {
+        let refused = pronto(&[wrong, &["--config", config]].concat());
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains(why), "{said}");
+    }
 }
 
 /// khugepaged would hold up whoever touches what it gathers: see `keep_small_pages`.

@@ -31,6 +31,7 @@ mod rendezvous;
 mod ring;
 mod soon;
 mod wait;
+mod waiting;
 
 use core::fmt;
 
@@ -55,6 +56,7 @@ pub use refusal::Refused;
 pub use rendezvous::{Chunking, Lent, MAX_RECEIVES, MAX_SENDS, NotReceived, Offer, Offered, PARKED};
 pub use soon::{Places, Soon};
 pub use wait::{LATE, RESCUE, Waited};
+pub use waiting::Waiting;
 
 use crate::buf::{Loan, RingStats};
 use crate::executor::Executor;
@@ -100,6 +102,7 @@ pub struct Session<Q: QueuePair> {
     pub(crate) role: crate::completion::Role,
     arming: arming::Arming,
     rendezvous: rendezvous::Rendezvous<Q::Lease>,
+    said: waiting::Said,
     stats: Stats,
 }
 
@@ -136,6 +139,7 @@ impl<Q: QueuePair> Session<Q> {
             role: crate::completion::Role::new(limits.calls),
             arming: arming::Arming::default(),
             rendezvous: rendezvous::Rendezvous::new(limits.calls),
+            said: waiting::Said::default(),
             stats: Stats::default(),
         }
     }

@@ -87,7 +87,7 @@ impl<Q: QueuePair> Session<Q> {
             engine.ring(spec.class, self);
         }
         match call {
-            Some(call) if executor.spin_time(policy) != Nanos::ZERO => {
+            Some(call) if self.spin_time(policy, executor) != Nanos::ZERO => {
                 Some(self.look_soon(engine, call, places, sink, executor))
             }
             _ => {

@@ -113,7 +113,7 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> Waited<Q::Lease> {
         self.ring_if_held(executor);
-        let spin = executor.spin_time(policy);
+        let spin = self.spin_time(policy, executor);
         let mut wait = Wait {
             session: self,
             call,

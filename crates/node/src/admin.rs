@@ -8,6 +8,7 @@ use pronto_rpc::{CallError, Context, Message, Payload, Peer, Rejection, Route};
 use crate::flight;
 use crate::host::NodeHost;
 use crate::node::{PeerStatus, Status};
+use crate::waiting;
 
 /// Asks for nothing but an answer.
 #[derive(Debug, Message)]
@@ -77,6 +78,8 @@ pub struct PeerReport {
     pub choice: Option<String>,
     /// Why the last attempt of the reporting node to reach it failed, if it is not linked.
     pub last_failure: Option<String>,
+    /// How its threads wait for it, and why.
+    pub waits: String,
     /// Calls of the reporting node that are open.
     pub open_calls: u16,
     /// Request credits left: control, bulk.
@@ -121,8 +124,30 @@ pub struct NoteReport {
     pub text: String,
 }
 
+/// Says how the node is to wait for one of its peers from now on. Only processes of its host may ask for it.
+#[derive(Debug, Message)]
+#[message(name = "pronto.waiting", reply = WaitingReport, idempotent)]
+pub struct WaitingRequest {
+    /// The peer.
+    pub peer: u16,
+    /// `spin`, `block` or `adaptive`; `None`: as each wait asks for itself.
+    pub policy: Option<String>,
+    /// For how long adaptive waits poll, nanoseconds; `None` for what a wake-up costs.
+    pub bound_ns: Option<u64>,
+}
+
+/// What came of it.
+#[derive(Debug, Message, PartialEq, Eq)]
+#[message(name = "pronto.waiting_report")]
+pub struct WaitingReport {
+    /// How the node waits for that peer now, and why.
+    pub waits: String,
+    /// Why nothing was changed, if it was not.
+    pub refused: Option<String>,
+}
+
 /// The routes that every node has.
-pub(crate) fn routes() -> [Route<NodeHost>; 3] {
+pub(crate) fn routes() -> [Route<NodeHost>; 4] {
     [
         Route::inline(|_, ping: Ping| Pong { nonce: ping.nonce }),
         Route::pooled(|context: &Context<'_, NodeHost>, _: StatusRequest| {
@@ -130,6 +155,12 @@ pub(crate) fn routes() -> [Route<NodeHost>; 3] {
         }),
         Route::pooled(|_: &Context<'_, NodeHost>, request: RecentRequest| RecentReport {
             notes: recent(usize::try_from(request.most).unwrap_or(MOST_NOTES)),
+        }),
+        Route::pooled(|context: &Context<'_, NodeHost>, request: WaitingRequest| {
+            match waiting::set(context.host(), context.source(), &request) {
+                Ok(waits) => WaitingReport { waits, refused: None },
+                Err(refused) => WaitingReport { waits: String::new(), refused: Some(refused.to_string()) },
+            }
         }),
     ]
 }
@@ -151,6 +182,11 @@ const MOST_NOTES: usize = 4096;
 /// Asks a peer what its threads did last.
 pub fn recent_of(peer: &Peer<NodeHost>, most: u32) -> Result<RecentReport, CallError> {
     peer.call(&RecentRequest { most })
+}
+
+/// Tells a peer how to wait for one of its own.
+pub fn tell_waiting(peer: &Peer<NodeHost>, request: &WaitingRequest) -> Result<WaitingReport, CallError> {
+    peer.call(request)
 }
 
 /// Asks a peer what it is doing.
@@ -205,6 +241,7 @@ impl From<&PeerStatus> for PeerReport {
             linked: peer.linked,
             choice: peer.choice.clone(),
             last_failure: peer.last_failure.clone(),
+            waits: peer.waits.clone(),
             open_calls: peer.open_calls,
             credits: peer.credits,
             counters: peer.counters.iter().map(Counter::from).collect(),

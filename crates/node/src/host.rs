@@ -29,7 +29,7 @@ use crate::refusals::Refusals;
 use crate::serving::Serving;
 use crate::sink::WaitingSink;
 use crate::waits::Waits;
-use crate::{calibrate, system, threshold};
+use crate::{calibrate, standing, system, threshold};
 
 /// The session type of this node.
 pub(crate) type NodeSession = Session<AnyQueuePair>;
@@ -262,7 +262,7 @@ impl Clock for NodeHost {
 
 impl Executor for NodeHost {
     fn spin_time(&self, policy: WaitPolicy) -> Nanos {
-        if self.boosting.must_sleep() {
+        if self.boosting.must_sleep() || standing::is_real_time() {
             return Nanos::ZERO;
         }
         match policy {
@@ -278,6 +278,7 @@ impl Executor for NodeHost {
     }
 
     fn sleep(&self, word: &AtomicU32, until: Nanos) {
+        standing::ask();
         self.serving.before_wait();
         self.boosting.before_wait();
         let span = span(until.since(self.now()));
@@ -294,6 +295,7 @@ impl Executor for NodeHost {
     }
 
     fn sleep_on_channels(&self, channels: [Option<Channel>; 2], until: Nanos) -> bool {
+        standing::ask();
         self.serving.before_wait();
         self.boosting.before_wait();
         let span = span(until.since(self.now()));

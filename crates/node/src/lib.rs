@@ -23,8 +23,10 @@ mod rdma;
 mod refusals;
 mod serving;
 mod sink;
+mod standing;
 mod system;
 mod threshold;
+mod waiting;
 mod waits;
 
 pub use address::Address;

@@ -30,7 +30,7 @@ use crate::waits::Crowded;
 /// A running node. Dropped, it takes its links down and ends its threads; [`Node::drain`] first lets calls end.
 #[derive(Debug)]
 pub struct Node {
-    host: Arc<NodeHost>,
+    pub(crate) host: Arc<NodeHost>,
     links: LinkMaker,
     server: Option<JoinHandle<()>>,
 }
@@ -88,6 +88,8 @@ pub struct PeerStatus {
     pub choice: Option<String>,
     /// Why the last attempt of this node to reach it failed, if it is not linked.
     pub last_failure: Option<String>,
+    /// How threads wait for it, and why: `adaptive, as configured; polls for 23 us, what a wake-up costs here`.
+    pub waits: String,
     /// Calls of this node that are open.
     pub open_calls: u16,
     /// Work requests under way: buffers that are not back yet.
@@ -228,6 +230,7 @@ impl NodeHost {
             info: session.info(host),
             linked: session.is_linked(host),
             last_failure: host.last_failure(session.peer()),
+            waits: host.how_to_wait(&session),
             choice: host.choice(session.peer()),
             open_calls: session.open_calls(),
             work_in_flight: session.work_in_flight(host),

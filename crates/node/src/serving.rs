@@ -265,6 +265,8 @@ pub(crate) struct Server {
     served: Vec<Served>,
     /// Nodes that this one knows of on this host, itself included.
     processes_here: usize,
+    /// Of some peer it was said how to wait for it.
+    said: bool,
     version: u64,
     last_tick: Nanos,
     /// The next tick is due so long after the last one.
@@ -278,6 +280,7 @@ impl Server {
         Self {
             served: Vec::new(),
             processes_here: 1,
+            said: false,
             version: u64::MAX,
             last_tick: host.now(),
             host,
@@ -320,7 +323,13 @@ impl Keeper for Server {
     }
 
     fn spin_time(&self) -> Nanos {
-        self.host.spin_time(self.host.policy)
+        let policy = self.host.policy;
+        if !self.said {
+            return self.host.spin_time(policy);
+        }
+        // One thread polls for all: as long as for the peer that wants it longest.
+        let of_peers = self.served.iter().map(|served| served.session.spin_time(policy, &*self.host));
+        of_peers.max().unwrap_or_else(|| self.host.spin_time(policy))
     }
 
     fn polled(&mut self, polled: Polled) {
@@ -332,6 +341,7 @@ impl Keeper for Server {
         if version != self.version {
             self.version = version;
             self.serve(self.host.sessions());
+            self.said = self.served.iter().any(|served| served.session.waiting().is_some());
             // A link that came since the last tick has its heartbeats and its limit, of which that tick knew nothing.
             self.hurry();
             let links = self.served.iter().filter_map(|served| served.session.info(&*self.host));

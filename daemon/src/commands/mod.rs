@@ -5,6 +5,7 @@ mod demo_node;
 mod ping;
 mod reach;
 mod status;
+mod waiting;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -23,7 +24,7 @@ pub(crate) struct Subcommand {
 
 /// All of them, in the order of the help.
 pub(crate) const ALL: &[Subcommand] =
-    &[demo::SUBCOMMAND, status::SUBCOMMAND, ping::SUBCOMMAND, demo_node::SUBCOMMAND];
+    &[demo::SUBCOMMAND, status::SUBCOMMAND, ping::SUBCOMMAND, waiting::SUBCOMMAND, demo_node::SUBCOMMAND];
 
 /// The subcommand of that name.
 pub(crate) fn find(name: &str) -> Option<&'static Subcommand> {

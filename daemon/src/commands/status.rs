@@ -66,6 +66,7 @@ fn as_json(report: &StatusReport) -> serde_json::Value {
             "linked": peer.linked,
             "choice": peer.choice,
             "last_failure": peer.last_failure,
+            "waits": peer.waits,
             "open_calls": peer.open_calls,
             "credits": peer.credits,
             "counters": counts(&peer.counters),
@@ -131,6 +132,9 @@ fn as_text(report: &StatusReport, all: bool) -> String {
         if let Some(why) = &peer.last_failure {
             let _ = writeln!(text, "  not reached: {why}");
         }
+        if peer.linked {
+            let _ = writeln!(text, "  waits {}", peer.waits);
+        }
         for counter in peer.counters.iter().filter(|counter| all || counter.count != 0) {
             let _ = writeln!(text, "  {:<22}{:>14}", counter.name, counter.count);
         }
@@ -155,6 +159,7 @@ mod tests {
             linked: true,
             choice: Some("shm: the same host, by its address".into()),
             last_failure: None,
+            waits: "adaptive, as configured; polls for 20 us, what a wake-up costs here".into(),
             open_calls: 1,
             credits: [64, 56],
             counters: vec![counter("messages_sent", 3), counter("rescues", 0)],
@@ -181,6 +186,7 @@ mod tests {
         assert!(!as_text(&report(), false).contains("rescues"));
         assert!(as_text(&report(), true).contains("rescues"));
         assert!(as_text(&report(), false).contains("peer 2     up"));
+        assert!(as_text(&report(), false).contains("  waits adaptive, as configured; polls for 20 us"));
         assert!(as_text(&report(), false).contains("  boost     slice (module: not loaded)\n"));
         assert!(as_text(&report(), false).contains("  carries   shm 8192 B, tcp 4096 B (assumed)\n"));
         assert!(as_text(&report(), false).contains("  engine    idle: 2 sources\n            sleeps "));

@@ -1,0 +1,103 @@
+//! How this node waits for each of its peers: said at run time, and told.
+
+use std::sync::Arc;
+
+use pronto_core::session::Waiting;
+use pronto_core::{Nanos, WaitPolicy};
+use pronto_wire::NodeId;
+
+use crate::admin::WaitingRequest;
+use crate::calibrate;
+use crate::host::{NodeHost, NodeSession};
+
+/// No adaptive wait polls for longer: who wants that wants `spin`.
+const MOST: Nanos = Nanos::from_secs(1);
+
+/// Why nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotSet {
+    #[error("only processes of the node's own host may change how it waits")]
+    Elsewhere,
+    #[error("the node knows no peer {0}")]
+    NoPeer(u16),
+    #[error("waits are spin, block or adaptive")]
+    NoPolicy,
+    #[error("only adaptive waits have a bound, of 1 ns to 1 s")]
+    Bound,
+}
+
+/// Does what a process of this host asks for. Gives how the node waits for the peer from now on.
+pub(crate) fn set(host: &Arc<NodeHost>, source: NodeId, request: &WaitingRequest) -> Result<String, NotSet> {
+    let asks = host.known_session(source).and_then(|session| session.info(&**host));
+    if !asks.is_some_and(|link| link.local) {
+        return Err(NotSet::Elsewhere);
+    }
+    let waiting = read(request)?;
+    let session = host.known_session(NodeId(request.peer)).ok_or(NotSet::NoPeer(request.peer))?;
+    session.set_waiting(waiting);
+    // The serving thread reads it, and wakes for it.
+    host.changed();
+    Ok(host.how_to_wait(&session))
+}
+
+fn read(request: &WaitingRequest) -> Result<Option<Waiting>, NotSet> {
+    let policy = match request.policy.as_deref() {
+        None => None,
+        Some("spin") => Some(WaitPolicy::Spin),
+        Some("block") => Some(WaitPolicy::Block),
+        Some("adaptive") => Some(WaitPolicy::Adaptive),
+        Some(_) => return Err(NotSet::NoPolicy),
+    };
+    let bound = request.bound_ns.map(Nanos);
+    let fits = |bound| bound > Nanos::ZERO && bound <= MOST && policy == Some(WaitPolicy::Adaptive);
+    if bound.is_some_and(|bound| !fits(bound)) {
+        return Err(NotSet::Bound);
+    }
+    Ok(policy.map(|policy| Waiting { policy, bound }))
+}
+
+impl NodeHost {
+    /// How threads wait for a peer, and why.
+    pub(crate) fn how_to_wait(&self, session: &NodeSession) -> String {
+        let said = session.waiting();
+        let Waiting { policy, bound } = said.unwrap_or(Waiting { policy: self.policy, bound: None });
+        if policy != WaitPolicy::Block && self.boosting.must_sleep() {
+            return "block: a boost may make threads real-time, and such threads never poll".into();
+        }
+        let by = if said.is_some() { "said at run time" } else { "as configured" };
+        match (policy, self.waits.crowded(), bound) {
+            (WaitPolicy::Adaptive, Some(crowded), _) => format!("adaptive, {by}; blocks: {crowded}"),
+            (WaitPolicy::Adaptive, None, Some(bound)) => {
+                format!("adaptive, {by}; polls for {} us", bound.0.div_ceil(1_000))
+            }
+            (WaitPolicy::Adaptive, None, None) => {
+                let cost = calibrate::wake_up_cost().0 / 1_000;
+                format!("adaptive, {by}; polls for {cost} us, what a wake-up costs here")
+            }
+            (WaitPolicy::Spin, ..) => format!("spin, {by}"),
+            (WaitPolicy::Block, ..) => format!("block, {by}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(policy: Option<&str>, bound_ns: Option<u64>) -> WaitingRequest {
+        WaitingRequest { peer: 2, policy: policy.map(Into::into), bound_ns }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_checked() {
+        let adaptive = Waiting { policy: WaitPolicy::Adaptive, bound: Some(Nanos(20_000)) };
+        assert_eq!(read(&request(Some("adaptive"), Some(20_000))), Ok(Some(adaptive)));
+        assert_eq!(read(&request(None, None)), Ok(None));
+        assert_eq!(read(&request(Some("sleep"), None)), Err(NotSet::NoPolicy));
+        assert_eq!(read(&request(Some("spin"), Some(20_000))), Err(NotSet::Bound));
+        assert_eq!(read(&request(None, Some(20_000))), Err(NotSet::Bound));
+        for bound in [0, MOST.0 + 1] {
+            assert_eq!(read(&request(Some("adaptive"), Some(bound))), Err(NotSet::Bound));
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `pronto waiting`: how a node waits for one of its peers, changed while it runs.
+
+use core::time::Duration;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::{Arg, ArgMatches, Command, value_parser};
+use pronto::admin::{WaitingRequest, tell_waiting};
+
+use super::Subcommand;
+use super::reach::{arguments, reach};
+use super::say;
+
+pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "waiting", describe, run };
+
+fn describe() -> Command {
+    // The peer is what the command is about; the node is named by an option here.
+    let reached = arguments().map(|arg| if arg.get_id() == "node" { arg.long("node") } else { arg });
+    Command::new("waiting")
+        .about("Says how a running node waits for one of its peers from now on")
+        .after_help(
+            "Until the node ends, all its waits for that peer are like this, those of handlers included; `asked` takes it back.\n\
+             Its serving thread, which waits for all peers at once, does as the one that wants it to poll longest.\n\
+             `pronto status` shows how it waits for each, and why. Only processes of the node's own host may ask for it.\n\n\
+             Examples:\n  pronto waiting 2 block --config /etc/pronto/1.toml\n  \
+             pronto waiting 2 adaptive --bound 20us --config /etc/pronto/1.toml\n  \
+             pronto waiting 2 asked --node 1 --at shm:/run/pronto/1.sock",
+        )
+        .arg(
+            Arg::new("peer")
+                .value_name("PEER")
+                .required(true)
+                .value_parser(value_parser!(u16))
+                .help("The peer of the node that is waited for"),
+        )
+        .arg(
+            Arg::new("how")
+                .value_name("HOW")
+                .required(true)
+                .value_parser(["spin", "block", "adaptive", "asked"])
+                .help("Poll; sleep at once; poll first, then sleep; as each wait asks for itself"),
+        )
+        .arg(
+            Arg::new("bound")
+                .long("bound")
+                .value_name("TIME")
+                .value_parser(span)
+                .help("For how long adaptive waits poll, as 20us or 1ms; otherwise for what a wake-up costs there"),
+        )
+        .args(reached)
+}
+
+fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let how: &String = options.get_one("how").expect("clap asks for it");
+    let bound = options.get_one::<Duration>("bound");
+    let request = WaitingRequest {
+        peer: *options.get_one("peer").expect("clap asks for it"),
+        policy: (how != "asked").then(|| how.clone()),
+        bound_ns: bound.map(|bound| u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX)),
+    };
+    let reached = reach(options)?;
+    let report = tell_waiting(&reached.peer, &request).context("the node was reached and does not answer")?;
+    if let Some(refused) = report.refused {
+        bail!("{refused}");
+    }
+    say(&format!("node {} waits for {}: {}\n", reached.peer.node(), request.peer, report.waits))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A time with its unit.
+fn span(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| format!("{text} is no time such as 20us or 1ms"))?;
+    match &text[digits.len()..] {
+        "ns" => Ok(Duration::from_nanos(number)),
+        "us" => Ok(Duration::from_micros(number)),
+        "ms" => Ok(Duration::from_millis(number)),
+        _ => Err(format!("{text} needs a unit: ns, us or ms")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(span("20us"), Ok(Duration::from_micros(20)));
+        assert_eq!(span("1ms"), Ok(Duration::from_millis(1)));
+        for wrong in ["20", "us", "20 us", "-1us", "1h"] {
+            assert!(span(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_whole() {
+        describe().debug_assert();
+        let words = ["waiting", "2", "adaptive", "--bound", "20us", "--config", "x"];
+        let parsed = describe().try_get_matches_from(words);
+        assert_eq!(parsed.map(|options| options.get_one::<u16>("peer").copied()).ok(), Some(Some(2)));
+    }
+}
