@@ -8,8 +8,21 @@ use crate::sleep::Heard;
 use crate::sys::CompletionQueue;
 
 impl VerbsQueuePair {
-    /// Asks for an event with the next completion, or the next solicited one.
-    pub(crate) fn arm_for(&mut self, solicited: bool) -> Result<(), FabricError> {
+    /// Asks for an event with the next completion.
+    pub(crate) fn arm_for_all(&mut self) -> Result<(), FabricError> {
+        self.slept_for_all = true;
+        self.arm_for(false)
+    }
+
+    /// Asks for an event with the next solicited completion. Somebody who has just slept for all of them does so again most
+    /// likely, and would ask once more: then it is asked for those at once, and the sleeper finds them asked for. One who
+    /// polls instead costs one event that nobody needed, after which it is solicited ones again.
+    pub(crate) fn arm_for_solicited(&mut self) -> Result<(), FabricError> {
+        let all = core::mem::take(&mut self.slept_for_all);
+        self.arm_for(!all)
+    }
+
+    fn arm_for(&mut self, solicited: bool) -> Result<(), FabricError> {
         self.usable()?;
         self.shared.pool.replenish();
         self.shared.regions.forget_unused();

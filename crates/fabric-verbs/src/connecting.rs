@@ -129,6 +129,7 @@ impl Half {
             waits,
             channel: self.channel,
             has_events: false,
+            slept_for_all: false,
             alive: Arc::clone(alive),
             shared: self.shared,
             next_grant: 0,

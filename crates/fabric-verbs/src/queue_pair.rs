@@ -71,6 +71,8 @@ pub struct VerbsQueuePair {
     pub(crate) channel: Arc<Channel>,
     /// The last sleeper was woken by the channel.
     pub(crate) has_events: bool,
+    /// All events were asked for since solicited ones were.
+    pub(crate) slept_for_all: bool,
     pub(crate) alive: Arc<Alive>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) next_grant: u32,
@@ -95,12 +97,15 @@ pub struct Counters {
     pub copied: u64,
     /// Registrations made while a message was posted: of regions longer than 64 KiB that were not registered ahead.
     pub registered_on_the_way: u64,
+    /// Requests for an event; with soft-RoCE each is a system call.
+    pub events_asked: u64,
 }
 
 impl VerbsQueuePair {
     /// What was counted so far.
     pub fn counters(&self) -> Counters {
-        self.counters
+        let events_asked = self.sends.events_asked + self.receives.events_asked;
+        Counters { events_asked, ..self.counters }
     }
 
     pub(crate) fn usable(&self) -> Result<(), FabricError> {
@@ -208,11 +213,11 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn arm(&mut self) -> Result<(), FabricError> {
-        self.arm_for(false)
+        self.arm_for_all()
     }
 
     fn arm_solicited(&mut self) -> Result<(), FabricError> {
-        self.arm_for(true)
+        self.arm_for_solicited()
     }
 
     fn disarm(&mut self) {

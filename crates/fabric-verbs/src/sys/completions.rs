@@ -90,6 +90,8 @@ pub(crate) struct CompletionQueue {
     /// Events taken from the channel that are to be acknowledged before the end.
     unacknowledged: u32,
     armed: Armed,
+    /// Requests for an event that were made of the device.
+    pub(crate) events_asked: u64,
     channel: Arc<Channel>,
 }
 
@@ -132,6 +134,7 @@ impl CompletionQueue {
             filled: 0,
             unacknowledged: 0,
             armed: Armed::No,
+            events_asked: 0,
             channel: Arc::clone(channel),
         })
     }
@@ -172,6 +175,7 @@ impl CompletionQueue {
         if self.armed >= wanted {
             return Ok(());
         }
+        self.events_asked += 1;
         // SAFETY: a live queue.
         match unsafe { ibv_req_notify_cq(self.raw.as_ptr(), solicited_only.into()) } {
             0 => {

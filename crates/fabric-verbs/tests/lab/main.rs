@@ -1,6 +1,7 @@
 //! The provider on soft-RoCE devices: the conformance suite, and what only verbs can get wrong.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod arming;
 mod conformance;
 mod faults;
 mod forks;
