@@ -2,6 +2,7 @@
 
 mod blocking;
 mod faults;
+mod hung_up;
 mod idle;
 mod rig;
 mod tasklets;

@@ -21,3 +21,4 @@ mod rescues;
 mod scribbler;
 mod stopped;
 mod strangers;
+mod transfers;
