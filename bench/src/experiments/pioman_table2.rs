@@ -461,8 +461,10 @@ mod tests {
     #[test]
     fn every_way_to_poll_takes_some_time_and_ends() {
         for kind in Kind::all().into_iter().filter(|kind| !matches!(kind, Kind::Call(..))) {
-            let ns = kind.round(Duration::from_millis(3)).unwrap();
-            assert!(ns > 0.0 && ns < 1e7, "{kind:?}: {ns}");
+            // On a busy machine a short round may end before its first batch: then it says nothing.
+            let mut rounds = (0..10).map(|doubled| kind.round(Duration::from_millis(3 << doubled)).unwrap());
+            let ns = rounds.find(|ns| *ns > 0.0);
+            assert!(ns.is_some_and(|ns| ns < 1e7), "{kind:?}: {ns:?}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A message sent while its receiver computes (PIOMan paper, table 1): the receiving child, one repetition, and what it tells.
 
 pub(crate) mod mpi;
+pub(crate) mod parked;
 pub(crate) mod receiver;
 pub(crate) mod stream;
 pub(crate) mod work;
@@ -31,6 +32,8 @@ pub(crate) struct Repetitions {
     pub(crate) beside: Vec<Repetition>,
     /// What the computation takes by itself, microseconds.
     pub(crate) compute_alone_us: Vec<f64>,
+    /// The most bytes that lay in sockets at one look, in repetitions of their own; none where nobody looked.
+    pub(crate) parked: Option<u64>,
 }
 
 /// What a row says.
@@ -50,6 +53,8 @@ pub(crate) struct Outcome {
     pub(crate) stretch: f64,
     /// Repetitions in which the last byte was there before the computation's end, as a share.
     pub(crate) before_end: f64,
+    /// The most bytes that lay in sockets; none where nobody looked.
+    pub(crate) parked: Option<u64>,
 }
 
 impl Repetitions {
@@ -69,6 +74,7 @@ impl Repetitions {
             wait_us: of(&self.beside, |one| one.wait_us),
             stretch: of(&self.beside, |one| one.compute_us) / median(self.compute_alone_us.clone()),
             before_end: before as f64 / self.beside.len() as f64,
+            parked: self.parked,
         })
     }
 }
@@ -93,9 +99,11 @@ mod tests {
             waited: vec![],
             beside: vec![one(11.0, 0.6, true), one(13.0, 0.5, true), one(40.0, 30.0, false)],
             compute_alone_us: vec![100.0, 100.0, 300.0],
+            parked: Some(7),
         };
         let outcome = all.outcome().expect("there are some");
         assert_eq!((outcome.alone_us, outcome.send_us, outcome.longest_us), (12.0, 13.0, 40.0));
+        assert_eq!(outcome.parked, Some(7));
         assert!((outcome.overlap() - 0.95).abs() < 1e-9 && (outcome.stretch - 1.1).abs() < 1e-9);
         assert!((outcome.before_end - 2.0 / 3.0).abs() < 1e-9);
         assert!(Repetitions::default().outcome().is_none());

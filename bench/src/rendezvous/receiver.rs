@@ -12,7 +12,7 @@ use pronto::progress::Engine;
 use pronto::{Nanos, Node, Peer, Region, WaitPolicy};
 
 use super::work::{compute, steps_for};
-use super::{Repetition, Repetitions};
+use super::{Repetition, Repetitions, parked};
 use crate::child::{self, Child};
 use crate::clock;
 use crate::echo::Provider;
@@ -27,6 +27,8 @@ const TAG: u64 = 3;
 /// Longer than a start on the busiest machine takes.
 const START: Duration = Duration::from_secs(20);
 const LIMIT: Duration = Duration::from_secs(30);
+/// Thresholds are measured within some milliseconds of an idle processor.
+const MEASURED: Duration = Duration::from_secs(5);
 /// Longest message, bytes.
 pub(crate) const LONGEST: u64 = 16 << 20;
 
@@ -36,8 +38,12 @@ pub(crate) struct Pair {
     child: Child,
     peer: Peer,
     memory: Region,
-    /// The sender's node lives as long as its peer is used.
-    _node: Node,
+    node: Node,
+    provider: Provider,
+    /// Where the receiver listens, over TCP.
+    port: Option<u16>,
+    /// Where looks at sockets are made from: its processor has nothing to do in a transfer alone.
+    looks: Cpu,
     round: u64,
     /// What the receiver's application does in a transfer alone: it sleeps if its engine moves messages, and waits if it has to.
     alone: Meanwhile,
@@ -80,15 +86,28 @@ impl Pair {
         let args = [SERVE, provider.name(), name(engine), &computes, &serves, &millis];
         let mut child = Child::spawn(args)?;
         let address = child.hear()?;
-        let node = Node::builder(SENDER).peer(RECEIVER, &address).start().context("starting the sender")?;
+        let node = Node::builder(SENDER).tcp_socket_buffer(SOCKET_BUFFER).peer(RECEIVER, &address);
+        let node = node.start().context("starting the sender")?;
+        // It is measured once, and holds for every row.
+        pronto_node::measure_thresholds();
         let peer = node.wait_for_peer(RECEIVER, START).context("meeting the receiver")?;
         let memory = node.region(usize::try_from(LONGEST).context("a 32-bit machine")?)?;
         // Touched once, so that no repetition pays for fresh memory.
         let touch = vec![1; 1 << 20];
         (0..memory.len()).step_by(touch.len()).try_for_each(|at| memory.write(at, &touch))?;
+        let port = address.strip_prefix("tcp:").and_then(|socket| socket.rsplit_once(':')?.1.parse().ok());
         let alone = if engine == Engine::Idle { Meanwhile::Sleeps } else { Meanwhile::Waits };
-        let mut pair =
-            Self { child, peer: peer.waiting(WaitPolicy::Adaptive), memory, _node: node, round: 0, alone };
+        let mut pair = Self {
+            child,
+            peer: peer.waiting(WaitPolicy::Adaptive),
+            memory,
+            node,
+            provider,
+            port,
+            looks: cpus.caller,
+            round: 0,
+            alone,
+        };
         anyhow::ensure!(pair.child.hear()? == "ready", "the receiver is not ready");
         Ok(pair)
     }
@@ -141,9 +160,46 @@ impl Pair {
             all.compute_alone_us.push(self.compute_alone()?);
             all.beside.push(self.once(size, Meanwhile::Computes)?);
         }
+        all.parked = self.parked(size)?;
         Ok(all)
     }
+
+    /// The most bytes of such a message that lay in sockets at one look; none where there are no sockets, or where no look met any.
+    fn parked(&mut self, size: u64) -> anyhow::Result<Option<u64>> {
+        let Some(port) = self.port else { return Ok(None) };
+        let (looks, alone) = (self.looks, self.alone);
+        let repeat = || (0..WATCHED).try_for_each(|_| self.once(size, alone).map(drop));
+        let ((), seen) = parked::watch(port, looks, repeat)?;
+        Ok((seen.most > 0).then_some(seen.most))
+    }
+
+    /// Up to which length messages are carried along, bytes: as the node has measured it.
+    ///
+    /// # Errors
+    /// If it does not say.
+    pub(crate) fn carries(&self) -> anyhow::Result<u64> {
+        let deadline = clock::now() + MEASURED;
+        loop {
+            let said = self.node.status().carries;
+            let of = said.split(", ").find_map(|part| part.strip_prefix(self.provider.name()));
+            let words: Vec<&str> = of.unwrap_or_default().split_whitespace().collect();
+            match words[..] {
+                [bytes, "B"] => return bytes.parse().context("a length"),
+                // It could not be measured.
+                [bytes, "B", "(assumed)"] if clock::now() >= deadline => {
+                    return bytes.parse().context("a length");
+                }
+                [_, "B", "(assumed)"] => clock::pause(Duration::from_millis(1)),
+                _ => anyhow::bail!("the node does not say what it carries along: {said}"),
+            }
+        }
+    }
 }
+
+/// Of each socket, bytes: what the kernel can hold of a message is bounded, and the same on every machine.
+const SOCKET_BUFFER: u32 = 256 << 10;
+/// Repetitions in which sockets are looked at.
+const WATCHED: u32 = 10;
 
 /// Transfers alone are short, and vary.
 const ALONE_PER_BESIDE: u32 = 5;
@@ -171,8 +227,12 @@ pub(crate) fn serve_command(options: &ArgMatches) -> anyhow::Result<()> {
     // The node's threads are where this one is when it starts them.
     pin(if engine == Engine::Idle { serves } else { computes })?;
     let listen = provider.address("-rendezvous");
-    let node =
-        Node::builder(RECEIVER).engine(engine).listen(&listen).start().context("starting a receiver")?;
+    let node = Node::builder(RECEIVER)
+        .engine(engine)
+        .tcp_socket_buffer(SOCKET_BUFFER)
+        .listen(&listen)
+        .start()
+        .context("starting a receiver")?;
     pin(computes)?;
     let memory = node.region(usize::try_from(LONGEST)?)?;
     memory.write(0, &vec![0; usize::try_from(LONGEST)?])?;
