@@ -104,13 +104,6 @@ impl<T> Ring<T> {
         self.slots.len() * STEP
     }
 
-    /// Whether a value lies at this position of the consumer's, ready to be popped.
-    #[inline(always)]
-    fn is_full_at(&self, head: usize) -> bool {
-        // SYNC: Acquire sees the value; pairs with the store in fill.
-        self.slot(head).sequence.load(Ordering::Acquire) == head.wrapping_add(1)
-    }
-
     /// Tail and head.
     fn ends(&self) -> (usize, usize) {
         (self.tail.load(Ordering::Relaxed), self.head.load(Ordering::Relaxed))
@@ -147,20 +140,23 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Takes the value out at `head`, if there is one. Caller: invariant 3, and `head` is the position of the consumer.
+    /// The slot at `head`, if it is full.
     #[inline(always)]
-    fn take(&self, head: usize) -> Option<T> {
+    fn full(&self, head: usize) -> Option<&Slot<T>> {
         let slot = self.slot(head);
         // SYNC: Acquire sees the value; pairs with the store in fill.
-        if slot.sequence.load(Ordering::Acquire) != head.wrapping_add(1) {
-            return None;
-        }
+        (slot.sequence.load(Ordering::Acquire) == head.wrapping_add(1)).then_some(slot)
+    }
+
+    /// Empties the full slot at `head`. Caller: invariant 3, and `head` is the position of the consumer.
+    #[inline(always)]
+    fn empty(&self, slot: &Slot<T>, head: usize) -> T {
         // SAFETY: invariant 2: the slot is full, and the one consumer reads it once before numbering it anew.
         let value = slot.value.with(|value| unsafe { value.cast::<T>().read() });
         // SYNC: gives the slot back; pairs with the load in claim.
         slot.sequence.store(head.wrapping_add(self.lap()), Ordering::Release);
         self.head.store(head.wrapping_add(STEP), Ordering::Relaxed);
-        Some(value)
+        value
     }
 }
 
@@ -177,7 +173,11 @@ impl<T> Slot<T> {
 
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
-        while self.take(self.head.load(Ordering::Relaxed)).is_some() {}
+        let mut head = self.head.load(Ordering::Relaxed);
+        while let Some(slot) = self.full(head) {
+            drop(self.empty(slot, head));
+            head = head.wrapping_add(STEP);
+        }
     }
 }
 
@@ -195,12 +195,12 @@ impl<T> Shared<T> {
     fn pending(&self) -> bool {
         let (tail, head) = self.first.ends();
         // A value that a producer has published is behind the tail that it has moved.
-        tail != head && (self.first.is_full_at(head) || tail == head | CLOSED && self.rest_is_pending())
+        tail != head && (self.first.full(head).is_some() || tail == head | CLOSED && self.rest_is_pending())
     }
 
     #[cold]
     fn rest_is_pending(&self) -> bool {
-        self.rest.get().is_some_and(|rest| rest.is_full_at(rest.head.load(Ordering::Relaxed)))
+        self.rest.get().is_some_and(|rest| rest.full(rest.head.load(Ordering::Relaxed)).is_some())
     }
 
     #[inline]
@@ -295,30 +295,22 @@ impl<T> Receiver<T> {
     /// The oldest value, if there is one.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
-        if self.in_rest {
-            return self.pop_of_rest();
-        }
+        let ring = if self.in_rest { self.shared.rest.get()? } else { &self.shared.first };
         let head = self.head;
-        let taken = self.shared.first.take(head);
-        if taken.is_some() {
-            self.head = head.wrapping_add(STEP);
-            return taken;
-        }
+        let Some(slot) = ring.full(head) else { return self.pop_behind_closed() };
+        let value = ring.empty(slot, head);
+        self.head = head.wrapping_add(STEP);
+        Some(value)
+    }
+
+    /// The first value of the other ring, if everything was taken out of the first one, which is closed.
+    fn pop_behind_closed(&mut self) -> Option<T> {
         // Invariant 4: once it is closed nothing comes behind what was taken.
-        if self.shared.first.tail.load(Ordering::Relaxed) != head | CLOSED {
+        if self.in_rest || self.shared.first.tail.load(Ordering::Relaxed) != self.head | CLOSED {
             return None;
         }
         (self.in_rest, self.head) = (true, 0);
-        self.pop_of_rest()
-    }
-
-    #[cold]
-    fn pop_of_rest(&mut self) -> Option<T> {
-        let taken = self.shared.rest.get()?.take(self.head);
-        if taken.is_some() {
-            self.head = self.head.wrapping_add(STEP);
-        }
-        taken
+        self.pop()
     }
 
     /// Whether something is there to be popped.
