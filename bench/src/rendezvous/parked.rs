@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
+use std::sync::mpsc;
 
 use anyhow::Context as _;
 use pronto_sync::atomic::{AtomicBool, Ordering};
@@ -27,8 +28,10 @@ pub(crate) fn watch<T>(
     run: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<(T, Seen)> {
     let stop = AtomicBool::new(false);
+    let (looks, looked) = mpsc::channel();
     std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| {
+        let stop = &stop;
+        let watcher = scope.spawn(move || {
             pin(cpu)?;
             let mut sockets = File::open(SOCKETS).with_context(|| format!("opening {SOCKETS}"))?;
             let (mut seen, mut text) = (Seen::default(), String::new());
@@ -39,9 +42,15 @@ pub(crate) fn watch<T>(
                     .and_then(|()| sockets.read_to_string(&mut text))
                     .context("reading sockets")?;
                 seen = Seen { most: seen.most.max(queued(&text, port)), looks: seen.looks + 1 };
+                if seen.looks == 1 {
+                    // Nobody waits for it any more only if this was to end before.
+                    let _told = looks.send(());
+                }
             }
             anyhow::Ok(seen)
         });
+        // A watcher that has failed says so at the end.
+        let _looks = looked.recv();
         let result = run();
         stop.store(true, Ordering::Release);
         let seen = watcher.join().expect("it does not panic")?;

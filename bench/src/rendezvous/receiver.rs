@@ -168,7 +168,8 @@ impl Pair {
     fn parked(&mut self, size: u64) -> anyhow::Result<Option<u64>> {
         let Some(port) = self.port else { return Ok(None) };
         let (looks, alone) = (self.looks, self.alone);
-        let repeat = || (0..WATCHED).try_for_each(|_| self.once(size, alone).map(drop));
+        let times = (WATCHED_BYTES / size).clamp(WATCHED, 20 * WATCHED);
+        let repeat = || (0..times).try_for_each(|_| self.once(size, alone).map(drop));
         let ((), seen) = parked::watch(port, looks, repeat)?;
         Ok((seen.most > 0).then_some(seen.most))
     }
@@ -198,8 +199,9 @@ impl Pair {
 
 /// Of each socket, bytes: what the kernel can hold of a message is bounded, and the same on every machine.
 const SOCKET_BUFFER: u32 = 256 << 10;
-/// Repetitions in which sockets are looked at.
-const WATCHED: u32 = 10;
+/// Repetitions in which sockets are looked at: at least so many, and of short messages more, as a look takes as long as they do.
+const WATCHED: u64 = 10;
+const WATCHED_BYTES: u64 = 32 << 20;
 
 /// Transfers alone are short, and vary.
 const ALONE_PER_BESIDE: u32 = 5;
