@@ -4,6 +4,8 @@ use core::time::Duration;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use nix::sched::{sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use pronto_core::Nanos;
 use pronto_sync::atomic::{AtomicBool, Ordering};
 
@@ -12,6 +14,11 @@ const ROUNDS: usize = 16;
 /// Bounds of what is believed: a processor that sleeps deeply, or a measurement on a busy host, says little.
 const LEAST: Duration = Duration::from_micros(5);
 const MOST: Duration = Duration::from_micros(50);
+
+/// Between two of them: the other thread sleeps again by then.
+const SETTLES: Duration = Duration::from_micros(50);
+/// A wake-up that takes so long says that the host is busy, and no more.
+const LOST: Duration = Duration::from_millis(5);
 
 /// What waking a sleeping thread costs here, measured once per process: the bound of adaptive polling, which then costs at
 /// most twice the better choice. The processors that the process may use are counted with it. A program that pins its
@@ -26,31 +33,36 @@ pub fn wake_up_cost() -> Nanos {
     })
 }
 
-/// Median time from unparking a thread to its running, both ways halved.
+/// Median time from unparking a thread on another processor to its running. The thread that unparks polls for it, as one that
+/// sleeps would be moved to the processor that it is woken from, and what is measured were a switch within one.
 fn measure() -> Duration {
-    let main = std::thread::current();
+    if processors() == 1 {
+        // Who polls keeps it from those that are waited for.
+        return LEAST;
+    }
     let over = Arc::new(AtomicBool::new(false));
     let turn = Arc::new(AtomicBool::new(false));
     let (their_over, their_turn) = (Arc::clone(&over), Arc::clone(&turn));
+    let measures_on = here();
     let partner = std::thread::Builder::new().name("pronto-calibrate".into()).spawn(move || {
+        keep_off(measures_on);
         while !their_over.load(Ordering::Acquire) {
             std::thread::park();
-            if their_turn.swap(false, Ordering::AcqRel) {
-                main.unpark();
-            }
+            their_turn.store(false, Ordering::Release);
         }
     });
     let Ok(partner) = partner else { return MOST };
     let mut times: Vec<_> = (0..ROUNDS)
         .map(|_| {
+            std::thread::park_timeout(SETTLES);
+            turn.store(true, Ordering::Release);
             #[expect(clippy::disallowed_methods, reason = "the node is where the clock is read")]
             let begun = Instant::now();
-            turn.store(true, Ordering::Release);
             partner.thread().unpark();
-            while turn.load(Ordering::Acquire) && begun.elapsed() < Duration::from_millis(20) {
-                std::thread::park_timeout(Duration::from_millis(1));
+            while turn.load(Ordering::Acquire) && begun.elapsed() < LOST {
+                core::hint::spin_loop();
             }
-            begun.elapsed() / 2
+            begun.elapsed()
         })
         .collect();
     over.store(true, Ordering::Release);
@@ -59,6 +71,20 @@ fn measure() -> Duration {
     let _ended = partner.join();
     times.sort_unstable();
     times[ROUNDS / 2]
+}
+
+/// The processor that the calling thread runs on.
+fn here() -> Option<usize> {
+    nix::sched::sched_getcpu().ok()
+}
+
+/// Keeps the calling thread off a processor, if there is another one for it.
+fn keep_off(processor: Option<usize>) {
+    let (Some(processor), Ok(mut mask)) = (processor, sched_getaffinity(Pid::from_raw(0))) else { return };
+    if processors() > 1 && mask.unset(processor).is_ok() {
+        // Refused, it is measured where it is.
+        let _refused = sched_setaffinity(Pid::from_raw(0), &mask);
+    }
 }
 
 /// Processors that this process may use. Counted once: the count reads a dozen files where there are control groups, and

@@ -181,7 +181,7 @@ mod tests {
         waits.polled(away(AWAY), &clock);
         assert!(!waits.may_poll(&clock), "it failed");
         let text = waits.crowded().map(|crowded| crowded.to_string());
-        assert_eq!(text.as_deref(), Some("2 of 2 trials to poll were preempted, tried again every 20 ms"));
+        assert_eq!(text.as_deref(), Some("2 of 2 trials to poll were preempted, tried again every 80 ms"));
     }
 
     #[test]
