@@ -110,9 +110,17 @@ impl<K: Keeper> Post<K> {
         if !shared.may_have_tasklets() {
             return Some((role, 0));
         }
+        let turns = role.turns;
         drop(role);
         let ran = off_duty(shared, || shared.run_tasklets(trigger));
-        Some((self.back(who)?, ran))
+        let mut role = self.back(who)?;
+        if who == Who::Own {
+            role.turns += 1;
+        } else if role.turns != turns {
+            // The engine's thread has been back meanwhile: whether it is blocked again, the timer says.
+            return None;
+        }
+        Some((role, ran))
     }
 
     /// Polls while it may, and sleeps otherwise.

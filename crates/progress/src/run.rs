@@ -97,6 +97,8 @@ impl Manager {
 /// What the thread on duty needs, and hands on.
 pub(crate) struct Role<K> {
     pub(crate) keeper: K,
+    /// How often the engine's own thread has come back to it.
+    pub(crate) turns: u64,
     idle_since: Option<Nanos>,
     /// While it polls for a bounded time: who, when it last read the clock, and how it polled since it last slept.
     polled: Option<(Who, Nanos, Polled)>,
@@ -135,7 +137,7 @@ impl Shared {
 
 impl<K: Keeper> Role<K> {
     pub(crate) const fn new(keeper: K) -> Self {
-        Self { keeper, idle_since: None, polled: None, woken: false, next: None, naps: 0 }
+        Self { keeper, turns: 0, idle_since: None, polled: None, woken: false, next: None, naps: 0 }
     }
 
     /// What follows from a look: time passes, and who found nothing rests.
