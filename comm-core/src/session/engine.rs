@@ -6,27 +6,22 @@
 //! 3. No message waits in `stalled` while an older one could be posted: order of post is order of sending, per class.
 
 use alloc::collections::VecDeque;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use pronto_ring::mpsc;
-use pronto_sync::atomic::Ordering;
 use pronto_wire::{CallId, Class, Kind};
 
 use super::Session;
 use super::arming::Armed;
 use super::by_slot::BySlot;
-use super::call::Expects;
-use super::end::{End, Executed};
 use super::idleness::Idleness;
 use super::inbound::{InPlace, Seen, ShortInPlace, Sink};
 use super::limits::Limits;
-use super::link::{DownCause, Event, Lane, Link, LinkInfo, Links, LostLink};
-use super::outbound::{KeptRequest, OpenCall, WorkTable};
+use super::link::{DownCause, Lane, Link, LinkInfo, Links, LostLink};
+use super::outbound::OpenCall;
 use super::outgoing::{Outgoing, OutgoingPayload, Submitted};
 use super::soon::Polled;
 use super::wait::Waiter;
-use crate::buf::{RingConfig, SendRing};
+use super::work::WorkTable;
 use crate::executor::{Channel, Executor};
 use crate::fabric::{FabricError, PeerFault, QueuePair, Received, ShortMessage, SmallMessage};
 use crate::time::Nanos;
@@ -60,7 +55,7 @@ pub struct Engine<Q: QueuePair> {
     /// Messages that wait for room in the fabric, by class: bulk never holds control up.
     pub(super) stalled: [VecDeque<Submitted>; 2],
     pub(super) link: Option<Link<Q>>,
-    lost: Option<LostLink>,
+    pub(super) lost: Option<LostLink>,
     pub(super) session: Option<LinkInfo>,
     /// Generation of the present or last link, wrapping.
     pub(super) generation: u16,
@@ -75,8 +70,8 @@ pub struct Engine<Q: QueuePair> {
     /// The short one.
     pub(super) short: ShortMessage,
     pub(super) work: WorkTable,
-    last_tick: Nanos,
-    idleness: Idleness,
+    pub(super) last_tick: Nanos,
+    pub(super) idleness: Idleness,
     /// Messages received that wake a server which sleeps but for solicited events, wrapping.
     pub(super) solicited: usize,
 }
@@ -283,7 +278,7 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// Sends a message without payload, if the peer has room for one; it is asked for again otherwise.
-    fn control(&mut self, class: Class, kind: Kind, session: &Session<Q>) -> bool {
+    pub(super) fn control(&mut self, class: Class, kind: Kind, session: &Session<Q>) -> bool {
         // What is stalled may wait for a credit that the peer gives when it has got one itself: these two wait for nothing. The
         // others keep their place behind the requests that they are about.
         let waits =
@@ -312,327 +307,6 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// A new link. It carries the held session on, or begins another one.
-    fn install(
-        &mut self,
-        links: Links<Q>,
-        session: &Session<Q>,
-        sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
-    ) {
-        let Links { mut pairs, agreement } = links;
-        if self.link.is_some() {
-            self.lose(FabricError::Lost, session, sink, executor);
-        }
-        let resumed = agreement.resumed;
-        if resumed && self.session.is_none_or(|held| held.session != agreement.session) {
-            // The session ended while the greetings travelled. The peer would carry on what has begun anew here, so it
-            // must greet again.
-            pairs.iter_mut().for_each(QueuePair::close);
-            return;
-        }
-        if !resumed {
-            self.end_session(DownCause::Replaced, session, sink, executor);
-        }
-        self.generation = self.generation.wrapping_add(1);
-        let mut link = Link::new(pairs, &agreement, executor.now());
-        for class in Class::ALL {
-            let lane = &mut link.lanes[class.index()];
-            let pinned = lane.qp.capabilities().pins_memory;
-            let config = if pinned { RingConfig::pinned() } else { RingConfig::default() };
-            let ring = SendRing::new(lane.qp.send_memory(), config);
-            for range in ring.initial() {
-                lane.failed |= lane.qp.prepare(range).is_err();
-            }
-            let ring = Arc::new(ring);
-            lane.ring = Some(Arc::clone(&ring));
-            session.rings[class.index()].set(Some(ring));
-            session.returned[class.index()].reset(self.generation);
-            session.told[class.index()].store(0, Ordering::Relaxed);
-        }
-        if !resumed {
-            self.session_start = self.generation;
-            self.seen = BySlot::new(agreement.peer_windows[0].replies);
-            session.types.replace(&agreement.types);
-            // Another life of the peer uses the same slots and generations for other calls.
-            session.cancelled.made().for_each(|slot| slot.store(0, Ordering::Relaxed));
-        }
-        session.arming.set(Armed::Nothing);
-        let info = link.info;
-        self.session = Some(info);
-        self.link = Some(link);
-        let lost = self.lost.take();
-        for class in Class::ALL {
-            let window = agreement.peer_windows[class.index()].requests;
-            session.credits[class.index()].reset(self.generation, window);
-        }
-        if resumed {
-            self.resend(session, executor);
-        }
-        session.up.store(true, Ordering::Relaxed);
-        if resumed {
-            let notifications_lost = lost.map_or(0, |lost| lost.notifications);
-            session.stats.notifications_lost.add_alone(notifications_lost.into());
-            session.stats.links_resumed.add_alone(1);
-            sink.event(Event::LinkResumed { peer: info.peer, notifications_lost });
-        } else {
-            sink.event(Event::PeerUp(info));
-        }
-        self.drain(session, executor);
-    }
-
-    /// Sends every unanswered request again, in the order in which they were first posted, and before what has waited to
-    /// be posted since; the callee drops those that it saw. There may be more of them than credits, for a request gives
-    /// its credit back before its answer is there: each takes one of this link, or waits for one.
-    fn resend(&mut self, session: &Session<Q>, executor: &impl Executor) {
-        let mut waiting = core::mem::take(&mut self.stalled);
-        let mut unanswered: Vec<_> = (0..self.open.len()).filter(|slot| self.open[*slot].live).collect();
-        unanswered.sort_unstable_by_key(|slot| self.open[*slot].order);
-        for slot in unanswered {
-            if let Some(outgoing) = self.unanswered_request(slot, session, executor.now()) {
-                session.stats.requests_resent.add_alone(1);
-                self.post(outgoing, session, executor);
-            }
-        }
-        for (stalled, waiting) in self.stalled.iter_mut().zip(&mut waiting) {
-            stalled.append(waiting);
-        }
-    }
-
-    /// The request of a live call, to be sent again: none if its caller has an end already, or if it still waits to be
-    /// sent again for an earlier loss.
-    fn unanswered_request(&mut self, slot: usize, session: &Session<Q>, now: Nanos) -> Option<Outgoing> {
-        let open = &mut self.open[slot];
-        let timeout = remaining(open.timeout, open.deadline, now);
-        let call =
-            CallId { slot: u16::try_from(slot).expect("slots are 16 bits"), generation: open.generation };
-        if open.ended {
-            // Its slot waited only for an answer that the lost link took with it.
-            open.live = false;
-            open.kept = None;
-            session.calls.settle(call);
-            return None;
-        }
-        let KeptRequest { class, kind, payload } = open.kept.take()?;
-        let Kind::Request { type_id, service, .. } = kind else { return None };
-        let deadline_us = super::timeout_us(timeout);
-        let kind = Kind::Request { call, type_id, service, resent: true, deadline_us };
-        let link = self.generation.wrapping_sub(1);
-        payload.map(|payload| Outgoing { class, link, kind, payload, completes: None, timeout })
-    }
-
-    /// Closes the link, with everything under way on it. Returns how many notifications that may have hit.
-    fn close_link(&mut self, session: &Session<Q>, executor: &impl Executor) -> Option<(Link<Q>, u32)> {
-        let mut link = self.link.take()?;
-        session.stats.links_lost.add_alone(1);
-        for class in Class::ALL {
-            session.credits[class.index()].reset(self.generation, 0);
-            session.rings[class.index()].set(None);
-            let lane = &mut link.lanes[class.index()];
-            lane.qp.close();
-            while let Some(completion) = lane.qp.poll_send() {
-                self.completed(completion, session, executor);
-            }
-        }
-        self.flush_work(session, executor);
-        let notifications = link.lanes.iter().map(|lane| lane.notifications.len()).sum::<usize>();
-        Some((link, u32::try_from(notifications).unwrap_or(u32::MAX)))
-    }
-
-    /// The link is gone. The session waits for another one, if it can.
-    fn lose(
-        &mut self,
-        error: FabricError,
-        session: &Session<Q>,
-        sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
-    ) {
-        let Some((link, notifications)) = self.close_link(session, executor) else { return };
-        let corrupt = matches!(error, FabricError::Peer(_));
-        if corrupt {
-            session.stats.corrupt_peers.add_alone(1);
-        }
-        if link.peer_draining {
-            self.end_session(DownCause::Goodbye, session, sink, executor);
-        } else if corrupt {
-            self.end_session(DownCause::Corrupt(error), session, sink, executor);
-        } else if !link.resumable {
-            self.end_session(DownCause::Died, session, sink, executor);
-        } else {
-            self.lost = Some(LostLink { since: executor.now(), notifications });
-            sink.event(Event::LinkLost { peer: link.info.peer, error });
-        }
-    }
-
-    /// Every open call ends; the peer is down until another session begins.
-    fn end_session(
-        &mut self,
-        cause: DownCause,
-        session: &Session<Q>,
-        sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
-    ) {
-        let Some(info) = self.session.take() else { return };
-        session.up.store(false, Ordering::Relaxed);
-        session.types.replace(&[]);
-        if let Some(lost) = self.lost.take() {
-            session.stats.notifications_lost.add_alone(lost.notifications.into());
-        }
-        for class in Class::ALL {
-            while let Some(submitted) = self.stalled[class.index()].pop_front() {
-                self.post_any(submitted, session, executor);
-            }
-        }
-        self.drain(session, executor);
-        for slot in 0..self.open.len() {
-            let open = &mut self.open[slot];
-            if !core::mem::take(&mut open.live) {
-                continue;
-            }
-            open.kept = None;
-            let (ended, generation) = (open.ended, open.generation);
-            let call = CallId { slot: u16::try_from(slot).expect("slots are 16 bits"), generation };
-            if ended {
-                session.calls.settle(call);
-            } else {
-                session.calls.end(
-                    call,
-                    End::PeerDown { executed: Executed::Maybe },
-                    Expects::Nothing,
-                    executor,
-                );
-            }
-        }
-        self.end_rendezvous(session, executor);
-        self.seen = BySlot::new(0);
-        sink.event(Event::PeerDown { peer: info.peer, epoch: info.epoch, cause });
-    }
-
-    /// Deadlines, heartbeats, liveness. `slept` is how long the caller meant to be away since the last tick: what was
-    /// longer is this node's own lateness, and not the peer's silence.
-    fn tick(
-        &mut self,
-        session: &Session<Q>,
-        now: Nanos,
-        slept: Nanos,
-        sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
-    ) {
-        let late =
-            if self.last_tick == Nanos::ZERO { Nanos::ZERO } else { now.since(self.last_tick).since(slept) };
-        let before = core::mem::replace(&mut self.last_tick, now);
-        self.pass_deadlines(session, now, executor);
-        self.send_cancels(session);
-        if let Some(link) = &mut self.link {
-            if core::mem::take(&mut link.heard) {
-                link.last_heard = now;
-            } else if late > LATENESS {
-                link.last_heard = link.last_heard + late;
-            }
-            if core::mem::take(&mut link.spoke) {
-                // At some time since the last tick: others may have sent it long ago.
-                link.last_spoke = link.last_spoke.max(before);
-            }
-            if now.since(link.last_heard) >= self.limits.liveness + LATENESS {
-                self.lose_for(DownCause::Silent, session, sink, executor);
-                return;
-            }
-            // Together with others rather than when it is due: ticks are rare when all is quiet, and each may be a wake-up
-            // at the other side.
-            if now.since(link.last_spoke).0 >= self.limits.heartbeat.0 / 2 {
-                link.last_spoke = now;
-                self.control(Class::Control, Kind::Heartbeat, session);
-                for class in Class::ALL {
-                    // The peer keeps its answers until it knows that they have arrived.
-                    if self.lane(class).has_untold_answers() {
-                        self.control(class, Kind::Credit, session);
-                    }
-                }
-                // The heartbeat itself is no reason to be silent for longer.
-                self.link.as_mut().expect("still there").spoke = false;
-            }
-        } else if let Some(lost) = &mut self.lost {
-            if late > LATENESS {
-                lost.since = lost.since + late;
-            }
-            if now.since(lost.since) >= self.limits.liveness {
-                self.end_session(DownCause::Silent, session, sink, executor);
-            }
-        }
-        self.trim_rings(now);
-        if self.idleness.passed(now, session.stats.messages_sent.count()) {
-            self.give_back();
-        }
-        self.ring_doorbells(session);
-    }
-
-    /// Gives back memory that a busier session needed.
-    fn give_back(&mut self) {
-        self.open.give_back(|open| open.live);
-        self.work.give_back();
-        for stalled in &mut self.stalled {
-            stalled.shrink_to_fit();
-        }
-        for lane in self.link.iter_mut().flat_map(|link| &mut link.lanes) {
-            lane.give_back();
-        }
-    }
-
-    /// Before a sleep, which may be long: what was heard since the last tick was heard by now, and not at its end.
-    pub(super) fn note_heard(&mut self, now: Nanos) {
-        if let Some(link) = &mut self.link
-            && core::mem::take(&mut link.heard)
-        {
-            link.last_heard = now;
-        }
-    }
-
-    /// When the next tick has something to do, if nothing happens before: a heartbeat is due, or the peer is overdue.
-    fn next_due(&self) -> Nanos {
-        match (&self.link, &self.lost) {
-            (Some(link), _) => {
-                (link.last_spoke + self.limits.heartbeat).min(link.last_heard + self.limits.liveness)
-            }
-            (None, Some(lost)) => lost.since + self.limits.liveness,
-            (None, None) => Nanos::NEVER,
-        }
-    }
-
-    /// Ends link and session for a reason that is not the link's.
-    fn lose_for(
-        &mut self,
-        cause: DownCause,
-        session: &Session<Q>,
-        sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
-    ) {
-        self.close_link(session, executor);
-        self.end_session(cause, session, sink, executor);
-    }
-
-    fn pass_deadlines(&mut self, session: &Session<Q>, now: Nanos, executor: &impl Executor) {
-        for slot in 0..self.open.len() {
-            let open = &mut self.open[slot];
-            if !open.live || open.ended || open.timeout == Nanos::NEVER {
-                continue;
-            }
-            if *open.deadline.get_or_insert(now + open.timeout) <= now {
-                open.ended = true;
-                open.cancel_due = Some(open.kept.as_ref().map_or(Class::Control, |kept| kept.class));
-                let call = CallId {
-                    slot: u16::try_from(slot).expect("slots are 16 bits"),
-                    generation: open.generation,
-                };
-                session.calls.end(
-                    call,
-                    End::Deadline { executed: Executed::Maybe },
-                    Expects::Answer,
-                    executor,
-                );
-            }
-        }
-    }
-
     /// Makes chunks of send memory ready where one is half full: a stream fills the rest of it long before the next tick.
     #[inline]
     pub(super) fn extend_rings(&mut self) {
@@ -640,28 +314,6 @@ impl<Q: QueuePair> Engine<Q> {
         for lane in &mut link.lanes {
             if lane.ring.as_ref().is_some_and(|ring| ring.is_filling()) {
                 lane.extend_ring();
-            }
-        }
-    }
-
-    /// Makes chunks of send memory ready ahead of need, and gives idle ones back.
-    fn trim_rings(&mut self, now: Nanos) {
-        let Some(link) = &mut self.link else { return };
-        for lane in &mut link.lanes {
-            let Some(ring) = lane.ring.clone() else { continue };
-            ring.tick(now);
-            if lane.extend_ring() {
-                continue;
-            }
-            if let Some(chunk) = ring.trim() {
-                // Memory that cannot be given back stays committed; it is no longer used all the same.
-                lane.failed |= lane.qp.retire(chunk.range()).is_err();
-                ring.close(chunk);
-            } else if lane.qp.capabilities().ready_when_touched
-                && let Some(chunk) = ring.trim_first()
-            {
-                lane.failed |= lane.qp.retire(chunk.range()).is_err();
-                ring.open_clean(chunk);
             }
         }
     }
@@ -777,15 +429,5 @@ impl<Q: QueuePair> Session<Q> {
     }
 }
 
-/// What is left of a timeout that began before a link was lost.
-fn remaining(timeout: Nanos, deadline: Option<Nanos>, now: Nanos) -> Nanos {
-    deadline.map_or(timeout, |deadline| deadline.since(now))
-}
-
 /// Attempts at an engine that another thread holds before its processor is given away.
 const SPINS_PER_YIELD: u32 = 64;
-
-/// Lateness below this is ordinary scheduling, and well within the liveness limit. It comes on top of that limit, which is
-/// a heartbeat's interval and one second: without it, an idle peer that was stopped for a second and whose next heartbeat
-/// met a slow network would be taken for dead.
-const LATENESS: Nanos = Nanos::from_millis(100);

@@ -20,6 +20,7 @@ mod greeting;
 mod growing;
 mod idleness;
 mod inbound;
+mod life;
 mod limits;
 mod link;
 mod one_sided;
@@ -30,8 +31,11 @@ mod refusal;
 mod rendezvous;
 mod ring;
 mod soon;
+mod stalled;
+mod ticking;
 mod wait;
 mod waiting;
+mod work;
 
 use core::fmt;
 

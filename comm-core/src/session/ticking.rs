@@ -1,0 +1,155 @@
+//! What time does to a session: deadlines, heartbeats, liveness, room that is given back.
+
+use pronto_wire::{CallId, Class, Kind};
+
+use super::Session;
+use super::call::Expects;
+use super::end::{End, Executed};
+use super::engine::Engine;
+use super::inbound::Sink;
+use super::link::DownCause;
+use crate::executor::Executor;
+use crate::fabric::QueuePair;
+use crate::time::Nanos;
+
+impl<Q: QueuePair> Engine<Q> {
+    /// Deadlines, heartbeats, liveness. `slept` is how long the caller meant to be away since the last tick: what was
+    /// longer is this node's own lateness, and not the peer's silence.
+    pub(super) fn tick(
+        &mut self,
+        session: &Session<Q>,
+        now: Nanos,
+        slept: Nanos,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) {
+        let late =
+            if self.last_tick == Nanos::ZERO { Nanos::ZERO } else { now.since(self.last_tick).since(slept) };
+        let before = core::mem::replace(&mut self.last_tick, now);
+        self.pass_deadlines(session, now, executor);
+        self.send_cancels(session);
+        if let Some(link) = &mut self.link {
+            if core::mem::take(&mut link.heard) {
+                link.last_heard = now;
+            } else if late > LATENESS {
+                link.last_heard = link.last_heard + late;
+            }
+            if core::mem::take(&mut link.spoke) {
+                // At some time since the last tick: others may have sent it long ago.
+                link.last_spoke = link.last_spoke.max(before);
+            }
+            if now.since(link.last_heard) >= self.limits.liveness + LATENESS {
+                self.lose_for(DownCause::Silent, session, sink, executor);
+                return;
+            }
+            // Together with others rather than when it is due: ticks are rare when all is quiet, and each may be a wake-up
+            // at the other side.
+            if now.since(link.last_spoke).0 >= self.limits.heartbeat.0 / 2 {
+                link.last_spoke = now;
+                self.control(Class::Control, Kind::Heartbeat, session);
+                for class in Class::ALL {
+                    // The peer keeps its answers until it knows that they have arrived.
+                    if self.lane(class).has_untold_answers() {
+                        self.control(class, Kind::Credit, session);
+                    }
+                }
+                // The heartbeat itself is no reason to be silent for longer.
+                self.link.as_mut().expect("still there").spoke = false;
+            }
+        } else if let Some(lost) = &mut self.lost {
+            if late > LATENESS {
+                lost.since = lost.since + late;
+            }
+            if now.since(lost.since) >= self.limits.liveness {
+                self.end_session(DownCause::Silent, session, sink, executor);
+            }
+        }
+        self.trim_rings(now);
+        if self.idleness.passed(now, session.stats.messages_sent.count()) {
+            self.give_back();
+        }
+        self.ring_doorbells(session);
+    }
+
+    /// Gives back memory that a busier session needed.
+    fn give_back(&mut self) {
+        self.open.give_back(|open| open.live);
+        self.work.give_back();
+        for stalled in &mut self.stalled {
+            stalled.shrink_to_fit();
+        }
+        for lane in self.link.iter_mut().flat_map(|link| &mut link.lanes) {
+            lane.give_back();
+        }
+    }
+
+    /// Before a sleep, which may be long: what was heard since the last tick was heard by now, and not at its end.
+    pub(super) fn note_heard(&mut self, now: Nanos) {
+        if let Some(link) = &mut self.link
+            && core::mem::take(&mut link.heard)
+        {
+            link.last_heard = now;
+        }
+    }
+
+    /// When the next tick has something to do, if nothing happens before: a heartbeat is due, or the peer is overdue.
+    pub(super) fn next_due(&self) -> Nanos {
+        match (&self.link, &self.lost) {
+            (Some(link), _) => {
+                (link.last_spoke + self.limits.heartbeat).min(link.last_heard + self.limits.liveness)
+            }
+            (None, Some(lost)) => lost.since + self.limits.liveness,
+            (None, None) => Nanos::NEVER,
+        }
+    }
+
+    fn pass_deadlines(&mut self, session: &Session<Q>, now: Nanos, executor: &impl Executor) {
+        for slot in 0..self.open.len() {
+            let open = &mut self.open[slot];
+            if !open.live || open.ended || open.timeout == Nanos::NEVER {
+                continue;
+            }
+            if *open.deadline.get_or_insert(now + open.timeout) <= now {
+                open.ended = true;
+                open.cancel_due = Some(open.kept.as_ref().map_or(Class::Control, |kept| kept.class));
+                let call = CallId {
+                    slot: u16::try_from(slot).expect("slots are 16 bits"),
+                    generation: open.generation,
+                };
+                session.calls.end(
+                    call,
+                    End::Deadline { executed: Executed::Maybe },
+                    Expects::Answer,
+                    executor,
+                );
+            }
+        }
+    }
+
+    /// Makes chunks of send memory ready ahead of need, and gives idle ones back.
+    fn trim_rings(&mut self, now: Nanos) {
+        let Some(link) = &mut self.link else { return };
+        for lane in &mut link.lanes {
+            let Some(ring) = lane.ring.clone() else { continue };
+            ring.tick(now);
+            if lane.extend_ring() {
+                continue;
+            }
+            if let Some(chunk) = ring.trim() {
+                // Memory that cannot be given back stays committed; it is no longer used all the same.
+                lane.failed |= lane.qp.retire(chunk.range()).is_err();
+                ring.close(chunk);
+            } else if lane.qp.capabilities().ready_when_touched
+                && let Some(chunk) = ring.trim_first()
+            {
+                lane.failed |= lane.qp.retire(chunk.range()).is_err();
+                ring.open_clean(chunk);
+            }
+        }
+    }
+}
+
+/// Lateness below this is ordinary scheduling, and well within the liveness limit. It comes on top of that limit, which is
+/// a heartbeat's interval and one second: without it, an idle peer that was stopped for a second and whose next heartbeat
+/// met a slow network would be taken for dead.
+const LATENESS: Nanos = Nanos::from_millis(100);
