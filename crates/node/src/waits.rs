@@ -1,16 +1,20 @@
 //! Whether threads of this node may poll while they wait: what polls have shown, for all of them together.
 //!
-//! A thread that polls reports how it did when its answer was not there within the first looks. Only a report of a time between
+//! A thread that polls reports how it did when its answer was not there within the first looks. A report of a time between
 //! two looks that was suspiciously long costs a system call, which tells a thread that was taken off its processor from an
-//! interrupt, and from a host below that took its time.
+//! interrupt, and from a host below that took its time. Besides, once a millisecond at most, the kernel is asked for how long the thread
+//! has waited for a processor: most of the time that others take from it passes while it does not poll. At the end of a pause that is
+//! asked before polling is tried again, by a thread that has slept in its waits and was woken late, or not.
 
 use core::cell::Cell;
+use std::fs::File;
+use std::io::Read as _;
 use std::sync::Mutex;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use pronto_core::executor::Polled;
 use pronto_core::{Clock, Nanos};
-use pronto_sched_policy::policy::crowding::{Crowding, Poll, Verdict};
+use pronto_sched_policy::policy::crowding::{Crowding, Poll, Verdict, waited_for_processor};
 use pronto_sched_policy::policy::oversubscription::AWAY;
 use pronto_sched_policy::policy::time::Nanos as PolicyNanos;
 use pronto_sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +22,14 @@ use pronto_sync::atomic::{AtomicBool, Ordering};
 thread_local! {
     /// Involuntary context switches of this thread, when it last looked.
     static PREEMPTIONS: Cell<i64> = const { Cell::new(0) };
+    /// How this thread had fared when the kernel was asked last, and when that was.
+    static FARED: Cell<Option<(Nanos, Fared)>> = const { Cell::new(None) };
 }
+
+/// The kernel is asked how a thread fares at most so often.
+const ASKED: Nanos = Nanos::from_millis(1);
+/// What was asked longer ago says nothing of the present.
+const STALE: Nanos = Nanos::from_millis(200);
 
 /// See the module.
 #[derive(Debug)]
@@ -71,20 +82,29 @@ impl Waits {
 
     #[cold]
     fn ask(&self, clock: &impl Clock) -> bool {
-        let now = of_policy(clock.now());
-        self.update(|crowding| crowding.asked(now)) != Some(Verdict::Sleeps)
+        let now = clock.now();
+        let tries = |crowding: Crowding| crowding.asked(of_policy(now));
+        match self.update(tries) {
+            Some(Verdict::Sleeps) => return false,
+            Some(Verdict::Polls) | None => return true,
+            Some(Verdict::Tries) => {}
+        }
+        // The trial is over before it began where the thread is kept waiting all the same.
+        let away = waited_lately(now);
+        let poll = Poll { lasted: PolicyNanos::ZERO, away };
+        self.update(|crowding| crowding.polled(&poll, of_policy(now))) != Some(Verdict::Sleeps)
     }
 
     /// A thread has polled for a bounded time.
     pub(crate) fn polled(&self, polled: Polled, clock: &impl Clock) {
         let longest = of_policy(polled.longest);
-        let away = if longest >= AWAY && was_preempted() { longest } else { PolicyNanos::ZERO };
+        let now = clock.now();
+        let away = if longest >= AWAY && was_preempted() { longest } else { waited_lately(now) };
         if away == PolicyNanos::ZERO && !self.tries.load(Ordering::Relaxed) {
             return;
         }
         let poll = Poll { lasted: of_policy(polled.lasted), away };
-        let now = of_policy(clock.now());
-        self.update(|crowding| crowding.polled(&poll, now));
+        self.update(|crowding| crowding.polled(&poll, of_policy(now)));
     }
 
     /// None if another thread is at it: what it is told is as good.
@@ -128,6 +148,50 @@ impl core::fmt::Display for Crowded {
 fn was_preempted() -> bool {
     let now = getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.involuntary_context_switches());
     PREEMPTIONS.replace(now) < now
+}
+
+/// How a thread has fared since its start: the first two numbers of `/proc/thread-self/schedstat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fared {
+    /// For how long it had a processor.
+    ran: PolicyNanos,
+    /// For how long it wanted one and had none.
+    waited: PolicyNanos,
+}
+
+impl Fared {
+    /// None where the kernel does not say.
+    fn read() -> Option<Self> {
+        let mut bytes = [0; 96];
+        let len = File::open("/proc/thread-self/schedstat").ok()?.read(&mut bytes).ok()?;
+        Self::parse(core::str::from_utf8(&bytes[..len]).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split_ascii_whitespace().map(|number| number.parse().map(PolicyNanos));
+        Some(Self { ran: numbers.next()?.ok()?, waited: numbers.next()?.ok()? })
+    }
+}
+
+/// For how long the calling thread has waited for a processor since it last asked, if that is evidence. Costs three system calls,
+/// where it has not asked lately.
+fn waited_lately(now: Nanos) -> PolicyNanos {
+    let before = FARED.get();
+    if before.is_some_and(|(asked, _)| now.since(asked) < ASKED) {
+        return PolicyNanos::ZERO;
+    }
+    let fared = Fared::read();
+    FARED.set(fared.map(|fared| (now, fared)));
+    waited_since(before, now, fared)
+}
+
+fn waited_since(before: Option<(Nanos, Fared)>, now: Nanos, fared: Option<Fared>) -> PolicyNanos {
+    match (before, fared) {
+        (Some((asked, before)), Some(fared)) if now.since(asked) < STALE => {
+            waited_for_processor(fared.ran.since(before.ran), fared.waited.since(before.waited))
+        }
+        _ => PolicyNanos::ZERO,
+    }
 }
 
 const fn of_policy(nanos: Nanos) -> PolicyNanos {
@@ -185,7 +249,32 @@ mod tests {
     }
 
     #[test]
-    fn short_times_between_looks_are_no_evidence_and_cost_no_system_call() {
+    fn how_a_thread_fares_is_read_from_the_kernel() {
+        let fared = |ran, waited| Fared { ran: PolicyNanos(ran), waited: PolicyNanos(waited) };
+        assert_eq!(Fared::parse("12 345 6\n"), Some(fared(12, 345)));
+        for bad in ["", "12", "12 x 3", "-1 2 3"] {
+            assert_eq!(Fared::parse(bad), None, "{bad:?}");
+        }
+        assert!(Fared::read().is_some(), "this kernel says so");
+    }
+
+    #[test]
+    fn what_was_asked_too_lately_or_too_long_ago_is_no_evidence() {
+        let fared = |ran, waited| Fared { ran: PolicyNanos(ran), waited: PolicyNanos(waited) };
+        let before = Some((Nanos::from_millis(7), fared(1_000, 1_000)));
+        let after = Some(fared(2_000_000, 1_000_000));
+        let waited = |span| waited_since(before, Nanos::from_millis(7) + span, after);
+        assert_eq!(waited(ASKED), PolicyNanos(999_000));
+        assert_eq!(waited(STALE), PolicyNanos::ZERO);
+        assert_eq!(waited_since(None, ASKED, after), PolicyNanos::ZERO);
+        assert_eq!(waited_since(before, Nanos::from_millis(8), None), PolicyNanos::ZERO);
+        FARED.set(before);
+        assert_eq!(waited_lately(Nanos::from_millis(7)), PolicyNanos::ZERO);
+        assert_eq!(FARED.get(), before, "nobody has asked");
+    }
+
+    #[test]
+    fn short_times_between_looks_are_no_evidence() {
         let (waits, clock) = (Waits::new(), Set::at(Nanos::ZERO));
         preempted();
         waits.polled(away(PolicyNanos(AWAY.0 - 1)), &clock);

@@ -31,13 +31,28 @@ pub const TRIAL: Nanos = Nanos::from_millis(8);
 /// Evidence that comes sooner than this after polling began again continues the row of pauses. Ours.
 pub const REMEMBERED: Nanos = Nanos::from_millis(2_000);
 
+/// Of the time in which a thread wanted a processor, the share that it waited for one, from which on others want it as much: one part
+/// in so many. Beside one other that computes it is a half, on an idle machine less than a hundredth. Ours.
+pub const SHARE: u64 = 10;
+
+/// How long a thread waited for a processor, if that says that others want its processor; none otherwise. `ran` is for how long it had
+/// one, in the same time: `sched_info` of the kernel, which `/proc/thread-self/schedstat` prints (`kernel/sched/stats.h`).
+pub const fn waited_for_processor(ran: Nanos, waited: Nanos) -> Nanos {
+    let all = ran.after(waited);
+    if waited.0 >= AWAY.0 && waited.times(SHARE).0 >= all.0 {
+        waited
+    } else {
+        Nanos::ZERO
+    }
+}
+
 /// How a thread polled, until something came or its bound was reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Poll {
     /// From its first look to its last.
     pub lasted: Nanos,
     /// The longest time between two looks, if the thread was taken off its processor in it; none if it was not. An interrupt,
-    /// or a host below that takes its time, is not that.
+    /// or a host below that takes its time, is not that. Or what [`waited_for_processor`] says of it lately.
     pub away: Nanos,
 }
 
@@ -208,6 +223,19 @@ mod tests {
         let soon = polls.polled(&badly(), now.after(REMEMBERED).since(Nanos(1)));
         assert_eq!(soon.pause(), FIRST.times(GROWTH * GROWTH));
         assert_eq!(polls.polled(&badly(), now.after(REMEMBERED)).pause(), FIRST);
+    }
+
+    #[test]
+    fn who_waits_for_a_processor_for_a_tenth_of_its_time_shares_it() {
+        let ms = Nanos::from_millis;
+        assert_eq!(waited_for_processor(ms(9), ms(1)), ms(1));
+        assert_eq!(waited_for_processor(ms(9).after(Nanos(1)), ms(1)), Nanos::ZERO);
+        assert_eq!(waited_for_processor(Nanos::ZERO, AWAY), AWAY);
+        assert_eq!(
+            waited_for_processor(Nanos::ZERO, AWAY.since(Nanos(1))),
+            Nanos::ZERO,
+            "a wake-up takes as long"
+        );
     }
 
     #[test]
