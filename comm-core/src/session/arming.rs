@@ -10,9 +10,11 @@
 //! 2. A caller that sleeps in the channel has armed everything, and whoever arms for the server sees under the lock that it
 //!    sleeps, and leaves that and what arrives to it: asking for less would leave it asleep beside its answer.
 //! 3. A waiter is counted while it has a call slot, and not beyond: so there are no more waiters than slots in use, and
-//!    more slots than waiters say that there is a call which nobody polls for.
+//!    more slots than waiters say that there is a call which nobody polls for now. It may be a future's only if one has listened since there
+//!    was none. Others are waited for in their turn, as where several calls are under way: were everything asked for meanwhile, each of their
+//!    answers would cost its sender a wake-up.
 
-use pronto_sync::atomic::{AtomicU32, Ordering, fence};
+use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use super::Session;
 use super::engine::Engine;
@@ -36,6 +38,8 @@ pub(super) struct Arming {
     /// How often that was set, wrapping. Whoever sets it may take the events that have come.
     changes: AtomicU32,
     waiters: AtomicU32,
+    /// A future has listened since there was a call that nobody polled for.
+    listened: AtomicBool,
 }
 
 /// A waiter, counted until this is dropped.
@@ -85,6 +89,10 @@ impl<Q: QueuePair> Engine<Q> {
         // SYNC: a waiter leaves the count before its slot is given back; pairs with the release of the slot.
         fence(Ordering::Acquire);
         let unattended = open > session.arming.waiters.load(Ordering::Relaxed);
+        if !unattended {
+            session.arming.listened.store(false, Ordering::Relaxed);
+        }
+        let unattended = unattended && session.arming.listened.load(Ordering::Relaxed);
         let stalled = self.stalled.iter().any(|stalled| !stalled.is_empty());
         self.arm(if unattended || stalled { Armed::All } else { Armed::Solicited }, session);
         true
@@ -143,6 +151,7 @@ impl<Q: QueuePair> Session<Q> {
     pub fn listen(&self, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
         self.ring_if_held(executor);
         self.with_engine(executor, |engine| {
+            self.arming.listened.store(true, Ordering::Relaxed);
             if self.role.is_asleep() {
                 // A caller sleeps in the channel, armed for everything: the event is its own to take.
                 return;

@@ -338,3 +338,41 @@ fn a_caller_that_polls_does_not_wait_for_one_that_sleeps() {
     assert_eq!(was_asked_for.try_iter().collect::<Vec<_>>(), [Asked::All]);
     assert_eq!(caller.stats().rescues.count(), 0);
 }
+
+/// Calls that were started and that nobody polls for now: the serving thread goes to sleep.
+#[test]
+fn the_serving_thread_is_woken_by_answers_if_a_future_waits_for_one() {
+    let routes = vec![Route::inline(|_, _: Ask| Answer {})];
+    let asked = Arc::new(Mutex::new(Asked::Nothing));
+    let ends = Ends::new(routes, |limits| {
+        let (near, far) = shm_link(limits)?;
+        let others = Arc::new(Mutex::new(Asked::Nothing));
+        let watched = |inner, asked: &Arc<Mutex<Asked>>| Watched { inner, asked: Arc::clone(asked) };
+        Ok((near.map(|inner| watched(inner, &asked)), far.map(|inner| watched(inner, &others))))
+    });
+    let Ends { caller, callee } = ends.expect("two nodes over shared memory");
+    let host = Still::<Watched>::alone();
+    let start = || {
+        let spec = CallSpec { key: callee.routes[0].key, class: Class::Control, timeout: Nanos::NEVER };
+        caller.call(&spec, OutgoingPayload::Inline(InlinePayload::EMPTY), &host).expect("it is sent")
+    };
+    let asked_asleep = || {
+        caller.server(Server::Sleeps, &host);
+        let asked = *asked.lock().expect("no holder panics");
+        caller.server(Server::Awake, &host);
+        caller.disarm();
+        asked
+    };
+    let calls = [start(), start()];
+    assert_eq!(asked_asleep(), Asked::Solicited, "they are waited for in their turn");
+    caller.listen(&mut Nobody, &host);
+    assert_eq!(asked_asleep(), Asked::All, "a future waits");
+    while callee.serve(1) == 1 {}
+    for call in calls {
+        let waited = caller.wait(call, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &host);
+        assert!(matches!(waited, Waited::Ended(_)));
+    }
+    assert_eq!(asked_asleep(), Asked::Solicited);
+    let _open = start();
+    assert_eq!(asked_asleep(), Asked::Solicited, "that future has its answer");
+}
