@@ -14,7 +14,7 @@ pub enum WaitPolicy {
     /// Sleep at once.
     Block,
     /// Poll for about what a wake-up costs here, then sleep: at most twice the cost of the better choice. Sleeps at once
-    /// while others want the processors: from a poll on that was taken off its own, until a trial shows the contrary.
+    /// while others want the processors, until a trial shows the contrary.
     Adaptive,
 }
 

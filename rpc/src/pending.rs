@@ -83,7 +83,8 @@ impl<M: Request, H: Host> Pending<M, H> {
         }
     }
 
-    /// Some looks for the answer, which is taken in past everything that a wait is made of.
+    /// Some looks for the answer, which is taken in past everything that a wait is made of. The places are written out here and in
+    /// [`Peer::call`](crate::Peer::call): made by one function for both, they cost a call 3 % more instructions.
     #[inline]
     fn wait_soon(&self, call: CallId) -> Option<Result<M::Reply, CallError>> {
         let mut sink = self.host.waiting_sink(&self.session);
@@ -93,14 +94,11 @@ impl<M: Request, H: Host> Pending<M, H> {
             short: |bytes: &[u8]| short = Some(decode_reply::<M>(bytes)),
             end: &mut end,
         };
-        let soon = self.session.wait_soon(call, self.policy, places, &mut sink, &*self.host)?;
-        if soon == Soon::Open(call) {
-            return None;
-        }
-        Some(match soon {
+        Some(match self.session.wait_soon(call, self.policy, places, &mut sink, &*self.host)? {
+            Soon::Open(_) => return None,
             Soon::Small => decode_reply::<M>(small.payload.as_slice()),
             Soon::Short => short.expect("it was given the reply"),
-            Soon::Ended(_) | Soon::Open(_) => {
+            Soon::Ended(_) => {
                 let end = end.expect("its end is in its place");
                 if let Some(how) = ending(&end) {
                     note(&*self.host, self.session.peer(), call, how);

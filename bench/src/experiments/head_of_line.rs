@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use pronto_core::session::Chunking;
+
 use crate::clock;
 use crate::echo::{Provider, call_32};
 use crate::experiment::Experiment;
@@ -112,8 +114,8 @@ impl Row {
     /// Length of a chunk, bytes.
     const fn chunk(&self) -> u64 {
         match self.provider {
-            Provider::Shm => 16 << 10,
-            Provider::Tcp => 64 << 10,
+            Provider::Shm => Chunking::COPIED.len,
+            Provider::Tcp => Chunking::CARRIED.len,
         }
     }
 

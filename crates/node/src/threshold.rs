@@ -17,7 +17,7 @@ use pronto_rpc::host::MayWait;
 use pronto_rpc::rendezvous::{Form, take_in};
 use pronto_rpc::{Host, Peer, Route};
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use pronto_wire::{Class, Epoch, NodeId, TypeEntry, TypeId};
+use pronto_wire::{Class, Epoch, FailureCode, NodeId, TypeEntry, TypeId};
 
 use crate::host::NodeClock;
 use crate::node::region;
@@ -204,8 +204,9 @@ struct Offers<'a, Q: QueuePair + 'static> {
 impl<Q: QueuePair + 'static> Sink<Q::Lease> for Offers<'_, Q> {
     fn request(&mut self, inbound: Inbound<Arrived<Q::Lease>>) -> Answer {
         const FORMS: [Form; 3] = [Form::ByReference, Form::Carried, Form::Regrant];
-        let form = FORMS[usize::from(inbound.type_id.0) % FORMS.len()];
-        take_in(form, inbound, self.session, &**self.host);
+        let form = FORMS.get(usize::from(inbound.type_id.0));
+        let Some(form) = form else { return Answer::failure(FailureCode::NoHandler) };
+        take_in(*form, inbound, self.session, &**self.host);
         Answer::Later
     }
 

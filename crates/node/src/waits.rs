@@ -48,7 +48,7 @@ pub(crate) struct Waits {
 pub enum Crowded {
     /// There are more nodes on this host than this process may use processors.
     Nodes,
-    /// Threads that polled were taken off their processors by others.
+    /// Threads that polled were taken off their processors by others, or waited for one besides.
     Preempted {
         /// Of the last judgements, at most eight: how many found it so.
         bad: u32,
@@ -136,7 +136,7 @@ impl core::fmt::Display for Crowded {
             Self::Preempted { bad, of, pause } => {
                 write!(
                     f,
-                    "{bad} of {of} trials to poll were preempted, tried again every {} ms",
+                    "others wanted the processors in {bad} of {of} trials to poll, tried again every {} ms",
                     pause.0 / 1_000_000
                 )
             }
@@ -245,7 +245,10 @@ mod tests {
         waits.polled(away(AWAY), &clock);
         assert!(!waits.may_poll(&clock), "it failed");
         let text = waits.crowded().map(|crowded| crowded.to_string());
-        assert_eq!(text.as_deref(), Some("2 of 2 trials to poll were preempted, tried again every 80 ms"));
+        assert_eq!(
+            text.as_deref(),
+            Some("others wanted the processors in 2 of 2 trials to poll, tried again every 80 ms")
+        );
     }
 
     #[test]

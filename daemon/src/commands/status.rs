@@ -197,8 +197,8 @@ mod tests {
     fn why_waits_sleep_at_once_is_said() {
         let mut report = report();
         assert!(as_text(&report, false).contains("  waits     as configured\n"));
-        report.crowded = Some("3 of 4 trials to poll were preempted".into());
-        assert!(as_text(&report, false).contains("  waits     adaptive ones sleep at once: 3 of 4 trials"));
+        report.crowded = Some("others wanted the processors in 3 of 4 trials to poll".into());
+        assert!(as_text(&report, false).contains("  waits     adaptive ones sleep at once: others wanted"));
         assert_eq!(as_json(&report)["oversubscribed"], true);
     }
 

@@ -22,18 +22,22 @@ pub struct Chunking {
 }
 
 impl Chunking {
+    /// Where a look copies (shared memory): a chunk holds up whoever polls, for some microseconds.
+    pub const COPIED: Self = Self { len: 16 << 10, window: 1 };
+    /// Where the kernel carries bytes: a chunk is what may stand before another message of the same connection, and the window is
+    /// what may be parked in socket buffers.
+    pub const CARRIED: Self = Self { len: 64 << 10, window: 8 };
+    /// Where a device moves them (memory is pinned): a chunk is a work request, and costs nobody's time.
+    pub const MOVED: Self = Self { len: 256 << 10, window: 4 };
+
     /// What suits a connection.
-    ///
-    /// Where a look copies (shared memory), a chunk holds up whoever polls, for about two microseconds. Where the kernel carries
-    /// bytes, it is what may stand before another message of the same connection, and the window is what may be parked in
-    /// socket buffers. Where a device moves them (memory is pinned), a chunk is a work request, and costs nobody's time.
     pub const fn of(capabilities: &Capabilities) -> Self {
         if capabilities.pins_memory {
-            Self { len: 256 << 10, window: 4 }
+            Self::MOVED
         } else if capabilities.polls_without_syscalls {
-            Self { len: 16 << 10, window: 1 }
+            Self::COPIED
         } else {
-            Self { len: 64 << 10, window: 8 }
+            Self::CARRIED
         }
     }
 }
