@@ -7,6 +7,8 @@ use pronto_core::{BoostError, Tier};
 use pronto_expedite::Obtained;
 use serde::Deserialize;
 
+use crate::standing;
+
 /// How the threads that handle a node's messages get onto their processors when one arrives.
 ///
 /// A node with a tier that may make threads real-time (all but `Slice` and `None`) never polls, whatever its waiting policy
@@ -85,6 +87,7 @@ impl Boosting {
             tracing::warn!(%error, "a thread handles messages without a boost");
             self.note(|failures| failures.threads += 1, error);
         }
+        standing::forget();
     }
 
     /// Threads wait for messages on this descriptor.

@@ -240,6 +240,16 @@ impl NodeHost {
         self.wake_keeper();
     }
 
+    /// The calling thread is about to sleep until then at most. Gives for how long that is.
+    fn before_sleep(&self, until: Nanos) -> Duration {
+        self.serving.before_wait();
+        self.boosting.before_wait();
+        let now = self.now();
+        standing::before_sleep(now);
+        flight::sleeps();
+        Duration::from_nanos(until.since(now).0)
+    }
+
     pub(crate) fn wake_keeper(&self) {
         // A full counter is as good as a write: the descriptor is readable.
         let _full = self.keeper.write(1);
@@ -278,11 +288,7 @@ impl Executor for NodeHost {
     }
 
     fn sleep(&self, word: &AtomicU32, until: Nanos) {
-        standing::ask();
-        self.serving.before_wait();
-        self.boosting.before_wait();
-        let span = span(until.since(self.now()));
-        flight::sleeps();
+        let span = self.before_sleep(until);
         system::futex_wait_armed(word, span);
     }
 
@@ -295,11 +301,7 @@ impl Executor for NodeHost {
     }
 
     fn sleep_on_channels(&self, channels: [Option<Channel>; 2], until: Nanos) -> bool {
-        standing::ask();
-        self.serving.before_wait();
-        self.boosting.before_wait();
-        let span = span(until.since(self.now()));
-        flight::sleeps();
+        let span = self.before_sleep(until);
         self.serving.sleep_instead(channels, span)
     }
 
@@ -318,10 +320,6 @@ impl Executor for NodeHost {
             self.alarm(alarm);
         }
     }
-}
-
-fn span(nanos: Nanos) -> Duration {
-    Duration::from_nanos(nanos.0)
 }
 
 /// A timeout for the kernel, rounded up to milliseconds.

@@ -27,6 +27,7 @@ use crate::calibrate;
 use crate::flight;
 use crate::host::{NodeClock, NodeHost, NodeSession};
 use crate::sink::{Job, ServingSink};
+use crate::standing;
 
 /// How often time passes while a call is open, or a send is not reaped.
 const BUSY_TICK: Nanos = NET;
@@ -394,6 +395,7 @@ impl Keeper for Server {
     }
 
     fn before_rest(&mut self, now: Nanos) {
+        standing::before_sleep(now);
         if now.since(self.last_tick) >= BUSY_TICK {
             // A sleep may be long: it begins with the knowledge of when each peer was heard last.
             self.tick(now);
