@@ -1,0 +1,86 @@
+//! What is read of each machine.
+
+use std::path::Path;
+
+use pronto_topology::{Cpu, Cpus, DeviceClass, NumaNode, Topology, allowed};
+
+use crate::machine::{LAPTOP, Machine, ODD_NODES, TWO_SOCKETS, cpus};
+
+#[test]
+fn threads_of_a_core_are_known() {
+    let topology = Machine::new("laptop", LAPTOP).topology();
+    assert_eq!((topology.online.len(), topology.core_count(), topology.nodes.len()), (8, 4, 1));
+    assert_eq!(topology.core(Cpu(5)), cpus("1,5"));
+    assert!(topology.core(Cpu(8)).is_empty(), "there is none");
+    let card = topology.device(DeviceClass::Net, "wlan0").expect("it has one");
+    assert_eq!((card.node, card.is_hardware), (None, true));
+    assert!(!topology.device(DeviceClass::Net, "lo").expect("it is there").is_hardware);
+    assert!(topology.device(DeviceClass::Infiniband, "wlan0").is_none());
+}
+
+#[test]
+fn devices_are_where_they_are_attached() {
+    let topology = Machine::new("devices", TWO_SOCKETS).topology();
+    let node = |class, name| topology.device(class, name).expect("it is there").node;
+    assert_eq!(node(DeviceClass::Net, "eno1"), Some(NumaNode(0)));
+    assert_eq!(node(DeviceClass::Net, "ens1f1"), Some(NumaNode(1)));
+    assert_eq!(node(DeviceClass::Infiniband, "mlx5_0"), Some(NumaNode(1)));
+    assert_eq!(node(DeviceClass::Infiniband, "rxe_eno1"), Some(NumaNode(0)), "where its interface is");
+    assert_eq!(topology.node(NumaNode(1)).expect("it is there").cpus, cpus("8-15"));
+}
+
+#[test]
+fn interrupts_have_processors_and_vectors() {
+    let machine = Machine::new("interrupts", TWO_SOCKETS);
+    let topology = machine.topology();
+    let card = topology.device(DeviceClass::Infiniband, "mlx5_0").expect("it is there");
+    let interrupts = topology.interrupts(card).expect("they are described well");
+    assert_eq!(interrupts.len(), 11);
+    assert_eq!(
+        (interrupts[0].number, interrupts[0].vector, interrupts[0].cpus.clone()),
+        (120, None, cpus("0"))
+    );
+    assert_eq!(
+        (interrupts[3].number, interrupts[3].vector, interrupts[3].cpus.clone()),
+        (123, Some(2), cpus("10"))
+    );
+    let soft = topology.device(DeviceClass::Infiniband, "rxe_eno1").expect("it is there");
+    assert!(topology.interrupts(soft).expect("it has no folder").is_empty());
+}
+
+#[test]
+fn what_is_offline_is_no_part_of_it() {
+    let topology = Machine::new("odd", ODD_NODES).topology();
+    assert_eq!((topology.online.clone(), topology.isolated.clone()), (cpus("0-2,4-6"), cpus("5")));
+    let [zero, one, two] = &*topology.nodes else { panic!("three nodes: {:?}", topology.nodes) };
+    assert!(zero.has_memory && !one.has_memory && two.has_memory);
+    assert_eq!((one.cpus.clone(), two.cpus.clone()), (cpus("4-6"), Cpus::default()));
+    assert_eq!(two.distances, [17, 14, 10]);
+}
+
+#[test]
+fn a_kernel_that_tells_nothing_has_one_node() {
+    let machine = Machine::new("silent", LAPTOP);
+    machine.remove("sys/devices/system/node");
+    let topology = machine.topology();
+    assert_eq!((topology.nodes.len(), topology.nodes[0].cpus.clone()), (1, cpus("0-7")));
+    machine.remove("sys");
+    let topology = machine.topology();
+    assert_eq!((topology.nodes.len(), topology.online.len(), topology.devices.len()), (1, 1, 0));
+    assert_eq!(topology.core(Cpu(0)), cpus("0"));
+}
+
+#[test]
+fn the_older_name_of_a_file_will_do() {
+    let machine = Machine::new("older", LAPTOP);
+    machine.remove("sys/devices/system/cpu/cpu5/topology/core_cpus_list");
+    machine.write("sys/devices/system/cpu/cpu5/topology/thread_siblings_list", "1,5\n");
+    assert_eq!(machine.topology().core(Cpu(5)), cpus("1,5"));
+}
+
+#[test]
+fn the_machine_that_this_runs_on_is_read() {
+    let topology = Topology::read(Path::new("/")).expect("the kernel describes it well");
+    assert!(allowed().expect("it tells").is_within(&topology.online));
+    assert!(!topology.nodes.is_empty() && topology.core_count() >= 1);
+}
