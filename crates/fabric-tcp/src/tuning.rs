@@ -29,6 +29,29 @@ mod kernel {
     nix::setsockopt_impl!(BusyPoll, libc::SOL_SOCKET, libc::SO_BUSY_POLL, u32, SetStruct<'_, u32>);
     nix::getsockopt_impl!(BusyPoll, libc::SOL_SOCKET, libc::SO_BUSY_POLL, u32, GetStruct<u32>);
 
+    /// SO_PREFER_BUSY_POLL (Documentation/networking/napi.rst): 0 or 1.
+    #[derive(Clone, Copy, Debug)]
+    pub(super) struct PreferBusyPoll;
+    nix::setsockopt_impl!(
+        PreferBusyPoll,
+        libc::SOL_SOCKET,
+        libc::SO_PREFER_BUSY_POLL,
+        u32,
+        SetStruct<'_, u32>
+    );
+    nix::getsockopt_impl!(PreferBusyPoll, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, u32, GetStruct<u32>);
+
+    /// SO_BUSY_POLL_BUDGET (Documentation/networking/napi.rst): packets. The kernel does not tell it.
+    #[derive(Clone, Copy, Debug)]
+    pub(super) struct BusyPollBudget;
+    nix::setsockopt_impl!(
+        BusyPollBudget,
+        libc::SOL_SOCKET,
+        libc::SO_BUSY_POLL_BUDGET,
+        u32,
+        SetStruct<'_, u32>
+    );
+
     /// SO_INCOMING_NAPI_ID of socket(7): the device's queue of the last packet; 0 if it came from none.
     #[derive(Clone, Copy, Debug)]
     pub(super) struct IncomingNapi;
@@ -76,8 +99,19 @@ pub(crate) fn apply(stream: &TcpStream, class: Class, options: &Options) -> Resu
         setsockopt(stream, sockopt::RcvBuf, &bytes)?;
     }
     // Who may not is served all the same, as any other connection.
-    let wanted = micros(options.busy_poll);
-    Ok(wanted != 0 && setsockopt(stream, kernel::BusyPoll, &wanted).is_err())
+    Ok(options.busy_poll != Duration::ZERO && poll_devices(stream, options).is_err())
+}
+
+/// All of busy polling that was asked for, or why not all of it.
+fn poll_devices(stream: &TcpStream, options: &Options) -> Result<(), Errno> {
+    setsockopt(stream, kernel::BusyPoll, &micros(options.busy_poll))?;
+    if let Some(packets) = options.busy_poll_packets {
+        setsockopt(stream, kernel::BusyPollBudget, &packets.into())?;
+    }
+    if options.prefer_busy_poll {
+        setsockopt(stream, kernel::PreferBusyPoll, &1)?;
+    }
+    Ok(())
 }
 
 /// What became of it. Before anything has arrived no device is known.
@@ -114,14 +148,19 @@ mod tests {
         assert_eq!(busy_polling(&plain, false), BusyPolling::Off);
         let options = Options {
             busy_poll: Duration::from_micros(50),
+            busy_poll_packets: Some(16),
+            prefer_busy_poll: true,
             socket_buffer: Some(64 << 10),
             ..Options::default()
         };
         let refused = apply(&tuned, Class::Bulk, &options).expect("a socket");
         let set = getsockopt(&tuned, kernel::BusyPoll);
+        let more = [getsockopt(&tuned, kernel::PreferBusyPoll), getsockopt(&plain, kernel::PreferBusyPoll)];
         if refused {
+            assert!(!more.contains(&Ok(1)), "{more:?}");
             assert_eq!((set, busy_polling(&tuned, true)), (Ok(0), BusyPolling::Refused));
         } else {
+            assert_eq!(more, [Ok(1), Ok(0)]);
             // Loopback has no device that could be polled.
             assert_eq!((set, busy_polling(&tuned, false)), (Ok(50), BusyPolling::NoDevice));
         }

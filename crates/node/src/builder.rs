@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use pronto_core::session::{Identity, Limits};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_fabric_tcp::ReceivePool;
-use pronto_progress::Engine;
+use pronto_progress::{BusyPoll, Engine};
 use pronto_rpc::handler::IntoAnswer;
 use pronto_rpc::{Context, InPlace, InlineContext, Message, Request, Responder, Route};
 use pronto_wire::greeting::MAX_TYPES;
@@ -41,7 +41,7 @@ pub struct Builder {
     receive_budget: usize,
     plaintext: bool,
     rdma: Rdma,
-    busy_poll: Duration,
+    busy_poll: BusyPoll,
     socket_buffer: Option<u32>,
 }
 
@@ -62,7 +62,7 @@ impl Builder {
             receive_budget: RECEIVE_BUDGET,
             plaintext: false,
             rdma: Rdma::default(),
-            busy_poll: Duration::ZERO,
+            busy_poll: BusyPoll::default(),
             socket_buffer: None,
         }
     }
@@ -84,7 +84,7 @@ impl Builder {
         builder.receive_budget = config.limits.receive_budget.unwrap_or(RECEIVE_BUDGET);
         builder.plaintext = config.plaintext.is_some();
         builder.rdma = config.rdma;
-        builder.busy_poll = Duration::from_micros(config.tcp.busy_poll_us.into());
+        builder.busy_poll = config.tcp.busy_poll();
         builder.socket_buffer = config.tcp.socket_buffer;
         Ok(builder)
     }
@@ -132,10 +132,11 @@ impl Builder {
     }
 
     /// Has the kernel poll the devices of TCP connections for so long when a thread waits for them, in place of an interrupt
-    /// (SO_BUSY_POLL, socket(7)). Needs CAP_NET_ADMIN and devices with NAPI, which the loopback interface is not; what became of
-    /// it stands in [`crate::PeerStatus::choice`]. Off at first.
-    pub fn tcp_busy_poll(mut self, span: Duration) -> Self {
-        self.busy_poll = span;
+    /// (SO_BUSY_POLL, socket(7), for threads that wait for a peer; EPIOCSPARAMS, Linux 6.9, for the serving thread). The first
+    /// needs CAP_NET_ADMIN, both need devices with NAPI, which the loopback interface is not; what became of them stands in
+    /// [`crate::PeerStatus::choice`] and [`crate::Status::engine`]. Off at first.
+    pub fn tcp_busy_poll(mut self, how: BusyPoll) -> Self {
+        self.busy_poll = how;
         self
     }
 
@@ -286,6 +287,7 @@ impl Builder {
         let host = NodeHost::new(identity, self.limits, waits, self.workers, self.max_peers, pool)
             .map_err(system)?;
         let host = Arc::new(host);
+        host.serving.poll_devices(self.busy_poll);
         host.routes.set(self.routes).expect("set once");
         Node::start(host, options)
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use pronto_core::session::{Doorbells, Limits};
 use pronto_core::{Nanos, WaitPolicy};
-use pronto_progress::Engine;
+use pronto_progress::{BusyPoll, Engine};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -61,9 +61,16 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpConfig {
-    /// How long the kernel polls a device when a thread waits for it, microseconds (SO_BUSY_POLL, socket(7)).
+    /// How long the kernel polls a device when a thread waits for it, microseconds (SO_BUSY_POLL, socket(7); EPIOCSPARAMS for the
+    /// serving thread's sleeps, Documentation/networking/napi.rst).
     #[serde(default)]
     pub busy_poll_us: u32,
+    /// Packets that it takes in one go when it does (SO_BUSY_POLL_BUDGET, EPIOCSPARAMS); left out, the kernel's own.
+    #[serde(default)]
+    pub busy_poll_packets: Option<u16>,
+    /// Whether that goes before the device's interrupts (SO_PREFER_BUSY_POLL, EPIOCSPARAMS).
+    #[serde(default)]
+    pub prefer_busy_poll: bool,
     /// Send and receive buffers of each socket, bytes.
     #[serde(default)]
     pub socket_buffer: Option<u32>,
@@ -175,6 +182,14 @@ pub enum ConfigError {
         /// Greatest value.
         most: u64,
     },
+    /// A key says nothing without another one.
+    #[error("{key} needs {needs}")]
+    Needs {
+        /// The key.
+        key: &'static str,
+        /// What must be there as well.
+        needs: &'static str,
+    },
     /// A peer without an address.
     #[error(
         "peer {0} has no address: write shm:PATH, shm:@NAME or tcp:HOST:PORT, or leave the peer out if it dials itself"
@@ -227,13 +242,7 @@ impl Config {
         if config.rdma == Rdma::Require && !cfg!(feature = "verbs") {
             return Err(ConfigError::NoRdma);
         }
-        within("tcp.busy_poll_us", config.tcp.busy_poll_us.into(), 0, 1_000)?;
-        within(
-            "tcp.socket_buffer",
-            config.tcp.socket_buffer.unwrap_or(LEAST_BUFFER).into(),
-            LEAST_BUFFER.into(),
-            64 << 20,
-        )?;
+        config.tcp.check()?;
         within("workers", config.workers as u64, 1, 1024)?;
         within("max_peers", config.max_peers as u64, 1, 65_535)?;
         if let Some(said) = config.plaintext.as_ref().filter(|said| *said != "i understand") {
@@ -253,6 +262,31 @@ impl Config {
         let listen = parse("listen", &self.listen)?;
         let peers = self.peer.iter().map(|peer| Ok((peer.node, parse("peer.address", &peer.address)?)));
         Ok(Addresses { listen, peers: peers.collect::<Result<_, ConfigError>>()? })
+    }
+}
+
+impl TcpConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        within("tcp.busy_poll_us", self.busy_poll_us.into(), 0, 1_000)?;
+        within("tcp.busy_poll_packets", self.busy_poll_packets.unwrap_or(1).into(), 1, 1_024)?;
+        let more = [
+            (self.busy_poll_packets.is_some(), "tcp.busy_poll_packets"),
+            (self.prefer_busy_poll, "tcp.prefer_busy_poll"),
+        ];
+        if let Some((_, key)) = more.into_iter().find(|(said, _)| *said && self.busy_poll_us == 0) {
+            return Err(ConfigError::Needs { key, needs: "tcp.busy_poll_us above 0" });
+        }
+        let buffer = self.socket_buffer.unwrap_or(LEAST_BUFFER);
+        within("tcp.socket_buffer", buffer.into(), LEAST_BUFFER.into(), 64 << 20)
+    }
+
+    /// How devices are polled within waits.
+    pub(crate) fn busy_poll(&self) -> BusyPoll {
+        BusyPoll {
+            micros: self.busy_poll_us,
+            packets: self.busy_poll_packets.unwrap_or(0),
+            prefer: self.prefer_busy_poll,
+        }
     }
 }
 
@@ -358,6 +392,8 @@ mod tests {
         liveness_ms = 1000
         [tcp]
         busy_poll_us = 50
+        busy_poll_packets = 16
+        prefer_busy_poll = true
         socket_buffer = 262144
     "#;
 
@@ -370,7 +406,8 @@ mod tests {
         assert_eq!(config.limits.limits().calls, 32);
         assert_eq!(config.limits.limits().doorbells, Doorbells::PerMessage);
         assert_eq!(LimitsConfig::default().limits().doorbells, Doorbells::Shared);
-        assert_eq!((config.tcp.busy_poll_us, config.tcp.socket_buffer), (50, Some(256 << 10)));
+        assert_eq!(config.tcp.busy_poll(), BusyPoll { micros: 50, packets: 16, prefer: true });
+        assert_eq!(config.tcp.socket_buffer, Some(256 << 10));
         let limits = config.limits.limits();
         assert!(limits.heartbeat.0 < limits.liveness.0, "a short limit has short heartbeats: {limits:?}");
     }
@@ -384,6 +421,9 @@ mod tests {
         assert!(wrong("calls = 32", "cals = 32").contains("cals"));
         assert!(wrong("calls = 32", "calls = 0").contains("limits.calls = 0: must be from 1 to"));
         assert!(wrong("shm:/run/n1", "rdma:/run/n1").contains("names no transport"));
+        let without = wrong("busy_poll_us = 50", "");
+        assert!(without.contains("tcp.busy_poll_packets needs tcp.busy_poll_us above 0"), "{without}");
+        assert!(wrong("busy_poll_packets = 16", "busy_poll_packets = 0").contains("must be from 1 to 1024"));
         assert!(wrong("\"block\"", "\"doze\"").contains("doze"));
         assert!(wrong("\"auto\"", "\"turbo\"").contains("turbo"));
         let again = "[[peer]]\nnode = 2\naddress = [\"shm:@two\"]\n[limits]";

@@ -61,7 +61,7 @@ pub struct Status {
     pub crowded: Option<Crowded>,
     /// How its handlers are boosted, and why no better: `slice (module: ...; fifo: ...)`.
     pub boost: String,
-    /// Who polls: `idle: 3 sources`, with those that were taken out, and why.
+    /// Who polls: `idle: 3 sources`, with those that were taken out, and why; and whether devices are polled before sleeps.
     pub engine: String,
     /// Up to which length a rendezvous carries its payload along, by transport: `shm 8192 B, tcp 4096 B (assumed)`.
     pub carries: String,
@@ -245,7 +245,7 @@ impl NodeHost {
             types: host.routes().iter().map(|route| route.name).collect(),
             crowded: host.waits.crowded(),
             boost: host.boosting.to_string(),
-            engine: host.serving.manager.to_string(),
+            engine: host.serving.described(),
             carries: threshold::described(),
             progress: host.serving.manager.counters().each().to_vec(),
             refused: host.refusals.each(),

@@ -17,8 +17,8 @@ use pronto_core::fabric::Interest;
 use pronto_core::{Clock, Executor, Nanos};
 use pronto_expedite::schedule::{CALLER, set_nice};
 use pronto_progress::{
-    Cost, Engine, Keeper, Manager, NET, Net, Place, Post, Priority, Registration, Sleep, Source, Spec,
-    Tasklet, Trigger, Triggers,
+    BusyPoll, BusyPollError, Cost, Engine, Keeper, Manager, NET, Net, Place, Post, Priority, Registration,
+    Sleep, Source, Spec, Tasklet, Trigger, Triggers,
 };
 use pronto_sync::atomic::{AtomicUsize, Ordering};
 
@@ -51,6 +51,8 @@ pub(crate) struct Serving {
     queued: AtomicUsize,
     /// Runs them.
     handles: OnceLock<Tasklet>,
+    /// What became of polling devices within sleeps, if it was asked for.
+    devices: OnceLock<(BusyPoll, Result<(), BusyPollError>)>,
 }
 
 impl Serving {
@@ -58,7 +60,32 @@ impl Serving {
         let boosting = Arc::clone(boosting);
         let manager = Manager::watched(engine, clock, Box::new(move |fd| boosting.watch(fd)))?;
         let (queue, queued) = (Mutex::default(), AtomicUsize::new(0));
-        Ok(Self { manager, queue, queued, handles: OnceLock::new() })
+        Ok(Self { manager, queue, queued, handles: OnceLock::new(), devices: OnceLock::new() })
+    }
+
+    /// Has the kernel poll devices before the serving thread sleeps, if that is asked for.
+    pub(crate) fn poll_devices(&self, wanted: BusyPoll) {
+        if wanted.micros == 0 {
+            return;
+        }
+        let done = self.manager.busy_poll(wanted);
+        if let Err(why) = done {
+            tracing::warn!(%why, "devices are not polled when the serving thread sleeps");
+        }
+        let _once = self.devices.set((wanted, done));
+    }
+
+    /// Who polls, and whether devices are polled within sleeps.
+    pub(crate) fn described(&self) -> String {
+        let mut text = self.manager.to_string();
+        match self.devices.get() {
+            None => {}
+            Some((how, Ok(()))) => {
+                text.push_str(&format!("; before sleeps devices with NAPI are polled for {how}"))
+            }
+            Some((_, Err(why))) => text.push_str(&format!("; before sleeps no device is polled: {why}")),
+        }
+        text
     }
 
     /// Inline handlers may run from now on.

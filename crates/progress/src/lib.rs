@@ -13,6 +13,7 @@
 //! | `rest` | [`arm_recheck_sleep`], for any number of sources |
 //! | `poller`, `direct`, `group` | the engine half: sources in memory, hot and cold, and those behind one epoll |
 //! | `sleep_set`, `stuck` | what the engine sleeps on; descriptors that say ready for ever |
+//! | `busy_poll` | devices that the kernel polls within a sleep ([`BusyPoll`]) |
 //! | `tasklet` | [`Tasklet`]: what follows from an event |
 //!
 //! ```
@@ -46,6 +47,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod busy_poll;
 mod descriptor;
 mod direct;
 mod group;
@@ -64,6 +66,7 @@ mod tasklet;
 #[cfg(all(test, loom))]
 mod loom_tests;
 
+pub use busy_poll::{BusyPoll, BusyPollError, MOST_PACKETS, busy_poll_offered};
 pub use manager::{
     Engine, GROUP_INTERVAL, MAX_KINDS, MAX_SOURCES, Manager, NET, Notifier, RegisterError, Registration,
 };

@@ -11,6 +11,7 @@ use pronto_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use pronto_sync::{TryLock, TryLockGuard, WakeWord};
 use thiserror::Error;
 
+use crate::busy_poll::{self, BusyPoll, BusyPollError};
 use crate::group::Group;
 use crate::poller::{Change, Poller, Slot};
 use crate::reports::{Counters, Failure, Reports};
@@ -210,6 +211,22 @@ impl Manager {
     /// The engine's thread is woken by these channels again.
     pub fn give_back(&self, channels: [Option<Channel>; 2]) {
         self.0.set.give_back(channels);
+    }
+
+    /// Has the kernel poll network devices for a while before the engine's thread sleeps on connections over them.
+    ///
+    /// # Errors
+    /// Why it does not; sleeps are what they were then.
+    pub fn busy_poll(&self, wanted: BusyPoll) -> Result<(), BusyPollError> {
+        busy_poll::set(self.0.set.descriptor(), wanted)
+    }
+
+    /// How it does.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn busy_polling(&self) -> Result<BusyPoll, BusyPollError> {
+        busy_poll::get(self.0.set.descriptor())
     }
 
     /// Counters so far.

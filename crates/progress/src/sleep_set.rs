@@ -80,6 +80,11 @@ impl SleepSet {
         Ok(Self { epoll, wake, registered: Mutex::default(), watch })
     }
 
+    /// What the engine sleeps on.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+
     /// Ends the present sleep, or the next.
     pub(crate) fn ring(&self) {
         // A full counter is as good as a write: the descriptor is readable.

@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
+use pronto::progress::BusyPoll;
 use pronto::{CallError, Message, Node, NodeId, Refused, Rejection, WaitPolicy};
 
 #[derive(Message, Debug, PartialEq)]
@@ -270,16 +271,21 @@ fn a_node_that_drains_says_goodbye_once() {
 fn who_asks_for_busy_polling_is_told_what_became_of_it() {
     let server = server("tcp:127.0.0.1:0", WaitPolicy::Block);
     let address = server.listening()[0].to_string();
-    let says = |builder: pronto::Builder| {
+    let says = |builder: pronto::Builder, polled: &str| {
         let client = builder.wait(WaitPolicy::Block).peer(1, &address).start().expect("it starts");
         let peer = client.wait_for_peer(1, SOON).expect("they meet");
         let page = peer.call(&Fetch { len: 3 << 20 }).expect("an answer");
         assert_eq!(page.bytes.len(), 3 << 20);
+        let engine = client.status().engine;
+        assert_eq!(engine.contains("before sleeps"), !polled.is_empty(), "{engine}");
+        assert!(engine.contains(polled) || engine.contains("no device is polled: "), "{engine}");
         client.status().peers[0].choice.clone().expect("a link was chosen")
     };
-    let plain = says(Node::builder(2));
+    let plain = says(Node::builder(2), "");
     assert!(plain.starts_with("tcp: ") && !plain.contains("polling"), "{plain}");
     // The loopback interface has nothing to poll, and who may not ask is refused.
-    let asked = says(Node::builder(3).tcp_busy_poll(Duration::from_micros(50)).tcp_socket_buffer(256 << 10));
+    let how = BusyPoll { micros: 50, packets: 16, prefer: true };
+    let builder = Node::builder(3).tcp_busy_poll(how).tcp_socket_buffer(256 << 10);
+    let asked = says(builder, "polled for 50 us, 16 packets in one go, before interrupts");
     assert!(asked.starts_with(&plain) && asked.contains("no busy polling, as "), "{asked}");
 }

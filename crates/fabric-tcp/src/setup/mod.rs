@@ -67,6 +67,11 @@ pub struct Options {
     /// How long the kernel polls a device with NAPI when somebody waits for it (SO_BUSY_POLL, socket(7)); zero is what the system does
     /// anyway. Without the privilege it is not set.
     pub busy_poll: Duration,
+    /// Packets that the kernel takes in one go when it polls so (SO_BUSY_POLL_BUDGET, Documentation/networking/napi.rst); none is what
+    /// the kernel has of its own.
+    pub busy_poll_packets: Option<u16>,
+    /// Whether polling goes before the device's interrupts (SO_PREFER_BUSY_POLL, Documentation/networking/napi.rst).
+    pub prefer_busy_poll: bool,
     /// Send and receive buffers of each socket, bytes (SO_SNDBUF, SO_RCVBUF, socket(7)); none lets the kernel choose.
     pub socket_buffer: Option<u32>,
 }
@@ -77,6 +82,8 @@ impl Default for Options {
             plaintext: Plaintext::default(),
             user_timeout: USER_TIMEOUT,
             busy_poll: Duration::ZERO,
+            busy_poll_packets: None,
+            prefer_busy_poll: false,
             socket_buffer: None,
         }
     }

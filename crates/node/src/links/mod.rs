@@ -14,6 +14,7 @@ use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
+use pronto_progress::BusyPoll;
 use pronto_sync::atomic::AtomicUsize;
 use pronto_wire::{GreetingFault, NodeId, Refusal, SessionId};
 use thiserror::Error;
@@ -32,7 +33,7 @@ pub(crate) struct LinkOptions {
     pub(crate) peers: Vec<(NodeId, Vec<Address>)>,
     pub(crate) plaintext: bool,
     pub(crate) rdma: Rdma,
-    pub(crate) busy_poll: Duration,
+    pub(crate) busy_poll: BusyPoll,
     pub(crate) socket_buffer: Option<u32>,
 }
 
@@ -86,7 +87,14 @@ impl LinkMaker {
         let plaintext =
             if options.plaintext { tcp::Plaintext::IUnderstand } else { tcp::Plaintext::LoopbackOnly };
         let LinkOptions { busy_poll, socket_buffer, .. } = options;
-        let tcp_options = tcp::Options { plaintext, busy_poll, socket_buffer, ..tcp::Options::default() };
+        let tcp_options = tcp::Options {
+            plaintext,
+            busy_poll: Duration::from_micros(busy_poll.micros.into()),
+            busy_poll_packets: Some(busy_poll.packets).filter(|packets| *packets != 0),
+            prefer_busy_poll: busy_poll.prefer,
+            socket_buffer,
+            ..tcp::Options::default()
+        };
         let shared = Arc::new(Shared {
             host: Arc::clone(host),
             stop: EventFd::from_flags(flags).map_err(system)?,
