@@ -13,4 +13,5 @@ pub mod schedule;
 mod tiers;
 
 pub use device::{Counts, Device, Flag, Refused, THIS_THREAD, Unwoken};
-pub use tiers::{DEADLINE, Missing, Obtained, SLICE, obtain};
+pub use pronto_core::boost::Tier;
+pub use tiers::{DEADLINE, Missing, Obtained, SLICE, available, obtain};

@@ -78,21 +78,29 @@ pub fn obtain(wanted: Option<Tier>) -> Obtained {
     Obtained { booster: Box::new(Unboosted), missing }
 }
 
+/// Whether a tier is to be had: tried on a thread that ends, and given back.
+///
+/// # Errors
+/// Why it is not.
+pub fn available(tier: Tier) -> Result<(), Missing> {
+    match tier {
+        Tier::Module => Ok(Device::open().map(drop)?),
+        Tier::Fifo => try_class(Class::Fifo(PRIORITY)),
+        Tier::Slice => try_class(Class::Slice(SLICE)),
+        Tier::Deadline => try_class(DEADLINE),
+        Tier::None => Ok(()),
+    }
+}
+
 fn get(tier: Tier) -> Result<Box<dyn Booster>, Missing> {
+    if tier != Tier::Module {
+        available(tier)?;
+    }
     Ok(match tier {
         Tier::Module => Box::new(Flagged(Device::open()?)),
-        Tier::Fifo => {
-            try_class(Class::Fifo(PRIORITY))?;
-            Box::new(Fifo::start().map_err(Missing::System)?)
-        }
-        Tier::Slice => {
-            try_class(Class::Slice(SLICE))?;
-            Box::new(Scheduled { tier, class: Class::Slice(SLICE) })
-        }
-        Tier::Deadline => {
-            try_class(DEADLINE)?;
-            Box::new(Scheduled { tier, class: DEADLINE })
-        }
+        Tier::Fifo => Box::new(Fifo::start().map_err(Missing::System)?),
+        Tier::Slice => Box::new(Scheduled { tier, class: Class::Slice(SLICE) }),
+        Tier::Deadline => Box::new(Scheduled { tier, class: DEADLINE }),
         Tier::None => Box::new(Unboosted),
     })
 }

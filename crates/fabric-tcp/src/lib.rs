@@ -52,4 +52,4 @@ pub use setup::{
     Canceller, Handshake, Incoming, Link, Listener, ListenerCounters, MAX_HALF_OPEN, Options, Plaintext,
 };
 pub use socket::Calls;
-pub use tuning::BusyPolling;
+pub use tuning::{BusyPolling, SocketOffers, socket_offers};

@@ -11,7 +11,7 @@ use pronto_core::Class;
 use pronto_core::fabric::FabricError;
 
 use crate::setup::Options;
-use crate::tuning::{self, BusyPolling};
+use crate::tuning::{self, BusyPolling, Refused};
 
 /// System calls made on one connection, and what they were good for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,8 +37,8 @@ pub(crate) enum Read {
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: TcpStream,
-    /// Busy polling was refused.
-    not_busy: bool,
+    /// What of busy polling was refused.
+    not_busy: Refused,
     pub(crate) calls: Calls,
 }
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::net::TcpStream;
 
 use nix::errno::Errno;
-use nix::sys::socket::{getsockopt, setsockopt, sockopt};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, getsockopt, setsockopt, socket, sockopt};
 use pronto_core::Class;
 
 use crate::setup::Options;
@@ -65,9 +65,11 @@ pub enum BusyPolling {
     Off,
     /// For so many microseconds.
     On(u32),
+    /// So, too, but without what else was asked for: it takes CAP_NET_ADMIN to prefer it to interrupts, and to take more packets.
+    Partly(u32),
     /// What arrives comes from no device with NAPI: the loopback interface, a bridge of namespaces.
     NoDevice,
-    /// The kernel refused: raising it takes CAP_NET_ADMIN, and a kernel that has it built in.
+    /// The kernel refused: it has none built in, or is one of those that want CAP_NET_ADMIN for it.
     Refused,
 }
 
@@ -76,14 +78,55 @@ impl fmt::Display for BusyPolling {
         match self {
             Self::Off => write!(f, "no busy polling"),
             Self::On(micros) => write!(f, "its device is polled for {micros} us"),
+            Self::Partly(micros) => {
+                write!(
+                    f,
+                    "its device is polled for {micros} us, but neither before interrupts nor with packets of choice (it takes CAP_NET_ADMIN)"
+                )
+            }
             Self::NoDevice => write!(f, "no busy polling, as what arrives comes from no device with NAPI"),
             Self::Refused => write!(f, "no busy polling, as the kernel refused it (it takes CAP_NET_ADMIN)"),
         }
     }
 }
 
-/// Sets everything. Whether busy polling was refused.
-pub(crate) fn apply(stream: &TcpStream, class: Class, options: &Options) -> Result<bool, Errno> {
+/// What the kernel lets this process ask of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketOffers {
+    /// To poll the device for those who wait (SO_BUSY_POLL).
+    pub busy_poll: Result<(), Errno>,
+    /// To prefer that to interrupts (SO_PREFER_BUSY_POLL).
+    pub prefer: Result<(), Errno>,
+    /// To tell the device's queue that a packet came from (SO_INCOMING_NAPI_ID).
+    pub incoming_napi: Result<(), Errno>,
+}
+
+/// Asks all of it of a socket that is connected to nothing, and closes it.
+pub fn socket_offers() -> SocketOffers {
+    let kind = (AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC);
+    let asked = socket(kind.0, kind.1, kind.2, None).map(|socket| SocketOffers {
+        busy_poll: setsockopt(&socket, kernel::BusyPoll, &1),
+        prefer: setsockopt(&socket, kernel::PreferBusyPoll, &1),
+        incoming_napi: getsockopt(&socket, kernel::IncomingNapi).map(drop),
+    });
+    asked.unwrap_or_else(|errno| SocketOffers {
+        busy_poll: Err(errno),
+        prefer: Err(errno),
+        incoming_napi: Err(errno),
+    })
+}
+
+/// What of busy polling the kernel refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Nothing,
+    /// What goes beyond SO_BUSY_POLL.
+    Extras,
+    All,
+}
+
+/// Sets everything.
+pub(crate) fn apply(stream: &TcpStream, class: Class, options: &Options) -> Result<Refused, Errno> {
     let io = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(0));
     stream.set_nonblocking(true).map_err(io)?;
     stream.set_nodelay(true).map_err(io)?;
@@ -99,28 +142,33 @@ pub(crate) fn apply(stream: &TcpStream, class: Class, options: &Options) -> Resu
         setsockopt(stream, sockopt::RcvBuf, &bytes)?;
     }
     // Who may not is served all the same, as any other connection.
-    Ok(options.busy_poll != Duration::ZERO && poll_devices(stream, options).is_err())
+    Ok(poll_devices(stream, options))
 }
 
-/// All of busy polling that was asked for, or why not all of it.
-fn poll_devices(stream: &TcpStream, options: &Options) -> Result<(), Errno> {
-    setsockopt(stream, kernel::BusyPoll, &micros(options.busy_poll))?;
-    if let Some(packets) = options.busy_poll_packets {
-        setsockopt(stream, kernel::BusyPollBudget, &packets.into())?;
+/// Busy polling, as far as the kernel lets us.
+fn poll_devices(stream: &TcpStream, options: &Options) -> Refused {
+    let wanted = micros(options.busy_poll);
+    if wanted == 0 {
+        return Refused::Nothing;
     }
-    if options.prefer_busy_poll {
-        setsockopt(stream, kernel::PreferBusyPoll, &1)?;
+    if setsockopt(stream, kernel::BusyPoll, &wanted).is_err() {
+        return Refused::All;
     }
-    Ok(())
+    let packets = options.busy_poll_packets.map(u32::from);
+    let packets = packets.map_or(Ok(()), |packets| setsockopt(stream, kernel::BusyPollBudget, &packets));
+    let prefer =
+        if options.prefer_busy_poll { setsockopt(stream, kernel::PreferBusyPoll, &1) } else { Ok(()) };
+    if packets.and(prefer).is_err() { Refused::Extras } else { Refused::Nothing }
 }
 
 /// What became of it. Before anything has arrived no device is known.
-pub(crate) fn busy_polling(stream: &TcpStream, was_refused: bool) -> BusyPolling {
+pub(crate) fn busy_polling(stream: &TcpStream, refused: Refused) -> BusyPolling {
     let read = |value: Result<u32, Errno>| value.unwrap_or(0);
     match read(getsockopt(stream, kernel::BusyPoll)) {
-        _ if was_refused => BusyPolling::Refused,
+        _ if refused == Refused::All => BusyPolling::Refused,
         0 => BusyPolling::Off,
         _ if read(getsockopt(stream, kernel::IncomingNapi)) == 0 => BusyPolling::NoDevice,
+        micros if refused == Refused::Extras => BusyPolling::Partly(micros),
         micros => BusyPolling::On(micros),
     }
 }
@@ -142,10 +190,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_offered_is_what_a_connection_gets() {
+        let (stream, _other) = connected();
+        let options =
+            Options { busy_poll: Duration::from_micros(1), prefer_busy_poll: true, ..Options::default() };
+        let refused = apply(&stream, Class::Control, &options).expect("a socket");
+        let offers = socket_offers();
+        let expected = match (offers.busy_poll, offers.prefer) {
+            (Err(_), _) => Refused::All,
+            (Ok(()), Err(_)) => Refused::Extras,
+            (Ok(()), Ok(())) => Refused::Nothing,
+        };
+        assert_eq!(refused, expected);
+    }
+
+    #[test]
     fn what_was_asked_for_is_set_and_nothing_else() {
         let (plain, tuned) = connected();
-        assert_eq!(apply(&plain, Class::Control, &Options::default()), Ok(false));
-        assert_eq!(busy_polling(&plain, false), BusyPolling::Off);
+        assert_eq!(apply(&plain, Class::Control, &Options::default()), Ok(Refused::Nothing));
+        assert_eq!(busy_polling(&plain, Refused::Nothing), BusyPolling::Off);
         let options = Options {
             busy_poll: Duration::from_micros(50),
             busy_poll_packets: Some(16),
@@ -155,15 +218,15 @@ mod tests {
         };
         let refused = apply(&tuned, Class::Bulk, &options).expect("a socket");
         let set = getsockopt(&tuned, kernel::BusyPoll);
-        let more = [getsockopt(&tuned, kernel::PreferBusyPoll), getsockopt(&plain, kernel::PreferBusyPoll)];
-        if refused {
-            assert!(!more.contains(&Ok(1)), "{more:?}");
-            assert_eq!((set, busy_polling(&tuned, true)), (Ok(0), BusyPolling::Refused));
-        } else {
-            assert_eq!(more, [Ok(1), Ok(0)]);
-            // Loopback has no device that could be polled.
-            assert_eq!((set, busy_polling(&tuned, false)), (Ok(50), BusyPolling::NoDevice));
-        }
+        let prefers = [&tuned, &plain].map(|stream| getsockopt(stream, kernel::PreferBusyPoll));
+        // Loopback has no device that could be polled, whatever was allowed.
+        let (polls, prefers_one, told) = match refused {
+            Refused::Nothing => (50, Ok(1), BusyPolling::NoDevice),
+            Refused::Extras => (50, Ok(0), BusyPolling::NoDevice),
+            Refused::All => (0, Ok(0), BusyPolling::Refused),
+        };
+        assert_eq!((set, busy_polling(&tuned, refused)), (Ok(polls), told));
+        assert_eq!(prefers, [prefers_one, Ok(0)]);
         // Doubled by the kernel.
         assert_eq!(getsockopt(&tuned, sockopt::SndBuf), Ok(128 << 10));
         assert_eq!(getsockopt(&tuned, sockopt::RcvBuf), Ok(128 << 10));

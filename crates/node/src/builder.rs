@@ -133,7 +133,7 @@ impl Builder {
 
     /// Has the kernel poll the devices of TCP connections for so long when a thread waits for them, in place of an interrupt
     /// (SO_BUSY_POLL, socket(7), for threads that wait for a peer; EPIOCSPARAMS, Linux 6.9, for the serving thread). The first
-    /// needs CAP_NET_ADMIN, both need devices with NAPI, which the loopback interface is not; what became of them stands in
+    /// may need CAP_NET_ADMIN, both need devices with NAPI, which the loopback interface is not; what became of them stands in
     /// [`crate::PeerStatus::choice`] and [`crate::Status::engine`]. Off at first.
     pub fn tcp_busy_poll(mut self, how: BusyPoll) -> Self {
         self.busy_poll = how;

@@ -2,6 +2,7 @@
 
 mod demo;
 mod demo_node;
+mod doctor;
 mod ping;
 mod reach;
 mod status;
@@ -23,8 +24,14 @@ pub(crate) struct Subcommand {
 }
 
 /// All of them, in the order of the help.
-pub(crate) const ALL: &[Subcommand] =
-    &[demo::SUBCOMMAND, status::SUBCOMMAND, ping::SUBCOMMAND, waiting::SUBCOMMAND, demo_node::SUBCOMMAND];
+pub(crate) const ALL: &[Subcommand] = &[
+    demo::SUBCOMMAND,
+    status::SUBCOMMAND,
+    ping::SUBCOMMAND,
+    waiting::SUBCOMMAND,
+    doctor::SUBCOMMAND,
+    demo_node::SUBCOMMAND,
+];
 
 /// The subcommand of that name.
 pub(crate) fn find(name: &str) -> Option<&'static Subcommand> {

@@ -65,7 +65,7 @@ pub struct Options {
     /// How long what was sent may stay unacknowledged before the connection counts as lost (TCP_USER_TIMEOUT, tcp(7)).
     pub user_timeout: Duration,
     /// How long the kernel polls a device with NAPI when somebody waits for it (SO_BUSY_POLL, socket(7)); zero is what the system does
-    /// anyway. Without the privilege it is not set.
+    /// anyway. Where the kernel wants a privilege for it, it is not set without.
     pub busy_poll: Duration,
     /// Packets that the kernel takes in one go when it polls so (SO_BUSY_POLL_BUDGET, Documentation/networking/napi.rst); none is what
     /// the kernel has of its own.

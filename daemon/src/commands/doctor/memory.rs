@@ -1,0 +1,61 @@
+//! Pages: huge ones that were set aside, and those that the kernel gathers by itself.
+
+use super::finding::Finding;
+use super::machine::Machine;
+
+pub(super) fn probe(machine: &Machine) -> Vec<Finding> {
+    vec![transparent(machine), set_aside(machine)]
+}
+
+fn transparent(machine: &Machine) -> Finding {
+    const SUBJECT: &str = "huge pages";
+    const FOLDER: &str = "sys/kernel/mm/transparent_hugepage";
+    match machine.chosen(&format!("{FOLDER}/enabled")).as_deref() {
+        Some("always") => Finding::note(
+            SUBJECT,
+            "the kernel gathers all memory into huge pages, and whoever touches it meanwhile waits",
+            "prontod asks for small pages by itself; a program with a node in it should, too (prctl PR_SET_THP_DISABLE), \
+             or: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+        ),
+        Some(mode) => Finding::ok(SUBJECT, format!("gathered by the kernel: {mode}")),
+        None => Finding::ok(SUBJECT, "this kernel gathers none"),
+    }
+}
+
+fn set_aside(machine: &Machine) -> Finding {
+    const SUBJECT: &str = "huge pages";
+    let info = machine.text("proc/meminfo").unwrap_or_default();
+    let value = |name: &str| {
+        let line = info.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    match (value("HugePages_Total:"), value("HugePages_Free:")) {
+        (Some(0) | None, _) => Finding::ok(SUBJECT, "none set aside, and Pronto needs none"),
+        (Some(total), free) => Finding::ok(
+            SUBJECT,
+            format!("{total} set aside, {} of them free; Pronto uses none", free.unwrap_or(0)),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    #[test]
+    fn gathering_everything_is_noted() {
+        let enabled = |mode: &str| {
+            let files = [("sys/kernel/mm/transparent_hugepage/enabled", mode)];
+            transparent(&Machine::recorded("thp", &files)).level
+        };
+        assert_eq!(enabled("[always] madvise never"), Level::Note);
+        assert_eq!(enabled("always [madvise] never"), Level::Ok);
+    }
+
+    #[test]
+    fn pages_set_aside_are_counted() {
+        let files = [("proc/meminfo", "MemTotal: 1 kB\nHugePages_Total:      16\nHugePages_Free:        9")];
+        assert!(set_aside(&Machine::recorded("aside", &files)).text.starts_with("16 set aside, 9 of"));
+    }
+}

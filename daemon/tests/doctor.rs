@@ -1,0 +1,81 @@
+//! `pronto doctor` as an operator uses it, on whatever machine this is.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Output};
+
+fn doctor(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pronto")).arg("doctor").args(arguments).output().expect("it runs")
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+/// The texts of a subject.
+fn of(report: &serde_json::Value, subject: &str) -> Vec<String> {
+    let findings = report["findings"].as_array().expect("findings");
+    let texts = findings.iter().filter(|finding| finding["subject"] == subject);
+    texts.map(|finding| finding["text"].as_str().expect("a text").to_owned()).collect()
+}
+
+#[test]
+fn it_speaks_of_everything_and_its_exit_code_of_problems() {
+    let output = doctor(&["--json"]);
+    let report = json(&output);
+    let expected = if report["problems"] == 0 { 0 } else { 3 };
+    assert_eq!(output.status.code(), Some(expected), "{report}");
+    for subject in [
+        "kernel",
+        "preemption",
+        "clock",
+        "real-time",
+        "memlock",
+        "boost",
+        "huge pages",
+        "frequency",
+        "idle",
+        "topology",
+        "cgroup",
+        "rdma",
+        "busy poll",
+        "napi",
+    ] {
+        assert!(!of(&report, subject).is_empty(), "{subject}: {report}");
+    }
+    let text = String::from_utf8(doctor(&[]).stdout).expect("text");
+    assert!(text.lines().last().expect("a summary").starts_with("problems: "), "{text}");
+    assert!(text.contains("\nok "), "{text}");
+}
+
+#[test]
+fn its_help_has_an_example_and_its_exit_codes() {
+    let output = doctor(&["--help"]);
+    let help = String::from_utf8(output.stdout).expect("text");
+    assert!(help.contains("pronto doctor --json") && help.contains("3 at least one problem"), "{help}");
+}
+
+/// Who may not poll devices is told so, and no rights are needed to be told.
+#[test]
+fn a_user_without_rights_is_told_what_is_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not run: only root may run it as somebody else");
+        return;
+    }
+    let nobody = Command::new(env!("CARGO_BIN_EXE_pronto"))
+        .args(["doctor", "--json"])
+        .uid(65_534)
+        .gid(65_534)
+        .output();
+    let output = match nobody {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            eprintln!("not run: others may not read the program");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let report = json(&output);
+    let polls = of(&report, "busy poll");
+    assert!(polls.iter().any(|text| text.contains("SO_PREFER_BUSY_POLL is refused")), "{polls:?}");
+    assert!(polls.iter().any(|text| text.contains("EPIOCSPARAMS")), "{polls:?}");
+}
