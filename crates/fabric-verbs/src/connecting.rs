@@ -45,8 +45,8 @@ impl Half {
         let depth = 2 * limits.send_depth + MORE_REQUESTS;
         let promise = shared.receives.promise(limits.receive_depth + windows + 1)?;
         let channel = Channel::new(domain.context())?;
-        let sends = CompletionQueue::new(&channel, depth + 1)?;
-        let receives = CompletionQueue::new(&channel, limits.receive_depth + windows + 1)?;
+        let sends = CompletionQueue::new(&channel, depth + 1, domain.place())?;
+        let receives = CompletionQueue::new(&channel, limits.receive_depth + windows + 1, domain.place())?;
         let sizes = QueueSizes { depth };
         let queue = Queue::new(domain, shared.port, (&sends, &receives), shared.receives.queue(), sizes)?;
         Ok(Self {
@@ -55,7 +55,7 @@ impl Half {
             sends,
             receives,
             channel,
-            memory: Arc::new(Mapping::new(limits.send_memory)?),
+            memory: domain.memory(limits.send_memory)?,
             limits,
             depth,
             shared: Arc::clone(shared),

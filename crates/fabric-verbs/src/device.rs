@@ -9,6 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use nix::errno::Errno;
 use pronto_core::fabric::FabricError;
 use pronto_mapping::Mapping;
 
@@ -49,6 +50,15 @@ impl fmt::Debug for Shared {
     }
 }
 
+/// Where on this machine a device is used, as whoever knows the machine decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The completion vector that events come by, below the number that the device has (ibv_create_cq(3)); one beyond counts as 0.
+    pub completion_vector: u32,
+    /// The NUMA node that memory for the device comes from; none: of whoever touches it first.
+    pub memory_node: Option<u32>,
+}
+
 /// What a device has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
@@ -68,6 +78,17 @@ impl Device {
     /// # Errors
     /// No library, no device, none with that address, or one that cannot be set up.
     pub fn for_address(address: IpAddr) -> Result<Self, VerbsError> {
+        Self::for_address_at(address, |_, _| Place::default())
+    }
+
+    /// The same; `place` is told the device's name and how many completion vectors it has, and says where it is used.
+    ///
+    /// # Errors
+    /// As for [`for_address`](Self::for_address).
+    pub fn for_address_at(
+        address: IpAddr,
+        place: impl FnOnce(&str, u32) -> Place,
+    ) -> Result<Self, VerbsError> {
         let wanted = Gid::of(address.to_canonical());
         for context in Context::open_all()? {
             let ports = active_ports(&context);
@@ -77,15 +98,16 @@ impl Device {
             };
             // RoCE has two encapsulations under the same address; the second goes over UDP and is what is in use.
             if let Some(port) = of_version(true).or_else(|| of_version(false)) {
-                return Self::open(&context, *port);
+                let place = place(context.name(), context.completion_vectors());
+                return Self::open(&context, *port, place);
             }
         }
         Err(VerbsError::NoPort(address))
     }
 
-    fn open(context: &Arc<Context>, port: PortAddress) -> Result<Self, VerbsError> {
+    fn open(context: &Arc<Context>, port: PortAddress, place: Place) -> Result<Self, VerbsError> {
         let identity = identity(context);
-        let domain = Domain::new(context)?;
+        let domain = Domain::new(context, place)?;
         let receives = Receives::new(&domain)?;
         let pool = Pool::new(&domain, POOL_BUDGET)?;
         let queue_pairs = Mutex::default();
@@ -104,6 +126,16 @@ impl Device {
     pub fn is_present(&self) -> bool {
         let found = identity(self.shared.domain.context());
         found.is_some() && found == self.shared.identity
+    }
+
+    /// Where it is used.
+    pub fn place(&self) -> Place {
+        self.shared.domain.place()
+    }
+
+    /// Why memory for it comes from anywhere although a node was asked for, if so (mbind(2)).
+    pub fn memory_refused(&self) -> Option<Errno> {
+        self.shared.domain.memory_refused()
     }
 
     /// What was counted so far.

@@ -58,7 +58,7 @@ mod sys;
 mod windows;
 
 pub use alive::Lifeline;
-pub use device::{Device, DeviceCounters, Registration};
+pub use device::{Device, DeviceCounters, Place, Registration};
 pub use error::VerbsError;
 pub use lease::Lease;
 pub use offer::OFFER_LEN;

@@ -76,7 +76,7 @@ impl Pool {
     }
 
     fn chunk(&self, len: usize) -> Result<Chunk, FabricError> {
-        let bytes = Arc::new(Mapping::new(u32::try_from(len).unwrap_or(u32::MAX))?);
+        let bytes = self.domain.memory(u32::try_from(len).unwrap_or(u32::MAX))?;
         let pinned = PinnedBytes::Mapped(Arc::clone(&bytes));
         let memory = MemoryRegion::register(&self.domain, pinned, 0..len, Access::Windows)?;
         Ok(Chunk { memory, bytes })

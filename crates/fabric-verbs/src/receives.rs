@@ -86,7 +86,7 @@ impl Receives {
 
     fn add(&self, number: usize) -> Result<(), FabricError> {
         let len = CHUNK * BUFFER as usize;
-        let bytes = Arc::new(Mapping::new(u32::try_from(len).unwrap_or(u32::MAX))?);
+        let bytes = self.domain.memory(u32::try_from(len).unwrap_or(u32::MAX))?;
         let pinned = PinnedBytes::Mapped(Arc::clone(&bytes));
         let memory = MemoryRegion::register(&self.domain, pinned, 0..len, Access::Local)?;
         let fresh = self.chunks[number].set(Chunk { memory, bytes }).is_ok();

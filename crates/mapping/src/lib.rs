@@ -53,6 +53,24 @@ impl Mapping {
         Ok(this)
     }
 
+    /// Has the kernel commit the memory on this NUMA node from now on, where it has some left (mbind(2), MPOL_PREFERRED). For memory
+    /// that nobody has touched, before it is registered: pages that are there stay where they are.
+    ///
+    /// # Errors
+    /// What mbind(2) says: ENOSYS of a kernel without NUMA, EPERM of a container, EINVAL for a node that is not this process'.
+    pub fn prefer_node(&self, node: u32) -> Result<(), FabricError> {
+        let mut mask = NodeMask::default();
+        let (word, bit) = (node / libc::c_ulong::BITS, node % libc::c_ulong::BITS);
+        let word = mask.get_mut(word as usize).ok_or_else(|| system(nix::Error::EINVAL))?;
+        *word = 1 << bit;
+        let base = self.base.as_ptr();
+        // SAFETY: invariant 1: the range is our mapping, of which no byte is changed; the kernel reads the mask during the call.
+        let done = unsafe {
+            libc::syscall(libc::SYS_mbind, base, self.len, libc::MPOL_PREFERRED, mask.as_ptr(), MASK_BITS, 0)
+        };
+        nix::Error::result(done).map(drop).map_err(system)
+    }
+
     /// Checks that a range lies in the memory; the kernel commits pages as they are touched.
     ///
     /// # Errors
@@ -102,6 +120,11 @@ impl Drop for Mapping {
     }
 }
 
+/// Numbers of nodes, a bit for each: as many as kernels are built for (MAX_NUMNODES).
+type NodeMask = [libc::c_ulong; 16];
+/// The kernel takes one off.
+const MASK_BITS: libc::c_ulong = 1_024 + 1;
+
 fn system(errno: nix::Error) -> FabricError {
     FabricError::System { errno: errno as i32 }
 }
@@ -116,6 +139,52 @@ mod tests {
         assert_eq!(memory.bytes(Extent { offset: 8000, len: 192 }), [0; 192]);
         assert!(memory.bytes(Extent { offset: 8000, len: 193 }).is_empty());
         assert!(memory.bytes(Extent { offset: u32::MAX, len: u32::MAX }).is_empty());
+    }
+
+    /// Of get_mempolicy(2): of the memory at an address.
+    const MPOL_F_ADDR: libc::c_ulong = 2;
+
+    /// The policy of the memory, and the first word of its nodes, as the kernel tells them.
+    fn policy(memory: &Mapping) -> (i32, libc::c_ulong) {
+        let (mut mode, mut mask) = (-1, NodeMask::default());
+        let base = memory.base.as_ptr();
+        // SAFETY: the kernel writes to two live values, and no more bits than it is told.
+        let told = unsafe {
+            libc::syscall(
+                libc::SYS_get_mempolicy,
+                &raw mut mode,
+                mask.as_mut_ptr(),
+                MASK_BITS,
+                base,
+                MPOL_F_ADDR,
+            )
+        };
+        assert_eq!(told, 0, "{}", nix::Error::last());
+        (mode, mask[0])
+    }
+
+    #[test]
+    fn memory_comes_from_the_node_that_is_preferred() {
+        let memory = Mapping::new(8192).unwrap();
+        match memory.prefer_node(0) {
+            Ok(()) => assert_eq!(policy(&memory), (libc::MPOL_PREFERRED, 1)),
+            // A kernel without NUMA; a container that may not.
+            Err(FabricError::System { errno }) => {
+                assert!([libc::ENOSYS, libc::EPERM].contains(&errno), "{errno}")
+            }
+            Err(other) => panic!("{other}"),
+        }
+        // SAFETY: within the mapping, which nobody else uses.
+        unsafe { memory.base().write(7) };
+        assert_eq!(memory.bytes(Extent { offset: 0, len: 2 }), [7, 0]);
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_is_refused() {
+        let memory = Mapping::new(4096).unwrap();
+        for node in [1_023, 1_024, u32::MAX] {
+            assert!(memory.prefer_node(node).is_err(), "{node}");
+        }
     }
 
     #[test]

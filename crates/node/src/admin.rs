@@ -53,6 +53,8 @@ pub struct StatusReport {
     pub engine: String,
     /// Up to which length a rendezvous carries its payload along, by transport.
     pub carries: String,
+    /// Where on its machine it is, and why.
+    pub placement: String,
     /// What polling and sleeping have counted.
     pub progress: Vec<Counter>,
     /// Connections that it accepted and refused, by reason.
@@ -211,6 +213,7 @@ impl From<&Status> for StatusReport {
             boost: status.boost.clone(),
             engine: status.engine.clone(),
             carries: status.carries.clone(),
+            placement: status.placement.clone(),
             progress: status.progress.iter().map(Counter::from).collect(),
             refused: status.refused.iter().map(Counter::from).collect(),
             failed_dials: status.failed_dials.iter().map(Counter::from).collect(),

@@ -1,6 +1,7 @@
 //! How a node is put together.
 
 use core::time::Duration;
+use std::path::Path;
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -10,6 +11,7 @@ use pronto_fabric_tcp::ReceivePool;
 use pronto_progress::{BusyPoll, Engine};
 use pronto_rpc::handler::IntoAnswer;
 use pronto_rpc::{Context, InPlace, InlineContext, Message, Request, Responder, Route};
+use pronto_topology::Wish;
 use pronto_wire::greeting::MAX_TYPES;
 use pronto_wire::{Epoch, NodeId, TypeEntry, TypeId};
 
@@ -18,8 +20,10 @@ use crate::boost::Boost;
 use crate::config::{Addresses, Config, ConfigError, RECEIVE_BUDGET};
 use crate::error::NodeError;
 use crate::host::NodeHost;
+use crate::interfaces;
 use crate::links::LinkOptions;
 use crate::node::Node;
+use crate::placement::{Asked, Placement};
 use crate::rdma::Rdma;
 use crate::system;
 
@@ -43,6 +47,7 @@ pub struct Builder {
     rdma: Rdma,
     busy_poll: BusyPoll,
     socket_buffer: Option<u32>,
+    placement: Asked,
 }
 
 impl Builder {
@@ -64,6 +69,7 @@ impl Builder {
             rdma: Rdma::default(),
             busy_poll: BusyPoll::default(),
             socket_buffer: None,
+            placement: Asked::default(),
         }
     }
 
@@ -86,6 +92,7 @@ impl Builder {
         builder.rdma = config.rdma;
         builder.busy_poll = config.tcp.busy_poll();
         builder.socket_buffer = config.tcp.socket_buffer;
+        builder.placement = config.placement.asked()?;
         Ok(builder)
     }
 
@@ -144,6 +151,14 @@ impl Builder {
     /// chooses, and adapts them.
     pub fn tcp_socket_buffer(mut self, bytes: u32) -> Self {
         self.socket_buffer = Some(bytes);
+        self
+    }
+
+    /// Where the serving thread runs, and the spares that take over from it: where the scheduler likes ([`Wish::Off`], at first),
+    /// near the devices that have the node's addresses, or on processors that are named; within what the calling thread may use.
+    /// What became of it stands in [`crate::Status::placement`].
+    pub fn serve_on(mut self, serving: Wish) -> Self {
+        self.placement.serving = serving;
         self
     }
 
@@ -288,9 +303,23 @@ impl Builder {
             .map_err(system)?;
         let host = Arc::new(host);
         host.serving.poll_devices(self.busy_poll);
+        let interfaces = carrying(&options);
+        // Node ids differ on one machine.
+        let placement = Placement::decide(Path::new("/"), &self.placement, &interfaces, self.node.0.into())?;
+        host.placement.set(placement).expect("set once");
         host.routes.set(self.routes).expect("set once");
         Node::start(host, options)
     }
+}
+
+/// The network interfaces that carry its messages.
+fn carrying(options: &LinkOptions) -> Vec<String> {
+    let tcp = |address: &Address| match address {
+        Address::Tcp(socket) => Some(*socket),
+        Address::Shm(_) => None,
+    };
+    let peers = options.peers.iter().flat_map(|(_, addresses)| addresses).filter_map(tcp);
+    interfaces::carrying(options.listen.iter().filter_map(tcp), peers)
 }
 
 /// The routes' types with their numbers: the place of each route.

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use pronto_core::session::{Doorbells, Limits};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_progress::{BusyPoll, Engine};
+use pronto_topology::{ListFault, Wish};
 use serde::Deserialize;
 use thiserror::Error;
 
 use crate::address::{Address, AddressError};
 use crate::boost::Boost;
+use crate::placement::Asked;
 use crate::rdma::Rdma;
 
 /// A node's configuration as a file says it. Unknown keys are refused.
@@ -55,6 +57,20 @@ pub struct Config {
     /// What TCP connections ask of the kernel.
     #[serde(default)]
     pub tcp: TcpConfig,
+    /// Where on its machine the node is.
+    #[serde(default)]
+    pub placement: PlacementConfig,
+}
+
+/// Where on its machine a node is, in a configuration.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlacementConfig {
+    /// Where its serving thread runs: `off` (the scheduler decides), `auto` (near the device that carries the node's messages), or
+    /// processors, as in `0-3,8`.
+    pub serving: Option<String>,
+    /// The network interface or RDMA device that `auto` means; left out, those that have the node's addresses.
+    pub device: Option<String>,
 }
 
 /// What TCP connections ask of the kernel, in a configuration; what is left out is as the system has it.
@@ -182,6 +198,14 @@ pub enum ConfigError {
         /// Greatest value.
         most: u64,
     },
+    /// Processors are named that are no list of processors.
+    #[error("placement.serving = {value:?}: write off, auto, or processors as in 0-3,8: {fault}")]
+    Serving {
+        /// What is written there.
+        value: String,
+        /// What is wrong with it.
+        fault: ListFault,
+    },
     /// A key says nothing without another one.
     #[error("{key} needs {needs}")]
     Needs {
@@ -243,6 +267,7 @@ impl Config {
             return Err(ConfigError::NoRdma);
         }
         config.tcp.check()?;
+        config.placement.asked()?;
         within("workers", config.workers as u64, 1, 1024)?;
         within("max_peers", config.max_peers as u64, 1, 65_535)?;
         if let Some(said) = config.plaintext.as_ref().filter(|said| *said != "i understand") {
@@ -262,6 +287,26 @@ impl Config {
         let listen = parse("listen", &self.listen)?;
         let peers = self.peer.iter().map(|peer| Ok((peer.node, parse("peer.address", &peer.address)?)));
         Ok(Addresses { listen, peers: peers.collect::<Result<_, ConfigError>>()? })
+    }
+}
+
+impl PlacementConfig {
+    /// What is asked for.
+    pub(crate) fn asked(&self) -> Result<Asked, ConfigError> {
+        let serving = match self.serving.as_deref() {
+            None | Some("off") => Wish::Off,
+            Some("auto") => Wish::Auto,
+            Some(list) => {
+                Wish::On(list.parse().map_err(|fault| ConfigError::Serving { value: list.into(), fault })?)
+            }
+        };
+        if self.device.is_some() && serving != Wish::Auto {
+            return Err(ConfigError::Needs {
+                key: "placement.device",
+                needs: "placement.serving = \"auto\"",
+            });
+        }
+        Ok(Asked { serving, device: self.device.clone() })
     }
 }
 
@@ -395,6 +440,9 @@ mod tests {
         busy_poll_packets = 16
         prefer_busy_poll = true
         socket_buffer = 262144
+        [placement]
+        serving = "auto"
+        device = "eth1"
     "#;
 
     #[test]
@@ -408,6 +456,8 @@ mod tests {
         assert_eq!(LimitsConfig::default().limits().doorbells, Doorbells::Shared);
         assert_eq!(config.tcp.busy_poll(), BusyPoll { micros: 50, packets: 16, prefer: true });
         assert_eq!(config.tcp.socket_buffer, Some(256 << 10));
+        let asked = config.placement.asked().expect("it was checked");
+        assert_eq!((asked.serving, asked.device.as_deref()), (Wish::Auto, Some("eth1")));
         let limits = config.limits.limits();
         assert!(limits.heartbeat.0 < limits.liveness.0, "a short limit has short heartbeats: {limits:?}");
     }
@@ -421,6 +471,9 @@ mod tests {
         assert!(wrong("calls = 32", "cals = 32").contains("cals"));
         assert!(wrong("calls = 32", "calls = 0").contains("limits.calls = 0: must be from 1 to"));
         assert!(wrong("shm:/run/n1", "rdma:/run/n1").contains("names no transport"));
+        assert!(wrong("serving = \"auto\"", "").contains("placement.device needs placement.serving"));
+        let listed = wrong("serving = \"auto\"", "serving = \"3-1\"");
+        assert!(listed.contains("3-1 ends before it begins"), "{listed}");
         let without = wrong("busy_poll_us = 50", "");
         assert!(without.contains("tcp.busy_poll_packets needs tcp.busy_poll_us above 0"), "{without}");
         assert!(wrong("busy_poll_packets = 16", "busy_poll_packets = 0").contains("must be from 1 to 1024"));

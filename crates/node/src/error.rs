@@ -1,5 +1,6 @@
 //! Why a node cannot start or go on, first branch: whose fault.
 
+use pronto_topology::NotSeated;
 use pronto_wire::NodeId;
 use thiserror::Error;
 
@@ -42,6 +43,15 @@ pub enum NodeError {
     Plaintext {
         /// The address.
         address: core::net::SocketAddr,
+    },
+    /// Processors were named for the serving thread that this process may not use.
+    #[error("[placement] serving: {0}")]
+    NotSeated(#[from] NotSeated),
+    /// A device was named that is not there.
+    #[error("[placement] device = {name:?}: there is no such network interface, and no such RDMA device")]
+    NoDevice {
+        /// Its name.
+        name: String,
     },
     /// Listening at a shared-memory address failed.
     #[error("cannot listen at {address}: {cause}")]

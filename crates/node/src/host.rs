@@ -23,6 +23,7 @@ use crate::address::Address;
 use crate::boost::{Boost, Boosting};
 use crate::events::EventLog;
 use crate::flight::{self, Alarm, Flight};
+use crate::placement::Placement;
 use crate::pool::Pool;
 use crate::queue_pair::{AnyLease, AnyQueuePair};
 use crate::refusals::Refusals;
@@ -53,6 +54,8 @@ pub struct NodeHost {
     pub(crate) keeper: EventFd,
     pub(crate) events: EventLog,
     pub(crate) flight: Flight,
+    /// Where on its machine the node is, once it is put together.
+    pub(crate) placement: OnceLock<Placement>,
     /// Where the node listens, once it does.
     pub(crate) listening: OnceLock<Vec<Address>>,
     /// Connections accepted that did not become links.
@@ -129,6 +132,7 @@ impl NodeHost {
             keeper: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             events: EventLog::default(),
             flight: Flight::default(),
+            placement: OnceLock::new(),
             listening: OnceLock::new(),
             refusals: Refusals::default(),
             failed_dials: Refusals::default(),
@@ -139,6 +143,20 @@ impl NodeHost {
             waits: Waits::new(),
             clock,
         })
+    }
+
+    /// The calling thread serves peers from now on, where it was decided.
+    pub(crate) fn take_seat(&self) {
+        if let Some(placement) = self.placement.get() {
+            placement.adopt();
+        }
+    }
+
+    /// The calling thread, which one that serves peers may have started, runs where it likes.
+    pub(crate) fn leave_seat(&self) {
+        if let Some(placement) = self.placement.get() {
+            placement.release();
+        }
     }
 
     pub(crate) fn is_draining(&self) -> bool {

@@ -65,6 +65,8 @@ pub struct Status {
     pub engine: String,
     /// Up to which length a rendezvous carries its payload along, by transport: `shm 8192 B, tcp 4096 B (assumed)`.
     pub carries: String,
+    /// Where on its machine it is, and why: `on processors 8-15: node 1, near eth1; mlx5_0: memory of node 1, completion vector 3, ...`.
+    pub placement: String,
     /// What its manager has counted: see [`pronto_progress::Counters`].
     pub progress: Vec<(&'static str, u64)>,
     /// Connections that it accepted and refused, by reason; reasons that never occurred are left out.
@@ -247,6 +249,7 @@ impl NodeHost {
             boost: host.boosting.to_string(),
             engine: host.serving.described(),
             carries: threshold::described(),
+            placement: host.placement.get().map_or_else(String::new, ToString::to_string),
             progress: host.serving.manager.counters().each().to_vec(),
             refused: host.refusals.each(),
             failed_dials: host.failed_dials.each(),

@@ -187,6 +187,7 @@ impl Shared {
 
     /// A worker: takes jobs until the pool stops, or there are more threads than places.
     fn work(&self, host: &Arc<NodeHost>) {
+        host.leave_seat();
         host.boosting.adopt();
         let bell = host.boosting.needs_descriptors().then(|| bell(host)).flatten();
         host.boosting.before_wait();

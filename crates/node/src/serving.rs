@@ -248,11 +248,14 @@ pub(crate) fn start(host: &Arc<NodeHost>) -> std::io::Result<JoinHandle<()>> {
     let manager = host.serving.manager.clone();
     let post = Arc::new(Post::new(manager, Server::new(Arc::clone(host))));
     let spares = Arc::downgrade(&post);
+    let placed = Arc::downgrade(host);
     host.serving.manager.spares(Box::new(move || {
-        let Some(post) = spares.upgrade() else { return false };
+        let (Some(post), Some(host)) = (spares.upgrade(), placed.upgrade()) else { return false };
         let stands_in = move || {
             // Refused, it has the priority of others.
             let _lower = set_nice(CALLER, SPARE_NICE);
+            host.take_seat();
+            drop(host);
             post.stand_in();
         };
         let started = std::thread::Builder::new().name("pronto-spare".into()).spawn(stands_in);
@@ -263,6 +266,8 @@ pub(crate) fn start(host: &Arc<NodeHost>) -> std::io::Result<JoinHandle<()>> {
     }));
     let boosted = Arc::clone(host);
     std::thread::Builder::new().name("pronto-serve".into()).spawn(move || {
+        // Before a boost whose threads may not be bound to processors any more.
+        boosted.take_seat();
         boosted.boosting.adopt();
         drop(boosted);
         post.serve();

@@ -35,7 +35,7 @@ pub use pronto_node::{
     Address, Boost, Builder, Config, ConfigError, Events, Node, NodeError, NodeHost, PeerStatus, Rdma,
     Status, measure_thresholds, region,
 };
-pub use pronto_node::{admin, progress};
+pub use pronto_node::{admin, progress, topology};
 pub use pronto_rpc as rpc;
 pub use pronto_rpc::{
     AccessError, CallError, Class, DEFAULT_TIMEOUT, Epoch, HandlerError, InPlace, Key, LayoutHash, Message,

@@ -22,5 +22,5 @@ pub use error::{ListFault, TopologyError};
 pub use interrupts::Interrupt;
 pub use memory::{Memory, memory_for};
 pub use seat::{Anywhere, NotSeated, Seat, Wish, seat};
-pub use topology::{Node, Topology};
+pub use topology::{Cores, Node, Topology};
 pub use vector::{Vector, VectorReason, vector_for};

@@ -20,10 +20,12 @@ pub struct Topology {
     pub nodes: Vec<Node>,
     /// Devices that carry messages.
     pub devices: Vec<Device>,
-    /// For each processor that runs, those of its core, itself among them.
-    cores: Vec<(Cpu, Cpus)>,
     files: Files,
 }
+
+/// Which processors that run share a core.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cores(Vec<(Cpu, Cpus)>);
 
 /// A NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,38 +47,29 @@ impl Topology {
     /// # Errors
     /// A file that is there, and cannot be read or says what its documentation does not.
     pub fn read(root: &Path) -> Result<Self, TopologyError> {
-        const CPU: &str = "sys/devices/system/cpu";
         let files = Files::new(root);
         let online = files.cpus(&format!("{CPU}/online"))?.unwrap_or_else(|| [Cpu(0)].into_iter().collect());
         let isolated = files.cpus(&format!("{CPU}/isolated"))?.unwrap_or_default();
         let nodes = nodes(&files, &online)?;
         let devices = device::read(&files)?;
-        let mut cores = Vec::new();
-        for cpu in online.iter() {
+        Ok(Self { online, isolated, nodes, devices, files })
+    }
+
+    /// The cores, which are a file for each processor.
+    ///
+    /// # Errors
+    /// As for [`Topology::read`].
+    pub fn cores(&self) -> Result<Cores, TopologyError> {
+        let core = |cpu: Cpu| {
             let folder = format!("{CPU}/cpu{}/topology", cpu.0);
             // The second is the older name of the first.
-            let same = match files.cpus(&format!("{folder}/core_cpus_list"))? {
+            let same = match self.files.cpus(&format!("{folder}/core_cpus_list"))? {
                 Some(same) => Some(same),
-                None => files.cpus(&format!("{folder}/thread_siblings_list"))?,
+                None => self.files.cpus(&format!("{folder}/thread_siblings_list"))?,
             };
-            cores.push((cpu, same.unwrap_or_else(|| [cpu].into_iter().collect())));
-        }
-        Ok(Self { online, isolated, nodes, devices, cores, files })
-    }
-
-    /// Processors of the same core, this one among them; empty for one that does not run.
-    #[must_use]
-    pub fn core(&self, cpu: Cpu) -> Cpus {
-        self.cores.iter().find(|(of, _)| *of == cpu).map_or_else(Cpus::default, |(_, same)| same.clone())
-    }
-
-    /// How many cores have a processor that runs.
-    #[must_use]
-    pub fn core_count(&self) -> usize {
-        let first = |(cpu, same): &&(Cpu, Cpus)| {
-            same.and(&self.online).iter().next().is_none_or(|first| first == *cpu)
+            Ok((cpu, same.unwrap_or_else(|| [cpu].into_iter().collect()).and(&self.online)))
         };
-        self.cores.iter().filter(first).count()
+        self.online.iter().map(core).collect::<Result<_, _>>().map(Cores)
     }
 
     /// The node of that number.
@@ -108,6 +101,22 @@ impl Topology {
         fits.min_by_key(|(at, node)| (node.id != from.id, far(*at))).map(|(_, node)| node)
     }
 }
+
+impl Cores {
+    /// Processors of the same core that run, this one among them; empty for one that does not run.
+    #[must_use]
+    pub fn of(&self, cpu: Cpu) -> Cpus {
+        self.0.iter().find(|(of, _)| *of == cpu).map_or_else(Cpus::default, |(_, same)| same.clone())
+    }
+
+    /// How many have a processor that runs.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.iter().filter(|(cpu, same)| same.iter().next() == Some(*cpu)).count()
+    }
+}
+
+const CPU: &str = "sys/devices/system/cpu";
 
 fn nodes(files: &Files, online: &Cpus) -> Result<Vec<Node>, TopologyError> {
     const NODES: &str = "sys/devices/system/node";

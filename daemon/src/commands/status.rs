@@ -83,6 +83,7 @@ fn as_json(report: &StatusReport) -> serde_json::Value {
         "boost": report.boost,
         "engine": report.engine,
         "carries": report.carries,
+        "placement": report.placement,
         "progress": counts(&report.progress),
         "refused": counts(&report.refused),
         "failed_dials": counts(&report.failed_dials),
@@ -104,6 +105,7 @@ fn as_text(report: &StatusReport, all: bool) -> String {
     let _ = writeln!(text, "  waits     {waits}");
     let _ = writeln!(text, "  boost     {}", report.boost);
     let _ = writeln!(text, "  carries   {}", report.carries);
+    let _ = writeln!(text, "  placed    {}", report.placement);
     let _ = writeln!(text, "  engine    {}", report.engine);
     for counter in report.progress.iter().filter(|counter| all || counter.count != 0) {
         let _ = writeln!(text, "            {:<20}{:>14}", counter.name, counter.count);
@@ -174,6 +176,7 @@ mod tests {
             boost: "slice (module: not loaded)".into(),
             engine: "idle: 2 sources".into(),
             carries: "shm 8192 B, tcp 4096 B (assumed)".into(),
+            placement: "on processors 8-15: node 1, near eth1".into(),
             progress: vec![counter("sleeps", 9), counter("late", 0)],
             refused: vec![counter("silent", 4)],
             failed_dials: vec![],
@@ -189,6 +192,7 @@ mod tests {
         assert!(as_text(&report(), false).contains("  waits adaptive, as configured; polls for 20 us"));
         assert!(as_text(&report(), false).contains("  boost     slice (module: not loaded)\n"));
         assert!(as_text(&report(), false).contains("  carries   shm 8192 B, tcp 4096 B (assumed)\n"));
+        assert!(as_text(&report(), false).contains("  placed    on processors 8-15: node 1, near eth1\n"));
         assert!(as_text(&report(), false).contains("  engine    idle: 2 sources\n            sleeps "));
         assert!(!as_text(&report(), false).contains("late"));
     }

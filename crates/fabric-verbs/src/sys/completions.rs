@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::context::Context;
+use crate::device::Place;
 use crate::error::{VerbsError, last};
 use crate::ffi::{
     ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq,
@@ -113,17 +114,21 @@ impl fmt::Debug for CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// A queue that holds at least `entries` completions.
-    pub(crate) fn new(channel: &Arc<Channel>, entries: u32) -> Result<Self, VerbsError> {
+    /// A queue that holds at least `entries` completions, whose events come by the vector of this place.
+    pub(crate) fn new(channel: &Arc<Channel>, entries: u32, place: Place) -> Result<Self, VerbsError> {
         let has = channel.context.limits().max_cqe;
         if entries > has {
             let (has, needs) = (has.into(), entries.into());
             return Err(VerbsError::Device { what: "completion queue entries", has, needs });
         }
         let wanted = i32::try_from(entries).unwrap_or(i32::MAX);
+        let vector =
+            Some(place.completion_vector).filter(|vector| *vector < channel.context.completion_vectors());
+        let vector = vector.and_then(|vector| i32::try_from(vector).ok()).unwrap_or(0);
         // SAFETY: an open device and a channel of it, which the value holds.
-        let raw =
-            unsafe { ibv_create_cq(channel.context.raw(), wanted, ptr::null_mut(), channel.raw.as_ptr(), 0) };
+        let raw = unsafe {
+            ibv_create_cq(channel.context.raw(), wanted, ptr::null_mut(), channel.raw.as_ptr(), vector)
+        };
         let raw = NonNull::new(raw).ok_or_else(|| last("ibv_create_cq"))?;
         // SAFETY: every field of a completion is a number.
         let batch = unsafe { MaybeUninit::<[ibv_wc; BATCH]>::zeroed().assume_init() };

@@ -11,7 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use pronto_core::fabric::FabricError;
+use pronto_mapping::Mapping;
+use pronto_sync::atomic::{AtomicU32, Ordering};
 
+use crate::device::Place;
 use crate::error::{VerbsError, last};
 use crate::ffi::{
     ibv_ack_async_event, ibv_alloc_pd, ibv_async_event, ibv_atomic_cap, ibv_close_device, ibv_context,
@@ -172,6 +176,13 @@ impl Context {
         self.raw.as_ptr()
     }
 
+    /// Ways by which completion events come, each with an interrupt of its own where the device has several.
+    pub(crate) fn completion_vectors(&self) -> u32 {
+        // SAFETY: an open device.
+        let count = unsafe { (*self.raw()).num_comp_vectors };
+        u32::try_from(count).unwrap_or(0)
+    }
+
     /// Readable when there is an asynchronous event.
     pub(crate) fn events(&self) -> BorrowedFd<'_> {
         // SAFETY: an open device.
@@ -241,6 +252,9 @@ impl AsyncEvent {
 pub(crate) struct Domain {
     raw: NonNull<ibv_pd>,
     context: Arc<Context>,
+    place: Place,
+    /// The last error number of memory that was to come from the place's node, and does not; 0 if there was none.
+    memory_refused: AtomicU32,
     /// Every registration in it: local key, and what was registered.
     pub(super) registered: Mutex<HashMap<u32, Registered>>,
 }
@@ -260,10 +274,33 @@ unsafe impl Send for Domain {}
 unsafe impl Sync for Domain {}
 
 impl Domain {
-    pub(crate) fn new(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
+    pub(crate) fn new(context: &Arc<Context>, place: Place) -> Result<Arc<Self>, VerbsError> {
         // SAFETY: an open device.
         let raw = NonNull::new(unsafe { ibv_alloc_pd(context.raw()) }).ok_or_else(|| last("ibv_alloc_pd"))?;
-        Ok(Arc::new(Self { raw, context: Arc::clone(context), registered: Mutex::default() }))
+        let (context, registered) = (Arc::clone(context), Mutex::default());
+        Ok(Arc::new(Self { raw, context, place, memory_refused: AtomicU32::new(0), registered }))
+    }
+
+    /// Where the device is used.
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Memory for the device, of its node where that may be had: what is registered is touched by the kernel, on the node that
+    /// it has been told to prefer.
+    pub(crate) fn memory(&self, len: u32) -> Result<Arc<Mapping>, FabricError> {
+        let memory = Mapping::new(len)?;
+        if let Some(node) = self.place.memory_node
+            && let Err(FabricError::System { errno }) = memory.prefer_node(node)
+        {
+            self.memory_refused.store(errno.unsigned_abs(), Ordering::Relaxed);
+        }
+        Ok(Arc::new(memory))
+    }
+
+    pub(crate) fn memory_refused(&self) -> Option<Errno> {
+        let errno = i32::try_from(self.memory_refused.load(Ordering::Relaxed)).unwrap_or(0);
+        (errno != 0).then(|| Errno::from_raw(errno))
     }
 
     /// Every registration there is.

@@ -167,7 +167,7 @@ impl Queue {
             return Err(VerbsError::Device { what: "requests per queue pair", has, needs });
         }
         let depth = sizes.depth as usize;
-        let line_bytes = Arc::new(Mapping::new(sizes.depth * 64)?);
+        let line_bytes = domain.memory(sizes.depth * 64)?;
         const _: () = assert!(LINE == 64);
         let pinned = PinnedBytes::Mapped(Arc::clone(&line_bytes));
         let lines = MemoryRegion::register(domain, pinned, 0..depth * LINE, Access::Local)?;

@@ -8,6 +8,7 @@ mod forks;
 mod grants;
 mod pair;
 mod pin_limit;
+mod place;
 mod receivers;
 mod registration;
 mod removal;

@@ -13,7 +13,7 @@ use crate::grants::LIMITS;
 use crate::pair::Devices;
 
 /// One message of this payload, until it has arrived and completed.
-fn deliver(a: &mut VerbsQueuePair, b: &mut VerbsQueuePair, payload: Gather<'_>) {
+pub(crate) fn deliver(a: &mut VerbsQueuePair, b: &mut VerbsQueuePair, payload: Gather<'_>) {
     let header = RawHeader::default();
     let signal = Signal::Signalled(WrId { slot: 1, generation: 1 });
     a.post_send(SendWork { signal, operation: Operation::Send { header: &header, payload } }).unwrap();

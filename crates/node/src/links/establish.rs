@@ -43,7 +43,7 @@ impl Shared {
         if handshake.peer_addr().ip().to_canonical().is_loopback() {
             return Ok(Err("the same host".into()));
         }
-        Ok(self.devices.reaching(handshake.local_addr()?.ip()))
+        Ok(self.devices.reaching(handshake.local_addr()?.ip(), self.host.placement.get()))
     }
 
     /// A link over RDMA, if that was tried and worked, else over TCP.

@@ -12,6 +12,7 @@ use pronto_fabric_tcp as tcp;
 use pronto_fabric_verbs as verbs;
 
 use super::{Rdma, Tried};
+use crate::placement::Placement;
 use crate::queue_pair::AnyQueuePair;
 
 /// What a peer's port is given to answer: a device needs half a second to give it up by itself.
@@ -42,7 +43,7 @@ impl Devices {
     }
 
     /// The device whose port has this address of ours, or why there is none.
-    pub(crate) fn reaching(&self, local: IpAddr) -> Result<Device, String> {
+    pub(crate) fn reaching(&self, local: IpAddr, placement: Option<&Placement>) -> Result<Device, String> {
         if self.mode == Rdma::Off {
             return Err("RDMA is off in the configuration".into());
         }
@@ -51,7 +52,18 @@ impl Devices {
             return Ok(Device(device.clone()));
         }
         // Not what was found once: devices come, and ports get addresses.
-        let found = verbs::Device::for_address(local).map_err(|error| error.to_string())?;
+        let mut decided = None;
+        let place = |name: &str, vectors| {
+            decided = placement.and_then(|placement| placement.of_device(name, vectors));
+            decided.map_or_else(verbs::Place::default, |place| verbs::Place {
+                completion_vector: place.vector.number,
+                memory_node: place.memory.node().map(|node| node.0),
+            })
+        };
+        let found = verbs::Device::for_address_at(local, place).map_err(|error| error.to_string())?;
+        if let (Some(placement), Some(place)) = (placement, decided) {
+            placement.note_device(found.name(), place, found.memory_refused());
+        }
         known.insert(local.to_canonical(), found.clone());
         Ok(Device(found))
     }

@@ -9,6 +9,7 @@ use pronto_core::fabric::ConnectionLimits;
 use pronto_fabric_tcp as tcp;
 
 use super::{Rdma, Tried};
+use crate::placement::Placement;
 use crate::queue_pair::AnyQueuePair;
 
 /// No device.
@@ -32,7 +33,7 @@ impl Devices {
         Self
     }
 
-    pub(crate) fn reaching(&self, _: IpAddr) -> Result<Device, String> {
+    pub(crate) fn reaching(&self, _: IpAddr, _: Option<&Placement>) -> Result<Device, String> {
         Err("built without RDMA (cargo feature `verbs`)".into())
     }
 

@@ -11,6 +11,7 @@ fn with(test: &str, path: &str, content: &str) -> Result<(), String> {
     let machine = Machine::new(test, TWO_SOCKETS);
     machine.write(path, content);
     let read = machine.read();
+    let read = read.and_then(|topology| topology.cores().map(|_| topology));
     match &read {
         Err(TopologyError::List { path: found, .. } | TopologyError::Number { path: found, .. }) => {
             assert!(found.as_os_str().as_bytes().ends_with(path.as_bytes()), "{found:?}");

@@ -8,10 +8,15 @@ use crate::machine::{LAPTOP, Machine, ODD_NODES, TWO_SOCKETS, cpus};
 
 #[test]
 fn threads_of_a_core_are_known() {
-    let topology = Machine::new("laptop", LAPTOP).topology();
-    assert_eq!((topology.online.len(), topology.core_count(), topology.nodes.len()), (8, 4, 1));
-    assert_eq!(topology.core(Cpu(5)), cpus("1,5"));
-    assert!(topology.core(Cpu(8)).is_empty(), "there is none");
+    let machine = Machine::new("laptop", LAPTOP);
+    let topology = machine.topology();
+    let cores = topology.cores().expect("they are described well");
+    assert_eq!((topology.online.len(), cores.count(), topology.nodes.len()), (8, 4, 1));
+    assert_eq!(cores.of(Cpu(5)), cpus("1,5"));
+    assert!(cores.of(Cpu(8)).is_empty(), "there is none");
+    machine.write("sys/devices/system/cpu/online", "0-5\n");
+    let cores = machine.topology().cores().expect("they are described well");
+    assert_eq!((cores.count(), cores.of(Cpu(2))), (4, cpus("2")));
     let card = topology.device(DeviceClass::Net, "wlan0").expect("it has one");
     assert_eq!((card.node, card.is_hardware), (None, true));
     assert!(!topology.device(DeviceClass::Net, "lo").expect("it is there").is_hardware);
@@ -67,7 +72,7 @@ fn a_kernel_that_tells_nothing_has_one_node() {
     machine.remove("sys");
     let topology = machine.topology();
     assert_eq!((topology.nodes.len(), topology.online.len(), topology.devices.len()), (1, 1, 0));
-    assert_eq!(topology.core(Cpu(0)), cpus("0"));
+    assert_eq!(topology.cores().expect("none is told").of(Cpu(0)), cpus("0"));
 }
 
 #[test]
@@ -75,12 +80,12 @@ fn the_older_name_of_a_file_will_do() {
     let machine = Machine::new("older", LAPTOP);
     machine.remove("sys/devices/system/cpu/cpu5/topology/core_cpus_list");
     machine.write("sys/devices/system/cpu/cpu5/topology/thread_siblings_list", "1,5\n");
-    assert_eq!(machine.topology().core(Cpu(5)), cpus("1,5"));
+    assert_eq!(machine.topology().cores().expect("they are described well").of(Cpu(5)), cpus("1,5"));
 }
 
 #[test]
 fn the_machine_that_this_runs_on_is_read() {
     let topology = Topology::read(Path::new("/")).expect("the kernel describes it well");
     assert!(allowed().expect("it tells").is_within(&topology.online));
-    assert!(!topology.nodes.is_empty() && topology.core_count() >= 1);
+    assert!(!topology.nodes.is_empty() && topology.cores().expect("and its cores").count() >= 1);
 }

@@ -19,7 +19,9 @@ pub(super) fn probe(machine: &Machine) -> Vec<Finding> {
 }
 
 fn findings(topology: &Topology, allowed: &Cpus) -> Vec<Finding> {
-    let (nodes, cores, cpus) = (topology.nodes.len(), topology.core_count(), topology.online.len());
+    let (nodes, cpus) = (topology.nodes.len(), topology.online.len());
+    // Where cores are not told, each processor is one.
+    let cores = topology.cores().map_or(cpus, |cores| cores.count());
     let mut found =
         vec![Finding::ok(SUBJECT, format!("NUMA nodes: {nodes}, cores: {cores}, processors: {cpus}"))];
     let may = topology.online.and(allowed);
@@ -42,7 +44,7 @@ fn findings(topology: &Topology, allowed: &Cpus) -> Vec<Finding> {
         found.push(Finding::note(
             SUBJECT,
             format!("the scheduler leaves the processors {} alone", topology.isolated),
-            "nothing runs there unless it is put there (taskset)",
+            "nodes use them only if they are named: [placement] serving = \"LIST\"",
         ));
     }
     let places = topology.devices.iter().filter(|device| device.is_hardware || device.node.is_some());
@@ -53,7 +55,7 @@ fn findings(topology: &Topology, allowed: &Cpus) -> Vec<Finding> {
         found.push(Finding::note(
             SUBJECT,
             format!("devices: {}", places.join(", ")),
-            "run a node near the device that it uses: numactl --cpunodebind=NODE --preferred=NODE prontod ...",
+            "[placement] serving = \"auto\" puts a node's serving thread near the device that it uses",
         ));
     }
     found
