@@ -9,7 +9,7 @@
 //! | `source` | [`Source`], and what its registration says of it: [`Spec`] |
 //! | `manager` | [`Manager`]: registration, polls by any thread ([`Trigger`]), wake-ups |
 //! | `run` | what the engine's thread does: [`Engine`], [`Keeper`] |
-//! | `post`, `spares` | who is on duty: the engine's thread, or a spare while that one is blocked ([`Post`]) |
+//! | `post`, `spares`, `handover` | who is on duty: the engine's thread, or a spare while that one is blocked ([`Post`]) |
 //! | `rest` | [`arm_recheck_sleep`], for any number of sources |
 //! | `poller`, `direct`, `group` | the engine half: sources in memory, hot and cold, and those behind one epoll |
 //! | `sleep_set`, `stuck` | what the engine sleeps on; descriptors that say ready for ever |
@@ -51,6 +51,7 @@ mod busy_poll;
 mod descriptor;
 mod direct;
 mod group;
+mod handover;
 mod manager;
 mod poller;
 mod post;
@@ -63,6 +64,8 @@ mod spares;
 mod stuck;
 mod tasklet;
 
+#[cfg(all(test, loom))]
+mod loom_handover;
 #[cfg(all(test, loom))]
 mod loom_tests;
 

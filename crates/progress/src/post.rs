@@ -7,7 +7,7 @@
 //!    the engine's thread wants it.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard};
 
 use pronto_core::Nanos;
 
@@ -39,9 +39,9 @@ impl<K: Keeper> Post<K> {
 
     /// Serves as the engine, until the keeper says that it is over. One thread.
     pub fn serve(&self) {
-        if let Some(role) = self.back(Who::Own) {
-            self.on_duty(role, Who::Own);
-        }
+        let shared = self.shared();
+        let role = shared.spares.handover.takes_back(&self.role, shared);
+        self.on_duty(role, Who::Own);
     }
 
     /// Waits until the thread on duty is blocked, serves until it is back, and so on, until spares are dismissed or the keeper
@@ -51,13 +51,7 @@ impl<K: Keeper> Post<K> {
         let shared = self.shared();
         while !shared.spares.wait() {
             shared.reports.spares.add(1);
-            let role = match self.role.try_lock() {
-                Ok(role) => role,
-                Err(TryLockError::Poisoned(role)) => role.into_inner(),
-                // It has just come back.
-                Err(TryLockError::WouldBlock) => continue,
-            };
-            if shared.spares.is_blocked() && !shared.spares.is_wanted() {
+            if let Some(role) = shared.spares.handover.relieves(&self.role) {
                 shared.reports.relieved.add(1);
                 self.on_duty(role, Who::Spare);
             }
@@ -66,23 +60,6 @@ impl<K: Keeper> Post<K> {
 
     fn shared(&self) -> &Shared {
         &self.manager.0
-    }
-
-    /// The role, for a thread that has run its tasklets. None for a spare that is needed no more.
-    fn back(&self, who: Who) -> Option<MutexGuard<'_, Role<K>>> {
-        match self.role.try_lock() {
-            Ok(role) => return Some(role),
-            Err(TryLockError::Poisoned(role)) => return Some(role.into_inner()),
-            Err(TryLockError::WouldBlock) if who == Who::Spare => return None,
-            Err(TryLockError::WouldBlock) => {}
-        }
-        let Shared { spares, set, .. } = self.shared();
-        spares.want(true);
-        // It may sleep, on whatever it sleeps.
-        set.ring();
-        let role = self.role.lock().unwrap_or_else(PoisonError::into_inner);
-        spares.want(false);
-        Some(role)
     }
 
     fn on_duty(&self, role: MutexGuard<'_, Role<K>>, who: Who) {
@@ -94,7 +71,7 @@ impl<K: Keeper> Post<K> {
     }
 
     fn goes_on(&self, role: &Role<K>, who: Who) -> bool {
-        let is_relieved = who == Who::Spare && self.shared().spares.is_wanted();
+        let is_relieved = who == Who::Spare && self.shared().spares.handover.is_wanted();
         !is_relieved && !role.keeper.is_stopping()
     }
 
@@ -113,13 +90,15 @@ impl<K: Keeper> Post<K> {
         let turns = role.turns;
         drop(role);
         let ran = off_duty(shared, || shared.run_tasklets(trigger));
-        let mut role = self.back(who)?;
-        if who == Who::Own {
-            role.turns += 1;
-        } else if role.turns != turns {
-            // The engine's thread has been back meanwhile: whether it is blocked again, the timer says.
-            return None;
-        }
+        let handover = &shared.spares.handover;
+        let role = match who {
+            Who::Own => {
+                let mut role = handover.takes_back(&self.role, shared);
+                role.turns += 1;
+                role
+            }
+            Who::Spare => handover.stays(&self.role, |role| role.turns == turns, shared)?,
+        };
         Some((role, ran))
     }
 

@@ -233,7 +233,7 @@ impl<K: Keeper> Role<K> {
         shared.reports.sleeps.add(1);
         let limit = self.due(now, period).min(self.keeper.next_tick()).since(shared.clock.now());
         shared.drowsy.store(limit > NET, Ordering::Relaxed);
-        if !(who == Who::Spare && shared.spares.is_wanted()) {
+        if !(who == Who::Spare && shared.spares.handover.is_wanted()) {
             shared.set.sleep_deaf(limit);
         }
         shared.drowsy.store(false, Ordering::Relaxed);
@@ -313,7 +313,7 @@ impl<K: Keeper> Sleepers for Everything<'_, K> {
             || self.shared.has_tasklets(Trigger::Idle)
             || !self.keeper.may_sleep()
             || self.keeper.is_stopping()
-            || (self.who == Who::Spare && self.shared.spares.is_wanted())
+            || (self.who == Who::Spare && self.shared.spares.handover.is_wanted())
     }
 
     fn sleep(&mut self) {

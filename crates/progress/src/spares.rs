@@ -5,7 +5,7 @@
 //! wakes nobody.
 //!
 //! # Invariants
-//! 1. The timer runs only while a call of the thread on duty has not been taken over, or once everybody is dismissed.
+//! 1. The timer runs only while a call under way may not have been taken over, or once everybody is dismissed.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -15,8 +15,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use pronto_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use pronto_sync::atomic::{AtomicUsize, Ordering};
 
+use crate::handover::{Handover, Signals};
 use crate::manager::{Manager, Shared};
 
 /// A call that takes longer than this has blocked: some times what it costs to wake a spare, and far below what peers notice.
@@ -37,10 +38,7 @@ pub(crate) struct Spares {
     timer: TimerFd,
     /// Everybody shall end.
     dismissed: Mutex<bool>,
-    /// Calls under way that may block.
-    blocked: AtomicUsize,
-    /// The engine's thread is back, and wants the duty.
-    wanted: AtomicBool,
+    pub(crate) handover: Handover,
     hired: AtomicUsize,
     hire: OnceLock<Hire>,
 }
@@ -50,8 +48,7 @@ impl Spares {
         Ok(Self {
             timer: TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_CLOEXEC)?,
             dismissed: Mutex::new(false),
-            blocked: AtomicUsize::new(0),
-            wanted: AtomicBool::new(false),
+            handover: Handover::new(),
             hired: AtomicUsize::new(0),
             hire: OnceLock::new(),
         })
@@ -84,20 +81,6 @@ impl Spares {
             self.timer.set(Expiration::OneShot(TimeSpec::from_duration(after)), TimerSetTimeFlags::empty());
     }
 
-    /// Whether a call is under way that may block.
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked.load(Ordering::Acquire) != 0
-    }
-
-    /// The engine's thread wants the duty back, or has it.
-    pub(crate) fn want(&self, wanted: bool) {
-        self.wanted.store(wanted, Ordering::Release);
-    }
-
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.wanted.load(Ordering::Acquire)
-    }
-
     /// One spare for each call that may block, up to the bound.
     fn hire(&self, needed: usize) {
         let Some(hire) = self.hire.get() else { return };
@@ -111,28 +94,39 @@ impl Spares {
     }
 }
 
+impl Signals for Shared {
+    fn set_timer(&self) {
+        let dismissed = self.spares.dismissed();
+        if !*dismissed {
+            self.spares.set(BLOCKS_AFTER);
+        }
+    }
+
+    fn unset_timer(&self) {
+        let dismissed = self.spares.dismissed();
+        if !*dismissed {
+            let _unset = self.spares.timer.unset();
+        }
+    }
+
+    fn ring(&self) {
+        self.set.ring();
+    }
+}
+
 /// A call under way that may block.
-struct Section<'a>(&'a Spares);
+struct Section<'a>(&'a Shared);
 
 impl<'a> Section<'a> {
-    fn begin(spares: &'a Spares) -> Self {
-        let blocked = spares.blocked.fetch_add(1, Ordering::AcqRel) + 1;
-        spares.hire(blocked);
-        if !*spares.dismissed() {
-            spares.set(BLOCKS_AFTER);
-        }
-        Self(spares)
+    fn begin(shared: &'a Shared) -> Self {
+        shared.spares.handover.begins(|needed| shared.spares.hire(needed), shared);
+        Self(shared)
     }
 }
 
 impl Drop for Section<'_> {
     fn drop(&mut self) {
-        self.0.blocked.fetch_sub(1, Ordering::AcqRel);
-        let dismissed = self.0.dismissed();
-        if !*dismissed {
-            // Another thread on duty sets it anew for its own calls.
-            let _unset = self.0.timer.unset();
-        }
+        self.0.spares.handover.ends(self.0);
     }
 }
 
@@ -154,7 +148,7 @@ impl Manager {
             return call();
         }
         self.0.reports.blocking.add(1);
-        let _section = Section::begin(&self.0.spares);
+        let _section = Section::begin(&self.0);
         call()
     }
 
@@ -166,7 +160,7 @@ impl Manager {
     /// Whether a thread is in a call that may block, and may never come back.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
-        self.0.spares.is_blocked()
+        self.0.spares.handover.is_blocked()
     }
 
     /// Ends the spares: those on duty when their keeper stops, all others at once.
@@ -179,7 +173,7 @@ impl Manager {
 impl fmt::Debug for Spares {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Spares")
-            .field("blocked", &self.blocked)
+            .field("handover", &self.handover)
             .field("hired", &self.hired)
             .finish_non_exhaustive()
     }
