@@ -113,6 +113,7 @@ fn in_its_role() {
         "node" => node(&arguments),
         "fork" => crate::forked::forks(arguments[0]),
         "scribble" => crate::scribbler::scribbles(&arguments),
+        "transfers" => crate::killed_transfers::serves(&arguments),
         "hog" => hog(),
         other => panic!("unknown role {other}"),
     }

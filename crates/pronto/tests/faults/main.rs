@@ -13,6 +13,7 @@ mod forked;
 mod half_made;
 mod handlers;
 mod killed;
+mod killed_transfers;
 mod lanes;
 mod liveness;
 mod order;
