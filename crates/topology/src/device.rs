@@ -63,8 +63,9 @@ pub(crate) fn read(files: &Files) -> Result<Vec<Device>, TopologyError> {
             let path = format!("sys/class/{folder}/{name}");
             let is_hardware = files.has(&format!("{path}/device"));
             let device = if is_hardware {
-                let node = node(files, &format!("{path}/device/numa_node"))?;
-                let cpus = files.cpus(&format!("{path}/device/local_cpulist"))?.unwrap_or_default();
+                let on_bus = on_bus(files, &path);
+                let node = node(files, &format!("{on_bus}/numa_node"))?;
+                let cpus = files.cpus(&format!("{on_bus}/local_cpulist"))?.unwrap_or_default();
                 Device { class, name, node, cpus, is_hardware }
             } else {
                 let parent = files.text(&format!("{path}/parent"))?;
@@ -77,6 +78,16 @@ pub(crate) fn read(files: &Files) -> Result<Vec<Device>, TopologyError> {
         }
     }
     Ok(devices)
+}
+
+/// The folder of what a device is on the PCI bus: its own, or, of a virtio device, the one above.
+pub(crate) fn on_bus(files: &Files, path: &str) -> String {
+    let (own, above) = (format!("{path}/device"), format!("{path}/device/.."));
+    if !files.has(&format!("{own}/numa_node")) && files.has(&format!("{above}/numa_node")) {
+        above
+    } else {
+        own
+    }
 }
 
 /// A device's node; the kernel says -1 for "none".

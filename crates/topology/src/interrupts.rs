@@ -1,7 +1,7 @@
 //! Interrupts of a device: which processors take them.
 
 use crate::cpus::Cpus;
-use crate::device::Device;
+use crate::device::{Device, on_bus};
 use crate::error::TopologyError;
 use crate::files::Files;
 
@@ -20,7 +20,8 @@ pub struct Interrupt {
 /// Those of a device (Documentation/ABI/testing/sysfs-bus-pci: `msi_irqs`; Documentation/core-api/irq/irq-affinity.rst). None for one
 /// without hardware, and where they are not told.
 pub(crate) fn read(files: &Files, device: &Device) -> Result<Vec<Interrupt>, TopologyError> {
-    let folder = format!("sys/class/{}/{}/device/msi_irqs", device.class.folder(), device.name);
+    let path = format!("sys/class/{}/{}", device.class.folder(), device.name);
+    let folder = format!("{}/msi_irqs", on_bus(files, &path));
     let mut found = Vec::new();
     for name in files.names(&folder)? {
         let Ok(number) = name.parse::<u32>() else { continue };

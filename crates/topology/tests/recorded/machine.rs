@@ -42,6 +42,13 @@ impl Machine {
         fs::write(path, content).expect("a file");
     }
 
+    /// Makes a link, as sysfs has them from a device to what it is on a bus.
+    pub(crate) fn link(&self, path: &str, to: &str) {
+        let path = self.0.join(path);
+        fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
+        std::os::unix::fs::symlink(self.0.join(to), path).expect("a link");
+    }
+
     /// Takes a file or folder away.
     pub(crate) fn remove(&self, path: &str) {
         let path = self.0.join(path);

@@ -34,6 +34,23 @@ fn devices_are_where_they_are_attached() {
     assert_eq!(topology.node(NumaNode(1)).expect("it is there").cpus, cpus("8-15"));
 }
 
+/// A virtio device says nothing itself; what carries it on the PCI bus does.
+#[test]
+fn a_virtual_device_is_where_its_carrier_is() {
+    const CARRIER: &str = "sys/devices/pci0000:80/0000:81:00.0";
+    let machine = Machine::new("virtio", TWO_SOCKETS);
+    machine.write(&format!("{CARRIER}/numa_node"), "1\n");
+    machine.write(&format!("{CARRIER}/local_cpulist"), "8-15\n");
+    machine.write(&format!("{CARRIER}/msi_irqs/121"), "msix\n");
+    machine.write(&format!("{CARRIER}/virtio3/vendor"), "0x1af4\n");
+    machine.link("sys/class/net/eth0/device", &format!("{CARRIER}/virtio3"));
+    let topology = machine.topology();
+    let device = topology.device(DeviceClass::Net, "eth0").expect("it is there");
+    assert_eq!((device.node, device.cpus.clone()), (Some(NumaNode(1)), cpus("8-15")));
+    let interrupts = topology.interrupts(device).expect("they are described well");
+    assert_eq!(interrupts.iter().map(|interrupt| interrupt.number).collect::<Vec<_>>(), [121]);
+}
+
 #[test]
 fn interrupts_have_processors_and_vectors() {
     let machine = Machine::new("interrupts", TWO_SOCKETS);
