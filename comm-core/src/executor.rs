@@ -39,6 +39,19 @@ pub struct Channel {
     pub interest: Interest,
 }
 
+/// The channels of one link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channels {
+    /// Whose they are: the peer's number.
+    pub owner: u64,
+    /// Which of its links it is: the channels of a later one are others, also with the same numbers.
+    pub link: u16,
+    /// By class: control and bulk. One channel may serve both.
+    pub each: [Option<Channel>; 2],
+    /// An epoll of both that is there already ([`QueuePair::near_channel`](crate::fabric::QueuePair::near_channel)).
+    pub near: Option<i32>,
+}
+
 /// How a thread has polled within its bound, until something came or the bound was reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Polled {
@@ -68,17 +81,14 @@ pub trait Executor: Clock {
     /// Gives the processor away for a moment: to the thread that this one waits for, if that one is runnable here.
     fn yield_now(&self);
 
-    /// Sleeps until one of the channels has an event or `until` has come. May return early. From now on the node's serving
-    /// thread is not woken by these channels, until they are given back. Returns whether there is an event: a thread that was taken off
-    /// its processor cannot tell that from the time.
-    fn sleep_on_channels(&self, channels: [Option<Channel>; 2], until: Nanos) -> bool;
+    /// Sleeps until one of the channels has an event or `until` has come. May return early. As long as a thread sleeps here, an
+    /// event may wake it alone, and not the node's serving thread. Returns which have one, by class: a thread that was taken
+    /// off its processor cannot tell an event from the time, and whoever is told of one looks after it
+    /// ([`QueuePair::told`](crate::fabric::QueuePair::told)).
+    fn sleep_on_channels(&self, channels: &Channels, until: Nanos) -> [bool; 2];
 
     /// Something can be done now that no channel tells of: the node's serving thread looks, if it sleeps.
     fn attend(&self) {}
-
-    /// The serving thread is woken by these channels again. What their sleeper was woken by has been taken by now: given back
-    /// before, it would wake the serving thread as well.
-    fn give_back(&self, channels: [Option<Channel>; 2]);
 
     /// For the flight recorder: what the calling thread does. Called on the way of a message, so it must cost next to nothing;
     /// where nothing is recorded it does nothing.

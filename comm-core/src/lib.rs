@@ -20,7 +20,7 @@ pub mod stats;
 pub mod time;
 
 pub use boost::{BoostError, Booster, Tier};
-pub use executor::{Channel, Executor, WaitPolicy};
+pub use executor::{Channel, Channels, Executor, WaitPolicy};
 pub use note::Note;
 pub use pronto_wire::Class;
 pub use time::{Clock, Nanos};

@@ -6,7 +6,7 @@ use pronto::rpc::Host;
 use pronto::rpc::host::MayWait;
 use pronto_core::fabric::Arrived;
 use pronto_core::session::{Answer, Event, Inbound, Session, Sink};
-use pronto_core::{Channel, Clock, Executor, Nanos, WaitPolicy};
+use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
 use pronto_fabric_shm::ShmQueuePair;
 use pronto_sync::atomic::AtomicU32;
 
@@ -31,11 +31,9 @@ impl Executor for Still {
 
     fn yield_now(&self) {}
 
-    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) -> bool {
-        false
+    fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
+        [false; 2]
     }
-
-    fn give_back(&self, _: [Option<Channel>; 2]) {}
 }
 
 impl Host for Still {

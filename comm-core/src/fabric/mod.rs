@@ -207,10 +207,21 @@ pub trait QueuePair: Send + fmt::Debug {
     /// event may still come, with nothing to show for it.
     fn disarm(&mut self);
 
+    /// The calling thread was woken by the channel, and others may not have been: what the event was for is theirs to find as
+    /// well, so no look is left out until one has found nothing more. Where none ever is, there is nothing to do.
+    fn told(&mut self) {}
+
     /// The descriptor that becomes readable with an event (completion channel, socket, eventfd); none in simulation.
     /// The loss of the connection is an event too. After [`close`](Self::close) and [`disarm`](Self::disarm) there is
     /// none any more, or it stays silent: a dead connection keeps nobody awake.
     fn channel(&self) -> Option<i32>;
+
+    /// Where [`channel`](Self::channel) is a set of descriptors: another epoll of the same ones, for a caller that sleeps for an answer
+    /// itself. The kernel wakes whoever sleeps in it before anybody who sleeps on the channel. Its events give the class,
+    /// 0 or 1.
+    fn near_channel(&self) -> Option<i32> {
+        None
+    }
 
     /// What to wait for on the channel; to be asked before every sleep, after [`arm`](QueuePair::arm) and the last poll.
     fn interest(&self) -> Interest {

@@ -17,7 +17,7 @@
 use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use super::Session;
-use super::engine::Engine;
+use super::engine::{Engine, RECEIVE_BATCH};
 use super::inbound::Sink;
 use crate::completion::Server;
 use crate::executor::Executor;
@@ -138,11 +138,14 @@ impl<Q: QueuePair> Session<Q> {
     pub(super) fn serve_again(&self, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
         let nobody = self.role.server_relies_on_channel() && self.role.is_free();
         if nobody && self.arming.armed() == Armed::Nothing {
-            self.with_engine(executor, |engine| {
-                if engine.arm_for_server(self) {
-                    engine.turn(None, self, &mut || false, sink, executor);
-                }
+            let moved = self.with_engine(executor, |engine| {
+                let turn = engine.arm_for_server(self);
+                turn.then(|| engine.turn(None, self, &mut || false, sink, executor).moved)
             });
+            if moved.is_some_and(|moved| moved >= RECEIVE_BATCH) {
+                // There may be more, and nobody else was told.
+                executor.attend();
+            }
         }
     }
 

@@ -345,7 +345,7 @@ mod loom_tests {
 
     use super::*;
     use crate::fabric::OutOfBounds;
-    use crate::{Channel, Clock, Nanos, WaitPolicy};
+    use crate::{Channels, Clock, Nanos, WaitPolicy};
 
     /// A lease of which the model sees whether it was given back.
     #[derive(Debug)]
@@ -391,11 +391,7 @@ mod loom_tests {
             thread::yield_now();
         }
 
-        fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) -> bool {
-            unreachable!("a call table has no channel");
-        }
-
-        fn give_back(&self, _: [Option<Channel>; 2]) {
+        fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
             unreachable!("a call table has no channel");
         }
     }

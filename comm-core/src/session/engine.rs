@@ -22,12 +22,12 @@ use super::outgoing::{Outgoing, OutgoingPayload, Submitted};
 use super::soon::Polled;
 use super::wait::Waiter;
 use super::work::WorkTable;
-use crate::executor::{Channel, Executor};
+use crate::executor::{Channel, Channels, Executor};
 use crate::fabric::{FabricError, PeerFault, QueuePair, Received, ShortMessage, SmallMessage};
 use crate::time::Nanos;
 
 /// Messages taken from one connection per turn, so that a flood in one class does not starve the other.
-const RECEIVE_BATCH: usize = 64;
+pub(super) const RECEIVE_BATCH: usize = 64;
 
 /// What a turn did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -146,6 +146,10 @@ impl<Q: QueuePair> Engine<Q> {
             if let Ok(before) = turned
                 && (before == 0 || !waiter.is_done())
             {
+                if before != 0 {
+                    // A look at the other connection may be a system call, and what was answered does not wait for it.
+                    self.ring(Class::Control, session);
+                }
                 let bulk = self.turn_class(Class::Bulk, session, waiter, sink, executor);
                 turned = bulk.map(|bulk| before + bulk);
             }
@@ -343,6 +347,21 @@ impl<Q: QueuePair> Engine<Q> {
         self.link.as_ref().is_some_and(|link| link.lanes[0].qp.capabilities().polls_without_syscalls)
     }
 
+    /// See [`QueuePair::told`], by class.
+    fn told(&mut self, which: [bool; 2]) {
+        for (lane, told) in self.link.iter_mut().flat_map(|link| &mut link.lanes).zip(which) {
+            if told {
+                lane.qp.told();
+            }
+        }
+    }
+
+    /// For a caller that sleeps.
+    pub(super) fn callers_channels(&self, owner: u64) -> Channels {
+        let near = self.link.as_ref().and_then(|link| link.lanes[0].qp.near_channel());
+        Channels { owner, link: self.generation, each: self.channels(), near }
+    }
+
     pub(super) fn channels(&self) -> [Option<Channel>; 2] {
         let channel =
             |lane: &Lane<Q>| lane.qp.channel().map(|fd| Channel { fd, interest: lane.qp.interest() });
@@ -401,6 +420,11 @@ impl<Q: QueuePair> Session<Q> {
     /// Work requests under way.
     pub fn work_in_flight(&self, executor: &impl Executor) -> usize {
         self.with_engine(executor, |engine| engine.work.in_flight())
+    }
+
+    /// A thread was woken by these channels, by class, in place of the serving thread.
+    pub(super) fn told(&self, which: [bool; 2], executor: &impl Executor) {
+        self.with_engine(executor, |engine| engine.told(which));
     }
 
     /// The descriptors that have an event when something arrives, control and bulk.

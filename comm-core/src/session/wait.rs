@@ -12,7 +12,7 @@ use super::end::End;
 use super::engine::{Engine, Progress};
 use super::inbound::Sink;
 use crate::completion::Server;
-use crate::executor::{Channel, Executor, Polled, WaitPolicy};
+use crate::executor::{Channels, Executor, Polled, WaitPolicy};
 use crate::fabric::QueuePair;
 use crate::note::{Note, What};
 use crate::time::Nanos;
@@ -300,62 +300,74 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
     /// Polls until the call has ended (true), or the time is over.
     fn as_poller(&mut self) -> bool {
         let session = self.session;
-        let role = RoleGuard { session, executor: self.executor, lent: Cell::new(None) };
+        let role = RoleGuard { session, executor: self.executor, told: Cell::new(false) };
         // Asleep but for solicited events, the server is not disturbed by the answers that are polled for here.
         if session.arming.armed() == Armed::All {
             session.disarm_as_poller();
         }
+        let sleeps_at_once = self.spin == Nanos::ZERO && self.timeout != Nanos::ZERO;
         let spins = if self.spin == Nanos::ZERO { 1 } else { SPINS_PER_LOOK };
+        // A recheck comes before the sleep in any case.
+        let mut looks = !sleeps_at_once;
         loop {
-            if self.turn(spins).0 {
-                return true;
+            if looks {
+                let (ended, looked) = self.turn(spins);
+                if looked.is_some() {
+                    role.told.set(false);
+                }
+                if ended {
+                    return true;
+                }
             }
+            looks = true;
             let (now, deadline, spin_until) = self.clock();
             if now >= deadline {
                 return false;
             }
             if now >= spin_until {
                 self.polls_no_more();
-                if !self.sleep_in_channel(deadline.min(now + RESCUE), &role.lent) {
+                if !self.sleep_in_channel(deadline.min(now + RESCUE), &role.told) {
                     return true;
                 }
             }
         }
     }
 
-    /// Arm, recheck, sleep. Returns false if the recheck found the end. What is `lent` by the server goes back with the role.
-    fn sleep_in_channel(&mut self, until: Nanos, lent: &Cell<Option<Channels>>) -> bool {
+    /// Arm, recheck, sleep. Returns false if the recheck found the end. Sets `told` if an event ended the sleep.
+    fn sleep_in_channel(&mut self, until: Nanos, told: &Cell<bool>) -> bool {
         let session = self.session;
         let Some(mut engine) = session.engine.try_lock() else { return true };
         session.role.holder_sleeps(Server::Sleeps);
         engine.arm(Armed::All, session);
-        let channels = engine.channels();
-        let before = lent.replace(Some(channels));
+        let channels = engine.callers_channels(session.peer.0.into());
         drop(engine);
         session.look_once_more(self.executor);
-        if let Some(others) = before.filter(|before| *before != channels) {
-            // The link was replaced meanwhile.
-            self.executor.give_back(others);
-        }
-        let slept = self.sleep_unless_ended(until, channels);
+        let slept = self.sleep_unless_ended(until, &channels, told);
         session.role.holder_sleeps(Server::Awake);
         slept
     }
 
-    fn sleep_unless_ended(&mut self, until: Nanos, channels: Channels) -> bool {
-        let session = self.session;
+    fn sleep_unless_ended(&mut self, until: Nanos, channels: &Channels, told: &Cell<bool>) -> bool {
+        let (session, executor) = (self.session, self.executor);
         let (ended, recheck) = self.turn(1);
         if ended {
             return false;
         }
         if recheck.is_some_and(|progress| progress.moved == 0) {
-            let woken = self.executor.sleep_on_channels(channels, until);
-            if !woken && self.executor.now() >= until {
-                let executor = self.executor;
+            let sleep = |until| {
+                let which = executor.sleep_on_channels(channels, until);
+                let woken = which.contains(&true);
+                if woken {
+                    told.set(true);
+                    session.told(which, executor);
+                }
+                woken
+            };
+            if !sleep(until) && executor.now() >= until {
                 session.look_after_net(self.sink, executor, || {
                     let late = executor.now() + LATE;
                     loop {
-                        if executor.sleep_on_channels(channels, late) {
+                        if sleep(late) {
                             break true;
                         }
                         if executor.now() >= late {
@@ -407,24 +419,21 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
     }
 }
 
-/// The channels of both classes.
-type Channels = [Option<Channel>; 2];
-
 /// Gives the role up when dropped, also by a panic in the sink.
 struct RoleGuard<'a, Q: QueuePair, X: Executor> {
     session: &'a Session<Q>,
     executor: &'a X,
-    /// Channels that the server does not watch, since this thread slept on them.
-    lent: Cell<Option<Channels>>,
+    /// An event has woken this thread alone, and it has not looked since.
+    told: Cell<bool>,
 }
 
 impl<Q: QueuePair, X: Executor> Drop for RoleGuard<'_, Q, X> {
     fn drop(&mut self) {
-        if let Some(channels) = self.lent.take() {
-            self.executor.give_back(channels);
-        }
         if let Some(follower) = self.session.role.release() {
             self.session.wake_follower(follower, self.executor);
+        }
+        if self.told.get() {
+            self.executor.attend();
         }
     }
 }

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use pronto_core::fabric::{Arrived, ConnectionLimits, QueuePair};
 use pronto_core::note::{Note, What};
 use pronto_core::session::{Answer, Event, Identity, Inbound, Limits, Links, Session, Sink, introduce};
-use pronto_core::{Channel, Clock, Executor, Nanos, WaitPolicy};
+use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
 use pronto_fabric_shm::ShmQueuePair;
 use pronto_fabric_tcp::{ReceivePool, TcpQueuePair};
 use pronto_rpc::handler::Incoming;
@@ -226,11 +226,9 @@ impl<Q: QueuePair + 'static> Executor for Still<Q> {
 
     fn yield_now(&self) {}
 
-    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) -> bool {
-        false
+    fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
+        [false; 2]
     }
-
-    fn give_back(&self, _: [Option<Channel>; 2]) {}
 
     /// As a node does.
     fn note(&self, note: Note) {

@@ -5,8 +5,9 @@
 //!    is nothing in it: its bytes have all gone to where they belong.
 //! 2. `drained` says that the last receive gave less than there was room for: the next one would most likely find
 //!    nothing, and is left out once.
-//! 3. `looked` says that there was a receive since one was last left out for a sleeper's sake. Only then is another left
-//!    out: whoever is woken and arms again before he polls must find what woke him.
+//! 3. One receive is left out for a sleeper's sake as well: the sleep ends at once if the socket is readable. Not so while
+//!    `told`: the event went to one thread alone, which may not be the one that sleeps next. That ends with a receive that
+//!    leaves nothing.
 //! 4. The buffer is short until a receive has filled it, longer each time that one does, and short again after a whole sleep in which none would have: a node has
 //!    thousands of connections, of which few are in a burst.
 
@@ -53,7 +54,7 @@ pub(crate) struct Inbound {
     end: usize,
     state: State,
     drained: bool,
-    looked: bool,
+    told: bool,
     /// The most that was in the buffer since it was last armed for a sleep, bytes.
     fullest: usize,
     account: Arc<Account>,
@@ -69,7 +70,7 @@ impl Inbound {
             end: 0,
             state: State::Boundary,
             drained: false,
-            looked: false,
+            told: false,
             fullest: 0,
             account,
             max_payload,
@@ -84,11 +85,17 @@ impl Inbound {
 
     /// The sleeper waits on the socket itself, which stays readable while there is data: no need to look again.
     pub(crate) fn leave_out_next_receive(&mut self) {
-        self.drained |= mem::take(&mut self.looked);
+        self.drained = !self.told;
         let quiet = mem::take(&mut self.fullest) < SHORT_BUFFER;
         if quiet && self.buffer.len() > SHORT_BUFFER && self.start == self.end {
             self.resize(SHORT_BUFFER);
         }
+    }
+
+    /// Somebody was told that there is something, and others may not have been.
+    pub(crate) fn leave_out_nothing(&mut self) {
+        self.drained = false;
+        self.told = true;
     }
 
     /// Takes another buffer, which what is left must fit.
@@ -174,9 +181,9 @@ impl Inbound {
                 (read, room)
             }
         };
-        self.looked = true;
         self.fullest = self.fullest.max(self.end);
         self.drained = matches!(read, Read::Bytes(n) if n < wanted);
+        self.told &= !self.drained && read != Read::Nothing;
         Ok(read)
     }
 

@@ -363,6 +363,10 @@ impl QueuePair for TcpQueuePair {
 
     fn disarm(&mut self) {}
 
+    fn told(&mut self) {
+        self.inbound.leave_out_nothing();
+    }
+
     fn channel(&self) -> Option<i32> {
         // A dead socket stays readable for ever; what it had to tell has been told.
         self.failed.is_none().then(|| self.socket.descriptor())

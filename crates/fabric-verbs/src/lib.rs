@@ -25,7 +25,7 @@
 //! network, and guesses numbers of 24 bits, can disturb a connection; whoever listens reads all.
 //!
 //! # Sleeping
-//! The channel of a link's two queue pairs is one epoll descriptor, of three for each: the completion channel of both queues, a bell
+//! The channel of a link's two queue pairs is one epoll descriptor (and another one for callers), of three for each: the completion channel of both queues, a bell
 //! for buffers that come back, and a socket to the peer that carries nothing and ends with it. A device cannot take back that it was armed: after
 //! `disarm` one event may still come, with nothing to show for it. A queue that is armed is not armed again. Whoever polls without ever sleeping is told of the
 //! peer's end by a [`Lifeline`], which somebody else watches.

@@ -220,12 +220,20 @@ impl QueuePair for VerbsQueuePair {
         self.arm_for_solicited()
     }
 
+    fn told(&mut self) {
+        self.has_events = true;
+    }
+
     fn disarm(&mut self) {
         self.take_events();
     }
 
     fn channel(&self) -> Option<i32> {
         (!self.closed).then(|| self.waits.descriptor())
+    }
+
+    fn near_channel(&self) -> Option<i32> {
+        (!self.closed).then(|| self.waits.near())
     }
 
     fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {

@@ -1,6 +1,8 @@
-//! What the sleepers of a link wait on: one epoll for both of its queue pairs, so that it changes hands by one system call.
+//! What the sleepers of a link wait on: two epolls of the same descriptors, one for the thread that serves the link and one for a caller that
+//! sleeps for its answer itself. Of the completion channels both are told exclusively, the caller's first: the kernel wakes a caller that
+//! sleeps there, and nobody else.
 //!
-//! Each queue pair has three descriptors in it, its own to take events from, and takes them out when it closes. A look
+//! Each queue pair has three descriptors in them, its own to take events from, and takes them out when it closes. A look
 //! serves both: what it has found of the other's is kept for the other's next look, which then costs nothing. That may
 //! be old by then; what has come since is still there at the next sleep, ends it, and is found.
 
@@ -35,9 +37,11 @@ impl Heard {
     }
 }
 
-/// The epoll of both.
+/// The epolls of both.
 #[derive(Debug)]
 struct Shared {
+    /// A caller's. Its events give the class.
+    near: Epoll,
     epoll: Epoll,
     /// By class: what another's look has found.
     kept: [AtomicU32; 2],
@@ -53,9 +57,11 @@ pub(crate) struct Waits {
 impl Waits {
     /// Those of a link, by class.
     pub(crate) fn pair() -> Result<[Self; 2], VerbsError> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
-            .map_err(|errno| VerbsError::System { what: "epoll_create1", errno })?;
-        let shared = Arc::new(Shared { epoll, kept: Default::default() });
+        let epoll = || {
+            Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
+                .map_err(|errno| VerbsError::System { what: "epoll_create1", errno })
+        };
+        let shared = Arc::new(Shared { near: epoll()?, epoll: epoll()?, kept: Default::default() });
         Ok([0, 1].map(|class| Self { shared: Arc::clone(&shared), class }))
     }
 
@@ -64,20 +70,30 @@ impl Waits {
         self.shared.epoll.0.as_raw_fd()
     }
 
+    /// The epoll for callers.
+    pub(crate) fn near(&self) -> i32 {
+        self.shared.near.0.as_raw_fd()
+    }
+
     /// Sleepers are woken by this one, too.
     pub(crate) fn add(&self, what: Heard, descriptor: impl AsFd) -> Result<(), VerbsError> {
         let mut flags = EpollFlags::EPOLLIN;
         flags.set(EpollFlags::EPOLLRDHUP, what == Heard::SOCKET);
-        let event = EpollEvent::new(flags, u64::from(what.0) << Heard::SHIFT[self.class]);
+        flags.set(EpollFlags::EPOLLEXCLUSIVE, what == Heard::CHANNEL);
         let system = |errno| VerbsError::System { what: "epoll_ctl", errno };
+        // In this order: who is first is woken first.
+        self.shared.near.add(&descriptor, EpollEvent::new(flags, self.class as u64)).map_err(system)?;
+        let event = EpollEvent::new(flags, u64::from(what.0) << Heard::SHIFT[self.class]);
         self.shared.epoll.add(descriptor, event).map_err(system)
     }
 
     /// Sleepers are not woken by this one any more.
     pub(crate) fn remove(&self, descriptor: impl AsFd) {
-        match self.shared.epoll.delete(descriptor) {
-            Ok(()) | Err(Errno::ENOENT) => {}
-            Err(errno) => debug_assert!(false, "epoll_ctl: {errno}"),
+        for epoll in [&self.shared.near, &self.shared.epoll] {
+            match epoll.delete(&descriptor) {
+                Ok(()) | Err(Errno::ENOENT) => {}
+                Err(errno) => debug_assert!(false, "epoll_ctl: {errno}"),
+            }
         }
     }
 
@@ -109,6 +125,8 @@ impl Waits {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
     use nix::sys::eventfd::{EfdFlags, EventFd};
 
     use super::*;
@@ -134,6 +152,40 @@ mod tests {
         let kept = two.look();
         assert!(kept.has(Heard::BELL) && kept.has(Heard::CHANNEL) && !kept.has(Heard::SOCKET));
         assert_eq!(two.look(), Heard::BELL);
+    }
+
+    /// What a caller that sleeps is told, and what a look then finds.
+    fn told([one, two]: [&Waits; 2], of: &EventFd, after: Duration) -> (Vec<u64>, Heard) {
+        let (_open, never) = std::sync::mpsc::channel::<()>();
+        let told = std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| {
+                let mut events = [EpollEvent::empty(); 2];
+                let ready = one.shared.near.wait(&mut events, 20_000_u16).unwrap();
+                events[..ready].iter().map(EpollEvent::data).collect()
+            });
+            let _timed_out = never.recv_timeout(after);
+            of.write(1).unwrap();
+            sleeper.join().unwrap()
+        });
+        one.look();
+        let heard = two.look();
+        of.read().unwrap();
+        (told, heard)
+    }
+
+    #[test]
+    fn a_caller_that_sleeps_is_told_of_completions_alone() {
+        let [one, two] = Waits::pair().unwrap();
+        let (channel, bell) = (bell(), bell());
+        two.add(Heard::CHANNEL, &channel).unwrap();
+        two.add(Heard::BELL, &bell).unwrap();
+        // It may come late to its sleep: once in some attempts it is there in time.
+        let mut waits = (1..=20).map(|attempt| attempt * Duration::from_millis(5));
+        assert!(waits.any(|after| told([&one, &two], &channel, after) == (vec![1], Heard(0))));
+        assert_eq!(told([&one, &two], &bell, Duration::ZERO), (vec![1], Heard::BELL));
+        channel.write(1).unwrap();
+        one.look();
+        assert_eq!(two.look(), Heard::CHANNEL, "nobody sleeps there");
     }
 
     #[test]

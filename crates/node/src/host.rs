@@ -9,7 +9,7 @@ use std::time::Instant;
 use nix::errno::Errno;
 use nix::poll::PollTimeout;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use pronto_core::executor::{Channel, Polled};
+use pronto_core::executor::{Channels, Polled};
 use pronto_core::session::{Event, Identity, Limits, Session, Sink};
 use pronto_core::{Clock, Executor, Nanos, Note, WaitPolicy};
 use pronto_fabric_tcp::ReceivePool;
@@ -318,17 +318,13 @@ impl Executor for NodeHost {
         std::thread::yield_now();
     }
 
-    fn sleep_on_channels(&self, channels: [Option<Channel>; 2], until: Nanos) -> bool {
+    fn sleep_on_channels(&self, channels: &Channels, until: Nanos) -> [bool; 2] {
         let span = self.before_sleep(until);
         self.serving.sleep_instead(channels, span)
     }
 
     fn attend(&self) {
         self.serving.wake();
-    }
-
-    fn give_back(&self, channels: [Option<Channel>; 2]) {
-        self.serving.give_back(channels);
     }
 
     #[inline]

@@ -148,8 +148,16 @@ impl QueuePair for AnyQueuePair {
         each!(self, qp => qp.disarm());
     }
 
+    fn told(&mut self) {
+        each!(self, qp => qp.told());
+    }
+
     fn channel(&self) -> Option<i32> {
         each!(self, qp => qp.channel())
+    }
+
+    fn near_channel(&self) -> Option<i32> {
+        each!(self, qp => qp.near_channel())
     }
 
     fn interest(&self) -> Interest {

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use nix::errno::Errno;
 use pronto_core::completion::Server as State;
-use pronto_core::executor::{Channel, Polled};
+use pronto_core::executor::{Channel, Channels, Polled};
 use pronto_core::fabric::Interest;
 use pronto_core::{Clock, Executor, Nanos};
 use pronto_expedite::schedule::{CALLER, set_nice};
@@ -149,15 +149,9 @@ impl Serving {
         }
     }
 
-    /// Sleeps on a peer's channels in place of the serving thread, which is not woken by them until they are given back.
-    /// Returns whether they have an event.
-    pub(crate) fn sleep_instead(&self, channels: [Option<Channel>; 2], limit: Duration) -> bool {
+    /// Sleeps on a peer's channels in place of the serving thread. Returns which have an event.
+    pub(crate) fn sleep_instead(&self, channels: &Channels, limit: Duration) -> [bool; 2] {
         self.manager.sleep_instead(channels, limit)
-    }
-
-    /// The serving thread is woken by these channels again.
-    pub(crate) fn give_back(&self, channels: [Option<Channel>; 2]) {
-        self.manager.give_back(channels);
     }
 }
 

@@ -8,7 +8,7 @@
 use core::marker::PhantomData;
 use std::sync::{Arc, Once, OnceLock};
 
-use pronto_core::executor::Channel;
+use pronto_core::executor::Channels;
 use pronto_core::fabric::{Arrived, ConnectionLimits, QueuePair, Region};
 use pronto_core::session::{Answer, Event, Identity, Inbound, Limits, Links, Session, Sink, introduce};
 use pronto_core::{Clock, Executor, Nanos, WaitPolicy};
@@ -249,11 +249,9 @@ impl<Q: 'static> Executor for Alone<Q> {
 
     fn yield_now(&self) {}
 
-    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) -> bool {
-        false
+    fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
+        [false; 2]
     }
-
-    fn give_back(&self, _: [Option<Channel>; 2]) {}
 }
 
 impl<Q: QueuePair + 'static> Host for Alone<Q> {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use nix::errno::Errno;
-use pronto_core::executor::Channel;
+use pronto_core::executor::Channels;
 use pronto_core::{Clock, Nanos};
 use pronto_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use pronto_sync::{TryLock, TryLockGuard, WakeWord};
@@ -202,15 +202,10 @@ impl Manager {
         self.0.drowsy.load(Ordering::Relaxed)
     }
 
-    /// Sleeps on a source's channels in place of the engine's thread, which is not woken by them until they are given back.
-    /// May return early. Returns whether one of them has an event.
-    pub fn sleep_instead(&self, channels: [Option<Channel>; 2], limit: Duration) -> bool {
+    /// Sleeps on a source's channels in place of the engine's thread, which is not woken by what ends this sleep: the caller
+    /// looks after it. May return early. Returns which channels have an event.
+    pub fn sleep_instead(&self, channels: &Channels, limit: Duration) -> [bool; 2] {
         self.0.set.sleep_instead(channels, limit)
-    }
-
-    /// The engine's thread is woken by these channels again.
-    pub fn give_back(&self, channels: [Option<Channel>; 2]) {
-        self.0.set.give_back(channels);
     }
 
     /// Has the kernel poll network devices for a while before the engine's thread sleeps on connections over them.

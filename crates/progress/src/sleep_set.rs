@@ -1,14 +1,20 @@
 //! What the engine's thread sleeps on: one epoll, of its own wake-up, the channels of direct sources, and the group.
 //!
-//! A channel may be lent to a thread that waits for one source's event itself; the engine is then not woken by it. It is lent from
-//! when that thread begins to sleep on it until that thread gives it back, and at no other time: whoever names it meanwhile,
-//! and whatever else takes its place.
+//! A thread of the program may sleep on the channels of one source itself, beside the engine: on a [`Bedside`] epoll of those
+//! channels alone. Both epolls watch them exclusively, the bedside one first, so the kernel wakes whoever sleeps there and nobody
+//! else, and the engine if nobody does. Nothing changes hands, and a sleep is one system call.
+//!
+//! # Invariants
+//! 1. A channel that a bedside epoll watches stands in the engine's after it: whenever it enters the former, it leaves the
+//!    latter and comes back. The kernel asks exclusive waiters in this order (`__wake_up_common`), and an epoll that nobody
+//!    waits in passes the event on (`ep_poll_callback`).
+//! 2. Whoever was woken at the bedside looks after the event: the engine may never hear of it.
 
 use core::time::Duration;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, ppoll};
@@ -16,7 +22,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 use pronto_core::Nanos;
-use pronto_core::executor::Channel;
+use pronto_core::executor::{Channel, Channels};
 use pronto_core::fabric::Interest;
 
 use crate::descriptor::{borrow, epoll_flags, poll_flags};
@@ -25,11 +31,10 @@ use crate::stuck::Stuck;
 /// Who woke the epoll: the manager itself, or the group of sources that cost a system call. Others are descriptors.
 const SELF: u64 = u64::MAX;
 const GROUP: u64 = u64::MAX - 1;
+/// What a bedside's event says besides 0 and 1: the channel is that of both classes.
+const BOTH: u64 = 2;
 /// Events taken from the epoll at a time.
 const BATCH: usize = 16;
-/// Nobody is woken.
-const NOTHING: Interest = Interest { readable: false, writable: false };
-
 /// Told of each descriptor that threads sleep on from now on.
 pub type Watch = Box<dyn Fn(i32) + Send + Sync>;
 
@@ -47,13 +52,55 @@ struct Registered {
     now: HashMap<i32, Interest>,
     /// What they were before, kept so that going to sleep allocates nothing.
     before: HashMap<i32, Interest>,
-    /// Those that are lent, known to the epoll or not.
-    lent: HashSet<i32>,
+    /// Who else sleeps on them.
+    bedsides: HashMap<u64, Bedside>,
+    /// Those that bedsides watch as well.
+    shared: HashSet<i32>,
+    /// Of these, the ones that somebody has slept on since the engine's sleep began, or during the one before, and may have taken the
+    /// events of.
+    used: [HashSet<i32>; 2],
     /// Of whatever channels belong to, when the epoll was last told of all of them.
     version: u64,
     stuck: Stuck,
     /// Those that ended the last sleep.
     fired: Vec<u64>,
+}
+
+/// What a thread of the program sleeps on in place of the engine: the channels of one link.
+#[derive(Debug)]
+struct Bedside {
+    channels: Channels,
+    epoll: Arc<Epoll>,
+}
+
+impl Bedside {
+    /// None if there can be no more descriptors.
+    fn new(channels: &Channels) -> Option<Self> {
+        if let Some(near) = channels.near {
+            let epoll = Arc::new(Epoll(borrow(near).try_clone_to_owned().ok()?));
+            return Some(Self { channels: *channels, epoll });
+        }
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).ok()?;
+        let [control, bulk] = channels.each;
+        let own = if control == bulk { [(control, BOTH), (None, 1)] } else { [(control, 0), (bulk, 1)] };
+        for (channel, class) in own {
+            let Some(Channel { fd, interest }) = channel else { continue };
+            epoll.add(borrow(fd), EpollEvent::new(exclusive(interest), class)).ok()?;
+        }
+        Some(Self { channels: *channels, epoll: Arc::new(epoll) })
+    }
+
+    /// Whether all of them belong to links that there are.
+    fn is_of(&self, wanted: &HashMap<i32, Interest>) -> bool {
+        self.channels.each.iter().flatten().all(|channel| wanted.contains_key(&channel.fd))
+    }
+
+    /// Those that it watches exclusively, and the engine's epoll behind it.
+    fn shared(&self) -> impl Iterator<Item = i32> + use<> {
+        // Behind a channel that is a set, the provider has seen to that.
+        let own = self.channels.near.is_none().then_some(self.channels.each);
+        own.into_iter().flatten().flatten().map(|channel| channel.fd)
+    }
 }
 
 /// How a sleep ended.
@@ -91,50 +138,60 @@ impl SleepSet {
         let _full = self.wake.write(1);
     }
 
-    /// Sleeps on a source's channels in place of the engine, which is not woken by them until they are given back. May return
-    /// early. Returns whether one of them has an event.
-    pub(crate) fn sleep_instead(&self, channels: [Option<Channel>; 2], limit: Duration) -> bool {
-        let mut registered = self.registered.lock().expect("no holder panics");
-        for channel in channels.iter().flatten() {
-            registered.lent.insert(channel.fd);
-            self.change(&mut registered, channel.fd, NOTHING);
+    /// Sleeps on a source's channels in place of the engine. May return early. Returns which have an event, by class.
+    pub(crate) fn sleep_instead(&self, channels: &Channels, limit: Duration) -> [bool; 2] {
+        let Some(epoll) = self.bedside(channels) else { return sleep_beside(channels, limit) };
+        let millis = u16::try_from(limit.as_millis()).unwrap_or(u16::MAX);
+        if millis == 0 {
+            // An epoll counts in milliseconds, and a limit is a limit.
+            return sleep_beside(channels, limit);
         }
-        drop(registered);
-        let watched = |channel: Channel| PollFd::new(borrow(channel.fd), poll_flags(channel.interest));
-        let limit = Some(TimeSpec::from_duration(limit));
+        let mut events = [EpollEvent::empty(); 2];
         // Woken early, by a signal or not at all: the caller looks again in any case.
-        let [control, bulk] = channels;
-        // A link may have one for both.
-        let distinct = [control, bulk.filter(|_| control != bulk)];
-        let ready = match distinct.map(|channel| channel.map(watched)) {
-            [Some(control), Some(bulk)] => ppoll(&mut [control, bulk], limit, None),
-            [Some(only), None] | [None, Some(only)] => ppoll(&mut [only], limit, None),
-            [None, None] => ppoll(&mut [], limit, None),
-        };
-        ready.is_ok_and(|ready| ready > 0)
+        let ready = epoll.wait(&mut events, millis).unwrap_or(0);
+        let told = |class| events[..ready].iter().any(|event| event.data() == class || event.data() == BOTH);
+        [told(0), told(1)]
     }
 
-    /// The engine is woken by these channels again.
-    pub(crate) fn give_back(&self, channels: [Option<Channel>; 2]) {
+    /// What a thread sleeps on for these, made at the first time.
+    fn bedside(&self, channels: &Channels) -> Option<Arc<Epoll>> {
         let mut registered = self.registered.lock().expect("no holder panics");
-        for channel in channels.iter().flatten() {
-            registered.lent.remove(&channel.fd);
-            self.change(&mut registered, channel.fd, channel.interest);
+        let Registered { now, bedsides, shared, used, .. } = &mut *registered;
+        let fds = channels.each.iter().flatten().map(|channel| channel.fd);
+        used[0].extend(fds);
+        if let Some(known) = bedsides.get(&channels.owner)
+            && known.channels == *channels
+        {
+            return Some(Arc::clone(&known.epoll));
         }
+        let made = Bedside::new(channels)?;
+        for fd in made.shared() {
+            shared.insert(fd);
+            if let Some(interest) = now.get(&fd) {
+                self.watch_anew(fd, *interest, true);
+            }
+        }
+        let epoll = Arc::clone(&made.epoll);
+        bedsides.insert(channels.owner, made);
+        drop(registered);
+        Some(epoll)
     }
 
-    /// Changes what the epoll waits for on a descriptor that it knows.
-    fn change(&self, registered: &mut Registered, fd: i32, interest: Interest) {
-        let Some(now) = registered.now.get_mut(&fd).filter(|now| **now != interest) else { return };
-        let mut event = EpollEvent::new(epoll_flags(interest), u64::from(fd.unsigned_abs()));
-        // Refused if the descriptor was closed: then nobody is woken by it.
-        if self.epoll.modify(borrow(fd), &mut event).is_ok() {
-            *now = interest;
+    /// Puts a descriptor behind everybody else who watches it.
+    fn watch_anew(&self, fd: i32, interest: Interest, shared: bool) {
+        let token = u64::from(fd.unsigned_abs());
+        let flags = if shared { exclusive(interest) } else { epoll_flags(interest) };
+        // It may be new to the epoll, or closed.
+        let newly = self.epoll.delete(borrow(fd)).is_err();
+        if newly {
+            (self.watch)(fd);
+        }
+        if let Err(errno) = self.epoll.add(borrow(fd), EpollEvent::new(flags, token)) {
+            tracing::warn!(fd, %errno, "a channel cannot be watched; it is polled at every tick");
         }
     }
 
     /// Brings the epoll up to what the channels are now. As long as `version` stays, a descriptor is the one that it was.
-    /// Those that are lent stay lent.
     pub(crate) fn register(
         &self,
         version: u64,
@@ -142,20 +199,24 @@ impl SleepSet {
         collect: impl FnOnce(&mut HashMap<i32, Interest>),
     ) {
         let mut registered = self.registered.lock().expect("no holder panics");
-        let Registered { now: wanted, before, lent, version: known, stuck, .. } = &mut *registered;
+        let Registered { now: wanted, before, bedsides, shared, used, version: known, stuck, .. } =
+            &mut *registered;
         let same = core::mem::replace(known, version) == version;
         core::mem::swap(wanted, before);
         wanted.clear();
+        used.swap(0, 1);
+        used[0].clear();
         collect(wanted);
-        // Were they not, the engine would be woken by what only the sleeper takes, again and again, on the processor that the
-        // sleeper needs.
-        for fd in &*lent {
-            if let Some(interest) = wanted.get_mut(fd) {
-                *interest = NOTHING;
-            }
+        if !same && !bedsides.is_empty() {
+            bedsides.retain(|_, bedside| bedside.is_of(wanted));
+            shared.clear();
+            shared.extend(bedsides.values().flat_map(Bedside::shared));
         }
-        if stuck.next() != Nanos::NEVER {
-            stuck.due(now);
+        let next = stuck.next();
+        if next != Nanos::NEVER {
+            if now >= next {
+                stuck.due(now);
+            }
             // Left out altogether: an epoll tells of a hang-up whether it is asked to or not.
             wanted.retain(|fd, _| !stuck.is_muted(u64::from(fd.unsigned_abs())));
         }
@@ -165,13 +226,14 @@ impl SleepSet {
         }
         for (fd, interest) in wanted.iter().filter(|(fd, interest)| !same || before.get(fd) != Some(interest))
         {
+            if shared.contains(fd) {
+                self.watch_anew(*fd, *interest, true);
+                continue;
+            }
             let mut event = EpollEvent::new(epoll_flags(*interest), u64::from(fd.unsigned_abs()));
-            if self.epoll.modify(borrow(*fd), &mut event) == Err(Errno::ENOENT) {
-                // Newly open, also if another one had this number before.
-                (self.watch)(*fd);
-                if let Err(errno) = self.epoll.add(borrow(*fd), event) {
-                    tracing::warn!(fd, %errno, "a channel cannot be watched; it is polled at every tick");
-                }
+            // Newly open, also if another one had this number before; or no longer shared.
+            if self.epoll.modify(borrow(*fd), &mut event).is_err() {
+                self.watch_anew(*fd, *interest, false);
             }
         }
     }
@@ -224,14 +286,37 @@ impl SleepSet {
     /// ended too many sleeps for nothing.
     pub(crate) fn found(&self, taken: usize, now: Nanos) -> u64 {
         let mut registered = self.registered.lock().expect("no holder panics");
-        let Registered { stuck, fired, .. } = &mut *registered;
-        fired.drain(..).map(|fd| u64::from(stuck.was_ready(fd, taken, now))).sum()
+        let Registered { stuck, fired, used, .. } = &mut *registered;
+        let others_take = |fd: &u64| used.iter().flatten().any(|used| u64::from(used.unsigned_abs()) == *fd);
+        let counts = |fd: &u64| taken != 0 || !others_take(fd);
+        fired.drain(..).filter(counts).map(|fd| u64::from(stuck.was_ready(fd, taken, now))).sum()
     }
 
     /// When a channel that was left out is tried again.
     pub(crate) fn next_trial(&self) -> Nanos {
         self.registered.lock().expect("no holder panics").stuck.next()
     }
+}
+
+/// The same for who cannot have an epoll, or has no millisecond: the engine may be woken as well.
+fn sleep_beside(channels: &Channels, limit: Duration) -> [bool; 2] {
+    let watched = |channel: Channel| PollFd::new(borrow(channel.fd), poll_flags(channel.interest));
+    let limit = Some(TimeSpec::from_duration(limit));
+    let [control, bulk] = channels.each;
+    let Some(one) = control.or(bulk) else {
+        let _limit = ppoll(&mut [], limit, None);
+        return [false; 2];
+    };
+    let mut both = [control, bulk].map(|channel| watched(channel.unwrap_or(one)));
+    match ppoll(&mut both, limit, None) {
+        Ok(1..) => both.map(|polled| polled.any().unwrap_or(true)),
+        Ok(_) | Err(_) => [false; 2],
+    }
+}
+
+/// What an epoll waits for, among other epolls that do.
+fn exclusive(interest: Interest) -> EpollFlags {
+    epoll_flags(interest) | EpollFlags::EPOLLEXCLUSIVE
 }
 
 /// For the kernel, rounded up to milliseconds.
@@ -276,46 +361,104 @@ mod tests {
         fired
     }
 
+    const LIMIT: Duration = Duration::from_millis(5);
+
+    fn link(number: u16, each: [Option<Channel>; 2]) -> Channels {
+        Channels { owner: 7, link: number, each, near: None }
+    }
+
+    /// Signals the event while a thread sleeps on the channels; what that thread was told, and nobody else. The thread may
+    /// come late to its sleep, and then the engine hears of the event as well: once in some attempts it is there in time.
+    fn told_alone(set: &SleepSet, channels: &Channels, of: &EventFd) -> Option<[bool; 2]> {
+        let (_open, never) = std::sync::mpsc::channel::<()>();
+        (1..=20).find_map(|attempt| {
+            let told = std::thread::scope(|scope| {
+                let sleeper = scope.spawn(|| set.sleep_instead(channels, Duration::from_secs(20)));
+                let _timed_out = never.recv_timeout(attempt * Duration::from_millis(5));
+                of.write(1).expect("its count is small");
+                sleeper.join().expect("it does not panic")
+            });
+            let alone = !wakes(set, of);
+            of.read().expect("it has an event");
+            alone.then_some(told)
+        })
+    }
+
     #[test]
-    fn a_channel_wakes_its_sleeper_alone_until_it_is_given_back() {
+    fn who_sleeps_on_a_channel_is_woken_alone() {
         let (set, one, two) = (set(), event(), event());
         register(&set, 1, &[&one, &two]);
-        for event in [&one, &two] {
-            event.write(1).expect("its count is small");
-            assert!(wakes(&set, event));
+        let both = link(1, [Some(channel(&one)), Some(channel(&two))]);
+        assert_eq!(set.sleep_instead(&both, LIMIT), [false; 2]);
+        for version in 1..4 {
+            assert_eq!(told_alone(&set, &both, &one), Some([true, false]), "version {version}");
+            assert_eq!(told_alone(&set, &both, &two), Some([false, true]));
+            register(&set, version + 1, &[&one, &two]);
         }
-        let lent = [Some(channel(&one)), None];
-        assert!(set.sleep_instead(lent, Duration::ZERO), "it has an event");
-        assert!(!wakes(&set, &one) && wakes(&set, &two));
-        register(&set, 2, &[&one, &two]);
-        assert!(!wakes(&set, &one) && wakes(&set, &two), "named anew, it stays lent");
-        set.give_back(lent);
+    }
+
+    #[test]
+    fn an_event_that_nobody_sleeps_for_wakes_the_engine() {
+        let (set, one) = (set(), event());
+        register(&set, 1, &[&one]);
+        let only = link(1, [Some(channel(&one)), None]);
+        assert_eq!(set.sleep_instead(&only, LIMIT), [false; 2]);
+        one.write(1).expect("its count is small");
         assert!(wakes(&set, &one));
+        assert_eq!(set.sleep_instead(&only, LIMIT), [true, false], "it is still there");
     }
 
     /// A link was replaced while a caller slept on the old one's channel, and the caller will not sleep on the new one's.
     #[test]
-    fn a_channel_in_the_place_of_one_that_is_lent_wakes_the_engine() {
+    fn a_channel_in_the_place_of_a_shared_one_wakes_the_engine() {
         let (set, old, new) = (set(), event(), event());
         register(&set, 1, &[&old]);
-        let lent = [Some(channel(&old)), None];
-        assert!(!set.sleep_instead(lent, Duration::ZERO), "it has none");
+        assert_eq!(set.sleep_instead(&link(1, [Some(channel(&old)), None]), LIMIT), [false; 2]);
         register(&set, 2, &[&new]);
         new.write(1).expect("its count is small");
-        assert!(wakes(&set, &new));
-        set.give_back(lent);
         assert!(wakes(&set, &new));
     }
 
     #[test]
-    fn a_channel_that_is_lent_before_it_is_known_is_lent() {
+    fn a_channel_that_is_slept_on_before_the_engine_knows_it_is_shared() {
         let (set, new) = (set(), event());
-        let lent = [None, Some(channel(&new))];
-        assert!(!set.sleep_instead(lent, Duration::ZERO), "it has none");
-        register(&set, 1, &[&new]);
-        new.write(1).expect("its count is small");
-        assert!(!wakes(&set, &new));
-        set.give_back(lent);
-        assert!(wakes(&set, &new));
+        let only = link(1, [None, Some(channel(&new))]);
+        assert_eq!(set.sleep_instead(&only, LIMIT), [false; 2]);
+        register(&set, 0, &[&new]);
+        assert_eq!(told_alone(&set, &only, &new), Some([false, true]));
+    }
+
+    #[test]
+    fn one_channel_for_both_tells_of_both() {
+        let (set, one) = (set(), event());
+        let both = link(1, [Some(channel(&one)); 2]);
+        one.write(1).expect("its count is small");
+        assert_eq!(set.sleep_instead(&both, LIMIT), [true; 2]);
+        assert_eq!(set.sleep_instead(&both, Duration::from_micros(50)), [true; 2]);
+    }
+
+    #[test]
+    fn a_new_link_has_a_bedside_of_its_own() {
+        let (set, one, two) = (set(), event(), event());
+        register(&set, 1, &[&one, &two]);
+        assert_eq!(set.sleep_instead(&link(1, [Some(channel(&one)), None]), LIMIT), [false; 2]);
+        let second = link(2, [Some(channel(&two)), None]);
+        assert_eq!(set.sleep_instead(&second, LIMIT), [false; 2]);
+        assert_eq!(told_alone(&set, &second, &two), Some([true, false]));
+    }
+
+    /// What a caller takes was no false alarm.
+    #[test]
+    fn a_channel_that_others_take_from_is_not_left_out() {
+        let (set, one) = (set(), event());
+        let only = link(1, [Some(channel(&one)), None]);
+        for _ in 0..2 * crate::stuck::IN_VAIN {
+            register(&set, 1, &[&one]);
+            assert_eq!(set.sleep_instead(&only, Duration::from_micros(1)), [false; 2]);
+            one.write(1).expect("its count is small");
+            assert_ne!(set.sleep(Nanos::ZERO), Woken::Limit);
+            assert_eq!(one.read(), Ok(1));
+            assert_eq!(set.found(0, Nanos::ZERO), 0);
+        }
     }
 }

@@ -22,7 +22,8 @@ struct Ask {
 const SERVER: u16 = 1;
 const CLIENT: u16 = 2;
 const PATIENCE: Duration = Duration::from_secs(20);
-const CALLS: u64 = 2_000;
+const CALLS: u64 = 500;
+const HANDLED: Duration = Duration::from_micros(500);
 /// While a call is open, time passes so often for the serving thread, which wakes for that.
 const TICK: Duration = Duration::from_millis(4);
 
@@ -53,7 +54,12 @@ fn now() -> Instant {
 #[test]
 fn a_blocking_call_does_not_wake_the_serving_thread() {
     let server = Node::builder(SERVER).wait(WaitPolicy::Block).listen("tcp:127.0.0.1:0");
-    let server = server.handle_inline(|_, ask: Ask| Echo { number: ask.number }).start().expect("a node");
+    // An answer that is there before its caller sleeps finds the serving thread alone.
+    let server = server.handle_inline(|_, ask: Ask| {
+        std::thread::park_timeout(HANDLED);
+        Echo { number: ask.number }
+    });
+    let server = server.start().expect("a node");
     let address = server.listening()[0].to_string();
     let others = threads();
     let client =
@@ -68,5 +74,5 @@ fn a_blocking_call_does_not_wake_the_serving_thread() {
     let (slept, took) = (sleeps()[&own[0]] - before, start.elapsed());
     // A tick may find the engine held, and sleep a second time for that.
     let ticks = 3 * u64::try_from(took.as_nanos() / TICK.as_nanos()).expect("minutes at most");
-    assert!(slept <= ticks + CALLS / 4, "woken {slept} times by {CALLS} calls in {took:?}");
+    assert!(slept <= ticks + CALLS / 10, "woken {slept} times by {CALLS} calls in {took:?}");
 }

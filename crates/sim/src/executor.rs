@@ -1,6 +1,6 @@
 //! Waiting in the simulated world: nobody does, nodes make turns instead.
 
-use pronto_core::executor::{Channel, Executor, WaitPolicy};
+use pronto_core::executor::{Channels, Executor, WaitPolicy};
 use pronto_core::{Clock, Nanos};
 use pronto_sync::atomic::AtomicU32;
 
@@ -42,11 +42,7 @@ impl Executor for SimExecutor {
         unreachable!("nobody else holds an engine");
     }
 
-    fn sleep_on_channels(&self, _channels: [Option<Channel>; 2], _until: Nanos) -> bool {
+    fn sleep_on_channels(&self, _channels: &Channels, _until: Nanos) -> [bool; 2] {
         unreachable!("an actor waits by returning from its turn");
-    }
-
-    fn give_back(&self, _channels: [Option<Channel>; 2]) {
-        unreachable!("an actor never sleeps on channels");
     }
 }

@@ -12,7 +12,7 @@ use pronto_core::fabric::{
     Region, Rights, SendMemory, SendWork,
 };
 use pronto_core::session::{CallSpec, OutgoingPayload, Waited};
-use pronto_core::{Channel, Clock, Executor, Nanos, WaitPolicy};
+use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
 use pronto_counts::pair::{Ends, Nobody, Still, shm_link};
 use pronto_fabric_shm::{ShmLease, ShmQueuePair};
 use pronto_rpc::{Message, Route};
@@ -115,11 +115,9 @@ impl Executor for Serving {
             .expect("the caller goes to sleep");
     }
 
-    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) -> bool {
+    fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
         unreachable!("it calls nobody")
     }
-
-    fn give_back(&self, _: [Option<Channel>; 2]) {}
 }
 
 impl Executor for Calling<'_> {
@@ -137,15 +135,13 @@ impl Executor for Calling<'_> {
         std::thread::yield_now();
     }
 
-    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) -> bool {
+    fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
         self.sleeps.send(()).expect("the serving thread listens");
         self.armed.wait();
         self.asked_for.send(*self.asked.lock().expect("no holder panics")).expect("the test listens");
         (self.answer)();
-        true
+        [true; 2]
     }
-
-    fn give_back(&self, _: [Option<Channel>; 2]) {}
 }
 
 /// The serving thread saw that nobody polls, and has to wait for the engine. Until it gets it, a caller has come and gone to
@@ -247,15 +243,13 @@ impl Executor for Preempted<'_> {
 
     fn yield_now(&self) {}
 
-    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) -> bool {
+    fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
         let first = self.now.fetch_add(1_000_000_000, Ordering::Relaxed) == 0;
         if first {
             (self.answer)();
         }
-        !first && self.has_event
+        [!first && self.has_event; 2]
     }
-
-    fn give_back(&self, _: [Option<Channel>; 2]) {}
 }
 
 #[test]
@@ -296,11 +290,9 @@ impl Executor for Spinning {
 
     fn yield_now(&self) {}
 
-    fn sleep_on_channels(&self, _: [Option<Channel>; 2], _: Nanos) -> bool {
+    fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
         unreachable!("it polls")
     }
-
-    fn give_back(&self, _: [Option<Channel>; 2]) {}
 }
 
 /// Two answers come while their first caller sleeps in the channel and the second one polls, which takes both in.
