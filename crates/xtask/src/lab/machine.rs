@@ -59,10 +59,28 @@ const PORTS: [(&str, i32); 4] = [("console", 3), ("control", 4), ("out", 5), ("e
 pub(super) struct Machine<'a> {
     image: &'a Image,
     cpus: u32,
+    memory: Memory,
     accelerator: Accelerator,
     shares: Vec<Share>,
     folder: std::path::PathBuf,
     variables: Vec<String>,
+}
+
+/// How the machine's memory is laid out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Memory {
+    /// All in one place.
+    #[default]
+    Whole,
+    /// On two NUMA nodes, with the first processor and all others; a network card, `eth0`, is on the second.
+    TwoNodes,
+}
+
+impl Memory {
+    /// As it is asked for.
+    pub(super) const fn of(numa: bool) -> Self {
+        if numa { Self::TwoNodes } else { Self::Whole }
+    }
 }
 
 /// How a run ended.
@@ -120,7 +138,42 @@ impl<'a> Machine<'a> {
         let folder = share.clone().unwrap_or(here);
         let accelerator = Accelerator::default();
         let shares = shares(root, target, share);
-        Ok(Self { image, cpus, accelerator, shares, folder, variables: Vec::new() })
+        Ok(Self {
+            image,
+            cpus,
+            memory: Memory::default(),
+            accelerator,
+            shares,
+            folder,
+            variables: Vec::new(),
+        })
+    }
+
+    /// The same machine with its memory laid out so.
+    pub(super) fn with_memory(mut self, memory: Memory) -> Self {
+        self.memory = memory;
+        self
+    }
+
+    /// QEMU's options for two nodes, of which the second has processors from the second on, and a bus of its own. They stand behind
+    /// all other devices, which would land on that bus.
+    fn two_nodes(&self) -> Vec<String> {
+        let last = self.cpus.max(2) - 1;
+        let half = MEMORY / 2;
+        let mut options = Vec::new();
+        for (node, cpus) in ["0".to_owned(), format!("1-{last}")].iter().enumerate() {
+            options.extend(["-object".into(), format!("memory-backend-ram,id=memory{node},size={half}M")]);
+            options.extend(["-numa".into(), format!("node,nodeid={node},cpus={cpus},memdev=memory{node}")]);
+        }
+        for device in [
+            "pxb-pcie,id=far,bus_nr=128,numa_node=1,bus=pcie.0",
+            "pcie-root-port,id=farport,bus=far,chassis=9",
+            "virtio-net-pci,netdev=farnet,bus=farport",
+        ] {
+            options.extend(["-device".into(), device.into()]);
+        }
+        options.extend(["-netdev".into(), "user,id=farnet,restrict=on".into()]);
+        options
     }
 
     /// The same machine with another accelerator.
@@ -228,7 +281,9 @@ impl<'a> Machine<'a> {
         command.args(["--pdeathsig", "KILL", "--"]).arg(qemu);
         command.args(self.accelerator.options()).args(["-M", "q35", "-nodefaults", "-no-user-config"]);
         command.args(["-display", "none", "-no-reboot"]);
-        command.args(["-smp", &self.cpus.to_string(), "-m", &MEMORY.to_string()]);
+        // Two nodes have a processor each.
+        let cpus = if self.memory == Memory::TwoNodes { self.cpus.max(2) } else { self.cpus };
+        command.args(["-smp", &cpus.to_string(), "-m", &MEMORY.to_string()]);
         command.arg("-kernel").arg(&self.image.kernel).arg("-initrd").arg(&self.image.initramfs);
         let parameters = format!("{PARAMETERS} {}", self.image.parameters.join(" "));
         command.args(["-append", &parameters, "-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]);
@@ -262,6 +317,9 @@ impl<'a> Machine<'a> {
             ]);
         } else {
             command.stdin(Stdio::null()).stdout(Stdio::null());
+        }
+        if self.memory == Memory::TwoNodes {
+            command.args(self.two_nodes());
         }
         Ok(command)
     }

@@ -35,7 +35,7 @@ use clap::{Args, Subcommand};
 use crate::workspace::Workspace;
 use build::Image;
 use build_root::BuildRoot;
-use machine::{Ending, Machine};
+use machine::{Ending, Machine, Memory};
 
 pub(crate) use host::{is_ci, unavailable};
 pub(crate) use suite::{drivers, targets};
@@ -97,6 +97,9 @@ struct MachineOptions {
     /// Processors of the machine.
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     cpus: u32,
+    /// Two NUMA nodes, with a processor at least each, and a network card on the second.
+    #[arg(long)]
+    numa: bool,
     #[command(flatten)]
     accelerator: accelerator::Choice,
     /// A folder that the machine may write to, at the same path there; the command starts in it.
@@ -107,7 +110,8 @@ struct MachineOptions {
 impl MachineOptions {
     fn machine<'a>(&self, workspace: &Workspace, image: &'a Image) -> Result<Machine<'a>> {
         let accelerator = self.accelerator.accelerator()?;
-        Ok(Machine::new(image, workspace, self.cpus, self.share.as_deref())?.with(accelerator))
+        let machine = Machine::new(image, workspace, self.cpus, self.share.as_deref())?;
+        Ok(machine.with_memory(Memory::of(self.numa)).with(accelerator))
     }
 }
 

@@ -14,7 +14,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::build::Image;
-use super::machine::{Ending, Machine};
+use super::machine::{Ending, Machine, Memory};
 use super::suite::{self, Program, Target};
 use super::test;
 use crate::child::now;
@@ -105,6 +105,7 @@ fn one(workspace: &Workspace, image: &Image, program: &Program, test: String, mi
     let words = ["--ignored", "--test-threads=1", "--nocapture", "--exact", &test].map(str::to_owned);
     let command = suite::command(core::slice::from_ref(program), &words)?;
     let machine = Machine::new(image, workspace, needs.cpus, None)?
+        .with_memory(Memory::of(needs.numa))
         .with(needs.accelerator)
         .knowing(format!("{VARIABLE}={}", time.as_secs()));
     let start = now();

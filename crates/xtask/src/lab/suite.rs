@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use super::accelerator::Accelerator;
+use super::machine::Memory;
 use crate::workspace::{Package, Workspace};
 
 /// The name of a test target that runs in the lab; it may go on after an underscore.
@@ -26,6 +27,8 @@ pub(crate) struct Needs {
     pub(crate) nodes: u32,
     /// Processors of the machine.
     pub(crate) cpus: u32,
+    /// Whether it has two NUMA nodes, and a network card on the second.
+    pub(crate) numa: bool,
     /// Who carries out its instructions. Tests that ask for the same processors share one machine.
     pub(crate) accelerator: Accelerator,
     /// The same for single test targets of the package, by name.
@@ -42,6 +45,7 @@ impl Default for Needs {
         Self {
             nodes: 0,
             cpus: 2,
+            numa: false,
             accelerator: Accelerator::default(),
             accelerators: BTreeMap::new(),
             soak: Vec::new(),
@@ -113,11 +117,11 @@ fn needs(package: &Package) -> Result<Needs> {
 }
 
 /// The programs by the machine that they need, so that each machine boots once.
-pub(super) fn machines(programs: Vec<Program>) -> BTreeMap<(u32, Accelerator), Vec<Program>> {
+pub(super) fn machines(programs: Vec<Program>) -> BTreeMap<(u32, Memory, Accelerator), Vec<Program>> {
     let mut machines: BTreeMap<_, Vec<Program>> = BTreeMap::new();
     for program in programs {
-        let Needs { cpus, accelerator, .. } = program.target.needs;
-        machines.entry((cpus, accelerator)).or_default().push(program);
+        let Needs { cpus, numa, accelerator, .. } = program.target.needs;
+        machines.entry((cpus, Memory::of(numa), accelerator)).or_default().push(program);
     }
     machines
 }
@@ -227,15 +231,20 @@ mod tests {
 
     #[test]
     fn programs_that_need_the_same_machine_share_it() {
-        let program = |cpus, accelerator| {
+        let program = |cpus, accelerator, numa| {
             let mut target = sample().remove(0);
-            target.needs = Needs { cpus, accelerator, ..Needs::default() };
+            target.needs = Needs { cpus, numa, accelerator, ..Needs::default() };
             Program { target, executable: "/t/x".into() }
         };
         let (real, virtual_time) = (Accelerator::Emulation, Accelerator::VirtualTime);
-        let machines =
-            machines(vec![program(2, real), program(1, real), program(2, real), program(2, virtual_time)]);
+        let machines = machines(vec![
+            program(2, real, false),
+            program(1, real, false),
+            program(2, real, false),
+            program(2, virtual_time, false),
+            program(2, real, true),
+        ]);
         let counts: Vec<_> = machines.into_values().map(|programs| programs.len()).collect();
-        assert_eq!(counts, [1, 2, 1]);
+        assert_eq!(counts, [1, 2, 1, 1]);
     }
 }

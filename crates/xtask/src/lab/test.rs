@@ -71,9 +71,9 @@ pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Re
 
     build_modules(workspace, image, &programs)?;
     let mut code = 0;
-    for ((cpus, accelerator), programs) in suite::machines(programs) {
+    for ((cpus, memory, accelerator), programs) in suite::machines(programs) {
         let command = suite::command(&programs, &words)?;
-        let machine = Machine::new(image, workspace, cpus, None)?.with(accelerator);
+        let machine = Machine::new(image, workspace, cpus, None)?.with_memory(memory).with(accelerator);
         code = code.max(match machine.run(&command, Duration::from_secs(options.timeout))? {
             Ending::Exited(code) => code,
             Ending::Failed(failure) => {
