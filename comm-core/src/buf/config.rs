@@ -3,6 +3,7 @@
 use pronto_ring::slots::MAX_SLOTS;
 
 use super::ALIGNMENT;
+use super::strip::STRIPS;
 use crate::time::Nanos;
 
 /// How many sizes of overflow slots there are.
@@ -35,6 +36,9 @@ pub struct RingConfig {
     pub chunk_bytes: u32,
     /// Usable size of the first chunk, bytes: less than a chunk where memory must be pinned and little may be.
     pub first_chunk_bytes: u32,
+    /// Size of a strip, bytes, of which there is one for each of eight threads; none if 0. A buffer of up to a quarter of it comes
+    /// from the strip of its thread.
+    pub strip_bytes: u32,
     /// Overflow slots, smallest first.
     pub overflow: [SlotClass; OVERFLOW_CLASSES],
     /// From which age on a held buffer is a straggler.
@@ -44,19 +48,20 @@ pub struct RingConfig {
 }
 
 impl RingConfig {
-    /// For memory that must be pinned, of which an ordinary user may have 8 MiB in all: 512 KiB at first.
+    /// For memory that must be pinned, of which an ordinary user may have 8 MiB in all: 512 KiB at first, and 128 KiB of strips.
     #[must_use]
     pub fn pinned() -> Self {
-        Self { first_chunk_bytes: 512 << 10, ..Self::default() }
+        Self { first_chunk_bytes: 512 << 10, strip_bytes: 16 << 10, ..Self::default() }
     }
 }
 
 impl Default for RingConfig {
-    /// Chunks of 4 MiB, 352 KiB of overflow slots, stragglers from 100 ms on.
+    /// Chunks of 4 MiB, 1 MiB of strips, 352 KiB of overflow slots, stragglers from 100 ms on.
     fn default() -> Self {
         Self {
             chunk_bytes: 4 << 20,
             first_chunk_bytes: 4 << 20,
+            strip_bytes: 128 << 10,
             overflow: [
                 SlotClass { bytes: 1 << 10, count: 32 },
                 SlotClass { bytes: 8 << 10, count: 8 },
@@ -68,6 +73,9 @@ impl Default for RingConfig {
     }
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "there are few strips")]
+const STRIPS_U32: u32 = STRIPS as u32;
+
 /// The division of a memory of a given length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
@@ -77,12 +85,17 @@ pub(super) struct Layout {
     pub(super) chunk_bytes: u32,
     /// Usable size of the first chunk, bytes.
     pub(super) first_chunk_bytes: u32,
+    /// Size of a strip, bytes; 0 if there are none.
+    pub(super) strip_bytes: u32,
+    /// Where the strips begin; they end where the overflow slots begin.
+    pub(super) strips_at: u32,
     /// Where the overflow slots begin; they end with the memory.
     pub(super) overflow_at: u32,
 }
 
 impl RingConfig {
-    /// Divides `len` bytes: overflow slots only if they are possible and leave half of it to chunks, then at least two chunks.
+    /// Divides `len` bytes: overflow slots only if they are possible and leave half of it to others, strips if they take no more than
+    /// a quarter of it, then at least two chunks.
     pub(super) fn layout(&self, len: u32) -> (Layout, [SlotClass; OVERFLOW_CLASSES]) {
         let none = self.overflow.map(|class| SlotClass { count: 0, ..class });
         let wanted: u64 =
@@ -95,14 +108,20 @@ impl RingConfig {
             Ok(wanted) if self.overflow.iter().all(possible) && wanted <= len / 2 => (self.overflow, wanted),
             _ => (none, 0),
         };
-        let for_chunks = len - overflow_bytes;
+        let overflow_at = len - overflow_bytes;
+        let strip_bytes = self.strip_bytes - self.strip_bytes % ALIGNMENT;
+        let strips = strip_bytes.checked_mul(STRIPS_U32).filter(|bytes| *bytes <= len / 4);
+        let strip_bytes = strips.map_or(0, |_| strip_bytes);
+        let for_chunks = overflow_at - strip_bytes * STRIPS_U32;
         let limit = self.chunk_bytes.min(super::chunk::MAX_BYTES).min(for_chunks / 2).max(ALIGNMENT);
         let chunk_bytes = 1 << limit.ilog2();
         let layout = Layout {
             chunks: for_chunks / chunk_bytes,
             chunk_bytes,
             first_chunk_bytes: self.first_chunk_bytes.min(chunk_bytes),
-            overflow_at: for_chunks,
+            strip_bytes,
+            strips_at: for_chunks,
+            overflow_at,
         };
         (layout, overflow)
     }

@@ -1,13 +1,15 @@
-//! The send ring between threads, explored by loom: chunk roll-over, the last free against the next loan, trimming.
+//! The send ring between threads, explored by loom: chunk roll-over, the last free against the next loan, trimming; strips, and who
+//! gives the ring up.
 
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use loom::thread;
 use pronto_sync::cell::UnsafeCell;
 
-use super::{Chunk, Frame, OVERFLOW_CLASSES, Placement, RingConfig, SendRing, SlotClass};
+use super::strip::STRIPS;
+use super::{Chunk, Frame, OVERFLOW_CLASSES, Placement, PresentRing, RingConfig, SendRing, SlotClass};
 use crate::fabric::HeapMemory;
 use crate::time::Nanos;
 
@@ -27,6 +29,7 @@ impl Touched {
         let config = RingConfig {
             chunk_bytes: 128,
             first_chunk_bytes: 128,
+            strip_bytes: 0,
             overflow: [SlotClass { bytes: 64, count: 0 }; OVERFLOW_CLASSES],
             straggler_after: Nanos::NEVER,
             placement: Placement::HotFirst,
@@ -166,5 +169,128 @@ fn loom_a_chunk_in_the_providers_hands_is_nobodys() {
         drop(first);
         trimmer.join().unwrap();
         assert_eq!(state.ring.stats().live, 0);
+    });
+}
+
+/// A ring with strips of four lines, in its place; a cell for each line of the strips, and the ring as long as somebody has it.
+struct Strips {
+    present: PresentRing,
+    lines: Vec<UnsafeCell<u32>>,
+    strips_at: usize,
+    ring: Weak<SendRing>,
+}
+
+#[expect(unsafe_code, reason = "the model is whether this is sound")]
+// SAFETY: a cell is touched only by who has its line.
+unsafe impl Sync for Strips {}
+
+impl Strips {
+    fn new() -> Arc<Self> {
+        let config = RingConfig {
+            chunk_bytes: 64,
+            first_chunk_bytes: 64,
+            strip_bytes: 256,
+            overflow: [SlotClass { bytes: 64, count: 0 }; OVERFLOW_CLASSES],
+            straggler_after: Nanos::NEVER,
+            placement: Placement::HotFirst,
+        };
+        let ring = Arc::new(SendRing::new(Arc::new(HeapMemory::new(STRIPS * 256 * 4)), config));
+        let weak = Arc::downgrade(&ring);
+        let strips_at = ring.initial()[1].start;
+        let present = PresentRing::new();
+        present.set(Some(ring));
+        let lines = (0..4 * STRIPS).map(|_| UnsafeCell::new(0)).collect();
+        Arc::new(Self { present, lines, strips_at, ring: weak })
+    }
+
+    fn take(&self, thread: usize) -> Option<Frame> {
+        let frame = self.present.loan_by(thread, 64, 0)?.ok()?.finish();
+        self.touch(&frame);
+        Some(frame)
+    }
+
+    /// What the holder of a buffer does with it while the ring lives; the chunks have models of their own.
+    fn touch(&self, frame: &Frame) {
+        assert!(self.ring.strong_count() > 0, "a ring lives as long as its buffers");
+        if let Some(at) = (frame.extent().offset as usize).checked_sub(self.strips_at) {
+            self.touch_lines(at / 64..at / 64 + 1);
+        }
+    }
+
+    #[expect(unsafe_code, reason = "the model is whether this is sound")]
+    fn touch_lines(&self, lines: Range<usize>) {
+        for cell in &self.lines[lines] {
+            // SAFETY: the caller has the lines; loom checks that nobody else has.
+            cell.with_mut(|cell| unsafe { *cell += 1 });
+        }
+    }
+}
+
+/// Buffers of a strip are given back by another thread than takes them, as a completion is.
+#[test]
+fn loom_a_strip_starts_over_after_the_last_was_given_back() {
+    loom::model(|| {
+        let state = Strips::new();
+        let first = state.take(0).expect("the strip is empty");
+        let other = Arc::clone(&state);
+        let thread = thread::spawn(move || {
+            other.touch(&first);
+            drop(first);
+        });
+        drop(state.take(0));
+        drop(state.take(0));
+        thread.join().unwrap();
+        assert_eq!(state.ring.upgrade().map(|ring| ring.stats().live), Some(0));
+    });
+}
+
+/// Two threads that have one number do not meet in their strip.
+#[test]
+fn loom_threads_of_one_number_share_no_line() {
+    loom::model(|| {
+        let state = Strips::new();
+        let other = Arc::clone(&state);
+        let thread = thread::spawn(move || drop(other.take(0)));
+        drop(state.take(0));
+        thread.join().unwrap();
+    });
+}
+
+/// The provider takes the memory of a strip back while its thread sends.
+#[test]
+fn loom_a_strip_in_the_providers_hands_is_nobodys() {
+    loom::model(|| {
+        let state = Strips::new();
+        drop(state.take(0));
+        assert!(state.present.idle_strip().is_none(), "a first look");
+        let other = Arc::clone(&state);
+        let thread = thread::spawn(move || drop(other.take(0)));
+        if let Some(strip) = state.present.idle_strip() {
+            let first = (strip.range().start - state.strips_at) / 64;
+            state.touch_lines(first..first + 4);
+        }
+        thread.join().unwrap();
+    });
+}
+
+/// A link is replaced while one thread takes a buffer and another gives one back: the ring goes with the last of them.
+#[test]
+fn loom_a_ring_goes_with_its_last_buffer() {
+    loom::model(|| {
+        let state = Strips::new();
+        let held = state.take(0).expect("the strip is empty");
+        let other = Arc::clone(&state);
+        let thread = thread::spawn(move || {
+            other.touch(&held);
+            drop(held);
+        });
+        let taken = state.take(0);
+        state.present.set(None);
+        if let Some(taken) = taken {
+            state.touch(&taken);
+            drop(taken);
+        }
+        thread.join().unwrap();
+        assert_eq!(state.ring.strong_count(), 0, "nobody has it");
     });
 }

@@ -9,9 +9,12 @@
 //! bounded overflow arena at its end:
 //!
 //! ```text
-//!   | chunk 0 | chunk 1 |  ...  | chunk n-1 | overflow slots |
+//!   | chunk 0 | chunk 1 |  ...  | chunk n-1 | strips | overflow slots |
 //!     open      open      not made ready      always ready
 //! ```
+//!
+//! Short buffers come from a *strip*, which one thread has to itself ([`strip`]): threads that send together do not touch each
+//! other's lines. What is longer, or finds its strip full, comes from the chunks.
 //!
 //! A chunk is the unit in which the provider makes memory ready and takes it back; no buffer crosses one. In a chunk,
 //! buffers are laid one after another, freed in any order, and when the last is free the chunk starts over: one call after
@@ -24,7 +27,9 @@ mod config;
 mod loan;
 mod memory;
 mod overflow;
+mod present;
 mod ring;
+mod strip;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -35,6 +40,7 @@ mod tests;
 
 pub use config::{OVERFLOW_CLASSES, Placement, RingConfig, SlotClass};
 pub use loan::{Frame, Loan, Posted};
+pub(crate) use present::PresentRing;
 pub use ring::{Chunk, Exhausted, Oldest, RingStats, SendRing};
 
 /// Alignment of every buffer, and the unit of allocation: a cache line.

@@ -6,18 +6,26 @@ use core::ops::Range;
 
 use proptest::prelude::*;
 
-use super::{Chunk, Exhausted, Frame, Placement, RingConfig, SendRing, SlotClass};
+use super::{Chunk, Exhausted, Frame, Loan, Placement, PresentRing, RingConfig, SendRing, SlotClass};
 use crate::fabric::HeapMemory;
 use crate::time::Nanos;
 
 const CHUNK: usize = 2048;
-const LEN: usize = 5 * CHUNK;
+const STRIP: u32 = 512;
+const LEN: usize = 5 * CHUNK + 8 * STRIP as usize;
 
 #[derive(Clone, Debug)]
 enum Step {
     Loan {
         len: usize,
     },
+    /// A loan of that thread, from its strip if it fits.
+    LoanBy {
+        thread: usize,
+        len: usize,
+    },
+    /// The provider takes the memory of an idle strip back.
+    TrimStrip,
     Shrink {
         len: usize,
     },
@@ -35,6 +43,8 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => prop_oneof![0..400usize, 0..3 * CHUNK].prop_map(|len| Step::Loan { len }),
+        6 => (0..3usize, 0..200usize).prop_map(|(thread, len)| Step::LoanBy { thread, len }),
+        1 => Just(Step::TrimStrip),
         1 => (0..400usize).prop_map(|len| Step::Shrink { len }),
         5 => any::<usize>().prop_map(|pick| Step::Free { pick }),
         2 => Just(Step::Commit),
@@ -53,6 +63,7 @@ fn range(frame: &Frame) -> Range<usize> {
 /// The ring, what lives in it, and which ranges are ready.
 struct Model {
     ring: Arc<SendRing>,
+    present: PresentRing,
     live: Vec<(Frame, u8)>,
     ready: Vec<Range<usize>>,
     in_hand: Vec<Chunk>,
@@ -64,13 +75,16 @@ impl Model {
         let config = RingConfig {
             chunk_bytes: 2048,
             first_chunk_bytes: 1024,
+            strip_bytes: STRIP,
             overflow: [128, 256, 512].map(|bytes| SlotClass { bytes, count: 2 }),
             straggler_after: Nanos::from_millis(100),
             placement,
         };
         let ring = Arc::new(SendRing::new(Arc::new(HeapMemory::new(LEN)), config));
         let ready = ring.initial().into();
-        Self { ring, live: Vec::new(), ready, in_hand: Vec::new(), count: 0 }
+        let present = PresentRing::new();
+        present.set(Some(Arc::clone(&ring)));
+        Self { ring, present, live: Vec::new(), ready, in_hand: Vec::new(), count: 0 }
     }
 
     fn loan(&mut self, len: usize, shrink_to: Option<usize>) -> Result<(), TestCaseError> {
@@ -86,6 +100,10 @@ impl Model {
             }
         };
         loan.shrink(shrink_to.unwrap_or(len));
+        self.keep(loan)
+    }
+
+    fn keep(&mut self, mut loan: Loan) -> Result<(), TestCaseError> {
         self.count = self.count.wrapping_add(1);
         loan.as_mut_slice().fill(self.count);
         let frame = loan.finish();
@@ -113,6 +131,19 @@ impl Model {
     fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
         match step {
             Step::Loan { len } => self.loan(len, None)?,
+            Step::LoanBy { thread, len } => {
+                if let Some(Ok(loan)) = self.present.loan_by(thread, len, 0) {
+                    self.keep(loan)?;
+                }
+            }
+            Step::TrimStrip => {
+                if let Some(strip) = self.present.idle_strip() {
+                    let range = strip.range();
+                    prop_assert!(
+                        self.live.iter().all(|(frame, _)| !range.contains(&(frame.extent().offset as usize)))
+                    );
+                }
+            }
             Step::Shrink { len } => self.loan(400, Some(len))?,
             Step::Free { pick } => self.free(pick)?,
             Step::Commit => self.in_hand.extend(self.ring.commit_next()),

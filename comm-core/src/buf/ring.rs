@@ -1,7 +1,7 @@
 //! The send ring: allocation by many threads, growth and trimming by the progress path, and who holds what for how long.
 //!
 //! # Invariants
-//! 1. Buffers lie in open chunks, one after another, or in claimed overflow slots: no two share a line.
+//! 1. Buffers lie in open chunks or in strips, one after another, or in claimed overflow slots: no two share a line.
 //! 2. A record is not zero exactly while a buffer that begins at its line (or has its slot) lives; between the step that
 //!    allocates and the one that writes the record it may lag. Records inform, nothing depends on them.
 
@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 use core::ops::Range;
 
 use pronto_sync::CachePadded;
-use pronto_sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, zeroed_u64s};
+use pronto_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, zeroed_u64s};
 use thiserror::Error;
 
 use super::chunk::ChunkWord;
@@ -18,6 +18,7 @@ use super::config::{Layout, Placement, RingConfig};
 use super::loan::Loan;
 use super::memory::{Buffer, Memory};
 use super::overflow::Overflow;
+use super::strip::{LARGEST_PART, STRIPS, Strip};
 use super::{ALIGNMENT, lines};
 use crate::fabric::{Extent, SendMemory};
 use crate::time::Nanos;
@@ -78,7 +79,7 @@ pub struct Oldest {
 /// What a ring has to say about itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingStats {
-    /// Buffers alive in chunks.
+    /// Buffers alive in chunks and strips.
     pub live: u32,
     /// Chunks open.
     pub open_chunks: u32,
@@ -99,6 +100,10 @@ pub struct SendRing {
     layout: Layout,
     config: RingConfig,
     chunks: Box<[ChunkWord]>,
+    /// All or none.
+    strips: Box<[Strip]>,
+    /// Whether somebody has entered the strips: once, and nobody else.
+    entered: AtomicBool,
     overflow: Overflow,
     max_len: usize,
     /// The chunk to try first: a hint.
@@ -117,8 +122,8 @@ pub struct SendRing {
 }
 
 impl SendRing {
-    /// Divides `memory` into chunks, of which the first is open, and overflow slots. In a small memory chunks get smaller (two at
-    /// least), and overflow slots that would take more than half are left out. The caller makes
+    /// Divides `memory` into chunks, of which the first is open, strips and overflow slots. In a small memory chunks get smaller (two
+    /// at least), and strips or overflow slots that would take too much of it are left out. The caller makes
     /// [`initial`](Self::initial) ready before the first loan.
     pub fn new(memory: Arc<dyn SendMemory>, config: RingConfig) -> Self {
         let memory = Memory::new(memory);
@@ -130,6 +135,7 @@ impl SendRing {
         if let Some(first) = chunks.first() {
             let _ = first.lend_closed() && first.open();
         }
+        let strips = if layout.strip_bytes == 0 { 0 } else { STRIPS };
         let overflow = Overflow::new(layout.overflow_at, classes);
         let longest = match layout.chunks {
             0 => 0,
@@ -143,6 +149,8 @@ impl SendRing {
             layout,
             config,
             chunks,
+            strips: (0..strips).map(|_| Strip::default()).collect(),
+            entered: AtomicBool::new(false),
             overflow,
             current: CachePadded::new(AtomicUsize::new(0)),
             now: AtomicU32::new(0),
@@ -154,10 +162,10 @@ impl SendRing {
         }
     }
 
-    /// The bytes that must be ready from the start: the first chunk, the overflow slots.
+    /// The bytes that must be ready from the start: the first chunk; strips and overflow slots.
     pub fn initial(&self) -> [Range<usize>; 2] {
         let first = if self.chunks.is_empty() { 0 } else { self.layout.first_chunk_bytes };
-        [0..first as usize, self.layout.overflow_at as usize..self.memory.len() as usize]
+        [0..first as usize, self.layout.strips_at as usize..self.memory.len() as usize]
     }
 
     /// The longest payload that the ring takes, bytes.
@@ -242,7 +250,8 @@ impl SendRing {
     /// What the ring has to say about itself.
     pub fn stats(&self) -> RingStats {
         RingStats {
-            live: self.chunks.iter().map(|chunk| chunk.load().1).sum(),
+            live: self.chunks.iter().map(|chunk| chunk.load().1).sum::<u32>()
+                + self.strips.iter().map(|strip| strip.load().1).sum::<u32>(),
             open_chunks: self.chunks.iter().map(|chunk| u32::from(chunk.is_open())).sum(),
             overflow_in_use: self.overflow.in_use(),
             overflowed: self.overflowed.load(Ordering::Relaxed),
@@ -322,7 +331,61 @@ impl SendRing {
         }
     }
 
-    /// Frees a buffer. The caller gives up a live one.
+    /// Whether there are strips.
+    pub(super) fn has_strips(&self) -> bool {
+        !self.strips.is_empty()
+    }
+
+    /// Enters the strips. Whether the caller is the first: who is not must not touch them.
+    pub(super) fn enter_strips(&self) -> bool {
+        !self.entered.swap(true, Ordering::Relaxed)
+    }
+
+    /// Allocates in a strip, of which the caller holds the lock; none if it is too long or has no room.
+    #[inline]
+    pub(super) fn take_in_strip(&self, strip: usize, len: usize, owner: u32) -> Option<Extent> {
+        let strip_bytes = self.layout.strip_bytes;
+        let len = u32::try_from(len).ok().filter(|len| *len <= strip_bytes / LARGEST_PART)?;
+        let line = self.strips.get(strip)?.take(lines(len), strip_bytes / ALIGNMENT)?;
+        let offset = self.strip_at(strip) + line * ALIGNMENT;
+        self.record((offset / ALIGNMENT) as usize, owner);
+        Some(Extent { offset, len })
+    }
+
+    /// Forgets who has the buffer at this place of a strip, which is about to be given back where it is counted.
+    #[inline]
+    pub(super) fn forget_in_strip(&self, strip: usize, offset: u32) -> &AtomicU64 {
+        self.records[(offset / ALIGNMENT) as usize].store(0, Ordering::Relaxed);
+        self.strips[strip].returned()
+    }
+
+    /// No buffer of a strip is taken any more. The caller holds its lock, and leaves the reference that the strip has.
+    pub(super) fn retire_strip(self: Arc<Self>, strip: usize) {
+        if !self.strips[strip].retire() {
+            // Whoever gives the last buffer back drops it.
+            core::mem::forget(self);
+        }
+    }
+
+    /// Whether the memory of a strip was used since it was given back; old news in an instant.
+    pub(super) fn uses_strip(&self, strip: usize) -> bool {
+        self.strips.get(strip).is_some_and(Strip::is_used)
+    }
+
+    /// The bytes of a strip, if they should be given back. The caller holds its lock until they are.
+    pub(super) fn idle_strip(&self, strip: usize) -> Option<Range<usize>> {
+        let start = self.strip_at(strip) as usize;
+        self.strips.get(strip)?.is_idle().then_some(start..start + self.layout.strip_bytes as usize)
+    }
+
+    /// Where a strip begins.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "there are few strips")]
+    const fn strip_at(&self, strip: usize) -> u32 {
+        self.layout.strips_at + strip as u32 * self.layout.strip_bytes
+    }
+
+    /// Frees a buffer that is not of a strip. The caller gives up a live one.
     #[inline]
     pub(super) fn release(&self, extent: Extent) {
         if extent.offset < self.layout.overflow_at {
@@ -370,15 +433,22 @@ impl SendRing {
         self.records[index].store(u64::from(owner) << 32 | u64::from(tick), Ordering::Relaxed);
     }
 
-    /// The record of the oldest live buffer. In a chunk that is the first one, as buffers are laid one after another.
+    /// The record of the oldest live buffer. In a chunk or strip that is the first one, as buffers are laid one after another.
     fn find_oldest(&self) -> Option<usize> {
         let lines_per_chunk = (self.layout.chunk_bytes / ALIGNMENT) as usize;
         let in_chunks = self.chunks.iter().enumerate().filter_map(|(index, chunk)| {
             let start = index * lines_per_chunk;
             (start..start + chunk.load().0 as usize).find(|record| self.is_live(*record))
         });
+        let in_strips = self.strips.iter().enumerate().filter_map(|(index, strip)| {
+            let start = (self.strip_at(index) / ALIGNMENT) as usize;
+            (start..start + strip.load().0 as usize).find(|record| self.is_live(*record))
+        });
         let in_slots = (self.slot_record(0)..self.records.len()).filter(|record| self.is_live(*record));
-        in_chunks.chain(in_slots).max_by_key(|record| self.describe(*record).map(|oldest| oldest.age))
+        in_chunks
+            .chain(in_strips)
+            .chain(in_slots)
+            .max_by_key(|record| self.describe(*record).map(|oldest| oldest.age))
     }
 
     fn is_live(&self, record: usize) -> bool {

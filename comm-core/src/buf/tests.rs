@@ -3,7 +3,8 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Exhausted, Frame, OVERFLOW_CLASSES, Placement, RingConfig, SendRing, SlotClass};
+use super::strip::STRIPS;
+use super::{Exhausted, Frame, OVERFLOW_CLASSES, Placement, PresentRing, RingConfig, SendRing, SlotClass};
 use crate::fabric::HeapMemory;
 use crate::time::Nanos;
 
@@ -23,6 +24,7 @@ fn config(overflow: [SlotClass; OVERFLOW_CLASSES]) -> RingConfig {
     RingConfig {
         chunk_bytes: 1024,
         first_chunk_bytes: 1024,
+        strip_bytes: 0,
         overflow,
         straggler_after: Nanos::from_millis(50),
         placement: Placement::HotFirst,
@@ -334,4 +336,117 @@ fn threads_never_share_bytes() {
     });
     let stats = ring.stats();
     assert_eq!((stats.live, stats.overflow_in_use, ring.oldest()), (0, 0, None));
+}
+
+/// A strip of 1 KiB for each thread behind four chunks, and the ring.
+fn present() -> (PresentRing, Arc<SendRing>) {
+    let memory = Arc::new(HeapMemory::new((CHUNKS + 4 * STRIPS) * CHUNK));
+    let ring = Arc::new(SendRing::new(memory, RingConfig { strip_bytes: 1024, ..config(NONE) }));
+    let present = PresentRing::new();
+    present.set(Some(Arc::clone(&ring)));
+    (present, ring)
+}
+
+fn loan_by(present: &PresentRing, thread: usize, len: usize) -> Frame {
+    present.loan_by(thread, len, 7).expect("there is a ring").expect("there is room").finish()
+}
+
+#[test]
+fn threads_take_from_strips_of_their_own_and_one_call_after_the_other_uses_the_same_lines() {
+    let (present, ring) = present();
+    let [_, ready] = ring.initial();
+    for thread in 0..STRIPS {
+        let first = offset(&loan_by(&present, thread, 100));
+        let next = loan_by(&present, thread, 256);
+        assert_eq!(offset(&next), first, "the first was given back");
+        assert_eq!(first, ready.start + thread * 1024);
+        assert_eq!(offset(&loan_by(&present, thread, 64)), first + 256, "the second lives");
+    }
+    assert_eq!(ring.stats().live, 0);
+}
+
+#[test]
+fn what_is_too_long_for_a_strip_or_finds_it_full_comes_from_the_chunks() {
+    let (present, ring) = present();
+    assert_eq!(offset(&loan_by(&present, 0, 257)), 0);
+    let full: Vec<_> = (0..4).map(|_| loan_by(&present, 1, 256)).collect();
+    assert!(full.iter().all(|frame| ring.initial()[1].contains(&offset(frame))));
+    assert_eq!(offset(&loan_by(&present, 1, 64)), 0);
+    assert!(offset(&loan_by(&present, 2, 64)) > 0, "another thread's strip has room");
+    assert_eq!(ring.stats().live, 4);
+}
+
+#[test]
+fn a_shorter_buffer_of_a_strip_keeps_its_lines() {
+    let (present, _ring) = present();
+    let mut loan = present.loan_by(0, 200, 7).unwrap().unwrap();
+    loan.as_mut_slice().fill(3);
+    loan.shrink(10);
+    let frame = loan.finish();
+    let next = loan_by(&present, 0, 64);
+    assert_eq!((frame.bytes(), frame.extent().len), (&[3; 10][..], 10));
+    assert_eq!(offset(&next) - offset(&frame), 256);
+}
+
+#[test]
+fn a_straggler_in_a_strip_is_named() {
+    let (present, ring) = present();
+    let _straggler = loan_by(&present, 3, 64);
+    ring.tick(Nanos::from_millis(100));
+    let oldest = ring.oldest().expect("there is one");
+    assert!((oldest.owner, oldest.age >= Nanos::from_millis(90)) == (7, true), "{oldest:?}");
+}
+
+#[test]
+fn memory_lives_until_the_last_buffer_of_a_ring_that_was_replaced() {
+    let (present, ring) = present();
+    let weak = Arc::downgrade(&ring);
+    let of_ring = |frame: &Frame| weak.upgrade().is_some_and(|ring| frame.is_of(&ring));
+    let held = [loan_by(&present, 0, 64), loan_by(&present, 0, 64), loan_by(&present, 1, 64)];
+    assert!(held.iter().all(of_ring));
+    drop(ring);
+    present.set(None);
+    assert!(present.loan(64, 7).is_none());
+    for frame in held {
+        assert!(weak.strong_count() > 0, "a buffer of it lives");
+        assert_eq!(frame.bytes().len(), 64);
+        drop(frame);
+    }
+    assert_eq!(weak.strong_count(), 0, "nothing of it lives");
+}
+
+#[test]
+fn a_ring_whose_strips_are_empty_goes_with_the_place_it_was_in() {
+    let (present, ring) = present();
+    drop(loan_by(&present, 0, 64));
+    let weak = Arc::downgrade(&ring);
+    drop((present, ring));
+    assert_eq!(weak.strong_count(), 0);
+}
+
+#[test]
+fn a_strip_that_was_idle_between_two_looks_gives_its_memory_back_once() {
+    let (present, ring) = present();
+    let idle = || present.idle_strip().map(|strip| strip.range());
+    assert_eq!(idle(), None, "never used");
+    let first = offset(&loan_by(&present, 1, 64));
+    assert_eq!(idle(), None, "used since the last look");
+    let strip = present.idle_strip().expect("not used since");
+    assert_eq!(strip.range(), first..first + 1024);
+    assert_eq!(offset(&loan_by(&present, 1, 64)), 0, "it is in the provider's hands");
+    drop(strip);
+    assert_eq!(idle(), None, "its memory was given back");
+    let held = loan_by(&present, 1, 64);
+    assert_eq!([idle(), idle()], [None, None], "a buffer of it lives");
+    assert_eq!(offset(&held), first);
+    drop(held);
+    assert_eq!([idle(), idle()], [None, Some(first..first + 1024)]);
+    assert_eq!(ring.stats().live, 0);
+}
+
+#[test]
+#[should_panic(expected = "a ring is entered once")]
+fn a_ring_is_entered_once() {
+    let (_present, ring) = present();
+    PresentRing::new().set(Some(ring));
 }

@@ -29,7 +29,6 @@ mod outgoing;
 mod peer_types;
 mod refusal;
 mod rendezvous;
-mod ring;
 mod soon;
 mod stalled;
 mod ticking;
@@ -62,7 +61,7 @@ pub use soon::{Places, Soon};
 pub use wait::{LATE, RESCUE, Waited};
 pub use waiting::Waiting;
 
-use crate::buf::{Loan, RingStats};
+use crate::buf::{Loan, PresentRing, RingStats};
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
 use crate::stats::Stats;
@@ -71,7 +70,6 @@ use crate::time::Nanos;
 use growing::Growing;
 use outbound::NotPosted;
 use outgoing::Submitted;
-use ring::RingCell;
 
 /// Messages that may wait in the submission queue while another thread holds the engine; beyond it a sender is refused.
 const SUBMISSIONS: usize = 256;
@@ -87,7 +85,7 @@ pub struct Session<Q: QueuePair> {
     limits: Limits,
     calls: CallTable<Q::Lease>,
     credits: [Credits; 2],
-    rings: [RingCell; 2],
+    rings: [PresentRing; 2],
     types: PeerTypes,
     /// Requests of each class that this side is done with; ride in every header.
     returned: [Returned; 2],
@@ -130,7 +128,7 @@ impl<Q: QueuePair> Session<Q> {
             limits,
             calls: CallTable::new(limits.calls),
             credits: [Credits::default(), Credits::default()],
-            rings: [RingCell::new(), RingCell::new()],
+            rings: [PresentRing::new(), PresentRing::new()],
             types: PeerTypes::new(),
             returned: [Returned::default(), Returned::default()],
             cancelled: Growing::new(MAX_CALLS.into(), || AtomicU32::new(0)),
@@ -184,8 +182,12 @@ impl<Q: QueuePair> Session<Q> {
     }
 
     /// A piece of the send ring to compose a payload in; for payloads longer than 40 bytes.
+    #[inline]
     pub fn loan(&self, class: Class, len: usize, owner: u32) -> Result<Loan, Refused> {
-        self.rings[class.index()].loan(len, owner)
+        match self.rings[class.index()].loan(len, owner) {
+            Some(loan) => loan.map_err(Refused::Ring),
+            None => Err(Refused::NoRing),
+        }
     }
 
     /// Sends a request. The call's slot is returned; wait with [`Self::wait`], poll, or register a waker.

@@ -64,7 +64,7 @@ impl<Q: QueuePair> Engine<Q> {
                 self.end_session(DownCause::Silent, session, sink, executor);
             }
         }
-        self.trim_rings(now);
+        self.trim_rings(session, now);
         if self.idleness.passed(now, session.stats.messages_sent.count()) {
             self.give_back();
         }
@@ -127,9 +127,9 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// Makes chunks of send memory ready ahead of need, and gives idle ones back.
-    fn trim_rings(&mut self, now: Nanos) {
+    fn trim_rings(&mut self, session: &Session<Q>, now: Nanos) {
         let Some(link) = &mut self.link else { return };
-        for lane in &mut link.lanes {
+        for (lane, present) in link.lanes.iter_mut().zip(&session.rings) {
             let Some(ring) = lane.ring.clone() else { continue };
             ring.tick(now);
             if lane.extend_ring() {
@@ -139,11 +139,14 @@ impl<Q: QueuePair> Engine<Q> {
                 // Memory that cannot be given back stays committed; it is no longer used all the same.
                 lane.failed |= lane.qp.retire(chunk.range()).is_err();
                 ring.close(chunk);
-            } else if lane.qp.capabilities().ready_when_touched
-                && let Some(chunk) = ring.trim_first()
-            {
-                lane.failed |= lane.qp.retire(chunk.range()).is_err();
-                ring.open_clean(chunk);
+            } else if lane.qp.capabilities().ready_when_touched {
+                if let Some(chunk) = ring.trim_first() {
+                    lane.failed |= lane.qp.retire(chunk.range()).is_err();
+                    ring.open_clean(chunk);
+                }
+                if let Some(strip) = present.idle_strip() {
+                    lane.failed |= lane.qp.retire(strip.range()).is_err();
+                }
             }
         }
     }

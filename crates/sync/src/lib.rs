@@ -10,11 +10,13 @@
 //! | [`WakeWord`] | arm, recheck, sleep: no wake-up is lost |
 //! | [`FlagWaker`] | which future to wake |
 //! | [`OnceBox`] | who makes what is made on first use |
+//!
+//! And [`thread_number`], a hint by which threads that need not agree keep out of each other's lines; it needs feature `std`.
 #![no_std]
 #![deny(unsafe_code)]
 
 extern crate alloc;
-#[cfg(any(test, loom))]
+#[cfg(any(test, loom, feature = "std"))]
 extern crate std;
 
 pub mod atomic;
@@ -22,6 +24,7 @@ pub mod cell;
 mod flag_waker;
 mod once_box;
 mod padded;
+mod thread_number;
 mod try_lock;
 mod wake_word;
 
@@ -36,6 +39,7 @@ pub use loom::sync::Arc;
 pub use flag_waker::FlagWaker;
 pub use once_box::OnceBox;
 pub use padded::CachePadded;
+pub use thread_number::thread_number;
 pub use try_lock::{TryLock, TryLockGuard};
 pub use wake_word::{ARMED, Event, Waited, WakeWord, WakeWordRef, peer_is_armed};
 
