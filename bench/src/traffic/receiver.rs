@@ -88,7 +88,7 @@ fn handlers(builder: Builder, counts: &Arc<Counts>) -> Builder {
         Route::inline_notification_in_place::<OneWay>(move |_, place| {
             let mut total = 0_u64;
             // What cannot be read is missing in the sum, and in the count of bytes.
-            let read = place.read_pieces(|piece| total = total.wrapping_add(sum(piece)));
+            let read = place.read_blocks(|block, _| total = total.wrapping_add(sum(block)));
             counts.note(if read.is_ok() { place.len() } else { 0 }, total);
         })
     };
@@ -98,7 +98,7 @@ fn handlers(builder: Builder, counts: &Arc<Counts>) -> Builder {
         .handle_in_place::<Read, _>(|_, place| {
             let mut total = 0_u64;
             place
-                .read_pieces(|piece| total = total.wrapping_add(sum(piece)))
+                .read_blocks(|block, _| total = total.wrapping_add(sum(block)))
                 .map_or(Total { sum: 0 }, |()| Total { sum: total })
         })
         .handle_in_place::<Taken, _>(|_, place| OWN.with_borrow_mut(|own| Total { sum: take(place, own) }))

@@ -15,6 +15,7 @@ use core::ptr::NonNull;
 use pronto_sync::atomic::AtomicU64;
 
 use super::work::OutOfBounds;
+pub use copy::{BLOCK, SharedBytes};
 pub use heap::HeapMemory;
 
 /// The memory behind a region.

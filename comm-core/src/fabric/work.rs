@@ -5,7 +5,7 @@ use core::fmt;
 use pronto_wire::{InlinePayload, RawHeader};
 use thiserror::Error;
 
-use super::region::{Region, RemoteRange};
+use super::region::{Region, RemoteRange, SharedBytes};
 
 /// Names a work request in its completion: a slot and how often it was used, never a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -297,6 +297,11 @@ pub trait Payload: Send + 'static {
 
     /// The bytes themselves, if no peer can write to them any more.
     fn as_private(&self) -> Option<&[u8]>;
+
+    /// The bytes to be read where they lie, if a peer may be writing to them; none if they can only be copied.
+    fn as_shared(&self) -> Option<SharedBytes<'_>> {
+        None
+    }
 }
 
 /// A copy from beyond a payload's end was asked for.

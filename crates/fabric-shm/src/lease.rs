@@ -6,6 +6,7 @@
 use core::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use pronto_core::fabric::region::SharedBytes;
 use pronto_core::fabric::{OutOfBounds, Payload};
 use pronto_sync::Event;
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -119,13 +120,20 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    fn lend<'a>(&'a self, incoming: &'a Incoming) -> Option<SharedBytes<'a>> {
+        self.memory(incoming).lend(self.offset, self.len as usize).ok()
+    }
+
+    fn memory<'a>(&'a self, incoming: &'a Incoming) -> &'a Mapping {
+        self.region.as_deref().unwrap_or(&incoming.memory)
+    }
+
     fn read(&self, incoming: &Incoming, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
         let len = self.len as usize;
         if offset.checked_add(out.len()).is_none_or(|end| end > len) {
             return Err(OutOfBounds { offset, wanted: out.len(), len });
         }
-        let memory = self.region.as_deref().unwrap_or(&incoming.memory);
-        memory.read(self.offset + offset as u64, out)
+        self.memory(incoming).read(self.offset + offset as u64, out)
     }
 }
 
@@ -199,6 +207,14 @@ impl Payload for ShmLease {
         match &self.held {
             Held::Shared(..) => None,
             Held::Private(bytes) => Some(bytes),
+        }
+    }
+
+    fn as_shared(&self) -> Option<SharedBytes<'_>> {
+        match &self.held {
+            Held::Shared(..) if forked() => None,
+            Held::Shared(place, _) => place.lend(&self.incoming),
+            Held::Private(_) => None,
         }
     }
 }

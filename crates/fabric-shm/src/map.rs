@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::mman::{self, MapFlags, MmapAdvise, ProtFlags};
-use pronto_core::fabric::region::{RegionMemory, copy};
+use pronto_core::fabric::region::{RegionMemory, SharedBytes, copy};
 use pronto_core::fabric::{OutOfBounds, Region, SendMemory};
 use pronto_ring::{Line, LineStorage};
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -83,6 +83,13 @@ impl Mapping {
         // SAFETY: in bounds as `at` checked, mapped by invariant 1, accessed as invariant 2 says.
         unsafe { copy::from_shared(at, out) };
         Ok(())
+    }
+
+    /// Bytes to be read where they lie.
+    pub(crate) fn lend(&self, offset: u64, len: usize) -> Result<SharedBytes<'_>, OutOfBounds> {
+        let at = self.at(offset, len)?;
+        // SAFETY: in bounds as `at` checked, mapped while `self` is borrowed (invariant 1), accessed as invariant 2 says.
+        Ok(unsafe { SharedBytes::new(at, len) })
     }
 
     /// Copies in; refused on a mapping for reading.

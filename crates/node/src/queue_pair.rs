@@ -3,6 +3,7 @@
 use core::ops::Range;
 use std::sync::Arc;
 
+use pronto_core::fabric::region::SharedBytes;
 use pronto_core::fabric::{
     Capabilities, Completion, FabricError, Grant, GrantError, GrantId, Interest, OutOfBounds, Payload,
     PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage,
@@ -202,6 +203,15 @@ impl Payload for AnyLease {
             Self::Tcp(lease) => lease.as_private(),
             #[cfg(feature = "verbs")]
             Self::Verbs(lease) => lease.as_private(),
+        }
+    }
+
+    fn as_shared(&self) -> Option<SharedBytes<'_>> {
+        match self {
+            Self::Shm(lease) => lease.as_shared(),
+            Self::Tcp(lease) => lease.as_shared(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(lease) => lease.as_shared(),
         }
     }
 }

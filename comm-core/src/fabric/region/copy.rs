@@ -1,16 +1,62 @@
 //! Copies between private memory and memory that another process may be writing to.
 //!
 //! # Invariants
-//! 1. Shared bytes are touched by relaxed atomic accesses only, so that a concurrent writer is a race without undefined
-//!    behaviour: each word is old or new.
+//! 1. Shared bytes are touched by relaxed atomic accesses only, or within assembly that does what such accesses would do, so
+//!    that a concurrent writer is a race without undefined behaviour: each byte is old or new.
 //! 2. A pointer that comes in was bounds-checked by its maker against memory that outlives the call.
 #![expect(unsafe_code, reason = "shared memory is reached by raw pointers")]
 
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use pronto_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 const WORD: usize = size_of::<u64>();
+
+/// Bytes that are moved at a time, through registers: a cache line.
+pub const BLOCK: usize = 64;
+
+/// Memory that another process may be writing to, lent for reading.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedBytes<'a> {
+    first: NonNull<u8>,
+    len: usize,
+    _lent: PhantomData<&'a ()>,
+}
+
+impl SharedBytes<'_> {
+    /// Lends `len` bytes from `first` on.
+    ///
+    /// # Safety
+    /// They are valid for reads while the value lives, and no process writes them otherwise than this module does.
+    pub const unsafe fn new(first: NonNull<u8>, len: usize) -> Self {
+        Self { first, len, _lent: PhantomData }
+    }
+
+    /// Hands every byte to `read`, once and in order, in blocks: what was there at one moment, in no memory but registers. The
+    /// second argument says how many bytes of the block count; the last block is filled up with zeros.
+    #[inline]
+    pub fn read_blocks(&self, read: &mut impl FnMut(&[u8; BLOCK], usize)) {
+        let head = self.first.align_offset(WORD);
+        let whole = if head == 0 { self.len - self.len % BLOCK } else { 0 };
+        for at in (0..whole).step_by(BLOCK) {
+            // SAFETY: the promise of `new`, and the block ends within the length.
+            let from = unsafe { self.first.add(at) };
+            // SAFETY: as above; a block's length keeps the alignment that was asked for.
+            read(&unsafe { load_block(from) }, BLOCK);
+        }
+        // What is not aligned, as payloads are, is copied block by block.
+        for at in (whole..self.len).step_by(BLOCK) {
+            let len = BLOCK.min(self.len - at);
+            let mut block = [0; BLOCK];
+            // SAFETY: the promise of `new`, and `at` is less than the length.
+            let from = unsafe { self.first.add(at) };
+            // SAFETY: as above.
+            unsafe { from_shared(from, &mut block[..len]) };
+            read(&block, len);
+        }
+    }
+}
 
 /// Copies `out.len()` bytes out of shared memory.
 ///
@@ -25,7 +71,15 @@ pub unsafe fn from_shared(from: NonNull<u8>, out: &mut [u8]) {
         *byte = unsafe { byte_at(from, i) }.load(Ordering::Relaxed);
     }
     let mut at = head;
-    let mut words = rest.chunks_exact_mut(WORD);
+    let mut blocks = rest.chunks_exact_mut(BLOCK);
+    for block in &mut blocks {
+        // SAFETY: invariant 2, and the loop stays within the slice's length.
+        let from = unsafe { from.add(at) };
+        // SAFETY: as above; aligned by the head.
+        block.copy_from_slice(&unsafe { load_block(from) });
+        at += BLOCK;
+    }
+    let mut words = blocks.into_remainder().chunks_exact_mut(WORD);
     for word in &mut words {
         // SAFETY: invariant 2, and the loop stays within the slice's length.
         let shared = unsafe { word_at(from, at) };
@@ -51,7 +105,16 @@ pub unsafe fn to_shared(bytes: &[u8], to: NonNull<u8>) {
         unsafe { byte_at(to, i) }.store(*byte, Ordering::Relaxed);
     }
     let mut at = head;
-    let mut words = rest.chunks_exact(WORD);
+    let mut blocks = rest.chunks_exact(BLOCK);
+    for block in &mut blocks {
+        let block = block.try_into().expect("chunks_exact gives whole blocks");
+        // SAFETY: invariant 2, and the loop stays within the slice's length.
+        let to = unsafe { to.add(at) };
+        // SAFETY: as above; aligned by the head.
+        unsafe { store_block(block, to) };
+        at += BLOCK;
+    }
+    let mut words = blocks.remainder().chunks_exact(WORD);
     for word in &mut words {
         let value = u64::from_ne_bytes(word.try_into().expect("chunks_exact gives whole words"));
         // SAFETY: invariant 2, and the loop stays within the slice's length.
@@ -61,6 +124,94 @@ pub unsafe fn to_shared(bytes: &[u8], to: NonNull<u8>) {
     for (i, byte) in words.remainder().iter().enumerate() {
         // SAFETY: invariant 2, and the loop stays within the slice's length.
         unsafe { byte_at(to, at + i) }.store(*byte, Ordering::Relaxed);
+    }
+}
+
+/// Reads a block of shared memory into registers.
+///
+/// # Safety
+/// The 64 bytes at `from` are shared memory that outlives the call, and `from` is a multiple of eight.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn load_block(from: NonNull<u8>) -> [u8; BLOCK] {
+    use core::arch::asm;
+    use core::arch::x86_64::__m128i;
+
+    let (a, b, c, d): (__m128i, __m128i, __m128i, __m128i);
+    // SAFETY: invariant 1, for the compiler takes it for reads that anybody may interfere with; the caller's promise. SSE2 is part of
+    // the architecture.
+    unsafe {
+        asm!(
+            "movdqu {a}, [{from}]",
+            "movdqu {b}, [{from} + 16]",
+            "movdqu {c}, [{from} + 32]",
+            "movdqu {d}, [{from} + 48]",
+            from = in(reg) from.as_ptr(),
+            a = out(xmm_reg) a,
+            b = out(xmm_reg) b,
+            c = out(xmm_reg) c,
+            d = out(xmm_reg) d,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    // SAFETY: both are 64 bytes, of which any are a value.
+    unsafe { core::mem::transmute([a, b, c, d]) }
+}
+
+/// Writes a block to shared memory.
+///
+/// # Safety
+/// The 64 bytes at `to` are shared memory that outlives the call, and `to` is a multiple of eight.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn store_block(block: &[u8; BLOCK], to: NonNull<u8>) {
+    use core::arch::asm;
+    use core::arch::x86_64::__m128i;
+
+    // SAFETY: both are 64 bytes, of which any are a value.
+    let [a, b, c, d]: [__m128i; 4] = unsafe { core::mem::transmute(*block) };
+    // SAFETY: invariant 1, for the compiler takes it for writes that anybody may interfere with; the caller's promise.
+    unsafe {
+        asm!(
+            "movdqu [{to}], {a}",
+            "movdqu [{to} + 16], {b}",
+            "movdqu [{to} + 32], {c}",
+            "movdqu [{to} + 48], {d}",
+            to = in(reg) to.as_ptr(),
+            a = in(xmm_reg) a,
+            b = in(xmm_reg) b,
+            c = in(xmm_reg) c,
+            d = in(xmm_reg) d,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// Reads a block of shared memory, word by word.
+///
+/// # Safety
+/// The 64 bytes at `from` are shared memory that outlives the call, and `from` is a multiple of eight.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn load_block(from: NonNull<u8>) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
+    for (i, word) in block.chunks_exact_mut(WORD).enumerate() {
+        // SAFETY: the caller's promise.
+        let shared = unsafe { word_at(from, i * WORD) };
+        word.copy_from_slice(&shared.load(Ordering::Relaxed).to_ne_bytes());
+    }
+    block
+}
+
+/// Writes a block to shared memory, word by word.
+///
+/// # Safety
+/// The 64 bytes at `to` are shared memory that outlives the call, and `to` is a multiple of eight.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn store_block(block: &[u8; BLOCK], to: NonNull<u8>) {
+    for (i, word) in block.chunks_exact(WORD).enumerate() {
+        let value = u64::from_ne_bytes(word.try_into().expect("chunks_exact gives whole words"));
+        // SAFETY: the caller's promise.
+        unsafe { word_at(to, i * WORD) }.store(value, Ordering::Relaxed);
     }
 }
 
@@ -80,4 +231,60 @@ unsafe fn word_at<'a>(base: NonNull<u8>, index: usize) -> &'a AtomicU64 {
     let at = unsafe { base.add(index) };
     // SAFETY: invariant 1, and the caller's word for the alignment.
     unsafe { at.cast::<AtomicU64>().as_ref() }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    /// Every length up to a few blocks, at every alignment within two words.
+    fn places() -> impl Iterator<Item = (usize, usize)> {
+        (0..16).flat_map(|skip| (0..3 * BLOCK + 9).map(move |len| (skip, len)))
+    }
+
+    fn pattern(len: usize) -> Vec<u8> {
+        (1..=251).cycle().take(len).collect()
+    }
+
+    #[test]
+    fn what_is_copied_in_comes_out_and_nothing_beside_it() {
+        for (skip, len) in places() {
+            let bytes = pattern(len);
+            let mut shared = vec![0_u64; 40];
+            let base = NonNull::new(shared.as_mut_ptr()).unwrap().cast::<u8>();
+            // SAFETY: 320 bytes are more than the most of a skip and a length.
+            let place = unsafe { base.add(skip) };
+            // SAFETY: as above, and nobody else knows the memory.
+            unsafe { to_shared(&bytes, place) };
+            let mut back = vec![0xee; len];
+            // SAFETY: as above.
+            unsafe { from_shared(place, &mut back) };
+            assert_eq!(back, bytes, "{len} bytes at {skip}");
+            let all: Vec<u8> = shared.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            assert!(all[..skip].iter().chain(&all[skip + len..]).all(|byte| *byte == 0), "{len} at {skip}");
+        }
+    }
+
+    #[test]
+    fn blocks_are_every_byte_once_and_in_order() {
+        for (skip, len) in places() {
+            let mut shared = vec![0_u64; 40];
+            let base = NonNull::new(shared.as_mut_ptr()).unwrap().cast::<u8>();
+            // SAFETY: 320 bytes are more than the most of a skip and a length.
+            let place = unsafe { base.add(skip) };
+            // SAFETY: as above, and nobody else knows the memory.
+            unsafe { to_shared(&pattern(len), place) };
+            // SAFETY: as above.
+            let lent = unsafe { SharedBytes::new(place, len) };
+            let mut read = Vec::new();
+            lent.read_blocks(&mut |block, count| {
+                assert!(block[count..].iter().all(|byte| *byte == 0));
+                read.extend_from_slice(&block[..count]);
+            });
+            assert_eq!(read, pattern(len), "{len} bytes at {skip}");
+        }
+    }
 }
