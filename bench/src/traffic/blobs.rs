@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use pronto::rpc::encode_message;
 use pronto::{Peer, Pending, Region, Request};
 
-use super::drive::Open;
+use super::drive::{Open, PATIENCE};
 use super::messages::{Decoded, Read, Taken, Total, sum};
 use crate::clock;
 use crate::sample::Recorder;
@@ -147,11 +147,15 @@ fn pipeline<M: Request<Reply = Total>>(
                 pending.push_back(next);
                 sent += 1;
             }
-            // No room for one more: one has to come back first.
-            Err(error) if error.is_retryable() && !pending.is_empty() => {
-                finish(pending.pop_front().context("not empty")?)?;
-                answered += 1;
-            }
+            // No room for one more: one has to come back first, or memory that was given back while nothing was sent.
+            Err(error) if error.is_retryable() => match pending.pop_front() {
+                Some(oldest) => {
+                    finish(oldest)?;
+                    answered += 1;
+                }
+                None if started.elapsed() < PATIENCE => std::thread::yield_now(),
+                None => return Err(error).context("sending a large payload"),
+            },
             Err(error) => return Err(error).context("sending a large payload"),
         }
     }
@@ -166,7 +170,6 @@ mod tests {
 
     use super::*;
     use crate::echo::{Provider, Wait};
-    use crate::traffic::drive::PATIENCE;
     use crate::traffic::receiver::receive;
     use pronto_core::session::Doorbells;
 

@@ -4,8 +4,13 @@
 //! 1. A chunk that is not open has no live buffers.
 //! 2. The word says everything about a chunk: any two equal words allow the same steps, so no CAS can be fooled by a word
 //!    that came back.
-//! 3. While `live` is not 0, lines from 0 to `filled` belong to buffers that live or lived since it was; all others belong to
-//!    nobody. So the step that frees a buffer is one subtraction, and the next allocation lets an empty chunk start over.
+//! 3. While `live` is not 0, lines from 0 to `filled` belong to buffers that live or lived since it was, or were passed over;
+//!    all others belong to nobody. While it is 0, all lines do. So the step that frees a buffer is one subtraction, and the next allocation may lie
+//!    anywhere in an empty chunk.
+//!
+//! In an empty chunk a short buffer starts over at its beginning, where the lines are warm. A long one goes on behind the last one
+//! as long as there is room: the lines at the beginning still lie in the cache of the core that has just read them, which
+//! it has to give up line by line; those that were used a chunk's length ago it has given up by itself.
 
 use pronto_sync::CachePadded;
 use pronto_sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +28,8 @@ const LENT: u64 = 1 << 62;
 const USED: u64 = 1 << 61;
 /// Nothing was allocated since its memory was taken back.
 const CLEAN: u64 = 1 << 60;
+/// Lines of a buffer that is long: more than a core reads before another may have its first lines back.
+const LONG: u32 = (32 << 10) / ALIGNMENT;
 /// The largest chunk: as many lines as its word can count.
 pub(super) const MAX_BYTES: u32 = 1 << (FIELD_BITS - 1 + ALIGNMENT.ilog2());
 
@@ -36,7 +43,12 @@ pub(super) struct ChunkWord {
 
 /// Lines filled, of a word: invariant 3.
 fn filled(word: u64) -> u32 {
-    if live(word) == 0 { 0 } else { u32::try_from(word & FIELD).expect("24 bits") }
+    if live(word) == 0 { 0 } else { reached(word) }
+}
+
+/// Where the last buffer ended that was allocated, of a word.
+fn reached(word: u64) -> u32 {
+    u32::try_from(word & FIELD).expect("24 bits")
 }
 
 /// Live buffers, of a word.
@@ -50,19 +62,22 @@ impl ChunkWord {
         Self { word: CachePadded::new(AtomicU64::new(0)), lines }
     }
 
-    /// Allocates `lines` in a row: the first of them, if the chunk is open and has room.
+    /// Allocates `lines` in a row: the first of them, if the chunk is open and has room, and whether other buffers live in it.
     #[inline]
-    pub(super) fn take(&self, lines: u32) -> Option<u32> {
+    pub(super) fn take(&self, lines: u32) -> Option<(u32, bool)> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
-            let at = filled(word);
+            let at = match filled(word) {
+                0 if lines >= LONG && self.lines - reached(word) >= lines => reached(word),
+                at => at,
+            };
             if word & OPEN == 0 || self.lines - at < lines {
                 return None;
             }
             let taken = OPEN | USED | u64::from(live(word) + 1) << FIELD_BITS | u64::from(at + lines);
             // SYNC: Acquire: the last users of these lines are done with them; pairs with the subtraction in give_back.
             match self.word.compare_exchange_weak(word, taken, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Some(at),
+                Ok(_) => return Some((at, live(word) != 0)),
                 Err(found) => word = found,
             }
         }
@@ -93,10 +108,13 @@ impl ChunkWord {
         (filled(word), live(word))
     }
 
-    /// Whether filling it from line `at` by `lines` passed its middle.
+    /// Whether filling it from line `at` by `lines` is a sign that it will soon be full. Long buffers fill it only if there are several
+    /// at a time, or one that leaves no room for another.
     #[inline]
-    pub(super) const fn passes_middle(&self, at: u32, lines: u32) -> bool {
-        at < self.lines / 2 && at + lines >= self.lines / 2
+    pub(super) const fn is_filling(&self, at: u32, lines: u32, others_live: bool) -> bool {
+        let middle = self.lines / 2;
+        let fills = if lines < LONG { at < middle } else { others_live || lines >= middle };
+        fills && at + lines >= middle
     }
 
     /// Whether it is open.

@@ -285,8 +285,8 @@ impl SendRing {
     #[inline]
     fn take(&self, index: usize, lines: u32) -> Option<u32> {
         let chunk = self.chunks.get(index)?;
-        let line = chunk.take(lines)?;
-        if chunk.passes_middle(line, lines) {
+        let (line, others_live) = chunk.take(lines)?;
+        if chunk.is_filling(line, lines, others_live) {
             self.demand.fetch_max(FILLING, Ordering::Relaxed);
         }
         Some((self.layout.chunk_bytes / ALIGNMENT) * u32::try_from(index).ok()? + line)

@@ -450,3 +450,34 @@ fn a_ring_is_entered_once() {
     let (_present, ring) = present();
     PresentRing::new().set(Some(ring));
 }
+
+/// Chunks of 128 KiB, of which the first is open.
+fn long_ring() -> Arc<SendRing> {
+    let config = RingConfig { chunk_bytes: 128 << 10, first_chunk_bytes: 128 << 10, ..config(NONE) };
+    Arc::new(SendRing::new(Arc::new(HeapMemory::new(4 * LONG_CHUNK)), config))
+}
+
+const LONG_CHUNK: usize = 128 << 10;
+
+#[test]
+fn one_long_buffer_after_the_other_walks_through_its_chunk_and_needs_no_other() {
+    let ring = long_ring();
+    let walk: Vec<_> = (0..6).map(|_| offset(&frame(&ring, 40 << 10)) >> 10).collect();
+    assert_eq!(walk, [0, 40, 80, 0, 40, 80]);
+    assert_eq!(offset(&frame(&ring, 100)), 0, "a short one starts over");
+    assert_eq!(ring.commit_next().map(|chunk| chunk.range()), None);
+    assert!(!ring.is_filling());
+}
+
+#[test]
+fn a_long_buffer_that_lives_is_never_walked_over() {
+    let ring = long_ring();
+    drop(frame(&ring, 40 << 10));
+    let held = frame(&ring, 40 << 10);
+    let behind = frame(&ring, 40 << 10);
+    assert_eq!([offset(&held) >> 10, offset(&behind) >> 10], [40, 80]);
+    assert!(ring.is_filling(), "several at a time fill it");
+    assert_eq!(Arc::clone(&ring).loan(40 << 10, 0).unwrap_err(), Exhausted::Ring);
+    drop((held, behind));
+    assert_eq!(offset(&frame(&ring, 128 << 10)), 0, "an empty chunk takes what fits it");
+}
