@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::clock;
 use crate::echo::{Provider, Wait};
 use crate::experiment::Experiment;
-use crate::floor;
+use crate::floor::{self, Footprint};
 use crate::params::{Axis, Params};
 use crate::placement::{CpuPair, Placement, alone};
 use crate::progress::Progress;
@@ -184,13 +184,19 @@ impl Bench<'_> {
         Ok(rows)
     }
 
-    /// What carries such a payload without us. A chunk of send memory is used again when its last buffer is free, so that a
-    /// stream goes over twice what is under way: so does this.
+    /// What carries such a payload without us, over the same memory. A chunk of send memory is used again when its last buffer is
+    /// free, so that a stream goes over twice what is under way. One long payload after the other walks through one chunk; short
+    /// ones lie in the same lines of a strip.
     fn floor(&self, size: Size, open: Open) -> anyhow::Result<(u64, Duration)> {
         match self.provider {
             Provider::Shm => {
-                let buffers = if open.0 == 1 { 1 } else { 2 * open.0 };
-                floor::copy_and_sum(self.cpus, size.bytes, buffers, self.budget)
+                let buffers = match open.0 {
+                    1 if size.bytes > SHORT => CHUNK / size.bytes,
+                    1 => 1,
+                    open => 2 * open,
+                };
+                let footprint = Footprint { buffers, under_way: open.0 };
+                floor::copy_and_sum(self.cpus, size.bytes, footprint, self.budget)
             }
             Provider::Tcp => floor::tcp_stream(self.cpus, size.bytes, self.budget),
         }
@@ -264,6 +270,10 @@ const MOST_OPEN: usize = 32;
 /// The bars of the shared-memory path.
 const COPIED: f64 = 0.9;
 const REFERENCE: f64 = 3.0;
+
+/// A chunk of send memory, bytes, and the longest payload that lies in a strip.
+const CHUNK: usize = 4 << 20;
+const SHORT: usize = 32 << 10;
 
 /// 48 rows take 45 s.
 const ROUNDS: u32 = 10;

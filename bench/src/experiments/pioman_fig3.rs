@@ -139,7 +139,9 @@ fn floors(provider: Provider, sizes: &[Size], cpus: CpuPair) -> anyhow::Result<V
     let of_size = |size: &Size| {
         let bytes = usize::try_from(size.bytes)?;
         let (carried, time) = match provider {
-            Provider::Shm => floor::copy_and_sum(cpus, bytes, 1, FLOOR)?,
+            Provider::Shm => {
+                floor::copy_and_sum(cpus, bytes, floor::Footprint { buffers: 1, under_way: 1 }, FLOOR)?
+            }
             Provider::Tcp => floor::tcp_stream(cpus, bytes, FLOOR)?,
         };
         Ok(time.as_secs_f64() * 1e6 / (carried as f64 / size.bytes as f64))

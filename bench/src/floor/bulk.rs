@@ -2,6 +2,7 @@
 
 use core::hint::{black_box, spin_loop};
 use core::time::Duration;
+use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::sync::mpsc;
 
@@ -11,23 +12,30 @@ use super::socket::tcp_pair;
 use crate::clock;
 use crate::placement::{CpuPair, face_to_face};
 
-/// One thread copies `bytes` out of a buffer of its own into one of `buffers`, the other adds them up there and gives the buffer
-/// back: bytes and the time they took. The footprint is that of a ring with so much under way.
+/// Which memory a stream of payloads goes through.
+#[derive(Clone, Copy, Debug)]
+pub struct Footprint {
+    /// Buffers, used in turns.
+    pub buffers: usize,
+    /// How many of them hold a payload at a time, at most.
+    pub under_way: usize,
+}
+
+/// One thread copies `bytes` out of a buffer of its own into the next of several, the other adds them up there and gives the buffer
+/// back: bytes and the time they took.
 ///
 /// # Errors
 /// If a thread cannot be pinned.
 pub fn copy_and_sum(
     cpus: CpuPair,
     bytes: usize,
-    buffers: usize,
+    Footprint { buffers, under_way }: Footprint,
     budget: Duration,
 ) -> anyhow::Result<(u64, Duration)> {
     let words = bytes / size_of::<u64>();
     let (to_reader, full) = mpsc::sync_channel::<Box<[u64]>>(buffers);
-    let (to_writer, free) = mpsc::sync_channel::<Box<[u64]>>(buffers);
-    for _ in 0..buffers {
-        to_writer.send(vec![1; words].into()).context("there is room for every buffer")?;
-    }
+    let (to_writer, read) = mpsc::sync_channel::<Box<[u64]>>(buffers);
+    let mut free: VecDeque<Box<[u64]>> = (0..buffers).map(|_| vec![1; words].into()).collect();
     let reader = move || {
         while let Some(buffer) = next(&full) {
             black_box(buffer.iter().fold(0, |sum: u64, word| sum.wrapping_add(*word)));
@@ -38,9 +46,15 @@ pub fn copy_and_sum(
     };
     let writer = move || {
         let source = vec![7_u64; words];
-        let copy = |times: u32| {
+        let mut copy = |times: u32| {
             for _ in 0..times {
-                let mut buffer = next(&free).context("the reader gives every buffer back")?;
+                while let Ok(buffer) = read.try_recv() {
+                    free.push_back(buffer);
+                }
+                while buffers - free.len() >= under_way.min(buffers) {
+                    free.push_back(next(&read).context("the reader gives every buffer back")?);
+                }
+                let mut buffer = free.pop_front().context("fewer are under way")?;
                 buffer.copy_from_slice(black_box(&source));
                 to_reader.send(buffer).context("the reader takes every buffer")?;
             }
@@ -114,9 +128,10 @@ mod tests {
     fn whole_buffers_are_copied_for_the_time_asked() {
         let Some(cpus) = Placement::choose().unwrap().pair() else { return };
         let budget = Duration::from_millis(3);
-        for (bytes, time) in
-            [copy_and_sum(cpus, 4096, 4, budget).unwrap(), tcp_stream(cpus, 4096, budget).unwrap()]
-        {
+        for (bytes, time) in [
+            copy_and_sum(cpus, 4096, Footprint { buffers: 4, under_way: 2 }, budget).unwrap(),
+            tcp_stream(cpus, 4096, budget).unwrap(),
+        ] {
             assert!(bytes > 0 && bytes.is_multiple_of(4096) && time >= budget);
         }
     }

@@ -18,7 +18,7 @@ mod word;
 
 use core::time::Duration;
 
-pub use bulk::{copy_and_sum, tcp_stream};
+pub use bulk::{Footprint, copy_and_sum, tcp_stream};
 pub use cache_line::{one_line as cache_line, two_lines as cache_line_two};
 pub use local::{empty_system_call, futex_wake_nobody, instant_now, memcpy};
 pub use socket::{tcp_blocking, tcp_spinning, unix_blocking};
