@@ -257,7 +257,7 @@ impl<H: Host> Peer<H> {
             Ok(self.session.notify_sync(&self.key::<M>(), M::CLASS, payload, &*self.host)?)
         })?;
         let mut sink = self.host.waiting_sink(&self.session);
-        match self.session.wait(slot, timeout, self.policy, &mut sink, &*self.host) {
+        match self.session.wait_for_send(slot, timeout, self.policy, &mut sink, &*self.host) {
             Waited::Ended(End::Done(_)) => Ok(()),
             Waited::Ended(_) => Err(CallError::PeerDown { executed: Executed::Maybe }),
             Waited::TimedOut => {

@@ -31,6 +31,7 @@ mod refusal;
 mod rendezvous;
 mod soon;
 mod stalled;
+mod synchronous;
 mod ticking;
 mod wait;
 mod waiting;
@@ -253,7 +254,8 @@ impl<Q: QueuePair> Session<Q> {
         self.notification(key, class, payload, None, executor)
     }
 
-    /// Sends a notification synchronously: the returned slot ends with [`End::Done`] when its buffer may be used again.
+    /// Sends a notification synchronously: the returned slot ends with [`End::Done`] when its buffer may be used again;
+    /// wait with [`Self::wait_for_send`].
     pub fn notify_sync(
         &self,
         key: &TypeKey,
