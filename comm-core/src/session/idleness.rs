@@ -8,15 +8,30 @@ const WINDOW: Nanos = Nanos::from_secs(4);
 /// Messages that an idle session sends in that time at most: heartbeats, and what they carry along.
 const FEW: u64 = 8;
 
+/// How far two looks for idle send memory are apart: while calls are open there is a tick every few milliseconds, within which a
+/// stream does not come back to every chunk.
+const LOOK: Nanos = Nanos::from_millis(250);
+
 /// What the ticks of a session have seen.
 #[derive(Debug, Default)]
 pub(super) struct Idleness {
+    /// When it was last looked for idle send memory.
+    looked: Nanos,
     /// When the present window began, and what had been sent by then.
     since: Nanos,
     sent: u64,
 }
 
 impl Idleness {
+    /// A tick. Returns whether it is time to look for idle send memory.
+    pub(super) fn is_due(&mut self, now: Nanos) -> bool {
+        let due = now.since(self.looked) >= LOOK;
+        if due {
+            self.looked = now;
+        }
+        due
+    }
+
     /// A tick, by which so many messages had been sent. Returns whether the session was idle for a whole window that has just
     /// ended.
     pub(super) fn passed(&mut self, now: Nanos, sent: u64) -> bool {
@@ -32,6 +47,13 @@ impl Idleness {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn looks_for_idle_memory_are_apart() {
+        let mut idleness = Idleness::default();
+        let ticks = [4, 250, 254, 499, 500, 2_500].map(|ms| idleness.is_due(Nanos::from_millis(ms)));
+        assert_eq!(ticks, [false, true, false, false, true, true]);
+    }
 
     #[test]
     fn a_whole_window_with_few_messages_is_idle() {

@@ -128,11 +128,12 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// Makes chunks of send memory ready ahead of need, and gives idle ones back.
     fn trim_rings(&mut self, session: &Session<Q>, now: Nanos) {
+        let looks = self.idleness.is_due(now);
         let Some(link) = &mut self.link else { return };
         for (lane, present) in link.lanes.iter_mut().zip(&session.rings) {
             let Some(ring) = lane.ring.clone() else { continue };
             ring.tick(now);
-            if lane.extend_ring() {
+            if lane.extend_ring() || !looks {
                 continue;
             }
             if let Some(chunk) = ring.trim() {
