@@ -109,9 +109,9 @@ fn parse(text: &str) -> anyhow::Result<Run> {
         let all = run.sizes.entry(size.parse().context("a size")?).or_default();
         if how == "beside" {
             all.beside.push(repetition);
-            all.compute_alone_us.push(number(alone)?);
         } else {
             all.alone.push(repetition);
+            all.compute_alone_us.push(number(alone)?);
         }
     }
     Ok(run)
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_the_program_prints_is_read() {
-        let text = "version Open MPI v4.1.4\n1024 alone 2.5 0.5 0.0 0 0.0\n1024 beside 50000.0 900.5 50001.0 1 50000.5\n";
+        let text = "version Open MPI v4.1.4\n1024 alone 2.5 0.5 0.0 0 50000.5\n1024 beside 50000.0 900.5 50001.0 1 0.0\n";
         let run = parse(text).unwrap();
         assert_eq!(run.version, "Open MPI v4.1.4");
         let all = &run.sizes[&1024];

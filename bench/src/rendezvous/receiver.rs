@@ -144,7 +144,9 @@ impl Pair {
         self.child.hear()?.parse().context("a figure")
     }
 
-    /// Several repetitions, in turns with the transfer and the computation alone.
+    /// Several repetitions beside a computation, and as many alone. Between any two the receiver computes for as long, alone or beside
+    /// the first of them, while the sender has nothing to do: so all find the caches, and what sleeps, alike. Which of two comes first
+    /// changes: what a node does every other time, as to try whether it may poll, is not all on one side.
     ///
     /// # Errors
     /// If a message is not received whole.
@@ -152,13 +154,22 @@ impl Pair {
         let mut all = Repetitions::default();
         // The first one readies memory at both sides.
         self.once(size, Meanwhile::Waits)?;
-        for _ in 0..times {
-            for _ in 0..ALONE_PER_BESIDE {
-                all.alone.push(self.once(size, self.alone)?);
+        all.compute_alone_us.push(self.compute_alone()?);
+        for round in 0..times {
+            if round % 2 == 1 {
+                all.beside.push(self.once(size, Meanwhile::Computes)?);
+            }
+            all.alone.push(self.once(size, self.alone)?);
+            all.compute_alone_us.push(self.compute_alone()?);
+            if round % 2 == 0 {
+                all.beside.push(self.once(size, Meanwhile::Computes)?);
+            }
+        }
+        if self.alone != Meanwhile::Waits {
+            for _ in 0..times.min(WAITED) {
+                all.compute_alone_us.push(self.compute_alone()?);
                 all.waited.push(self.once(size, Meanwhile::Waits)?);
             }
-            all.compute_alone_us.push(self.compute_alone()?);
-            all.beside.push(self.once(size, Meanwhile::Computes)?);
         }
         all.parked = self.parked(size)?;
         Ok(all)
@@ -197,14 +208,13 @@ impl Pair {
     }
 }
 
+/// Repetitions that say what a receiver which waits is worth; nothing is judged by them.
+const WAITED: u32 = 3;
 /// Of each socket, bytes: what the kernel can hold of a message is bounded, and the same on every machine.
 const SOCKET_BUFFER: u32 = 256 << 10;
 /// Repetitions in which sockets are looked at: at least so many, and of short messages more, as a look takes as long as they do.
 const WATCHED: u64 = 10;
 const WATCHED_BYTES: u64 = 32 << 20;
-
-/// Transfers alone are short, and vary.
-const ALONE_PER_BESIDE: u32 = 5;
 
 fn micros(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e6
