@@ -4,7 +4,7 @@ use pronto_core::executor::{Channels, Executor, WaitPolicy};
 use pronto_core::{Clock, Nanos};
 use pronto_sync::atomic::AtomicU32;
 
-use crate::world::{SimClock, SimWorld};
+use crate::world::{SimClock, SimNode, SimWorld};
 
 /// The executor of a simulated node. An actor that would sleep returns from its turn.
 #[derive(Clone, Debug)]
@@ -13,9 +13,14 @@ pub struct SimExecutor {
 }
 
 impl SimExecutor {
-    /// The executor of all nodes of a world.
+    /// The executor of all nodes of a world whose machines are not suspended.
     pub fn new(world: &SimWorld) -> Self {
         Self { clock: world.clock() }
+    }
+
+    /// The executor of a node.
+    pub fn of(world: &SimWorld, node: SimNode) -> Self {
+        Self { clock: world.clock_of(node) }
     }
 }
 

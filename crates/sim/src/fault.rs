@@ -38,6 +38,14 @@ pub enum Fault {
         /// For how long.
         span: Nanos,
     },
+    /// A node's machine is suspended for a while: it makes no turn, and its clock stands still meanwhile, as Linux' monotonic one
+    /// does. Connections stay, and what is sent to it waits.
+    Suspend {
+        /// Which.
+        node: SimNode,
+        /// For how long.
+        span: Nanos,
+    },
     /// Every turn of a node comes this much late, until told otherwise.
     Slow {
         /// Which.
@@ -66,6 +74,8 @@ pub struct Fired {
     pub restarts: u64,
     /// Pauses.
     pub pauses: u64,
+    /// Machines that were suspended.
+    pub suspends: u64,
     /// Slow-downs.
     pub slowdowns: u64,
     /// Frames that were held up by a spike.
@@ -74,7 +84,7 @@ pub struct Fired {
 
 impl Fired {
     /// Every count.
-    pub const fn each(&self) -> [u64; 10] {
+    pub const fn each(&self) -> [u64; 11] {
         let Self {
             cuts,
             blocks,
@@ -84,10 +94,23 @@ impl Fired {
             crashes,
             restarts,
             pauses,
+            suspends,
             slowdowns,
             spikes,
         } = *self;
-        [cuts, blocks, heals, stalled_frames, given_up, crashes, restarts, pauses, slowdowns, spikes]
+        [
+            cuts,
+            blocks,
+            heals,
+            stalled_frames,
+            given_up,
+            crashes,
+            restarts,
+            pauses,
+            suspends,
+            slowdowns,
+            spikes,
+        ]
     }
 }
 
@@ -101,6 +124,7 @@ impl AddAssign for Fired {
         self.crashes += more.crashes;
         self.restarts += more.restarts;
         self.pauses += more.pauses;
+        self.suspends += more.suspends;
         self.slowdowns += more.slowdowns;
         self.spikes += more.spikes;
     }
@@ -119,6 +143,8 @@ pub struct FaultRates {
     pub crash: Option<(Nanos, Span)>,
     /// A random node stops for a time within the span.
     pub pause: Option<(Nanos, Span)>,
+    /// The machine of a random node is suspended for a time within the span.
+    pub suspend: Option<(Nanos, Span)>,
     /// A random node is slow, by so much, for a time within the span.
     pub slow: Option<(Nanos, Nanos, Span)>,
 }
@@ -156,6 +182,11 @@ impl FaultRates {
         if let Some((every, span)) = self.pause {
             strike(&mut random, every, duration, |random, at| {
                 plan.push((at, Fault::Pause { node: one(random, nodes), span: random.within(span) }));
+            });
+        }
+        if let Some((every, span)) = self.suspend {
+            strike(&mut random, every, duration, |random, at| {
+                plan.push((at, Fault::Suspend { node: one(random, nodes), span: random.within(span) }));
             });
         }
         if let Some((every, by, span)) = self.slow {
@@ -207,6 +238,7 @@ mod tests {
             one_way: Some((every, span)),
             crash: Some((every, span)),
             pause: Some((every, span)),
+            suspend: Some((every, span)),
             slow: Some((every, Nanos::from_millis(1), span)),
         };
         let plan = rates.plan(&nodes, Nanos::from_secs(1), 7);

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use pronto_core::Nanos;
+use pronto_core::{Clock as _, Nanos};
 
 use crate::world::{SimNode, SimWorld};
 
@@ -145,8 +145,8 @@ impl Place {
     fn turn(&mut self, world: &SimWorld) {
         world.clear_wake(self.node);
         if let Some(actor) = &mut self.actor {
-            let now = world.now();
-            self.due = actor.turn(now);
+            let clock = world.clock_of(self.node);
+            self.due = clock.in_world(actor.turn(clock.now()));
             world.note("turn", [self.node.0 as u64, self.due.0, 0]);
         }
     }

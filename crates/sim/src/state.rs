@@ -39,6 +39,15 @@ pub(crate) struct State {
     scheduled: u64,
 }
 
+/// What a machine was suspended for, as its clock shows it.
+#[derive(Debug, Default)]
+pub(crate) struct Slept {
+    /// By how much the clock is behind the world's when the machine is awake, nanoseconds.
+    pub(crate) behind: AtomicU64,
+    /// Until when it stands still, nanoseconds.
+    pub(crate) until: AtomicU64,
+}
+
 /// One machine with one process.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -49,6 +58,7 @@ pub(crate) struct Node {
     pub(crate) life: u32,
     pub(crate) slow_by: Nanos,
     pub(crate) paused_until: Nanos,
+    pub(crate) slept: Arc<Slept>,
     /// When it should make a turn, for what has happened.
     pub(crate) wake: Option<Nanos>,
     pub(crate) incoming: VecDeque<DialId>,
@@ -63,6 +73,7 @@ impl Node {
             life: 1,
             slow_by: Nanos::ZERO,
             paused_until: Nanos::ZERO,
+            slept: Arc::default(),
             wake: None,
             incoming: VecDeque::new(),
             dialled: VecDeque::new(),

@@ -1,6 +1,8 @@
 //! Faults as they happen to the world.
 
+use pronto_core::Nanos;
 use pronto_core::fabric::ConnectionLimits;
+use pronto_sync::atomic::Ordering;
 
 use crate::fault::Fault;
 use crate::link::Link;
@@ -37,10 +39,18 @@ impl State {
             Fault::Pause { node, span } => {
                 self.fired.pauses += 1;
                 self.note("pause", [node.0 as u64, span.0, 0]);
-                let until = self.now + span;
-                let node = self.node(node);
-                node.paused_until = node.paused_until.max(until);
-                node.wake = node.wake.map(|wake| wake.max(until));
+                self.stop(node, span);
+            }
+            Fault::Suspend { node, span } => {
+                self.fired.suspends += 1;
+                self.note("suspend", [node.0 as u64, span.0, 0]);
+                let (now, until) = (self.now.0, (self.now + span).0);
+                let slept = &self.node(node).slept;
+                // A machine that is suspended already sleeps on.
+                let before = slept.until.load(Ordering::Relaxed).max(now);
+                slept.until.store(before.max(until), Ordering::Relaxed);
+                slept.behind.fetch_add(until.saturating_sub(before), Ordering::Relaxed);
+                self.stop(node, span);
             }
             Fault::Slow { node, by } => {
                 self.fired.slowdowns += 1;
@@ -48,6 +58,14 @@ impl State {
                 self.node(node).slow_by = by;
             }
         }
+    }
+
+    /// A node makes no turn for so long.
+    fn stop(&mut self, node: SimNode, span: Nanos) {
+        let until = self.now + span;
+        let node = self.node(node);
+        node.paused_until = node.paused_until.max(until);
+        node.wake = node.wake.map(|wake| wake.max(until));
     }
 
     fn cut(&mut self, id: LinkId) {

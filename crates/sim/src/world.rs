@@ -10,7 +10,7 @@ use pronto_sync::atomic::{AtomicU64, Ordering};
 use crate::fault::{Fault, Fired};
 use crate::options::SimOptions;
 use crate::queue_pair::SimQueuePair;
-use crate::state::{Event, Node, State};
+use crate::state::{Event, Node, Slept, State};
 use crate::trace::Trace;
 
 /// A machine of the simulated world, with one process.
@@ -60,7 +60,12 @@ impl SimWorld {
 
     /// The world's clock.
     pub fn clock(&self) -> SimClock {
-        SimClock { now: self.clock.clone() }
+        SimClock { now: self.clock.clone(), slept: Arc::default() }
+    }
+
+    /// A node's clock: the world's, less what its machine was suspended for.
+    pub fn clock_of(&self, node: SimNode) -> SimClock {
+        SimClock { now: self.clock.clone(), slept: Arc::clone(&self.lock().node(node).slept) }
     }
 
     /// Now.
@@ -168,15 +173,24 @@ impl fmt::Debug for SimWorld {
     }
 }
 
-/// The time of a simulated world.
+/// The time of a simulated world, or of one node of it.
 #[derive(Clone, Debug)]
 pub struct SimClock {
     now: Arc<AtomicU64>,
+    slept: Arc<Slept>,
+}
+
+impl SimClock {
+    /// What this clock says at `time` was, or is going to be, in the world unless it is suspended before.
+    pub(crate) fn in_world(&self, time: Nanos) -> Nanos {
+        if time == Nanos::NEVER { time } else { time + Nanos(self.slept.behind.load(Ordering::Relaxed)) }
+    }
 }
 
 impl Clock for SimClock {
     fn now(&self) -> Nanos {
         // SYNC: a plain number; nothing is ordered by it.
-        Nanos(self.now.load(Ordering::Relaxed))
+        let now = self.now.load(Ordering::Relaxed).max(self.slept.until.load(Ordering::Relaxed));
+        Nanos(now - self.slept.behind.load(Ordering::Relaxed))
     }
 }

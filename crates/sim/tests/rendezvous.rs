@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use pronto_core::Nanos;
 use pronto_core::session::Limits;
 use pronto_sim::scenario::{Scenario, Traffic, TransferTally, for_each_seed};
-use pronto_sim::{FaultRates, Span};
+use pronto_sim::{Fault, FaultRates, Span};
 
 /// The whole of a tally, by name.
 fn each(tally: &TransferTally) -> [(&'static str, u64); 9] {
@@ -33,10 +33,13 @@ fn tell(seeds: u64, rates: FaultRates, nodes: usize, must: &[&str]) {
         let mut scenario = Scenario::new(seed, nodes, options, limits, traffic);
         scenario.run(Nanos::from_millis(300));
         let begin = scenario.world().now();
-        for (at, fault) in rates.plan(scenario.places(), Nanos::from_millis(600), seed) {
+        let plan = rates.plan(scenario.places(), Nanos::from_millis(600), seed);
+        let suspends = plan.iter().filter(|(_, fault)| matches!(fault, Fault::Suspend { .. })).count();
+        for (at, fault) in plan {
             scenario.world().schedule(begin + at, fault);
         }
         scenario.run(Nanos::from_millis(700));
+        assert_eq!(scenario.world().fired().suspends, suspends as u64);
         let tally = scenario.transfers();
         assert!(tally.received > 0 && tally.sent > 0, "nothing happened: {tally:?}");
         let mut all = all.lock().expect("no holder panics");
@@ -64,6 +67,14 @@ fn links_are_lost_and_transfers_go_on() {
     let mut must = ALWAYS.to_vec();
     must.push("regrants");
     tell(20, rates, 2, &must);
+}
+
+/// Its deadlines and those of others are as many apart as it slept for.
+#[test]
+fn machines_are_suspended_in_the_middle() {
+    let suspend = Some((Nanos::from_millis(150), Span::millis(1, 5_000)));
+    let rates = FaultRates { suspend, ..FaultRates::default() };
+    tell(20, rates, 2, &ALWAYS);
 }
 
 #[test]

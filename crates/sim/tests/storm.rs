@@ -32,6 +32,7 @@ fn rates(seed: u64) -> FaultRates {
         one_way: sometimes(700).map(|every| (every, long)),
         crash: sometimes(800).map(|every| (every, Span::millis(1, 2_000))),
         pause: sometimes(500).map(|every| (every, long)),
+        suspend: sometimes(700).map(|every| (every, long)),
         slow: sometimes(400).map(|every| (every, Nanos::from_millis(3), long)),
     }
 }

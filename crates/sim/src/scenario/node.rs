@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pronto_core::Nanos;
 use pronto_core::fabric::{HeapMemory, Region};
 use pronto_core::session::{CallSpec, End, Identity, Limits, OutgoingPayload, Refused};
+use pronto_core::{Clock as _, Nanos};
 use pronto_wire::{CallId, Class, Epoch, INLINE_PAYLOAD, NodeId};
 
 use super::handler::{Lease, NodeSink, SimSession, Workshop};
@@ -113,7 +113,7 @@ impl ScenarioNode {
         let epoch = Epoch(random.next());
         let identity = Identity { node, epoch, name: format!("node {node}"), types: Kind::entries() };
         Self {
-            executor: SimExecutor::new(&common.world),
+            executor: SimExecutor::of(&common.world, place),
             world: common.world.clone(),
             place,
             identity,
@@ -126,7 +126,7 @@ impl ScenarioNode {
             workshop: Workshop::default(),
             numbers: 0,
             next_burst: Nanos::ZERO,
-            last_tick: common.world.now(),
+            last_tick: common.world.clock_of(place).now(),
             tick_after: IDLE_TICK,
         }
     }
