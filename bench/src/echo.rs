@@ -7,7 +7,7 @@ use core::time::Duration;
 use anyhow::Context as _;
 use clap::{Arg, ArgMatches, Command};
 use pronto::progress::Engine;
-use pronto::{Message, Node, Peer, Rdma, Request, WaitPolicy};
+use pronto::{Boost, Message, Node, Peer, Rdma, Request, WaitPolicy};
 
 use crate::child::{self, Child};
 use crate::placement::{Cpu, pin};
@@ -208,13 +208,14 @@ pub struct Home {
 /// # Errors
 /// If it does not start.
 pub fn serve(home: &Home, wait: Wait) -> anyhow::Result<Node> {
-    serve_with(home, wait, Engine::Idle)
+    serve_with(home, wait, Engine::Idle, Boost::None)
 }
 
-fn serve_with(home: &Home, wait: Wait, engine: Engine) -> anyhow::Result<Node> {
+fn serve_with(home: &Home, wait: Wait, engine: Engine, boost: Boost) -> anyhow::Result<Node> {
     Node::builder(SERVER)
         .wait(wait.0)
         .engine(engine)
+        .boost(boost)
         .listen(&home.listen)
         .plaintext_i_understand()
         .rdma(home.rdma)
@@ -246,12 +247,14 @@ impl Server {
         Self::spawn_at(&Home { listen: provider.address(""), rdma: Rdma::Off }, wait, cpu)
     }
 
-    /// The same at an address of its own, beside services that wait otherwise.
+    /// The same with a boost, at an address of its own beside services with another one or that wait otherwise.
     ///
     /// # Errors
     /// If it does not start.
-    pub fn spawn_named(provider: Provider, wait: Wait, cpu: Cpu) -> anyhow::Result<Self> {
-        Self::spawn_at(&Home { listen: provider.address(wait.name()), rdma: Rdma::Off }, wait, cpu)
+    pub fn spawn_boosted(provider: Provider, wait: Wait, boost: Boost, cpu: Cpu) -> anyhow::Result<Self> {
+        let name = format!("{}-{}", wait.name(), boosts(boost));
+        let home = Home { listen: provider.address(&name), rdma: Rdma::Off };
+        Self::spawn_as(&home, wait, (Engine::Idle, boost), cpu)
     }
 
     /// The same with another engine. With none, the child looks at its node in a loop of its own.
@@ -261,7 +264,7 @@ impl Server {
     pub fn spawn_with(provider: Provider, wait: Wait, engine: Engine, cpu: Cpu) -> anyhow::Result<Self> {
         let name = if engine == Engine::None { "-without" } else { "" };
         let home = Home { listen: provider.address(name), rdma: Rdma::Off };
-        Self::spawn_as(&home, wait, engine, cpu)
+        Self::spawn_as(&home, wait, (engine, Boost::None), cpu)
     }
 
     /// Starts the child at `home`, in the calling thread's network namespace; it serves when this returns, and ends with
@@ -270,14 +273,14 @@ impl Server {
     /// # Errors
     /// If it does not start.
     pub fn spawn_at(home: &Home, wait: Wait, cpu: Cpu) -> anyhow::Result<Self> {
-        Self::spawn_as(home, wait, Engine::Idle, cpu)
+        Self::spawn_as(home, wait, (Engine::Idle, Boost::None), cpu)
     }
 
-    fn spawn_as(home: &Home, wait: Wait, engine: Engine, cpu: Cpu) -> anyhow::Result<Self> {
+    fn spawn_as(home: &Home, wait: Wait, (engine, boost): (Engine, Boost), cpu: Cpu) -> anyhow::Result<Self> {
         let rdma = if home.rdma == Rdma::Require { REQUIRE } else { OFF };
         let engine = if engine == Engine::None { WITHOUT } else { WITH };
         let cpu = cpu.0.to_string();
-        let mut child = Child::spawn([SERVE, &home.listen, rdma, wait.name(), engine, &cpu])?;
+        let mut child = Child::spawn([SERVE, &home.listen, rdma, wait.name(), engine, boosts(boost), &cpu])?;
         let address = child.hear()?;
         Ok(Self { child, address, rdma: home.rdma })
     }
@@ -320,10 +323,25 @@ const REQUIRE: &str = "require";
 const WITH: &str = "with";
 const WITHOUT: &str = "without";
 
+/// Values of the argument that says how the service is boosted.
+const BOOSTS: [Boost; 4] = [Boost::None, Boost::Slice, Boost::Fifo, Boost::Module];
+
+/// The name of a boost, as a value of that argument and of columns.
+pub(crate) const fn boosts(boost: Boost) -> &'static str {
+    match boost {
+        Boost::Auto => "auto",
+        Boost::Module => "module",
+        Boost::Fifo => "fifo",
+        Boost::Slice => "slice",
+        Boost::Deadline => "deadline",
+        Boost::None => "none",
+    }
+}
+
 pub(crate) fn command() -> Command {
     Command::new(SERVE)
         .hide(true)
-        .args(["listen", "rdma", "wait", "engine", "cpu"].map(|name| Arg::new(name).required(true)))
+        .args(["listen", "rdma", "wait", "engine", "boost", "cpu"].map(|name| Arg::new(name).required(true)))
 }
 
 /// Serves until the parent ends this process.
@@ -336,7 +354,9 @@ pub(crate) fn serve_command(options: &ArgMatches) -> anyhow::Result<()> {
     let _learned = pronto_node::wake_up_cost();
     pin(Cpu(value("cpu")?.parse().context("a CPU's number")?))?;
     let engine = if value("engine")? == WITHOUT { Engine::None } else { Engine::Idle };
-    let node = serve_with(&home, wait, engine)?;
+    let named = value("boost")?;
+    let boost = BOOSTS.into_iter().find(|boost| boosts(*boost) == named).context("no such boost")?;
+    let node = serve_with(&home, wait, engine, boost)?;
     let address = node.listening().first().context("it listens")?;
     child::say(&address.to_string())?;
     loop {

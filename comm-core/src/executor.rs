@@ -1,5 +1,7 @@
 //! SEAM Executor: how a thread waits and is woken. Production has futexes and descriptors, simulation a virtual world.
 
+use pronto_sched_policy::policy::spin::{Processors, Standing};
+use pronto_sched_policy::policy::time;
 use pronto_sync::atomic::AtomicU32;
 
 use crate::fabric::Interest;
@@ -7,28 +9,10 @@ use crate::note::Note;
 use crate::time::{Clock, Nanos};
 
 /// How a thread waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WaitPolicy {
-    /// Poll until it comes.
-    Spin,
-    /// Sleep at once.
-    Block,
-    /// Poll for about what a wake-up costs here, then sleep: at most twice the cost of the better choice. Sleeps at once
-    /// while others want the processors, until a trial shows the contrary.
-    Adaptive,
-}
-
-impl WaitPolicy {
-    /// The policy of a wait within a handler. Of nested calls only the innermost has anything to wait for soon; the waits
-    /// around it would take the processors that it needs.
-    #[must_use]
-    pub const fn nested(self) -> Self {
-        match self {
-            Self::Spin => Self::Adaptive,
-            other => other,
-        }
-    }
-}
+pub use pronto_sched_policy::policy::spin::Preference as WaitPolicy;
+/// What is asked of a wait, and what a thread finds that waits; the decision is that of
+/// [`pronto_sched_policy::policy::spin`].
+pub use pronto_sched_policy::policy::spin::{Asked, Circumstances};
 
 /// A descriptor that has an event when something arrives, and what to wait for on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,10 +45,25 @@ pub struct Polled {
     pub longest: Nanos,
 }
 
+/// The same wait, of which the end is expected so long after its begin.
+pub fn expecting(asked: Asked, after: core::time::Duration) -> Asked {
+    let after = time::Nanos(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
+    asked.expecting(after)
+}
+
+/// Where polls take nothing from anybody, for so long.
+pub const fn alone(bound: Nanos) -> Circumstances {
+    let (standing, processors) = (Standing::Ordinary, Processors::Enough);
+    Circumstances { standing, processors, bound: time::Nanos(bound.0) }
+}
+
+/// Where nobody polls.
+pub const ASLEEP: Circumstances = Circumstances { standing: Standing::RealTime, ..alone(Nanos::ZERO) };
+
 /// How threads of this process wait and are woken.
 pub trait Executor: Clock {
-    /// How long a waiter with this policy polls before it sleeps; `NEVER` for one that never sleeps.
-    fn spin_time(&self, policy: WaitPolicy) -> Nanos;
+    /// What the calling thread finds, which is about to wait by this policy: whether it may poll, and for how long that pays.
+    fn circumstances(&self, policy: WaitPolicy) -> Circumstances;
 
     /// A thread that polls for a bounded time has done so, and read the clock meanwhile: not one whose answer came within the
     /// first few looks.

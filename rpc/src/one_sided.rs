@@ -3,6 +3,7 @@
 use core::ops::Range;
 use core::time::Duration;
 
+use pronto_core::executor::Asked;
 use pronto_core::fabric::{FabricError, Grant, GrantError, GrantId, Region, RemoteRange, Rights};
 use pronto_core::session::{Access, End, Refused, Waited};
 use thiserror::Error;
@@ -140,7 +141,8 @@ impl<H: Host> Peer<H> {
         }
         let slot = session.access(access, &**host)?;
         let mut sink = host.waiting_sink(session);
-        match session.wait(slot, crate::peer::nanos(timeout), self.policy(), &mut sink, &**host) {
+        let asked = Asked::unlike_others(self.policy());
+        match session.wait(slot, crate::peer::nanos(timeout), asked, &mut sink, &**host) {
             Waited::TimedOut => {
                 session.abandon_send(slot);
                 Err(AccessError::TimedOut)

@@ -5,6 +5,7 @@ use core::fmt;
 use core::ops::Range;
 use core::time::Duration;
 
+use pronto_core::executor::{Asked, expecting};
 use pronto_core::fabric::{QueuePair, Region, SHORT_PAYLOAD, SmallMessage};
 use pronto_core::note::{Note, What};
 use pronto_core::session::{
@@ -32,14 +33,14 @@ pub struct Peer<H: Host> {
     session: Arc<Session<H::Qp>>,
     host: Arc<H>,
     service: ServiceId,
-    policy: WaitPolicy,
+    asked: Asked,
 }
 
 impl<H: Host> Peer<H> {
     /// The peer behind a session. Nodes make these.
     pub fn new(session: Arc<Session<H::Qp>>, host: Arc<H>) -> Self {
-        let policy = host.wait_policy();
-        Self { session, host, service: ServiceId(0), policy }
+        let asked = host.wait_policy().into();
+        Self { session, host, service: ServiceId(0), asked }
     }
 
     /// The node at the other end.
@@ -56,7 +57,19 @@ impl<H: Host> Peer<H> {
     /// The same peer, waited for in another way.
     #[must_use]
     pub fn waiting(&self, policy: WaitPolicy) -> Self {
-        Self { policy, ..self.clone() }
+        self.asking(self.asked.by(policy))
+    }
+
+    /// The same peer, whose answers are expected so long after they were asked for. An adaptive wait that expects its answer later
+    /// than polling pays sleeps at once; one that expects it sooner polls, whatever is usual. What is usual is not learned from such
+    /// waits. Counts for calls that are waited for at once; of one that was started its [`Pending`] is told.
+    #[must_use]
+    pub fn expecting(&self, after: Duration) -> Self {
+        self.asking(expecting(self.asked, after))
+    }
+
+    fn asking(&self, asked: Asked) -> Self {
+        Self { asked, ..self.clone() }
     }
 
     /// Whether it can be called now.
@@ -84,7 +97,7 @@ impl<H: Host> Peer<H> {
             MayWait::Forked => Err(Rejection::Forked.into()),
             MayWait::InPool => self
                 .host
-                .while_waiting(|| self.waiting(self.policy.nested()).call_and_wait(request, timeout))
+                .while_waiting(|| self.waiting(self.policy().nested()).call_and_wait(request, timeout))
                 .unwrap_or(Err(Rejection::NoWorker.into())),
         }
     }
@@ -141,7 +154,7 @@ impl<H: Host> Peer<H> {
         places: Places<'_, LeaseOf<H>, impl FnOnce(&[u8])>,
         sink: &mut impl Sink<LeaseOf<H>>,
     ) -> Option<Soon> {
-        self.session.call_soon(spec, payload, self.policy, places, sink, &*self.host)
+        self.session.call_soon(spec, payload, self.asked, places, sink, &*self.host)
     }
 
     fn wait_for<M: Request>(
@@ -150,7 +163,7 @@ impl<H: Host> Peer<H> {
         timeout: Nanos,
         sink: &mut impl Sink<LeaseOf<H>>,
     ) -> Result<M::Reply, CallError> {
-        let waited = self.session.wait(call, timeout, self.policy, sink, &*self.host);
+        let waited = self.session.wait(call, timeout, self.asked, sink, &*self.host);
         note_end(&*self.host, self.node(), call, &waited);
         self.outcome::<M>(call, waited)
     }
@@ -206,7 +219,7 @@ impl<H: Host> Peer<H> {
         self.check_fork()?;
         let call = self.try_start(request, timeout)?;
         self.host.expects_answers();
-        Ok(Pending::new(Arc::clone(&self.session), Arc::clone(&self.host), call, timeout, self.policy))
+        Ok(Pending::new(Arc::clone(&self.session), Arc::clone(&self.host), call, timeout, self.policy()))
     }
 
     /// Like [`Peer::start`], for a request that lies encoded in a region: where the transport can, it travels by reference. The
@@ -221,7 +234,7 @@ impl<H: Host> Peer<H> {
         let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
         let call = self.session.call(&spec, by_reference(region, range)?, &*self.host)?;
         self.host.expects_answers();
-        Ok(Pending::new(Arc::clone(&self.session), Arc::clone(&self.host), call, timeout, self.policy))
+        Ok(Pending::new(Arc::clone(&self.session), Arc::clone(&self.host), call, timeout, self.policy()))
     }
 
     /// Sends a notification that lies encoded in a region, as [`Peer::start_from`] does. Nobody says when the peer has read it.
@@ -257,7 +270,7 @@ impl<H: Host> Peer<H> {
             Ok(self.session.notify_sync(&self.key::<M>(), M::CLASS, payload, &*self.host)?)
         })?;
         let mut sink = self.host.waiting_sink(&self.session);
-        match self.session.wait_for_send(slot, timeout, self.policy, &mut sink, &*self.host) {
+        match self.session.wait_for_send(slot, timeout, self.policy(), &mut sink, &*self.host) {
             Waited::Ended(End::Done(_)) => Ok(()),
             Waited::Ended(_) => Err(CallError::PeerDown { executed: Executed::Maybe }),
             Waited::TimedOut => {
@@ -285,7 +298,7 @@ impl<H: Host> Peer<H> {
     }
 
     pub(crate) const fn policy(&self) -> WaitPolicy {
-        self.policy
+        self.asked.preference
     }
 
     /// The node that calls it.
@@ -385,7 +398,7 @@ pub(crate) fn nanos(span: Duration) -> Nanos {
 impl<H: Host> Clone for Peer<H> {
     fn clone(&self) -> Self {
         let (session, host) = (Arc::clone(&self.session), Arc::clone(&self.host));
-        Self { session, host, service: self.service, policy: self.policy }
+        Self { session, host, service: self.service, asked: self.asked }
     }
 }
 

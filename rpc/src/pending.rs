@@ -6,7 +6,9 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use core::time::Duration;
 
+use pronto_core::executor::{Asked, expecting};
 use pronto_core::fabric::{Arrived, QueuePair, SmallMessage};
 use pronto_core::note::{Ending, Note, What};
 use pronto_core::session::{End, Executed, Places, Session, Soon, Waited};
@@ -26,19 +28,19 @@ pub struct Pending<M: Request, H: Host> {
     /// None once the end was taken.
     call: Option<CallId>,
     timeout: Nanos,
-    policy: WaitPolicy,
+    asked: Asked,
     request: PhantomData<fn() -> M>,
 }
 
 impl<M: Request, H: Host> Pending<M, H> {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         session: Arc<Session<H::Qp>>,
         host: Arc<H>,
         call: CallId,
         timeout: Nanos,
         policy: WaitPolicy,
     ) -> Self {
-        Self { session, host, call: Some(call), timeout, policy, request: PhantomData }
+        Self { session, host, call: Some(call), timeout, asked: policy.into(), request: PhantomData }
     }
 
     /// Looks once, without waiting. `None` while there is no end; after the end, an error that says it was taken.
@@ -51,12 +53,19 @@ impl<M: Request, H: Host> Pending<M, H> {
         self.session.has_ended(call).then(|| self.finish(call))
     }
 
+    /// The same, of which the end is expected so long after it begins to be waited for: see [`Peer::expecting`](crate::Peer::expecting).
+    pub fn expecting(mut self, after: Duration) -> Self {
+        self.asked = expecting(self.asked, after);
+        self
+    }
+
     /// Waits for the end.
     pub fn wait(mut self) -> Result<M::Reply, CallError> {
         let Some(call) = self.call else { return Err(CallError::Cancelled { executed: Executed::Maybe }) };
-        let wait = |policy| {
+        let wait = |preference| {
             let mut sink = self.host.waiting_sink(&self.session);
-            self.session.wait(call, self.timeout, policy, &mut sink, &*self.host)
+            let asked = self.asked.by(preference);
+            self.session.wait(call, self.timeout, asked, &mut sink, &*self.host)
         };
         let waited = match self.host.may_wait() {
             MayWait::Freely => {
@@ -64,10 +73,10 @@ impl<M: Request, H: Host> Pending<M, H> {
                     self.call = None;
                     return outcome;
                 }
-                wait(self.policy)
+                wait(self.asked.preference)
             }
             MayWait::InPool => {
-                let wait = || wait(self.policy.nested());
+                let wait = || wait(self.asked.preference.nested());
                 self.host.while_waiting(wait).ok_or(Rejection::NoWorker)?
             }
             MayWait::Never => return Err(Rejection::InlineHandler.into()),
@@ -94,7 +103,7 @@ impl<M: Request, H: Host> Pending<M, H> {
             short: |bytes: &[u8]| short = Some(decode_reply::<M>(bytes)),
             end: &mut end,
         };
-        Some(match self.session.wait_soon(call, self.policy, places, &mut sink, &*self.host)? {
+        Some(match self.session.wait_soon(call, self.asked, places, &mut sink, &*self.host)? {
             Soon::Open(_) => return None,
             Soon::Small => decode_reply::<M>(small.payload.as_slice()),
             Soon::Short => short.expect("it was given the reply"),

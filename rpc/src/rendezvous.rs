@@ -12,6 +12,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
+use pronto_core::executor::Asked;
 use pronto_core::fabric::{Arrived, Grant, GrantError, QueuePair, Region, RemoteRange, Rights};
 use pronto_core::session::{
     CallSpec, End, Inbound, Lent, NotReceived, Offered, OutgoingPayload, Refused, Session, TypeKey, Waited,
@@ -328,7 +329,7 @@ fn wait_as<H: Host>(
 ) -> Result<Waited<<H::Qp as QueuePair>::Lease>, Rejection> {
     let wait = |policy| {
         let mut sink = host.waiting_sink(session);
-        session.wait(slot, timeout, policy, &mut sink, &**host)
+        session.wait(slot, timeout, Asked::unlike_others(policy), &mut sink, &**host)
     };
     match host.may_wait() {
         MayWait::Freely => Ok(wait(policy)),

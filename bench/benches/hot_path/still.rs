@@ -21,8 +21,8 @@ impl Clock for Still {
 }
 
 impl Executor for Still {
-    fn spin_time(&self, _: WaitPolicy) -> Nanos {
-        Nanos::NEVER
+    fn circumstances(&self, _: WaitPolicy) -> pronto_core::executor::Circumstances {
+        pronto_core::executor::alone(Nanos::NEVER)
     }
 
     fn sleep(&self, _: &AtomicU32, _: Nanos) {}

@@ -375,8 +375,8 @@ mod loom_tests {
     }
 
     impl Executor for Sleeper {
-        fn spin_time(&self, _: WaitPolicy) -> Nanos {
-            Nanos::ZERO
+        fn circumstances(&self, _: WaitPolicy) -> crate::executor::Circumstances {
+            crate::executor::ASLEEP
         }
 
         fn sleep(&self, _: &AtomicU32, _: Nanos) {

@@ -20,6 +20,7 @@ mod greeting;
 mod growing;
 mod idleness;
 mod inbound;
+mod learned;
 mod life;
 mod limits;
 mod link;
@@ -51,6 +52,7 @@ pub use end::{End, Executed};
 pub use engine::{Engine, Progress, Ticked};
 pub use greeting::{Agreement, Identity, agree, greet, introduce};
 pub use inbound::{Answer, Inbound, Sink};
+pub use learned::{Decision, Learned, Sleep};
 pub use limits::{CONTROL_WINDOW, Limits};
 pub use link::{DownCause, Event, LinkInfo, Links};
 pub use one_sided::Access;
@@ -106,6 +108,8 @@ pub struct Session<Q: QueuePair> {
     arming: arming::Arming,
     rendezvous: rendezvous::Rendezvous<Q::Lease>,
     said: waiting::Said,
+    /// How long callers wait for the peer's answers.
+    learned: Learned,
     stats: Stats,
 }
 
@@ -143,6 +147,7 @@ impl<Q: QueuePair> Session<Q> {
             arming: arming::Arming::default(),
             rendezvous: rendezvous::Rendezvous::new(limits.calls),
             said: waiting::Said::default(),
+            learned: Learned::default(),
             stats: Stats::default(),
         }
     }

@@ -14,12 +14,13 @@ use super::arming::Armed;
 use super::end::End;
 use super::engine::Engine;
 use super::inbound::Sink;
+use super::learned::Teaches;
 use super::link::Lane;
 use super::outgoing::Copied;
 use super::peer_types::Known;
 use super::wait::{Caller, SPINS_PER_LOOK};
 use super::{CallSpec, Session};
-use crate::executor::{Executor, WaitPolicy};
+use crate::executor::{Asked, Executor};
 use crate::fabric::{QueuePair, SmallMessage};
 use crate::note::{Note, What};
 use crate::time::Nanos;
@@ -73,7 +74,7 @@ impl<Q: QueuePair> Session<Q> {
         &self,
         spec: &CallSpec,
         payload: Copied<'_>,
-        policy: WaitPolicy,
+        asked: Asked,
         places: Places<'_, Q::Lease, impl FnOnce(&[u8])>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
@@ -86,16 +87,15 @@ impl<Q: QueuePair> Session<Q> {
             // Who waits for an answer holds no doorbell back.
             engine.ring(spec.class, self);
         }
-        match call {
-            Some(call) if self.spin_time(policy, executor) != Nanos::ZERO => {
-                Some(self.look_soon(engine, call, places, sink, executor))
-            }
-            _ => {
-                drop(engine);
-                self.look_once_more(executor);
-                call.map(Soon::Open)
+        if let Some(call) = call {
+            let decision = self.decide(asked, executor);
+            if decision.polls_for() != Nanos::ZERO {
+                return Some(self.look_soon(engine, (call, decision.teaches), places, sink, executor));
             }
         }
+        drop(engine);
+        self.look_once_more(executor);
+        call.map(Soon::Open)
     }
 
     /// The same for a call that was sent before: some looks for its answer, if its caller may poll. None if another thread is at it.
@@ -103,17 +103,21 @@ impl<Q: QueuePair> Session<Q> {
     pub fn wait_soon(
         &self,
         call: CallId,
-        policy: WaitPolicy,
+        asked: Asked,
         places: Places<'_, Q::Lease, impl FnOnce(&[u8])>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Option<Soon> {
-        if self.has_ended(call) || executor.spin_time(policy) == Nanos::ZERO {
+        if self.has_ended(call) {
+            return None;
+        }
+        let decision = self.decide(asked, executor);
+        if decision.polls_for() == Nanos::ZERO {
             return None;
         }
         self.ring_if_held(executor);
         let engine = self.engine.try_lock()?;
-        Some(self.look_soon(engine, call, places, sink, executor))
+        Some(self.look_soon(engine, (call, decision.teaches), places, sink, executor))
     }
 
     /// Whether a thread without the role may look: nothing is taken that somebody sleeps for, or the event that was asked for comes all
@@ -135,7 +139,7 @@ impl<Q: QueuePair> Session<Q> {
     pub(super) fn look_soon(
         &self,
         mut engine: TryLockGuard<'_, Engine<Q>>,
-        call: CallId,
+        (call, teaches): (CallId, Teaches),
         places: Places<'_, Q::Lease, impl FnOnce(&[u8])>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
@@ -172,6 +176,9 @@ impl<Q: QueuePair> Session<Q> {
             }
         }
         drop(engine);
+        if soon != Soon::Open(call) {
+            self.learned.ended_at_once(teaches);
+        }
         self.look_once_more(executor);
         soon
     }

@@ -6,7 +6,7 @@ use super::Session;
 use super::engine::Engine;
 use super::inbound::Sink;
 use super::wait::Waited;
-use crate::executor::{Executor, WaitPolicy};
+use crate::executor::{Asked, Executor, WaitPolicy};
 use crate::fabric::QueuePair;
 use crate::time::Nanos;
 
@@ -25,7 +25,7 @@ impl<Q: QueuePair> Session<Q> {
         if self.has_ended(slot) || self.reap_sends(slot, executor) {
             return Waited::Ended(self.take(slot));
         }
-        self.wait(slot, timeout, policy, sink, executor)
+        self.wait(slot, timeout, Asked::unlike_others(policy), sink, executor)
     }
 
     /// Takes in what the send queues have, if the engine is free. Whether the send has ended.

@@ -11,8 +11,9 @@ use super::arming::Armed;
 use super::end::End;
 use super::engine::{Engine, Progress};
 use super::inbound::Sink;
+use super::learned::{Decision, Sleep};
 use crate::completion::Server;
-use crate::executor::{Channels, Executor, Polled, WaitPolicy};
+use crate::executor::{Asked, Channels, Executor, Polled};
 use crate::fabric::QueuePair;
 use crate::note::{Note, What};
 use crate::time::Nanos;
@@ -21,7 +22,7 @@ use crate::time::Nanos;
 /// engine.
 pub(super) const SPINS_PER_LOOK: u32 = 64;
 /// The net under every sleep: a wake-up that was lost costs this much, and is counted.
-pub const RESCUE: Nanos = Nanos::from_millis(4);
+pub const RESCUE: Nanos = Nanos(pronto_sched_policy::policy::spin::NET.0);
 /// A wake-up that comes within this time after the net has caught the sleeper was late, not lost: a sender rings after a
 /// whole batch, and may be taken off its processor before.
 pub const LATE: Nanos = Nanos::from_millis(20);
@@ -108,19 +109,22 @@ impl<Q: QueuePair> Session<Q> {
         &self,
         call: CallId,
         timeout: Nanos,
-        policy: WaitPolicy,
+        asked: impl Into<Asked>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Waited<Q::Lease> {
         self.ring_if_held(executor);
-        let spin = self.spin_time(policy, executor);
+        let decision = self.decide(asked.into(), executor);
+        let spin = decision.polls_for();
         let mut wait = Wait {
             session: self,
             call,
             timeout,
             spin,
+            decision,
             clock: None,
             polled: None,
+            sleep: Sleep::Awake,
             caught: None,
             sink,
             executor,
@@ -128,6 +132,7 @@ impl<Q: QueuePair> Session<Q> {
         if spin != Nanos::ZERO
             && let Some(end) = wait.at_once()
         {
+            self.learned.ended_at_once(decision.teaches);
             self.leave_transfers(executor);
             return Waited::Ended(end);
         }
@@ -147,7 +152,7 @@ impl<Q: QueuePair> Session<Q> {
         };
         // Before the slot is given back: see the invariants of `arming`.
         drop(counted);
-        wait.polls_no_more();
+        wait.teaches();
         self.leave_transfers(executor);
         match wait.caught {
             Some(end) => {
@@ -221,10 +226,13 @@ struct Wait<'a, Q: QueuePair, S, X> {
     call: CallId,
     timeout: Nanos,
     spin: Nanos,
-    /// When the wait ends by its timeout, and when polling does; set by the first reading of the clock.
-    clock: Option<(Nanos, Nanos)>,
+    decision: Decision,
+    /// When the wait began, when it ends by its timeout, and when polling does; set by the first reading of the clock.
+    clock: Option<(Nanos, Nanos, Nanos)>,
     /// Since the first reading of the clock, while it polls within a bound: when the last one was, and how it polled.
     polled: Option<(Nanos, Polled)>,
+    /// Whether it has slept.
+    sleep: Sleep,
     /// The end of the call, if this thread took it in itself.
     caught: Option<End<Q::Lease>>,
     sink: &'a mut S,
@@ -242,17 +250,35 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
         } else if self.clock.is_none() && self.spin != Nanos::ZERO && self.spin != Nanos::NEVER {
             self.polled = Some((now, Polled::default()));
         }
-        let (deadline, spin_until) = *self.clock.get_or_insert((now + self.timeout, now + self.spin));
+        let (_, deadline, spin_until) = *self.clock.get_or_insert((now, now + self.timeout, now + self.spin));
         (now, deadline, spin_until)
     }
 
-    /// What came has come, or the thread is about to sleep. Who was taken off its processor finds it with its first look when it
-    /// is back, so the clock is read once more.
+    /// The thread is about to sleep.
     fn polls_no_more(&mut self) {
+        self.sleep = Sleep::Slept;
         if self.polled.is_some() {
             self.clock();
-            let polled = self.polled.take();
-            self.executor.polled(polled.map_or_else(Polled::default, |polled| polled.1));
+            self.reports();
+        }
+    }
+
+    /// What came has come, or the time is over. Who was taken off its processor finds it with its first look when it
+    /// is back, so the clock is read once more; and after a sleep.
+    fn teaches(&mut self) {
+        if self.polled.is_none() && self.sleep == Sleep::Awake {
+            return self.session.learned.ended_at_once(self.decision.teaches);
+        }
+        let (now, ..) = self.clock();
+        self.reports();
+        let begun = self.clock.map_or(now, |(begun, ..)| begun);
+        self.session.learned.ended(self.decision, now.since(begun), self.sleep);
+    }
+
+    /// Says how the thread has polled.
+    fn reports(&mut self) {
+        if let Some((_, polled)) = self.polled.take() {
+            self.executor.polled(polled);
         }
     }
 

@@ -3,7 +3,8 @@
 use pronto_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::Session;
-use crate::executor::{Executor, WaitPolicy};
+use super::learned::{Decision, Learned};
+use crate::executor::{Asked, Executor, WaitPolicy};
 use crate::fabric::QueuePair;
 use crate::time::Nanos;
 
@@ -61,23 +62,16 @@ impl<Q: QueuePair> Session<Q> {
         self.said.read()
     }
 
-    /// For how long a wait for this peer polls that asks for a policy.
-    #[inline]
-    pub fn spin_time(&self, asked: WaitPolicy, executor: &impl Executor) -> Nanos {
-        match self.said.read() {
-            None => executor.spin_time(asked),
-            Some(waiting) => said_spin_time(waiting, executor),
-        }
+    /// How a wait for an answer of this peer is to go that asks for this.
+    #[inline(always)]
+    pub fn decide(&self, asked: Asked, executor: &impl Executor) -> Decision {
+        let waiting = self.said.read().unwrap_or(Waiting { policy: asked.preference, bound: None });
+        self.learned.decide(waiting, asked, executor)
     }
-}
 
-#[cold]
-fn said_spin_time(Waiting { policy, bound }: Waiting, executor: &impl Executor) -> Nanos {
-    match (executor.spin_time(policy), bound) {
-        // Who may not poll does not, whatever the bound.
-        (Nanos::ZERO, _) => Nanos::ZERO,
-        (_, Some(bound)) if policy == WaitPolicy::Adaptive => bound,
-        (spin, _) => spin,
+    /// How long this node waits for the peer's answers.
+    pub const fn learned(&self) -> &Learned {
+        &self.learned
     }
 }
 

@@ -215,9 +215,9 @@ impl<Q: QueuePair + 'static> Clock for Still<Q> {
 }
 
 impl<Q: QueuePair + 'static> Executor for Still<Q> {
-    fn spin_time(&self, _: WaitPolicy) -> Nanos {
+    fn circumstances(&self, _: WaitPolicy) -> pronto_core::executor::Circumstances {
         self.carry(LOOKS);
-        Nanos::NEVER
+        pronto_core::executor::alone(Nanos::NEVER)
     }
 
     fn sleep(&self, _: &AtomicU32, _: Nanos) {}

@@ -47,6 +47,8 @@ pub struct StatusReport {
     pub types: Vec<String>,
     /// Why its adaptive waits sleep at once, if they do: processors are short.
     pub crowded: Option<String>,
+    /// How its serving thread waits, and why.
+    pub serves: String,
     /// How its handlers are boosted, and why no better.
     pub boost: String,
     /// Who polls what.
@@ -210,6 +212,7 @@ impl From<&Status> for StatusReport {
             listening: status.listening.iter().map(ToString::to_string).collect(),
             types: status.types.iter().map(ToString::to_string).collect(),
             crowded: status.crowded.map(|crowded| crowded.to_string()),
+            serves: status.serves.clone(),
             boost: status.boost.clone(),
             engine: status.engine.clone(),
             carries: status.carries.clone(),

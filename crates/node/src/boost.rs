@@ -49,6 +49,8 @@ impl Boost {
 #[derive(Debug)]
 pub(crate) struct Boosting {
     obtained: Obtained,
+    /// Its tier may make threads real-time.
+    must_sleep: bool,
     failures: Mutex<Failures>,
 }
 
@@ -68,12 +70,14 @@ impl Boosting {
         } else if wanted != Boost::None {
             tracing::info!(boost = %obtained, "how handlers are boosted");
         }
-        Self { obtained, failures: Mutex::default() }
+        let must_sleep = obtained.booster.tier().may_be_real_time();
+        Self { obtained, must_sleep, failures: Mutex::default() }
     }
 
     /// Whether a thread that handles messages must sleep when it waits.
-    pub(crate) fn must_sleep(&self) -> bool {
-        self.obtained.booster.tier().may_be_real_time()
+    #[inline]
+    pub(crate) const fn must_sleep(&self) -> bool {
+        self.must_sleep
     }
 
     /// Whether threads are boosted only where they wait on descriptors.

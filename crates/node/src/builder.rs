@@ -5,12 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use pronto_core::session::{Identity, Limits};
+use pronto_core::session::{Identity, Limits, Waiting};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_fabric_tcp::ReceivePool;
 use pronto_progress::{BusyPoll, Engine};
 use pronto_rpc::handler::IntoAnswer;
 use pronto_rpc::{Context, InPlace, InlineContext, Message, Request, Responder, Route};
+use pronto_sched_policy::policy::spin;
 use pronto_topology::Wish;
 use pronto_wire::greeting::MAX_TYPES;
 use pronto_wire::{Epoch, NodeId, TypeEntry, TypeId};
@@ -27,6 +28,9 @@ use crate::placement::{Asked, Placement};
 use crate::rdma::Rdma;
 use crate::system;
 
+/// A long time to poll after traffic, as services do that are called in bursts: Margo's.
+pub const SPIN_DOWN: Duration = Duration::from_nanos(spin::SPIN_DOWN.0);
+
 /// A node in the making: who it is, where it listens, whom it knows, what it handles.
 #[derive(Debug)]
 #[must_use = "a node runs after start()"]
@@ -37,6 +41,7 @@ pub struct Builder {
     peers: Vec<(NodeId, Vec<Result<Address, ConfigError>>)>,
     routes: Vec<Route<NodeHost>>,
     policy: WaitPolicy,
+    spin_down: Option<Nanos>,
     boost: Boost,
     engine: Engine,
     workers: usize,
@@ -59,6 +64,7 @@ impl Builder {
             peers: Vec::new(),
             routes: crate::admin::routes().into_iter().chain(Route::rendezvous()).collect(),
             policy: WaitPolicy::Adaptive,
+            spin_down: None,
             boost: Boost::None,
             engine: Engine::Idle,
             workers: 4,
@@ -82,6 +88,7 @@ impl Builder {
             .map(|(node, addresses)| (NodeId(node), addresses.into_iter().map(Ok).collect()))
             .collect();
         builder.policy = config.wait.into();
+        builder.spin_down = config.spin_down_us.map(Nanos::from_micros);
         builder.boost = config.boost;
         builder.engine = config.engine.into();
         builder.workers = config.workers;
@@ -121,6 +128,14 @@ impl Builder {
     /// How the node's threads, and its callers, wait if they do not say so themselves.
     pub fn wait(mut self, policy: WaitPolicy) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// For how long the serving thread polls after traffic before it sleeps, where it waits adaptively: for what a wake-up costs, if
+    /// nothing is said. Longer is for bursts with pauses in between; [`SPIN_DOWN`](crate::SPIN_DOWN) is what others use. Where messages
+    /// come far less often than that, it sleeps at once all the same.
+    pub fn spin_down(mut self, span: Duration) -> Self {
+        self.spin_down = Some(Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
         self
     }
 
@@ -298,7 +313,8 @@ impl Builder {
         system::watch_forks();
         let system = |errno: Errno| NodeError::System { what: "a serving thread's descriptors", errno };
         let pool = ReceivePool::new(self.receive_budget).map_err(|_| system(Errno::EMFILE))?;
-        let waits = (self.policy, self.boost, self.engine);
+        let waiting = Waiting { policy: self.policy, bound: self.spin_down };
+        let waits = (waiting, self.boost, self.engine);
         let host = NodeHost::new(identity, self.limits, waits, self.workers, self.max_peers, pool)
             .map_err(system)?;
         let host = Arc::new(host);

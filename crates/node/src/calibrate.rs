@@ -6,15 +6,12 @@ use std::time::Instant;
 
 use nix::sched::{sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use pronto_core::Nanos;
+use pronto_sched_policy::policy::spin;
+use pronto_sched_policy::policy::time::Nanos;
 use pronto_sync::atomic::{AtomicBool, Ordering};
 
 /// Wake-ups measured.
 const ROUNDS: usize = 16;
-/// Bounds of what is believed: a processor that sleeps deeply, or a measurement on a busy host, says little.
-const LEAST: Duration = Duration::from_micros(5);
-const MOST: Duration = Duration::from_micros(50);
-
 /// Between two of them: the other thread sleeps again by then.
 const SETTLES: Duration = Duration::from_micros(50);
 /// A wake-up that takes so long says that the host is busy, and no more.
@@ -23,22 +20,26 @@ const LOST: Duration = Duration::from_millis(5);
 /// What waking a sleeping thread costs here, measured once per process: the bound of adaptive polling, which then costs at
 /// most twice the better choice. The processors that the process may use are counted with it. A program that pins its
 /// threads asks before it does: a wake-up that stays on one processor is another thing.
-pub fn wake_up_cost() -> Nanos {
-    static COST: OnceLock<Nanos> = OnceLock::new();
+pub fn wake_up_cost() -> pronto_core::Nanos {
+    static COST: OnceLock<pronto_core::Nanos> = OnceLock::new();
     *COST.get_or_init(|| {
         let _counted = processors();
-        let cost = measure().clamp(LEAST, MOST);
-        tracing::debug!(?cost, "wake-up cost");
-        Nanos(u64::try_from(cost.as_nanos()).expect("bounded above"))
+        let measured = measure();
+        let nanos =
+            |span: Duration| spin::believed(Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
+        let cost = measured.map_or(spin::BUSY_WAIT, nanos);
+        tracing::debug!(?measured, ?cost, "wake-up cost");
+        pronto_core::Nanos(cost.0)
     })
 }
 
 /// Median time from unparking a thread on another processor to its running. The thread that unparks polls for it, as one that
 /// sleeps would be moved to the processor that it is woken from, and what is measured were a switch within one.
-fn measure() -> Duration {
+/// None if nobody can be woken to measure it.
+fn measure() -> Option<Duration> {
     if processors() == 1 {
-        // Who polls keeps it from those that are waited for.
-        return LEAST;
+        // Who polls keeps it from those that are waited for: as little as can be.
+        return Some(Duration::ZERO);
     }
     let over = Arc::new(AtomicBool::new(false));
     let turn = Arc::new(AtomicBool::new(false));
@@ -51,7 +52,7 @@ fn measure() -> Duration {
             their_turn.store(false, Ordering::Release);
         }
     });
-    let Ok(partner) = partner else { return MOST };
+    let partner = partner.ok()?;
     let mut times: Vec<_> = (0..ROUNDS)
         .map(|_| {
             std::thread::park_timeout(SETTLES);
@@ -70,7 +71,7 @@ fn measure() -> Duration {
     // A partner that panicked has measured nothing worse than what the others say.
     let _ended = partner.join();
     times.sort_unstable();
-    times[ROUNDS / 2]
+    Some(times[ROUNDS / 2])
 }
 
 /// The processor that the calling thread runs on.

@@ -33,6 +33,10 @@ pub struct Config {
     /// How its threads wait: `spin`, `block`, `adaptive`.
     #[serde(default)]
     pub wait: Wait,
+    /// For how long the serving thread polls after traffic before it sleeps, where it waits adaptively, microseconds; left out, for
+    /// what a wake-up costs.
+    #[serde(default)]
+    pub spin_down_us: Option<u64>,
     /// How they get onto their processors when a message arrives: `auto`, `module`, `fifo`, `slice`, `deadline`, `none`.
     #[serde(default)]
     pub boost: Boost,
@@ -268,6 +272,7 @@ impl Config {
         }
         config.tcp.check()?;
         config.placement.asked()?;
+        within("spin_down_us", config.spin_down_us.unwrap_or(1), 1, 1_000_000)?;
         within("workers", config.workers as u64, 1, 1024)?;
         within("max_peers", config.max_peers as u64, 1, 65_535)?;
         if let Some(said) = config.plaintext.as_ref().filter(|said| *said != "i understand") {

@@ -9,17 +9,19 @@ use std::time::Instant;
 use nix::errno::Errno;
 use nix::poll::PollTimeout;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use pronto_core::executor::{Channels, Polled};
-use pronto_core::session::{Event, Identity, Limits, Session, Sink};
+use pronto_core::executor::{Channels, Circumstances, Polled, alone};
+use pronto_core::session::{Event, Identity, Limits, Session, Sink, Waiting};
 use pronto_core::{Clock, Executor, Nanos, Note, WaitPolicy};
 use pronto_fabric_tcp::ReceivePool;
 use pronto_progress::Engine;
 use pronto_rpc::host::MayWait;
 use pronto_rpc::{Host, Route};
+use pronto_sched_policy::policy::spin::{Processors, Standing};
 use pronto_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use pronto_wire::NodeId;
 
 use crate::address::Address;
+use crate::arrivals::Arrivals;
 use crate::boost::{Boost, Boosting};
 use crate::events::EventLog;
 use crate::flight::{self, Alarm, Flight};
@@ -70,6 +72,8 @@ pub struct NodeHost {
     pub(crate) draining: AtomicBool,
     /// Whether adaptive waits may poll.
     pub(crate) waits: Waits,
+    /// How the serving thread waits.
+    pub(crate) arrivals: Arrivals,
     clock: NodeClock,
 }
 
@@ -108,7 +112,7 @@ impl NodeHost {
     pub(crate) fn new(
         identity: Identity,
         limits: Limits,
-        (policy, boost, engine): (WaitPolicy, Boost, Engine),
+        (waiting, boost, engine): (Waiting, Boost, Engine),
         workers: usize,
         max_peers: usize,
         receive_pool: Arc<ReceivePool>,
@@ -120,7 +124,7 @@ impl NodeHost {
         Ok(Self {
             identity,
             limits,
-            policy,
+            policy: waiting.policy,
             boosting,
             max_peers,
             routes: OnceLock::new(),
@@ -141,6 +145,7 @@ impl NodeHost {
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             waits: Waits::new(),
+            arrivals: Arrivals::new(waiting.bound),
             clock,
         })
     }
@@ -289,16 +294,17 @@ impl Clock for NodeHost {
 }
 
 impl Executor for NodeHost {
-    fn spin_time(&self, policy: WaitPolicy) -> Nanos {
-        if self.boosting.must_sleep() || standing::is_real_time() {
-            return Nanos::ZERO;
+    #[inline]
+    fn circumstances(&self, policy: WaitPolicy) -> Circumstances {
+        let real_time = self.boosting.must_sleep() || standing::is_real_time();
+        let standing = if real_time { Standing::RealTime } else { Standing::Ordinary };
+        // What nobody needs is not asked for.
+        if real_time || policy != WaitPolicy::Adaptive {
+            return Circumstances { standing, ..alone(Nanos::ZERO) };
         }
-        match policy {
-            WaitPolicy::Spin => Nanos::NEVER,
-            WaitPolicy::Block => Nanos::ZERO,
-            WaitPolicy::Adaptive if self.waits.may_poll(&self.clock) => calibrate::wake_up_cost(),
-            WaitPolicy::Adaptive => Nanos::ZERO,
-        }
+        let crowded = !self.waits.may_poll(&self.clock);
+        let processors = if crowded { Processors::Oversubscribed } else { Processors::Enough };
+        Circumstances { processors, ..alone(calibrate::wake_up_cost()) }
     }
 
     fn polled(&self, polled: Polled) {

@@ -6,6 +6,7 @@
 
 pub mod address;
 pub mod admin;
+mod arrivals;
 mod attempts;
 mod boost;
 mod builder;
@@ -33,7 +34,7 @@ mod waits;
 
 pub use address::Address;
 pub use boost::Boost;
-pub use builder::Builder;
+pub use builder::{Builder, SPIN_DOWN};
 pub use calibrate::wake_up_cost;
 pub use config::{Config, ConfigError};
 pub use error::NodeError;

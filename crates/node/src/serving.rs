@@ -14,6 +14,7 @@ use nix::errno::Errno;
 use pronto_core::completion::Server as State;
 use pronto_core::executor::{Channel, Channels, Polled};
 use pronto_core::fabric::Interest;
+use pronto_core::session::Sleep as Slept;
 use pronto_core::{Clock, Executor, Nanos};
 use pronto_expedite::schedule::{CALLER, set_nice};
 use pronto_progress::{
@@ -22,6 +23,7 @@ use pronto_progress::{
 };
 use pronto_sync::atomic::{AtomicUsize, Ordering};
 
+use crate::arrivals::Present;
 use crate::boost::Boosting;
 use crate::calibrate;
 use crate::flight;
@@ -294,6 +296,8 @@ pub(crate) struct Server {
     processes_here: usize,
     /// Of some peer it was said how to wait for it.
     said: bool,
+    /// How the thread on duty waits.
+    present: Present,
     version: u64,
     last_tick: Nanos,
     /// The next tick is due so long after the last one.
@@ -308,6 +312,7 @@ impl Server {
             served: Vec::new(),
             processes_here: 1,
             said: false,
+            present: Present::default(),
             version: u64::MAX,
             last_tick: host.now(),
             host,
@@ -350,13 +355,12 @@ impl Keeper for Server {
     }
 
     fn spin_time(&self) -> Nanos {
-        let policy = self.host.policy;
-        if !self.said {
-            return self.host.spin_time(policy);
-        }
-        // One thread polls for all: as long as for the peer that wants it longest.
-        let of_peers = self.served.iter().map(|served| served.session.spin_time(policy, &*self.host));
-        of_peers.max().unwrap_or_else(|| self.host.spin_time(policy))
+        let said = if self.said { self.served.as_slice() } else { &[] };
+        self.present.spin_time(&self.host, said.iter().map(|served| &*served.session))
+    }
+
+    fn idle_ended(&mut self, took: Nanos, sleep: Slept) {
+        self.present.idle_ended(&self.host, took, sleep);
     }
 
     fn polled(&mut self, polled: Polled) {

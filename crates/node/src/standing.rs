@@ -57,7 +57,7 @@ const fn is_of_real_time(policy: i32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use pronto_core::{Executor as _, WaitPolicy};
+    use pronto_core::WaitPolicy;
     use pronto_expedite::schedule::{CALLER, Class, schedule};
 
     use super::*;
@@ -87,7 +87,9 @@ mod tests {
     #[test]
     fn a_real_time_thread_sleeps_at_once_whatever_it_was_asked_to_do() {
         let node = Node::builder(1).wait(WaitPolicy::Spin).start().expect("it listens nowhere");
-        let spins = || [WaitPolicy::Spin, WaitPolicy::Adaptive].map(|policy| node.host.spin_time(policy));
+        let peer = node.host.session(2.into()).expect("there is room");
+        let policies = [WaitPolicy::Spin, WaitPolicy::Adaptive];
+        let spins = || policies.map(|policy| peer.decide(policy.into(), &*node.host).polls_for());
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 assert_eq!(spins()[0], Nanos::NEVER);

@@ -239,8 +239,8 @@ impl<Q> Clock for Alone<Q> {
 }
 
 impl<Q: 'static> Executor for Alone<Q> {
-    fn spin_time(&self, _: WaitPolicy) -> Nanos {
-        Nanos::NEVER
+    fn circumstances(&self, _: WaitPolicy) -> pronto_core::executor::Circumstances {
+        pronto_core::executor::alone(Nanos::NEVER)
     }
 
     fn sleep(&self, _: &AtomicU32, _: Nanos) {}

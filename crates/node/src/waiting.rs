@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use pronto_core::session::Waiting;
+use pronto_core::executor::alone;
+use pronto_core::session::{Learned, Waiting};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::NodeId;
 
@@ -57,25 +58,49 @@ fn read(request: &WaitingRequest) -> Result<Option<Waiting>, NotSet> {
 }
 
 impl NodeHost {
-    /// How threads wait for a peer, and why.
+    /// How threads wait for answers of a peer, and why.
     pub(crate) fn how_to_wait(&self, session: &NodeSession) -> String {
-        let said = session.waiting();
-        let Waiting { policy, bound } = said.unwrap_or(Waiting { policy: self.policy, bound: None });
-        if policy != WaitPolicy::Block && self.boosting.must_sleep() {
-            return "block: a boost may make threads real-time, and such threads never poll".into();
+        let (waiting, by) = match session.waiting() {
+            Some(said) => (said, "said at run time"),
+            None => (Waiting { policy: self.policy, bound: None }, "as configured"),
+        };
+        let bound = waiting.bound.map(|bound| (bound, "as said"));
+        self.described(waiting.policy, by, bound, session.learned(), "answers take")
+    }
+
+    /// How the serving thread waits for all peers, of which nothing was said, and why.
+    pub(crate) fn how_to_serve(&self) -> String {
+        let waiting = self.arrivals.unsaid(self.policy);
+        let bound = waiting.bound.map(|bound| (bound, "its spin-down"));
+        self.described(waiting.policy, "as configured", bound, self.arrivals.learned(), "messages come after")
+    }
+
+    fn described(
+        &self,
+        policy: WaitPolicy,
+        by: &str,
+        bound: Option<(Nanos, &str)>,
+        learned: &Learned,
+        gap: &str,
+    ) -> String {
+        match policy {
+            WaitPolicy::Block => return format!("block, {by}"),
+            WaitPolicy::Spin | WaitPolicy::Adaptive if self.boosting.must_sleep() => {
+                return "block: a boost may make threads real-time, and such threads never poll".into();
+            }
+            WaitPolicy::Spin => return format!("spin, {by}"),
+            WaitPolicy::Adaptive => {}
         }
-        let by = if said.is_some() { "said at run time" } else { "as configured" };
-        match (policy, self.waits.crowded(), bound) {
-            (WaitPolicy::Adaptive, Some(crowded), _) => format!("adaptive, {by}; blocks: {crowded}"),
-            (WaitPolicy::Adaptive, None, Some(bound)) => {
-                format!("adaptive, {by}; polls for {} us", bound.0.div_ceil(1_000))
-            }
-            (WaitPolicy::Adaptive, None, None) => {
-                let cost = calibrate::wake_up_cost().0 / 1_000;
-                format!("adaptive, {by}; polls for {cost} us, what a wake-up costs here")
-            }
-            (WaitPolicy::Spin, ..) => format!("spin, {by}"),
-            (WaitPolicy::Block, ..) => format!("block, {by}"),
+        let gap = format!("{gap} {} us", learned.gap().0.div_ceil(1_000));
+        if let Some(crowded) = self.waits.crowded() {
+            return format!("adaptive, {by}; {gap}; blocks: {crowded}");
+        }
+        let (bound, why) = bound.unwrap_or_else(|| (calibrate::wake_up_cost(), "what a wake-up costs here"));
+        let us = bound.0.div_ceil(1_000);
+        if learned.decide_here(policy.into(), alone(bound)).is_learned() {
+            format!("adaptive, {by}; {gap}; sleeps at once, as to poll for {us} us, {why}, is in vain")
+        } else {
+            format!("adaptive, {by}; {gap}; polls for {us} us, {why}")
         }
     }
 }

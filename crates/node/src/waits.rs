@@ -14,8 +14,7 @@ use std::sync::Mutex;
 use nix::sys::resource::{UsageWho, getrusage};
 use pronto_core::executor::Polled;
 use pronto_core::{Clock, Nanos};
-use pronto_sched_policy::policy::crowding::{Crowding, Poll, Verdict, waited_for_processor};
-use pronto_sched_policy::policy::oversubscription::AWAY;
+use pronto_sched_policy::policy::crowding::{AWAY, Crowding, Poll, Verdict, waited_for_processor};
 use pronto_sched_policy::policy::time::Nanos as PolicyNanos;
 use pronto_sync::atomic::{AtomicBool, Ordering};
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use nix::errno::Errno;
 use pronto_core::executor::Channels;
 use pronto_core::{Clock, Nanos};
+use pronto_sched_policy::policy::spin;
 use pronto_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use pronto_sync::{TryLock, TryLockGuard, WakeWord};
 use thiserror::Error;
@@ -22,9 +23,9 @@ use crate::tasklet::{Kind, KindShared};
 
 /// Sources that cost a system call are asked for at most so often while somebody polls: PIOMan's granularity of idle
 /// polling.
-pub const GROUP_INTERVAL: Nanos = Nanos::from_micros(20);
+pub const GROUP_INTERVAL: Nanos = Nanos(spin::IDLE_GRANULARITY.0);
 /// PIOMan's net: while somebody waits, no sleep is longer.
-pub const NET: Nanos = Nanos::from_millis(4);
+pub const NET: Nanos = Nanos(spin::NET.0);
 /// Sources of one manager, at most.
 pub const MAX_SOURCES: usize = 65_536;
 /// Kinds of tasklets of one manager, at most.

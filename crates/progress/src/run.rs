@@ -2,6 +2,7 @@
 
 use pronto_core::Nanos;
 use pronto_core::executor::{Channel, Polled};
+use pronto_core::session::Sleep;
 use pronto_sync::TryLockGuard;
 use pronto_sync::atomic::Ordering;
 
@@ -40,6 +41,11 @@ pub trait Keeper {
     /// worked, or it was taken off its processor.
     fn polled(&mut self, polled: Polled) {
         let _ = polled;
+    }
+
+    /// Something has come, so long after the thread had begun to find nothing; it polled meanwhile, or has slept.
+    fn idle_ended(&mut self, took: Nanos, sleep: Sleep) {
+        let _ = (took, sleep);
     }
 
     /// Looks around: sources may be registered and removed here. Comes before every look.
@@ -100,6 +106,8 @@ pub(crate) struct Role<K> {
     /// How often the engine's own thread has come back to it.
     pub(crate) turns: u64,
     idle_since: Option<Nanos>,
+    /// Whether it has slept since.
+    sleep: Sleep,
     /// While it polls for a bounded time: who, when it last read the clock, and how it polled since it last slept.
     polled: Option<(Who, Nanos, Polled)>,
     /// A channel has ended the last sleep, and nobody has looked since.
@@ -137,7 +145,16 @@ impl Shared {
 
 impl<K: Keeper> Role<K> {
     pub(crate) const fn new(keeper: K) -> Self {
-        Self { keeper, turns: 0, idle_since: None, polled: None, woken: false, next: None, naps: 0 }
+        Self {
+            keeper,
+            turns: 0,
+            idle_since: None,
+            sleep: Sleep::Awake,
+            polled: None,
+            woken: false,
+            next: None,
+            naps: 0,
+        }
     }
 
     /// What follows from a look: time passes, and who found nothing rests.
@@ -148,11 +165,11 @@ impl<K: Keeper> Role<K> {
             let muted = shared.set.found(taken, shared.clock.now());
             shared.reports.muted.add(muted);
         }
-        if taken != 0 {
-            self.idle_since = None;
-        }
         self.keeper.worked();
         let now = shared.clock.now();
+        if taken != 0 {
+            self.found(now);
+        }
         self.watch(spin, now, who);
         if now >= self.keeper.next_tick() {
             self.keeper.tick(now);
@@ -167,9 +184,18 @@ impl<K: Keeper> Role<K> {
         let Some(mut poller) = shared.enter() else { return 0 };
         let taken = shared.look_at_group(&mut poller, Trigger::Idle, now);
         if taken != 0 {
-            self.idle_since = None;
+            self.found(now);
         }
         taken
+    }
+
+    /// Something has come.
+    #[inline]
+    fn found(&mut self, now: Nanos) {
+        if let Some(since) = self.idle_since.take() {
+            let sleep = core::mem::replace(&mut self.sleep, Sleep::Awake);
+            self.keeper.idle_ended(now.since(since), sleep);
+        }
     }
 
     /// How the thread polls.
@@ -210,11 +236,17 @@ impl<K: Keeper> Role<K> {
         self.keeper.before_rest(now);
         let Some(poller) = shared.enter() else { return };
         let keeper = &mut self.keeper;
-        let mut everything = Everything { shared, keeper, poller: Some(poller), taken: 0, woken: false, who };
+        let mut everything =
+            Everything { shared, keeper, poller: Some(poller), taken: 0, woken: false, slept: false, who };
         arm_recheck_sleep(&shared.word, &mut everything);
-        self.woken = everything.woken;
-        if everything.taken != 0 {
-            self.idle_since = None;
+        let (taken, woken, slept) = (everything.taken, everything.woken, everything.slept);
+        drop(everything);
+        self.woken = woken;
+        if slept {
+            self.sleep = Sleep::Slept;
+        }
+        if taken != 0 {
+            self.found(shared.clock.now());
         }
     }
 
@@ -268,6 +300,7 @@ struct Everything<'a, K> {
     taken: usize,
     /// See [`Role`].
     woken: bool,
+    slept: bool,
     who: Who,
 }
 
@@ -331,6 +364,7 @@ impl<K: Keeper> Sleepers for Everything<'_, K> {
         self.poller = None;
         self.keeper.before_sleep();
         shared.reports.sleeps.add(1);
+        self.slept = true;
         let woken = shared.set.sleep(limit);
         shared.drowsy.store(false, Ordering::Relaxed);
         match woken {

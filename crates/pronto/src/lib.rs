@@ -33,7 +33,7 @@ pub use pronto_core::session::{Doorbells, DownCause, Event, Executed, Limits, Li
 pub use pronto_core::{Nanos, WaitPolicy};
 pub use pronto_node::{
     Address, Boost, Builder, Config, ConfigError, Events, Node, NodeError, NodeHost, PeerStatus, Rdma,
-    Status, measure_thresholds, region,
+    SPIN_DOWN, Status, measure_thresholds, region,
 };
 pub use pronto_node::{admin, progress, topology};
 pub use pronto_rpc as rpc;

@@ -2,7 +2,7 @@
 
 use core::fmt::Debug;
 
-pub use pronto_sched_policy::policy::spin::Preference as Wait;
+pub use pronto_sched_policy::policy::spin::{Asked, Preference as Wait};
 use pronto_sched_policy::policy::time::Nanos;
 
 use crate::id::{PortId, TaskId};
@@ -30,8 +30,9 @@ pub enum Op {
     Receive {
         /// Out of which.
         from: From,
-        /// How to wait: asleep, polling, or polling first. The rules are [`pronto_sched_policy::policy::spin`]'s.
-        wait: Wait,
+        /// How to wait: asleep, polling, or polling first; and when the message is expected, if that is known. The rules are
+        /// [`pronto_sched_policy::policy::spin`]'s.
+        wait: Asked,
     },
     /// Let others go first.
     Yield,

@@ -201,7 +201,7 @@ impl Task {
     #[must_use]
     pub const fn wait(&self) -> Option<Wait> {
         match self.work.doing {
-            Some(Doing { op: Op::Receive { wait, .. }, waiting: Some(_), .. }) => Some(wait),
+            Some(Doing { op: Op::Receive { wait, .. }, waiting: Some(_), .. }) => Some(wait.preference),
             _ => None,
         }
     }

@@ -31,8 +31,8 @@ impl Clock for SimExecutor {
 }
 
 impl Executor for SimExecutor {
-    fn spin_time(&self, _policy: WaitPolicy) -> Nanos {
-        Nanos::ZERO
+    fn circumstances(&self, _policy: WaitPolicy) -> pronto_core::executor::Circumstances {
+        pronto_core::executor::ASLEEP
     }
 
     fn sleep(&self, _word: &AtomicU32, _until: Nanos) {

@@ -80,6 +80,7 @@ fn as_json(report: &StatusReport) -> serde_json::Value {
         "types": report.types,
         "oversubscribed": report.crowded.is_some(),
         "crowded": report.crowded,
+        "serves": report.serves,
         "boost": report.boost,
         "engine": report.engine,
         "carries": report.carries,
@@ -103,6 +104,7 @@ fn as_text(report: &StatusReport, all: bool) -> String {
         None => "as configured".into(),
     };
     let _ = writeln!(text, "  waits     {waits}");
+    let _ = writeln!(text, "  serves    {}", report.serves);
     let _ = writeln!(text, "  boost     {}", report.boost);
     let _ = writeln!(text, "  carries   {}", report.carries);
     let _ = writeln!(text, "  placed    {}", report.placement);
@@ -161,7 +163,8 @@ mod tests {
             linked: true,
             choice: Some("shm: the same host, by its address".into()),
             last_failure: None,
-            waits: "adaptive, as configured; polls for 20 us, what a wake-up costs here".into(),
+            waits: "adaptive, as configured; answers take 3 us; polls for 20 us, what a wake-up costs here"
+                .into(),
             open_calls: 1,
             credits: [64, 56],
             counters: vec![counter("messages_sent", 3), counter("rescues", 0)],
@@ -173,6 +176,7 @@ mod tests {
             listening: vec!["shm:/x".into()],
             types: vec![],
             crowded: None,
+            serves: "adaptive, as configured; messages come after 12 us; polls for 20 us".into(),
             boost: "slice (module: not loaded)".into(),
             engine: "idle: 2 sources".into(),
             carries: "shm 8192 B, tcp 4096 B (assumed)".into(),
@@ -189,7 +193,13 @@ mod tests {
         assert!(!as_text(&report(), false).contains("rescues"));
         assert!(as_text(&report(), true).contains("rescues"));
         assert!(as_text(&report(), false).contains("peer 2     up"));
-        assert!(as_text(&report(), false).contains("  waits adaptive, as configured; polls for 20 us"));
+        assert!(
+            as_text(&report(), false).contains("  waits adaptive, as configured; answers take 3 us; polls")
+        );
+        assert!(
+            as_text(&report(), false)
+                .contains("  serves    adaptive, as configured; messages come after 12 us")
+        );
         assert!(as_text(&report(), false).contains("  boost     slice (module: not loaded)\n"));
         assert!(as_text(&report(), false).contains("  carries   shm 8192 B, tcp 4096 B (assumed)\n"));
         assert!(as_text(&report(), false).contains("  placed    on processors 8-15: node 1, near eth1\n"));

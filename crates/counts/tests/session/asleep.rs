@@ -98,8 +98,8 @@ stands_still!(Serving);
 stands_still!(Calling<'_>);
 
 impl Executor for Serving {
-    fn spin_time(&self, _: WaitPolicy) -> Nanos {
-        Nanos::ZERO
+    fn circumstances(&self, _: WaitPolicy) -> pronto_core::executor::Circumstances {
+        pronto_core::executor::ASLEEP
     }
 
     fn sleep(&self, _: &AtomicU32, _: Nanos) {}
@@ -121,8 +121,8 @@ impl Executor for Serving {
 }
 
 impl Executor for Calling<'_> {
-    fn spin_time(&self, _: WaitPolicy) -> Nanos {
-        Nanos::ZERO
+    fn circumstances(&self, _: WaitPolicy) -> pronto_core::executor::Circumstances {
+        pronto_core::executor::ASLEEP
     }
 
     fn sleep(&self, _: &AtomicU32, _: Nanos) {
@@ -231,8 +231,8 @@ impl Clock for Preempted<'_> {
 }
 
 impl Executor for Preempted<'_> {
-    fn spin_time(&self, _: WaitPolicy) -> Nanos {
-        Nanos::ZERO
+    fn circumstances(&self, _: WaitPolicy) -> pronto_core::executor::Circumstances {
+        pronto_core::executor::ASLEEP
     }
 
     fn sleep(&self, _: &AtomicU32, _: Nanos) {
@@ -278,8 +278,8 @@ impl Clock for Spinning {
 }
 
 impl Executor for Spinning {
-    fn spin_time(&self, _: WaitPolicy) -> Nanos {
-        Nanos::NEVER
+    fn circumstances(&self, _: WaitPolicy) -> pronto_core::executor::Circumstances {
+        pronto_core::executor::alone(Nanos::NEVER)
     }
 
     fn sleep(&self, _: &AtomicU32, _: Nanos) {

@@ -58,4 +58,5 @@ macro_rules! the_rest_is_inner {
 }
 
 mod asleep;
+mod expected;
 mod polled;

@@ -10,8 +10,11 @@
 //!    before it, up to [`MOST`].
 //! 2. Without evidence everybody polls, whatever else has happened: an idle machine is not misjudged for longer than a pause.
 
-use super::oversubscription::AWAY;
 use super::time::Nanos;
+
+/// A poll that was off its processor for so long was taken off it: more than interrupts take, less than the shortest slice
+/// that somebody else gets (0.7 ms on one processor in Linux 7.2, `kernel/sched/fair.c`).
+pub const AWAY: Nanos = Nanos::from_micros(100);
 
 /// The first pause: some slices of somebody else, and what an accident on an idle machine may cost. Ours.
 pub const FIRST: Nanos = Nanos::from_millis(10);

@@ -13,9 +13,8 @@
 //! | [`frequency`] | how much a task communicates | coscheduling paper, formula 1, per decision and per time |
 //! | [`coschedule`] | what that adds to its weight: LINUX, DYN, PRED | coscheduling paper, algorithm 2 |
 //! | [`auto`] | the weight of the past, while running | coscheduling paper, section 5 (future work); ours |
-//! | [`spin`] | how long to poll before sleeping | PIOMan, section 3.4; two-competitive rule; learned |
-//! | [`oversubscription`] | whether there is a processor to poll on | recorded evidence; ours |
-//! | [`crowding`] | the same, from polls that were taken off their processors; and when to try again | ours |
+//! | [`spin`] | how long to poll before sleeping | PIOMan, section 3.4; two-competitive rule; hints; learned |
+//! | [`crowding`] | whether there is a processor to poll on, from polls that were taken off theirs; and when to try again | ours |
 //! | [`lanes`] | which lane is served next | comm-layer paper, section 3.1; ours |
 //!
 //! [`time`], [`share`] and [`level`] are the units.
@@ -63,7 +62,6 @@ pub mod frequency;
 pub mod lanes;
 pub mod level;
 pub mod occupancy;
-pub mod oversubscription;
 pub mod share;
 pub mod spin;
 pub mod time;

@@ -248,7 +248,7 @@ impl Cluster {
             ports: Vec::new(),
             occupancy: Vec::new(),
             work: Work::default(),
-            spin: Spin::new(self.options.wake_up),
+            spin: Spin::NEW,
             crowding: Crowding::NEW,
             random: Random::stream(self.options.seed, id.0.into()),
             generation: 0,

@@ -9,7 +9,7 @@ use crate::id::{Core, Endpoint, NodeId, PortId, TaskId};
 use crate::link::Line;
 use crate::message::{Fragment, Message};
 use crate::policy::{Cause, Departure};
-use crate::program::{From, Op, Wait};
+use crate::program::{Asked, From, Op};
 use crate::scheduler::{Then, Waker};
 use crate::task::{Doing, State, Waiting};
 
@@ -206,12 +206,13 @@ impl Cluster {
         }
     }
 
-    fn begin_wait(&mut self, id: TaskId, from: From, wait: Wait) -> Waiting {
+    fn begin_wait(&mut self, id: TaskId, from: From, asked: Asked) -> Waiting {
         let standing =
             if self.waits_flagged(id, from) { spin::Standing::RealTime } else { spin::Standing::Ordinary };
         let processors = self.processors(id);
+        let bound = self.polling_pays();
         let task = &self.tasks[id.index()];
-        let wait = task.spin.wait(wait, standing, processors);
+        let wait = task.spin.wait(asked, spin::Circumstances { standing, processors, bound });
         Waiting { wait, since: self.now, slept: false, delayed: task.usage.delayed }
     }
 
@@ -228,15 +229,24 @@ impl Cluster {
 
     /// What the wait teaches.
     fn wait_ended(&mut self, id: TaskId, doing: Doing) {
+        let bound = self.polling_pays();
         if let Some(waiting @ Waiting { wait, since, slept, .. }) = doing.waiting {
             if !slept {
                 self.polls_no_more(id, waiting);
             }
             let took = self.now.since(since);
             let end = if slept { spin::End::Slept(took) } else { spin::End::Polled(took) };
-            let task = &mut self.tasks[id.index()];
-            task.spin = task.spin.ended(wait, end);
+            let hinted = matches!(doing.op, Op::Receive { wait, .. } if wait.expected().is_some());
+            if !hinted {
+                let task = &mut self.tasks[id.index()];
+                task.spin = task.spin.ended(wait, end, bound);
+            }
         }
+    }
+
+    /// For how long polling pays: what a wake-up is taken to cost.
+    fn polling_pays(&self) -> Nanos {
+        spin::believed(self.options.wake_up)
     }
 
     fn waits_flagged(&self, id: TaskId, from: From) -> bool {
@@ -299,7 +309,7 @@ mod tests {
     use super::*;
     use crate::cluster::Options;
     use crate::link::Link;
-    use crate::program::{Program, Step};
+    use crate::program::{Program, Step, Wait};
     use crate::record::Record;
     use crate::scheduler::linux2::{Linux2, Version};
     use crate::task::TaskOptions;
@@ -341,7 +351,8 @@ mod tests {
         (at(a, 1).0, received, bytes)
     }
 
-    const RECEIVE: Op = Op::Receive { from: From::Any, wait: Wait::Block };
+    const BLOCK: Asked = Asked::unlike_others(Wait::Block);
+    const RECEIVE: Op = Op::Receive { from: From::Any, wait: BLOCK };
 
     #[test]
     fn a_short_message_is_in_the_socket_at_once_whoever_reads_it() {

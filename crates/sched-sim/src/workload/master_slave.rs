@@ -82,7 +82,7 @@ impl Program for Master {
             Op::Send { port: PortId::at(at), bytes: self.options.bytes, tag: 0 }
         } else {
             let replier = (at - self.slaves) * 2 + 1;
-            Op::Receive { from: From::Port(PortId::at(replier)), wait: self.options.wait }
+            Op::Receive { from: From::Port(PortId::at(replier)), wait: self.options.wait.into() }
         }
     }
 }
@@ -119,7 +119,7 @@ impl Program for Slave {
             Phase::Receive => {
                 self.left -= 1;
                 self.phase = Phase::Compute;
-                Op::Receive { from: From::Port(MASTER), wait: self.options.wait }
+                Op::Receive { from: From::Port(MASTER), wait: self.options.wait.into() }
             }
             Phase::Compute => {
                 self.phase = if self.answers == Answers::Yes { Phase::Answer } else { Phase::Receive };

@@ -101,7 +101,7 @@ impl Program for Pinger {
             }
             Phase::Receive => {
                 self.phase = Phase::Record;
-                Op::Receive { from: From::Port(self.port), wait: self.options.wait }
+                Op::Receive { from: From::Port(self.port), wait: self.options.wait.into() }
             }
             Phase::Record => {
                 let value = step.now.since(self.sent_at).0;
@@ -145,7 +145,7 @@ impl Program for Ponger {
             Pong::Receive if self.last => Op::Exit,
             Pong::Receive => {
                 self.phase = Pong::Handle;
-                Op::Receive { from: From::Port(self.port), wait: self.options.wait }
+                Op::Receive { from: From::Port(self.port), wait: self.options.wait.into() }
             }
             Pong::Handle => {
                 self.last = step.received.is_some_and(|message| message.tag == 1);

@@ -191,7 +191,7 @@ impl Program for Main {
                     return Op::Compute(Nanos::ZERO);
                 };
                 self.phase = Phase::Received;
-                Op::Receive { from: From::Port(port), wait: Wait::Block }
+                Op::Receive { from: From::Port(port), wait: Wait::Block.into() }
             }
             Phase::Received => {
                 self.phase = Phase::Forward(0);
@@ -223,7 +223,7 @@ impl Program for Main {
             },
             Phase::BarrierReceive(index) => {
                 self.phase = Phase::BarrierSend(index + 1);
-                Op::Receive { from: From::Port(self.place.partners[index]), wait: Wait::Block }
+                Op::Receive { from: From::Port(self.place.partners[index]), wait: Wait::Block.into() }
             }
         }
     }
@@ -265,7 +265,7 @@ impl Program for Handler {
                 }
                 self.left -= 1;
                 self.phase = Handling::Begin;
-                Op::Receive { from: From::Port(self.up), wait: Wait::Block }
+                Op::Receive { from: From::Port(self.up), wait: Wait::Block.into() }
             }
             Handling::Begin => {
                 self.began = step.now;

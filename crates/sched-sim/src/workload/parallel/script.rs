@@ -94,7 +94,7 @@ impl Steps {
             left -= part;
             let bytes = u32::try_from(part).expect("a chunk is small");
             self.operations.push(Op::Send { port: to, bytes, tag: 0 });
-            self.operations.push(Op::Receive { from: From::Port(from), wait: self.wait });
+            self.operations.push(Op::Receive { from: From::Port(from), wait: self.wait.into() });
         }
     }
 }

@@ -1,10 +1,14 @@
-//! `adaptive`: polling, sleeping and both, over how often messages come and how many others compute.
+//! `adaptive`: polling, sleeping and both, over how often messages come and how many others compute; and with a boost of who is woken.
+
+mod claims;
+mod tiers;
 
 use core::time::Duration;
 
 use anyhow::Context as _;
 use clap::Command;
-use pronto::{Node, Peer, WaitPolicy};
+use pronto::admin::status_of;
+use pronto::{Boost, Node, Peer, WaitPolicy};
 
 use crate::child::{self, Child};
 use crate::clock;
@@ -13,7 +17,7 @@ use crate::experiment::Experiment;
 use crate::params::{Axis, Params};
 use crate::placement::{CpuPair, Placement, alone};
 use crate::progress::Progress;
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::sample::{Recorder, approximate, median};
 
 /// The experiment. Caller and service wait by the same policy; the three services take turns, and those whose turn it is not are stopped.
@@ -39,6 +43,7 @@ impl Experiment for Adaptive {
 
     fn axes(&self) -> &'static [Axis] {
         &[
+            Axis { column: "boost", help: "Only these tiers of the service", values: &tiers::NAMES },
             Axis { column: "wait", help: "Only these policies", values: &["spin", "block", "adaptive"] },
             Axis { column: "competing", help: "Only so many computing processes", values: &["0", "1", "4"] },
             Axis {
@@ -59,26 +64,15 @@ impl Experiment for Adaptive {
         let rounds = if params.quick { QUICK_ROUNDS } else { ROUNDS };
         // Before any thread is pinned: what is learned here is to hold for two CPUs.
         let bound = pronto_node::wake_up_cost();
-        let mut rows = Vec::new();
-        for competing in COMPETING.into_iter().filter(|count| params.keeps("competing", count.1)) {
-            let gaps = GAPS.into_iter().filter(|gap| params.keeps("gap_us", gap.1));
-            let waits = Wait::ALL.into_iter().filter(|wait| params.keeps("wait", wait.name()));
-            let gaps: Vec<u64> = gaps.map(|gap| gap.0).collect();
-            let waits: Vec<Wait> = waits.collect();
-            let of_gap = |gap_us| waits.iter().map(move |wait| Row::new(*wait, gap_us, competing.0));
-            rows.extend(gaps.into_iter().flat_map(of_gap));
+        let (tiers, missing) = tiers::granted(params);
+        for why in missing {
+            report.note(why);
         }
+        let mut rows = rows(params, &tiers);
         let again = rows.iter().filter(|row| row.is_repeated()).count();
         progress.begin(rounds * (rows.len() + again) as u64);
         // Met once: a handshake takes processors from whoever polls there, which is evidence of too few for a second.
-        let services: Vec<Service> = Wait::ALL
-            .into_iter()
-            .map(|wait| {
-                let server = Server::spawn_named(Provider::Shm, wait, cpus.server)?;
-                let (node, peer) = alone(cpus.caller, || server.meet(wait))?;
-                Ok(Service { wait, server, _node: node, peer })
-            })
-            .collect::<anyhow::Result<_>>()?;
+        let services = services(&rows, cpus)?;
         for _ in 0..rounds {
             for (competing, _) in COMPETING {
                 let hogs =
@@ -111,9 +105,10 @@ impl Experiment for Adaptive {
             .with("competing", "processes of their own that compute and are bound to no CPU")
             .with("cpu_ns", "the service's process, and the calling thread within its calls");
         report.note(
-            "without a boost tier: a node that may be real-time sleeps at once, whatever it was asked to do",
+            "`boost` is the service's: its serving thread is boosted, the calling thread is not. A service whose tier may make it \
+             real-time (fifo, module) sleeps at once, whatever it was asked to do",
         );
-        report.claims = claims(&rows, bound.0);
+        report.claims = claims::of(&rows, bound.0);
         report.note(
             "P7 is taken over gaps of which a round has 400 calls at least, so that its p99 is not its slowest call; `again_p99_us` is \
              what the same policy had in a second round after the others: what of a difference is chance",
@@ -123,10 +118,51 @@ impl Experiment for Adaptive {
     }
 }
 
+/// Every row that is wanted: all policies without a boost, and what there is to see with one.
+fn rows(params: &Params, tiers: &[Boost]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for competing in COMPETING.into_iter().filter(|count| params.keeps("competing", count.1)) {
+        for gap in GAPS.into_iter().filter(|gap| params.keeps("gap_us", gap.1)) {
+            for tier in tiers {
+                for wait in Wait::ALL.into_iter().filter(|wait| params.keeps("wait", wait.name())) {
+                    let boosted = *tier != Boost::None;
+                    if !boosted || tiers::is_shown(wait, gap.0, competing.0) {
+                        rows.push(Row { boost: *tier, ..Row::new(wait, gap.0, competing.0) });
+                    }
+                }
+            }
+        }
+    }
+    rows
+}
+
+/// A service for each policy and tier of these rows. Met once: a handshake takes processors from whoever polls there, which is evidence of
+/// too few for a second.
+fn services(rows: &[Row], cpus: CpuPair) -> anyhow::Result<Vec<Service>> {
+    let mut services: Vec<Service> = Vec::new();
+    for row in rows {
+        if services.iter().any(|service| row.is_of(service)) {
+            continue;
+        }
+        let (wait, boost) = (row.wait, row.boost);
+        let server = Server::spawn_boosted(Provider::Shm, wait, boost, cpus.server)?;
+        let (node, peer) = alone(cpus.caller, || server.meet(wait))?;
+        let got = status_of(&peer).context("a service says how it is boosted")?.boost;
+        anyhow::ensure!(
+            got == tiers::name(boost),
+            "asked to be boosted by {}, a service got {got}",
+            tiers::name(boost)
+        );
+        services.push(Service { wait, boost, server, _node: node, peer });
+    }
+    Ok(services)
+}
+
 /// A service, and the node that calls it.
 #[derive(Debug)]
 struct Service {
     wait: Wait,
+    boost: Boost,
     server: Server,
     _node: Node,
     peer: Peer,
@@ -135,6 +171,7 @@ struct Service {
 /// One policy, gap and number of computing processes.
 #[derive(Debug)]
 struct Row {
+    boost: Boost,
     wait: Wait,
     gap_us: u64,
     competing: usize,
@@ -153,7 +190,15 @@ struct Round {
 
 impl Row {
     fn new(wait: Wait, gap_us: u64, competing: usize) -> Self {
-        Self { wait, gap_us, competing, rounds: Vec::new(), again: Vec::new(), all: Recorder::new() }
+        Self {
+            boost: Boost::None,
+            wait,
+            gap_us,
+            competing,
+            rounds: Vec::new(),
+            again: Vec::new(),
+            all: Recorder::new(),
+        }
     }
 
     const fn place(&self) -> (usize, u64) {
@@ -161,16 +206,20 @@ impl Row {
     }
 
     fn is_repeated(&self) -> bool {
-        self.competing == CROWD && self.wait.0 == WaitPolicy::Block
+        self.competing == CROWD && self.wait.0 == WaitPolicy::Block && self.boost == Boost::None
+    }
+
+    /// Whether this service is called for it.
+    fn is_of(&self, service: &Service) -> bool {
+        (service.wait, service.boost) == (self.wait, self.boost)
     }
 
     fn round(&mut self, services: &[Service], cpus: CpuPair) -> anyhow::Result<Round> {
         let mut stopped = Vec::new();
-        for other in services.iter().filter(|service| service.wait != self.wait) {
+        for other in services.iter().filter(|service| !self.is_of(service)) {
             stopped.push(other.server.child.stop()?);
         }
-        let service =
-            services.iter().find(|service| service.wait == self.wait).context("all were started")?;
+        let service = services.iter().find(|service| self.is_of(service)).context("all were started")?;
         let gap = Duration::from_micros(self.gap_us);
         let mut seen = Recorder::new();
         let cpu_ns = alone(cpus.caller, || {
@@ -190,6 +239,11 @@ impl Row {
         Ok(Round { p50_ns, p99_ns, cpu_ns })
     }
 
+    /// Whether a round of it has so many calls that its p99 is not its slowest call.
+    fn is_resolved(&self) -> bool {
+        Duration::from_micros(self.gap_us) <= CROWDED_GAP
+    }
+
     /// Over both rounds of those that have two.
     fn median(&self, of: impl Fn(&Round) -> f64) -> f64 {
         median(self.rounds.iter().chain(&self.again).map(of).collect())
@@ -201,6 +255,7 @@ impl Row {
 
     fn fields(&self) -> Fields {
         Fields::default()
+            .with("boost", tiers::name(self.boost))
             .with("wait", self.wait.name())
             .with("competing", self.competing)
             .with("gap_us", self.gap_us)
@@ -245,62 +300,6 @@ fn paced(peer: &Peer, gap: Duration, calls: u64, into: &mut Recorder) -> anyhow:
     Ok(own)
 }
 
-fn claims(rows: &[Row], bound_ns: u64) -> Vec<Claim> {
-    let of = |wait: WaitPolicy, like: &Row| {
-        rows.iter()
-            .find(|row| row.wait.0 == wait && (row.gap_us, row.competing) == (like.gap_us, like.competing))
-    };
-    let adaptive = |competing: usize| {
-        rows.iter().filter(move |row| row.wait.0 == WaitPolicy::Adaptive && row.competing == competing)
-    };
-    let worst =
-        |ratios: &mut dyn Iterator<Item = f64>| ratios.filter(|ratio| ratio.is_finite()).reduce(f64::max);
-    let to = |wait, pick: fn(&Round) -> f64| {
-        move |row: &Row| of(wait, row).map(|other| row.median(pick) / other.median(pick))
-    };
-    let gap_ns = |row: &Row| row.gap_us * 1_000;
-    let short = worst(
-        &mut adaptive(0)
-            .filter(|row| gap_ns(row) * 2 < bound_ns)
-            .filter_map(to(WaitPolicy::Spin, |r| r.p50_ns)),
-    );
-    let long = worst(
-        &mut adaptive(0)
-            .filter(|row| gap_ns(row) > 2 * bound_ns)
-            .filter_map(to(WaitPolicy::Block, |r| r.p50_ns)),
-    );
-    let cpu = worst(&mut adaptive(0).filter_map(|row| {
-        let cpu = |wait| of(wait, row).map(|other| other.median(|round| round.cpu_ns));
-        Some(row.median(|round| round.cpu_ns) / cpu(WaitPolicy::Spin)?.min(cpu(WaitPolicy::Block)?))
-    }));
-    let resolved = |row: &&Row| Duration::from_micros(row.gap_us) <= CROWDED_GAP;
-    let crowded =
-        worst(&mut adaptive(CROWD).filter(resolved).filter_map(to(WaitPolicy::Block, |round| round.p99_ns)));
-    [
-        ("P3", "gap under half the bound: adaptive by spin, p50, at most", 1.2, short),
-        ("P4", "gap over twice the bound: adaptive by block, p50, at most", 1.2, long),
-        (
-            "P24",
-            "processor time of a message, adaptive by the better of the two, at any gap, at most",
-            2.2,
-            cpu,
-        ),
-        ("P7", "4 computing processes on 2 CPUs: adaptive by block, p99, at most", 1.15, crowded),
-    ]
-    .into_iter()
-    .filter_map(|(id, text, most, measured)| {
-        let measured = measured?;
-        Some(Claim {
-            id,
-            text: text.into(),
-            published: decimals(most, 2),
-            measured: decimals(measured, 3),
-            holds: measured <= most,
-        })
-    })
-    .collect()
-}
-
 /// The hidden command of a process that computes.
 pub(crate) const COMPUTE: &str = "compute";
 
@@ -343,46 +342,6 @@ const QUICK_ROUNDS: u64 = 3;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn row(
-        wait: WaitPolicy,
-        gap_us: u64,
-        competing: usize,
-        (p50_ns, p99_ns, cpu_ns): (f64, f64, f64),
-    ) -> Row {
-        Row { rounds: vec![Round { p50_ns, p99_ns, cpu_ns }], ..Row::new(Wait(wait), gap_us, competing) }
-    }
-
-    #[test]
-    fn claims_hold_adaptive_against_the_better_of_the_two() {
-        use WaitPolicy::{Adaptive, Block, Spin};
-        let rows = [
-            row(Spin, 1, 0, (1.0, 1.0, 10.0)),
-            row(Block, 1, 0, (9.0, 9.0, 20.0)),
-            row(Adaptive, 1, 0, (1.1, 1.0, 21.0)),
-            row(Spin, 1_000, 0, (1.0, 1.0, 900.0)),
-            row(Block, 1_000, 0, (9.0, 9.0, 20.0)),
-            row(Adaptive, 1_000, 0, (11.0, 9.0, 50.0)),
-            row(Block, 10, 4, (9.0, 9.0, 20.0)),
-            row(Adaptive, 10, 4, (9.0, 9.9, 20.0)),
-        ];
-        let found: Vec<_> = claims(&rows, 20_000).iter().map(|claim| (claim.id, claim.holds)).collect();
-        assert_eq!(found, [("P3", true), ("P4", false), ("P24", false), ("P7", true)]);
-        assert!(claims(&[], 20_000).is_empty());
-    }
-
-    #[test]
-    fn a_crowd_is_judged_by_gaps_with_enough_calls_and_by_both_rounds_of_who_sleeps() {
-        use WaitPolicy::{Adaptive, Block};
-        let p99 = |wait, gap_us, p99_ns| row(wait, gap_us, CROWD, (1.0, p99_ns, 1.0));
-        let mut block = p99(Block, 100, 10.0);
-        block.again = vec![Round { p50_ns: 1.0, p99_ns: 20.0, cpu_ns: 1.0 }];
-        let rows = [block, p99(Adaptive, 100, 18.0), p99(Block, 10_000, 1.0), p99(Adaptive, 10_000, 9.0)];
-        let claims = claims(&rows, 20_000);
-        assert_eq!(claims.iter().map(|claim| (claim.id, claim.holds)).collect::<Vec<_>>(), [("P7", false)]);
-        assert_eq!(claims[0].measured, decimals(1.2, 3));
-        assert_eq!(rows[0].fields().value("again_p99_us"), Some(&decimals(0.02, 2)));
-    }
 
     #[test]
     fn seldom_calls_are_few_and_frequent_ones_many() {

@@ -1,0 +1,183 @@
+//! What is claimed of adaptive waits, with and without a boost.
+
+use pronto::{Boost, WaitPolicy};
+
+use super::tiers::{may_be_real_time, name};
+use super::{CROWD, Round, Row};
+use crate::report::{Claim, decimals};
+
+/// What holds of these rows, where adaptive waits poll for so long.
+pub(super) fn of(rows: &[Row], bound_ns: u64) -> Vec<Claim> {
+    without_boost(rows, bound_ns).into_iter().chain(with_boost(rows)).collect()
+}
+
+fn without_boost(rows: &[Row], bound_ns: u64) -> Vec<Claim> {
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.boost == Boost::None).collect();
+    let rows = rows.as_slice();
+    let of = |wait: WaitPolicy, like: &Row| {
+        rows.iter().copied().find(|row| row.wait.0 == wait && row.place() == like.place())
+    };
+    let adaptive = |competing: usize| {
+        let is_wanted = move |row: &&Row| row.wait.0 == WaitPolicy::Adaptive && row.competing == competing;
+        rows.iter().copied().filter(is_wanted)
+    };
+    let to = |wait, pick: fn(&Round) -> f64| {
+        move |row: &Row| of(wait, row).map(|other| row.median(pick) / other.median(pick))
+    };
+    let gap_ns = |row: &Row| row.gap_us * 1_000;
+    let short = worst(
+        &mut adaptive(0)
+            .filter(|row| gap_ns(row) * 2 < bound_ns)
+            .filter_map(to(WaitPolicy::Spin, |r| r.p50_ns)),
+    );
+    let long = worst(
+        &mut adaptive(0)
+            .filter(|row| gap_ns(row) > 2 * bound_ns)
+            .filter_map(to(WaitPolicy::Block, |r| r.p50_ns)),
+    );
+    let cpu = worst(&mut adaptive(0).filter_map(|row| {
+        let cpu = |wait| of(wait, row).map(|other| other.median(|round| round.cpu_ns));
+        Some(row.median(|round| round.cpu_ns) / cpu(WaitPolicy::Spin)?.min(cpu(WaitPolicy::Block)?))
+    }));
+    let resolved = |row: &&Row| row.is_resolved();
+    let crowded =
+        worst(&mut adaptive(CROWD).filter(resolved).filter_map(to(WaitPolicy::Block, |round| round.p99_ns)));
+    [
+        ("P3", "gap under half the bound: adaptive by spin, p50, at most", 1.2, short),
+        ("P4", "gap over twice the bound: adaptive by block, p50, at most", 1.2, long),
+        (
+            "P24",
+            "processor time of a message, adaptive by the better of the two, at any gap, at most",
+            2.2,
+            cpu,
+        ),
+        ("P7", "4 computing processes on 2 CPUs: adaptive by block, p99, at most", 1.15, crowded),
+    ]
+    .into_iter()
+    .filter_map(|(id, text, most, measured)| Some(at_most(id, text.into(), most, measured?)))
+    .collect()
+}
+
+/// With a boost: adaptive rows, each against who waits without one at the same place.
+fn with_boost(rows: &[Row]) -> Vec<Claim> {
+    let unboosted = |wait: WaitPolicy, like: &Row| {
+        rows.iter().find(|row| row.boost == Boost::None && row.wait.0 == wait && row.place() == like.place())
+    };
+    let boosted = |competing: usize| {
+        rows.iter().filter(move |row| row.boost != Boost::None && row.competing == competing)
+    };
+    let mut claims = Vec::new();
+    // The best tier by its worst gap.
+    let late = |tier: Boost| {
+        let of_tier = boosted(CROWD).filter(|row| row.boost == tier && row.is_resolved());
+        let ratios = of_tier.filter_map(|row| {
+            let other = unboosted(WaitPolicy::Adaptive, row)?;
+            Some(row.median(|round| round.p99_ns) / other.median(|round| round.p99_ns))
+        });
+        worst(&mut { ratios }).map(|ratio| (tier, ratio))
+    };
+    let tiers = [Boost::Slice, Boost::Fifo, Boost::Module];
+    let best = tiers.into_iter().filter_map(late).min_by(|one, other| one.1.total_cmp(&other.1));
+    if let Some((tier, ratio)) = best {
+        let text = format!(
+            "a woken thread may be scheduled late, and a boost of the service's helps: 4 computing processes on 2 CPUs, adaptive with \
+             {} by without, p99 at the worst gap, below",
+            name(tier)
+        );
+        claims.push(at_most("P5a", text, 1.0, ratio));
+    }
+    let mut asleep = boosted(0).filter(|row| may_be_real_time(row.boost)).filter_map(|row| {
+        let other = unboosted(WaitPolicy::Block, row)?;
+        Some(row.median(|round| round.p50_ns) / other.median(|round| round.p50_ns))
+    });
+    if let Some(ratio) = worst(&mut asleep) {
+        let text = "alone, a service that may be real-time sleeps at once: adaptive with such a boost by block without, p50, at most";
+        claims.push(at_most("P5b", text.into(), 1.2, ratio));
+    }
+    claims
+}
+
+fn worst(ratios: &mut dyn Iterator<Item = f64>) -> Option<f64> {
+    ratios.filter(|ratio| ratio.is_finite()).reduce(f64::max)
+}
+
+fn at_most(id: &'static str, text: String, most: f64, measured: f64) -> Claim {
+    Claim { id, text, published: decimals(most, 2), measured: decimals(measured, 3), holds: measured <= most }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::echo::Wait;
+
+    fn row(
+        wait: WaitPolicy,
+        gap_us: u64,
+        competing: usize,
+        (p50_ns, p99_ns, cpu_ns): (f64, f64, f64),
+    ) -> Row {
+        Row { rounds: vec![Round { p50_ns, p99_ns, cpu_ns }], ..Row::new(Wait(wait), gap_us, competing) }
+    }
+
+    #[test]
+    fn claims_hold_adaptive_against_the_better_of_the_two() {
+        use WaitPolicy::{Adaptive, Block, Spin};
+        let rows = [
+            row(Spin, 1, 0, (1.0, 1.0, 10.0)),
+            row(Block, 1, 0, (9.0, 9.0, 20.0)),
+            row(Adaptive, 1, 0, (1.1, 1.0, 21.0)),
+            row(Spin, 1_000, 0, (1.0, 1.0, 900.0)),
+            row(Block, 1_000, 0, (9.0, 9.0, 20.0)),
+            row(Adaptive, 1_000, 0, (11.0, 9.0, 50.0)),
+            row(Block, 10, 4, (9.0, 9.0, 20.0)),
+            row(Adaptive, 10, 4, (9.0, 9.9, 20.0)),
+        ];
+        let found: Vec<_> = of(&rows, 20_000).iter().map(|claim| (claim.id, claim.holds)).collect();
+        assert_eq!(found, [("P3", true), ("P4", false), ("P24", false), ("P7", true)]);
+        assert!(of(&[], 20_000).is_empty());
+    }
+
+    #[test]
+    fn a_crowd_is_judged_by_gaps_with_enough_calls_and_by_both_rounds_of_who_sleeps() {
+        use WaitPolicy::{Adaptive, Block};
+        let p99 = |wait, gap_us, p99_ns| row(wait, gap_us, CROWD, (1.0, p99_ns, 1.0));
+        let mut block = p99(Block, 100, 10.0);
+        block.again = vec![Round { p50_ns: 1.0, p99_ns: 20.0, cpu_ns: 1.0 }];
+        let rows = [block, p99(Adaptive, 100, 18.0), p99(Block, 10_000, 1.0), p99(Adaptive, 10_000, 9.0)];
+        let claims = of(&rows, 20_000);
+        assert_eq!(claims.iter().map(|claim| (claim.id, claim.holds)).collect::<Vec<_>>(), [("P7", false)]);
+        assert_eq!(claims[0].measured, decimals(1.2, 3));
+        assert_eq!(rows[0].fields().value("again_p99_us"), Some(&decimals(0.02, 2)));
+    }
+
+    #[test]
+    fn a_boost_is_held_against_waits_without_one() {
+        use WaitPolicy::{Adaptive, Block};
+        let like = |wait, competing, p50_ns, p99_ns| row(wait, 100, competing, (p50_ns, p99_ns, 1.0));
+        let boosted =
+            |boost, competing, p50_ns, p99_ns| Row { boost, ..like(Adaptive, competing, p50_ns, p99_ns) };
+        let rows = [
+            like(Block, 0, 10.0, 20.0),
+            like(Adaptive, 0, 5.0, 20.0),
+            like(Adaptive, CROWD, 10.0, 100.0),
+            boosted(Boost::Slice, 0, 40.0, 20.0),
+            boosted(Boost::Slice, CROWD, 10.0, 110.0),
+            boosted(Boost::Fifo, 0, 11.0, 20.0),
+            boosted(Boost::Fifo, CROWD, 10.0, 50.0),
+        ];
+        let found = |rows: &[Row]| -> Vec<_> {
+            with_boost(rows).into_iter().map(|claim| (claim.id, claim.measured, claim.holds)).collect()
+        };
+        let [late, asleep] = [("P5a", decimals(0.5, 3), true), ("P5b", decimals(1.1, 3), true)];
+        assert_eq!(
+            found(&rows),
+            [late, asleep],
+            "fifo is the best; who may poll is not held against who sleeps"
+        );
+        assert!(with_boost(&rows)[0].text.contains("fifo"));
+        assert_eq!(found(&rows[..5]), [("P5a", decimals(1.1, 3), false)]);
+        assert_eq!(found(&rows[..3]), []);
+        let ids: Vec<_> = without_boost(&rows, 20_000).iter().map(|claim| claim.id).collect();
+        assert_eq!(ids, ["P4"], "rows with a boost are none of theirs");
+    }
+}

@@ -1,0 +1,95 @@
+//! When a caller goes to sleep: by what it expects, and by how long its peer's answers took before.
+
+use pronto_core::executor::{Asked, Circumstances, alone};
+use pronto_core::fabric::QueuePair;
+use pronto_core::session::{CallSpec, OutgoingPayload, Waited};
+use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
+use pronto_counts::pair::{Ends, Nobody, shm_link};
+use pronto_rpc::{Message, Route};
+use pronto_sched_policy::policy::time;
+use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use pronto_wire::{Class, InlinePayload};
+
+#[derive(Message)]
+#[message(name = "expected.ask", reply = Answer)]
+struct Ask {}
+
+#[derive(Message)]
+#[message(name = "expected.answer")]
+struct Answer {}
+
+/// For how long polling pays.
+const BOUND: Nanos = Nanos::from_micros(20);
+/// For how long its sleeps last, if answers come late.
+const LATE: Nanos = Nanos::from_millis(1);
+
+/// A caller's thread that nothing hurries: each reading of its clock is a microsecond after the one before, and its answer comes while it
+/// sleeps.
+struct Caller<'a> {
+    now: AtomicU64,
+    /// When it went to sleep.
+    slept: AtomicU64,
+    answer: &'a (dyn Fn() + Sync),
+}
+
+impl Clock for Caller<'_> {
+    fn now(&self) -> Nanos {
+        Nanos(self.now.fetch_add(1_000, Ordering::Relaxed))
+    }
+}
+
+impl Executor for Caller<'_> {
+    fn circumstances(&self, _: WaitPolicy) -> Circumstances {
+        alone(BOUND)
+    }
+
+    fn sleep(&self, _: &AtomicU32, _: Nanos) {
+        unreachable!("it is the only caller")
+    }
+
+    fn wake(&self, _: &AtomicU32) {}
+
+    fn yield_now(&self) {}
+
+    fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
+        self.slept.store(self.now.fetch_add(LATE.0, Ordering::Relaxed), Ordering::Relaxed);
+        (self.answer)();
+        [true; 2]
+    }
+}
+
+/// For how long a caller polls for an answer that comes while it sleeps.
+fn polls_for<Q: QueuePair + 'static>(ends: &Ends<Q>, expected: Option<Nanos>) -> Nanos {
+    let Ends { caller, callee } = ends;
+    let answer = || assert_eq!(callee.serve(1), 1, "the handler has run");
+    let executor = Caller { now: AtomicU64::new(0), slept: AtomicU64::new(0), answer: &answer };
+    let spec = CallSpec { key: callee.routes[0].key, class: Class::Control, timeout: Nanos::NEVER };
+    let payload = OutgoingPayload::Inline(InlinePayload::EMPTY);
+    let call = caller.call(&spec, payload, &executor).expect("it is sent");
+    let usual = Asked::from(WaitPolicy::Adaptive);
+    let asked = expected.map_or(usual, |expected| usual.expecting(time::Nanos(expected.0)));
+    let waited = caller.wait(call, Nanos::NEVER, asked, &mut Nobody, &executor);
+    assert!(matches!(waited, Waited::Ended(_)));
+    Nanos(executor.slept.load(Ordering::Relaxed))
+}
+
+/// What a caller polls that goes to sleep at once, by the readings of its clock that this takes.
+const AT_ONCE: Nanos = Nanos::from_micros(5);
+
+#[test]
+fn a_caller_sleeps_at_once_if_it_expects_its_answer_late_or_learned_that_answers_are() {
+    let routes = vec![Route::inline(|_, _: Ask| Answer {})];
+    let ends = Ends::new(routes, shm_link).expect("two nodes over shared memory");
+    let soon = Some(Nanos::ZERO);
+    let polls = |expected| polls_for(&ends, expected);
+    let usual = polls(None);
+    assert!(usual >= BOUND && usual < BOUND + AT_ONCE, "{usual:?}");
+    assert!(polls(Some(BOUND + Nanos(1))) < AT_ONCE);
+    assert!(polls(soon) >= BOUND);
+    for _ in 0..32 {
+        polls(None);
+    }
+    assert!(polls(None) < AT_ONCE, "it has learned");
+    assert!(ends.caller.learned().gap() > LATE.since(Nanos::from_micros(400)));
+    assert!(polls(soon) >= BOUND, "who says so polls all the same");
+}
