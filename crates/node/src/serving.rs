@@ -221,6 +221,10 @@ impl Source for PeerSource {
         self.session.channels(&*self.host)
     }
 
+    fn is_attended(&mut self) -> bool {
+        !self.session.is_servers()
+    }
+
     fn after_net(&mut self, woken: &mut dyn FnMut() -> bool) -> Net {
         if self.session.is_servers() {
             let mut sink = ServingSink { host: &self.host, session: &self.session };

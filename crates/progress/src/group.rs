@@ -125,12 +125,13 @@ impl Group {
         if self.stuck.next() > now {
             return;
         }
-        for token in self.stuck.due(now) {
-            let slot = self.slots.get(place(token)).and_then(Option::as_ref);
+        let Self { stuck, slots, epoll, .. } = self;
+        stuck.due(now, |token| {
+            let slot = slots.get(place(token)).and_then(Option::as_ref);
             if let Some((descriptor, interest)) = slot.and_then(watched) {
-                let _added = self.epoll.add(descriptor, EpollEvent::new(epoll_flags(interest), token));
+                let _added = epoll.add(descriptor, EpollEvent::new(epoll_flags(interest), token));
             }
-        }
+        });
     }
 }
 

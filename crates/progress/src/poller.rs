@@ -153,17 +153,38 @@ impl Poller {
         });
     }
 
+    /// Whether somebody else looks after what this channel tells of.
+    pub(crate) fn is_attended(&mut self, fd: i32) -> bool {
+        let mut attended = false;
+        self.each_asked(|slot| {
+            let is_its = slot.source.channels().iter().flatten().any(|channel| channel.fd == fd);
+            attended |= is_its && slot.source.is_attended();
+        });
+        attended
+    }
+
     /// For how long a sleep may last at most, for sources that nothing wakes for.
     pub(crate) const fn interval(&self) -> Nanos {
         self.interval
     }
 
     /// A sleep ended by its limit: how many events were late, and how many would have woken nobody. `woken` waits for a late
-    /// wake-up.
-    pub(crate) fn after_net(&mut self, mut woken: impl FnMut() -> bool) -> (u64, u64) {
+    /// wake-up. What the sleep has left out has no events: whatever is there is found by the next look.
+    pub(crate) fn after_net(
+        &mut self,
+        mut woken: impl FnMut() -> bool,
+        is_left_out: impl Fn(i32) -> bool,
+    ) -> (u64, u64) {
         let (mut late, mut lost) = (0, 0);
         self.each(Trigger::Idle, |slot| {
-            if matches!(slot.spec.sleep, Sleep::Every(_)) {
+            let no_events = match &slot.spec.sleep {
+                Sleep::Every(_) => true,
+                Sleep::Asked => {
+                    slot.source.channels().iter().flatten().any(|channel| is_left_out(channel.fd))
+                }
+                Sleep::Notified | Sleep::Descriptor(..) => false,
+            };
+            if no_events {
                 return;
             }
             match slot.source.after_net(&mut woken) {

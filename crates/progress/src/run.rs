@@ -162,7 +162,11 @@ impl<K: Keeper> Role<K> {
     pub(crate) fn looked(&mut self, shared: &Shared, looked: Looked, spin: Nanos, who: Who) {
         let Looked { taken, dry, grouped } = looked;
         if core::mem::take(&mut self.woken) {
-            let muted = shared.set.found(taken, shared.clock.now());
+            // Who else looks at the sources now may be the one.
+            let mut poller = shared.enter();
+            let is_attended = |fd| poller.as_mut().is_none_or(|poller| poller.is_attended(fd));
+            let muted = shared.set.found(taken, shared.clock.now(), is_attended);
+            drop(poller);
             shared.reports.muted.add(muted);
         }
         self.keeper.worked();
@@ -328,7 +332,8 @@ impl<K: Keeper> Everything<'_, K> {
     fn look_after_net(&mut self) {
         let set = &self.shared.set;
         let word = &self.shared.word;
-        let (late, lost) = self.poller().after_net(|| !word.should_sleep() || set.has_event(LATE));
+        let woken = || !word.should_sleep() || set.has_event(LATE);
+        let (late, lost) = self.poller().after_net(woken, |fd| set.leaves_out(fd));
         self.shared.reports.late.add(late);
         self.shared.reports.rescues.add(lost);
     }

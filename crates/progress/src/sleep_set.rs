@@ -56,9 +56,6 @@ struct Registered {
     bedsides: HashMap<u64, Bedside>,
     /// Those that bedsides watch as well.
     shared: HashSet<i32>,
-    /// Of these, the ones that somebody has slept on since the engine's sleep began, or during the one before, and may have taken the
-    /// events of.
-    used: [HashSet<i32>; 2],
     /// Of whatever channels belong to, when the epoll was last told of all of them.
     version: u64,
     stuck: Stuck,
@@ -156,9 +153,7 @@ impl SleepSet {
     /// What a thread sleeps on for these, made at the first time.
     fn bedside(&self, channels: &Channels) -> Option<Arc<Epoll>> {
         let mut registered = self.registered.lock().expect("no holder panics");
-        let Registered { now, bedsides, shared, used, .. } = &mut *registered;
-        let fds = channels.each.iter().flatten().map(|channel| channel.fd);
-        used[0].extend(fds);
+        let Registered { now, bedsides, shared, .. } = &mut *registered;
         if let Some(known) = bedsides.get(&channels.owner)
             && known.channels == *channels
         {
@@ -199,13 +194,11 @@ impl SleepSet {
         collect: impl FnOnce(&mut HashMap<i32, Interest>),
     ) {
         let mut registered = self.registered.lock().expect("no holder panics");
-        let Registered { now: wanted, before, bedsides, shared, used, version: known, stuck, .. } =
+        let Registered { now: wanted, before, bedsides, shared, version: known, stuck, .. } =
             &mut *registered;
         let same = core::mem::replace(known, version) == version;
         core::mem::swap(wanted, before);
         wanted.clear();
-        used.swap(0, 1);
-        used[0].clear();
         collect(wanted);
         if !same && !bedsides.is_empty() {
             bedsides.retain(|_, bedside| bedside.is_of(wanted));
@@ -215,7 +208,7 @@ impl SleepSet {
         let next = stuck.next();
         if next != Nanos::NEVER {
             if now >= next {
-                stuck.due(now);
+                stuck.due(now, |_| ());
             }
             // Left out altogether: an epoll tells of a hang-up whether it is asked to or not.
             wanted.retain(|fd, _| !stuck.is_muted(u64::from(fd.unsigned_abs())));
@@ -282,14 +275,26 @@ impl SleepSet {
         registered.fired.contains(&u64::from(fd.unsigned_abs()))
     }
 
-    /// After an event has ended a sleep, so much was found. Returns how many channels are left out for a while, as they have
-    /// ended too many sleeps for nothing.
-    pub(crate) fn found(&self, taken: usize, now: Nanos) -> u64 {
+    /// After an event has ended a sleep, so much was found. What others look after, taken already or not, ends no more sleeps for a
+    /// moment. Returns how many channels are left out for longer, as they have ended too many sleeps for nothing.
+    pub(crate) fn found(&self, taken: usize, now: Nanos, mut is_attended: impl FnMut(i32) -> bool) -> u64 {
         let mut registered = self.registered.lock().expect("no holder panics");
-        let Registered { stuck, fired, used, .. } = &mut *registered;
-        let others_take = |fd: &u64| used.iter().flatten().any(|used| u64::from(used.unsigned_abs()) == *fd);
-        let counts = |fd: &u64| taken != 0 || !others_take(fd);
-        fired.drain(..).filter(counts).map(|fd| u64::from(stuck.was_ready(fd, taken, now))).sum()
+        let Registered { stuck, fired, .. } = &mut *registered;
+        let mut muted = 0;
+        for token in fired.drain(..) {
+            let fd = i32::try_from(token).expect("a descriptor");
+            if taken == 0 && (is_attended(fd) || !is_ready(fd)) {
+                stuck.is_taken_from(token, now);
+            } else {
+                muted += u64::from(stuck.was_ready(token, taken, now));
+            }
+        }
+        muted
+    }
+
+    /// Whether the last sleep was without this channel.
+    pub(crate) fn leaves_out(&self, fd: i32) -> bool {
+        self.registered.lock().expect("no holder panics").stuck.is_muted(u64::from(fd.unsigned_abs()))
     }
 
     /// When a channel that was left out is tried again.
@@ -314,6 +319,16 @@ fn sleep_beside(channels: &Channels, limit: Duration) -> [bool; 2] {
     }
 }
 
+/// Whether it would end a sleep at once, or is closed.
+fn is_ready(fd: i32) -> bool {
+    let polled = ppoll(
+        &mut [PollFd::new(borrow(fd), poll_flags(Interest::READABLE))],
+        Some(TimeSpec::new(0, 0)),
+        None,
+    );
+    polled != Ok(0)
+}
+
 /// What an epoll waits for, among other epolls that do.
 fn exclusive(interest: Interest) -> EpollFlags {
     epoll_flags(interest) | EpollFlags::EPOLLEXCLUSIVE
@@ -333,6 +348,7 @@ impl fmt::Debug for SleepSet {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::stuck::FIRST;
 
     fn event() -> EventFd {
         EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
@@ -357,7 +373,7 @@ mod tests {
     fn wakes(set: &SleepSet, of: &EventFd) -> bool {
         let _ended = set.sleep(Nanos::ZERO);
         let fired = set.has_fired(channel(of).fd);
-        set.found(1, Nanos::ZERO);
+        set.found(1, Nanos::ZERO, |_| false);
         fired
     }
 
@@ -447,18 +463,50 @@ mod tests {
         assert_eq!(told_alone(&set, &second, &two), Some([true, false]));
     }
 
-    /// What a caller takes was no false alarm.
+    /// What others take without sleeping for it is left out for a moment each time, and never for long.
     #[test]
-    fn a_channel_that_others_take_from_is_not_left_out() {
+    fn a_channel_that_others_poll_rests_for_a_moment() {
         let (set, one) = (set(), event());
-        let only = link(1, [Some(channel(&one)), None]);
-        for _ in 0..2 * crate::stuck::IN_VAIN {
-            register(&set, 1, &[&one]);
-            assert_eq!(set.sleep_instead(&only, Duration::from_micros(1)), [false; 2]);
+        for round in 0..2 * u64::from(crate::stuck::IN_VAIN) {
+            let now = Nanos(round * FIRST.0);
+            set.register(1, now, |wanted| {
+                wanted.insert(channel(&one).fd, Interest::READABLE);
+            });
             one.write(1).expect("its count is small");
-            assert_ne!(set.sleep(Nanos::ZERO), Woken::Limit);
+            assert_ne!(set.sleep(Nanos::ZERO), Woken::Limit, "round {round}");
             assert_eq!(one.read(), Ok(1));
-            assert_eq!(set.found(0, Nanos::ZERO), 0);
+            assert_eq!(set.found(0, now, |_| false), 0, "it is not counted");
+            assert_eq!(set.next_trial(), now + FIRST);
+            assert!(set.leaves_out(channel(&one).fd));
+        }
+    }
+
+    #[test]
+    fn a_channel_that_stays_ready_is_left_out_for_longer_each_time() {
+        let (set, one) = (set(), event());
+        one.write(1).expect("its count is small");
+        for round in 1..=crate::stuck::IN_VAIN {
+            register(&set, 1, &[&one]);
+            assert_ne!(set.sleep(Nanos::ZERO), Woken::Limit, "round {round}");
+            assert_eq!(set.found(0, Nanos::ZERO, |_| false), u64::from(round == crate::stuck::IN_VAIN));
+        }
+        register(&set, 1, &[&one]);
+        assert_eq!(set.sleep(Nanos::ZERO), Woken::Limit);
+    }
+
+    /// They have not taken it yet.
+    #[test]
+    fn a_channel_that_others_look_after_rests_for_a_moment() {
+        let (set, one) = (set(), event());
+        one.write(1).expect("its count is small");
+        for round in 0..2 * u64::from(crate::stuck::IN_VAIN) {
+            let now = Nanos(round * FIRST.0);
+            set.register(1, now, |wanted| {
+                wanted.insert(channel(&one).fd, Interest::READABLE);
+            });
+            assert_ne!(set.sleep(Nanos::ZERO), Woken::Limit, "round {round}");
+            assert_eq!(set.found(0, now, |fd| fd == channel(&one).fd), 0, "it is not counted");
+            assert_eq!(set.next_trial(), now + FIRST);
         }
     }
 }

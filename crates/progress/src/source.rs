@@ -42,6 +42,12 @@ pub trait Source: Send {
         [None, None]
     }
 
+    /// Whether another thread looks after what comes, taken in already or not yet: then an event with nothing to show for it
+    /// is no sign that the channel says ready for ever.
+    fn is_attended(&mut self) -> bool {
+        false
+    }
+
     /// A sleep ended by its time limit, and the source is still armed: looks for what should have ended it. `woken` waits for
     /// a wake-up that is only late, for a bounded time, and says whether one came.
     fn after_net(&mut self, woken: &mut dyn FnMut() -> bool) -> Net {

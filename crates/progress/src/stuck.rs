@@ -64,20 +64,33 @@ impl Stuck {
         self.vain.values().filter_map(|vain| vain.muted_until).min().unwrap_or(Nanos::NEVER)
     }
 
-    /// Those whose time is over: they are tried again.
-    pub(crate) fn due(&mut self, now: Nanos) -> Vec<u64> {
-        let over = |vain: &Vain| vain.muted_until.is_some_and(|until| now >= until);
-        let due: Vec<_> = self.vain.iter().filter(|(_, vain)| over(vain)).map(|(token, _)| *token).collect();
-        for token in &due {
-            self.vain.entry(*token).or_default().muted_until = None;
+    /// Its events go to others, who take them before whoever is woken has looked: it is muted for [`FIRST`], and no longer. What comes
+    /// meanwhile may be for nobody else.
+    pub(crate) fn is_taken_from(&mut self, token: u64, now: Nanos) {
+        let rests = Vain { muted_until: Some(now + FIRST), ..Vain::default() };
+        self.vain.insert(token, rests);
+    }
+
+    /// Those whose time is over are tried again.
+    pub(crate) fn due(&mut self, now: Nanos, mut each: impl FnMut(u64)) {
+        for (token, vain) in &mut self.vain {
+            if vain.muted_until.is_some_and(|until| now >= until) {
+                vain.muted_until = None;
+                each(*token);
+            }
         }
-        due
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    fn due(stuck: &mut Stuck, now: Nanos) -> Vec<u64> {
+        let mut due = Vec::new();
+        stuck.due(now, |token| due.push(token));
+        due
+    }
 
     #[test]
     fn who_has_nothing_is_muted_for_longer_each_time_and_trusted_again_at_once() {
@@ -86,8 +99,8 @@ mod tests {
         assert_eq!(muted, Some(IN_VAIN as usize - 1));
         assert!(stuck.is_muted(7) && !stuck.is_muted(8));
         assert_eq!(stuck.next(), FIRST);
-        assert!(stuck.due(Nanos(FIRST.0 - 1)).is_empty());
-        assert_eq!(stuck.due(FIRST), [7]);
+        assert_eq!(due(&mut stuck, Nanos(FIRST.0 - 1)), []);
+        assert_eq!(due(&mut stuck, FIRST), [7]);
         assert!(!stuck.is_muted(7));
         assert!(stuck.was_ready(7, 0, FIRST), "it has not changed");
         assert_eq!(stuck.next(), FIRST + Nanos(2 * FIRST.0));
@@ -103,6 +116,17 @@ mod tests {
     fn a_clock_that_was_suspended_ends_every_muting() {
         let mut stuck = Stuck::default();
         assert!((0..IN_VAIN).any(|_| stuck.was_ready(1, 0, Nanos::ZERO)));
-        assert_eq!(stuck.due(Nanos::from_secs(86_400)), [1]);
+        assert_eq!(due(&mut stuck, Nanos::from_secs(86_400)), [1]);
+    }
+
+    #[test]
+    fn what_others_take_from_rests_as_long_each_time() {
+        let mut stuck = Stuck::default();
+        for at in (0..3 * u64::from(IN_VAIN)).map(|times| Nanos(times * FIRST.0)) {
+            stuck.is_taken_from(7, at);
+            assert_eq!(stuck.next(), at + FIRST);
+            assert_eq!(due(&mut stuck, at + FIRST), [7]);
+        }
+        assert!(!stuck.was_ready(7, 0, Nanos::ZERO), "it was not in vain");
     }
 }

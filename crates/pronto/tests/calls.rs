@@ -289,3 +289,20 @@ fn who_asks_for_busy_polling_is_told_what_became_of_it() {
     let asked = says(builder, "polled for 50 us, 16 packets in one go, before interrupts");
     assert!(asked.starts_with(&plain) && asked.contains("no busy polling, as "), "{asked}");
 }
+
+/// What callers take in themselves is nothing to their serving thread, which wakes for it in vain now and then. That must not make it
+/// deaf for what is its own: a channel that is left out for good reason rests for seconds.
+#[test]
+fn a_channel_whose_events_callers_take_is_not_left_out() {
+    for policy in [WaitPolicy::Block, WaitPolicy::Adaptive, WaitPolicy::Spin] {
+        let server = server("tcp:127.0.0.1:0", WaitPolicy::Adaptive);
+        let address = server.listening()[0].to_string();
+        let client = Node::builder(2).wait(WaitPolicy::Block).peer(1, &address).start().expect("it starts");
+        let peer = client.wait_for_peer(1, SOON).expect("it is there").waiting(policy);
+        for total in 0..2_000 {
+            assert_eq!(peer.call(&Add { values: vec![total] }).expect("an answer"), Sum { total });
+        }
+        let counters = client.status().progress;
+        assert!(counters.contains(&("muted", 0)), "{policy:?}: {counters:?}");
+    }
+}
