@@ -156,6 +156,9 @@ impl<Q: QueuePair> Engine<Q> {
             match turned {
                 Ok(both) => moved = both,
                 Err(error) => {
+                    if error == FabricError::Lost {
+                        self.take_last_words(session, sink, executor);
+                    }
                     self.lose(error, session, sink, executor);
                     return Progress::default();
                 }
@@ -221,6 +224,22 @@ impl<Q: QueuePair> Engine<Q> {
             return Err(FabricError::Lost);
         }
         Ok(moved)
+    }
+
+    /// One connection has ended. What the peer had sent before on the other one counts: a goodbye, or answers.
+    #[cold]
+    #[inline(never)]
+    fn take_last_words(
+        &mut self,
+        session: &Session<Q>,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) {
+        self.told([true; 2]);
+        for class in Class::ALL {
+            // Where it fails it has ended, too.
+            let _taken = self.turn_class(class, session, &mut || false, sink, executor);
+        }
     }
 
     /// A message that was polled already.

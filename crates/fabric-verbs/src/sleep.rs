@@ -170,6 +170,9 @@ mod tests {
         one.look();
         let heard = two.look();
         of.read().unwrap();
+        // An epoll that has told of it tells once more if it is ready again before the next look.
+        one.look();
+        two.look();
         (told, heard)
     }
 
