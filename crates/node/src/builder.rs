@@ -132,7 +132,7 @@ impl Builder {
     }
 
     /// For how long the serving thread polls after traffic before it sleeps, where it waits adaptively: for what a wake-up costs, if
-    /// nothing is said. Longer is for bursts with pauses in between; [`SPIN_DOWN`](crate::SPIN_DOWN) is what others use. Where messages
+    /// nothing is said. Longer is for bursts with pauses in between; [`SPIN_DOWN`] is what others use. Where messages
     /// come far less often than that, it sleeps at once all the same.
     pub fn spin_down(mut self, span: Duration) -> Self {
         self.spin_down = Some(Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
