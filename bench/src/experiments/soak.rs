@@ -58,7 +58,10 @@ impl Experiment for Soak {
             .with("cpus", placement.numbers())
             .with("calls", calls)
             .with("sizes", "32 B; 224 B, 4 KiB and 64 KiB once in each thousand")
-            .with("memory", "resident, of both processes; warm after a walk through the send memory and the first fifth");
+            .with(
+                "memory",
+                "resident, of both processes; warm after a walk through the send memory and the first fifth",
+            );
         report.claims = claims(&rows);
         report.rows = rows.iter().map(Row::fields).collect();
         Ok(report)

@@ -112,14 +112,14 @@ impl<Q: QueuePair> Session<Q> {
         if let Some(mut engine) = self.engine.try_lock()
             && self.role.is_free()
         {
-            engine.disarm(self);
+            engine.disarm([true; 2], self);
         }
     }
 
-    /// The same for the one who holds the role.
+    /// The same for the one who holds the role, and has not slept, or was told of everything that ended the sleep.
     pub(super) fn disarm_as_poller(&self) {
         if let Some(mut engine) = self.engine.try_lock() {
-            engine.disarm(self);
+            engine.disarm([false; 2], self);
         }
     }
 

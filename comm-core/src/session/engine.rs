@@ -353,9 +353,14 @@ impl<Q: QueuePair> Engine<Q> {
         session.arming.set(events);
     }
 
-    pub(super) fn disarm(&mut self, session: &Session<Q>) {
-        for lane in self.link.iter_mut().flat_map(|link| &mut link.lanes) {
-            lane.qp.disarm();
+    /// Takes back what was asked for, where somebody was told of an event or the peer would cause one. An event that the kernel
+    /// knows of costs nobody anything, and whoever was not told of it need not look for it.
+    pub(super) fn disarm(&mut self, told: [bool; 2], session: &Session<Q>) {
+        let peer_wakes = self.peer_wakes();
+        for (lane, told) in self.link.iter_mut().flat_map(|link| &mut link.lanes).zip(told) {
+            if told || peer_wakes {
+                lane.qp.disarm();
+            }
         }
         session.arming.set(Armed::Nothing);
     }

@@ -361,7 +361,9 @@ impl QueuePair for TcpQueuePair {
         Ok(())
     }
 
-    fn disarm(&mut self) {}
+    fn disarm(&mut self) {
+        self.inbound.leave_out_nothing();
+    }
 
     fn told(&mut self) {
         self.inbound.leave_out_nothing();
