@@ -2,7 +2,7 @@
 //! callee along.
 //!
 //! Everything of a call is there but waiting: encoding, the session, the provider, dispatch, the handler, and the way back.
-//! A wait begins by asking its executor how long it may poll ([`Executor::spin_time`]). By then the request has been posted;
+//! A wait begins by asking its executor how long it may poll ([`Executor::circumstances`]). By then the request has been posted;
 //! the caller's host makes the callee's turn there, so that the first look finds the answer.
 
 use std::sync::Arc;

@@ -11,7 +11,7 @@
 //! | [`FlagWaker`] | which future to wake |
 //! | [`OnceBox`] | who makes what is made on first use |
 //!
-//! And [`thread_number`], a hint by which threads that need not agree keep out of each other's lines; it needs feature `std`.
+//! And [`thread_number()`], a hint by which threads that need not agree keep out of each other's lines; it needs feature `std`.
 #![no_std]
 #![deny(unsafe_code)]
 

@@ -1,5 +1,5 @@
 //! What of a machine is near what: processors, memory and devices, read from sysfs; and what follows from it for the threads
-//! of a node ([`seat`]), for memory that a device reaches ([`memory_for`]), and for its interrupts ([`vector_for`]).
+//! of a node ([`seat()`]), for memory that a device reaches ([`memory_for`]), and for its interrupts ([`vector_for`]).
 //!
 //! Reading takes a root, so that recorded machines can be read like the one it runs on. A file that is not there says nothing:
 //! a kernel without NUMA has one node. A file that says something else than its documentation is an error. What is decided is
