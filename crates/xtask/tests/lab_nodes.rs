@@ -159,7 +159,11 @@ fn pingpong(server: &Node, client: &Node, rounds: usize) -> String {
             assert!(serving.wait().unwrap().success(), "the server failed");
             return String::from_utf8(stdout).unwrap();
         }
-        assert!(stderr.contains("Couldn't connect"), "the client failed: {stderr}");
+        assert!(
+            stderr.contains("Couldn't connect"),
+            "the client failed: {status}: {stderr} {}",
+            String::from_utf8_lossy(&stdout)
+        );
         assert!(
             serving.try_wait().unwrap().is_none(),
             "the server has ended: {:?}",
