@@ -42,6 +42,8 @@ enum Asked {
 struct Watched {
     inner: ShmQueuePair,
     asked: Arc<Mutex<Asked>>,
+    /// How often it was told of an event.
+    told: Arc<AtomicU32>,
 }
 
 impl QueuePair for Watched {
@@ -64,6 +66,11 @@ impl QueuePair for Watched {
     fn disarm(&mut self) {
         *self.asked.lock().expect("no holder panics") = Asked::Nothing;
         self.inner.disarm();
+    }
+
+    fn told(&mut self) {
+        self.told.fetch_add(1, Ordering::Relaxed);
+        self.inner.told();
     }
 
     the_rest_is_inner!();
@@ -140,7 +147,7 @@ impl Executor for Calling<'_> {
         self.armed.wait();
         self.asked_for.send(*self.asked.lock().expect("no holder panics")).expect("the test listens");
         (self.answer)();
-        [true; 2]
+        [true, false]
     }
 }
 
@@ -150,11 +157,18 @@ impl Executor for Calling<'_> {
 fn a_caller_that_fell_asleep_meanwhile_is_woken_by_its_answer() {
     let routes = vec![Route::inline(|_, _: Ask| Answer {})];
     let asked = Arc::new(Mutex::new(Asked::Nothing));
+    let told: [Arc<AtomicU32>; 2] = Default::default();
     let ends = Ends::new(routes, |limits| {
         let ([control, bulk], far) = shm_link(limits)?;
-        let watched = |inner, asked: &Arc<Mutex<Asked>>| Watched { inner, asked: Arc::clone(asked) };
+        let watched = |inner, asked: &Arc<Mutex<Asked>>, told: &Arc<AtomicU32>| Watched {
+            inner,
+            asked: Arc::clone(asked),
+            told: Arc::clone(told),
+        };
         let others = Arc::new(Mutex::new(Asked::Nothing));
-        Ok(([watched(control, &asked), watched(bulk, &others)], far.map(|inner| watched(inner, &others))))
+        let [of_control, of_bulk] = &told;
+        let near = [watched(control, &asked, of_control), watched(bulk, &others, of_bulk)];
+        Ok((near, far.map(|inner| watched(inner, &others, &Arc::default()))))
     });
     let Ends { caller, callee } = ends.expect("two nodes over shared memory");
     let ((waits, server_waits), (sleeps, caller_sleeps)) = (channel(), channel());
@@ -185,6 +199,8 @@ fn a_caller_that_fell_asleep_meanwhile_is_woken_by_its_answer() {
     });
     let asked_for: Vec<_> = was_asked_for.try_iter().collect();
     assert_eq!(asked_for, [Asked::All], "the caller is woken by whatever comes");
+    let told = told.map(|told| told.load(Ordering::Relaxed));
+    assert_eq!(told, [1, 0], "what told the caller has told nobody else: it passes that on");
 }
 
 /// The serving thread's sleep ended by its limit, an answer lay there, and its event did not come.
@@ -302,9 +318,12 @@ fn a_caller_that_polls_does_not_wait_for_one_that_sleeps() {
     let asked = Arc::new(Mutex::new(Asked::Nothing));
     let ends = Ends::new(routes, |limits| {
         let (near, far) = shm_link(limits)?;
-        let watched = |inner| Watched { inner, asked: Arc::clone(&asked) };
+        let watched = |inner| Watched { inner, asked: Arc::clone(&asked), told: Arc::default() };
         let others = Arc::new(Mutex::new(Asked::Nothing));
-        Ok((near.map(watched), far.map(|inner| Watched { inner, asked: Arc::clone(&others) })))
+        Ok((
+            near.map(watched),
+            far.map(|inner| Watched { inner, asked: Arc::clone(&others), told: Arc::default() }),
+        ))
     });
     let Ends { caller, callee } = ends.expect("two nodes over shared memory");
     let spec = || CallSpec { key: callee.routes[0].key, class: Class::Control, timeout: Nanos::NEVER };
@@ -339,7 +358,11 @@ fn the_serving_thread_is_woken_by_answers_if_a_future_waits_for_one() {
     let ends = Ends::new(routes, |limits| {
         let (near, far) = shm_link(limits)?;
         let others = Arc::new(Mutex::new(Asked::Nothing));
-        let watched = |inner, asked: &Arc<Mutex<Asked>>| Watched { inner, asked: Arc::clone(asked) };
+        let watched = |inner, asked: &Arc<Mutex<Asked>>| Watched {
+            inner,
+            asked: Arc::clone(asked),
+            told: Arc::default(),
+        };
         Ok((near.map(|inner| watched(inner, &asked)), far.map(|inner| watched(inner, &others))))
     });
     let Ends { caller, callee } = ends.expect("two nodes over shared memory");
