@@ -220,7 +220,10 @@ fn run_experiment(
     let mut progress = Progress::on_stderr(experiment.name());
     let report = experiment.run(params, &mut progress);
     progress.finish();
-    let report = report.with_context(|| format!("the experiment {} failed", experiment.name()))?;
+    let mut report = report.with_context(|| format!("the experiment {} failed", experiment.name()))?;
+    if let Some(why) = experiment.without_aa() {
+        report.note(format!("rows have no A/A: {why}"));
+    }
     if let Some(folder) = experiment.draws().then(|| options.get_one::<PathBuf>(PLOTS)).flatten() {
         for figure in &report.figures {
             let path = figure.write(folder)?;
@@ -257,6 +260,7 @@ fn list_as_json() -> serde_json::Value {
             "paper": experiment.paper(),
             "figure": experiment.figure(),
             "about": experiment.about(),
+            "without_aa": experiment.without_aa(),
             "columns": experiment.axes().iter().map(|axis| axis.column).collect::<Vec<_>>(),
         })
     };

@@ -45,6 +45,12 @@ pub trait Experiment: Debug + Sync {
         false
     }
 
+    /// Why rows have no column `aa`, where they have none: counts and simulations come out the same each time. All others say in it what
+    /// the even rounds gave by what the odd ones did ([`a_to_a`](crate::sample::a_to_a)).
+    fn without_aa(&self) -> Option<&'static str> {
+        None
+    }
+
     /// The machine of the lab that the rows which `params` keeps are measured in; `None` for this host. Outside of the lab the
     /// experiment then starts that machine, and runs itself there.
     ///

@@ -32,7 +32,7 @@ pub struct Sample {
     pub mean_ns: f64,
     /// The median over batches of the mean of one batch: without the clock and without rare interruptions.
     pub batch_ns: f64,
-    /// A/A: the medians of the even rounds by those of the odd ones, which differ by noise alone; none with less than two rounds.
+    /// A/A: [`a_to_a`] of the rounds' medians; none with less than two rounds.
     pub aa: Option<f64>,
 }
 
@@ -74,32 +74,42 @@ impl Recorder {
     /// # Errors
     /// The first error of `op`; what was recorded before it stays.
     pub fn round<E>(&mut self, budget: Duration, mut op: impl FnMut() -> Result<(), E>) -> Result<(), E> {
-        let before = self.singles.clone();
-        for _ in 0..WARM_UP_OPS {
-            op()?;
-        }
-        let started = clock::now();
-        loop {
-            let before = clock::now();
-            op()?;
-            let after = clock::now();
-            self.record_single(after - before);
-            if after - started >= budget / 2 {
-                break;
-            }
-        }
-        let ops = self.batch_len();
-        while started.elapsed() < budget {
-            let before = clock::now();
-            for _ in 0..ops {
+        self.as_round(|recorder| {
+            for _ in 0..WARM_UP_OPS {
                 op()?;
             }
-            self.record_batch(ops, clock::now() - before);
-        }
+            let started = clock::now();
+            loop {
+                let before = clock::now();
+                op()?;
+                let after = clock::now();
+                recorder.record_single(after - before);
+                if after - started >= budget / 2 {
+                    break;
+                }
+            }
+            let ops = recorder.batch_len();
+            while started.elapsed() < budget {
+                let before = clock::now();
+                for _ in 0..ops {
+                    op()?;
+                }
+                recorder.record_batch(ops, clock::now() - before);
+            }
+            Ok(())
+        })
+    }
+
+    /// Counts what `record` adds as one round; nothing added is none.
+    pub(crate) fn as_round<R>(&mut self, record: impl FnOnce(&mut Self) -> R) -> R {
+        let before = self.singles.clone();
+        let result = record(self);
         let mut this_round = self.singles.clone();
         this_round.subtract(&before).expect("what was there is still there");
-        self.rounds.push(approximate(this_round.value_at_quantile(0.5)));
-        Ok(())
+        if !this_round.is_empty() {
+            self.rounds.push(approximate(this_round.value_at_quantile(0.5)));
+        }
+        result
     }
 
     /// Takes one operation that took `duration`.
@@ -122,13 +132,13 @@ impl Recorder {
         self.batch_time += duration;
     }
 
-    /// Adds what another recorder saw of the same thing.
+    /// Adds what another recorder saw of the same thing, but for its rounds: recorders that are added were at work at the same time,
+    /// or for one round of this one.
     pub fn add(&mut self, other: &Self) {
         self.singles.add(&other.singles).expect("all recorders have the same range");
         self.batches.add(&other.batches).expect("all recorders have the same range");
         self.batch_ops += other.batch_ops;
         self.batch_time += other.batch_time;
-        self.rounds.extend_from_slice(&other.rounds);
     }
 
     /// Operations that were recorded, singly or in batches.
@@ -157,8 +167,7 @@ impl Recorder {
     }
 
     fn a_to_a(&self) -> Option<f64> {
-        let half = |first: usize| median(self.rounds.iter().copied().skip(first).step_by(2).collect());
-        (self.rounds.len() >= 2).then(|| half(0) / half(1))
+        (self.rounds.len() >= 2).then(|| a_to_a(&self.rounds))
     }
 
     /// As many operations as fill `BATCH_TIME` at the median seen so far.
@@ -177,6 +186,13 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
         len if len % 2 == 1 => values[len / 2],
         len => f64::midpoint(values[len / 2 - 1], values[len / 2]),
     }
+}
+
+/// A/A: the median of the even of these rounds by that of the odd ones. Both halves measured the same thing, so that it is 1 but for
+/// noise. Not a number with less than two rounds.
+pub(crate) fn a_to_a(rounds: &[f64]) -> f64 {
+    let half = |first: usize| median(rounds.iter().copied().skip(first).step_by(2).collect());
+    half(0) / half(1)
 }
 
 /// A count as a floating-point number; exact below 2^53, which is three months in nanoseconds.
@@ -285,6 +301,21 @@ mod tests {
         assert_eq!(recorder.sample().aa, Some(105.0 / 200.0));
         let Ok(()) = recorder.round(Duration::from_millis(2), || Ok::<(), Infallible>(()));
         assert_eq!(recorder.rounds.len(), 4);
+    }
+
+    #[test]
+    fn what_several_saw_at_once_is_one_round() {
+        let of = |ns| {
+            let mut recorder = Recorder::new();
+            recorder.as_round(|recorder| recorder.record_single(Duration::from_nanos(ns)));
+            recorder
+        };
+        let mut all = Recorder::new();
+        for round in [[100, 300, 300], [600, 600, 100]] {
+            all.as_round(|all| round.iter().for_each(|ns| all.add(&of(*ns))));
+        }
+        all.as_round(|_| ());
+        assert_eq!((all.rounds.as_slice(), all.sample().aa), (&[300.0, 600.0][..], Some(0.5)));
     }
 
     #[test]

@@ -16,7 +16,21 @@ fn run(args: &[&str]) -> Output {
 fn json(args: &[&str]) -> Value {
     let output = run(args);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("stdout is one JSON value and nothing else")
+    let object = serde_json::from_slice(&output.stdout).expect("stdout is one JSON value and nothing else");
+    controlled(&object);
+    object
+}
+
+/// Every result has a column `aa`, or says in its notes why it has none.
+fn controlled(object: &Value) {
+    let Some(rows) = object["rows"].as_array() else { return };
+    let says = |note: &Value| note.as_str().is_some_and(|note| note.starts_with("rows have no A/A: "));
+    let excused = object["params"]["notes"].as_array().is_some_and(|notes| notes.iter().any(says));
+    for row in rows {
+        let aa = row.get("aa");
+        assert!(aa.is_none() == excused, "{}: an excuse or a column: {row}", object["experiment"]);
+        assert!(aa.is_none_or(|aa| aa.is_null() || aa.as_f64().is_some_and(|aa| aa >= 0.0)), "{row}");
+    }
 }
 
 fn names(object: &Value) -> Vec<&str> {
@@ -226,6 +240,57 @@ fn results_are_compared_and_made_into_a_page() {
     assert!(page.contains("<svg") && page.contains("syscall") && page.contains("</html>"));
     assert!(!run(&["report", &file("page.html")]).status.success(), "a page is no result");
     std::fs::remove_dir_all(&folder).expect("the folder is this test's own");
+}
+
+/// Experiments that other tests of this file run, with the same check.
+const RUN_ELSEWHERE: [&str; 12] = [
+    "floor",
+    "latency",
+    "rate",
+    "bandwidth",
+    "comm-fig3",
+    "comm-fig4",
+    "completion",
+    "peers",
+    "mix",
+    "pioman-fig3",
+    "overlap-tables",
+    "expedite-sim",
+];
+
+/// Experiments of which a test beside them looks at the rows: they take long, or start a machine of the lab.
+fn tested_beside(name: &str) -> bool {
+    ["soak", "head-of-line", "sim-speed", "cosched-scale", "comm-fig1"].contains(&name)
+        || name.starts_with("expedite-") && name != "expedite-sim"
+}
+
+#[test]
+fn every_experiment_measures_itself_or_says_why_not() {
+    let few: [&[&str]; 9] = [
+        &["anatomy", "--provider", "shm", "--size", "32"],
+        &["load", "--provider", "shm", "--scenario", "one"],
+        &["threshold", "--provider", "shm", "--size", "41"],
+        &["idle-peers", "--provider", "shm"],
+        &["adaptive", "--wait", "spin", "--gap_us", "100", "--competing", "0"],
+        &["pioman-table2", "--what", "load,poll"],
+        &["straggler", "--policy", "ours"],
+        &["ring", "--threads", "1", "--size", "64"],
+        &["wakeup", "--receiver", "normal", "--sender", "idle", "--hog", "none"],
+    ];
+    let list = json(&["list", "--json"]);
+    for entry in list.as_array().unwrap() {
+        let name = entry["experiment"].as_str().unwrap();
+        let runs = few.iter().any(|args| args[0] == name);
+        let elsewhere = RUN_ELSEWHERE.contains(&name) || tested_beside(name);
+        assert!(runs || elsewhere || entry["without_aa"].is_string(), "{name}: nothing looks at its rows");
+    }
+    for args in few {
+        let object = json(&[args, &["--json", "--quick"]].concat());
+        let rows = object["rows"].as_array().unwrap();
+        assert!(!rows.is_empty() || object["host"]["cores_allowed"] == 1, "{object}");
+        let is_number = |row: &Value| row["aa"].as_f64().is_some_and(|aa| aa > 0.0);
+        assert!(rows.iter().all(is_number), "{object}");
+    }
 }
 
 #[test]

@@ -147,6 +147,7 @@ impl Row {
             .with("release_ns", decimals(release, 1))
             .with("send_ns", decimals(send, 0))
             .with("buffer_share", decimals(self.share(), 4))
+            .with("aa", self.send.sample().aa.map(|aa| decimals(aa, 2)))
     }
 }
 

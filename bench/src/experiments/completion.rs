@@ -133,9 +133,8 @@ impl Row {
             dedicated.end();
             seen
         });
-        for recorder in seen {
-            self.seen.add(&recorder?);
-        }
+        let seen = seen.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+        self.seen.as_round(|all| seen.iter().for_each(|recorder| all.add(recorder)));
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use crate::params::{Axis, Params};
 use crate::plot::{self, Figure, Lines, Marks, Panel, Point, Series, Spread};
 use crate::progress::Progress;
 use crate::report::{Claim, Fields, Report, decimals};
-use crate::sample::approximate;
+use crate::sample::{a_to_a, approximate};
 use crate::workers;
 
 /// The experiment: a grid with a task on each node exchanges borders with its neighbours, beside three local tasks per node.
@@ -161,6 +161,8 @@ struct Row {
     seconds: Vec<f64>,
     events: u64,
     took: f64,
+    /// Events per second of processor time, by seed.
+    rates: Vec<f64>,
 }
 
 fn rows(runs: &[Run], timed: &[Timed]) -> Vec<Row> {
@@ -168,12 +170,14 @@ fn rows(runs: &[Run], timed: &[Timed]) -> Vec<Row> {
     for (run, timed) in runs.iter().zip(timed) {
         let nodes = run.side * run.side;
         if rows.last().is_none_or(|row| (row.policy, row.nodes) != (run.policy, nodes)) {
-            rows.push(Row { policy: run.policy, nodes, seconds: Vec::new(), events: 0, took: 0.0 });
+            let (policy, seconds, rates) = (run.policy, Vec::new(), Vec::new());
+            rows.push(Row { policy, nodes, seconds, events: 0, took: 0.0, rates });
         }
         let row = rows.last_mut().expect("a row was just begun");
         row.seconds.push(timed.outcome.jobs[0].unwrap_or(f64::NAN));
         row.events += timed.outcome.events;
         row.took += timed.took;
+        row.rates.push(approximate(timed.outcome.events) / timed.took);
     }
     rows.sort_by_key(|row| row.nodes);
     rows
@@ -210,6 +214,7 @@ impl Row {
             .with("seeds", self.seconds.len())
             .with("events", self.events)
             .with("events_per_second", decimals(self.rate(), 0))
+            .with("aa", decimals(a_to_a(&self.rates), 2))
     }
 }
 
@@ -320,7 +325,7 @@ mod tests {
     use super::*;
 
     fn row(policy: &'static str, nodes: usize, seconds: f64) -> Row {
-        Row { policy, nodes, seconds: vec![seconds], events: 10_000_000, took: 1.0 }
+        Row { policy, nodes, seconds: vec![seconds], events: 10_000_000, took: 1.0, rates: Vec::new() }
     }
 
     #[test]
@@ -337,6 +342,8 @@ mod tests {
         let verdicts =
             |rows: &[Row]| claims(rows).iter().map(|claim| (claim.id, claim.holds)).collect::<Vec<_>>();
         assert_eq!(verdicts(&rows), IDS.map(|id| (id, true)));
+        rows[0].rates = vec![3e6, 4e6];
+        assert_eq!(rows[0].fields(&rows).value("aa"), Some(&serde_json::json!(0.75)));
         rows[4].seconds[0] = 9.5;
         rows[1].took = 1e6;
         rows[6].seconds[0] = 4.3;

@@ -88,12 +88,14 @@ fn calls(
     mut call: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let since = clock::now();
-    while since.elapsed() < budget {
-        let before = clock::now();
-        call()?;
-        into.record_single(before.elapsed());
-    }
-    Ok(())
+    into.as_round(|into| {
+        while since.elapsed() < budget {
+            let before = clock::now();
+            call()?;
+            into.record_single(before.elapsed());
+        }
+        Ok(())
+    })
 }
 
 /// One transport.
@@ -137,6 +139,7 @@ impl Row {
                 .with("p50_ns", sample.p50_ns)
                 .with("p99_ns", sample.p99_ns)
                 .with("p999_ns", sample.p999_ns)
+                .with("aa", sample.aa.map(|aa| decimals(aa, 2)))
                 .with("chunk_bytes", self.chunk())
                 .with("chunk_us", decimals(self.chunk_us(), 1))
                 .with("messages", self.messages)
@@ -192,5 +195,14 @@ mod tests {
         assert!(row.claim().is_some_and(|claim| claim.id == "H1" && claim.holds));
         row.loaded.record_single(Duration::from_micros(50));
         assert!(row.claim().is_some_and(|claim| !claim.holds));
+        let mut once = || {
+            calls(&mut row.idle, Duration::from_millis(1), || {
+                std::thread::yield_now();
+                Ok(())
+            })
+        };
+        assert!(once().and_then(|()| once()).is_ok());
+        let aa = row.fields().map(|fields| fields.value("aa").and_then(serde_json::Value::as_f64));
+        assert!(aa[0].is_some() && aa[1].is_none(), "every round of calls is one: {aa:?}");
     }
 }

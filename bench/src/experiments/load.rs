@@ -12,7 +12,7 @@ use crate::params::{Axis, Params};
 use crate::placement::{Cpu, Placement, keep_off};
 use crate::progress::Progress;
 use crate::report::{Claim, Fields, Report, decimals};
-use crate::sample::{Recorder, Sample, approximate};
+use crate::sample::{Recorder, approximate};
 use crate::traffic::drive::{Open, calls};
 use crate::traffic::messages::{Call32, Slow};
 use crate::traffic::open_loop::open_loop;
@@ -61,7 +61,7 @@ impl Experiment for Load {
                 params.keeps("provider", provider.name()) && params.keeps("scenario", scenario.name())
             })
             .collect();
-        progress.begin((cases.len() * LOADS.len()) as u64);
+        progress.begin(u64::from(ROUNDS) * (cases.len() * LOADS.len()) as u64);
         let mut rows = Vec::new();
         for (provider, scenario) in cases {
             let case = Case { provider, scenario, time };
@@ -77,6 +77,7 @@ impl Experiment for Load {
             .with("arrivals", "at fixed intervals; latency counts from when a call was due")
             .with("incast_senders", INCAST)
             .with("slow_handler_us", 20)
+            .with("rounds", ROUNDS)
             .with("time_ms", decimals(time.as_secs_f64() * 1e3, 0));
         report.claims = claims(&rows);
         report.rows = rows.iter().map(Row::fields).collect();
@@ -117,14 +118,14 @@ struct Case {
 }
 
 /// One row.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Row {
     provider: Provider,
     scenario: Scenario,
     share: f64,
     offered: f64,
     sent: u64,
-    seen: Sample,
+    seen: Recorder,
 }
 
 impl Case {
@@ -141,17 +142,23 @@ impl Case {
             Scenario::One | Scenario::Incast => calls(peer, &CALL, Open(16), self.time),
         })?;
         let capacity = approximate(answered.iter().sum()) / self.time.as_secs_f64();
-        LOADS
-            .into_iter()
-            .map(|share| {
-                progress.step(&format!("{} {} {share}", self.provider.name(), self.scenario.name()));
-                self.row(&peers, share, share * capacity)
-            })
-            .collect()
+        let mut rows: Vec<Row> = LOADS.iter().map(|share| self.row(*share, share * capacity)).collect();
+        for _ in 0..ROUNDS {
+            for row in &mut rows {
+                progress.step(&format!("{} {} {}", self.provider.name(), self.scenario.name(), row.share));
+                self.round(&peers, row)?;
+            }
+        }
+        Ok(rows)
     }
 
-    fn row(&self, peers: &[&Peer], share: f64, offered: f64) -> anyhow::Result<Row> {
-        let interval = Duration::from_secs_f64(approximate(peers.len() as u64) / offered);
+    fn row(&self, share: f64, offered: f64) -> Row {
+        let (provider, scenario, seen) = (self.provider, self.scenario, Recorder::new());
+        Row { provider, scenario, share, offered, sent: 0, seen }
+    }
+
+    fn round(&self, peers: &[&Peer], row: &mut Row) -> anyhow::Result<()> {
+        let interval = Duration::from_secs_f64(approximate(peers.len() as u64) / row.offered);
         let loops = together(peers, |peer| {
             let mut seen = Recorder::new();
             let sent = match self.scenario {
@@ -160,11 +167,9 @@ impl Case {
             };
             Ok((sent, seen))
         })?;
-        let mut all = Recorder::new();
-        loops.iter().for_each(|(_, seen)| all.add(seen));
-        let sent = loops.iter().map(|(sent, _)| sent).sum();
-        let (provider, scenario, seen) = (self.provider, self.scenario, all.sample());
-        Ok(Row { provider, scenario, share, offered, sent, seen })
+        row.seen.as_round(|all| loops.iter().for_each(|(_, seen)| all.add(seen)));
+        row.sent += loops.iter().map(|(sent, _)| sent).sum::<u64>();
+        Ok(())
     }
 }
 
@@ -184,6 +189,7 @@ fn together<T: Send>(
 
 impl Row {
     fn fields(&self) -> Fields {
+        let seen = self.seen.sample();
         Fields::default()
             .with("provider", self.provider.name())
             .with("scenario", self.scenario.name())
@@ -191,16 +197,18 @@ impl Row {
             .with("load", decimals(self.share, 2))
             .with("offered_per_s", decimals(self.offered, 0))
             .with("sent", self.sent)
-            .with("p50_ns", self.seen.p50_ns)
-            .with("p99_ns", self.seen.p99_ns)
-            .with("p999_ns", self.seen.p999_ns)
+            .with("p50_ns", seen.p50_ns)
+            .with("p99_ns", seen.p99_ns)
+            .with("p999_ns", seen.p999_ns)
+            .with("aa", seen.aa.map(|aa| decimals(aa, 2)))
     }
 }
 
 /// The largest load up to which the median stays within ten times that of the smallest.
 fn knee(rows: &[&Row]) -> Option<f64> {
     let first = rows.first()?;
-    let within = rows.iter().take_while(|row| row.seen.p50_ns <= 10 * first.seen.p50_ns);
+    let p50_ns = |row: &Row| row.seen.sample().p50_ns;
+    let within = rows.iter().take_while(|row| p50_ns(row) <= 10 * p50_ns(first));
     within.last().map(|row| row.share)
 }
 
@@ -231,9 +239,12 @@ const HALF: f64 = 0.5;
 /// Nodes that send to one.
 const INCAST: u16 = 4;
 
-/// 48 rows take 30 s.
+/// All loads of a case take turns. Each round is as long as it must be for what is too much to show.
+const ROUNDS: u32 = 2;
+
+/// 48 rows take a minute.
 const TIME: Duration = Duration::from_millis(500);
-/// 48 rows take 5 s.
+/// 48 rows take 10 s.
 const QUICK_TIME: Duration = Duration::from_millis(80);
 
 #[cfg(test)]
@@ -241,7 +252,8 @@ mod tests {
     use super::*;
 
     fn row(share: f64, p50_ns: u64) -> Row {
-        let seen = Sample { p50_ns, ..Sample::default() };
+        let mut seen = Recorder::new();
+        seen.record_single(Duration::from_nanos(p50_ns));
         Row { provider: Provider::Shm, scenario: Scenario::One, share, offered: 1e6, sent: 1, seen }
     }
 

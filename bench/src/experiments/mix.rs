@@ -107,6 +107,7 @@ fn rows(provider: Provider, seen: &Seen) -> Vec<Fields> {
                 .with("p99_ns", traffic.quantile(0.99))
                 .with("messages_per_s", per_second(traffic.sent, seen.elapsed_ns))
                 .with("bytes_per_s", per_second(traffic.bytes, seen.elapsed_ns))
+                .with("aa", decimals(approximate(seen.decks[0]) / approximate(seen.decks[1]), 2))
                 .with("under_100", share(traffic.under_100, traffic.sent))
                 .with("over_1_kib", share(traffic.large_bytes, traffic.bytes))
         })
@@ -189,7 +190,7 @@ mod tests {
 
     /// Ten small messages and one large one in half a second.
     fn seen() -> Seen {
-        let mut seen = Seen { elapsed_ns: 500_000_000, ..Seen::default() };
+        let mut seen = Seen { elapsed_ns: 500_000_000, decks: [6, 5], ..Seen::default() };
         seen.traffic.0[Kind::Signal.index()] =
             TypeTraffic { sent: 10, received: 10, bytes: 200, under_100: 10, ..TypeTraffic::default() };
         seen.traffic.0[Kind::RemotePageFlush.index()] =
@@ -206,6 +207,7 @@ mod tests {
         assert_eq!([of("type"), of("count"), of("bytes")], ["all".into(), 11.into(), Value::from(4200)]);
         assert_eq!([of("messages_per_s"), of("bytes_per_s")], [22, 8400].map(Value::from));
         assert_eq!([of("under_100"), of("over_1_kib")], [0.909, 0.952].map(Value::from));
+        assert_eq!(of("aa"), 1.2);
     }
 
     #[test]

@@ -210,8 +210,9 @@ impl Row {
     }
 
     fn fields(&self) -> Fields {
-        let Outcome { alone_us, waited_us, send_us, longest_us, wait_us, stretch, before_end, .. } =
-            self.outcome;
+        let Outcome {
+            alone_us, waited_us, send_us, send_aa, longest_us, wait_us, stretch, before_end, ..
+        } = self.outcome;
         let counted = self.counted();
         Fields::default()
             .with("system", self.system)
@@ -221,6 +222,7 @@ impl Row {
             .with("transfer_alone_us", decimals(alone_us, 1))
             .with("transfer_waited_us", decimals(waited_us, 1))
             .with("send_us", decimals(send_us, 1))
+            .with("aa", decimals(send_aa, 2))
             .with("send_max_us", decimals(longest_us, 1))
             .with("receiver_wait_us", decimals(wait_us, 2))
             .with("compute_stretch", decimals(stretch, 3))
@@ -337,6 +339,7 @@ mod tests {
             alone_us: 100.0,
             waited_us: 90.0,
             send_us,
+            send_aa: 1.0,
             longest_us: send_us,
             wait_us,
             stretch: 1.01,

@@ -20,7 +20,7 @@ use crate::params::{Axis, Params};
 use crate::placement::{CpuPair, Placement, alone};
 use crate::progress::Progress;
 use crate::report::{Claim, Fields, Report, decimals};
-use crate::sample::{Recorder, approximate, median};
+use crate::sample::{Recorder, a_to_a, approximate, median};
 
 /// The experiment. An engine's own loop is measured, not a copy: its processor time over a round is divided by the polls in it.
 #[derive(Debug)]
@@ -341,7 +341,6 @@ impl Row {
     }
 
     fn fields(&self, all: &[Self]) -> Fields {
-        let half = |first: usize| median(self.ns.iter().copied().skip(first).step_by(2).collect());
         let provider = if let Kind::Call(provider, _) = self.kind { provider.name() } else { "-" };
         let sources = if let Kind::Poll(_, sources) = self.kind { sources } else { 1 };
         Fields::default()
@@ -350,7 +349,7 @@ impl Row {
             .with("provider", provider)
             .with("sources", sources)
             .with("ns", decimals(self.ns(), 2))
-            .with("aa", decimals(half(0) / half(1), 3))
+            .with("aa", decimals(a_to_a(&self.ns), 3))
             .with("per_load", decimals(self.ns() / ns_of(all, Kind::Load).unwrap_or(f64::NAN), 2))
             .with("paper_us", paper_us(self.kind).map_or(serde_json::Value::Null, |us| decimals(us, 3)))
     }

@@ -114,9 +114,8 @@ impl Row {
                 .collect();
             threads.into_iter().map(|thread| thread.join().expect("a measurement does not panic")).collect()
         });
-        for recorder in seen {
-            self.seen.add(&recorder?);
-        }
+        let seen = seen.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+        self.seen.as_round(|all| seen.iter().for_each(|recorder| all.add(recorder)));
         Ok(())
     }
 

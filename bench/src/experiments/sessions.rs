@@ -35,6 +35,12 @@ impl Experiment for Sessions {
         &[Axis { column: "sessions", help: "Only these numbers of sessions", values: &["50", "250", "1000"] }]
     }
 
+    fn without_aa(&self) -> Option<&'static str> {
+        Some(
+            "memory is looked at while one process serves one crowd of peers; there are no rounds to hold against each other",
+        )
+    }
+
     fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
         let mut report = Report::default();
         let asked = params.chosen().any(|(column, _)| column == "sessions");

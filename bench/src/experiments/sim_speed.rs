@@ -21,6 +21,7 @@ use crate::params::{Axis, Params};
 use crate::progress::Progress;
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::approximate;
+use crate::traffic::speed::Speed;
 
 /// The experiment: it runs in one thread, so a rate is one of a core.
 #[derive(Debug)]
@@ -79,7 +80,7 @@ impl Experiment for SimSpeed {
 }
 
 /// One cluster.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Row {
     kernel: &'static str,
     nodes: u32,
@@ -88,6 +89,8 @@ struct Row {
     /// Of the clock, and of this thread's processor time: on a busy machine only the latter says what a core can do.
     seconds: f64,
     cpu_seconds: f64,
+    /// By processor time.
+    speed: Speed,
     peak_mib: u64,
 }
 
@@ -107,18 +110,23 @@ impl Row {
         progress: &mut Progress,
     ) -> anyhow::Result<Self> {
         let mut cluster = cluster(kernel, nodes);
-        let (begun, used) = (clock::now(), cpu_seconds()?);
+        let begun = clock::now();
+        let (mut speed, mut computed) = (Speed::default(), 0.0);
         for part in 1..=PARTS {
             progress.step(&format!("{kernel}, {nodes} nodes"));
+            let (before, used) = (cluster.events(), cpu_seconds()?);
             while cluster.events() < events * part / PARTS {
                 cluster.run_until(cluster.now().after(STEP));
             }
+            let used = cpu_seconds()? - used;
+            speed.round(cluster.events() - before, Duration::from_secs_f64(used));
+            computed += used;
         }
         let seconds = begun.elapsed().as_secs_f64();
-        let cpu_seconds = cpu_seconds()? - used;
         let peak = u64::try_from(getrusage(UsageWho::RUSAGE_SELF)?.max_rss()).unwrap_or(0);
         let (simulated, events) = (cluster.now(), cluster.events());
-        Ok(Self { kernel, nodes, simulated, events, seconds, cpu_seconds, peak_mib: peak / 1024 })
+        let peak_mib = peak / 1024;
+        Ok(Self { kernel, nodes, simulated, events, seconds, cpu_seconds: computed, speed, peak_mib })
     }
 
     fn rate(&self) -> f64 {
@@ -134,6 +142,7 @@ impl Row {
             .with("seconds", decimals(self.seconds, 2))
             .with("cpu_seconds", decimals(self.cpu_seconds, 2))
             .with("events_per_s", decimals(self.rate(), 0))
+            .with("aa", decimals(self.speed.a_to_a(), 2))
             .with("peak_mib", self.peak_mib)
     }
 }
@@ -223,8 +232,13 @@ mod tests {
             events: 1_000_000,
             seconds,
             cpu_seconds: seconds,
+            speed: Speed::default(),
             peak_mib,
         };
+        let mut two = row(2, 0.5, 10);
+        two.speed.round(3, Duration::from_secs(1));
+        two.speed.round(4, Duration::from_secs(1));
+        assert_eq!(two.fields().value("aa"), Some(&serde_json::json!(0.75)));
         let found = claims(&[row(2, 0.5, 10), row(10_000, 2.0, 5_000)]);
         let verdicts: Vec<_> = found.iter().map(|claim| (claim.id, claim.holds)).collect();
         assert_eq!(verdicts, [("SIM1", false), ("SIM2", false)]);

@@ -12,6 +12,7 @@ use crate::placement::{Placement, alone};
 use crate::progress::Progress;
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::traffic::cost::Cost;
+use crate::traffic::speed::Speed;
 
 /// The experiment: one caller, one server in a process of its own, waits adaptive. Of each thousand calls three are longer.
 #[derive(Debug)]
@@ -69,7 +70,7 @@ impl Experiment for Soak {
 }
 
 /// One transport: resident memory of caller and server, bytes, after the first fifth, at its most from then on, and at the end.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Row {
     provider: Provider,
     calls: u32,
@@ -77,6 +78,7 @@ struct Row {
     most: [u64; 2],
     end: [u64; 2],
     seconds: f64,
+    speed: Speed,
     cost: Cost,
 }
 
@@ -93,8 +95,10 @@ fn measure(provider: Provider, server: &Server, calls: u32, progress: &mut Progr
         }
     }
     let (started, before) = (clock::now(), Cost::of_this_process()?);
+    let mut speed = Speed::default();
     for part in 0..PARTS {
         progress.step(&format!("{}, {} calls of {calls}", provider.name(), calls / PARTS * part));
+        let part_started = clock::now();
         for _ in 0..calls / PARTS / THOUSAND {
             for _ in 0..THOUSAND - 3 {
                 call_32(&peer)?;
@@ -103,6 +107,7 @@ fn measure(provider: Provider, server: &Server, calls: u32, progress: &mut Progr
                 size.once(&peer).context("a longer call")?;
             }
         }
+        speed.round(u64::from(calls / PARTS), part_started.elapsed());
         end = resident()?;
         if part == PARTS / 5 - 1 {
             (warm, most) = (end, end);
@@ -110,7 +115,7 @@ fn measure(provider: Provider, server: &Server, calls: u32, progress: &mut Progr
         most = [0, 1].map(|side| most[side].max(end[side]));
     }
     let cost = Cost::of_this_process()?.since(before);
-    Ok(Row { provider, calls, warm, most, end, seconds: started.elapsed().as_secs_f64(), cost })
+    Ok(Row { provider, calls, warm, most, end, seconds: started.elapsed().as_secs_f64(), speed, cost })
 }
 
 impl Row {
@@ -126,6 +131,8 @@ impl Row {
             .with("provider", self.provider.name())
             .with("calls", self.calls)
             .with("seconds", decimals(self.seconds, 1))
+            .with("calls_per_s", decimals(self.speed.per_second(), 0))
+            .with("aa", decimals(self.speed.a_to_a(), 2))
             .with("caller_warm_kib", kib(self.warm[0]))
             .with("caller_most_kib", kib(self.most[0]))
             .with("caller_end_kib", kib(self.end[0]))
@@ -178,8 +185,10 @@ mod tests {
             most: [2 << 20, 2 << 20],
             end,
             seconds: 1.0,
+            speed: Speed::default(),
             cost: Cost::default(),
         };
+        assert_eq!(row([0; 2]).fields().value("aa"), Some(&Value::Null), "no round, no A/A");
         let holds = |end| claims(&[row(end)])[0].holds;
         assert!(holds([1 << 20, 900 << 10]));
         assert!(!holds([1 << 20, (1 << 20) + FLAT + 4096]));

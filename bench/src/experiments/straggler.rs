@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use pronto_core::Nanos;
 use pronto_core::buf::{Frame, Placement as Where, RingConfig, SendRing, SlotClass};
 use pronto_core::fabric::HeapMemory;
@@ -135,21 +134,25 @@ impl Row {
         let straggler = straggler.map_err(|_| anyhow::anyhow!("an empty ring has room"))?;
         let mut row = Self { policy, held, sent: 0, temporary: 0, refused: 0, seen: Recorder::new() };
         let mut under_way: VecDeque<Buffer> = VecDeque::with_capacity(WINDOW);
-        for _ in 0..messages / BATCH {
-            let before = clock::now();
-            for _ in 0..BATCH {
-                if under_way.len() == WINDOW {
-                    drop(under_way.pop_front());
+        let mut seen = Recorder::new();
+        for _ in 0..ROUNDS {
+            seen.as_round(|seen| {
+                for _ in 0..messages / ROUNDS / u64::from(BATCH) {
+                    let before = clock::now();
+                    for _ in 0..BATCH {
+                        if under_way.len() == WINDOW {
+                            drop(under_way.pop_front());
+                        }
+                        under_way.extend(row.compose(&ring));
+                    }
+                    let took = before.elapsed();
+                    seen.record_batch(BATCH, took);
+                    seen.record_single(took / BATCH);
                 }
-                if let Some(buffer) = row.compose(&ring) {
-                    under_way.push_back(buffer);
-                }
-            }
-            row.seen.record_batch(u32::try_from(BATCH).context("a small batch")?, before.elapsed());
-            row.seen.record_single(before.elapsed() / u32::try_from(BATCH).context("a small batch")?);
+            });
         }
         drop(straggler);
-        Ok(row)
+        Ok(Self { seen, ..row })
     }
 
     /// The next message's buffer, with the first byte of each page written.
@@ -185,6 +188,7 @@ impl Row {
             .with("refused", self.refused)
             .with("buffer_ns", decimals(sample.batch_ns, 1))
             .with("p99_ns", sample.p99_ns)
+            .with("aa", sample.aa.map(|aa| decimals(aa, 2)))
     }
 }
 
@@ -223,7 +227,9 @@ const STRAGGLER: u32 = 7;
 const MESSAGES: u64 = 1 << 20;
 const QUICK_MESSAGES: u64 = 1 << 17;
 /// Messages between two readings of the clock.
-const BATCH: u64 = 64;
+const BATCH: u32 = 64;
+/// Parts of a stream, of which every other one is held against the rest.
+const ROUNDS: u64 = 8;
 
 #[cfg(test)]
 mod tests {

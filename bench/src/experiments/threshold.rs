@@ -10,7 +10,7 @@ use crate::params::{Axis, Params};
 use crate::placement::{Placement, alone};
 use crate::progress::Progress;
 use crate::report::{Claim, Fields, Report, decimals};
-use crate::sample::{Recorder, approximate};
+use crate::sample::{Recorder, Sample, approximate};
 use crate::traffic::blobs::{Blobs, Mode};
 use crate::traffic::drive::Open;
 use crate::traffic::receiver::Receiver;
@@ -110,12 +110,16 @@ impl Row {
     }
 
     fn fields(&self) -> Fields {
+        let [copied, reference] = [&self.copied, &self.reference].map(Recorder::sample);
+        let aa = |sample: &Sample| sample.aa.map(|aa| decimals(aa, 2));
         Fields::default()
             .with("provider", self.provider.name())
             .with("size", self.size)
-            .with("copied_ns", self.copied.sample().p50_ns)
-            .with("reference_ns", self.reference.sample().p50_ns)
+            .with("copied_ns", copied.p50_ns)
+            .with("reference_ns", reference.p50_ns)
             .with("ratio", decimals(self.ratio(), 2))
+            .with("aa", aa(&copied))
+            .with("reference_aa", aa(&reference))
     }
 }
 

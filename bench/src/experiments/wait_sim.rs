@@ -59,6 +59,10 @@ impl Experiment for WaitSim {
         true
     }
 
+    fn without_aa(&self) -> Option<&'static str> {
+        Some("simulated: the same seeds give the same numbers, and how seeds differ stands in the rows")
+    }
+
     fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
         let seeds = if params.quick { QUICK_SEEDS } else { SEEDS };
         let cells: Vec<Cell> = all(params.quick).into_iter().filter(|cell| cell.is_kept(params)).collect();

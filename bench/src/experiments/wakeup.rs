@@ -11,6 +11,7 @@ use crate::params::{Axis, Params};
 use crate::placement::Placement;
 use crate::progress::Progress;
 use crate::report::{Fields, Report, decimals};
+use crate::sample::{a_to_a, approximate};
 use crate::wakeup::{Delays, Scene, Sender, play};
 
 /// The experiment; the rows take turns, so a noisy second falls on all of them alike.
@@ -90,14 +91,16 @@ impl Experiment for Wakeup {
                 report.note(format!("left out, as the kernel refuses it ({errno}): receiver {}", names[0]));
                 continue;
             }
-            rows.push((names, Scene { sender_cpu, receiver_cpu, receiver, sender, hog }, Delays::default()));
+            rows.push((names, Scene { sender_cpu, receiver_cpu, receiver, sender, hog }, Vec::new()));
         }
         let messages = if params.quick { QUICK_MESSAGES } else { MESSAGES };
         progress.begin(u64::from(ROUNDS) * rows.len() as u64);
         for _ in 0..ROUNDS {
-            for (names, scene, delays) in &mut rows {
+            for (names, scene, rounds) in &mut rows {
                 progress.step(&names.join(", "));
-                play(scene, messages, delays)?;
+                let mut round = Delays::default();
+                play(scene, messages, &mut round)?;
+                rounds.push(round);
             }
         }
         report.params = Fields::default()
@@ -106,7 +109,7 @@ impl Experiment for Wakeup {
             .with("rounds", ROUNDS)
             .with("short_slice_ns", SHORT.subsec_nanos())
             .with("long_slice_ns", LONG.subsec_nanos());
-        report.rows = rows.iter().map(|(names, _, delays)| row(*names, delays)).collect();
+        report.rows = rows.iter().map(|(names, _, rounds)| row(*names, rounds)).collect();
         Ok(report)
     }
 }
@@ -136,7 +139,10 @@ fn refused(class: Class) -> Option<Errno> {
     std::thread::spawn(move || schedule(CALLER, class)).join().expect("a system call does not panic").err()
 }
 
-fn row([receiver, sender, hog]: [&'static str; 3], delays: &Delays) -> Fields {
+fn row([receiver, sender, hog]: [&'static str; 3], rounds: &[Delays]) -> Fields {
+    let mut delays = Delays::default();
+    rounds.iter().for_each(|round| delays.add(round));
+    let medians: Vec<f64> = rounds.iter().map(|round| approximate(round.quantile_ns(0.5))).collect();
     Fields::default()
         .with("receiver", receiver)
         .with("sender", sender)
@@ -146,6 +152,7 @@ fn row([receiver, sender, hog]: [&'static str; 3], delays: &Delays) -> Fields {
         .with("p90_ns", delays.quantile_ns(0.9))
         .with("p99_ns", delays.quantile_ns(0.99))
         .with("max_ns", delays.max_ns())
+        .with("aa", decimals(a_to_a(&medians), 2))
         .with("above_1_ms", decimals(delays.share_above(LATE), 3))
 }
 

@@ -39,6 +39,8 @@ pub struct Seen {
     pub faults: Faults,
     /// How often a message had to wait for room.
     pub waits_for_room: u64,
+    /// Decks of operations that were dealt in every other tenth of the time, from the first, and in the others.
+    pub decks: [u64; 2],
     /// From the first message to the last answer, nanoseconds; of all nodes, the longest.
     pub elapsed_ns: u64,
 }
@@ -63,6 +65,7 @@ impl Seen {
         self.faults.out_of_order += other.faults.out_of_order;
         self.faults.corrupt += other.faults.corrupt;
         self.waits_for_room += other.waits_for_room;
+        self.decks = [0, 1].map(|half| self.decks[half] + other.decks[half]);
         self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
     }
 }

@@ -55,7 +55,7 @@ pub(crate) fn node_command(options: &ArgMatches) -> anyhow::Result<()> {
     child::say(MET)?;
     expect(GO)?;
     let started = clock::now();
-    send_to_all(&peers, &books, started + time)?;
+    send_to_all(&peers, &books, started, time)?;
     let elapsed = started.elapsed();
     child::say(SENT)?;
     loop {
@@ -72,10 +72,12 @@ fn expect(line: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn send_to_all(peers: &[Peer], books: &Arc<Books>, until: Instant) -> anyhow::Result<()> {
+fn send_to_all(peers: &[Peer], books: &Arc<Books>, started: Instant, time: Duration) -> anyhow::Result<()> {
     thread::scope(|scope| {
-        let senders: Vec<_> =
-            peers.iter().map(|peer| scope.spawn(move || Sender::new(peer, books).run(until))).collect();
+        let senders: Vec<_> = peers
+            .iter()
+            .map(|peer| scope.spawn(move || Sender::new(peer, books).run(started, time)))
+            .collect();
         senders.into_iter().try_for_each(|sender| sender.join().expect("a sender does not panic"))
     })
 }
@@ -121,6 +123,8 @@ struct Books {
     /// The streams of answers, by peer, from node 1.
     answers: Vec<Mutex<Outgoing>>,
     waits_for_room: AtomicU64,
+    /// As in [`Seen`].
+    decks: [AtomicU64; 2],
 }
 
 impl Books {
@@ -131,6 +135,16 @@ impl Books {
             incoming: (0..NODES).map(|_| Mutex::default()).collect(),
             answers: (0..NODES).map(|_| Mutex::default()).collect(),
             waits_for_room: AtomicU64::new(0),
+            decks: [AtomicU64::new(0), AtomicU64::new(0)],
+        }
+    }
+
+    /// A deck was dealt at `elapsed` of `time`.
+    fn dealt(&self, elapsed: Duration, time: Duration) {
+        let tenth = 10 * elapsed.as_nanos() / time.as_nanos().max(1);
+        if tenth < 10 {
+            // SYNC: statistics; orders nothing.
+            self.decks[usize::from(tenth % 2 == 1)].fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -175,6 +189,7 @@ impl Books {
             faults,
             // SYNC: statistics; orders nothing.
             waits_for_room: self.waits_for_room.load(Ordering::Relaxed),
+            decks: [0, 1].map(|half: usize| self.decks[half].load(Ordering::Relaxed)),
             elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
         }
     }
@@ -196,14 +211,15 @@ impl<'a> Sender<'a> {
     }
 
     /// Deals whole decks until the time is over, and takes in every answer.
-    fn run(mut self, until: Instant) -> anyhow::Result<()> {
+    fn run(mut self, started: Instant, time: Duration) -> anyhow::Result<()> {
         let mut deck = Deck::new();
-        while clock::now() < until {
+        while started.elapsed() < time {
             let mut random = self.random.clone();
             for operation in deck.shuffled(&mut random) {
                 self.carry_out(*operation)?;
             }
             self.random = random;
+            self.books.dealt(started.elapsed(), time);
         }
         while !self.open.is_empty() {
             self.take_in()?;

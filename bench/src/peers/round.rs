@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
-use crate::sample::{Recorder, approximate};
+use crate::sample::{Recorder, a_to_a, approximate};
 use crate::traffic::cost::Cost;
 use crate::traffic::speed::Speed;
 
@@ -104,12 +104,9 @@ impl Rounds {
         Ok(())
     }
 
-    /// The median of the even rounds' medians divided by that of the odd ones': what noise alone makes.
+    /// A/A of the rounds' medians.
     pub(crate) fn a_to_a(&self) -> f64 {
-        let mut speed = Speed::default();
-        self.medians.iter().for_each(|ns| speed.round(1, Duration::from_nanos(*ns)));
-        // Of rates, which are the other way round.
-        1.0 / speed.a_to_a()
+        a_to_a(&self.medians.iter().copied().map(approximate).collect::<Vec<_>>())
     }
 }
 

@@ -27,6 +27,7 @@ use crate::experiments::comm_fig1::SIZES;
 use crate::params::Params;
 use crate::progress::Progress;
 use crate::report::{Claim, Fields, Report, decimals};
+use crate::sample::a_to_a;
 
 /// The wire of the paper's machines (section 4): 56 Gbit/s; a one-way latency of such hardware.
 const WIRE_BYTES_PER_US: f64 = 7_000.0;
@@ -60,6 +61,8 @@ struct Row {
     register: f64,
     deregister: f64,
     transfer: f64,
+    /// A/A of what is judged, registering and deregistering.
+    aa: f64,
     memcpy: f64,
     /// None for what is longer than a chunk of the ring.
     ring_slot: Option<f64>,
@@ -89,6 +92,7 @@ impl Row {
             .with("transfer_us", decimals(self.transfer, 1))
             .with("memcpy_us", decimals(self.memcpy, 2))
             .with("ring_slot_us", self.ring_slot.map_or(Value::Null, |slot| decimals(slot, 3)))
+            .with("aa", decimals(self.aa, 3))
             .with("modelled_share", decimals(self.share(), 3))
     }
 }
@@ -228,6 +232,13 @@ fn measure(pair: &mut Pair, size: usize, huge: bool, rounds: usize) -> anyhow::R
         size,
         huge,
         huge_kib,
+        aa: a_to_a(
+            &register
+                .iter()
+                .zip(&deregister)
+                .map(|(up, down)| (*up + *down).as_secs_f64())
+                .collect::<Vec<_>>(),
+        ),
         register: median_us(register),
         deregister: median_us(deregister),
         transfer: median_us(transfer),
@@ -302,6 +313,7 @@ mod tests {
         // 42 us of the lab are 21,000 instructions, 7 us at the stated rate; 42,000 bytes take 1 + 6 us.
         let row = Row { size: 42_000, register: 36.0, deregister: 6.0, ..Row::default() };
         assert!((row.share() - 0.5).abs() < 1e-9, "{}", row.share());
+        assert_eq!(Row { aa: 0.5, ..row.clone() }.fields().value("aa"), Some(&serde_json::json!(0.5)));
         let long = Row { size: 42_000_000, ..row.clone() };
         let verdicts: Vec<_> =
             claims(&[row, long]).into_iter().map(|claim| (claim.id, claim.holds)).collect();

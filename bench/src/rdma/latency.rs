@@ -66,17 +66,26 @@ struct Series {
 impl Series {
     /// The mean that `part` of the rounds do not exceed.
     fn quantile(&self, part: f64) -> f64 {
-        let mut sorted = self.means_us.clone();
-        sorted.sort_by(f64::total_cmp);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "some dozens of rounds"
-        )]
-        let index = (part * sorted.len() as f64) as usize;
-        sorted.get(index).copied().unwrap_or(f64::NAN)
+        quantile(self.means_us.clone(), part)
     }
+
+    /// A/A: what is compared, of the even rounds by that of the odd ones; not a number with less than two.
+    fn a_to_a(&self) -> f64 {
+        let half = |first| quantile(self.means_us.iter().copied().skip(first).step_by(2).collect(), 0.1);
+        half(0) / half(1)
+    }
+}
+
+fn quantile(mut sorted: Vec<f64>, part: f64) -> f64 {
+    sorted.sort_by(f64::total_cmp);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "some dozens of rounds"
+    )]
+    let index = (part * sorted.len() as f64) as usize;
+    sorted.get(index).copied().unwrap_or(f64::NAN)
 }
 
 /// Measures; runs in the lab only.
@@ -193,6 +202,7 @@ fn report(series: &[Series], rounds: usize) -> Report {
                 .with("wait", one.wait.name())
                 .with("size", BYTES)
                 .with("p10_us", decimals(p10, 1))
+                .with("aa", decimals(one.a_to_a(), 2))
                 .with("p50_us", decimals(one.quantile(0.5), 1))
                 .with("p90_us", decimals(one.quantile(0.9), 1))
                 .with("ratio", ratio),
@@ -273,6 +283,7 @@ mod tests {
     fn a_series_counts_by_its_faster_rounds() {
         let one = series(Contender::Verbs, 100.0);
         assert_eq!([0.1, 0.5, 0.9].map(|part| one.quantile(part)), [102.0, 110.0, 118.0]);
+        assert!((one.a_to_a() - 102.0 / 103.0).abs() < 1e-9, "{}", one.a_to_a());
     }
 
     #[test]

@@ -6,7 +6,7 @@ pub(crate) mod receiver;
 pub(crate) mod stream;
 pub(crate) mod work;
 
-use crate::sample::median;
+use crate::sample::{a_to_a, median};
 
 /// One repetition, as both sides saw it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,6 +45,8 @@ pub(crate) struct Outcome {
     pub(crate) waited_us: f64,
     /// Median of the send while the receiver computes.
     pub(crate) send_us: f64,
+    /// A/A of the sends while the receiver computes, each a round; not a number with less than two.
+    pub(crate) send_aa: f64,
     /// The longest of those.
     pub(crate) longest_us: f64,
     /// Median of what the receiver waits after it has computed.
@@ -70,6 +72,7 @@ impl Repetitions {
             alone_us,
             waited_us: of(&self.waited, |one| one.send_us),
             send_us: of(&self.beside, |one| one.send_us),
+            send_aa: a_to_a(&self.beside.iter().map(|one| one.send_us).collect::<Vec<_>>()),
             longest_us: self.beside.iter().map(|one| one.send_us).fold(0.0, f64::max),
             wait_us: of(&self.beside, |one| one.wait_us),
             stretch: of(&self.beside, |one| one.compute_us) / median(self.compute_alone_us.clone()),
@@ -103,6 +106,7 @@ mod tests {
         };
         let outcome = all.outcome().expect("there are some");
         assert_eq!((outcome.alone_us, outcome.send_us, outcome.longest_us), (12.0, 13.0, 40.0));
+        assert!((outcome.send_aa - 25.5 / 13.0).abs() < 1e-9);
         assert_eq!(outcome.parked, Some(7));
         assert!((outcome.overlap() - 0.95).abs() < 1e-9 && (outcome.stretch - 1.1).abs() < 1e-9);
         assert!((outcome.before_end - 2.0 / 3.0).abs() < 1e-9);

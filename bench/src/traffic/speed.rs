@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::sample::{approximate, median};
+use crate::sample::{a_to_a, approximate, median};
 
 /// Rates of the rounds of one row. Every other round is counted apart: what both halves say of the same thing differs by
 /// nothing but noise.
@@ -22,10 +22,9 @@ impl Speed {
         median(self.rounds.clone())
     }
 
-    /// The median of the even rounds divided by that of the odd ones: A/A.
+    /// A/A of the rounds.
     pub(crate) fn a_to_a(&self) -> f64 {
-        let half = |first: usize| median(self.rounds.iter().copied().skip(first).step_by(2).collect());
-        half(0) / half(1)
+        a_to_a(&self.rounds)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::params::{Axis, Params};
 use crate::placement::{CpuPair, Placement, alone};
 use crate::progress::Progress;
 use crate::report::{Fields, Report, decimals};
-use crate::sample::{Recorder, approximate, median};
+use crate::sample::{Recorder, a_to_a, approximate, median};
 
 /// The experiment. Caller and service wait by the same policy; the three services take turns, and those whose turn it is not are stopped.
 #[derive(Debug)]
@@ -261,6 +261,10 @@ impl Row {
             .with("gap_us", self.gap_us)
             .with("calls", self.all.sample().count)
             .with("p50_us", decimals(self.median(|round| round.p50_ns) / 1e3, 2))
+            .with(
+                "aa",
+                decimals(a_to_a(&self.rounds.iter().map(|round| round.p50_ns).collect::<Vec<_>>()), 2),
+            )
             .with("p99_us", decimals(self.median(|round| round.p99_ns) / 1e3, 2))
             .with("cpu_us", decimals(self.median(|round| round.cpu_ns) / 1e3, 2))
             .with("again_p99_us", (!self.again.is_empty()).then(|| self.again_p99_us()))

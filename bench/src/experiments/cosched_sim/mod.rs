@@ -57,6 +57,10 @@ impl Experiment for CoschedSim {
         true
     }
 
+    fn without_aa(&self) -> Option<&'static str> {
+        Some("simulated: the same seeds give the same numbers, and how seeds differ stands in the rows")
+    }
+
     fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
         let seeds = if params.quick { QUICK_SEEDS } else { SEEDS };
         let wanted: Vec<_> = wanted(params.quick).into_iter().filter(|cell| keeps(params, cell)).collect();

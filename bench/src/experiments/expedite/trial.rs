@@ -6,7 +6,7 @@ use std::thread;
 use crate::clock;
 use crate::expedite::{Counters, Handler, Load, Machine, Sample, Setting, Work, ping_all};
 use crate::report::{Fields, Report, decimals};
-use crate::sample::approximate;
+use crate::sample::{a_to_a, approximate};
 use crate::wakeup::Delays;
 
 /// What counts as late (section 4.1: "delays of millisecond-order").
@@ -104,23 +104,12 @@ impl Trial {
 
     /// The delays of all messages of the connections that `wanted` keeps.
     pub(super) fn pings(&self, wanted: impl Fn(usize) -> bool) -> Delays {
-        let mut all = Delays::default();
-        for (index, pings) in self.rounds.iter().flat_map(|round| round.iter().enumerate()) {
-            if wanted(index) {
-                all.add(pings);
-            }
-        }
-        all
+        all(&self.rounds, wanted)
     }
 
     /// The ninetieth hundredth of the delays of each round, microseconds.
     pub(super) fn p90_by_round(&self) -> Vec<f64> {
-        let of_round = |round: &Vec<Delays>| {
-            let mut all = Delays::default();
-            round.iter().for_each(|pings| all.add(pings));
-            us(all.quantile_ns(0.9))
-        };
-        self.rounds.iter().map(of_round).collect()
+        p90_by_round(&self.rounds, |_| true)
     }
 
     /// Boosts given, as a share of the messages.
@@ -157,13 +146,7 @@ impl Trial {
 
     /// The columns of what the messages of some connections took.
     pub(super) fn columns(&self, row: Fields, wanted: impl Fn(usize) -> bool) -> Fields {
-        let delays = self.pings(wanted);
-        let at = |share| decimals(us(delays.quantile_ns(share)), 1);
-        row.with("p50_us", at(0.5))
-            .with("p90_us", at(0.9))
-            .with("p99_us", at(0.99))
-            .with("max_us", decimals(us(delays.max_ns()), 1))
-            .with("late", decimals(delays.share_above(LATE), 4))
+        columns(&self.rounds, row, wanted)
     }
 
     /// The columns of what the module did for all connections.
@@ -190,6 +173,33 @@ impl Trial {
     pub(super) fn p90(&self) -> f64 {
         us(self.pings(|_| true).quantile_ns(0.9))
     }
+}
+
+/// The delays of all messages in these rounds of the connections that `wanted` keeps.
+fn all(rounds: &[Vec<Delays>], wanted: impl Fn(usize) -> bool) -> Delays {
+    let mut all = Delays::default();
+    for (index, pings) in rounds.iter().flat_map(|round| round.iter().enumerate()) {
+        if wanted(index) {
+            all.add(pings);
+        }
+    }
+    all
+}
+
+fn p90_by_round(rounds: &[Vec<Delays>], wanted: impl Fn(usize) -> bool) -> Vec<f64> {
+    rounds.chunks(1).map(|round| us(all(round, &wanted).quantile_ns(0.9))).collect()
+}
+
+/// A/A is of p90, which is what is judged.
+fn columns(rounds: &[Vec<Delays>], row: Fields, wanted: impl Fn(usize) -> bool) -> Fields {
+    let delays = all(rounds, &wanted);
+    let at = |share| decimals(us(delays.quantile_ns(share)), 1);
+    row.with("p50_us", at(0.5))
+        .with("p90_us", at(0.9))
+        .with("aa", decimals(a_to_a(&p90_by_round(rounds, &wanted)), 2))
+        .with("p99_us", at(0.99))
+        .with("max_us", decimals(us(delays.max_ns()), 1))
+        .with("late", decimals(delays.share_above(LATE), 4))
 }
 
 impl Background {
@@ -249,6 +259,25 @@ mod tests {
     fn a_loss_is_the_median_of_the_rounds() {
         assert!((loss(&[99.0, 50.0, 98.0], &[100.0, 100.0, 100.0]) - 0.02).abs() < 1e-9);
         assert!(median([]).abs() < 1e-9);
+    }
+
+    #[test]
+    fn rounds_are_held_against_each_other_connection_by_connection() {
+        let round = |times: [u64; 2]| {
+            times.map(|us| {
+                let mut delays = Delays::default();
+                delays.record(1_000 * us);
+                delays
+            })
+        };
+        let rounds = [[10, 900], [20, 900], [12, 900]].map(|times| round(times).into());
+        let row = columns(&rounds, Fields::default(), |index| index == 0);
+        assert_eq!(row.value("aa"), Some(&serde_json::json!(0.55)));
+        assert_eq!(row.value("max_us"), Some(&serde_json::json!(20.0)));
+        assert_eq!(
+            columns(&rounds[..1], Fields::default(), |_| true).value("aa"),
+            Some(&serde_json::Value::Null)
+        );
     }
 
     #[test]

@@ -63,6 +63,10 @@ impl Experiment for ExpediteSim {
         true
     }
 
+    fn without_aa(&self) -> Option<&'static str> {
+        Some("simulated: the same seeds give the same numbers, and how seeds differ stands in the rows")
+    }
+
     fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
         let length = if params.quick { QUICK } else { FULL };
         let keeps = |trial: &Trial| {
