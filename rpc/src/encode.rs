@@ -1,8 +1,8 @@
 //! Values into payloads: small ones into the message's own line, others straight into the send ring.
 
-use pronto_core::fabric::QueuePair;
-use pronto_core::session::{OutgoingPayload, Refused, Session};
-use pronto_wire::{Class, INLINE_PAYLOAD, InlinePayload};
+use pronto_core::buf::Loan;
+use pronto_core::session::{OutgoingPayload, Refused};
+use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
 
 use crate::codec::{Full, Payload, encode_message};
 use crate::message::Message;
@@ -33,18 +33,16 @@ pub(crate) fn encode_small<P: Payload>(value: &P) -> Option<Result<InlinePayload
     })
 }
 
-/// Encodes a value where it will be sent from. `owner` is named if it stays there for long.
+/// Encodes a value where it will be sent from: its line, or a buffer of the length that `loan` is asked for.
 #[inline]
-pub(crate) fn encode<Q: QueuePair, P: Payload>(
-    session: &Session<Q>,
-    class: Class,
+pub(crate) fn encode<P: Payload>(
     value: &P,
-    owner: u32,
+    loan: impl FnOnce(usize) -> Result<Loan, Refused>,
 ) -> Result<OutgoingPayload, NotEncoded> {
     if let Some(small) = encode_small(value) {
         return small.map(OutgoingPayload::Inline).map_err(NotEncoded::Full);
     }
-    let mut loan = session.loan(class, value.encoded_len(), owner).map_err(NotEncoded::Refused)?;
+    let mut loan = loan(value.encoded_len()).map_err(NotEncoded::Refused)?;
     let written = encode_message(value, loan.as_mut_slice()).map_err(NotEncoded::Full)?;
     loan.shrink(written);
     Ok(OutgoingPayload::Frame(loan.finish()))

@@ -435,11 +435,12 @@ fn encode_patiently<P: Payload, Q: QueuePair>(
     value: &P,
     patience: Patience<'_>,
 ) -> Result<OutgoingPayload, NotEncoded> {
-    let mut outcome = encode(session, class, value, OWNER_REPLY);
+    let encode = || encode(value, |len| session.loan(class, len, OWNER_REPLY));
+    let mut outcome = encode();
     let waits = |outcome: &Result<_, NotEncoded>| matches!(outcome, Err(NotEncoded::Refused(refused)) if refused.is_retryable());
     if waits(&outcome) {
         patience(&mut || {
-            outcome = encode(session, class, value, OWNER_REPLY);
+            outcome = encode();
             !waits(&outcome)
         });
     }

@@ -322,7 +322,8 @@ impl<H: Host> Peer<H> {
 
     fn encode<M: Message>(&self, message: &M) -> Result<OutgoingPayload, CallError> {
         let owner = crate::encode::owner_of::<M>();
-        encode(&self.session, M::CLASS, message, owner).map_err(|error| match error {
+        let loan = |len| self.session.loan_after_reaping(M::CLASS, len, owner, &*self.host);
+        encode(message, loan).map_err(|error| match error {
             NotEncoded::Refused(Refused::NoRing) => Refused::NotConnected { peer: self.node() }.into(),
             NotEncoded::Refused(refused) => refused.into(),
             NotEncoded::Full(full) => Rejection::Encoding(full).into(),

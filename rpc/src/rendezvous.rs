@@ -453,7 +453,8 @@ impl<H: Host> Sending<H> {
     fn carry(&self, tag: u64, timeout: Nanos) -> Result<CallId, SendError> {
         let here = |refused| Rejection::Here(refused);
         let len = usize::try_from(self.range.end - self.range.start).unwrap_or(usize::MAX);
-        let mut loan = self.session.loan(Class::Bulk, CARRIED + len, OWNER).map_err(here)?;
+        let loan = self.session.loan_after_reaping(Class::Bulk, CARRIED + len, OWNER, &*self.host);
+        let mut loan = loan.map_err(here)?;
         let (header, bytes) = loan.as_mut_slice().split_at_mut(CARRIED);
         header.copy_from_slice(&tag.to_le_bytes());
         let start = usize::try_from(self.range.start).unwrap_or(usize::MAX);

@@ -170,11 +170,11 @@ fn post(peer: &Peer, message: &OneWay) -> anyhow::Result<CallId> {
     let key = TypeKey { service: pronto::ServiceId(0), name, layout };
     let since = clock::now();
     loop {
-        let payload =
-            session.loan(OneWay::CLASS, message.bytes.len() + size_of::<u32>(), 0).map(|mut loan| {
-                let written = encode_message(message, loan.as_mut_slice());
-                written.map(|_| OutgoingPayload::Frame(loan.finish()))
-            });
+        let len = message.bytes.len() + size_of::<u32>();
+        let payload = session.loan_after_reaping(OneWay::CLASS, len, 0, &**host).map(|mut loan| {
+            let written = encode_message(message, loan.as_mut_slice());
+            written.map(|_| OutgoingPayload::Frame(loan.finish()))
+        });
         let posted = match payload {
             Ok(payload) => {
                 session.notify_sync(&key, OneWay::CLASS, payload.context("a loan of its length")?, &**host)

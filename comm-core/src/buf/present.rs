@@ -61,8 +61,22 @@ impl PresentRing {
     /// The same by the thread of that number.
     #[inline]
     pub(super) fn loan_by(&self, thread: usize, len: usize, owner: u32) -> Option<Result<Loan, Exhausted>> {
+        match self.loan_of_strip_by(thread, len, owner) {
+            Some(loan) => Some(Ok(loan)),
+            None => self.loan_of_chunks(len, owner),
+        }
+    }
+
+    /// A buffer of the strip of this thread, if `len` bytes have room there.
+    #[inline]
+    pub(crate) fn loan_of_strip(&self, len: usize, owner: u32) -> Option<Loan> {
+        self.loan_of_strip_by(thread_number(), len, owner)
+    }
+
+    #[inline]
+    fn loan_of_strip_by(&self, thread: usize, len: usize, owner: u32) -> Option<Loan> {
         let buffer = self.take_in_strip(thread % STRIPS, len, owner);
-        if buffer.is_some() { Some(Ok(Loan::new(buffer))) } else { self.loan_of_chunks(len, owner) }
+        buffer.is_some().then(|| Loan::new(buffer))
     }
 
     /// A buffer of a strip, or none, which comes back in registers.

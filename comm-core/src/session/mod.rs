@@ -24,6 +24,7 @@ mod learned;
 mod life;
 mod limits;
 mod link;
+mod loans;
 mod one_sided;
 mod outbound;
 mod outgoing;
@@ -64,7 +65,7 @@ pub use soon::{Places, Soon};
 pub use wait::{LATE, RESCUE, Waited};
 pub use waiting::Waiting;
 
-use crate::buf::{Loan, PresentRing, RingStats};
+use crate::buf::{PresentRing, RingStats};
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
 use crate::stats::Stats;
@@ -185,15 +186,6 @@ impl<Q: QueuePair> Session<Q> {
     /// What the send ring of the present link has to say about itself; none without a link.
     pub fn ring_stats(&self, class: Class) -> Option<RingStats> {
         Some(self.rings[class.index()].ring()?.stats())
-    }
-
-    /// A piece of the send ring to compose a payload in; for payloads longer than 40 bytes.
-    #[inline]
-    pub fn loan(&self, class: Class, len: usize, owner: u32) -> Result<Loan, Refused> {
-        match self.rings[class.index()].loan(len, owner) {
-            Some(loan) => loan.map_err(Refused::Ring),
-            None => Err(Refused::NoRing),
-        }
     }
 
     /// Sends a request. The call's slot is returned; wait with [`Self::wait`], poll, or register a waker.

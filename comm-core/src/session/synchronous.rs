@@ -30,16 +30,14 @@ impl<Q: QueuePair> Session<Q> {
 
     /// Takes in what the send queues have, if the engine is free. Whether the send has ended.
     fn reap_sends(&self, slot: CallId, executor: &impl Executor) -> bool {
-        let Some(mut engine) = self.engine.try_lock() else { return false };
-        engine.reap_sends(self, executor);
-        drop(engine);
-        self.look_once_more(executor);
+        self.reap(executor);
         self.has_ended(slot)
     }
 }
 
 impl<Q: QueuePair> Engine<Q> {
-    fn reap_sends(&mut self, session: &Session<Q>, executor: &impl Executor) {
+    /// Takes in what the send queues have.
+    pub(super) fn reap_sends(&mut self, session: &Session<Q>, executor: &impl Executor) {
         for class in Class::ALL {
             while let Some(link) = &mut self.link
                 && let Some(completion) = link.lanes[class.index()].qp.poll_send()

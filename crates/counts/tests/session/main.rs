@@ -60,3 +60,4 @@ macro_rules! the_rest_is_inner {
 mod asleep;
 mod expected;
 mod polled;
+mod streamed;

@@ -346,7 +346,8 @@ impl ScenarioNode {
                 len: u32::try_from(len).expect("a payload"),
             });
         }
-        let mut loan = self.peers[&peer].session.loan(class, len, peer.0.into())?;
+        let owner = peer.0.into();
+        let mut loan = self.peers[&peer].session.loan_after_reaping(class, len, owner, &self.executor)?;
         stamp.fill(loan.as_mut_slice());
         Ok(OutgoingPayload::Frame(loan.finish()))
     }

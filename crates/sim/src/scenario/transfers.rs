@@ -202,7 +202,7 @@ impl Transfers {
         }
         let mut source = None;
         let sent = if len <= CARRIED {
-            session.loan(Class::Bulk, bytes.len() + 8, 1).and_then(|mut loan| {
+            session.loan_after_reaping(Class::Bulk, bytes.len() + 8, 1, executor).and_then(|mut loan| {
                 let (first, rest) = loan.as_mut_slice().split_at_mut(8);
                 first.copy_from_slice(&tag.to_le_bytes());
                 rest.copy_from_slice(&bytes);
