@@ -87,7 +87,9 @@ pub fn is_other_side(arguments: &[OsString]) -> bool {
     arguments.first().is_some_and(|first| sides.iter().any(|side| first == side))
 }
 
-fn command() -> Command {
+/// The command line.
+#[must_use]
+pub fn command() -> Command {
     let json = |help: &'static str| Arg::new(JSON).long(JSON).action(ArgAction::SetTrue).help(help);
     let experiment = |experiment: &&dyn Experiment| {
         Command::new(experiment.name())

@@ -3,6 +3,9 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if let Some(code) = pronto_cli_pages::serve("pronto-bench", pronto_bench::cli::command) {
+        return code;
+    }
     match pronto_bench::cli::run(std::env::args_os()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -9,6 +9,9 @@ use std::process::ExitCode;
 use clap::Command;
 
 fn main() -> ExitCode {
+    if let Some(code) = pronto_cli_pages::serve("pronto", command) {
+        return code;
+    }
     let matches = command().get_matches();
     let (name, options) = matches.subcommand().expect("clap refuses to go on without one");
     let subcommand = commands::find(name).expect("clap knows only those that are listed");

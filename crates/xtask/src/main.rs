@@ -7,6 +7,7 @@ mod counts;
 mod lab;
 mod licences;
 mod mutate;
+mod package;
 mod report;
 mod soak;
 mod stages;
@@ -44,6 +45,8 @@ enum Command {
     Mutate(mutate::Options),
     /// Count the instructions of fixed scenarios; none may grow unless that is recorded.
     Counts(counts::Options),
+    /// Build the programs for release, with RDMA, and pack them with all that belongs beside them.
+    Package(package::Options),
     /// A machine with a stock kernel and soft-RoCE, in QEMU.
     Lab(lab::Options),
 }
@@ -67,6 +70,7 @@ fn run(command: &Command) -> Result<ExitCode> {
         Command::Soak(options) => soak::run(&workspace, options),
         Command::Mutate(options) => mutate::run(&workspace, options),
         Command::Counts(options) => counts::run(&workspace, options),
+        Command::Package(options) => package::run(&workspace, options),
         Command::Lab(options) => lab::run(&workspace, options),
     }
 }

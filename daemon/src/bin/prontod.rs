@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use pronto::admin::recent;
 use pronto::{Config, Event, Node, measure_thresholds};
@@ -36,6 +36,9 @@ struct Options {
 const FIRST_VISITOR: u16 = 64_000;
 
 fn main() -> ExitCode {
+    if let Some(code) = pronto_cli_pages::serve("prontod", Options::command) {
+        return code;
+    }
     match run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,0 +1,112 @@
+//! `cargo xtask package`: the programs, built for release with RDMA, with all that belongs beside them, as one archive.
+//!
+//! `pronto-VERSION-ARCH-linux.tar.gz` unpacks to a folder that can be copied below `/usr/local`: `bin`, `share` with manual pages and
+//! completions, and the documentation. Beside it lies its SHA-256, for `sha256sum --check`.
+
+mod archive;
+mod notices;
+mod stage;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serde_json::Value;
+
+use crate::tools::{self, Tool};
+use crate::workspace::{Workspace, cargo};
+
+/// What is packed, by the package that it is built from.
+const PROGRAMS: [(&str, &[&str]); 2] =
+    [("pronto-daemon", &["pronto", "prontod"]), ("pronto-bench", &["pronto-bench"])];
+/// Packaged programs have RDMA in them; libibverbs is loaded where there is one.
+const FEATURES: &str = "pronto-daemon/verbs,pronto-bench/verbs";
+/// To build them, and to cut symbols of their lines off.
+const TOOLS: &[Tool] = &[tools::CC, tools::CMAKE, tools::CLANG];
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The folder for the archive and its checksum; `package` below cargo's target folder if none is given.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+}
+
+/// Builds, gathers and packs.
+///
+/// # Errors
+/// Something does not build, a program does not write its pages, or a file cannot be read or written.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
+    tools::provide(TOOLS)?;
+    let out = options.out.clone().unwrap_or_else(|| workspace.target.join("package"));
+    std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+    let name = format!("pronto-{}-{}-linux", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
+    let folder = out.join(&name);
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    let roots = PROGRAMS.map(|(package, _)| package);
+    let notices = notices::of(workspace, FEATURES, &roots)?;
+    stage::programs(&build(workspace)?, &folder)?;
+    stage::beside(&workspace.root, &notices, &folder)?;
+    let archive = archive::pack(&folder, commit_time(&workspace.root))?;
+    println!("{}\n{}", archive.file.display(), archive.checksum.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the programs; where they are.
+fn build(workspace: &Workspace) -> Result<Vec<PathBuf>> {
+    let mut command = Command::new(cargo());
+    command.current_dir(&workspace.root).args(["build", "--release", "--locked", "--features", FEATURES]);
+    for (package, programs) in PROGRAMS {
+        command.args(["--package", package]);
+        for program in programs {
+            command.args(["--bin", program]);
+        }
+    }
+    command.args(["--message-format", "json-render-diagnostics"]);
+    let built =
+        command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot start cargo")?;
+    ensure!(built.status.success(), "the programs cannot be built");
+    let paths = executables(&String::from_utf8_lossy(&built.stdout));
+    for program in PROGRAMS.iter().flat_map(|(_, programs)| *programs) {
+        if !paths.iter().any(|path| path.ends_with(program)) {
+            bail!("cargo does not say where it has built {program}");
+        }
+    }
+    Ok(paths)
+}
+
+/// The programs that cargo's messages name.
+fn executables(messages: &str) -> Vec<PathBuf> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).collect()
+}
+
+/// When the last commit was made, seconds since 1970: the same sources give the same archive. 0 where there is no repository.
+fn commit_time(root: &Path) -> u64 {
+    let said = Command::new("git").current_dir(root).args(["log", "-1", "--format=%ct"]).output();
+    let text = said.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned());
+    text.ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_in_what_cargo_says() {
+        let said = "{\"reason\":\"compiler-artifact\",\"executable\":null}\n{\"executable\":\"/t/release/pronto\"}\nno json\n";
+        assert_eq!(executables(said), [PathBuf::from("/t/release/pronto")]);
+    }
+
+    #[test]
+    fn every_program_is_one_that_its_package_builds() {
+        let workspace = Workspace::discover().expect("this is a workspace");
+        for (package, programs) in PROGRAMS {
+            let found = workspace.packages.iter().find(|found| found.name == package);
+            let built: Vec<_> = found.into_iter().flat_map(|found| found.targets_of("bin")).collect();
+            assert_eq!(built, programs, "{package}");
+        }
+    }
+}

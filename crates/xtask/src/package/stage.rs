@@ -1,0 +1,87 @@
+//! The folder that is packed: programs, what they say of themselves, and the documents of the tree.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// What is copied from the root as it is; the rest of the documents links to these.
+const DOCUMENTS: [&str; 5] =
+    ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "LICENSE-MIT", "LICENSE-APACHE"];
+/// Copied with everything below that is a document.
+const BOOK: &str = "docs";
+/// The licences of what the programs are linked with.
+const NOTICES: &str = "THIRD-PARTY.txt";
+/// The word that has a program of ours write its manual pages and completions (crates/cli-pages).
+const PAGES: &str = "cli-pages";
+
+/// Copies programs, without the tables that debuggers read, and has each write its pages.
+///
+/// # Errors
+/// One cannot be copied, or does not write them.
+pub(super) fn programs(built: &[PathBuf], folder: &Path) -> Result<()> {
+    let (bin, share) = (folder.join("bin"), folder.join("share"));
+    make(&bin)?;
+    make(&share)?;
+    for program in built {
+        let name = program.file_name().context("a program has a name")?;
+        let copy = bin.join(name);
+        fs::copy(program, &copy).with_context(|| format!("cannot copy {}", program.display()))?;
+        if is_linked(&copy)? {
+            carry_out(Command::new("strip").arg("--strip-debug").arg(&copy))?;
+        }
+        carry_out(Command::new(&copy).arg(PAGES).arg(&share))?;
+    }
+    Ok(())
+}
+
+/// Copies documents, and writes `notices` beside them.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub(super) fn beside(root: &Path, notices: &str, folder: &Path) -> Result<()> {
+    for document in DOCUMENTS {
+        copy(&root.join(document), &folder.join(document))?;
+    }
+    book(&root.join(BOOK), &folder.join(BOOK))?;
+    let path = folder.join(NOTICES);
+    fs::write(&path, notices).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn book(from: &Path, to: &Path) -> Result<()> {
+    make(to)?;
+    let entries = fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
+    for entry in entries {
+        let path = entry.with_context(|| format!("cannot read {}", from.display()))?.path();
+        let name = path.file_name().unwrap_or_default();
+        if path.is_dir() {
+            book(&path, &to.join(name))?;
+        } else if path.extension() == Some(OsStr::new("md")) {
+            copy(&path, &to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether it is a program of the linker's, and no script.
+fn is_linked(program: &Path) -> Result<bool> {
+    let bytes = fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
+    Ok(bytes.starts_with(b"\x7fELF"))
+}
+
+fn carry_out(command: &mut Command) -> Result<()> {
+    let status =
+        command.stdin(Stdio::null()).status().with_context(|| format!("cannot start {command:?}"))?;
+    ensure!(status.success(), "{command:?}: {status}");
+    Ok(())
+}
+
+fn make(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::copy(from, to).map(drop).with_context(|| format!("cannot copy {}", from.display()))
+}

@@ -1,0 +1,50 @@
+//! The manual pages and completions that both programs write for their package.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Every file below a folder, by its path from there.
+fn files(folder: &Path, below: &Path, found: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).expect("the folder was made") {
+        let path = entry.expect("it can be read").path();
+        if path.is_dir() {
+            files(&path, below, found);
+        } else {
+            let name = path.strip_prefix(below).expect("it lies there").display().to_string();
+            assert!(fs::metadata(&path).is_ok_and(|file| file.len() > 0), "{name} is empty");
+            found.insert(name);
+        }
+    }
+}
+
+#[test]
+fn both_programs_write_pages_for_what_their_help_shows() {
+    let folder = std::env::temp_dir().join(format!("pronto-pages-{}", std::process::id()));
+    for program in [env!("CARGO_BIN_EXE_pronto"), env!("CARGO_BIN_EXE_prontod")] {
+        let status = Command::new(program).arg("cli-pages").arg(&folder).status();
+        assert!(status.expect("a program that cargo built").success());
+    }
+    let mut found = BTreeSet::new();
+    files(&folder, &folder, &mut found);
+    let page = fs::read_to_string(folder.join("man/man1/prontod.1")).unwrap_or_default();
+    fs::remove_dir_all(&folder).expect("the folder is this test's own");
+    let pages = [
+        "pronto",
+        "pronto-demo",
+        "pronto-doctor",
+        "pronto-ping",
+        "pronto-status",
+        "pronto-waiting",
+        "prontod",
+    ];
+    let mut expected: BTreeSet<_> = pages.iter().map(|page| format!("man/man1/{page}.1")).collect();
+    for program in ["pronto", "prontod"] {
+        expected.insert(format!("bash-completion/completions/{program}.bash"));
+        expected.insert(format!("zsh/site-functions/_{program}"));
+        expected.insert(format!("fish/vendor_completions.d/{program}.fish"));
+    }
+    assert_eq!(found, expected);
+    assert!(page.contains("drain") && page.contains("configuration"), "{page}");
+}
