@@ -1,4 +1,7 @@
-/* UCX active messages. `ucx ROUND_MS CALLER_CPU SERVER_CPU`; transports and settings by UCX's own environment. */
+/*
+ * UCX by active messages, or by tagged ones that match receives posted ahead. `ucx am|tag ROUND_MS CALLER_CPU SERVER_CPU`; transports and
+ * settings by UCX's own environment.
+ */
 #include "round.h"
 
 #include <signal.h>
@@ -8,13 +11,14 @@
 #include <ucp/api/ucp.h>
 #include <unistd.h>
 
-enum { CALL, ANSWER, NOTE, SEEN }; /* ids of messages */
+enum { CALL, ANSWER, NOTE, SEEN, KINDS }; /* ids, or tags, of messages */
 enum { UNSEEN = 8192, REPORT = 2048 }; /* one-way messages not reported yet, at most; how often they are */
 
 static ucp_worker_h worker;
 static ucp_ep_h peer;
 static unsigned char payload[PAYLOAD];
 static uint64_t answered, sent, noted, seen, notes;
+static int tagged;
 
 static void sent_cb(void *request, ucs_status_t status, void *user)
 {
@@ -24,61 +28,110 @@ static void sent_cb(void *request, ucs_status_t status, void *user)
 	ucp_request_free(request);
 }
 
-static void send_am(unsigned id, const void *bytes, size_t length)
+static void send_message(unsigned kind, const void *bytes, size_t length)
 {
 	ucp_request_param_t param = { .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK, .cb.send = sent_cb };
-	ucs_status_ptr_t request = ucp_am_send_nbx(peer, id, NULL, 0, bytes, length, &param);
+	ucs_status_ptr_t request = tagged ? ucp_tag_send_nbx(peer, bytes, length, kind, &param)
+					  : ucp_am_send_nbx(peer, kind, NULL, 0, bytes, length, &param);
 	if (UCS_PTR_IS_ERR(request))
 		fail("a send");
 }
 
-static ucs_status_t on_call(void *arg, const void *header, size_t header_length, void *data, size_t length,
-			    const ucp_am_recv_param_t *param)
+/* A message has arrived. */
+static void take(unsigned kind, const void *bytes, size_t length)
 {
-	(void)arg, (void)header, (void)header_length, (void)param;
 	unsigned char copy[PAYLOAD];
-	if (length != PAYLOAD)
-		fail("the length of a call");
-	memcpy(copy, data, PAYLOAD);
-	send_am(ANSWER, copy, PAYLOAD);
-	return UCS_OK;
+
+	if (length != (kind == SEEN ? sizeof seen : PAYLOAD))
+		fail("the length of a message");
+	switch (kind) {
+	case CALL:
+		memcpy(copy, bytes, PAYLOAD);
+		send_message(ANSWER, copy, PAYLOAD);
+		break;
+	case ANSWER:
+		check(bytes);
+		answered++;
+		break;
+	case NOTE:
+		if (++notes % REPORT == 0)
+			send_message(SEEN, &notes, sizeof notes);
+		break;
+	default:
+		memcpy(&seen, bytes, sizeof seen);
+	}
 }
 
-static ucs_status_t on_answer(void *arg, const void *header, size_t header_length, void *data, size_t length,
-			      const ucp_am_recv_param_t *param)
+static ucs_status_t on_am(void *kind, const void *header, size_t header_length, void *data, size_t length,
+			  const ucp_am_recv_param_t *param)
 {
-	(void)arg, (void)header, (void)header_length, (void)param, (void)length;
-	check(data);
-	answered++;
+	(void)header, (void)header_length, (void)param;
+	take((unsigned)(uintptr_t)kind, data, length);
 	return UCS_OK;
 }
 
-static ucs_status_t on_note(void *arg, const void *header, size_t header_length, void *data, size_t length,
-			    const ucp_am_recv_param_t *param)
+/* A buffer that a tagged message is received into. */
+struct buffer {
+	unsigned kind;
+	unsigned char bytes[PAYLOAD];
+};
+
+static void post(struct buffer *buffer);
+
+static void received_cb(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *user)
 {
-	(void)arg, (void)header, (void)header_length, (void)param, (void)length, (void)data;
-	if (++notes % REPORT == 0)
-		send_am(SEEN, &notes, sizeof notes);
-	return UCS_OK;
+	struct buffer *buffer = user;
+
+	if (status != UCS_OK)
+		fail("a receive");
+	ucp_request_free(request);
+	take(buffer->kind, buffer->bytes, info->length);
+	post(buffer);
 }
 
-static ucs_status_t on_seen(void *arg, const void *header, size_t header_length, void *data, size_t length,
-			    const ucp_am_recv_param_t *param)
+static void post(struct buffer *buffer)
 {
-	(void)arg, (void)header, (void)header_length, (void)param, (void)length;
-	memcpy(&seen, data, sizeof seen);
-	return UCS_OK;
+	for (;;) {
+		ucp_tag_recv_info_t info;
+		ucp_request_param_t param = {
+			.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+					UCP_OP_ATTR_FIELD_RECV_INFO,
+			.cb.recv = received_cb,
+			.user_data = buffer,
+			.recv_info.tag_info = &info,
+		};
+		ucs_status_ptr_t request = ucp_tag_recv_nbx(worker, buffer->bytes, PAYLOAD, buffer->kind,
+							    UINT64_MAX, &param);
+		if (UCS_PTR_IS_ERR(request))
+			fail("posting a receive");
+		if (request)
+			return;
+		/* It was there already. */
+		take(buffer->kind, buffer->bytes, info.length);
+	}
 }
 
-static void handle(unsigned id, ucp_am_recv_callback_t cb)
+static void receive_am(unsigned kind)
 {
 	ucp_am_handler_param_t param = {
-		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB,
-		.id = id,
-		.cb = cb,
+		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+			      UCP_AM_HANDLER_PARAM_FIELD_ARG,
+		.id = kind,
+		.cb = on_am,
+		.arg = (void *)(uintptr_t)kind,
 	};
 	if (ucp_worker_set_am_recv_handler(worker, &param) != UCS_OK)
 		fail("a handler");
+}
+
+static void receive_tagged(unsigned kind)
+{
+	static struct buffer buffers[KINDS][WINDOW];
+
+	for (int i = 0; i < WINDOW; i++) {
+		buffers[kind][i].kind = kind;
+		post(&buffers[kind][i]);
+	}
 }
 
 static void move(int socket, void *bytes, size_t length, int out)
@@ -94,7 +147,8 @@ static void move(int socket, void *bytes, size_t length, int out)
 
 static void connect_over(int socket)
 {
-	ucp_params_t params = { .field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM };
+	ucp_params_t params = { .field_mask = UCP_PARAM_FIELD_FEATURES,
+				.features = tagged ? UCP_FEATURE_TAG : UCP_FEATURE_AM };
 	ucp_worker_params_t worker_params = { .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
 					      .thread_mode = UCS_THREAD_MODE_SINGLE };
 	ucp_context_h context;
@@ -105,10 +159,8 @@ static void connect_over(int socket)
 		fail("ucp_init");
 	if (ucp_worker_create(context, &worker_params, &worker) != UCS_OK)
 		fail("ucp_worker_create");
-	handle(CALL, on_call);
-	handle(ANSWER, on_answer);
-	handle(NOTE, on_note);
-	handle(SEEN, on_seen);
+	for (unsigned kind = 0; kind < KINDS && !tagged; kind++)
+		receive_am(kind);
 	if (ucp_worker_get_address(worker, &mine, &mine_length) != UCS_OK)
 		fail("ucp_worker_get_address");
 	move(socket, &mine_length, sizeof mine_length, 1);
@@ -119,12 +171,14 @@ static void connect_over(int socket)
 	ucp_ep_params_t ep = { .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, .address = theirs };
 	if (ucp_ep_create(worker, &ep, &peer) != UCS_OK)
 		fail("ucp_ep_create");
+	for (unsigned kind = 0; kind < KINDS && tagged; kind++)
+		receive_tagged(kind);
 }
 
 static void call(void)
 {
 	uint64_t before = answered;
-	send_am(CALL, payload, PAYLOAD);
+	send_message(CALL, payload, PAYLOAD);
 	while (answered == before)
 		ucp_worker_progress(worker);
 }
@@ -134,7 +188,7 @@ static void load(int calls)
 	uint64_t first = answered;
 	for (sent = answered; answered - first < (uint64_t)calls;) {
 		while (sent - first < (uint64_t)calls && sent - answered < WINDOW) {
-			send_am(CALL, payload, PAYLOAD);
+			send_message(CALL, payload, PAYLOAD);
 			sent++;
 		}
 		ucp_worker_progress(worker);
@@ -146,7 +200,7 @@ static void stream(int messages)
 	for (int i = 0; i < messages; i++) {
 		while (noted - seen >= UNSEEN)
 			ucp_worker_progress(worker);
-		send_am(NOTE, payload, PAYLOAD);
+		send_message(NOTE, payload, PAYLOAD);
 		noted++;
 		if (i % 16 == 0)
 			ucp_worker_progress(worker);
@@ -158,22 +212,23 @@ int main(int argc, char **argv)
 	int sockets[2];
 	unsigned major, minor, patch;
 
-	if (argc != 4 || socketpair(AF_UNIX, SOCK_STREAM, 0, sockets))
+	if (argc != 5 || socketpair(AF_UNIX, SOCK_STREAM, 0, sockets))
 		fail("starting");
+	tagged = strcmp(argv[1], "tag") == 0;
 	memset(payload, BYTE, PAYLOAD);
 	pid_t server = fork();
 	if (server == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		pin(argv[3]);
+		pin(argv[4]);
 		connect_over(sockets[1]);
 		for (;;)
 			ucp_worker_progress(worker);
 	}
-	pin(argv[2]);
+	pin(argv[3]);
 	connect_over(sockets[0]);
 	ucp_get_version(&major, &minor, &patch);
 	printf("version UCX %u.%u.%u\n", major, minor, patch);
-	round_of(atoi(argv[1]), call, load, stream);
+	round_of(atoi(argv[2]), call, load, stream);
 	kill(server, SIGKILL);
 	waitpid(server, NULL, 0);
 	return 0;

@@ -22,7 +22,7 @@ pub(crate) struct Participant {
     pub(crate) peer: &'static str,
     /// `shm` or `tcp`.
     pub(crate) provider: &'static str,
-    /// `default`, `best`, or `block` where the wait is the question.
+    /// `default`, `best`, another one that its documentation names (`tagged`), or `block` where the wait is the question.
     pub(crate) setting: &'static str,
     /// What the setting consists of.
     pub(crate) how: &'static str,
@@ -34,8 +34,8 @@ enum Means {
     Ours(Provider, WaitPolicy),
     Raw(Raw),
     Crate,
-    /// With these variables.
-    Ucx(&'static [(&'static str, &'static str)]),
+    /// With messages of this kind, and these variables.
+    Ucx(&'static str, &'static [(&'static str, &'static str)]),
     /// With these options of `mpirun`.
     Mpi(&'static [&'static str]),
     /// This provider of libfabric.
@@ -45,6 +45,10 @@ enum Means {
 const fn participant([peer, provider, setting, how]: [&'static str; 4], means: Means) -> Participant {
     Participant { peer, provider, setting, how, means }
 }
+
+/// Kinds of UCX's messages, as its program knows them.
+const ACTIVE: &str = "am";
+const TAGGED: &str = "tag";
 
 /// Everybody. `best` is what the project's own documentation or benchmark recommends for small messages on one host.
 pub(crate) const ALL: &[Participant] = &[
@@ -56,8 +60,15 @@ pub(crate) const ALL: &[Participant] = &[
     participant(["pronto", "shm", "best", "both sides spin"], Means::Ours(Provider::Shm, WaitPolicy::Spin)),
     participant(["iceoryx2", "shm", "default", "request-response, both sides poll"], Means::Crate),
     participant(["iceoryx2", "shm", "best", "publish-subscribe both ways, both sides poll"], Means::Crate),
-    participant(["ucx", "shm", "default", "active messages"], Means::Ucx(&[])),
-    participant(["ucx", "shm", "best", "UCX_TLS=self,posix"], Means::Ucx(&[("UCX_TLS", "self,posix")])),
+    participant(["ucx", "shm", "default", "active messages"], Means::Ucx(ACTIVE, &[])),
+    participant(
+        ["ucx", "shm", "best", "active messages, UCX_TLS=self,posix"],
+        Means::Ucx(ACTIVE, &[("UCX_TLS", "self,posix")]),
+    ),
+    participant(
+        ["ucx", "shm", "tagged", "tagged messages into receives posted ahead, UCX_TLS=self,posix"],
+        Means::Ucx(TAGGED, &[("UCX_TLS", "self,posix")]),
+    ),
     participant(["openmpi", "shm", "default", "mpirun -np 2"], Means::Mpi(&[])),
     participant(
         ["openmpi", "shm", "best", "pml ob1, btl self,vader, no yielding"],
@@ -92,10 +103,17 @@ pub(crate) const ALL: &[Participant] = &[
     participant(["tarpc", "tcp", "best", "bincode, runtime of one thread, TCP_NODELAY"], Means::Crate),
     participant(["tonic", "tcp", "default", "tokio's runtime of many threads"], Means::Crate),
     participant(["tonic", "tcp", "best", "runtime of one thread"], Means::Crate),
-    participant(["ucx", "tcp", "default", "UCX_TLS=tcp"], Means::Ucx(&[("UCX_TLS", "tcp")])),
     participant(
-        ["ucx", "tcp", "best", "UCX_TLS=tcp on lo"],
-        Means::Ucx(&[("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", "lo")]),
+        ["ucx", "tcp", "default", "active messages, UCX_TLS=tcp"],
+        Means::Ucx(ACTIVE, &[("UCX_TLS", "tcp")]),
+    ),
+    participant(
+        ["ucx", "tcp", "best", "active messages, UCX_TLS=tcp on lo"],
+        Means::Ucx(ACTIVE, &[("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", "lo")]),
+    ),
+    participant(
+        ["ucx", "tcp", "tagged", "tagged messages into receives posted ahead, UCX_TLS=tcp on lo"],
+        Means::Ucx(TAGGED, &[("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", "lo")]),
     ),
     participant(["openmpi", "tcp", "default", "btl self,tcp"], Means::Mpi(&["--mca", "btl", "self,tcp"])),
     participant(
@@ -128,7 +146,7 @@ impl Participant {
         match self.means {
             Means::Ours(..) | Means::Raw(_) => None,
             Means::Crate => Some(Program::Crates),
-            Means::Ucx(_) => Some(Program::Ucx),
+            Means::Ucx(..) => Some(Program::Ucx),
             Means::Mpi(_) => Some(Program::Mpi),
             Means::Ofi(_) => Some(Program::Ofi),
         }
@@ -174,8 +192,8 @@ impl Participant {
             Means::Crate => {
                 command.arg(program).args([self.peer, self.setting]);
             }
-            Means::Ucx(variables) => {
-                command.envs(variables.iter().copied()).arg(program);
+            Means::Ucx(kind, variables) => {
+                command.envs(variables.iter().copied()).arg(program).arg(kind);
             }
             Means::Mpi(options) => {
                 anyhow::ensure!(on_path("mpirun"), "mpirun is missing");
