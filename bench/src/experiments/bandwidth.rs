@@ -216,11 +216,11 @@ impl Row {
             .with("mode", self.mode.name())
             .with("window", self.window.name())
             .with("under_way", self.window.open(self.size).0)
-            .with("gbytes_per_s", decimals(self.speed.per_second() / 1e9, 2))
+            .with("gbytes_per_s", decimals(self.speed.per_second() / 1e9, 4))
             .with("aa", decimals(self.speed.a_to_a(), 2))
             .with("sender_cpu_ns", decimals(cpu_ns, 0))
             .with("floor", if self.provider == Provider::Shm { "memcpy+sum" } else { "tcp-stream" })
-            .with("floor_gbytes_per_s", decimals(self.floor.per_second() / 1e9, 2))
+            .with("floor_gbytes_per_s", decimals(self.floor.per_second() / 1e9, 4))
             .with("ratio", decimals(self.ratio(), 2))
     }
 }

@@ -4,16 +4,19 @@ use core::time::Duration;
 
 use anyhow::Context as _;
 use pronto::{Class, Peer, WaitPolicy};
+use pronto_core::session::Doorbells;
 
 use crate::clock;
-use crate::echo::{Provider, Wait};
+use crate::echo::Wait;
 use crate::experiment::Experiment;
+use crate::lab::Lab;
 use crate::params::{Axis, Params};
 use crate::placement::{Placement, alone};
 use crate::progress::Progress;
+use crate::rdma::VERBS;
+use crate::rdma::over::{self, PROVIDER_HELP, PROVIDERS};
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{Recorder, approximate};
-use crate::traffic::receiver::Receiver;
 use crate::traffic::sends::polled;
 
 /// The experiment. Buffers and sends of one size take turns over one connection.
@@ -39,9 +42,13 @@ impl Experiment for CommFig3 {
 
     fn axes(&self) -> &'static [Axis] {
         &[
-            Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] },
+            Axis { column: "provider", help: PROVIDER_HELP, values: &PROVIDERS },
             Axis { column: "size", help: "Only these payload lengths, bytes", values: &SIZE_NAMES },
         ]
+    }
+
+    fn lab(&self, params: &Params) -> anyhow::Result<Option<Lab>> {
+        over::lab(params)
     }
 
     fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
@@ -54,19 +61,19 @@ impl Experiment for CommFig3 {
         let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
         let sizes: Vec<usize> =
             SIZES.into_iter().filter(|size| params.keeps("size", &size.to_string())).collect();
-        let providers: Vec<_> =
-            Provider::ALL.into_iter().filter(|p| params.keeps("provider", p.name())).collect();
-        progress.begin(u64::from(rounds) * (providers.len() * sizes.len()) as u64);
+        let nodes = over::nodes(params)?;
+        let all = over::all(params, nodes.as_ref());
+        progress.begin(u64::from(rounds) * (all.len() * sizes.len()) as u64);
         let mut rows = Vec::new();
-        for provider in providers {
-            let wait = Wait(WaitPolicy::Spin);
-            let receiver = Receiver::spawn(provider, wait, cpus.server)?;
+        for over in all {
+            let (provider, wait) = (over.name(), Wait(WaitPolicy::Spin));
+            let receiver = over.spawn(wait, cpus.server, Doorbells::Shared)?;
             rows.extend(alone(cpus.caller, || {
                 let (_node, peer) = receiver.meet(wait)?;
                 let mut rows: Vec<Row> = sizes.iter().map(|size| Row::new(provider, *size)).collect();
                 for _ in 0..rounds {
                     for row in &mut rows {
-                        progress.step(&format!("{} {} B", provider.name(), row.size));
+                        progress.step(&format!("{provider} {} B", row.size));
                         row.round(&peer, budget)?;
                     }
                 }
@@ -90,7 +97,7 @@ impl Experiment for CommFig3 {
 /// One row.
 #[derive(Debug)]
 struct Row {
-    provider: Provider,
+    provider: &'static str,
     size: usize,
     alloc: Recorder,
     release: Recorder,
@@ -98,7 +105,7 @@ struct Row {
 }
 
 impl Row {
-    fn new(provider: Provider, size: usize) -> Self {
+    fn new(provider: &'static str, size: usize) -> Self {
         Self { provider, size, alloc: Recorder::new(), release: Recorder::new(), send: Recorder::new() }
     }
 
@@ -106,7 +113,7 @@ impl Row {
         let session = peer.session();
         let started = clock::now();
         let mut loans = Vec::with_capacity(BUFFERS);
-        let count = buffers(self.size);
+        let count = buffers(self.provider, self.size);
         while started.elapsed() < budget / 4 {
             let before = clock::now();
             for _ in 0..count {
@@ -141,7 +148,7 @@ impl Row {
     fn fields(&self) -> Fields {
         let [alloc, release, send] = self.times();
         Fields::default()
-            .with("provider", self.provider.name())
+            .with("provider", self.provider)
             .with("size", self.size)
             .with("alloc_ns", decimals(alloc, 1))
             .with("release_ns", decimals(release, 1))
@@ -152,8 +159,9 @@ impl Row {
 }
 
 /// Buffers of one size that are held at a time: all in the first half of the first chunk of send memory.
-fn buffers(size: usize) -> usize {
-    (HALF_CHUNK / size).clamp(1, BUFFERS)
+fn buffers(provider: &str, size: usize) -> usize {
+    let half = if provider == VERBS { HALF_PINNED } else { HALF_CHUNK };
+    (half / size).clamp(1, BUFFERS)
 }
 
 /// The paper's range, and the bar: where a send takes long enough for a share to be had.
@@ -169,7 +177,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
             holds: share <= published,
         })
     };
-    let judged = |row: &Row| row.provider == Provider::Tcp || row.size >= 4096;
+    let judged = |row: &Row| row.provider != "shm" || row.size >= 4096;
     [
         claim(
             "K40",
@@ -177,7 +185,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
             0.066,
             most(&|_| true),
         ),
-        claim("K40-bar", "at most 3.5 % on tcp, and on shared memory from 4 KiB up", 0.035, most(&judged)),
+        claim("K40-bar", "at most 3.5 % on tcp and verbs, and on shared memory from 4 KiB up", 0.035, most(&judged)),
     ]
     .into_iter()
     .flatten()
@@ -190,6 +198,8 @@ const SIZE_NAMES: [&str; 7] = ["64", "256", "1024", "4096", "16384", "65536", "2
 /// Enough to make two readings of the clock small.
 const BUFFERS: usize = 64;
 const HALF_CHUNK: usize = 2 << 20;
+/// The same where memory is pinned.
+const HALF_PINNED: usize = 256 << 10;
 
 /// 14 rows take 14 s.
 const ROUNDS: u32 = 10;
@@ -203,7 +213,7 @@ const QUICK_BUDGET: Duration = Duration::from_millis(40);
 mod tests {
     use super::*;
 
-    fn row(provider: Provider, size: usize, [alloc, release, send]: [u64; 3]) -> Row {
+    fn row(provider: &'static str, size: usize, [alloc, release, send]: [u64; 3]) -> Row {
         let mut row = Row::new(provider, size);
         for (recorder, ns) in [(&mut row.alloc, alloc), (&mut row.release, release), (&mut row.send, send)] {
             recorder.record_single(Duration::from_nanos(ns));
@@ -214,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_share_is_that_of_both_ends_of_a_buffer() {
-        let row = row(Provider::Tcp, 64, [100, 200, 10_000]);
+        let row = row("tcp", 64, [100, 200, 10_000]);
         assert!((row.share() - 0.03).abs() < 1e-3, "{}", row.share());
         assert_eq!(row.fields().value("alloc_ns"), Some(&serde_json::json!(100.0)));
     }
@@ -222,14 +232,15 @@ mod tests {
     #[test]
     fn the_bar_leaves_small_sends_over_shared_memory_out() {
         assert!(claims(&[]).is_empty());
-        let rows = [row(Provider::Shm, 64, [10, 10, 200]), row(Provider::Shm, 4096, [10, 10, 1_000])];
+        let rows = [row("shm", 64, [10, 10, 200]), row("shm", 4096, [10, 10, 1_000])];
         let verdicts: Vec<_> = claims(&rows).iter().map(|claim| (claim.id, claim.holds)).collect();
         assert_eq!(verdicts, [("K40", false), ("K40-bar", true)]);
     }
 
     #[test]
     fn no_chunk_is_filled() {
-        assert!(SIZES.iter().all(|size| buffers(*size) * size <= HALF_CHUNK));
+        assert!(SIZES.iter().all(|size| buffers("tcp", *size) * size <= HALF_CHUNK));
+        assert!(SIZES.iter().all(|size| buffers(VERBS, *size) * size <= HALF_PINNED));
         assert_eq!(SIZES.map(|size| size.to_string()), SIZE_NAMES);
     }
 }

@@ -4,15 +4,17 @@ use core::time::Duration;
 use std::thread;
 
 use pronto::{Peer, WaitPolicy};
+use pronto_core::session::Doorbells;
 
-use crate::echo::{Provider, Wait};
+use crate::echo::Wait;
 use crate::experiment::Experiment;
+use crate::lab::Lab;
 use crate::params::{Axis, Params};
 use crate::placement::Placement;
 use crate::progress::Progress;
+use crate::rdma::over::{self, PROVIDER_HELP, PROVIDERS};
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{Recorder, Sample, approximate};
-use crate::traffic::receiver::Receiver;
 use crate::traffic::sends::{Dedicated, Idle, polled};
 
 /// The experiment. Both designs take turns over the same connection to a process of its own.
@@ -38,11 +40,15 @@ impl Experiment for Completion {
 
     fn axes(&self) -> &'static [Axis] {
         &[
-            Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] },
+            Axis { column: "provider", help: PROVIDER_HELP, values: &PROVIDERS },
             Axis { column: "threads", help: "Only these numbers of senders", values: &["1", "2", "4", "8"] },
             Axis { column: "design", help: "Only this design", values: &[POLLED, DEDICATED] },
             Axis { column: "wait", help: "Only this way of waiting", values: &["spin", "block"] },
         ]
+    }
+
+    fn lab(&self, params: &Params) -> anyhow::Result<Option<Lab>> {
+        over::lab(params)
     }
 
     fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
@@ -53,8 +59,10 @@ impl Experiment for Completion {
             return Ok(report);
         };
         let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
+        let nodes = over::nodes(params)?;
         let mut rows = Vec::new();
-        for provider in Provider::ALL.into_iter().filter(|p| params.keeps("provider", p.name())) {
+        for over in over::all(params, nodes.as_ref()) {
+            let provider = over.name();
             for wait in [WaitPolicy::Spin, WaitPolicy::Block].map(Wait) {
                 let row = |(threads, design)| Row { provider, wait, threads, design, seen: Recorder::new() };
                 let kept = |row: &Row| {
@@ -63,23 +71,23 @@ impl Experiment for Completion {
                         && params.keeps("design", row.design)
                 };
                 let all = THREADS.into_iter().flat_map(|threads| [(threads, POLLED), (threads, DEDICATED)]);
-                rows.push(all.map(row).filter(kept).collect::<Vec<_>>());
+                rows.push((over, all.map(row).filter(kept).collect::<Vec<_>>()));
             }
         }
-        progress.begin(u64::from(rounds) * rows.iter().map(Vec::len).sum::<usize>() as u64);
-        for rows in rows.iter_mut().filter(|rows| !rows.is_empty()) {
-            let receiver = Receiver::spawn(rows[0].provider, rows[0].wait, cpus.server)?;
+        progress.begin(u64::from(rounds) * rows.iter().map(|(_, rows)| rows.len()).sum::<usize>() as u64);
+        for (over, rows) in rows.iter_mut().filter(|(_, rows)| !rows.is_empty()) {
+            let receiver = over.spawn(rows[0].wait, cpus.server, Doorbells::Shared)?;
             let (_node, peer) = receiver.meet(rows[0].wait)?;
             for _ in 0..rounds {
                 for row in rows.iter_mut() {
-                    progress.step(&format!("{} {} x{}", row.provider.name(), row.design, row.threads));
+                    progress.step(&format!("{} {} x{}", row.provider, row.design, row.threads));
                     row.round(&peer, budget)?;
                 }
             }
         }
         let rows: Vec<(Row, Sample)> = rows
             .into_iter()
-            .flatten()
+            .flat_map(|(_, rows)| rows)
             .map(|row| {
                 let sample = row.seen.sample();
                 (row, sample)
@@ -103,7 +111,7 @@ impl Experiment for Completion {
 /// One row.
 #[derive(Debug)]
 struct Row {
-    provider: Provider,
+    provider: &'static str,
     wait: Wait,
     threads: usize,
     design: &'static str,
@@ -145,7 +153,7 @@ impl Row {
     fn fields(&self, sample: &Sample, all: &[(Self, Sample)]) -> Fields {
         let to_polled = gain(self, sample, all);
         Fields::default()
-            .with("provider", self.provider.name())
+            .with("provider", self.provider)
             .with("wait", self.wait.name())
             .with("threads", self.threads)
             .with("design", self.design)
@@ -162,14 +170,14 @@ fn gain(row: &Row, sample: &Sample, all: &[(Row, Sample)]) -> f64 {
 
 /// What the paper says of its two designs, and the bar.
 fn claims(rows: &[(Row, Sample)]) -> Vec<Claim> {
-    let gain_at = |provider: Provider, threads| {
+    let gain_at = |provider: &'static str, threads| {
         let dedicated = rows.iter().find(|(row, _)| {
             (row.provider, row.wait.0, row.threads, row.design)
                 == (provider, WaitPolicy::Block, threads, DEDICATED)
         });
         dedicated.map(|(row, sample)| gain(row, sample, rows)).filter(|gain| gain.is_finite())
     };
-    let bar = gain_at(Provider::Tcp, 1).map(|gain| Claim {
+    let bar = gain_at("tcp", 1).map(|gain| Claim {
         id: "K29",
         text: "tcp, one thread, block: a synchronous send with a dedicated completion thread takes at least so many times \
                what it takes when its sender polls (the paper: up to hundreds of us more)"
@@ -178,14 +186,14 @@ fn claims(rows: &[(Row, Sample)]) -> Vec<Claim> {
         measured: decimals(gain, 2),
         holds: gain >= BAR,
     });
-    let at_one = Provider::ALL.into_iter().filter_map(|provider| {
+    let at_one = PROVIDERS.into_iter().filter_map(|provider| {
         let one = gain_at(provider, 1)?;
         let others: Vec<f64> =
             THREADS[1..].iter().filter_map(|threads| gain_at(provider, *threads)).collect();
         let most = others.iter().copied().max_by(f64::total_cmp)?;
         Some(Claim {
             id: "K31",
-            text: format!("{}, block: one thread gains most; measured is its gain", provider.name()),
+            text: format!("{provider}, block: one thread gains most; measured is its gain"),
             published: decimals(most, 2),
             measured: decimals(one, 2),
             holds: one >= most,
@@ -217,7 +225,7 @@ mod tests {
     use super::*;
 
     fn row(threads: usize, design: &'static str, p50_ns: u64) -> (Row, Sample) {
-        let (provider, wait, seen) = (Provider::Tcp, Wait(WaitPolicy::Block), Recorder::new());
+        let (provider, wait, seen) = ("tcp", Wait(WaitPolicy::Block), Recorder::new());
         (Row { provider, wait, threads, design, seen }, Sample { p50_ns, ..Sample::default() })
     }
 

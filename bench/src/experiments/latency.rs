@@ -12,6 +12,7 @@ use crate::params::{Axis, Params};
 use crate::placement::{CpuPair, Placement, alone};
 use crate::progress::Progress;
 use crate::rdma;
+use crate::rdma::over::{self, PROVIDERS};
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{Recorder, Sample, approximate};
 
@@ -42,7 +43,7 @@ impl Experiment for Latency {
             Axis {
                 column: "provider",
                 help: "Only these transports; verbs is measured in the lab, beside the field's own tools",
-                values: &["shm", "tcp", rdma::VERBS],
+                values: &PROVIDERS,
             },
             Axis {
                 column: "wait",
@@ -54,13 +55,7 @@ impl Experiment for Latency {
     }
 
     fn lab(&self, params: &Params) -> anyhow::Result<Option<Lab>> {
-        if !over_verbs(params) {
-            return Ok(None);
-        }
-        anyhow::ensure!(
-            Provider::ALL.iter().all(|provider| !params.keeps("provider", provider.name())),
-            "verbs is measured on another machine than shm and tcp: ask for it alone"
-        );
+        let Some(lab) = over::lab(params)? else { return Ok(None) };
         anyhow::ensure!(
             params.chosen().all(|(column, _)| column != "size"),
             "verbs is measured with 64 bytes, as the tools beside it: leave --size out"
@@ -69,11 +64,11 @@ impl Experiment for Latency {
             ["spin", "block"].iter().any(|wait| params.keeps("wait", wait)),
             "verbs is measured with --wait spin and block, as the tools beside it wait"
         );
-        Ok(Some(Lab { cpus: 2, virtual_time: false, verbs: true, module: None, limit: LAB_LIMIT }))
+        Ok(Some(Lab { limit: LAB_LIMIT, ..lab }))
     }
 
     fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-        if over_verbs(params) {
+        if over::is_asked(params) {
             return rdma::latency::run(params, progress);
         }
         let mut report = Report::default();
@@ -111,13 +106,6 @@ impl Experiment for Latency {
         report.rows = rows.iter().map(Row::fields).collect();
         Ok(report)
     }
-}
-
-/// Whether verbs was asked for by name; without a choice, what this host has is measured.
-fn over_verbs(params: &Params) -> bool {
-    params
-        .chosen()
-        .any(|(column, values)| column == "provider" && values.iter().any(|value| value == rdma::VERBS))
 }
 
 /// One transport and policy, with its server.

@@ -8,18 +8,19 @@ use pronto_core::session::Doorbells;
 use serde_json::Value;
 
 use crate::clock;
-use crate::echo::{Provider, Wait};
+use crate::echo::Wait;
 use crate::experiment::Experiment;
 use crate::floor;
+use crate::lab::Lab;
 use crate::params::{Axis, Params};
 use crate::placement::{CpuPair, Placement, keep_off};
 use crate::progress::Progress;
+use crate::rdma::over::{self, Over, PROVIDER_HELP, PROVIDERS};
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{Recorder, approximate};
 use crate::traffic::cost::Cost;
 use crate::traffic::drive::{Open, SIZES, Size};
 use crate::traffic::messages::Counted;
-use crate::traffic::receiver::Receiver;
 use crate::traffic::speed::Speed;
 
 /// The experiment. The receiver is a process of its own; rounds of all rows of a transport and policy take turns.
@@ -45,7 +46,7 @@ impl Experiment for Rate {
 
     fn axes(&self) -> &'static [Axis] {
         &[
-            Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] },
+            Axis { column: "provider", help: PROVIDER_HELP, values: &PROVIDERS },
             Axis {
                 column: "wait",
                 help: "Only these waiting policies",
@@ -79,6 +80,10 @@ impl Experiment for Rate {
         ]
     }
 
+    fn lab(&self, params: &Params) -> anyhow::Result<Option<Lab>> {
+        over::lab(params)
+    }
+
     fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
         let mut report = Report::default();
         let placement = Placement::choose()?;
@@ -92,22 +97,21 @@ impl Experiment for Rate {
             let of_off = |load: &&Load| !off || load.threads == 1 && load.size.bytes == 32;
             loads.iter().filter(of_off).copied().collect()
         };
-        let pairs: Vec<(Provider, Wait, Doorbells, Vec<Load>)> = Provider::ALL
+        let nodes = over::nodes(params)?;
+        let pairs: Vec<(Over<'_>, Wait, Doorbells, Vec<Load>)> = over::all(params, nodes.as_ref())
             .into_iter()
-            .flat_map(|provider| Wait::ALL.map(|wait| (provider, wait)))
-            .filter(|(provider, wait)| {
-                params.keeps("provider", provider.name()) && params.keeps("wait", wait.name())
-            })
-            .flat_map(|(provider, wait)| {
+            .flat_map(|over| Wait::ALL.map(|wait| (over, wait)))
+            .filter(|(_, wait)| params.keeps("wait", wait.name()))
+            .flat_map(|(over, wait)| {
                 let each = [Doorbells::Shared, Doorbells::PerMessage];
-                each.map(|doorbells| (provider, wait, doorbells))
+                each.map(|doorbells| (over, wait, doorbells))
             })
             .filter(|(_, wait, doorbells)| {
                 params.keeps("coalesce", coalesce(*doorbells))
                     && (*doorbells == Doorbells::Shared || wait.name() == "spin")
             })
-            .map(|(provider, wait, doorbells)| {
-                (provider, wait, doorbells, together(&loads, doorbells == Doorbells::PerMessage))
+            .map(|(over, wait, doorbells)| {
+                (over, wait, doorbells, together(&loads, doorbells == Doorbells::PerMessage))
             })
             .collect();
         progress.begin(u64::from(rounds) * pairs.iter().map(|(.., loads)| loads.len() as u64).sum::<u64>());
@@ -115,8 +119,8 @@ impl Experiment for Rate {
         let wake_up = pronto_node::wake_up_cost();
         let mut rows = Vec::new();
         let mut free = 0;
-        for (provider, wait, doorbells, loads) in pairs {
-            let bench = Bench { provider, wait, doorbells, cpus, budget };
+        for (over, wait, doorbells, loads) in pairs {
+            let bench = Bench { over, wait, doorbells, cpus, budget };
             let (found, left) = thread::scope(|scope| {
                 let run = scope.spawn(|| -> anyhow::Result<_> {
                     let left = keep_off(cpus.server)?;
@@ -181,8 +185,8 @@ fn loads(params: &Params) -> Vec<Load> {
 }
 
 /// One transport and policy.
-struct Bench {
-    provider: Provider,
+struct Bench<'a> {
+    over: Over<'a>,
     wait: Wait,
     doorbells: Doorbells,
     cpus: CpuPair,
@@ -192,7 +196,7 @@ struct Bench {
 /// One row: its rounds, their cost, and the floor beside.
 #[derive(Clone, Debug)]
 struct Row {
-    provider: Provider,
+    provider: &'static str,
     wait: Wait,
     doorbells: Doorbells,
     load: Load,
@@ -205,14 +209,14 @@ struct Row {
     floor_ns: u64,
 }
 
-impl Bench {
+impl Bench<'_> {
     fn run(&self, rounds: u32, loads: &[Load], progress: &mut Progress) -> anyhow::Result<Vec<Row>> {
-        let receiver = Receiver::spawn_with(self.provider, self.wait, self.cpus.server, self.doorbells)?;
+        let receiver = self.over.spawn(self.wait, self.cpus.server, self.doorbells)?;
         let (_node, peer) = receiver.meet(self.wait)?;
         let mut rows: Vec<Row> = loads
             .iter()
             .map(|load| Row {
-                provider: self.provider,
+                provider: self.over.name(),
                 wait: self.wait,
                 doorbells: self.doorbells,
                 load: *load,
@@ -262,11 +266,11 @@ impl Bench {
     }
 
     fn floor_name(&self) -> &'static str {
-        match (self.provider, self.wait.name()) {
-            (Provider::Shm, "block") => "futex",
-            (Provider::Shm, _) => "cache-line",
-            (Provider::Tcp, "block") => "tcp-blocking-56",
-            (Provider::Tcp, _) => "tcp-spinning-56",
+        match (self.over.name(), self.wait.name()) {
+            ("shm", "block") => "futex",
+            ("shm", _) => "cache-line",
+            (_, "block") => "tcp-blocking-56",
+            _ => "tcp-spinning-56",
         }
     }
 
@@ -302,7 +306,7 @@ impl Row {
     fn title(&self) -> String {
         let Load { kind, window, threads, size } = self.load;
         let window = window.map_or_else(|| kind.to_owned(), |window| format!("{kind} {window}"));
-        format!("{} {} {window} x{threads} {} B", self.provider.name(), self.wait.name(), size.name)
+        format!("{} {} {window} x{threads} {} B", self.provider, self.wait.name(), size.name)
     }
 
     fn fields(&self) -> Fields {
@@ -310,7 +314,7 @@ impl Row {
         let per_second = self.speed.per_second();
         let (cpu_ns, switches) = self.cost.each(self.messages);
         Fields::default()
-            .with("provider", self.provider.name())
+            .with("provider", self.provider)
             .with("wait", self.wait.name())
             .with("coalesce", coalesce(self.doorbells))
             .with("kind", kind)
@@ -330,7 +334,7 @@ impl Row {
 
 /// What can be said of the rows that were measured.
 fn claims(rows: &[Row]) -> Vec<Claim> {
-    let of = |provider: Provider, wait: &str, calls: bool| {
+    let of = |provider: &'static str, wait: &'static str, calls: bool| {
         rows.iter()
             .filter(move |row| {
                 row.provider == provider
@@ -343,7 +347,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
             .map(|row| row.speed.per_second())
             .max_by(f64::total_cmp)
     };
-    let calls = of(Provider::Shm, "spin", true).map(|measured| Claim {
+    let calls = of("shm", "spin", true).map(|measured| Claim {
         id: "R1",
         text: "shm, pipelined calls of 32 B, one thread each side, best window: at least so many a second"
             .into(),
@@ -351,17 +355,15 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
         measured: decimals(measured, 0),
         holds: measured >= PIPELINED,
     });
-    let one_way =
-        of(Provider::Shm, "spin", true).zip(of(Provider::Shm, "spin", false)).map(|(calls, notes)| Claim {
-            id: "R2",
-            text: "shm, 32 B: one-way messages are no slower than pipelined calls; measured is the factor"
-                .into(),
-            published: decimals(1.0, 1),
-            measured: decimals(notes / calls, 2),
-            holds: notes >= calls,
-        });
+    let one_way = of("shm", "spin", true).zip(of("shm", "spin", false)).map(|(calls, notes)| Claim {
+        id: "R2",
+        text: "shm, 32 B: one-way messages are no slower than pipelined calls; measured is the factor".into(),
+        published: decimals(1.0, 1),
+        measured: decimals(notes / calls, 2),
+        holds: notes >= calls,
+    });
     let batch = |doorbells| {
-        let batches = rows.iter().filter(|row| row.provider == Provider::Tcp && row.wait.name() == "spin");
+        let batches = rows.iter().filter(|row| row.provider == "tcp" && row.wait.name() == "spin");
         batches
             .filter(|row| row.load.kind == BATCH && row.doorbells == doorbells)
             .max_by_key(|row| row.load.window)
@@ -441,7 +443,7 @@ mod tests {
         let mut speed = Speed::default();
         speed.round(rate, Duration::from_secs(1));
         Row {
-            provider: Provider::Shm,
+            provider: "shm",
             wait: Wait(pronto::WaitPolicy::Spin),
             doorbells: Doorbells::Shared,
             rung: Rung { messages: 2 * rate, doorbells: rate },

@@ -4,6 +4,7 @@
 pub(crate) mod fig1;
 pub(crate) mod latency;
 mod nodes;
+pub(crate) mod over;
 mod tools;
 
 /// The transport, as a value of a column.

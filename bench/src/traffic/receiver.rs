@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{Arg, ArgMatches, Command};
-use pronto::{Builder, InPlace, Limits, Node, Peer, Route, WaitPolicy};
+use pronto::{Builder, InPlace, Limits, Node, Peer, Rdma, Route, WaitPolicy};
 use pronto_core::session::Doorbells;
 use pronto_sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +17,7 @@ use super::messages::{
 };
 use crate::child::{self, Child};
 use crate::clock;
-use crate::echo::{Provider, Wait};
+use crate::echo::{Home, Provider, Wait};
 use crate::placement::{Cpu, pin};
 
 /// The hidden command of a receiving child.
@@ -60,14 +60,27 @@ impl Counts {
 ///
 /// # Errors
 /// If it does not start.
+#[cfg(test)]
 pub(crate) fn receive(
     provider: Provider,
     wait: Wait,
     name: &str,
     doorbells: Doorbells,
 ) -> anyhow::Result<Node> {
+    receive_at(&of_this_host(provider, name), wait, doorbells)
+}
+
+/// Where a receiver on this host listens: each that this process starts at a place of its own.
+fn of_this_host(provider: Provider, name: &str) -> Home {
+    static STARTED: AtomicU64 = AtomicU64::new(0);
+    let number = STARTED.fetch_add(1, Ordering::Relaxed);
+    Home { listen: provider.address(&format!("-traffic{name}-{number}")), rdma: Rdma::Off }
+}
+
+fn receive_at(home: &Home, wait: Wait, doorbells: Doorbells) -> anyhow::Result<Node> {
     let counts = Arc::new(Counts::default());
-    let builder = Node::builder(RECEIVER).wait(wait.0).listen(&provider.address(&format!("-traffic{name}")));
+    let builder = Node::builder(RECEIVER).wait(wait.0).listen(&home.listen);
+    let builder = builder.plaintext_i_understand().rdma(home.rdma);
     let builder = builder.limits(Limits { doorbells, ..Limits::default() });
     handlers(builder, &counts).start().context("starting the receiver")
 }
@@ -135,6 +148,7 @@ pub(crate) struct Receiver {
     /// The child.
     pub(crate) child: Child,
     address: String,
+    rdma: Rdma,
     doorbells: Doorbells,
 }
 
@@ -157,10 +171,20 @@ impl Receiver {
         cpu: Cpu,
         doorbells: Doorbells,
     ) -> anyhow::Result<Self> {
+        Self::spawn_at(&of_this_host(provider, ""), wait, cpu, doorbells)
+    }
+
+    /// The same at `home`, in the calling thread's network namespace; it ends with that thread.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub(crate) fn spawn_at(home: &Home, wait: Wait, cpu: Cpu, doorbells: Doorbells) -> anyhow::Result<Self> {
         let shared = if doorbells == Doorbells::Shared { SHARED } else { ALONE };
-        let mut child = Child::spawn([SERVE, provider.name(), wait.name(), &cpu.0.to_string(), shared])?;
+        let rdma = if home.rdma == Rdma::Require { REQUIRE } else { OFF };
+        let cpu = cpu.0.to_string();
+        let mut child = Child::spawn([SERVE, &home.listen, rdma, wait.name(), &cpu, shared])?;
         let address = child.hear()?;
-        Ok(Self { child, address, doorbells })
+        Ok(Self { child, address, rdma: home.rdma, doorbells })
     }
 
     /// A node that sends to it, and the peer to send to. The node's own threads sleep while its callers poll.
@@ -178,7 +202,7 @@ impl Receiver {
     pub(crate) fn meet_as(&self, sender: u16, wait: Wait) -> anyhow::Result<(Node, Peer)> {
         let limits = Limits { doorbells: self.doorbells, ..Limits::default() };
         let node = Node::builder(SENDER + sender).limits(limits).wait(WaitPolicy::Block);
-        let node = node.peer(RECEIVER, &self.address);
+        let node = node.plaintext_i_understand().rdma(self.rdma).peer(RECEIVER, &self.address);
         let node = node.start().context("starting the sending node")?;
         let peer = node.wait_for_peer(RECEIVER, START).context("meeting the receiver")?.waiting(wait.0);
         Ok((node, peer))
@@ -188,9 +212,12 @@ impl Receiver {
 /// Values of the argument that says whether messages share doorbells.
 const SHARED: &str = "shared";
 const ALONE: &str = "alone";
+/// Values of the argument that says whether links go over RDMA.
+const OFF: &str = "off";
+const REQUIRE: &str = "require";
 
 pub(crate) fn command() -> Command {
-    let arguments = ["provider", "wait", "cpu", "doorbells"];
+    let arguments = ["listen", "rdma", "wait", "cpu", "doorbells"];
     Command::new(SERVE).hide(true).args(arguments.map(|name| Arg::new(name).required(true)))
 }
 
@@ -198,12 +225,13 @@ pub(crate) fn command() -> Command {
 pub(crate) fn serve_command(options: &ArgMatches) -> anyhow::Result<()> {
     child::end_with_parent()?;
     let value = |name: &str| options.get_one::<String>(name).context("all arguments are required");
-    let (provider, wait) = (value("provider")?.parse()?, value("wait")?.parse()?);
+    let rdma = if value("rdma")? == REQUIRE { Rdma::Require } else { Rdma::Off };
+    let (home, wait) = (Home { listen: value("listen")?.clone(), rdma }, value("wait")?.parse()?);
     // Before pinning: what is learned here is to hold for two CPUs.
     let _learned = pronto_node::wake_up_cost();
     pin(Cpu(value("cpu")?.parse().context("a CPU's number")?))?;
     let doorbells = if value("doorbells")? == ALONE { Doorbells::PerMessage } else { Doorbells::Shared };
-    let node = receive(provider, wait, "", doorbells)?;
+    let node = receive_at(&home, wait, doorbells)?;
     let address = node.listening().first().context("it listens")?;
     child::say(&address.to_string())?;
     loop {

@@ -1,0 +1,114 @@
+//! What an experiment's traffic goes over: the transports of this host, or RDMA between two nodes of the lab.
+//!
+//! The two are never in one run: the lab is another machine. `--provider verbs` has the experiment run there.
+
+use pronto::Rdma;
+use pronto_core::session::Doorbells;
+
+use super::VERBS;
+use super::nodes::Two;
+use crate::echo::{Home, Provider, Wait};
+use crate::lab::Lab;
+use crate::params::Params;
+use crate::placement::Cpu;
+use crate::traffic::receiver::Receiver;
+
+/// The column by which it is chosen, of experiments that have both.
+pub(crate) const PROVIDERS: [&str; 3] = ["shm", "tcp", VERBS];
+/// What it means, for `--help`.
+pub(crate) const PROVIDER_HELP: &str = "Only these transports; verbs alone, which is measured in the lab";
+
+/// Boot, nodes, and an experiment of a minute.
+const LAB_LIMIT: u32 = 900;
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Over<'a> {
+    /// A transport of this host.
+    Here(Provider),
+    /// RDMA from the second node to the first.
+    Nodes(&'a Two),
+}
+
+/// Whether verbs was asked for by name; without a choice, what this host has is measured.
+pub(crate) fn is_asked(params: &Params) -> bool {
+    params.chosen().any(|(column, values)| column == "provider" && values.iter().any(|value| value == VERBS))
+}
+
+/// The machine for these rows; none for this host.
+///
+/// # Errors
+/// If rows of both are asked for.
+pub(crate) fn lab(params: &Params) -> anyhow::Result<Option<Lab>> {
+    if !is_asked(params) {
+        return Ok(None);
+    }
+    anyhow::ensure!(
+        Provider::ALL.iter().all(|provider| !params.keeps("provider", provider.name())),
+        "verbs is measured on another machine than shm and tcp: ask for it alone"
+    );
+    Ok(Some(Lab { cpus: 2, virtual_time: false, verbs: true, module: None, limit: LAB_LIMIT }))
+}
+
+/// The lab's nodes, if verbs was asked for.
+///
+/// # Errors
+/// If this is not the lab.
+pub(crate) fn nodes(params: &Params) -> anyhow::Result<Option<Two>> {
+    is_asked(params).then(Two::make).transpose()
+}
+
+/// Everything that `params` keeps.
+pub(crate) fn all<'a>(params: &Params, nodes: Option<&'a Two>) -> Vec<Over<'a>> {
+    let here = Provider::ALL.into_iter().filter(|provider| params.keeps("provider", provider.name()));
+    here.map(Over::Here).chain(nodes.map(Over::Nodes)).collect()
+}
+
+impl Over<'_> {
+    /// The value of the column.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Here(provider) => provider.name(),
+            Self::Nodes(_) => VERBS,
+        }
+    }
+
+    /// Starts a receiver. Whoever meets it from the calling thread, or from one that this starts later, is in the other node.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub(crate) fn spawn(self, wait: Wait, cpu: Cpu, doorbells: Doorbells) -> anyhow::Result<Receiver> {
+        match self {
+            Self::Here(provider) => Receiver::spawn_with(provider, wait, cpu, doorbells),
+            Self::Nodes(Two([there, here])) => {
+                there.enter()?;
+                let home = Home { listen: format!("tcp:{}:0", there.address), rdma: Rdma::Require };
+                let receiver = Receiver::spawn_at(&home, wait, cpu, doorbells);
+                here.enter()?;
+                receiver
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(providers: &[&str]) -> Params {
+        let mut params = Params::new();
+        params.choose("provider", providers.iter().map(|&provider| provider.to_owned()).collect());
+        params
+    }
+
+    #[test]
+    fn verbs_is_asked_for_by_name_and_alone() {
+        let names = |params: &Params| all(params, None).into_iter().map(Over::name).collect::<Vec<_>>();
+        assert_eq!(names(&Params::new()), ["shm", "tcp"]);
+        assert!(lab(&Params::new()).is_ok_and(|lab| lab.is_none()));
+        assert_eq!(names(&asked(&["tcp"])), ["tcp"]);
+        assert!(names(&asked(&[VERBS])).is_empty(), "its nodes are in the lab");
+        assert!(lab(&asked(&[VERBS])).is_ok_and(|lab| lab.is_some_and(|lab| lab.verbs)));
+        assert!(lab(&asked(&[VERBS, "tcp"])).is_err());
+    }
+}
