@@ -68,8 +68,9 @@ fn a_timer_polls_for_a_program_that_never_calls() {
 
 #[test]
 fn sources_behind_the_epoll_are_asked_for_once_per_interval_of_polling() {
-    let engine = Running::start(Engine::Idle, Nanos::NEVER, LONG);
+    // Older than the engine, which looks from its first moment on.
     let clock = Real::new();
+    let engine = Running::start(Engine::Idle, Nanos::NEVER, LONG);
     let (counted, spec) = Counted::new();
     let (event, taken) = (Arc::clone(&counted.event), Arc::clone(&counted.taken));
     let _registered = engine.manager.register(spec, counted).unwrap();
