@@ -58,6 +58,9 @@ pub(crate) fn open_loop<M: Request>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
+
     use pronto::{Message, Node};
 
     use super::*;
@@ -68,16 +71,18 @@ mod tests {
         stall: bool,
     }
 
-    /// One call stands still for 20 ms; those that were due meanwhile are late, which a closed loop would not have asked for.
+    /// One call stands still until 20 ms after the first of the others was sent; those that were due meanwhile are late, which a
+    /// closed loop would not have asked for.
     #[test]
     fn a_stall_is_seen_by_all_calls_that_were_due_in_it() {
         let address = format!("shm:@pronto-bench-open-loop-{}", std::process::id());
+        let (release, released) = channel::<()>();
+        let released = Mutex::new(released);
         let _server = Node::builder(1)
             .listen(&address)
-            .handle_inline(|_, ask: Ask| {
+            .handle_inline(move |_, ask: Ask| {
                 if ask.stall {
-                    let since = clock::now();
-                    while since.elapsed() < Duration::from_millis(20) {}
+                    released.lock().unwrap().recv_timeout(PATIENCE).unwrap();
                 }
             })
             .start()
@@ -87,7 +92,17 @@ mod tests {
         let stalled = peer.start(&Ask { stall: true }).unwrap();
         let mut seen = Recorder::new();
         let (interval, time) = (Duration::from_millis(1), Duration::from_millis(10));
-        let sent = open_loop(&peer, &Ask { stall: false }, interval, time, &mut seen).unwrap();
+        let sent = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let since = clock::now();
+                while client.status().peers[0].open_calls < 2 && since.elapsed() < PATIENCE {
+                    clock::pause(Duration::from_millis(1));
+                }
+                clock::pause(Duration::from_millis(20));
+                release.send(()).unwrap();
+            });
+            open_loop(&peer, &Ask { stall: false }, interval, time, &mut seen).unwrap()
+        });
         stalled.wait().unwrap();
         let sample = seen.sample();
         assert_eq!((sent, sample.count), (10, 10), "as many as were due");
