@@ -48,6 +48,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Calls that are counted, and twice as many.
 const CALLS: u64 = 500;
 
+const ROUNDS: usize = 20;
+
 /// Allocations of the whole process while so many calls are made.
 fn during(calls: u64, peer: &Peer) -> u64 {
     let before = ALLOCATIONS.load(Ordering::Relaxed);
@@ -71,10 +73,12 @@ fn a_call_does_not_allocate_whoever_waits_and_how() {
         during(CALLS, &peer);
         // A thread that serves has taken note of the other node when it has answered it.
         during(CALLS, &back);
-        // The quietest of some rounds: on a busy machine the threads that make links may come late to what has just happened.
-        let rounds = (0..5).map(|_| (during(CALLS, &peer), during(2 * CALLS, &peer)));
-        let quietest = rounds.min_by_key(|(once, twice)| once + twice);
-        assert_eq!(quietest, Some((0, 0)), "in {CALLS} calls and in twice as many, {policy:?}");
+        // Once in some rounds: on a busy machine the threads that make links may come late to what has just happened.
+        let mut rounds = Vec::new();
+        while rounds.last() != Some(&(0, 0)) {
+            assert!(rounds.len() < ROUNDS, "{rounds:?} in {CALLS} calls and in twice as many, {policy:?}");
+            rounds.push((during(CALLS, &peer), during(2 * CALLS, &peer)));
+        }
         drop((client, server));
     }
     let before = ALLOCATIONS.load(Ordering::Relaxed);

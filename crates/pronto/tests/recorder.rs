@@ -30,8 +30,9 @@ fn calls_handlers_and_their_ends_are_noted() {
     // Never answered while the test lasts.
     let (hold, held) = std::sync::mpsc::channel::<()>();
     let held = std::sync::Mutex::new(held);
+    let address = format!("shm:@pronto-test-recorder-{}", std::process::id());
     let server = Node::builder(701)
-        .listen("shm:@pronto-test-recorder")
+        .listen(&address)
         .handle_inline(|_, ask: Ask| {
             assert!(!ask.breaks, "asked to break");
             Answer {}
@@ -42,8 +43,7 @@ fn calls_handlers_and_their_ends_are_noted() {
         })
         .start()
         .expect("the server starts");
-    let client =
-        Node::builder(702).peer(701, "shm:@pronto-test-recorder").start().expect("the client starts");
+    let client = Node::builder(702).peer(701, &address).start().expect("the client starts");
     let peer = client.wait_for_peer(701, PATIENCE).expect("they meet");
     peer.call(&Ask { breaks: false }).expect("it is answered");
     assert!(peer.call(&Ask { breaks: true }).is_err(), "its handler panics");

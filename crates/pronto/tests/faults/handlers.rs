@@ -1,7 +1,7 @@
 //! Handlers that fail, wait, or never answer: each call ends by itself, and says whether it was executed.
 
 use core::time::Duration;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use pronto::{CallError, Executed, Limits, Message, Node, Peer, Rejection, Responder, WaitPolicy};
@@ -81,6 +81,22 @@ fn a_panic_fails_its_call_and_nothing_else() {
     }
 }
 
+/// A call that its callee hears of, and that ends by its deadline all the same. What arrives too late is not executed: where this machine
+/// stood still for long, a call with twice the time follows.
+fn too_late(held: &Receiver<Responder<Sum>>, call: impl Fn(Duration) -> CallError) -> Responder<Sum> {
+    for limit in (0..6).map(|doubled| Duration::from_millis(50 << doubled)) {
+        match call(limit) {
+            CallError::Deadline { executed: Executed::Maybe } => {}
+            CallError::Deadline { executed: Executed::No } => continue,
+            other => panic!("{other:?}"),
+        }
+        if let Ok(responder) = held.recv_timeout(limit) {
+            return responder;
+        }
+    }
+    panic!("no call was heard of in time");
+}
+
 #[test]
 fn a_dropped_responder_is_no_reply_and_a_late_one_a_deadline() {
     let _beside = beside_others();
@@ -98,29 +114,28 @@ fn a_dropped_responder_is_no_reply_and_a_late_one_a_deadline() {
         drop(held.recv_timeout(SOON).unwrap());
         assert_eq!(pending.wait().unwrap_err(), CallError::NoReply(FailureCode::NoReply));
 
-        let watch = Watch::start();
-        let late = peer.call_within(&Silent {}, Duration::from_millis(100)).unwrap_err();
-        assert_eq!(late, CallError::Deadline { executed: Executed::Maybe });
-        assert!(watch.passed() < Duration::from_secs(2), "{:?}", watch.passed());
-        let responder = held.recv_timeout(SOON).unwrap();
+        let responder = too_late(&held, |limit| {
+            let watch = Watch::start();
+            let late = peer.call_within(&Silent {}, limit).unwrap_err();
+            assert!(watch.passed() < limit + Duration::from_secs(2), "{:?}", watch.passed());
+            late
+        });
         until("the callee is told", || responder.is_cancelled());
         // An answer after the end is nobody's.
         responder.reply(&Sum { total: 9 });
         until("it is counted", || crate::rig::counter(&caller, 1, "stale_replies") >= 1);
 
         // Also one that nobody waits for by polling.
-        let pending = peer.start_within(&Silent {}, Duration::from_millis(50)).unwrap();
-        until("it ends by its deadline", {
-            let mut pending = Some(pending);
-            move || match pending.as_mut().unwrap().poll() {
-                None => false,
-                Some(end) => {
-                    assert_eq!(end.unwrap_err(), CallError::Deadline { executed: Executed::Maybe });
-                    true
-                }
-            }
+        let responder = too_late(&held, |limit| {
+            let mut pending = peer.start_within(&Silent {}, limit).unwrap();
+            let mut late = None;
+            until("it ends by its deadline", || {
+                late = pending.poll();
+                late.is_some()
+            });
+            late.unwrap().unwrap_err()
         });
-        held.recv_timeout(SOON).unwrap().reply(&Sum { total: 1 });
+        responder.reply(&Sum { total: 1 });
         assert_all_back(&caller, &peer);
     }
 }
@@ -151,7 +166,7 @@ fn what_waits_too_long_for_its_turn_is_not_executed() {
         let holder = peer.start(&Work { key: 0 }).unwrap();
         until("the only worker is taken", || !executed.lock().unwrap().is_empty());
         let expired = peer.call_within(&Work { key: 1 }, Duration::from_millis(50)).unwrap_err();
-        assert_eq!(expired, CallError::Deadline { executed: Executed::Maybe });
+        assert!(matches!(expired, CallError::Deadline { .. }), "{expired:?}");
         let given_up = peer.start(&Work { key: 2 }).unwrap().cancel();
         assert_eq!(given_up, CallError::Cancelled { executed: Executed::Maybe });
         let last = peer.start(&Work { key: 3 }).unwrap();

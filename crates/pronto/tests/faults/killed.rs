@@ -7,7 +7,8 @@ use pronto::{CallError, DownCause, Epoch, Event, Executed, NodeId, Peer};
 
 use crate::child::Child;
 use crate::rig::{
-    Add, SOON, TRANSPORTS, Watch, Work, address, assert_all_back, beside_others, client, event, until,
+    Add, SOON, TRANSPORTS, Watch, Work, address, assert_all_back, beside_others, client, event, free_address,
+    until,
 };
 
 /// How a caller's calls ended.
@@ -46,9 +47,7 @@ fn calls(peer: &Peer, ends: &Ends, stop: &AtomicBool) -> u64 {
 fn a_killed_node_comes_back_as_another_life() {
     let _beside = beside_others();
     for transport in TRANSPORTS {
-        let port = free_port();
-        let listen =
-            if transport == "shm" { address("shm", "killed") } else { format!("tcp:127.0.0.1:{port}") };
+        let listen = if transport == "shm" { address("shm", "killed") } else { free_address() };
         let (mut first, listening) = Child::node(1, &listen);
         let (node, peer) = client(2, &listening);
         let events = node.events();
@@ -83,10 +82,6 @@ fn down(events: &pronto::Events, epoch: Epoch) -> DownCause {
     let Event::PeerDown { peer, epoch: found, cause } = down else { unreachable!() };
     assert_eq!((peer, found), (NodeId(1), epoch));
     cause
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 #[test]

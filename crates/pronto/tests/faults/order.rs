@@ -7,7 +7,8 @@ use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use crate::rig::{
-    SOON, TRANSPORTS, Watch, add, address, all, beside_others, client, refused, server, started, until,
+    SOON, TRANSPORTS, Watch, add, address, all, beside_others, client, free_address, refused, server,
+    started, until,
 };
 
 /// Two nodes that each know the other, so that both dial.
@@ -26,10 +27,6 @@ fn both_answer(nodes: &[Node; 2]) {
     for (node, other) in [(&nodes[0], 2), (&nodes[1], 1)] {
         add(&node.wait_for_peer(other, SOON).unwrap());
     }
-}
-
-fn free_address() -> String {
-    format!("tcp:{}", std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap())
 }
 
 #[test]

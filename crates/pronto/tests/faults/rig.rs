@@ -1,11 +1,14 @@
 //! What all stories share: messages, nodes, and waits that are bounded.
 
+use core::net::Ipv4Addr;
 use core::time::Duration;
 use std::collections::HashMap;
+use std::net::TcpListener;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
 use pronto::{Event, Events, Message, Node, NodeId, Peer, WaitPolicy};
+use pronto_sync::atomic::{AtomicU8, Ordering};
 
 #[derive(Message, Debug, PartialEq)]
 #[message(name = "faults.sum")]
@@ -60,6 +63,17 @@ pub(crate) fn address(transport: &str, name: &str) -> String {
         "shm" => format!("shm:@pronto-faults-{name}-{}", std::process::id()),
         _ => "tcp:127.0.0.1:0".into(),
     }
+}
+
+/// A TCP address at which nobody listens, nor will: others, also in other processes, listen at and dial from 127.0.0.1, where a port
+/// that was free a moment ago may be taken by the next who asks for any.
+pub(crate) fn free_address() -> String {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    // SYNC: a number for each; orders nothing.
+    let own = NEXT.fetch_add(1, Ordering::Relaxed);
+    let free = TcpListener::bind((Ipv4Addr::new(127, own, high, low), 0)).unwrap();
+    format!("tcp:{}", free.local_addr().unwrap())
 }
 
 /// A node that adds, works and serves pages.
