@@ -288,7 +288,8 @@ fn every_experiment_measures_itself_or_says_why_not() {
         let object = json(&[args, &["--json", "--quick"]].concat());
         let rows = object["rows"].as_array().unwrap();
         assert!(!rows.is_empty() || object["host"]["cores_allowed"] == 1, "{object}");
-        let is_number = |row: &Value| row["aa"].as_f64().is_some_and(|aa| aa > 0.0);
+        // Two decimals are none of a round that was held up for hundreds of times as long as the other.
+        let is_number = |row: &Value| row["aa"].as_f64().is_some_and(|aa| aa >= 0.0);
         assert!(rows.iter().all(is_number), "{object}");
     }
 }
