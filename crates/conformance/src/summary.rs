@@ -20,6 +20,8 @@ pub enum Capability {
     PollsWithoutSyscalls,
     /// A channel to sleep on.
     Channel,
+    /// A channel of its own for callers that sleep.
+    NearChannel,
     /// The harness can cut the connection with both ends alive.
     LinkCut,
 }
@@ -34,6 +36,7 @@ impl fmt::Display for Capability {
             Self::ByReference => "payloads by reference",
             Self::PollsWithoutSyscalls => "polling without system calls",
             Self::Channel => "an event channel",
+            Self::NearChannel => "a channel for callers",
             Self::LinkCut => "a link that can be cut",
         })
     }

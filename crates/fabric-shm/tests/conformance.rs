@@ -30,5 +30,5 @@ impl Harness for Shm {
 fn conformance() {
     let summary = pronto_conformance::run(&Shm);
     summary.announce();
-    summary.assert_complete(&[Capability::EnforcedRevocation, Capability::LinkCut]);
+    summary.assert_complete(&[Capability::EnforcedRevocation, Capability::NearChannel, Capability::LinkCut]);
 }

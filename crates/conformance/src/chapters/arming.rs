@@ -37,7 +37,7 @@ fn event<H: Harness>(rig: &mut Rig<'_, H>, end: End) -> bool {
 
 /// Sleeps at one end: nobody calls its queue pair until there is an event. The other end goes on polling.
 #[track_caller]
-fn sleep<H: Harness>(rig: &mut Rig<'_, H>, end: End, other_polls: Other) {
+pub(super) fn sleep<H: Harness>(rig: &mut Rig<'_, H>, end: End, other_polls: Other) {
     for _ in 0..rig.harness().patience() {
         if event(rig, end) {
             return;
@@ -51,7 +51,7 @@ fn sleep<H: Harness>(rig: &mut Rig<'_, H>, end: End, other_polls: Other) {
 
 /// What the other end does meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Other {
+pub(super) enum Other {
     Polls,
     Sleeps,
 }

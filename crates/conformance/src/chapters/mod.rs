@@ -15,6 +15,7 @@ mod one_sided;
 mod ordering;
 mod registration;
 mod rendezvous;
+mod sleepers;
 
 use crate::Harness;
 use crate::suite::Chapter;
@@ -31,6 +32,7 @@ pub(crate) fn all<H: Harness>() -> Vec<Chapter<H>> {
         bounds::chapter(),
         registration::chapter(),
         arming::chapter(),
+        sleepers::chapter(),
         disconnect::chapter(),
         one_sided::chapter(),
         atomics::chapter(),

@@ -27,6 +27,11 @@ pub(crate) enum Flaw {
     LossDoesNotWake,
     DisarmKeepsEvents,
     DeadStaysAwake,
+    LooksAreLeftOut,
+    WakesBoth,
+    WakesTheServerFirst,
+    CallersSleepOn,
+    OnlyCallersWake,
     NeverLost,
     LossFlushesNothing,
     LossIsForgotten,
@@ -58,7 +63,7 @@ pub(crate) enum Flaw {
 
 impl Flaw {
     /// Every mutant with the chapter that must fail.
-    pub(crate) const ALL: [(Self, &'static str); 51] = [
+    pub(crate) const ALL: [(Self, &'static str); 56] = [
         (Self::SwapsMessages, "ordering"),
         (Self::SmallOvertakes, "ordering"),
         (Self::SpoilsHeaders, "ordering"),
@@ -83,6 +88,11 @@ impl Flaw {
         (Self::LossDoesNotWake, "arming"),
         (Self::DisarmKeepsEvents, "arming"),
         (Self::DeadStaysAwake, "arming"),
+        (Self::LooksAreLeftOut, "sleepers"),
+        (Self::WakesBoth, "sleepers"),
+        (Self::WakesTheServerFirst, "sleepers"),
+        (Self::CallersSleepOn, "sleepers"),
+        (Self::OnlyCallersWake, "sleepers"),
         (Self::NeverLost, "disconnect"),
         (Self::LossFlushesNothing, "disconnect"),
         (Self::LossIsForgotten, "disconnect"),

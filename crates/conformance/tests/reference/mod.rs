@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
+use nix::sys::eventfd::EventFd;
 use pronto_conformance::{Harness, Pair};
 use pronto_core::fabric::{
     Completion, ConnectionLimits, HeapMemory, OutOfBounds, Payload, Region, Rights, Status, WrId,
@@ -113,6 +114,10 @@ struct EndState {
     grants: HashMap<u64, GrantEntry>,
     armed: bool,
     event: bool,
+    /// Written to with an event.
+    bell: Option<Arc<EventFd>>,
+    /// Looks find nothing until it is disarmed; only with a flaw.
+    left_out: bool,
     closed: bool,
     lost: bool,
 }
@@ -166,6 +171,9 @@ impl Wire {
     fn wake(&mut self, end: usize) {
         let state = &mut self.ends[end];
         state.event |= state.armed;
+        if let Some(bell) = state.bell.as_ref().filter(|_| state.armed) {
+            bell.write(1).expect("an eventfd takes a one");
+        }
         state.armed = false;
     }
 

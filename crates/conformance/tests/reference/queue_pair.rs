@@ -2,8 +2,11 @@
 
 use core::ops::Range;
 use std::collections::HashSet;
+use std::os::fd::AsRawFd as _;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::fabric::{
     Arrived, AtomicScope, Capabilities, Completion, ConnectionLimits, FabricError, Gather, Grant, GrantError,
     GrantId, HeapMemory, OneSided, Operation, OutOfBounds, PostError, QueuePair, Received, Region,
@@ -13,6 +16,29 @@ use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
 
 use super::access::Request;
 use super::{Body, Flaw, GrantEntry, Lease, Node, Sent, Wire};
+
+/// What both who may sleep at an end sleep on.
+fn sleepers(me: usize, flaw: Option<Flaw>) -> (Arc<EventFd>, Epoll, Epoll) {
+    let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).expect("there is room for a descriptor");
+    let epoll = || Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("there is room for a descriptor");
+    let (near, far) = (epoll(), epoll());
+    let mut flags = EpollFlags::EPOLLIN;
+    flags.set(EpollFlags::EPOLLEXCLUSIVE, flaw != Some(Flaw::WakesBoth));
+    let to = |epoll: &Epoll| epoll.add(&bell, EpollEvent::new(flags, me as u64)).expect("it is new there");
+    match flaw {
+        Some(Flaw::OnlyCallersWake) => to(&near),
+        Some(Flaw::CallersSleepOn) => to(&far),
+        Some(Flaw::WakesTheServerFirst) => {
+            to(&far);
+            to(&near);
+        }
+        _ => {
+            to(&near);
+            to(&far);
+        }
+    }
+    (Arc::new(bell), near, far)
+}
 
 /// One end.
 #[derive(Debug)]
@@ -29,6 +55,9 @@ pub(crate) struct Reference {
     retired: Option<Range<usize>>,
     /// Looks for immediates that found none yet; counted for a flaw.
     looked: u32,
+    bell: Arc<EventFd>,
+    near: Epoll,
+    far: Epoll,
 }
 
 #[derive(Debug)]
@@ -62,6 +91,8 @@ impl Reference {
                 revocation: Revocation::Enforced,
             },
         };
+        let (bell, near, far) = sleepers(me, flaw);
+        wire.lock().expect("no test panics while it holds this").ends[me].bell = Some(Arc::clone(&bell));
         Self {
             me,
             wire,
@@ -74,6 +105,9 @@ impl Reference {
             only_buffer: Arc::default(),
             retired: None,
             looked: 0,
+            bell,
+            near,
+            far,
         }
     }
 
@@ -278,6 +312,9 @@ impl QueuePair for Reference {
         if wire.ends[self.me].closed {
             return Err(FabricError::Lost);
         }
+        if wire.ends[self.me].left_out {
+            return Ok(None);
+        }
         if let Some(sent) = wire.ends[self.me].inbox.pop_front() {
             let wr = sent.wr;
             let received = self.arrived(sent);
@@ -306,7 +343,9 @@ impl QueuePair for Reference {
     }
 
     fn arm(&mut self) -> Result<(), FabricError> {
-        self.wire().ends[self.me].armed = true;
+        let mut wire = self.wire();
+        wire.ends[self.me].armed = true;
+        wire.ends[self.me].left_out = self.has(Flaw::LooksAreLeftOut);
         Ok(())
     }
 
@@ -316,10 +355,19 @@ impl QueuePair for Reference {
         state.armed = false;
         let stays = self.has(Flaw::DisarmKeepsEvents) || (self.has(Flaw::DeadStaysAwake) && state.lost);
         state.event &= stays;
+        state.left_out = false;
+        if !stays {
+            // An error means that it was not written to.
+            let _count = self.bell.read();
+        }
     }
 
     fn channel(&self) -> Option<i32> {
-        None
+        Some(self.far.0.as_raw_fd())
+    }
+
+    fn near_channel(&self) -> Option<i32> {
+        Some(self.near.0.as_raw_fd())
     }
 
     fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {

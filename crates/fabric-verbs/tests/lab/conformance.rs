@@ -10,7 +10,7 @@ use pronto_conformance::{Capability, Harness, Pair, Summary};
 use pronto_core::Class;
 use pronto_core::fabric::{
     Capabilities, Completion, ConnectionLimits, FabricError, Grant, GrantError, GrantId, HeapMemory,
-    PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, SmallMessage,
+    PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage,
 };
 use pronto_fabric_verbs::{Lease, Lifeline, VerbsQueuePair};
 
@@ -152,6 +152,14 @@ impl QueuePair for Sleeper {
         self.0.poll_small(into)
     }
 
+    fn poll_short(&mut self, into: &mut ShortMessage) -> bool {
+        self.0.poll_short(into)
+    }
+
+    fn keep(&self, payload: &[u8]) -> Lease {
+        self.0.keep(payload)
+    }
+
     fn poll_immediate(&mut self) -> Option<u32> {
         self.0.poll_immediate()
     }
@@ -197,7 +205,7 @@ fn conforms() {
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn conforms_asleep() {
     let harness = EventDriven(Polled(Devices::open()));
-    // All but the one that arms and sleeps itself.
+    // All but those that arm and sleep themselves.
     for chapter in [
         "atomics",
         "bounds",
