@@ -24,6 +24,7 @@ impl VerbsQueuePair {
 
     fn arm_for(&mut self, solicited: bool) -> Result<(), FabricError> {
         self.usable()?;
+        self.looks_anew();
         self.shared.pool.replenish();
         self.shared.regions.forget_unused();
         let system = |errno: Errno| FabricError::System { errno: errno as i32 };

@@ -5,18 +5,20 @@ use std::sync::Arc;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::fabric::{
-    AtomicScope, Capabilities, ConnectionLimits, FabricError, Immediates, OneSided, Revocation,
+    AtomicScope, Capabilities, ConnectionLimits, FabricError, Immediates, OneSided, Revocation, SHORT_PAYLOAD,
 };
 use pronto_mapping::Mapping;
+use pronto_wire::INLINE_PAYLOAD;
 
 use crate::alive::Alive;
 use crate::device::Shared;
 use crate::error::VerbsError;
 use crate::inbox::Inbox;
 use crate::queue_pair::{Counters, LAST_LOOKS, VerbsQueuePair};
+use crate::reaping::Reaping;
 use crate::receives::Promise;
 use crate::sleep::{Heard, Waits};
-use crate::sys::{Channel, CompletionQueue, Connect, Queue, QueueSizes, Verb};
+use crate::sys::{COPY, Channel, CompletionQueue, Connect, Queue, QueueSizes, Verb};
 use crate::windows::{self, Windows};
 
 /// Requests beside messages: one-sided operations, reads of payloads, answers.
@@ -67,6 +69,31 @@ impl Half {
         self.queue.number()
     }
 
+    /// What it can do, connected to a peer with which the longest message has so many bytes.
+    fn capabilities(&self, longest: u32) -> Capabilities {
+        let limits = &self.limits;
+        let device = self.shared.domain.context().limits();
+        let scope = if device.atomics_are_global { AtomicScope::Global } else { AtomicScope::Fabric };
+        let max_payload = limits.max_send_payload.min(longest);
+        let copies = if self.queue.copies(COPY) { SHORT_PAYLOAD } else { INLINE_PAYLOAD };
+        Capabilities {
+            provider: "verbs",
+            max_payload,
+            receive_depth: limits.receive_depth,
+            send_depth: limits.send_depth,
+            polls_without_syscalls: true,
+            by_reference: true,
+            copies: u32::try_from(copies).unwrap_or(0).min(max_payload),
+            pins_memory: true,
+            ready_when_touched: false,
+            one_sided: if device.has_atomics {
+                OneSided::Supported { passive_target: true, atomics: scope, revocation: Revocation::Enforced }
+            } else {
+                OneSided::None
+            },
+        }
+    }
+
     pub(crate) fn connect(
         mut self,
         first_sequence: u32,
@@ -82,24 +109,7 @@ impl Half {
         waits.add(Heard::BELL, &*bell)?;
         self.queue.connect(first_sequence, to)?;
         let limits = &self.limits;
-        let device = self.shared.domain.context().limits();
-        let scope = if device.atomics_are_global { AtomicScope::Global } else { AtomicScope::Fabric };
-        let capabilities = Capabilities {
-            provider: "verbs",
-            max_payload: limits.max_send_payload.min(longest),
-            receive_depth: limits.receive_depth,
-            send_depth: limits.send_depth,
-            polls_without_syscalls: true,
-            by_reference: true,
-            copies: 40,
-            pins_memory: true,
-            ready_when_touched: false,
-            one_sided: if device.has_atomics {
-                OneSided::Supported { passive_target: true, atomics: scope, revocation: Revocation::Enforced }
-            } else {
-                OneSided::None
-            },
-        };
+        let capabilities = self.capabilities(longest);
         self.shared.enlist(self.queue.number(), alive);
         let depth = self.depth as usize;
         Ok(VerbsQueuePair {
@@ -115,6 +125,7 @@ impl Half {
             done: VecDeque::with_capacity(2 * depth),
             copied: VecDeque::with_capacity(depth),
             inbox: Inbox::with_capacity(limits.receive_depth as usize),
+            has_looked: false,
             immediates: Immediates::new(limits.receive_depth),
             owed: VecDeque::with_capacity(windows::MOST as usize),
             closing: VecDeque::with_capacity(windows::MOST as usize),
@@ -124,6 +135,8 @@ impl Half {
             their_buffer,
             longest,
             since_signal: 0,
+            reaping: Reaping::default(),
+            kept: Arc::default(),
             depth: self.depth,
             bell,
             waits,

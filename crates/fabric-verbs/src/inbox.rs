@@ -94,6 +94,19 @@ impl Inbox {
         matches!(self.items.front(), Some(Item::Small(..)))
     }
 
+    /// The first message, if it came with a payload of a length that is wanted, which does not lie in its line.
+    pub(crate) fn pop_whole(&mut self, wanted: impl Fn(usize) -> bool) -> Option<(RawHeader, Lease)> {
+        match self.items.front() {
+            Some(Item::Whole(_, lease)) if wanted(lease.bytes().len()) => {}
+            _ => return None,
+        }
+        self.first += 1;
+        match self.items.pop_front() {
+            Some(Item::Whole(header, lease)) => Some((header, lease)),
+            _ => None,
+        }
+    }
+
     /// The first message, if it is whole.
     pub(crate) fn pop(&mut self) -> Option<Received<Lease>> {
         if let Some(Item::Elsewhere(Fetch { progress: Progress::Wanted | Progress::Underway(_), .. })) =

@@ -1,9 +1,9 @@
 //! Received payloads that are lent out.
 
 use core::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pronto_core::fabric::{OutOfBounds, Payload};
+use pronto_core::fabric::{OutOfBounds, Payload, SHORT_PAYLOAD};
 use pronto_sync::atomic::{AtomicU32, Ordering};
 use pronto_wire::HEADER_LEN;
 
@@ -36,7 +36,37 @@ impl Drop for Use {
 /// A received payload. No peer can write to it.
 pub struct Lease {
     place: Place,
-    _use: Use,
+    /// Of a short one that is kept the receive is posted again already.
+    _use: Option<Use>,
+}
+
+/// Room for short messages that are kept, used again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Mutex<Vec<Vec<u8>>>);
+
+/// Buffers that wait for the next ones.
+const SPARE_BUFFERS: usize = 16;
+
+impl Kept {
+    fn spare(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One of them.
+#[derive(Debug)]
+struct KeptBytes {
+    bytes: Vec<u8>,
+    kept: Arc<Kept>,
+}
+
+impl Drop for KeptBytes {
+    fn drop(&mut self) {
+        let mut spare = self.kept.spare();
+        if spare.len() < SPARE_BUFFERS {
+            spare.push(core::mem::take(&mut self.bytes));
+        }
+    }
 }
 
 /// Where it lies.
@@ -46,23 +76,34 @@ enum Place {
     Receive(ReceiveBuffer),
     /// In a buffer that it was read to.
     Pool(PoolBuffer),
+    /// Copied out of a receive buffer.
+    Kept(KeptBytes),
 }
 
 impl Lease {
     /// A payload that came with its header.
     pub(crate) fn received(buffer: ReceiveBuffer, used: Use) -> Self {
-        Self { place: Place::Receive(buffer), _use: used }
+        Self { place: Place::Receive(buffer), _use: Some(used) }
     }
 
     /// A payload that was read.
     pub(crate) fn fetched(buffer: PoolBuffer, used: Use) -> Self {
-        Self { place: Place::Pool(buffer), _use: used }
+        Self { place: Place::Pool(buffer), _use: Some(used) }
     }
 
-    fn bytes(&self) -> &[u8] {
+    /// A short payload, which is copied.
+    pub(crate) fn kept(kept: &Arc<Kept>, payload: &[u8]) -> Self {
+        let mut bytes = kept.spare().pop().unwrap_or_else(|| Vec::with_capacity(SHORT_PAYLOAD));
+        bytes.clear();
+        bytes.extend_from_slice(payload);
+        Self { place: Place::Kept(KeptBytes { bytes, kept: Arc::clone(kept) }), _use: None }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
         match &self.place {
             Place::Receive(buffer) => buffer.bytes().get(HEADER_LEN..).unwrap_or(&[]),
             Place::Pool(buffer) => buffer.bytes(),
+            Place::Kept(KeptBytes { bytes, .. }) => bytes,
         }
     }
 }

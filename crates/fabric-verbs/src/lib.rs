@@ -4,8 +4,10 @@
 //! address is that of the connection over which the two nodes have met ([`Device::for_address`]).
 //!
 //! # A message's way
-//! - Up to 40 bytes of payload travel in the message's line; up to 232 are copied by the device when they are posted, where it
-//!   takes 256 bytes inline. Either completes as it is posted: its buffer is free.
+//! - Up to 40 bytes of payload travel in the message's line; up to 232 in a place of 256 bytes beside it, where the device takes so
+//!   many inline: they are copied when they are posted, and it is told to copy them when the doorbell rings. Their buffers are free at
+//!   once, and nothing is heard of them again: the completions of sends are looked at while a request is outstanding that was asked
+//!   to complete, and now and then for one that has failed (`reaping.rs`). The receiver copies them out and posts the receive again.
 //! - Up to 2,024 bytes go with their header as one gathered message into one of the receive buffers that all connections of
 //!   the port share: memory goes with what may be under way, not with the longest message.
 //! - A longer payload waits at its sender's: the message carries the key of a type-2 memory window onto it, the receiver
@@ -48,6 +50,7 @@ mod lease;
 mod offer;
 mod pool;
 mod queue_pair;
+mod reaping;
 mod receives;
 mod receiving;
 mod regions;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use nix::sys::eventfd::EventFd;
 use pronto_core::fabric::{
     Capabilities, Completion, FabricError, Grant, GrantError, GrantId, Immediates, PostError, QueuePair,
-    Received, Region, Rights, SendMemory, SendWork, SmallMessage, Status, WrId,
+    Received, Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage, Status, WrId,
 };
 use pronto_mapping::Mapping;
 
@@ -22,8 +22,9 @@ use crate::alive::Alive;
 use crate::device::Shared;
 use crate::error::VerbsError;
 use crate::inbox::Inbox;
-use crate::lease::{InUse, Lease};
+use crate::lease::{InUse, Kept, Lease};
 use crate::pool::PoolBuffer;
+use crate::reaping::Reaping;
 use crate::receives::Promise;
 use crate::sending::Entry;
 use crate::sleep::{Heard, Waits};
@@ -51,6 +52,8 @@ pub struct VerbsQueuePair {
     /// Messages that were pushed and not posted, whose buffers are free once they were: the device, or this code, copies them.
     pub(crate) copied: VecDeque<WrId>,
     pub(crate) inbox: Inbox,
+    /// The last look at the receives was one for a small message, just now and in vain.
+    pub(crate) has_looked: bool,
     pub(crate) immediates: Immediates,
     /// Windows of the peer's whose payloads we have read, and have to say so.
     pub(crate) owed: VecDeque<u16>,
@@ -64,6 +67,10 @@ pub struct VerbsQueuePair {
     /// Longest message of both devices, bytes.
     pub(crate) longest: u32,
     pub(crate) since_signal: u32,
+    /// When the completions of sends are looked at.
+    pub(crate) reaping: Reaping,
+    /// Where short messages lie that somebody keeps.
+    pub(crate) kept: Arc<Kept>,
     pub(crate) depth: u32,
     pub(crate) bell: Arc<EventFd>,
     pub(crate) waits: Waits,
@@ -192,8 +199,21 @@ impl QueuePair for VerbsQueuePair {
         self.usable()
     }
 
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        let due = self.failed.is_some()
+            || self.alive.is_lost()
+            || !self.done.is_empty()
+            || !self.inbox.is_empty()
+            || !self.owed.is_empty()
+            || !self.closing.is_empty()
+            || self.shared.pool.is_low();
+        !due && self.receives.is_empty() && (!self.may_reap() || self.sends.is_empty())
+    }
+
+    #[inline]
     fn poll_send(&mut self) -> Option<Completion> {
-        if self.done.is_empty() {
+        if self.done.is_empty() && self.may_reap() {
             self.reap();
         }
         self.done.pop_front()
@@ -201,6 +221,14 @@ impl QueuePair for VerbsQueuePair {
 
     fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
         self.failed.is_none() && self.receive_small(into)
+    }
+
+    fn poll_short(&mut self, into: &mut ShortMessage) -> bool {
+        self.failed.is_none() && self.receive_short(into)
+    }
+
+    fn keep(&self, payload: &[u8]) -> Lease {
+        Lease::kept(&self.kept, payload)
     }
 
     fn poll_recv(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
@@ -222,9 +250,11 @@ impl QueuePair for VerbsQueuePair {
 
     fn told(&mut self) {
         self.has_events = true;
+        self.looks_anew();
     }
 
     fn disarm(&mut self) {
+        self.looks_anew();
         self.take_events();
     }
 

@@ -1,6 +1,8 @@
 //! Receiving: completions of receives become messages, in their order; payloads that wait at their sender's are read.
 
-use pronto_core::fabric::{Arrived, FabricError, PeerFault, Received, SmallMessage};
+use pronto_core::fabric::{
+    Arrived, FabricError, PeerFault, Received, SHORT_PAYLOAD, ShortMessage, SmallMessage,
+};
 use pronto_wire::InlinePayload;
 
 use crate::frame::{Arrival, Kind, TAKEN_LEN, decode, word};
@@ -28,6 +30,7 @@ enum Found {
 impl VerbsQueuePair {
     /// The next message, if it is small and here.
     pub(crate) fn receive_small(&mut self, into: &mut SmallMessage) -> bool {
+        self.has_looked = false;
         while self.inbox.is_empty() {
             match self.look() {
                 Ok(Found::Small(message)) => {
@@ -35,7 +38,10 @@ impl VerbsQueuePair {
                     return true;
                 }
                 Ok(Found::Message | Found::Other) => {}
-                Ok(Found::Nothing) => return false,
+                Ok(Found::Nothing) => {
+                    self.has_looked = true;
+                    return false;
+                }
                 Err(error) => {
                     self.fail(error);
                     return false;
@@ -54,12 +60,21 @@ impl VerbsQueuePair {
         }
     }
 
+    /// The next message, if it was found already, and its payload is no longer than what its sender may have copied.
+    pub(crate) fn receive_short(&mut self, into: &mut ShortMessage) -> bool {
+        let Some((header, lease)) = self.inbox.pop_whole(|len| len <= SHORT_PAYLOAD) else { return false };
+        let bytes = lease.bytes();
+        into.put(header, u8::try_from(bytes.len()).unwrap_or(0), |into| into.copy_from_slice(bytes));
+        true
+    }
+
     /// The next message, if it is here.
     pub(crate) fn receive(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
         if let Some(message) = self.inbox.pop() {
             return Ok(Some(message));
         }
-        loop {
+        // Whoever has just asked for a small one has looked.
+        while !core::mem::take(&mut self.has_looked) {
             match self.look() {
                 Ok(Found::Small(SmallMessage { header, payload })) => {
                     return Ok(Some(Received { header, payload: Arrived::Inline(payload) }));

@@ -91,6 +91,7 @@ impl VerbsQueuePair {
         request.signalled |= self.since_signal >= self.depth / 4;
         if request.signalled {
             self.since_signal = 0;
+            self.reaping.asked_below = self.queue.next_number() + 1;
         }
         self.entries.push_back(entry);
         #[expect(unsafe_code, reason = "the device will read or write what the request names")]
@@ -119,7 +120,8 @@ impl VerbsQueuePair {
     fn send(&mut self, signal: Signal, header: &RawHeader, payload: Gather<'_>) -> Result<(), PostError> {
         let len = payload.len();
         let most = self.capabilities.max_payload as usize;
-        let max = if matches!(payload, Gather::Inline(_)) { most.min(INLINE_PAYLOAD) } else { most };
+        let copies = self.capabilities.copies as usize;
+        let max = if matches!(payload, Gather::Inline(_)) { copies } else { most };
         if len > max {
             return Err(PostError::TooLong { len, max });
         }
@@ -148,11 +150,14 @@ impl VerbsQueuePair {
                 Gather::Ring(extent) => rest.copy_from_slice(self.memory.bytes(extent)),
                 Gather::Region { region, .. } => region.read(offset, rest)?,
             }
-            self.counters.eager += 1;
-            let line = u32::try_from(HEADER_LEN + len).unwrap_or(0);
-            self.copied.extend(wr);
-            let request = SendRequest { verb: Verb::Send, line, beside: None, signalled: false };
-            self.push(request, Entry::Part);
+            self.send_copied(len, wr);
+            return Ok(());
+        }
+        if let Gather::Inline(bytes) = payload {
+            let copy = self.queue.next_copy().ok_or(PostError::TooLong { len, max: INLINE_PAYLOAD })?;
+            copy[..HEADER_LEN].copy_from_slice(headed.as_array());
+            copy[HEADER_LEN..HEADER_LEN + len].copy_from_slice(bytes);
+            self.send_copied(len, wr);
             return Ok(());
         }
         let Some(wr) = wr else { return Err(PostError::Unsupported) };
@@ -171,6 +176,14 @@ impl VerbsQueuePair {
             self.send_waiting(headed, piece, len, wr)
         }
         Ok(())
+    }
+
+    /// The message that lies in the next request's line, or copy.
+    fn send_copied(&mut self, len: usize, wr: Option<WrId>) {
+        self.counters.eager += 1;
+        let line = u32::try_from(HEADER_LEN + len).unwrap_or(0);
+        self.copied.extend(wr);
+        self.push(SendRequest { verb: Verb::Send, line, beside: None, signalled: false }, Entry::Part);
     }
 
     /// Send memory is registered chunk by chunk, and no extent crosses one.

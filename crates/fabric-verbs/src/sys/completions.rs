@@ -1,5 +1,6 @@
 //! Completion queues and the channel that they wake.
 
+use core::cell::RefCell;
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
@@ -84,16 +85,39 @@ pub(crate) struct Done {
 /// A completion queue, polled in batches.
 pub(crate) struct CompletionQueue {
     raw: NonNull<ibv_cq>,
-    batch: [ibv_wc; BATCH],
-    /// What of the batch is still to be handed out.
-    next: usize,
-    filled: usize,
+    /// In a cell, so that a look which only asks may fill it.
+    batch: RefCell<Batch>,
     /// Events taken from the channel that are to be acknowledged before the end.
     unacknowledged: u32,
     armed: Armed,
     /// Requests for an event that were made of the device.
     pub(crate) events_asked: u64,
     channel: Arc<Channel>,
+}
+
+/// Completions that were taken from the device at once.
+struct Batch {
+    taken: [ibv_wc; BATCH],
+    /// What of it is still to be handed out.
+    next: usize,
+    filled: usize,
+}
+
+impl Batch {
+    /// Whether there is something in it, taken from the device if it was empty.
+    #[inline]
+    fn fill(&mut self, queue: NonNull<ibv_cq>) -> Result<bool, Errno> {
+        if self.next != self.filled {
+            return Ok(true);
+        }
+        const MOST: i32 = 16;
+        const _: () = assert!(MOST as usize == BATCH);
+        // SAFETY: a live queue, polled by its owner alone; the batch has room for that many.
+        let polled = unsafe { ibv_poll_cq(queue.as_ptr(), MOST, self.taken.as_mut_ptr()) };
+        self.next = 0;
+        self.filled = usize::try_from(polled).map_or(0, |filled| filled.min(BATCH));
+        if polled < 0 { Err(Errno::EIO) } else { Ok(polled > 0) }
+    }
 }
 
 /// What the next event was asked for, and has not come. In the order of what they include.
@@ -109,7 +133,10 @@ unsafe impl Send for CompletionQueue {}
 
 impl fmt::Debug for CompletionQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionQueue").field("batched", &(self.filled - self.next)).finish_non_exhaustive()
+        let batch = self.batch.borrow();
+        f.debug_struct("CompletionQueue")
+            .field("batched", &(batch.filled - batch.next))
+            .finish_non_exhaustive()
     }
 }
 
@@ -131,12 +158,10 @@ impl CompletionQueue {
         };
         let raw = NonNull::new(raw).ok_or_else(|| last("ibv_create_cq"))?;
         // SAFETY: every field of a completion is a number.
-        let batch = unsafe { MaybeUninit::<[ibv_wc; BATCH]>::zeroed().assume_init() };
+        let taken = unsafe { MaybeUninit::<[ibv_wc; BATCH]>::zeroed().assume_init() };
         Ok(Self {
             raw,
-            batch,
-            next: 0,
-            filled: 0,
+            batch: RefCell::new(Batch { taken, next: 0, filled: 0 }),
             unacknowledged: 0,
             armed: Armed::No,
             events_asked: 0,
@@ -151,26 +176,31 @@ impl CompletionQueue {
     /// The next completion; an error if the queue has failed.
     #[inline]
     pub(crate) fn poll(&mut self) -> Result<Option<Done>, Errno> {
-        if self.next == self.filled {
-            const MOST: i32 = 16;
-            const _: () = assert!(MOST as usize == BATCH);
-            // SAFETY: a live queue, polled through `&mut`; the batch has room for that many.
-            let polled = unsafe { ibv_poll_cq(self.raw.as_ptr(), MOST, self.batch.as_mut_ptr()) };
-            self.next = 0;
-            self.filled = 0;
-            match usize::try_from(polled) {
-                Ok(0) => return Ok(None),
-                Ok(filled) => self.filled = filled.min(BATCH),
-                Err(_) => return Err(Errno::EIO),
-            }
+        let batch = self.batch.get_mut();
+        if !batch.fill(self.raw)? {
+            return Ok(None);
         }
-        let found = &self.batch[self.next];
-        self.next += 1;
+        let found = &batch.taken[batch.next];
+        batch.next += 1;
         let immediate = (found.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM).then(|| {
             // SAFETY: both members are numbers of four bytes.
             u32::from_be(unsafe { found.imm_data_invalidated_rkey_union.imm_data })
         });
         Ok(Some(Done { id: found.wr_id, status: found.status, len: found.byte_len, immediate }))
+    }
+
+    /// Whether there is nothing to poll now. What the device has is taken from it, for the next poll.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        // A queue that has failed is one to poll.
+        self.batch.borrow_mut().fill(self.raw) == Ok(false)
+    }
+
+    /// Whether there is something that was taken from the device already.
+    #[inline]
+    pub(crate) fn has_batched(&self) -> bool {
+        let batch = self.batch.borrow();
+        batch.next != batch.filled
     }
 
     /// Asks for one event on the channel: with the next completion, or the next solicited or failed one. Asked for already, it

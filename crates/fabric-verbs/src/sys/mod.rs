@@ -18,5 +18,5 @@ pub(crate) use completions::{Channel, CompletionQueue, Done};
 pub use context::Registered;
 pub(crate) use context::{AsyncEvent, Context, Domain, Gid, PortAddress, active_ports};
 pub(crate) use memory::{Access, MemoryRegion, MemoryWindow, PinnedBytes};
-pub(crate) use queue::{Connect, Queue, QueueSizes, Rights, SendRequest, Verb};
+pub(crate) use queue::{COPY, Connect, Queue, QueueSizes, Rights, SendRequest, Verb};
 pub(crate) use receive::SharedReceives;

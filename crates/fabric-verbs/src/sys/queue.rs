@@ -6,8 +6,9 @@ use core::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use pronto_core::fabric::SendMemory as _;
+use pronto_core::fabric::{SHORT_PAYLOAD, SendMemory as _};
 use pronto_mapping::Mapping;
+use pronto_wire::HEADER_LEN;
 
 use super::completions::CompletionQueue;
 use super::context::{Domain, Gid, PortAddress};
@@ -22,8 +23,12 @@ use crate::ffi::{
 
 /// Bytes of a line: a header and the payload that rides with it, or the result of an atomic.
 pub(crate) const LINE: usize = 64;
+/// Bytes of a message that the device copies when it is posted: a header, and the payload of a short message.
+pub(crate) const COPY: u32 = 256;
 /// Longest message that the device is asked to copy when it is posted, bytes, and what it is asked for if it refuses that.
-const INLINE: [u32; 2] = [256, 64];
+const INLINE: [u32; 2] = [COPY, 64];
+const _: () = assert!(HEADER_LEN + SHORT_PAYLOAD == COPY_LEN);
+const COPY_LEN: usize = COPY as usize;
 /// Local acknowledgement timeout, 4.096 us x 2^14 = 67 ms (InfiniBand specification, 9.7.6.1.3).
 const TIMEOUT: u8 = 14;
 /// Repeats before a connection that does not acknowledge is given up: about half a second in all. Not 7, which soft-RoCE
@@ -116,7 +121,7 @@ fn empty_request() -> ibv_send_wr {
 #[derive(Debug)]
 pub(crate) struct SendRequest<'a> {
     pub(crate) verb: Verb<'a>,
-    /// Bytes of the request's own line.
+    /// Bytes of the request's own line; of its [`Queue::next_copy`], if they are more than a line has.
     pub(crate) line: u32,
     /// A further piece of registered memory: address, key, length.
     pub(crate) beside: Option<((u64, u32), u32)>,
@@ -133,6 +138,8 @@ pub(crate) struct Queue {
     binding: Vec<(NonNull<ibv_mw>, u32)>,
     lines: Arc<MemoryRegion>,
     line_bytes: Arc<Mapping>,
+    /// One for each request, where the device copies so much: from here, which it need not reach.
+    copies: Box<[[u8; COPY_LEN]]>,
     max_inline: u32,
     /// The number of the first request that has not completed, that was not posted, and of the next.
     oldest: u64,
@@ -189,6 +196,8 @@ impl Queue {
         let requests = (0..depth).map(|_| empty_request()).collect();
         let pieces = vec![[ibv_sge { addr: 0, length: 0, lkey: 0 }; 2]; depth].into_boxed_slice();
         let max_inline = wanted.cap.max_inline_data;
+        let copying = if max_inline >= COPY { depth } else { 0 };
+        let copies = vec![[0; COPY_LEN]; copying].into_boxed_slice();
         let (oldest, unposted, next) = (0, 0, 0);
         let _receives = Arc::clone(shared);
         let mut this = Self {
@@ -198,6 +207,7 @@ impl Queue {
             binding: Vec::with_capacity(depth),
             lines,
             line_bytes,
+            copies,
             max_inline,
             oldest,
             unposted,
@@ -345,6 +355,13 @@ impl Queue {
         unsafe { line.cast::<[u8; LINE]>().as_mut() }
     }
 
+    /// In place of the next request's line, for a message without a further piece that is copied when it is posted; none where
+    /// the device copies less.
+    pub(crate) fn next_copy(&mut self) -> Option<&mut [u8; COPY_LEN]> {
+        let at = self.place(self.next);
+        self.copies.get_mut(at)
+    }
+
     /// The first eight bytes of a request's line: what an atomic found. To be read once it has completed.
     pub(crate) fn result_of(&self, number: u64) -> u64 {
         let at = self.place(number) * LINE;
@@ -371,7 +388,11 @@ impl Queue {
         let (line, beside) = (request.line, request.beside);
         let pieces = &mut self.pieces[at];
         if line > 0 {
-            let (addr, lkey) = self.lines.local(at * LINE);
+            let (addr, lkey) = match self.copies.get(at) {
+                // Of what is copied no key is looked at (ibv_post_send(3)).
+                Some(copy) if line as usize > LINE => (copy.as_ptr().expose_provenance() as u64, 0),
+                _ => self.lines.local(at * LINE),
+            };
             pieces[0] = ibv_sge { addr, length: line, lkey };
             made.num_sge = 1;
         }
