@@ -31,8 +31,11 @@ use crate::sleep::{Heard, Waits};
 use crate::sys::{Access, Channel, CompletionQueue, MemoryRegion, PinnedBytes, Queue, SendRequest, Verb};
 use crate::windows::{Granted, Windows};
 
-/// Looks that a lost connection is given for what is outstanding.
-pub(crate) const LAST_LOOKS: u32 = 4096;
+/// Looks that a lost connection is given for what is outstanding, a one-sided operation among it: that it was refused ends the
+/// connection, too, and on a busy machine the device says why long after the peer has hung up.
+pub(crate) const LAST_LOOKS: u32 = 65_536;
+/// What is left of them when nothing else is worth waiting for.
+pub(crate) const LAST_LOOKS_FOR_ACCESS: u32 = LAST_LOOKS - 4096;
 
 /// One connection of one class over RDMA.
 #[derive(Debug)]

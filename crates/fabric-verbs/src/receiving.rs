@@ -8,7 +8,7 @@ use pronto_wire::InlinePayload;
 use crate::frame::{Arrival, Kind, TAKEN_LEN, decode, word};
 use crate::inbox::{Fetch, Item, Progress};
 use crate::lease::Lease;
-use crate::queue_pair::VerbsQueuePair;
+use crate::queue_pair::{LAST_LOOKS_FOR_ACCESS, VerbsQueuePair};
 use crate::sending::{Entry, REMOTE_ACCESS};
 use crate::sys::{SendRequest, Verb};
 
@@ -116,7 +116,13 @@ impl VerbsQueuePair {
         self.reap();
         self.usable()?;
         self.last_looks = self.last_looks.saturating_sub(1);
-        if self.last_looks > 0 && !self.entries.is_empty() {
+        let asks = self.entries.iter().any(|entry| matches!(entry, Entry::Access { .. }));
+        let least = if asks { 0 } else { LAST_LOOKS_FOR_ACCESS };
+        if self.last_looks > least && !self.entries.is_empty() {
+            if asks {
+                // The device may be threads of the kernel that this processor is wanted for.
+                std::thread::yield_now();
+            }
             return Ok(None);
         }
         self.fail(FabricError::Lost);
