@@ -1,9 +1,14 @@
 //! How the simulated network behaves when nothing is wrong, and which transport it resembles.
 
 use pronto_core::Nanos;
-use pronto_core::fabric::AtomicScope;
+use pronto_core::fabric::{AtomicScope, SHORT_PAYLOAD};
 
 use crate::random::Span;
+
+/// Payloads of a line, and of four, bytes: what providers copy.
+const LINE: u32 = 40;
+const SHORT: u32 = 232;
+const _: () = assert!(SHORT as usize == SHORT_PAYLOAD);
 
 /// What a send completion means here. The engine must be right under each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +48,8 @@ pub struct SimOptions {
     pub target: Target,
     /// What one-sided atomics are atomic with.
     pub atomics: AtomicScope,
+    /// Longest payload that is copied while it is posted, bytes.
+    pub copies: u32,
     /// Whether a refused one-sided access ends the connection, as on verbs.
     pub refusal_ends_connection: bool,
     /// From the loss of a connection until an end that lives hears of it.
@@ -65,6 +72,7 @@ impl SimOptions {
             completion: CompletionMeaning::Consumed,
             target: Target::Passive,
             atomics: AtomicScope::Global,
+            copies: SHORT,
             refusal_ends_connection: false,
             loss_notice: Span::micros(20, 200),
             retry_for: Nanos::from_secs(60),
@@ -83,6 +91,7 @@ impl SimOptions {
             target: Target::Polling,
             loss_notice: Span::micros(50, 5_000),
             dial_timeout: Nanos::from_secs(1),
+            copies: LINE,
             ..Self::like_shm()
         }
     }

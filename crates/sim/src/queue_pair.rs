@@ -45,16 +45,18 @@ impl SimQueuePair {
                 revocation: Revocation::Enforced,
             },
         };
+        let max_payload = limits.max_send_payload.min(MAX_PAYLOAD);
+        let copies = state.options.copies.min(max_payload);
         let by_reference = state.options.completion != CompletionMeaning::Copied;
         drop(state);
         let capabilities = Capabilities {
             provider: "sim",
-            max_payload: limits.max_send_payload.min(MAX_PAYLOAD),
+            max_payload,
             receive_depth: limits.receive_depth,
             send_depth: limits.send_depth,
             polls_without_syscalls: true,
             by_reference,
-            copies: 40,
+            copies,
             pins_memory: false,
             ready_when_touched: false,
             one_sided,
@@ -79,7 +81,7 @@ impl SimQueuePair {
 
     fn body(&self, payload: Gather<'_>) -> Result<Body, PostError> {
         let max = match payload {
-            Gather::Inline(_) => INLINE_PAYLOAD,
+            Gather::Inline(_) => self.capabilities.copies as usize,
             Gather::Ring(_) | Gather::Region { .. } => self.capabilities.max_payload as usize,
         };
         let len = payload.len();
@@ -191,7 +193,7 @@ impl QueuePair for SimQueuePair {
         let Some(Message { header, inline, body, wr }) = end.inbox.pop_front() else {
             return alive(end).map(|()| None);
         };
-        if inline {
+        if inline && body.len() <= INLINE_PAYLOAD {
             let mut bytes = [0; INLINE_PAYLOAD];
             let bytes = &mut bytes[..body.len()];
             body.copy_to(0, bytes).expect("a copy of the whole lies within");

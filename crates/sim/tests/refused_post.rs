@@ -73,7 +73,7 @@ fn what_the_peer_should_be_told_is_told_when_there_is_room() {
     // The connection is full: nothing is delivered, for the world stands still.
     let key = TypeKey { name: NameHash::of("t"), layout: LayoutHash(5), service: ServiceId(0) };
     for _ in 0..DEPTH {
-        let mut loan = near.loan(Class::Control, 64, 0).expect("there is memory");
+        let mut loan = near.loan(Class::Control, 300, 0).expect("there is memory");
         loan.as_mut_slice().fill(1);
         let payload = OutgoingPayload::Frame(loan.finish());
         near.notify(&key, Class::Control, payload, &executor).expect("there is credit");

@@ -6,8 +6,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pronto_core::fabric::{HeapMemory, Region};
-use pronto_core::session::{CallSpec, End, Identity, Limits, OutgoingPayload, Refused};
+use pronto_core::executor::WaitPolicy;
+use pronto_core::fabric::{Arrived, HeapMemory, Region, SHORT_PAYLOAD, SmallMessage};
+use pronto_core::session::{
+    Answer, CallSpec, Copied, End, Event, Identity, Inbound, Limits, OutgoingPayload, Places, Refused, Sink,
+    Soon,
+};
 use pronto_core::{Clock as _, Nanos};
 use pronto_wire::{CallId, Class, Epoch, INLINE_PAYLOAD, NodeId};
 
@@ -29,6 +33,43 @@ const IDLE_TICK: Nanos = Nanos::from_secs(1);
 const LOOKS: u32 = 64;
 /// How often a node in its examination tries again what was refused.
 const EXAM_PAUSE: Nanos = Nanos::from_micros(200);
+
+/// A call of a short payload by the way on which it is copied; none if that is not for this one.
+fn call_in_copy(
+    session: &SimSession,
+    spec: &CallSpec,
+    payload: &OutgoingPayload,
+    executor: &SimExecutor,
+) -> Option<CallId> {
+    let OutgoingPayload::Frame(frame) = payload else { return None };
+    if frame.len() > SHORT_PAYLOAD || frame.len().is_multiple_of(2) {
+        return None;
+    }
+    let asked = WaitPolicy::Block.into();
+    let places = Places {
+        small: &mut SmallMessage::default(),
+        short: |_: &[u8]| unreachable!("nobody looks"),
+        end: &mut None,
+    };
+    match session.call_soon(spec, Copied::Short(frame.bytes()), asked, places, &mut Nobody, executor) {
+        Some(Soon::Open(call)) => Some(call),
+        Some(other) => unreachable!("nobody looks, and there is {other:?}"),
+        None => None,
+    }
+}
+
+/// For a call that is not looked for at once.
+struct Nobody;
+
+impl Sink<Lease> for Nobody {
+    fn request(&mut self, _: Inbound<Arrived<Lease>>) -> Answer {
+        unreachable!("nobody looks")
+    }
+
+    fn event(&mut self, _: Event) {
+        unreachable!("nobody looks")
+    }
+}
 
 /// Calls to be made, by caller, callee and class.
 pub(super) type Exam = BTreeMap<(NodeId, NodeId, Class), u32>;
@@ -288,7 +329,10 @@ impl ScenarioNode {
                     Nanos::NEVER
                 };
                 let spec = CallSpec { key: kind.key(), class, timeout };
-                session.call(&spec, payload, &self.executor).map(Some)
+                match call_in_copy(session, &spec, &payload, &self.executor) {
+                    Some(call) => Ok(Some(call)),
+                    None => session.call(&spec, payload, &self.executor).map(Some),
+                }
             } else if self.random.one_in(2) {
                 session.notify_sync(&kind.key(), class, payload, &self.executor).map(Some)
             } else {
@@ -318,6 +362,9 @@ impl ScenarioNode {
         let line = u32::try_from(INLINE_PAYLOAD).expect("forty bytes");
         let max = self.limits.max_payload[class.index()];
         let long = self.random.one_in(traffic.long_one_in);
+        // Some of them could be copied while they are posted.
+        let short = u32::try_from(SHORT_PAYLOAD).expect("four lines").min(max);
+        let max = if self.numbers.is_multiple_of(3) { short } else { max };
         let (from, to) = if long { (line, max) } else { (stamp, line) };
         from + u32::try_from(self.random.below(u64::from(to - from + 1))).expect("below 32 bits")
     }
