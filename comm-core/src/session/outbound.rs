@@ -96,10 +96,7 @@ impl<Q: QueuePair> Engine<Q> {
         let lane = &present.lanes[class.index()];
         let may_copy = match payload {
             Copied::Line(_) => true,
-            // Nothing of it is left for sending it again.
-            Copied::Short(bytes) => {
-                !present.resumable && bytes.len() <= lane.qp.capabilities().copies as usize
-            }
+            Copied::Short(bytes) => bytes.len() <= lane.qp.capabilities().copies as usize,
         };
         let free = !present.peer_draining
             && may_copy
@@ -109,11 +106,17 @@ impl<Q: QueuePair> Engine<Q> {
         if !free {
             return None;
         }
+        let again = if present.resumable { Again::of(payload, session, class)? } else { Again::Nothing };
         let call = session.calls.claim_in_engine()?;
         if let Some(credit) = session.credits[class.index()].take_in_engine() {
             let deadline_us = super::timeout_us(timeout);
             let kind = Kind::Request { call, type_id, service: key.service, resent: false, deadline_us };
             if self.post_small(&Small { class, kind, payload, timeout }, session) {
+                if let Again::Payload(payload) = again
+                    && let Some(open) = self.open.get_mut(usize::from(call.slot))
+                {
+                    open.kept = Some(KeptRequest { class, kind, payload: Some(payload) });
+                }
                 self.ring_for_sender(class, session);
                 return Some(call);
             }
@@ -301,6 +304,22 @@ impl<Q: QueuePair> Engine<Q> {
                 seen.state = SeenState::Answered(None);
             }
         }
+    }
+}
+
+/// What is kept of a short request beside what was posted, where it may have to be sent again.
+enum Again {
+    Nothing,
+    Payload(OutgoingPayload),
+}
+
+impl Again {
+    /// Composed in send memory, as a longer one would be; what fits a line is kept as that. None if there is no room for it.
+    fn of<Q: QueuePair>(payload: Copied<'_>, session: &Session<Q>, class: Class) -> Option<Self> {
+        let Copied::Short(bytes) = payload else { return Some(Self::Nothing) };
+        let mut loan = session.loan(class, bytes.len(), OWNER_RESENT).ok()?;
+        loan.as_mut_slice().copy_from_slice(bytes);
+        Some(Self::Payload(OutgoingPayload::Frame(loan.finish())))
     }
 }
 
