@@ -1,7 +1,6 @@
 //! A call that was sent and is not answered yet: wait, poll, await or cancel.
 
 use alloc::sync::Arc;
-use alloc::vec;
 use core::fmt;
 use core::marker::PhantomData;
 use core::pin::Pin;
@@ -240,7 +239,19 @@ pub fn with_bytes<L: pronto_core::fabric::Payload, R>(
     if payload.len() <= ON_STACK {
         return with_copy(payload, &mut [0; ON_STACK][..payload.len()], use_it);
     }
-    with_copy(payload, &mut vec![0; payload.len()], use_it)
+    with_kept_copy(payload, use_it)
+}
+
+/// The same with the provider's memory for it.
+#[cold]
+#[inline(never)]
+fn with_kept_copy<L: pronto_core::fabric::Payload, R>(
+    payload: &Arrived<L>,
+    use_it: impl FnOnce(&[u8]) -> R,
+) -> R {
+    let (mut use_it, mut used) = (Some(use_it), None);
+    payload.read_copy(&mut |bytes| used = use_it.take().map(|use_it| use_it(bytes)));
+    used.expect("a payload can be copied, but in a forked child")
 }
 
 #[inline]

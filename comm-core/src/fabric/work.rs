@@ -1,5 +1,6 @@
 //! Work requests, completions, and what arrives.
 
+use alloc::vec;
 use core::fmt;
 
 use pronto_wire::{InlinePayload, RawHeader};
@@ -271,6 +272,14 @@ impl<L: Payload> Arrived<L> {
             Self::Buffer(lease) => lease.copy_to(offset, out),
         }
     }
+
+    /// See [`Payload::read_copy`].
+    pub fn read_copy(&self, read: &mut dyn FnMut(&[u8])) {
+        match self {
+            Self::Inline(payload) => read(payload.as_slice()),
+            Self::Buffer(lease) => lease.read_copy(read),
+        }
+    }
 }
 
 impl<L> fmt::Debug for Arrived<L> {
@@ -301,6 +310,15 @@ pub trait Payload: Send + 'static {
     /// The bytes to be read where they lie, if a peer may be writing to them; none if they can only be copied.
     fn as_shared(&self) -> Option<SharedBytes<'_>> {
         None
+    }
+
+    /// Hands a copy of all bytes to `read`, once; or nothing, if they cannot be copied. A provider whose payloads are long overrides it
+    /// with memory that it keeps: each page of fresh memory is a fault, and all of them take several times as long as the copy.
+    fn read_copy(&self, read: &mut dyn FnMut(&[u8])) {
+        let mut bytes = vec![0; self.len()];
+        if self.copy_to(0, &mut bytes).is_ok() {
+            read(&bytes);
+        }
     }
 }
 

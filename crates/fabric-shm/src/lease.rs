@@ -38,6 +38,8 @@ pub(crate) struct Incoming {
     returned: AtomicU64,
     copied: AtomicU64,
     spare: Mutex<Vec<Vec<u8>>>,
+    /// For whoever reads a copy of a payload, unless somebody else is at it; as long as the longest of them.
+    scratch: Mutex<Vec<u8>>,
     max_leases: u64,
 }
 
@@ -46,7 +48,8 @@ impl Incoming {
         let max_leases = done.len() as u64 / 2;
         let [lent, returned, copied] = [0; 3].map(AtomicU64::new);
         let spare = Mutex::new(Vec::with_capacity(SPARE_BUFFERS));
-        Self { memory, done, bell, lent, returned, copied, spare, max_leases }
+        let scratch = Mutex::default();
+        Self { memory, done, bell, lent, returned, copied, spare, scratch, max_leases }
     }
 
     /// Bytes of the peer's memory that are lent out now, and in how many leases.
@@ -88,6 +91,22 @@ impl Incoming {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         if spare.len() < SPARE_BUFFERS {
             spare.push(buffer);
+        }
+    }
+
+    /// Copies a payload, and hands the copy to `read`.
+    fn read_copy(&self, place: &Place, read: &mut dyn FnMut(&[u8])) {
+        let scratch = || self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = core::mem::take(&mut *scratch());
+        let len = place.len as usize;
+        if buffer.len() < len {
+            buffer = vec![0; len];
+        }
+        place.read(self, 0, &mut buffer[..len]).expect("the place was checked");
+        read(&buffer[..len]);
+        let mut kept = scratch();
+        if kept.len() < buffer.len() {
+            *kept = buffer;
         }
     }
 
@@ -215,6 +234,14 @@ impl Payload for ShmLease {
             Held::Shared(..) if forked() => None,
             Held::Shared(place, _) => place.lend(&self.incoming),
             Held::Private(_) => None,
+        }
+    }
+
+    fn read_copy(&self, read: &mut dyn FnMut(&[u8])) {
+        match &self.held {
+            Held::Shared(..) if forked() => {}
+            Held::Shared(place, _) => self.incoming.read_copy(place, read),
+            Held::Private(bytes) => read(bytes),
         }
     }
 }

@@ -214,4 +214,13 @@ impl Payload for AnyLease {
             Self::Verbs(lease) => lease.as_shared(),
         }
     }
+
+    fn read_copy(&self, read: &mut dyn FnMut(&[u8])) {
+        match self {
+            Self::Shm(lease) => lease.read_copy(read),
+            Self::Tcp(lease) => lease.read_copy(read),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(lease) => lease.read_copy(read),
+        }
+    }
 }

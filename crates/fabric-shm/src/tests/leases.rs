@@ -72,6 +72,25 @@ fn what_is_held_beyond_the_bound_is_copied_and_released() {
 }
 
 #[test]
+fn a_copy_is_of_the_whole_payload_and_of_no_other() {
+    let (mut a, mut b) = Link::pair([LIMITS; 2]).unwrap();
+    let memory = (0..4).map(|generation| vec![generation; PAYLOAD as usize]).collect::<Vec<_>>();
+    a.bulk.sending.memory.mapping().write(0, &memory.concat()).unwrap();
+    (0..4).for_each(|generation| post(&mut a.bulk, generation));
+    let [first, second, third, last] = core::array::from_fn(|_| receive(&mut b.bulk));
+    // One that is read while another is has memory of its own.
+    first.read_copy(&mut |bytes| {
+        second.read_copy(&mut |bytes| assert!(bytes == memory[1]));
+        assert!(bytes == memory[0]);
+    });
+    let mut times = 0;
+    for (lease, memory) in [(third, &memory[2]), (last, &memory[3])] {
+        lease.read_copy(&mut |bytes| times += usize::from(bytes == memory));
+    }
+    assert_eq!(times, 2);
+}
+
+#[test]
 fn leases_outlive_their_queue_pair() {
     let (mut a, mut b) = Link::pair([LIMITS; 2]).unwrap();
     post(&mut a.bulk, 0);
