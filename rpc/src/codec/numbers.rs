@@ -6,6 +6,11 @@ use pronto_wire::{Epoch, LayoutHash, NodeId, ServiceId};
 
 use super::{Fault, Full, Malformed, Payload, Reader, Writer};
 
+/// Bytes of numbers that are copied at a time. A longer copy is one string instruction in common C libraries, which on some processors
+/// (seen on AMD EPYC 9004: 3.5 GB/s instead of 50) moves a byte per cycle where the destination lies less than 16 bytes behind the
+/// place of the source, counted within a page: as it does where a count of 4 bytes stands before numbers.
+const PIECE: usize = 2048;
+
 macro_rules! numbers {
     ($($number:ident)*) => {$(
         impl Payload for $number {
@@ -31,8 +36,11 @@ macro_rules! numbers {
             #[inline]
             fn encode_slice(items: &[Self], out: &mut Writer<'_>) -> Result<(), Full> {
                 let (slots, _) = out.claim(size_of_val(items))?.as_chunks_mut();
-                for (slot, item) in slots.iter_mut().zip(items) {
-                    *slot = item.to_le_bytes();
+                let count = PIECE / size_of::<Self>();
+                for (slots, items) in slots.chunks_mut(count).zip(items.chunks(count)) {
+                    for (slot, item) in slots.iter_mut().zip(items) {
+                        *slot = item.to_le_bytes();
+                    }
                 }
                 Ok(())
             }
@@ -40,7 +48,11 @@ macro_rules! numbers {
             #[inline]
             fn decode_vec(count: usize, input: &mut Reader<'_>) -> Result<Vec<Self>, Malformed> {
                 let bytes = input.take_slice(count.saturating_mul(size_of::<Self>()))?;
-                Ok(bytes.as_chunks().0.iter().map(|item| Self::from_le_bytes(*item)).collect())
+                let mut items = Vec::with_capacity(count);
+                for piece in bytes.as_chunks().0.chunks(PIECE / size_of::<Self>()) {
+                    items.extend(piece.iter().map(|item| Self::from_le_bytes(*item)));
+                }
+                Ok(items)
             }
 
             #[inline]
