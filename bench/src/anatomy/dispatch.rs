@@ -4,6 +4,7 @@ use core::hint::black_box;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use pronto::rpc::Host as _;
 use pronto::rpc::codec::encode_message;
 use pronto::rpc::handler::Incoming;
 use pronto::{Message as _, Nanos, Node, NodeId, Rdma, Route, ServiceId, WaitPolicy};
@@ -47,7 +48,7 @@ impl Dispatch {
         Ok(Self { node, number, payload, route: Ask32::route(), host, session })
     }
 
-    /// Requests through the node's dispatch, and through the handler alone.
+    /// Requests through the node's dispatch, and through the handler alone; and what a caller asks its node.
     ///
     /// # Errors
     /// If the node has no room for a peer.
@@ -62,6 +63,14 @@ impl Dispatch {
         parts.time(Part::Dispatch, REPEATS, || {
             for _ in 0..REPEATS {
                 drop(black_box(sink.request(black_box(self.inbound()))));
+            }
+        });
+        let (host, session) = (peer.host(), peer.session());
+        parts.time(Part::Around, REPEATS, || {
+            for _ in 0..REPEATS {
+                black_box(black_box(host).may_wait());
+                black_box(host.waiting_sink(black_box(session)));
+                black_box(Ask32::type_key());
             }
         });
         parts.time(Part::Handler32, REPEATS, || {

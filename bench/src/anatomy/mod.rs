@@ -14,7 +14,7 @@ pub(crate) use dispatch::Dispatch;
 pub(crate) use parts::{Part, Parts};
 pub(crate) use raw::Raw;
 pub(crate) use stages::{Ask, Stages};
-pub(crate) use steps::{CALL, Outside, REST, STEPS, SUM, Step, steps};
+pub(crate) use steps::{CALL, Outside, REST, STEPS, SUM, Step, Way, steps};
 
 /// Links with a call on each: enough for the clock, few enough for the first-level cache.
 pub(crate) const LINKS: usize = 8;

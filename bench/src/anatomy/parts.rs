@@ -8,8 +8,10 @@ use crate::sample::Recorder;
 /// A step of a call, or a run of them, as it can be carried out alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// The caller's program, from the call to the doorbell.
+    /// The caller's program, from the start of a call to the doorbell.
     Start,
+    /// What a call asks its node beside its session.
+    Around,
     /// A request into its payload.
     Encode,
     /// The peer's number for a type.
@@ -32,15 +34,16 @@ pub(crate) enum Part {
     Dispatch,
     /// That handler alone.
     Handler32,
-    /// The session's wait for an answer that is there.
+    /// The session's wait for an answer that is there; of a call that looks for it at once, that look.
     Wait,
-    /// The caller's program: the same wait, and the reply out of its payload.
+    /// The same, and the reply out of its payload.
     Finish,
 }
 
 /// Every part.
-const ALL: [Part; 14] = [
+const ALL: [Part; 15] = [
     Part::Start,
+    Part::Around,
     Part::Encode,
     Part::Knows,
     Part::Session,

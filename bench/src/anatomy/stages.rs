@@ -3,17 +3,19 @@
 use core::hint::black_box;
 
 use anyhow::Context as _;
-use pronto::rpc::codec::encode_message;
+use pronto::rpc::codec::{decode_message, encode_message};
 use pronto::rpc::handler::Incoming;
+use pronto::rpc::pending::with_bytes;
 use pronto::{Nanos, Request, Route, ServiceId, WaitPolicy};
-use pronto_core::fabric::{Arrived, ConnectionLimits, QueuePair};
+use pronto_core::fabric::{Arrived, ConnectionLimits, QueuePair, SHORT_PAYLOAD, SmallMessage};
 use pronto_core::session::{
-    Answer, CallSpec, End, Event, Inbound, OutgoingPayload, Session, Sink, TypeKey, Waited,
+    Answer, CallSpec, Copied, End, Event, Inbound, OutgoingPayload, Places, Session, Sink, Soon, TypeKey,
+    Waited,
 };
 use pronto_counts::pair::{Ends, LOOKS, Nobody, Pairs, Still};
-use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
+use pronto_wire::{CallId, INLINE_PAYLOAD, InlinePayload};
 
-use super::{LINKS, Part, Parts};
+use super::{LINKS, Part, Parts, Way};
 use crate::echo::{Ask32, Ask224, AskMany, Echo32, Echo224, EchoMany};
 
 /// A request of the echo service, of one size.
@@ -52,6 +54,7 @@ pub(crate) struct Stages<Q: QueuePair + 'static, M> {
     ask: M,
     spec: CallSpec,
     still: Still<Q>,
+    way: Way,
 }
 
 impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
@@ -68,15 +71,43 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
         let (name, layout) = M::type_key();
         let key = TypeKey { service: ServiceId(0), name, layout };
         let spec = CallSpec { key, class: M::CLASS, timeout: Nanos::NEVER };
-        Ok(Self { links, ask: M::of(size), spec, still: Still::alone() })
+        let mut stages = Self { links, ask: M::of(size), spec, still: Still::alone(), way: Way::Soon };
+        stages.try_way()?;
+        Ok(stages)
     }
 
-    /// One call on each link by its caller's program, then one by the session alone, then what needs no link.
+    /// Which way these requests take.
+    pub(crate) const fn way(&self) -> Way {
+        self.way
+    }
+
+    /// Makes a call that is posted at once, and knows by that whether these requests can be.
+    fn try_way(&mut self) -> anyhow::Result<()> {
+        let link = self.links.first().context("there are links")?;
+        let call = match self.encoded(&link.caller)? {
+            Ready::Line(small) => self.post_soon(link, Copied::Line(&small)),
+            Ready::Short(bytes, len) => self.post_soon(link, Copied::Short(&bytes[..len])),
+            Ready::Long(_) => None,
+        };
+        let Some(call) = call else {
+            self.way = Way::Started;
+            return Ok(());
+        };
+        anyhow::ensure!(link.callee.serve(LOOKS) == 1, "the request is served");
+        self.find_soon(link, call, |_| ())?;
+        self.settle();
+        Ok(())
+    }
+
+    /// One call on each link that its callee answers at once, then one that it answers later, then what needs no link.
     ///
     /// # Errors
     /// If a call fails.
     pub(crate) fn round(&self, parts: &mut Parts) -> anyhow::Result<()> {
-        self.by_program(parts)?;
+        match self.way {
+            Way::Soon => self.by_looks(parts)?,
+            Way::Started => self.by_program(parts)?,
+        }
         self.by_session(parts)?;
         self.alone(parts)
     }
@@ -97,19 +128,69 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
         Ok(())
     }
 
-    fn by_session(&self, parts: &mut Parts) -> anyhow::Result<()> {
+    /// As a call does that is looked for at once, but for that its posting and its look stand apart: between them the callee answers.
+    fn by_looks(&self, parts: &mut Parts) -> anyhow::Result<()> {
+        let calls = self.send(parts)?;
+        let served = parts
+            .time(Part::Serve, OPS, || self.links.iter().map(|link| link.callee.serve(LOOKS)).sum::<u32>());
+        anyhow::ensure!(served == OPS, "each request is served once");
+        parts.time(Part::Wait, OPS, || {
+            let mut links = self.links.iter().zip(&calls);
+            links.try_for_each(|(link, call)| self.find_soon(link, *call, |bytes| _ = black_box(bytes)))
+        })?;
+        self.settle();
+        Ok(())
+    }
+
+    /// A request on each link, from its payload to the doorbell.
+    fn send(&self, parts: &mut Parts) -> anyhow::Result<Vec<CallId>> {
         let payloads = self.links.iter().map(|link| self.encoded(&link.caller));
-        let payloads: Vec<OutgoingPayload> = payloads.collect::<anyhow::Result<_>>()?;
+        let payloads: Vec<Ready> = payloads.collect::<anyhow::Result<_>>()?;
         let mut calls = Vec::with_capacity(LINKS);
         parts.time(Part::Session, OPS, || {
             self.links.iter().zip(payloads).try_for_each(|(link, payload)| {
-                let call = match &payload {
-                    OutgoingPayload::Inline(small) => link.caller.call_small(&self.spec, small, &self.still),
-                    _ => link.caller.call(&self.spec, payload, &self.still),
+                let call = match payload {
+                    Ready::Line(small) => self.post_soon(link, Copied::Line(&small)).context("a small call"),
+                    Ready::Short(bytes, len) => {
+                        self.post_soon(link, Copied::Short(&bytes[..len])).context("a short call")
+                    }
+                    Ready::Long(payload) => {
+                        link.caller.call(&self.spec, payload, &self.still).context("a call")
+                    }
                 };
                 call.map(|call| calls.push(call))
             })
         })?;
+        Ok(calls)
+    }
+
+    /// Posts as a call does that looks for its answer at once. Nobody polls for this one: it stays open.
+    fn post_soon(&self, link: &Ends<Q>, payload: Copied<'_>) -> Option<CallId> {
+        let (mut small, mut end) = (SmallMessage::default(), None);
+        let places = Places { small: &mut small, short: |_: &[u8]| (), end: &mut end };
+        let asked = WaitPolicy::Block.into();
+        let soon = link.caller.call_soon(&self.spec, payload, asked, places, &mut Nobody, &self.still)?;
+        if let Soon::Open(call) = soon { Some(call) } else { None }
+    }
+
+    /// Finds an answer that is there, as that call does, and shows its bytes.
+    fn find_soon(&self, link: &Ends<Q>, call: CallId, show: impl Fn(&[u8])) -> anyhow::Result<()> {
+        let (mut small, mut end) = (SmallMessage::default(), None);
+        let places = Places { small: &mut small, short: &show, end: &mut end };
+        let asked = WaitPolicy::Spin.into();
+        let found = link.caller.wait_soon(call, asked, places, &mut Nobody, &self.still);
+        match (found, end) {
+            (Some(Soon::Small), _) => show(small.payload.as_slice()),
+            (Some(Soon::Short), _) => {}
+            // Something else was due first, and a turn of the engine took both in.
+            (Some(Soon::Ended(_)), Some(End::Reply(reply))) => with_bytes(&reply, &show),
+            (found, _) => anyhow::bail!("an answer that is there is found at once, and not: {found:?}"),
+        }
+        Ok(())
+    }
+
+    fn by_session(&self, parts: &mut Parts) -> anyhow::Result<()> {
+        let calls = self.send(parts)?;
         let mut kept = Kept(Vec::with_capacity(LINKS));
         parts.time(Part::TakeIn, OPS, || {
             for (index, link) in self.links.iter().enumerate() {
@@ -136,8 +217,22 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
             session.done_with(inbound.class, inbound.link, &self.still);
             session.answer(call, inbound.link, inbound.class, answer, &self.still);
         }
+        self.take_answers(&calls, parts)?;
+        self.settle();
+        Ok(())
+    }
+
+    /// The answers of calls, which are there: decoded, if they are looked for at once; else as they lie.
+    fn take_answers(&self, calls: &[CallId], parts: &mut Parts) -> anyhow::Result<()> {
+        let mut answered = self.links.iter().zip(calls);
+        if self.way == Way::Soon {
+            let decode = |bytes: &[u8]| drop(black_box(decode_message::<M::Reply>(bytes)));
+            return parts.time(Part::Finish, OPS, || {
+                answered.try_for_each(|(link, call)| self.find_soon(link, *call, decode))
+            });
+        }
         parts.time(Part::Wait, OPS, || {
-            self.links.iter().zip(&calls).try_for_each(|(link, call)| {
+            answered.try_for_each(|(link, call)| {
                 let (session, still) = (&link.caller, &self.still);
                 match session.wait(*call, Nanos::NEVER, WaitPolicy::Spin, &mut Nobody, still) {
                     Waited::Ended(End::Reply(reply)) => {
@@ -147,9 +242,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
                     _ => anyhow::bail!("a call that was answered ended otherwise"),
                 }
             })
-        })?;
-        self.settle();
-        Ok(())
+        })
     }
 
     fn alone(&self, parts: &mut Parts) -> anyhow::Result<()> {
@@ -177,19 +270,35 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
     }
 
     /// The request as a payload, made as the typed layer makes it.
-    fn encoded(&self, session: &Session<Q>) -> anyhow::Result<OutgoingPayload> {
+    fn encoded(&self, session: &Session<Q>) -> anyhow::Result<Ready> {
         let ask = black_box(&self.ask);
         let len = ask.encoded_len();
         if len <= INLINE_PAYLOAD {
             let mut bytes = [0; INLINE_PAYLOAD];
             let len = encode_message(ask, &mut bytes)?;
-            return Ok(OutgoingPayload::Inline(InlinePayload::first(bytes, u8::try_from(len)?)));
+            return Ok(Ready::Line(InlinePayload::first(bytes, u8::try_from(len)?)));
+        }
+        if len <= SHORT_PAYLOAD && self.way == Way::Soon {
+            let mut bytes = [0; SHORT_PAYLOAD];
+            let len = encode_message(ask, &mut bytes)?;
+            return Ok(Ready::Short(bytes, len));
         }
         let mut loan = session.loan(M::CLASS, len, 0)?;
         let written = encode_message(ask, loan.as_mut_slice())?;
         loan.shrink(written);
-        Ok(OutgoingPayload::Frame(loan.finish()))
+        Ok(Ready::Long(OutgoingPayload::Frame(loan.finish())))
     }
+}
+
+/// An encoded request.
+#[derive(Debug)]
+enum Ready {
+    /// Fits its line.
+    Line(InlinePayload),
+    /// Is copied beside it: so many of these bytes.
+    Short([u8; SHORT_PAYLOAD], usize),
+    /// Lies in send memory.
+    Long(OutgoingPayload),
 }
 
 /// Keeps requests for later.

@@ -37,21 +37,25 @@ pub(crate) struct Outside {
     pub(crate) call: f64,
 }
 
+/// Which of its two ways a call takes through its caller's session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Posted and looked for in one hold of the engine: what fits a line, or what its provider copies beside it.
+    Soon,
+    /// Started, then waited for.
+    Started,
+}
+
 /// A call from its parts.
-pub(crate) fn steps(parts: &Parts, outside: Outside) -> Vec<Step> {
+pub(crate) fn steps(parts: &Parts, outside: Outside, through: Way) -> Vec<Step> {
     let ns = |part| parts.ns(part);
     let step = |name, ns, at, how| Step { name, ns, at, how };
-    let start = ns(Part::Start) - ns(Part::Encode) - ns(Part::Session);
+    let [call, session, wait] = of_caller(parts, through);
     let mut all = vec![
-        step("call", start, "1", "from the program to the doorbell, less encode and session"),
+        call,
         step("encode", ns(Part::Encode), "2", "alone"),
         step("type", ns(Part::Knows), "3", "alone"),
-        step(
-            "session",
-            ns(Part::Session) - ns(Part::Knows) - ns(Part::Post),
-            "3-4",
-            "call slot, credit, header: from the payload to the doorbell, less type and line",
-        ),
+        session,
         step("line", ns(Part::Post), "5", "alone: post and doorbell of a bare queue pair"),
         step("way", outside.way, "hardware, kernel", "half of the floor's round trip"),
         step("look", ns(Part::Look), "6, 10", "one look in vain: half of one on each side, on average"),
@@ -71,7 +75,7 @@ pub(crate) fn steps(parts: &Parts, outside: Outside) -> Vec<Step> {
             "a turn that answers at once, less take-in, poll and handler",
         ),
         step("way-back", outside.way, "hardware, kernel", "as way"),
-        step("wait", ns(Part::Wait), "5', 7, 10-11", "a wait for an answer that is there"),
+        wait,
         step("decode", ns(Part::Finish) - ns(Part::Wait), "11", "the same with the reply decoded, less wait"),
     ];
     let sum = all.iter().map(|step| step.ns).sum::<f64>();
@@ -83,15 +87,61 @@ pub(crate) fn steps(parts: &Parts, outside: Outside) -> Vec<Step> {
     all
 }
 
+/// The steps `call`, `session` and `wait`, in which the two ways differ.
+fn of_caller(parts: &Parts, through: Way) -> [Step; 3] {
+    let ns = |part| parts.ns(part);
+    let step = |name, ns, at, how| Step { name, ns, at, how };
+    let session = ns(Part::Session) - ns(Part::Knows) - ns(Part::Post);
+    match through {
+        Way::Soon => [
+            step(
+                "call",
+                ns(Part::Around),
+                "1",
+                "alone: what the thread may do, and who takes what comes for others",
+            ),
+            step(
+                "session",
+                session,
+                "3-4",
+                "the engine held, call slot, credit, header, how to wait: a call that is not polled for, less type and line",
+            ),
+            step(
+                "wait",
+                ns(Part::Wait),
+                "5', 7, 10-11",
+                "the look for an answer that is there; it takes the engine and asks how to wait once more",
+            ),
+        ],
+        Way::Started => [
+            step(
+                "call",
+                ns(Part::Start) - ns(Part::Encode) - ns(Part::Session),
+                "1",
+                "from the program to the doorbell, less encode and session",
+            ),
+            step(
+                "session",
+                session,
+                "3-4",
+                "call slot, credit, header: from the payload to the doorbell, less type and line",
+            ),
+            step("wait", ns(Part::Wait), "5', 7, 10-11", "a wait for an answer that is there"),
+        ],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_sum_and_the_rest_are_the_measured_call() {
-        let found = steps(&Parts::new(), Outside { way: 40.0, call: 200.0 });
-        let ns = |name| found.iter().find(|step| step.name == name).map(|step| step.ns);
-        assert_eq!(found.iter().map(|step| step.name).collect::<Vec<_>>(), STEPS);
-        assert_eq!((ns(SUM), ns(CALL), ns(REST)), (Some(80.0), Some(200.0), Some(120.0)));
+        for through in [Way::Soon, Way::Started] {
+            let found = steps(&Parts::new(), Outside { way: 40.0, call: 200.0 }, through);
+            let ns = |name| found.iter().find(|step| step.name == name).map(|step| step.ns);
+            assert_eq!(found.iter().map(|step| step.name).collect::<Vec<_>>(), STEPS);
+            assert_eq!((ns(SUM), ns(CALL), ns(REST)), (Some(80.0), Some(200.0), Some(120.0)));
+        }
     }
 }

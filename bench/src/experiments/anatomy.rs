@@ -170,7 +170,7 @@ impl Bench<'_> {
         Ok(Subject {
             provider: self.provider,
             size: self.size.name,
-            steps: steps(&parts, outside),
+            steps: steps(&parts, outside, stages.way()),
             call,
             floor,
             clock_ns: parts.clock_ns(),
@@ -282,6 +282,7 @@ mod tests {
     use pronto::Message as _;
 
     use super::*;
+    use crate::anatomy::Way;
 
     #[test]
     fn parts_are_measured_on_both_transports() {
@@ -303,6 +304,21 @@ mod tests {
             Dispatch::new().and_then(|dispatch| dispatch.round(&mut parts)).expect("a node starts");
             assert!(parts.provider_ns() > 0.0);
         }
+    }
+
+    #[test]
+    fn short_requests_are_looked_for_at_once_and_others_are_started() {
+        let shm = |size| match size {
+            32 => Stages::<_, Ask32>::new(32, shm_link).map(|stages| stages.way()),
+            224 => Stages::<_, Ask224>::new(224, shm_link).map(|stages| stages.way()),
+            _ => Stages::<_, AskMany>::new(size, shm_link).map(|stages| stages.way()),
+        };
+        let ways = [32, 224, 4096].map(|size| shm(size).expect("a link over shared memory"));
+        assert_eq!(ways, [Way::Soon, Way::Soon, Way::Started]);
+        let small = Stages::<_, Ask32>::new(32, tcp_link).map(|stages| stages.way());
+        let short = Stages::<_, Ask224>::new(224, tcp_link).map(|stages| stages.way());
+        let ways = [small, short].map(|way| way.expect("a link over TCP"));
+        assert_eq!(ways, [Way::Soon, Way::Started], "a socket copies what fits a line");
     }
 
     #[test]
