@@ -45,7 +45,7 @@ impl From<Order> for RouteMode {
     }
 }
 
-type OfBytes<H> = Box<dyn Fn(&Incoming<'_, H>, &[u8]) -> Answer + Send + Sync>;
+type OfBytes<H> = Box<dyn Fn(&Incoming<'_, H>, &[u8], &mut Answer) + Send + Sync>;
 type OfPlace<H> = Box<dyn Fn(&Incoming<'_, H>, &InPlace<'_>) -> Answer + Send + Sync>;
 
 /// A handler, by what it wants of a message.
@@ -206,6 +206,9 @@ impl<H: Host> Route<H> {
         let (name, layout) = M::type_key();
         let key = TypeKey { service: ServiceId(0), name, layout };
         let key_of = |bytes: &[u8]| decode_message::<M>(bytes).map(|message| message.key());
+        let run = move |incoming: &Incoming<'_, H>, bytes: &[u8], answer: &mut Answer| {
+            *answer = run(incoming, bytes)
+        };
         Self { key, name: M::NAME, mode, key_of, run: Run::Bytes(Box::new(run)) }
     }
 
@@ -216,18 +219,20 @@ impl<H: Host> Route<H> {
 
     /// Runs the handler. [`Answer::Later`] says that a responder has taken over the answer and the credit.
     pub fn run<L: fabric::Payload>(&self, incoming: &Incoming<'_, H>, payload: &Arrived<L>) -> Answer {
+        let mut answer = Answer::Later;
         match &self.run {
-            Run::Bytes(run) => with_bytes(payload, |bytes| run(incoming, bytes)),
-            Run::InPlace(run) => run(incoming, &InPlace::arrived(payload)),
+            Run::Bytes(run) => with_bytes(payload, |bytes| run(incoming, bytes, &mut answer)),
+            Run::InPlace(run) => answer = run(incoming, &InPlace::arrived(payload)),
         }
+        answer
     }
 
-    /// The same for a payload that nobody else can write to.
+    /// The same for a payload that nobody else can write to, and a place of the caller's for the answer.
     #[inline]
-    pub fn run_on(&self, incoming: &Incoming<'_, H>, payload: &[u8]) -> Answer {
+    pub fn run_on(&self, incoming: &Incoming<'_, H>, payload: &[u8], answer: &mut Answer) {
         match &self.run {
-            Run::Bytes(run) => run(incoming, payload),
-            Run::InPlace(run) => run(incoming, &InPlace::from(payload)),
+            Run::Bytes(run) => run(incoming, payload, answer),
+            Run::InPlace(run) => *answer = run(incoming, &InPlace::from(payload)),
         }
     }
 }

@@ -12,7 +12,7 @@ use core::fmt;
 use core::task::Waker;
 
 use pronto_ring::slots::Slots;
-use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use pronto_sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use pronto_sync::{FlagWaker, TryLock, WakeWord};
 use pronto_wire::{CallId, FailureCode, INLINE_PAYLOAD, InlinePayload};
 
@@ -24,8 +24,8 @@ const ENDED: u32 = 1;
 const WAITER_GONE: u32 = 2;
 const ENGINE_DONE: u32 = 4;
 
-/// No slot.
-const NONE_ASIDE: u32 = u32::MAX;
+/// Slots that are set aside at most.
+const MOST_ASIDE: usize = 8;
 
 const INLINE_WORDS: usize = INLINE_PAYLOAD / 8;
 
@@ -33,8 +33,12 @@ const INLINE_WORDS: usize = INLINE_PAYLOAD / 8;
 pub struct CallTable<L> {
     slots: Box<[CallSlot<L>]>,
     free: Slots,
-    /// A free slot that is not in the free list, or [`NONE_ASIDE`]. Written by the engine's holder alone.
-    aside: AtomicU32,
+    /// Free slots that are not in the free list, the last one first. Written by the engine's holder alone.
+    aside: [AtomicU16; MOST_ASIDE],
+    /// How many.
+    aside_count: AtomicU32,
+    /// How many at most: senders without the engine have the others.
+    most_aside: u32,
 }
 
 struct CallSlot<L> {
@@ -65,7 +69,9 @@ impl<L: Payload> CallTable<L> {
             waker: FlagWaker::new(),
         };
         let slots = (0..capacity).map(|_| slot()).collect();
-        Self { slots, free: Slots::new(capacity), aside: AtomicU32::new(NONE_ASIDE) }
+        let most_aside = u32::from(capacity).div_ceil(4).min(MOST_ASIDE as u32);
+        let aside = core::array::from_fn(|_| AtomicU16::new(0));
+        Self { slots, free: Slots::new(capacity), aside, aside_count: AtomicU32::new(0), most_aside }
     }
 
     /// Takes a free slot, or none if every one is in use.
@@ -88,15 +94,16 @@ impl<L: Payload> CallTable<L> {
         self.free.release(call.slot);
     }
 
-    /// Engine only: takes the slot that was set aside, else a free one.
+    /// Engine only: takes a slot that was set aside, else a free one.
     #[inline]
     pub(super) fn claim_in_engine(&self) -> Option<CallId> {
-        match u16::try_from(self.aside.load(Ordering::Relaxed)) {
-            Ok(index) => {
-                self.aside.store(NONE_ASIDE, Ordering::Relaxed);
-                Some(self.begin(index))
+        let last = self.aside_count.load(Ordering::Relaxed).wrapping_sub(1);
+        match self.aside.get(last as usize) {
+            Some(aside) => {
+                self.aside_count.store(last, Ordering::Relaxed);
+                Some(self.begin(aside.load(Ordering::Relaxed)))
             }
-            Err(_) => self.claim(),
+            None => self.claim(),
         }
     }
 
@@ -104,17 +111,20 @@ impl<L: Payload> CallTable<L> {
     /// the engine anyway. The free list is for those who do not, and changing it empties the store buffer.
     #[inline]
     pub(super) fn set_aside(&self, index: u16) {
-        if self.aside.load(Ordering::Relaxed) == NONE_ASIDE {
-            self.aside.store(index.into(), Ordering::Relaxed);
-        } else {
-            self.free.release(index);
+        let count = self.aside_count.load(Ordering::Relaxed);
+        match self.aside.get(count as usize) {
+            Some(aside) if count < self.most_aside => {
+                aside.store(index, Ordering::Relaxed);
+                self.aside_count.store(count + 1, Ordering::Relaxed);
+            }
+            _ => self.free.release(index),
         }
     }
 
     /// Slots in use.
     pub fn in_use(&self) -> u16 {
-        let aside = self.aside.load(Ordering::Relaxed) != NONE_ASIDE;
-        self.free.in_use().saturating_sub(aside.into())
+        let aside = self.aside_count.load(Ordering::Relaxed) as u16;
+        self.free.in_use().saturating_sub(aside)
     }
 
     /// Whether the call has ended.
@@ -296,6 +306,8 @@ impl<L: Payload> CallSlot<L> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
     use crate::fabric::OutOfBounds;
 
@@ -331,6 +343,20 @@ mod tests {
         assert!(table.claim().is_some(), "the second is in the free list");
         assert!(table.claim_in_engine().is_some());
         assert_eq!((table.claim_in_engine(), table.in_use()), (None, 2));
+    }
+
+    #[test]
+    fn a_part_of_the_slots_is_set_aside_at_most() {
+        let capacity = 20;
+        let table = CallTable::<NoLease>::new(capacity);
+        let calls: Vec<_> = (0..capacity).map(|_| table.claim().expect("it is free")).collect();
+        calls.iter().for_each(|call| table.set_aside(call.slot));
+        assert_eq!(table.in_use(), 0);
+        let others = core::iter::from_fn(|| table.claim()).count();
+        assert_eq!(others, usize::from(capacity) / 4 * 3);
+        let aside: Vec<_> = core::iter::from_fn(|| table.claim_in_engine()).map(|call| call.slot).collect();
+        assert_eq!(aside, [4, 3, 2, 1, 0], "the last one first");
+        assert_eq!(table.in_use(), capacity);
     }
 }
 

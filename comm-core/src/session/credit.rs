@@ -13,6 +13,9 @@ use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const COUNT_BITS: u32 = 24;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
+/// Credits that are set aside at most, and a fourth of the window.
+const MOST_ASIDE: u32 = 8;
+
 /// The sender's credits on one connection. Shared by all senders.
 #[derive(Debug, Default)]
 pub struct Credits {
@@ -20,6 +23,8 @@ pub struct Credits {
     word: AtomicU64,
     /// Credits beyond those: for whoever holds the engine, who alone writes it. Changing the word empties the store buffer.
     aside: AtomicU32,
+    /// How many at most: senders without the engine have the others.
+    most_aside: AtomicU32,
 }
 
 /// A credit that was taken on one link.
@@ -77,14 +82,14 @@ impl Credits {
         });
     }
 
-    /// The peer gave `count` back. Engine only: one is set aside for the next call.
+    /// The peer gave `count` back. Engine only: a few are set aside for the next calls.
     #[inline]
     pub(super) fn give(&self, count: u16) {
-        let aside = self.aside.load(Ordering::Relaxed) == 0 && count != 0;
-        if aside {
-            self.aside.store(1, Ordering::Relaxed);
-        }
-        let count = u32::from(count) - u32::from(aside);
+        let aside = self.aside.load(Ordering::Relaxed);
+        let room = self.most_aside.load(Ordering::Relaxed).saturating_sub(aside);
+        let taken = u32::from(count).min(room);
+        self.aside.store(aside + taken, Ordering::Relaxed);
+        let count = u32::from(count) - taken;
         if count != 0 {
             self.update(|link, taken, limit| (link, taken, limit.wrapping_add(count)));
         }
@@ -93,6 +98,7 @@ impl Credits {
     /// A new link with a window of its own; a window of zero stops all senders.
     pub(super) fn reset(&self, link: u16, window: u16) {
         self.aside.store(0, Ordering::Relaxed);
+        self.most_aside.store(u32::from(window).div_ceil(4).min(MOST_ASIDE), Ordering::Relaxed);
         self.word.store(pack(link, 0, u32::from(window)), Ordering::Relaxed);
     }
 
@@ -189,6 +195,16 @@ mod tests {
         credits.give(1);
         credits.reset(2, 0);
         assert_eq!((credits.take_in_engine(), credits.available()), (None, 0), "it went with its link");
+    }
+
+    #[test]
+    fn a_part_of_the_window_is_set_aside_at_most() {
+        let credits = Credits::default();
+        credits.reset(1, 100);
+        while credits.try_take().is_some() {}
+        credits.give(100);
+        assert_eq!(core::iter::from_fn(|| credits.try_take()).count(), 100 - MOST_ASIDE as usize);
+        assert_eq!(core::iter::from_fn(|| credits.take_in_engine()).count(), MOST_ASIDE as usize);
     }
 
     #[test]

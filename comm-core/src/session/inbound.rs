@@ -6,7 +6,7 @@ use super::Session;
 use super::call::Expects;
 use super::end::End;
 use super::engine::Engine;
-use super::link::{Event, Lane};
+use super::link::{Event, Lane, Unrung};
 use super::outbound::Small;
 use super::outgoing::{Copied, Outgoing, OutgoingPayload};
 use super::wait::Waiter;
@@ -89,12 +89,13 @@ pub trait Sink<L> {
     /// queues everything.
     fn request(&mut self, inbound: Inbound<Arrived<L>>) -> Answer;
 
-    /// The same for a payload that lies in the engine's own place and is gone after this. None for a handler that does not run
-    /// right here: the sink gets the request with a payload that it may keep.
+    /// The same for a payload that lies in the engine's own place and is gone after this. False for a handler that does not run
+    /// right here: the sink gets the request with a payload that it may keep. The answer is written where it will be read: moved on
+    /// the way of every message, it would be waited for.
     #[inline]
-    fn request_here(&mut self, inbound: &Inbound<&[u8]>) -> Option<Answer> {
-        let _ = inbound;
-        None
+    fn request_here(&mut self, inbound: &Inbound<&[u8]>, answer: &mut Answer) -> bool {
+        let _ = (inbound, answer);
+        false
     }
 
     /// Something happened to the peer.
@@ -238,14 +239,16 @@ impl<Q: QueuePair> Engine<Q> {
                 let (call_id, link) = (Some(call), self.generation);
                 let inbound =
                     Inbound { call: call_id, link, class, type_id, service, resent, timeout, payload: () };
-                let answer = self.hand_over(&inbound, message, sink);
-                self.answer_now(call, class, answer, session, executor);
+                let mut answer = Answer::Later;
+                self.hand_over(&inbound, message, &mut answer, sink);
+                self.answer_now(call, class, &mut answer, session, executor);
             }
             Kind::Notification { type_id, service } => {
                 self.count_request(class, session)?;
                 let (call, link, resent, timeout) = (None, self.generation, false, Nanos::NEVER);
                 let inbound = Inbound { call, link, class, type_id, service, resent, timeout, payload: () };
-                let answer = self.hand_over(&inbound, message, sink);
+                let mut answer = Answer::Later;
+                self.hand_over(&inbound, message, &mut answer, sink);
                 if !matches!(answer, Answer::Later) {
                     self.done_here(class);
                 }
@@ -282,10 +285,13 @@ impl<Q: QueuePair> Engine<Q> {
         &self,
         inbound: &Inbound<()>,
         message: impl Arriving<Q>,
+        answer: &mut Answer,
         sink: &mut impl Sink<Q::Lease>,
-    ) -> Answer {
-        let here = message.bytes(self).and_then(|payload| sink.request_here(&inbound.with(payload)));
-        here.unwrap_or_else(|| sink.request(inbound.with(message.into_payload(self))))
+    ) {
+        let here = message.bytes(self).map(|payload| sink.request_here(&inbound.with(payload), answer));
+        if here != Some(true) {
+            *answer = sink.request(inbound.with(message.into_payload(self)));
+        }
     }
 
     /// What the peer says it has taken, and gives back.
@@ -366,7 +372,7 @@ impl<Q: QueuePair> Engine<Q> {
         &mut self,
         call: CallId,
         class: Class,
-        answer: Answer,
+        answer: &mut Answer,
         session: &Session<Q>,
         executor: &impl Executor,
     ) {
@@ -374,20 +380,41 @@ impl<Q: QueuePair> Engine<Q> {
             return;
         }
         self.done_here(class);
-        if let Answer::Reply { class, payload: OutgoingPayload::Inline(payload) } = &answer
-            && self.stalled[class.index()].is_empty()
+        if let Answer::Reply { class, payload } = answer
+            && let Some(payload) = self.copied(*class, payload)
         {
-            let (class, kind, timeout) = (*class, Kind::Reply { call }, Nanos::NEVER);
-            let payload = Copied::Line(payload);
-            if self.post_small(&Small { class, kind, payload, timeout }, session) {
+            let (class, header) = (*class, |acks| RawHeader::reply(call, acks));
+            if self.post_copied(class, header, Unrung::Unsolicited, payload, session) {
+                let (kind, timeout) = (Kind::Reply { call }, Nanos::NEVER);
+                self.note_answer(call, &Small { class, kind, payload, timeout });
                 self.ring_between(class, session);
                 return;
             }
         }
-        let answer =
-            if matches!(answer, Answer::Done) { Answer::failure(FailureCode::NoReply) } else { answer };
+        let answer = match core::mem::replace(answer, Answer::Later) {
+            Answer::Done => Answer::failure(FailureCode::NoReply),
+            answer => answer,
+        };
         if let Some((class, kind, payload)) = answer.into_message(call, class) {
             self.post_answer(class, kind, payload, session, executor);
+        }
+    }
+
+    /// An answer's payload, if it is copied while it is posted and nothing goes before it.
+    #[inline(always)]
+    fn copied<'a>(&self, class: Class, payload: &'a OutgoingPayload) -> Option<Copied<'a>> {
+        if !self.stalled[class.index()].is_empty() {
+            return None;
+        }
+        match payload {
+            OutgoingPayload::Inline(payload) => Some(Copied::Line(payload)),
+            OutgoingPayload::Frame(frame) => {
+                let link = self.link.as_ref()?;
+                // Nothing of it would be left for sending it again.
+                let copies = link.lanes[class.index()].qp.capabilities().copies as usize;
+                (!link.resumable && frame.len() <= copies).then(|| Copied::Short(frame.bytes()))
+            }
+            OutgoingPayload::Region { .. } => None,
         }
     }
 

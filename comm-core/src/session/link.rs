@@ -258,26 +258,26 @@ impl<Q: QueuePair> Lane<Q> {
     }
 
     /// A message was posted, with these acknowledgements: one that is refused tells nobody. Returns its sequence number.
-    #[inline]
-    pub(super) fn posted(&mut self, kind: &Kind, acks: Acks) -> u16 {
+    #[inline(always)]
+    pub(super) fn posted(&mut self, acks: Acks, rings: Unrung) -> u16 {
         self.told = acks;
         self.control_untold = 0;
         self.answers_untold = (0, 0);
         self.sent = self.sent.wrapping_add(1);
-        let rings = match kind {
-            Kind::Reply { .. } | Kind::Failure { .. } => Unrung::Unsolicited,
-            Kind::Request { .. } => Unrung::Solicited,
-            Kind::Notification { .. } => {
-                self.notifications.push_back(self.sent);
-                Unrung::Solicited
-            }
-            Kind::Cancel { .. } | Kind::Credit | Kind::Heartbeat | Kind::Goodbye => {
-                self.control.push_back(self.sent);
-                Unrung::Solicited
-            }
-        };
         self.unrung = self.unrung.max(rings);
         self.sent
+    }
+
+    /// What kind of message was posted last, where its receipt frees more than a place.
+    #[inline]
+    pub(super) fn was_posted(&mut self, kind: &Kind) {
+        match kind {
+            Kind::Request { .. } | Kind::Reply { .. } | Kind::Failure { .. } => {}
+            Kind::Notification { .. } => self.notifications.push_back(self.sent),
+            Kind::Cancel { .. } | Kind::Credit | Kind::Heartbeat | Kind::Goodbye => {
+                self.control.push_back(self.sent);
+            }
+        }
     }
 
     /// Whether the peer should be told about credits and receipts although there is nothing else to say. It keeps its
@@ -329,6 +329,17 @@ pub(super) enum Unrung {
     Unsolicited,
     /// Something that wakes a sleeping node.
     Solicited,
+}
+
+impl Unrung {
+    /// What a message of this kind asks for.
+    #[inline]
+    pub(super) const fn of(kind: &Kind) -> Self {
+        match kind {
+            Kind::Reply { .. } | Kind::Failure { .. } => Self::Unsolicited,
+            _ => Self::Solicited,
+        }
+    }
 }
 
 /// Answers of so many bytes are acknowledged at once: a part of the send memory in which the peer keeps them.

@@ -3,10 +3,11 @@
 use alloc::sync::Arc;
 
 use pronto_sync::atomic::Ordering;
-use pronto_wire::{CallId, Class, Header, Kind, TypeId};
+use pronto_wire::{Acks, CallId, Class, Header, Kind, RawHeader, TypeId};
 
 use super::engine::Engine;
 use super::inbound::{KeptAnswer, SeenState};
+use super::link::Unrung;
 use super::outgoing::{Copied, Outgoing, OutgoingPayload, Submitted};
 use super::refusal::Refused;
 use super::stalled::is_new;
@@ -106,16 +107,24 @@ impl<Q: QueuePair> Engine<Q> {
         if !free {
             return None;
         }
-        let again = if present.resumable { Again::of(payload, session, class)? } else { Again::Nothing };
+        let resumable = present.resumable;
+        let again = if resumable { Again::of(payload, session, class)? } else { Again::Nothing };
         let call = session.calls.claim_in_engine()?;
         if let Some(credit) = session.credits[class.index()].take_in_engine() {
             let deadline_us = super::timeout_us(timeout);
-            let kind = Kind::Request { call, type_id, service: key.service, resent: false, deadline_us };
-            if self.post_small(&Small { class, kind, payload, timeout }, session) {
-                if let Again::Payload(payload) = again
-                    && let Some(open) = self.open.get_mut(usize::from(call.slot))
-                {
-                    open.kept = Some(KeptRequest { class, kind, payload: Some(payload) });
+            let header = |acks| RawHeader::request(call, type_id, key.service, deadline_us, acks);
+            if self.post_copied(class, header, Unrung::Solicited, payload, session) {
+                self.note_request(call, timeout);
+                if resumable {
+                    let service = key.service;
+                    let kind = Kind::Request { call, type_id, service, resent: false, deadline_us };
+                    match again {
+                        Again::Payload(payload) => {
+                            self.open[usize::from(call.slot)].kept =
+                                Some(KeptRequest { class, kind, payload: Some(payload) })
+                        }
+                        Again::Nothing => self.keep_small(&Small { class, kind, payload, timeout }),
+                    }
                 }
                 self.ring_for_sender(class, session);
                 return Some(call);
@@ -173,7 +182,8 @@ impl<Q: QueuePair> Engine<Q> {
             Err(_) => lane.failed = true,
         }
         session.told[class.index()].store(returned.into(), Ordering::Relaxed);
-        let sequence = lane.posted(&outgoing.kind, acks);
+        let sequence = lane.posted(acks, Unrung::of(&outgoing.kind));
+        lane.was_posted(&outgoing.kind);
         link.spoke = true;
         session.stats.messages_sent.add_alone(1);
         session.stats.bytes_sent.add_alone(len as u64);
@@ -188,15 +198,22 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// Posts a message that is copied meanwhile, if there is a link; false if there is no room. By far the most frequent kind:
-    /// nothing of it is moved but into the line.
+    /// nothing of it is moved but into the line. Always inlined, with the header made where the acknowledgements are known: words that
+    /// are put together in registers need not wait for the store buffer.
     #[inline(always)]
-    pub(super) fn post_small(&mut self, small: &Small<'_>, session: &Session<Q>) -> bool {
-        let &Small { class, kind, payload, timeout } = small;
+    pub(super) fn post_copied(
+        &mut self,
+        class: Class,
+        header: impl FnOnce(Acks) -> RawHeader,
+        rings: Unrung,
+        payload: Copied<'_>,
+        session: &Session<Q>,
+    ) -> bool {
         let Some(link) = &mut self.link else { return false };
         let lane = &mut link.lanes[class.index()];
         let returned = session.returned[class.index()].count();
         let acks = lane.acks(returned);
-        let header = Header { kind, acks }.emit();
+        let header = header(acks);
         let posted = match payload {
             Copied::Line(payload) => lane.qp.post_small(&header, payload),
             Copied::Short(bytes) => {
@@ -211,10 +228,22 @@ impl<Q: QueuePair> Engine<Q> {
             Err(_) => lane.failed = true,
         }
         session.told[class.index()].store(returned.into(), Ordering::Relaxed);
-        lane.posted(&kind, acks);
+        lane.posted(acks, rings);
         link.spoke = true;
         session.stats.messages_sent.add_alone(1);
         session.stats.bytes_sent.add_alone(payload.len() as u64);
+        true
+    }
+
+    /// The same for a message of any kind.
+    fn post_small(&mut self, small: &Small<'_>, session: &Session<Q>) -> bool {
+        let &Small { class, kind, payload, timeout } = small;
+        let header = |acks| Header { kind, acks }.emit();
+        if !self.post_copied(class, header, Unrung::of(&kind), payload, session) {
+            return false;
+        }
+        let Some(link) = &mut self.link else { return true };
+        link.lanes[class.index()].was_posted(&kind);
         let resumable = link.resumable;
         match kind {
             Kind::Request { call, .. } => {
@@ -223,19 +252,24 @@ impl<Q: QueuePair> Engine<Q> {
                     self.keep_small(small);
                 }
             }
-            Kind::Reply { call } | Kind::Failure { call, .. } => {
-                if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
-                    && seen.generation == call.generation
-                {
-                    seen.state = SeenState::Answered(None);
-                    if resumable {
-                        self.keep_small(small);
-                    }
-                }
-            }
+            Kind::Reply { call } | Kind::Failure { call, .. } => self.note_answer(call, small),
             _ => {}
         }
         true
+    }
+
+    /// An answer was posted.
+    #[inline(always)]
+    pub(super) fn note_answer(&mut self, call: CallId, small: &Small<'_>) {
+        let resumable = self.link.as_ref().is_some_and(|link| link.resumable);
+        if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
+            && seen.generation == call.generation
+        {
+            seen.state = SeenState::Answered(None);
+            if resumable {
+                self.keep_small(small);
+            }
+        }
     }
 
     /// A request was posted: its call is open.
@@ -255,6 +289,7 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// The session outlives its link: what may have to be sent again is kept.
+    #[cold]
     fn keep_small(&mut self, small: &Small<'_>) {
         let &Small { class, kind, payload: Copied::Line(payload), .. } = small else { return };
         let payload = OutgoingPayload::Inline(*payload);

@@ -162,12 +162,15 @@ struct Handlers<'a, Q: QueuePair + 'static> {
 }
 
 impl<Q: QueuePair + 'static> Sink<Q::Lease> for Handlers<'_, Q> {
-    fn request_here(&mut self, inbound: &Inbound<&[u8]>) -> Option<Answer> {
-        Some(self.run(inbound, |route, incoming| route.run_on(incoming, inbound.payload)))
+    fn request_here(&mut self, inbound: &Inbound<&[u8]>, answer: &mut Answer) -> bool {
+        self.run(inbound, |route, incoming| route.run_on(incoming, inbound.payload, answer));
+        true
     }
 
     fn request(&mut self, inbound: Inbound<Arrived<Q::Lease>>) -> Answer {
-        self.run(&inbound, |route, incoming| route.run(incoming, &inbound.payload))
+        let mut answer = Answer::Later;
+        self.run(&inbound, |route, incoming| answer = route.run(incoming, &inbound.payload));
+        answer
     }
 
     fn event(&mut self, _: Event) {}
@@ -178,13 +181,13 @@ impl<Q: QueuePair + 'static> Handlers<'_, Q> {
     fn run<P>(
         &mut self,
         inbound: &Inbound<P>,
-        handle: impl FnOnce(&Route<Still<Q>>, &Incoming<'_, Still<Q>>) -> Answer,
-    ) -> Answer {
+        handle: impl FnOnce(&Route<Still<Q>>, &Incoming<'_, Still<Q>>),
+    ) {
         self.run += 1;
         let call = inbound.call.unwrap_or(CallId { slot: 0, generation: 0 });
         self.host.note(Note { what: What::Handles, peer: self.session.peer(), call, more: 0 });
         let route = &self.routes[usize::from(inbound.type_id.0)];
-        handle(route, &Incoming::new(inbound, self.session, self.host, Nanos::NEVER))
+        handle(route, &Incoming::new(inbound, self.session, self.host, Nanos::NEVER));
     }
 }
 

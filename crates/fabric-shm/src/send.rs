@@ -185,7 +185,7 @@ impl Sending {
         self.publish(form::IMMEDIATE, form::immediate(immediate));
     }
 
-    #[inline]
+    #[inline(always)]
     fn publish(&mut self, form: u8, words: Words) {
         self.writer.publish(form, words);
         self.posted = true;

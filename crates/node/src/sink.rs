@@ -57,22 +57,29 @@ impl Sink<AnyLease> for ServingSink<'_> {
                 queue_inline(self.host, self.session, inbound)
             }
             Ok(route) if route.mode == RouteMode::Inline => {
-                let handle = |incoming: &Incoming<'_, _>| route.run(incoming, &inbound.payload);
-                run_inline(route, self.host, self.session, &inbound, handle)
+                let mut answer = Answer::Later;
+                let handle = |incoming: &Incoming<'_, _>, answer: &mut _| {
+                    *answer = route.run(incoming, &inbound.payload);
+                };
+                run_inline(route, self.host, self.session, &inbound, &mut answer, handle);
+                answer
             }
             Ok(route) => to_pool(route, self.host, self.session, inbound),
         }
     }
 
-    fn request_here(&mut self, inbound: &Inbound<&[u8]>) -> Option<Answer> {
+    fn request_here(&mut self, inbound: &Inbound<&[u8]>, answer: &mut Answer) -> bool {
         match route(self.host, inbound) {
-            Err(code) => Some(Answer::failure(code)),
+            Err(code) => *answer = Answer::failure(code),
             Ok(route) if route.mode == RouteMode::Inline && !self.host.serving.has_jobs() => {
-                let handle = |incoming: &Incoming<'_, _>| route.run_on(incoming, inbound.payload);
-                Some(run_inline(route, self.host, self.session, inbound, handle))
+                let handle = |incoming: &Incoming<'_, _>, answer: &mut _| {
+                    route.run_on(incoming, inbound.payload, answer);
+                };
+                run_inline(route, self.host, self.session, inbound, answer, handle);
             }
-            Ok(_) => None,
+            Ok(_) => return false,
         }
+        true
     }
 
     fn event(&mut self, event: Event) {
@@ -102,13 +109,16 @@ impl Job {
     /// Runs the job's handler and answers, as the serving thread does for what waiting callers queued.
     pub(crate) fn run_inline(self, host: &Arc<NodeHost>) {
         let Self { session, inbound, .. } = self;
-        let answer = match route(host, &inbound) {
+        let mut answer = Answer::Later;
+        match route(host, &inbound) {
             Ok(route) => {
-                let handle = |incoming: &Incoming<'_, _>| route.run(incoming, &inbound.payload);
-                run_inline(route, host, &session, &inbound, handle)
+                let handle = |incoming: &Incoming<'_, _>, answer: &mut _| {
+                    *answer = route.run(incoming, &inbound.payload);
+                };
+                run_inline(route, host, &session, &inbound, &mut answer, handle);
             }
-            Err(code) => Answer::failure(code),
-        };
+            Err(code) => answer = Answer::failure(code),
+        }
         finish(&session, &inbound, answer, host);
     }
 
@@ -116,20 +126,23 @@ impl Job {
     pub(crate) fn run_pooled(self, host: &Arc<NodeHost>) {
         let Self { session, inbound, deadline } = self;
         let cancelled = inbound.call.is_some_and(|call| session.is_cancelled(call));
-        let answer = if cancelled {
-            Answer::failure(FailureCode::Cancelled)
+        let mut answer = Answer::Later;
+        if cancelled {
+            answer = Answer::failure(FailureCode::Cancelled);
         } else if deadline != Nanos::NEVER && host.now() >= deadline {
-            Answer::failure(FailureCode::Expired)
+            answer = Answer::failure(FailureCode::Expired);
         } else {
             match route(host, &inbound) {
                 Ok(route) => {
                     let incoming = Incoming::new(&inbound, &session, host, deadline);
-                    let handle = |incoming: &Incoming<'_, _>| route.run(incoming, &inbound.payload);
-                    run(route, &incoming, &inbound, MayWait::InPool, handle)
+                    let handle = |incoming: &Incoming<'_, _>, answer: &mut _| {
+                        *answer = route.run(incoming, &inbound.payload);
+                    };
+                    run(route, &incoming, &inbound, MayWait::InPool, &mut answer, handle);
                 }
-                Err(code) => Answer::failure(code),
+                Err(code) => answer = Answer::failure(code),
             }
-        };
+        }
         finish(&session, &inbound, answer, host);
     }
 }
@@ -178,11 +191,12 @@ fn run_inline<P>(
     host: &Arc<NodeHost>,
     session: &Arc<NodeSession>,
     inbound: &Inbound<P>,
-    handle: impl FnOnce(&Incoming<'_, NodeHost>) -> Answer,
-) -> Answer {
+    answer: &mut Answer,
+    handle: impl FnOnce(&Incoming<'_, NodeHost>, &mut Answer),
+) {
     // No clock is read for a handler that has nothing to ask it.
     let incoming = Incoming::new(inbound, session, host, Nanos::NEVER);
-    run(route, &incoming, inbound, MayWait::Never, handle)
+    run(route, &incoming, inbound, MayWait::Never, answer, handle);
 }
 
 /// Runs a handler; one that panics fails its call, not the node.
@@ -191,20 +205,21 @@ fn run<P>(
     incoming: &Incoming<'_, NodeHost>,
     inbound: &Inbound<P>,
     may: MayWait,
-    handle: impl FnOnce(&Incoming<'_, NodeHost>) -> Answer,
-) -> Answer {
+    answer: &mut Answer,
+    handle: impl FnOnce(&Incoming<'_, NodeHost>, &mut Answer),
+) {
     let note = |what| incoming.host.note(flight::of_message(what, incoming.session.peer(), inbound));
     note(What::Handles);
-    let handler = || handle(incoming);
-    let answer = as_handler(may, || catch_unwind(AssertUnwindSafe(handler)));
+    let handler = || handle(incoming, answer);
+    let ended = as_handler(may, || catch_unwind(AssertUnwindSafe(handler)));
     if may != MayWait::Never {
         note(What::Handled);
     }
-    answer.unwrap_or_else(|_| {
+    if ended.is_err() {
         note(What::Panicked);
         tracing::error!(handler = route.name, "handler panicked");
-        Answer::failure(FailureCode::HandlerPanicked)
-    })
+        *answer = Answer::failure(FailureCode::HandlerPanicked);
+    }
 }
 
 /// Answers a job that was taken out of a queue, and gives its credit back.

@@ -115,8 +115,8 @@ impl<S: LineStorage> LineWriter<S> {
     }
 
     /// Writes one message, visible to the reader at once. The low 32 bits of `words[0]` are replaced. The caller promises that
-    /// the reader is less than a whole ring behind.
-    #[inline]
+    /// the reader is less than a whole ring behind. Always inlined: words that go through memory on their way are waited for.
+    #[inline(always)]
     pub fn publish(&mut self, form: u8, words: [u64; WORDS]) {
         let lines = self.storage.lines();
         let Position { index, lap, .. } = self.next;

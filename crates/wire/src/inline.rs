@@ -62,7 +62,7 @@ impl InlinePayload {
     }
 
     /// The same as the words of its line, little endian.
-    #[inline]
+    #[inline(always)]
     pub fn words(&self) -> [u64; INLINE_PAYLOAD / 8] {
         let words: [U64; INLINE_PAYLOAD / 8] = zerocopy::transmute!(self.bytes);
         words.map(U64::get)
