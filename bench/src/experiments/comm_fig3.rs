@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use anyhow::Context as _;
+use pronto::rpc::Host as _;
 use pronto::{Class, Peer, WaitPolicy};
 use pronto_core::session::Doorbells;
 
@@ -17,6 +18,7 @@ use crate::rdma::VERBS;
 use crate::rdma::over::{self, PROVIDER_HELP, PROVIDERS};
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{Recorder, approximate};
+use crate::traffic::drive::PATIENCE;
 use crate::traffic::sends::polled;
 
 /// The experiment. Buffers and sends of one size take turns over one connection.
@@ -111,17 +113,27 @@ impl Row {
 
     fn round(&mut self, peer: &Peer, budget: Duration) -> anyhow::Result<()> {
         let session = peer.session();
-        let started = clock::now();
+        let mut started = clock::now();
+        let asked = started;
         let mut loans = Vec::with_capacity(BUFFERS);
         let count = buffers(self.provider, self.size);
         while started.elapsed() < budget / 4 {
             let before = clock::now();
-            for _ in 0..count {
-                loans.push(session.loan(Class::Bulk, self.size, 0).context("a buffer")?);
-            }
+            let taken = (0..count)
+                .try_for_each(|_| session.loan(Class::Bulk, self.size, 0).map(|loan| loans.push(loan)));
             let allocated = clock::now();
             loans.clear();
             let released = clock::now();
+            match taken {
+                Ok(()) => {}
+                // Sends of other sizes have left too little of the chunks that are ready; nobody sends who would have more made.
+                Err(refused) if refused.is_retryable() && asked.elapsed() < PATIENCE => {
+                    peer.host().pause();
+                    started = clock::now();
+                    continue;
+                }
+                Err(refused) => return Err(refused).context("a buffer"),
+            }
             let count = u32::try_from(count).context("few buffers")?;
             for (recorder, time) in
                 [(&mut self.alloc, allocated - before), (&mut self.release, released - allocated)]
