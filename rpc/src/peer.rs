@@ -281,8 +281,9 @@ impl<H: Host> Peer<H> {
     }
 
     /// Several messages to this peer that are to leave together: until the returned value is dropped, nothing that is started or
-    /// notified rings a doorbell of its own. A wait for any of their answers lets them leave at once. Messages of other threads to
-    /// this peer may be held up as long.
+    /// notified rings a doorbell of its own. A wait for an answer that has not come yet lets them leave at once: who keeps a window of
+    /// calls open, and waits for the oldest before it starts the next, sends as many together as were answered together. Messages of
+    /// other threads to this peer may be held up as long.
     pub fn together(&self) -> Together<'_, H> {
         self.session.hold_doorbells();
         Together { peer: self }

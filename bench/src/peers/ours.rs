@@ -37,10 +37,13 @@ pub(crate) fn round(
     let ((calls, load_time), (notes, stream_time)) = alone(cpus.caller, || {
         let receiver = Receiver::spawn(provider, wait, cpus.server)?;
         let (_client, peer) = receiver.meet(wait)?;
+        // As the documentation says of windows; the others' libraries or programs gather what they write as well.
+        let together = peer.together();
         load.calls(&peer, Open(WINDOW), part / 8)?;
         let started = clock::now();
         let calls = load.calls(&peer, Open(WINDOW), part)?;
         let load_time = started.elapsed();
+        drop(together);
         load.counted(&peer)?;
         let started = clock::now();
         let notes = load.notes(&peer, part)?;

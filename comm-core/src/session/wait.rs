@@ -113,6 +113,10 @@ impl<Q: QueuePair> Session<Q> {
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Waited<Q::Lease> {
+        if self.has_ended(call) {
+            // Of several calls that were answered together all but the first: nobody waits, and doorbells that are held stay so.
+            return Waited::Ended(self.take(call));
+        }
         self.ring_if_held(executor);
         let decision = self.decide(asked.into(), executor);
         let spin = decision.polls_for();
