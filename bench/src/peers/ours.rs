@@ -37,7 +37,7 @@ pub(crate) fn round(
     let ((calls, load_time), (notes, stream_time)) = alone(cpus.caller, || {
         let receiver = Receiver::spawn(provider, wait, cpus.server)?;
         let (_client, peer) = receiver.meet(wait)?;
-        // As the documentation says of windows; the others' libraries or programs gather what they write as well.
+        // As the documentation says of windows.
         let together = peer.together();
         load.calls(&peer, Open(WINDOW), part / 8)?;
         let started = clock::now();

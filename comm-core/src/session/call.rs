@@ -24,8 +24,13 @@ const ENDED: u32 = 1;
 const WAITER_GONE: u32 = 2;
 const ENGINE_DONE: u32 = 4;
 
-/// Slots that are set aside at most.
-const MOST_ASIDE: usize = 8;
+/// Slots or credits that are set aside at most.
+pub(super) const MOST_ASIDE: u8 = 8;
+
+/// Of so many, how many are set aside for whoever holds the engine, at most: senders without it have the others.
+pub(super) fn most_aside(of: u16) -> u32 {
+    u32::from(of).div_ceil(4).min(MOST_ASIDE.into())
+}
 
 const INLINE_WORDS: usize = INLINE_PAYLOAD / 8;
 
@@ -34,10 +39,10 @@ pub struct CallTable<L> {
     slots: Box<[CallSlot<L>]>,
     free: Slots,
     /// Free slots that are not in the free list, the last one first. Written by the engine's holder alone.
-    aside: [AtomicU16; MOST_ASIDE],
+    aside: [AtomicU16; MOST_ASIDE as usize],
     /// How many.
     aside_count: AtomicU32,
-    /// How many at most: senders without the engine have the others.
+    /// How many at most.
     most_aside: u32,
 }
 
@@ -69,7 +74,7 @@ impl<L: Payload> CallTable<L> {
             waker: FlagWaker::new(),
         };
         let slots = (0..capacity).map(|_| slot()).collect();
-        let most_aside = u32::from(capacity).div_ceil(4).min(MOST_ASIDE as u32);
+        let most_aside = most_aside(capacity);
         let aside = core::array::from_fn(|_| AtomicU16::new(0));
         Self { slots, free: Slots::new(capacity), aside, aside_count: AtomicU32::new(0), most_aside }
     }

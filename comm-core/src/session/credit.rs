@@ -10,11 +10,10 @@
 
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::call::most_aside;
+
 const COUNT_BITS: u32 = 24;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
-
-/// Credits that are set aside at most, and a fourth of the window.
-const MOST_ASIDE: u32 = 8;
 
 /// The sender's credits on one connection. Shared by all senders.
 #[derive(Debug, Default)]
@@ -23,7 +22,7 @@ pub struct Credits {
     word: AtomicU64,
     /// Credits beyond those: for whoever holds the engine, who alone writes it. Changing the word empties the store buffer.
     aside: AtomicU32,
-    /// How many at most: senders without the engine have the others.
+    /// How many at most.
     most_aside: AtomicU32,
 }
 
@@ -98,7 +97,7 @@ impl Credits {
     /// A new link with a window of its own; a window of zero stops all senders.
     pub(super) fn reset(&self, link: u16, window: u16) {
         self.aside.store(0, Ordering::Relaxed);
-        self.most_aside.store(u32::from(window).div_ceil(4).min(MOST_ASIDE), Ordering::Relaxed);
+        self.most_aside.store(most_aside(window), Ordering::Relaxed);
         self.word.store(pack(link, 0, u32::from(window)), Ordering::Relaxed);
     }
 
@@ -166,6 +165,7 @@ impl Returned {
 
 #[cfg(test)]
 mod tests {
+    use super::super::call::MOST_ASIDE;
     use super::*;
 
     #[test]
@@ -203,8 +203,8 @@ mod tests {
         credits.reset(1, 100);
         while credits.try_take().is_some() {}
         credits.give(100);
-        assert_eq!(core::iter::from_fn(|| credits.try_take()).count(), 100 - MOST_ASIDE as usize);
-        assert_eq!(core::iter::from_fn(|| credits.take_in_engine()).count(), MOST_ASIDE as usize);
+        assert_eq!(core::iter::from_fn(|| credits.try_take()).count(), 100 - usize::from(MOST_ASIDE));
+        assert_eq!(core::iter::from_fn(|| credits.take_in_engine()).count(), usize::from(MOST_ASIDE));
     }
 
     #[test]

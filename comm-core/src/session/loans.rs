@@ -44,9 +44,9 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
+    /// Takes in which sends have completed, unless another thread holds the engine.
     #[cold]
     #[inline(never)]
-    /// Takes in which sends have completed, unless another thread holds the engine.
     pub(super) fn reap(&self, executor: &impl Executor) {
         if let Some(mut engine) = self.engine.try_lock() {
             engine.reap_sends(self, executor);

@@ -115,6 +115,7 @@ impl<Q: QueuePair> Session<Q> {
     ) -> Waited<Q::Lease> {
         if self.has_ended(call) {
             // Of several calls that were answered together all but the first: nobody waits, and doorbells that are held stay so.
+            self.leave_transfers(executor);
             return Waited::Ended(self.take(call));
         }
         self.ring_if_held(executor);

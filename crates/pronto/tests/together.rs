@@ -108,6 +108,37 @@ fn a_wait_lets_what_was_held_back_leave() {
 }
 
 #[test]
+fn a_wait_for_what_was_answered_already_rings_for_nothing() {
+    for name in ["shm:@pronto-test-together-answered", "tcp:127.0.0.1:0"] {
+        let (_server, _client, peer, _gate) = pair(name, Doorbells::Shared);
+        let stats = peer.session().stats();
+        // A serving thread that keeps time may ring in between.
+        let rings_for_nothing = |number| {
+            let together = peer.together();
+            let before = stats.messages_received.count();
+            let first = peer.start(&Ask { number }).expect("there is room");
+            let second = peer.start(&Ask { number }).expect("there is room");
+            assert_eq!(first.wait().expect("it is answered").number, number);
+            // One that is still on its way is another round's.
+            for _ in 0..100_000 {
+                if stats.messages_received.count() >= before + 2 {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            let held = peer.start(&Ask { number }).expect("there is room");
+            let before = stats.doorbells.count();
+            assert_eq!(second.wait().expect("it is answered").number, number);
+            let rung = stats.doorbells.count() - before;
+            drop(together);
+            assert_eq!(held.wait().expect("it is answered").number, number);
+            rung == 0
+        };
+        assert!((0..50).any(rings_for_nothing), "{name}");
+    }
+}
+
+#[test]
 fn it_can_be_switched_off() {
     let (_server, _client, peer, gate) = pair("tcp:127.0.0.1:0", Doorbells::PerMessage);
     let (_, answered) = rung(&peer, &gate);
