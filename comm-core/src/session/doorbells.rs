@@ -92,7 +92,7 @@ impl<Q: QueuePair> Session<Q> {
     #[cold]
     fn ring_held(&self, executor: &impl Executor) {
         // Whoever has the engine drains it, which ends with the doorbells.
-        self.credit_due.store(true, Ordering::Relaxed);
-        self.engine.serve(|| self.work_is_left(), |engine| engine.drain(self, executor));
+        self.wanted.credit();
+        self.serve_left(executor);
     }
 }

@@ -455,27 +455,4 @@ impl<Q: QueuePair> Session<Q> {
     pub fn channels(&self, executor: &impl Executor) -> [Option<Channel>; 2] {
         self.with_engine(executor, |engine| engine.channels())
     }
-
-    pub(super) fn with_engine<R>(
-        &self,
-        executor: &impl Executor,
-        use_it: impl FnOnce(&mut Engine<Q>) -> R,
-    ) -> R {
-        loop {
-            for _ in 0..SPINS_PER_YIELD {
-                if let Some(mut engine) = self.engine.try_lock() {
-                    let result = use_it(&mut engine);
-                    drop(engine);
-                    self.look_once_more(executor);
-                    return result;
-                }
-                pronto_sync::hint::spin_loop();
-            }
-            // The holder may have been taken off the very processor that this thread spins on.
-            executor.yield_now();
-        }
-    }
 }
-
-/// Attempts at an engine that another thread holds before its processor is given away.
-const SPINS_PER_YIELD: u32 = 64;

@@ -16,6 +16,7 @@ mod credit;
 mod doorbells;
 mod end;
 mod engine;
+mod entering;
 mod greeting;
 mod growing;
 mod idleness;
@@ -71,6 +72,7 @@ use crate::fabric::QueuePair;
 use crate::stats::Stats;
 use crate::time::Nanos;
 
+use entering::Wanted;
 use growing::Growing;
 use outbound::NotPosted;
 use outgoing::Submitted;
@@ -96,8 +98,8 @@ pub struct Session<Q: QueuePair> {
     /// By the peer's call slot: the generation of the call that it has cancelled last.
     cancelled: Growing<AtomicU32>,
     up: AtomicBool,
-    /// So many requests were given back since the peer was last told that it should be told again.
-    credit_due: AtomicBool,
+    /// By threads without the engine, of whoever has it.
+    wanted: Wanted,
     /// What the peer was last told, by class.
     told: [AtomicU32; 2],
     /// Threads that hold doorbells back.
@@ -139,7 +141,7 @@ impl<Q: QueuePair> Session<Q> {
             returned: [Returned::default(), Returned::default()],
             cancelled: Growing::new(MAX_CALLS.into(), || AtomicU32::new(0)),
             up: AtomicBool::new(false),
-            credit_due: AtomicBool::new(false),
+            wanted: Wanted::default(),
             told: [AtomicU32::new(0), AtomicU32::new(0)],
             held_doorbells: AtomicU32::new(0),
             submissions,
@@ -303,8 +305,8 @@ impl<Q: QueuePair> Session<Q> {
         let told = self.told[class.index()].load(Ordering::Relaxed);
         let untold = u32::from(self.returned[class.index()].count()).wrapping_sub(told) & u32::from(u16::MAX);
         if untold > u32::from(self.limits.requests[class.index()]) / 2 {
-            self.credit_due.store(true, Ordering::Relaxed);
-            self.engine.serve(|| self.work_is_left(), |engine| engine.drain(self, executor));
+            self.wanted.credit();
+            self.serve_left(executor);
         }
     }
 
@@ -433,21 +435,8 @@ impl<Q: QueuePair> Session<Q> {
             }
         }
         self.submissions.push(submitted).map_err(|_| Refused::Busy)?;
-        self.engine.serve(|| self.work_is_left(), |engine| engine.drain(self, executor));
+        self.serve_left(executor);
         Ok(())
-    }
-
-    /// After giving the engine back: what was submitted while it was being given back must not be stranded.
-    fn look_once_more(&self, executor: &impl Executor) {
-        pronto_sync::atomic::fence(Ordering::SeqCst);
-        if self.work_is_left() {
-            self.engine.serve(|| self.work_is_left(), |engine| engine.drain(self, executor));
-        }
-    }
-
-    /// Whether others left something to do for whoever holds the engine.
-    fn work_is_left(&self) -> bool {
-        self.submissions.pending() || self.credit_due.load(Ordering::Relaxed)
     }
 }
 

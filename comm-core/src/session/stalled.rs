@@ -1,6 +1,5 @@
 //! What cannot leave at once: submissions of threads without the engine, and messages that wait for room, in their order.
 
-use pronto_sync::atomic::Ordering;
 use pronto_wire::{Class, Kind};
 
 use super::Session;
@@ -28,7 +27,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
         if session.work_is_left() {
             self.take_submissions(session, executor);
-            session.credit_due.store(false, Ordering::Relaxed);
+            session.wanted.credit_is_given();
         }
         self.give_credit(session);
         self.ring_doorbells(session);

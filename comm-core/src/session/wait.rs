@@ -367,7 +367,7 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
     /// Arm, recheck, sleep. Returns false if the recheck found the end. Sets `told` if an event ended the sleep.
     fn sleep_in_channel(&mut self, until: Nanos, told: &Cell<bool>) -> bool {
         let session = self.session;
-        let Some(mut engine) = session.engine.try_lock() else { return true };
+        let mut engine = session.enter(self.executor);
         session.role.holder_sleeps(Server::Sleeps);
         engine.arm(Armed::All, session);
         let channels = engine.callers_channels(session.peer.0.into());

@@ -36,6 +36,7 @@ use super::arming::Armed;
 use super::call::{CallTable, Expects};
 use super::end::{End, Executed};
 use super::engine::Engine;
+use super::entering::Wanted;
 use super::inbound::{Answer, Inbound};
 use super::one_sided::{CLASS, OneSided};
 use super::outgoing::{OutgoingPayload, Submitted};
@@ -161,13 +162,13 @@ impl<L: Payload> Rendezvous<L> {
         }
     }
 
-    fn lock(&self, executor: &impl Executor) -> TryLockGuard<'_, Table<L>> {
+    fn lock(&self, wanted: &Wanted, executor: &impl Executor) -> TryLockGuard<'_, Table<L>> {
         loop {
             if let Some(table) = self.table.try_lock() {
                 return table;
             }
-            // Held for moments, but its holder may have been taken off this very processor.
-            executor.yield_now();
+            // Held by whoever turns the engine for as long as a chunk is copied, and for moments between two.
+            wanted.after_you(executor);
         }
     }
 }
@@ -195,7 +196,7 @@ impl<Q: QueuePair> Session<Q> {
             return Err(Refused::OutOfRegion);
         }
         let slot = self.claim(executor)?;
-        let mut table = self.rendezvous.lock(executor);
+        let mut table = self.rendezvous.lock(&self.wanted, executor);
         let refused = if table.posted.len() + table.transfers.len() >= MAX_RECEIVES {
             Some(Refused::TooManyTransfers { max: MAX_RECEIVES })
         } else {
@@ -217,7 +218,7 @@ impl<Q: QueuePair> Session<Q> {
     /// Cancels a receive. It has ended when its slot has: until then chunks that are under way may still be written to its
     /// buffer. Its sender, if there is one already, is told.
     pub fn cancel_receive(&self, slot: CallId, executor: &impl Executor) {
-        let mut table = self.rendezvous.lock(executor);
+        let mut table = self.rendezvous.lock(&self.wanted, executor);
         let withdrawn = table.withdraw(slot);
         if withdrawn.is_none() {
             let found = table.transfers.iter_mut().find(|transfer| transfer.posted.slot == slot);
@@ -258,7 +259,7 @@ impl<Q: QueuePair> Session<Q> {
             Offered::ByReference(remote) => Body::Source(Source { remote, link }),
             Offered::Carried { skip } => Body::Carried { payload, skip },
         };
-        let mut table = self.rendezvous.lock(executor);
+        let mut table = self.rendezvous.lock(&self.wanted, executor);
         let parks = !table.is_awaited(tag) && table.has_room_to_park();
         let body = match body {
             Body::Carried { payload, skip } if parks => park(&payload, skip),
@@ -279,7 +280,7 @@ impl<Q: QueuePair> Session<Q> {
 
     /// The sender of an offer has granted its bytes again, on the present link: grants end with their link, calls do not.
     pub fn take_regrant(&self, call: CallId, remote: RemoteRange, link: u16, executor: &impl Executor) {
-        let mut table = self.rendezvous.lock(executor);
+        let mut table = self.rendezvous.lock(&self.wanted, executor);
         table.regrant(call, Source { remote, link });
         self.rendezvous.state.store(DUE, Ordering::Relaxed);
     }
@@ -299,7 +300,7 @@ impl<Q: QueuePair> Session<Q> {
     pub fn leave_send(&self, lent: Option<Lent>, executor: &impl Executor) {
         self.rendezvous.sends.fetch_sub(1, Ordering::Relaxed);
         let Some(lent) = lent else { return };
-        let mut table = self.rendezvous.lock(executor);
+        let mut table = self.rendezvous.lock(&self.wanted, executor);
         table.lent.push(lent);
         self.rendezvous.state.store(DUE, Ordering::Relaxed);
         drop(table);
@@ -313,7 +314,7 @@ impl<Q: QueuePair> Session<Q> {
 
     /// Messages that wait for a receive, receives that wait for a message, and transfers under way.
     pub fn transfers(&self, executor: &impl Executor) -> [usize; 3] {
-        let table = self.rendezvous.lock(executor);
+        let table = self.rendezvous.lock(&self.wanted, executor);
         [table.waiting.len(), table.posted.len(), table.transfers.len()]
     }
 
@@ -456,7 +457,7 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// The session has ended: so have its receives, and what its peer offered. Called when no chunk is under way any more.
     pub(super) fn end_rendezvous(&mut self, session: &Session<Q>, executor: &impl Executor) {
-        let mut table = session.rendezvous.lock(executor);
+        let mut table = session.rendezvous.lock(&session.wanted, executor);
         let Table { posted, waiting, transfers, lent } = core::mem::take(&mut *table);
         session.rendezvous.state.store(CLOSED, Ordering::Relaxed);
         drop(table);

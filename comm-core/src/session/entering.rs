@@ -1,0 +1,121 @@
+//! Getting into the engine: by a thread that has to have it, and past one that polls all the time.
+//!
+//! Whoever polls gives the engine back for a moment between two rows of looks. Another thread on the same processor would be let run in
+//! one of these moments by chance alone, once in seconds. So it says that it wants to get in: that counts as work that was left, which
+//! ends the row of looks, and after giving the engine back its holder gives its processor away as well.
+//!
+//! # Invariants
+//! 1. Who wants the engine says so before each time that it gives its own processor away.
+//! 2. Whoever gives the engine back looks at what is wanted afterwards, in [`Session::look_once_more`] or [`Session::serve_left`].
+
+use pronto_sync::TryLockGuard;
+use pronto_sync::atomic::{AtomicU32, Ordering, fence};
+
+use super::Session;
+use super::engine::Engine;
+use crate::executor::Executor;
+use crate::fabric::QueuePair;
+
+/// So many requests were given back since the peer was last told that it should be told again.
+const CREDIT: u32 = 1;
+/// A thread wants the engine that cannot leave its work to the holder.
+const ENGINE: u32 = 2;
+/// Attempts at an engine that another thread holds before a processor is given away.
+const SPINS_PER_YIELD: u32 = 64;
+
+/// What others want of whoever holds the engine, beside what they have submitted.
+#[derive(Debug, Default)]
+pub(super) struct Wanted(AtomicU32);
+
+impl Wanted {
+    /// Whether there is anything.
+    #[inline]
+    pub(super) fn anything(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    fn has(&self, what: u32) -> bool {
+        self.0.load(Ordering::Relaxed) & what != 0
+    }
+
+    fn takes(&self, what: u32) -> bool {
+        self.has(what) && self.0.fetch_and(!what, Ordering::Relaxed) & what != 0
+    }
+
+    /// Has the holder tell the peer about credits, and ring what doorbells are held.
+    pub(super) fn credit(&self) {
+        self.0.fetch_or(CREDIT, Ordering::Relaxed);
+    }
+
+    /// Engine only: the peer is told now.
+    pub(super) fn credit_is_given(&self) {
+        self.takes(CREDIT);
+    }
+
+    /// For a thread that finds taken what only the engine's holder has, or has for long: gives its processor to that one, which gives
+    /// it back.
+    pub(super) fn after_you(&self, executor: &impl Executor) {
+        self.0.fetch_or(ENGINE, Ordering::Relaxed);
+        executor.yield_now();
+    }
+}
+
+impl<Q: QueuePair> Session<Q> {
+    /// The engine, as soon as its holder lets go. Not for a thread that has it already.
+    pub(super) fn enter(&self, executor: &impl Executor) -> TryLockGuard<'_, Engine<Q>> {
+        let mut said = false;
+        loop {
+            for _ in 0..SPINS_PER_YIELD {
+                if let Some(engine) = self.engine.try_lock() {
+                    if said {
+                        // Others who want it say so again.
+                        self.wanted.takes(ENGINE);
+                    }
+                    return engine;
+                }
+                pronto_sync::hint::spin_loop();
+            }
+            // The holder may have been taken off the very processor that this thread spins on.
+            self.wanted.after_you(executor);
+            said = true;
+        }
+    }
+
+    /// Uses the engine, as soon as its holder lets go.
+    pub(super) fn with_engine<R>(
+        &self,
+        executor: &impl Executor,
+        use_it: impl FnOnce(&mut Engine<Q>) -> R,
+    ) -> R {
+        let mut engine = self.enter(executor);
+        let result = use_it(&mut engine);
+        drop(engine);
+        self.look_once_more(executor);
+        result
+    }
+
+    /// After giving the engine back: what was submitted while it was being given back must not be stranded.
+    #[inline]
+    pub(super) fn look_once_more(&self, executor: &impl Executor) {
+        fence(Ordering::SeqCst);
+        if self.work_is_left() {
+            self.serve_left(executor);
+        }
+    }
+
+    /// Has what was left done by this thread, if the engine is free, and lets those in who want it.
+    pub(super) fn serve_left(&self, executor: &impl Executor) {
+        let pending = || self.submissions.pending() || self.wanted.has(CREDIT);
+        self.engine.serve(pending, |engine| engine.drain(self, executor));
+        // A thread that holds the engine all the while is an inline handler's: it is not given back yet.
+        if !self.engine.is_locked() && self.wanted.takes(ENGINE) {
+            executor.yield_now();
+        }
+    }
+
+    /// Whether others left something to do for whoever holds the engine.
+    #[inline]
+    pub(super) fn work_is_left(&self) -> bool {
+        self.submissions.pending() || self.wanted.anything()
+    }
+}

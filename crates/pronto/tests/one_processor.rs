@@ -1,0 +1,90 @@
+//! Threads that share a processor with a serving thread that polls all the time.
+
+use core::time::Duration;
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike as _};
+use nix::unistd::Pid;
+use pronto::{Node, Peer, WaitPolicy};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const TAG: u64 = 7;
+/// Receives that are posted and cancelled, one after another.
+const POSTS: u64 = 40;
+/// Once before each post the processor is given away, and once to who has the engine. By chance alone it would take 6 turns over shared
+/// memory, and 50 over TCP; with optimization hundreds.
+const TURNS_PER_POST: u64 = 4;
+/// How long a receive is waited for.
+const NOTHING_COMES: Duration = Duration::from_millis(200);
+
+/// This thread, and those that it starts from now on, run on one processor, one of those that they may run on.
+fn on_one_processor() {
+    let allowed = sched_getaffinity(Pid::from_raw(0)).expect("it may be asked for");
+    let first = (0..CpuSet::count()).find(|&cpu| allowed.is_set(cpu) == Ok(true)).expect("there is one");
+    let mut one = CpuSet::new();
+    one.set(first).expect("it was in the other set");
+    sched_setaffinity(Pid::from_raw(0), &one).expect("it is allowed");
+}
+
+/// How often the processor was given to somebody else while this thread could go on.
+fn turns() -> u64 {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("it may be asked for");
+    u64::try_from(usage.involuntary_context_switches()).expect("it counts up")
+}
+
+/// How long this thread has run.
+fn ran() -> Duration {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("it may be asked for");
+    let part =
+        |time: TimeVal| Duration::from_micros(u64::try_from(time.num_microseconds()).expect("it counts up"));
+    part(usage.user_time()) + part(usage.system_time())
+}
+
+/// A node whose serving thread polls on this thread's processor, a peer of it, and a node elsewhere.
+fn beside_who_polls(listen: &str) -> (Node, Node, Peer) {
+    let other = Node::builder(721).wait(WaitPolicy::Block).listen(listen);
+    let other = other.start().expect("the other starts");
+    let address = other.listening()[0].to_string();
+    on_one_processor();
+    let here = Node::builder(722).wait(WaitPolicy::Spin).peer(721, &address).start().expect("it starts");
+    let peer = here.wait_for_peer(721, PATIENCE).expect("they meet").waiting(WaitPolicy::Block);
+    (other, here, peer)
+}
+
+#[test]
+fn a_receive_is_posted_past_a_serving_thread_that_polls_on_the_same_processor() {
+    for listen in ["shm:@pronto-test-one-processor", "tcp:127.0.0.1:0"] {
+        let counted = std::thread::spawn(move || {
+            let (_other, here, peer) = beside_who_polls(listen);
+            let memory = here.region(4096).expect("there is memory");
+            let before = turns();
+            for _ in 0..POSTS {
+                // The other one is somewhere among its looks when this thread goes on.
+                std::thread::yield_now();
+                let mut posted = peer.post(TAG, &memory, 0..4096).expect("it is taken");
+                posted.cancel();
+                posted.wait(PATIENCE).expect_err("it was cancelled");
+            }
+            turns() - before
+        });
+        let turns = counted.join().expect("it does not panic");
+        assert!(turns <= POSTS * TURNS_PER_POST, "{listen}: {turns} turns for {POSTS} receives");
+    }
+}
+
+#[test]
+fn a_wait_that_sleeps_does_so_beside_a_serving_thread_that_polls_on_the_same_processor() {
+    for listen in ["shm:@pronto-test-one-processor-wait", "tcp:127.0.0.1:0"] {
+        let waited = std::thread::spawn(move || {
+            let (_other, here, peer) = beside_who_polls(listen);
+            let memory = here.region(4096).expect("there is memory");
+            let mut posted = peer.post(TAG, &memory, 0..4096).expect("it is taken");
+            let before = ran();
+            posted.wait(NOTHING_COMES).expect_err("nothing is sent");
+            ran() - before
+        });
+        let ran = waited.join().expect("it does not panic");
+        assert!(ran <= NOTHING_COMES / 10, "{listen}: it ran for {ran:?} of {NOTHING_COMES:?}");
+    }
+}
