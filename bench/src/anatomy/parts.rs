@@ -38,10 +38,30 @@ pub(crate) enum Part {
     Wait,
     /// The same, and the reply out of its payload.
     Finish,
+    /// Of [`Session`](Self::Session) or [`Start`](Self::Start): until the request has left.
+    RequestLeaves,
+    /// What comes after.
+    RequestEnds,
+    /// Of [`Serve`](Self::Serve): until the first look.
+    ServeBegins,
+    /// Until the reply has left.
+    ServeAnswers,
+    /// What comes after.
+    ServeEnds,
+    /// Of [`TakeIn`](Self::TakeIn): until the first look.
+    InBegins,
+    /// Until the request is handed over.
+    InHanded,
+    /// What comes after.
+    InEnds,
+    /// Of [`Wait`](Self::Wait): until the first look.
+    WaitBegins,
+    /// What comes after.
+    WaitFinds,
 }
 
 /// Every part.
-const ALL: [Part; 15] = [
+const ALL: [Part; 25] = [
     Part::Start,
     Part::Around,
     Part::Encode,
@@ -57,6 +77,16 @@ const ALL: [Part; 15] = [
     Part::Handler32,
     Part::Wait,
     Part::Finish,
+    Part::RequestLeaves,
+    Part::RequestEnds,
+    Part::ServeBegins,
+    Part::ServeAnswers,
+    Part::ServeEnds,
+    Part::InBegins,
+    Part::InHanded,
+    Part::InEnds,
+    Part::WaitBegins,
+    Part::WaitFinds,
 ];
 
 /// What was seen of every part.
@@ -94,6 +124,20 @@ impl Parts {
         recorder.record_batch(ops, time);
     }
 
+    /// The pieces of a step, nanoseconds, each with a reading of the clock in it.
+    pub(crate) fn pieces<const N: usize>(&mut self, parts: [Part; N], ns: impl Iterator<Item = f64>) {
+        for (part, ns) in parts.into_iter().zip(ns) {
+            self.took(part, 1, Duration::from_secs_f64(ns / 1e9).saturating_sub(self.clock));
+        }
+    }
+
+    /// A step without a clock in it, by its pieces: what of it each takes, nanoseconds. Nothing if none was seen.
+    pub(crate) fn split<const N: usize>(&self, whole: Part, pieces: [Part; N]) -> [f64; N] {
+        let seen = pieces.map(|piece| self.ns(piece));
+        let (all, whole) = (seen.iter().sum::<f64>(), self.ns(whole));
+        seen.map(|ns| if all > 0.0 { whole * ns / all } else { 0.0 })
+    }
+
     /// The median over batches, nanoseconds.
     pub(crate) fn ns(&self, part: Part) -> f64 {
         self.seen[part as usize].sample().batch_ns
@@ -125,6 +169,17 @@ mod tests {
         }
         assert!((parts.ns(Part::Post) - 10.0).abs() < 0.1, "{}", parts.ns(Part::Post));
         assert!(parts.ns(Part::Poll) == 0.0, "nothing was seen of it");
+    }
+
+    #[test]
+    fn a_step_is_shared_out_by_what_its_pieces_took() {
+        let mut parts = Parts { clock: Duration::from_nanos(20), ..Parts::new() };
+        let pieces = [Part::WaitBegins, Part::WaitFinds];
+        assert!(parts.split(Part::Wait, pieces).iter().all(|ns| *ns == 0.0), "nothing was seen of it");
+        parts.took(Part::Wait, 10, Duration::from_nanos(800));
+        parts.pieces(pieces, [50.0, 110.0].into_iter());
+        let [begins, finds] = parts.split(Part::Wait, pieces);
+        assert!((begins - 20.0).abs() < 0.5 && (finds - 60.0).abs() < 0.5, "{begins} {finds}");
     }
 
     #[test]

@@ -50,11 +50,11 @@ asks! {
 /// Links, and what is asked over them.
 #[derive(Debug)]
 pub(crate) struct Stages<Q: QueuePair + 'static, M> {
-    links: Vec<Ends<Q>>,
-    ask: M,
+    pub(super) links: Vec<Ends<Q>>,
+    pub(super) ask: M,
     spec: CallSpec,
-    still: Still<Q>,
-    way: Way,
+    pub(super) still: Still<Q>,
+    pub(super) way: Way,
 }
 
 impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
@@ -148,20 +148,23 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
         let payloads: Vec<Ready> = payloads.collect::<anyhow::Result<_>>()?;
         let mut calls = Vec::with_capacity(LINKS);
         parts.time(Part::Session, OPS, || {
-            self.links.iter().zip(payloads).try_for_each(|(link, payload)| {
-                let call = match payload {
-                    Ready::Line(small) => self.post_soon(link, Copied::Line(&small)).context("a small call"),
-                    Ready::Short(bytes, len) => {
-                        self.post_soon(link, Copied::Short(&bytes[..len])).context("a short call")
-                    }
-                    Ready::Long(payload) => {
-                        link.caller.call(&self.spec, payload, &self.still).context("a call")
-                    }
-                };
-                call.map(|call| calls.push(call))
-            })
+            self.links
+                .iter()
+                .zip(payloads)
+                .try_for_each(|(link, payload)| self.post(link, payload).map(|call| calls.push(call)))
         })?;
         Ok(calls)
+    }
+
+    /// A request from its payload to the doorbell.
+    pub(super) fn post(&self, link: &Ends<Q>, payload: Ready) -> anyhow::Result<CallId> {
+        match payload {
+            Ready::Line(small) => self.post_soon(link, Copied::Line(&small)).context("a small call"),
+            Ready::Short(bytes, len) => {
+                self.post_soon(link, Copied::Short(&bytes[..len])).context("a short call")
+            }
+            Ready::Long(payload) => link.caller.call(&self.spec, payload, &self.still).context("a call"),
+        }
     }
 
     /// Posts as a call does that looks for its answer at once. Nobody polls for this one: it stays open.
@@ -174,7 +177,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
     }
 
     /// Finds an answer that is there, as that call does, and shows its bytes.
-    fn find_soon(&self, link: &Ends<Q>, call: CallId, show: impl Fn(&[u8])) -> anyhow::Result<()> {
+    pub(super) fn find_soon(&self, link: &Ends<Q>, call: CallId, show: impl Fn(&[u8])) -> anyhow::Result<()> {
         let (mut small, mut end) = (SmallMessage::default(), None);
         let places = Places { small: &mut small, short: &show, end: &mut end };
         let asked = WaitPolicy::Spin.into();
@@ -211,15 +214,37 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
             }
         });
         for ((link, inbound), answer) in self.links.iter().zip(kept.0).zip(answers) {
-            let session = &link.callee.session;
-            let call = inbound.call.context("a request")?;
-            drop(inbound.payload);
-            session.done_with(inbound.class, inbound.link, &self.still);
-            session.answer(call, inbound.link, inbound.class, answer, &self.still);
+            self.answer(link, inbound, answer)?;
         }
         self.take_answers(&calls, parts)?;
         self.settle();
         Ok(())
+    }
+
+    /// Answers a request that was taken in before.
+    pub(super) fn answer(
+        &self,
+        link: &Ends<Q>,
+        inbound: Inbound<Arrived<Q::Lease>>,
+        answer: Answer,
+    ) -> anyhow::Result<()> {
+        let session = &link.callee.session;
+        let call = inbound.call.context("a request")?;
+        drop(inbound.payload);
+        session.done_with(inbound.class, inbound.link, &self.still);
+        session.answer(call, inbound.link, inbound.class, answer, &self.still);
+        Ok(())
+    }
+
+    /// Waits for an answer that is there, and leaves it as it lies.
+    pub(super) fn wait(&self, link: &Ends<Q>, call: CallId) -> anyhow::Result<()> {
+        match link.caller.wait(call, Nanos::NEVER, WaitPolicy::Spin, &mut Nobody, &self.still) {
+            Waited::Ended(End::Reply(reply)) => {
+                drop(black_box(reply));
+                Ok(())
+            }
+            _ => anyhow::bail!("a call that was answered ended otherwise"),
+        }
     }
 
     /// The answers of calls, which are there: decoded, if they are looked for at once; else as they lie.
@@ -231,18 +256,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
                 answered.try_for_each(|(link, call)| self.find_soon(link, *call, decode))
             });
         }
-        parts.time(Part::Wait, OPS, || {
-            answered.try_for_each(|(link, call)| {
-                let (session, still) = (&link.caller, &self.still);
-                match session.wait(*call, Nanos::NEVER, WaitPolicy::Spin, &mut Nobody, still) {
-                    Waited::Ended(End::Reply(reply)) => {
-                        drop(black_box(reply));
-                        Ok(())
-                    }
-                    _ => anyhow::bail!("a call that was answered ended otherwise"),
-                }
-            })
-        })
+        parts.time(Part::Wait, OPS, || answered.try_for_each(|(link, call)| self.wait(link, *call)))
     }
 
     fn alone(&self, parts: &mut Parts) -> anyhow::Result<()> {
@@ -261,7 +275,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
     }
 
     /// What comes after a call: completions taken in, credits given back.
-    fn settle(&self) {
+    pub(super) fn settle(&self) {
         for Ends { caller, callee } in &self.links {
             caller.turn(1, || false, &mut Nobody, &self.still);
             callee.session.turn(1, || false, &mut Nobody, &self.still);
@@ -270,7 +284,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
     }
 
     /// The request as a payload, made as the typed layer makes it.
-    fn encoded(&self, session: &Session<Q>) -> anyhow::Result<Ready> {
+    pub(super) fn encoded(&self, session: &Session<Q>) -> anyhow::Result<Ready> {
         let ask = black_box(&self.ask);
         let len = ask.encoded_len();
         if len <= INLINE_PAYLOAD {
@@ -292,7 +306,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
 
 /// An encoded request.
 #[derive(Debug)]
-enum Ready {
+pub(super) enum Ready {
     /// Fits its line.
     Line(InlinePayload),
     /// Is copied beside it: so many of these bytes.
