@@ -2,18 +2,21 @@
 
 use core::time::Duration;
 
+use pronto_core::session::Doorbells;
+
 use crate::clock;
 use crate::echo::{Provider, Wait};
 use crate::experiment::Experiment;
 use crate::floor::{self, Footprint};
+use crate::lab::Lab;
 use crate::params::{Axis, Params};
 use crate::placement::{CpuPair, Placement, alone};
 use crate::progress::Progress;
+use crate::rdma::over::{self, Over, PROVIDER_HELP, PROVIDERS};
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::traffic::blobs::{Blobs, Mode};
 use crate::traffic::cost::Cost;
 use crate::traffic::drive::Open;
-use crate::traffic::receiver::Receiver;
 use crate::traffic::speed::Speed;
 
 /// The experiment. The receiver is a process of its own that adds up every payload and sends the sum back; a round of the floor
@@ -40,7 +43,7 @@ impl Experiment for Bandwidth {
 
     fn axes(&self) -> &'static [Axis] {
         &[
-            Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] },
+            Axis { column: "provider", help: PROVIDER_HELP, values: &PROVIDERS },
             Axis { column: "size", help: "Only these payload lengths, bytes", values: &SIZE_NAMES },
             Axis {
                 column: "mode",
@@ -53,6 +56,10 @@ impl Experiment for Bandwidth {
                 values: &["one", "pipelined"],
             },
         ]
+    }
+
+    fn lab(&self, params: &Params) -> anyhow::Result<Option<Lab>> {
+        over::lab(params)
     }
 
     fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
@@ -68,12 +75,12 @@ impl Experiment for Bandwidth {
             Mode::ALL.into_iter().filter(|mode| params.keeps("mode", mode.name())).collect();
         let windows: Vec<Window> =
             Window::ALL.into_iter().filter(|window| params.keeps("window", window.name())).collect();
-        let providers: Vec<_> =
-            Provider::ALL.into_iter().filter(|p| params.keeps("provider", p.name())).collect();
-        progress.begin(u64::from(rounds) * (providers.len() * sizes.len() * windows.len()) as u64);
+        let nodes = over::nodes(params)?;
+        let every = over::all(params, nodes.as_ref());
+        progress.begin(u64::from(rounds) * (every.len() * sizes.len() * windows.len()) as u64);
         let mut rows = Vec::new();
-        for provider in providers {
-            let bench = Bench { provider, cpus, budget, modes: &modes };
+        for over in every {
+            let bench = Bench { over, cpus, budget, modes: &modes };
             rows.extend(alone(cpus.caller, || bench.run(rounds, &sizes, &windows, progress))?);
         }
         report.params = Fields::default()
@@ -122,7 +129,7 @@ impl Window {
 
 /// One transport.
 struct Bench<'a> {
-    provider: Provider,
+    over: Over<'a>,
     cpus: CpuPair,
     budget: Duration,
     modes: &'a [Mode],
@@ -131,7 +138,7 @@ struct Bench<'a> {
 /// One row: its rounds, and those of the floor.
 #[derive(Clone, Debug)]
 struct Row {
-    provider: Provider,
+    provider: &'static str,
     size: Size,
     mode: Mode,
     window: Window,
@@ -150,7 +157,7 @@ impl Bench<'_> {
         progress: &mut Progress,
     ) -> anyhow::Result<Vec<Row>> {
         let wait = Wait(pronto::WaitPolicy::Spin);
-        let receiver = Receiver::spawn(self.provider, wait, self.cpus.server)?;
+        let receiver = self.over.spawn(wait, self.cpus.server, Doorbells::Shared)?;
         let (_node, peer) = receiver.meet(wait)?;
         let mut rows = Vec::new();
         for (size, window) in sizes.iter().flat_map(|size| windows.iter().map(move |window| (*size, *window)))
@@ -161,11 +168,11 @@ impl Bench<'_> {
             let (speed, cost) = (Speed::default(), Cost::default());
             let first = rows.len();
             rows.extend(self.modes.iter().map(|mode| {
-                let (provider, mode, speed, floor) = (self.provider, *mode, speed.clone(), floor.clone());
+                let (provider, mode, speed, floor) = (self.over.name(), *mode, speed.clone(), floor.clone());
                 Row { provider, size, mode, window, speed, floor, blobs: 0, cost }
             }));
             for _ in 0..rounds {
-                progress.step(&format!("{} {} B {}", self.provider.name(), size.name, window.name()));
+                progress.step(&format!("{} {} B {}", self.over.name(), size.name, window.name()));
                 let stopped = receiver.child.stop()?;
                 let (bytes, time) = self.floor(size, open)?;
                 floor.round(bytes, time);
@@ -186,10 +193,10 @@ impl Bench<'_> {
 
     /// What carries such a payload without us, over the same memory. A chunk of send memory is used again when its last buffer is
     /// free, so that a stream goes over twice what is under way. One long payload after the other walks through one chunk; short
-    /// ones lie in the same lines of a strip.
+    /// ones lie in the same lines of a strip. RDMA has a loopback socket of the same node beside it.
     fn floor(&self, size: Size, open: Open) -> anyhow::Result<(u64, Duration)> {
-        match self.provider {
-            Provider::Shm => {
+        match self.over {
+            Over::Here(Provider::Shm) => {
                 let buffers = match open.0 {
                     1 if size.bytes > SHORT => CHUNK / size.bytes,
                     1 => 1,
@@ -198,7 +205,9 @@ impl Bench<'_> {
                 let footprint = Footprint { buffers, under_way: open.0 };
                 floor::copy_and_sum(self.cpus, size.bytes, footprint, self.budget)
             }
-            Provider::Tcp => floor::tcp_stream(self.cpus, size.bytes, self.budget),
+            Over::Here(Provider::Tcp) | Over::Nodes(_) => {
+                floor::tcp_stream(self.cpus, size.bytes, self.budget)
+            }
         }
     }
 }
@@ -211,7 +220,7 @@ impl Row {
     fn fields(&self) -> Fields {
         let (cpu_ns, _) = self.cost.each(self.blobs);
         Fields::default()
-            .with("provider", self.provider.name())
+            .with("provider", self.provider)
             .with("size", self.size.bytes)
             .with("mode", self.mode.name())
             .with("window", self.window.name())
@@ -219,7 +228,7 @@ impl Row {
             .with("gbytes_per_s", decimals(self.speed.per_second() / 1e9, 4))
             .with("aa", decimals(self.speed.a_to_a(), 2))
             .with("sender_cpu_ns", decimals(cpu_ns, 0))
-            .with("floor", if self.provider == Provider::Shm { "memcpy+sum" } else { "tcp-stream" })
+            .with("floor", if self.provider == Provider::Shm.name() { "memcpy+sum" } else { "tcp-stream" })
             .with("floor_gbytes_per_s", decimals(self.floor.per_second() / 1e9, 4))
             .with("ratio", decimals(self.ratio(), 2))
     }
@@ -229,7 +238,8 @@ impl Row {
 fn claims(rows: &[Row]) -> Vec<Claim> {
     let mib = |mode: Mode, window: Window| {
         rows.iter().find(|row| {
-            (row.provider, row.mode, row.window, row.size.bytes) == (Provider::Shm, mode, window, 1 << 20)
+            (row.provider, row.mode, row.window, row.size.bytes)
+                == (Provider::Shm.name(), mode, window, 1 << 20)
         })
     };
     let copied = mib(Mode::Copied, Window::Pipelined).map(|row| Claim {
@@ -291,7 +301,7 @@ mod tests {
         let (mut speed, mut floor) = (Speed::default(), Speed::default());
         speed.round(rate, Duration::from_secs(1));
         floor.round(40_000_000_000, Duration::from_secs(1));
-        let (provider, size) = (Provider::Shm, SIZES[2]);
+        let (provider, size) = (Provider::Shm.name(), SIZES[2]);
         Row { provider, size, mode, window, speed, floor, blobs: 1, cost: Cost::default() }
     }
 
