@@ -1,0 +1,147 @@
+//! Rendezvous: bytes of a region, sent into a region that their receiver has posted.
+//!
+//! Both sides go on computing meanwhile: a send returns a [`Sending`], a receive a [`Receive`], and the node moves the bytes
+//! between them as its engine says. Short messages are carried along, long ones are granted and read by their receiver, chunk
+//! by chunk; the caller sees no difference but the time. A message and a receive meet by their tag, in the order of arrival.
+//! (PIOMan paper, section 3.1; what moves in which order stands in `comm-core/src/session/rendezvous`.)
+
+mod error;
+mod messages;
+mod receive;
+mod sending;
+
+use alloc::sync::Arc;
+use core::ops::Range;
+use core::time::Duration;
+
+use pronto_core::executor::Asked;
+use pronto_core::fabric::{QueuePair, Region};
+use pronto_core::session::{Refused, Session, Waited};
+use pronto_core::{Nanos, WaitPolicy};
+use pronto_wire::CallId;
+
+pub use error::{ReceiveError, SendError};
+pub(crate) use messages::{ByReference, Carried, Regrant};
+pub use messages::{Form, take_in};
+pub use receive::Receive;
+pub use sending::Sending;
+
+use crate::error::Rejection;
+use crate::host::{Host, MayWait};
+use crate::peer::{Peer, nanos};
+
+impl<H: Host> Peer<H> {
+    /// Posts a receive: the peer's next message with this tag goes to `range` of the region. The region must not be used
+    /// otherwise until the receive has ended. Receives with one tag take messages in the order of posting.
+    ///
+    /// # Errors
+    /// [`Refused::TooManyTransfers`] if as many are posted as may be, and what keeps a call from being sent.
+    pub fn post(&self, tag: u64, region: &Region, range: Range<u64>) -> Result<Receive<H>, ReceiveError> {
+        self.may_transfer()?;
+        let (session, host) = (Arc::clone(self.session()), Arc::clone(self.host()));
+        let len = range.end.checked_sub(range.start).ok_or(Rejection::Here(Refused::OutOfRegion))?;
+        // Where memory is pinned, a region that is not readied is readied by the first chunk.
+        let _readied = session.register_region(region, &*host);
+        let slot = session.post_receive(tag, region, (range.start, len), &*host).map_err(Rejection::Here)?;
+        host.expects_answers();
+        Ok(Receive { session, host, slot: Some(slot), policy: self.policy() })
+    }
+
+    /// Sends `range` of a region into the buffer of a receive with this tag, and waits until it is there, or the peer has taken
+    /// it along: at most `timeout`.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn send(
+        &self,
+        tag: u64,
+        region: &Region,
+        range: Range<u64>,
+        timeout: Duration,
+    ) -> Result<(), SendError> {
+        self.start_send(tag, region, range, timeout)?.wait()
+    }
+
+    /// Starts to send `range` of a region. Its bytes must not change until the send has ended; it is held until then.
+    ///
+    /// # Errors
+    /// [`Refused::TooManyTransfers`] if as many are under way as may be, [`SendError::NotGranted`] for memory that the transport
+    /// cannot grant, and what keeps a call from being sent.
+    pub fn start_send(
+        &self,
+        tag: u64,
+        region: &Region,
+        range: Range<u64>,
+        timeout: Duration,
+    ) -> Result<Sending<H>, SendError> {
+        self.may_transfer()?;
+        let (session, host) = (Arc::clone(self.session()), Arc::clone(self.host()));
+        let len = range.end.checked_sub(range.start).filter(|_| range.end <= region.len() as u64);
+        let len = len.ok_or(Rejection::Here(Refused::OutOfRegion))?;
+        let timeout = nanos(timeout);
+        session.enter_send().map_err(Rejection::Here)?;
+        let mut sending = Sending {
+            session,
+            host,
+            call: None,
+            sent: None,
+            region: region.clone(),
+            range,
+            by_reference: false,
+            grant: None,
+            link: 0,
+            deadline: Nanos::NEVER,
+            policy: self.policy(),
+        };
+        sending.deadline = sending.host.now() + timeout;
+        let call = if len <= sending.host.carries_up_to(&sending.session) {
+            sending.carry(tag, timeout)
+        } else {
+            sending.offer(tag, timeout)
+        }?;
+        (sending.call, sending.sent) = (Some(call), Some(call));
+        sending.host.expects_answers();
+        Ok(sending)
+    }
+
+    /// The peer's messages that wait for a receive, receives that wait for a message, and transfers under way.
+    pub fn transfers(&self) -> [usize; 3] {
+        self.session().transfers(&**self.host())
+    }
+
+    /// An inline handler holds the engine that a grant needs; a fork has no connections.
+    fn may_transfer(&self) -> Result<(), Rejection> {
+        match self.host().may_wait() {
+            MayWait::Never => Err(Rejection::InlineHandler),
+            MayWait::Forked => Err(Rejection::Forked),
+            MayWait::Freely | MayWait::InPool => Ok(()),
+        }
+    }
+}
+
+/// Takes in what has come, without waiting.
+fn look<H: Host>(host: &Arc<H>, session: &Arc<Session<H::Qp>>, slot: CallId) {
+    if !session.has_ended(slot) {
+        let mut sink = host.waiting_sink(session);
+        session.turn(1, || session.has_ended(slot), &mut sink, &**host);
+    }
+}
+
+fn wait_as<H: Host>(
+    host: &Arc<H>,
+    session: &Arc<Session<H::Qp>>,
+    slot: CallId,
+    timeout: Nanos,
+    policy: WaitPolicy,
+) -> Result<Waited<<H::Qp as QueuePair>::Lease>, Rejection> {
+    let wait = |policy| {
+        let mut sink = host.waiting_sink(session);
+        session.wait(slot, timeout, Asked::unlike_others(policy), &mut sink, &**host)
+    };
+    match host.may_wait() {
+        MayWait::Freely => Ok(wait(policy)),
+        MayWait::InPool => host.while_waiting(|| wait(policy.nested())).ok_or(Rejection::NoWorker),
+        MayWait::Never => Err(Rejection::InlineHandler),
+        MayWait::Forked => Err(Rejection::Forked),
+    }
+}

@@ -1,0 +1,100 @@
+//! A receive that was posted, until its message is there.
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
+
+use pronto_core::WaitPolicy;
+use pronto_core::session::{Session, Waited};
+use pronto_wire::CallId;
+
+use super::error::{ReceiveError, received};
+use super::{look, wait_as};
+use crate::host::Host;
+use crate::peer::nanos;
+
+/// A receive that was posted. Dropped, it is cancelled; the buffer may be written to until the node has noticed.
+#[must_use = "dropping it cancels the receive"]
+pub struct Receive<H: Host> {
+    pub(super) session: Arc<Session<H::Qp>>,
+    pub(super) host: Arc<H>,
+    pub(super) slot: Option<CallId>,
+    pub(super) policy: WaitPolicy,
+}
+
+impl<H: Host> Receive<H> {
+    /// Waits for the message, `timeout` at most. Returns its length, bytes.
+    ///
+    /// # Errors
+    /// After [`ReceiveError::TimedOut`] it is still posted, and may be waited for again.
+    pub fn wait(&mut self, timeout: Duration) -> Result<u64, ReceiveError> {
+        let slot = self.slot.ok_or(ReceiveError::Taken)?;
+        if self.session.has_ended(slot) {
+            self.slot = None;
+            return received::<H>(self.session.take(slot));
+        }
+        let (session, host) = (&self.session, &self.host);
+        match wait_as(host, session, slot, nanos(timeout), self.policy)? {
+            Waited::TimedOut => Err(ReceiveError::TimedOut),
+            Waited::Ended(end) => {
+                self.slot = None;
+                received::<H>(end)
+            }
+        }
+    }
+
+    /// Looks once, without waiting.
+    pub fn poll(&mut self) -> Option<Result<u64, ReceiveError>> {
+        let slot = self.slot?;
+        look(&self.host, &self.session, slot);
+        self.session.has_ended(slot).then(|| {
+            self.slot = None;
+            received::<H>(self.session.take(slot))
+        })
+    }
+
+    /// Cancels the receive. Wait for its end before the buffer is used for something else: the message may have been received
+    /// just before, or be on its way.
+    pub fn cancel(&mut self) {
+        if let Some(slot) = self.slot {
+            self.session.cancel_receive(slot, &*self.host);
+        }
+    }
+}
+
+impl<H: Host> Future for Receive<H> {
+    type Output = Result<u64, ReceiveError>;
+
+    /// The node makes the progress; the waker is woken by whoever ends the receive.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(slot) = self.slot else { return Poll::Ready(Err(ReceiveError::Taken)) };
+        if !self.session.has_ended(slot) {
+            self.session.register(slot, context.waker());
+            self.session.listen(&mut self.host.waiting_sink(&self.session), &*self.host);
+            if !self.session.has_ended(slot) {
+                return Poll::Pending;
+            }
+        }
+        self.slot = None;
+        Poll::Ready(received::<H>(self.session.take(slot)))
+    }
+}
+
+impl<H: Host> Unpin for Receive<H> {}
+
+impl<H: Host> Drop for Receive<H> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.session.cancel_receive(slot, &*self.host);
+            self.session.abandon_send(slot);
+        }
+    }
+}
+
+impl<H: Host> fmt::Debug for Receive<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receive").field("slot", &self.slot).finish_non_exhaustive()
+    }
+}

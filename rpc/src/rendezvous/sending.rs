@@ -1,0 +1,170 @@
+//! A send under way: its offer, its grant, and another grant when the link is another one.
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::ops::Range;
+
+use pronto_core::fabric::{Grant, GrantError, Region, RemoteRange, Rights};
+use pronto_core::session::{CallSpec, Lent, OutgoingPayload, Refused, Session, Waited};
+use pronto_core::{Nanos, WaitPolicy};
+use pronto_wire::{CallId, Class};
+
+use super::error::{SendError, sent};
+use super::messages::{ByReference, CARRIED, Carried, Regrant, key_of};
+use super::{look, wait_as};
+use crate::codec::encode_message;
+use crate::error::Rejection;
+use crate::host::Host;
+use crate::one_sided::RemoteMemory;
+
+/// How often a thread that waits for a send looks whether its link is another one.
+const LOOK_AT_LINK: Nanos = Nanos::from_millis(20);
+/// Owner of ring space that a carried message takes.
+const OWNER: u32 = u32::MAX - 1;
+
+/// A send under way. Dropped, it is cancelled.
+///
+/// It goes on while nobody waits for it, but over a loss of the link only as far as this is waited for or polled: what was
+/// granted ends with the link, and is granted again here.
+#[must_use = "dropping it cancels the send"]
+pub struct Sending<H: Host> {
+    pub(super) session: Arc<Session<H::Qp>>,
+    pub(super) host: Arc<H>,
+    /// None before it was sent, and once the end was taken.
+    pub(super) call: Option<CallId>,
+    /// The call of the offer, once it was sent.
+    pub(super) sent: Option<CallId>,
+    pub(super) region: Region,
+    pub(super) range: Range<u64>,
+    pub(super) by_reference: bool,
+    /// Its bytes, granted to the peer: none if they are carried along, or could not be granted on the present link yet.
+    pub(super) grant: Option<Grant>,
+    /// The link of the grant.
+    pub(super) link: u16,
+    pub(super) deadline: Nanos,
+    pub(super) policy: WaitPolicy,
+}
+
+impl<H: Host> Sending<H> {
+    /// Waits for the end: the bytes are in the receiver's buffer, or were carried along and wait there for a receive.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn wait(mut self) -> Result<(), SendError> {
+        let Some(call) = self.call else { return Err(SendError::Cancelled) };
+        loop {
+            let left = self.deadline.since(self.host.now());
+            let slice = if self.by_reference { left.min(LOOK_AT_LINK) } else { left };
+            match wait_as(&self.host, &self.session, call, slice, self.policy)? {
+                Waited::Ended(end) => {
+                    self.call = None;
+                    return sent::<H>(end);
+                }
+                Waited::TimedOut if slice == left => return Err(SendError::Deadline),
+                Waited::TimedOut => self.grant_again(call),
+            }
+        }
+    }
+
+    /// Looks once, without waiting.
+    pub fn poll(&mut self) -> Option<Result<(), SendError>> {
+        let call = self.call?;
+        look(&self.host, &self.session, call);
+        if self.session.has_ended(call) {
+            self.call = None;
+            return Some(sent::<H>(self.session.take(call)));
+        }
+        self.grant_again(call);
+        None
+    }
+
+    /// Gives the send up.
+    pub fn cancel(self) -> SendError {
+        SendError::Cancelled
+    }
+
+    pub(super) fn carry(&self, tag: u64, timeout: Nanos) -> Result<CallId, SendError> {
+        let here = |refused| Rejection::Here(refused);
+        let len = usize::try_from(self.range.end - self.range.start).unwrap_or(usize::MAX);
+        let loan = self.session.loan_after_reaping(Class::Bulk, CARRIED + len, OWNER, &*self.host);
+        let mut loan = loan.map_err(here)?;
+        let (header, bytes) = loan.as_mut_slice().split_at_mut(CARRIED);
+        header.copy_from_slice(&tag.to_le_bytes());
+        let start = usize::try_from(self.range.start).unwrap_or(usize::MAX);
+        self.region.read(start, bytes).map_err(|_| here(Refused::OutOfRegion))?;
+        let spec = CallSpec { key: key_of::<Carried>(), class: Class::Bulk, timeout };
+        let payload = OutgoingPayload::Frame(loan.finish());
+        Ok(self.session.call(&spec, payload, &*self.host).map_err(here)?)
+    }
+
+    pub(super) fn offer(&mut self, tag: u64, timeout: Nanos) -> Result<CallId, SendError> {
+        self.by_reference = true;
+        let memory = self.grant_now()?;
+        let mut bytes = [0; 40];
+        let len = encode_message(&ByReference { tag, memory }, &mut bytes).map_err(Rejection::Encoding)?;
+        let spec = CallSpec { key: key_of::<ByReference>(), class: Class::Bulk, timeout };
+        let payload = OutgoingPayload::inline(&bytes[..len]).expect("within a line");
+        Ok(self.session.call(&spec, payload, &*self.host).map_err(Rejection::Here)?)
+    }
+
+    fn grant_now(&mut self) -> Result<RemoteMemory, GrantError> {
+        self.link = self.session.link_generation();
+        let grant = self.session.grant(&self.region, self.range.clone(), Rights::READ, &*self.host)?;
+        self.grant = Some(grant);
+        Ok(RemoteRange::into(grant.remote))
+    }
+
+    /// Grants the bytes again if the link is another one than they were granted on, and says so. What fails now, for want of
+    /// room or of a link, is tried again at the next look.
+    fn grant_again(&mut self, call: CallId) {
+        let link = self.session.link_generation();
+        if !self.by_reference || link == self.link || !self.session.is_up() {
+            return;
+        }
+        let before = self.link;
+        let told = self.grant_now().is_ok_and(|memory| {
+            let CallId { slot, generation } = call;
+            let mut bytes = [0; 40];
+            let regrant = Regrant { slot, generation, memory };
+            let payload = encode_message(&regrant, &mut bytes).ok();
+            let payload = payload.and_then(|len| OutgoingPayload::inline(&bytes[..len]));
+            payload.is_some_and(|payload| {
+                self.session.notify(&key_of::<Regrant>(), Class::Bulk, payload, &*self.host).is_ok()
+            })
+        });
+        if !told {
+            self.take_grant_back();
+            self.link = before;
+        }
+    }
+}
+
+impl<H: Host> Sending<H> {
+    /// Ends a grant that the peer was not told of.
+    fn take_grant_back(&mut self) {
+        if let Some(grant) = self.grant.take() {
+            // Refused if the link, and with it the grant, has ended since.
+            let _ended = self.session.revoke(grant.id, &*self.host);
+        }
+    }
+}
+
+impl<H: Host> Drop for Sending<H> {
+    fn drop(&mut self) {
+        if let Some(call) = self.call.take() {
+            self.session.abandon(call, Class::Bulk, &*self.host);
+        }
+        let (link, region, call) = (self.link, self.region.clone(), self.sent);
+        let lent = self.grant.take().map(|grant| Lent { grant: grant.id, link, region, call });
+        self.session.leave_send(lent, &*self.host);
+    }
+}
+
+impl<H: Host> fmt::Debug for Sending<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sending")
+            .field("call", &self.call)
+            .field("range", &self.range)
+            .finish_non_exhaustive()
+    }
+}
