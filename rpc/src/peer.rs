@@ -281,9 +281,10 @@ impl<H: Host> Peer<H> {
     }
 
     /// Several messages to this peer that are to leave together: until the returned value is dropped, nothing that is started or
-    /// notified rings a doorbell of its own. A wait for an answer that has not come yet lets them leave at once: who keeps a window of
-    /// calls open, and waits for the oldest before it starts the next, sends as many together as were answered together. Messages of
-    /// other threads to this peer may be held up as long.
+    /// notified rings a doorbell of its own. A wait lets them leave if its own call is among them, or at least half of all open calls are,
+    /// or its answer is not here: who keeps a window of calls open, and waits for the oldest before it starts the next, sends half of
+    /// a window at a time. What nobody waits for leaves with the node's next tick, 4 ms later while calls are open. Messages of other threads to this
+    /// peer may be held up as long.
     pub fn together(&self) -> Together<'_, H> {
         self.session.hold_doorbells();
         Together { peer: self }
@@ -356,6 +357,7 @@ impl<H: Host> Peer<H> {
                     {
                         return Err(refused.into());
                     }
+                    self.session.ring_if_held(&*self.host);
                     let mut sink = self.host.waiting_sink(&self.session);
                     let moved = self.session.turn(1, || false, &mut sink, &*self.host);
                     if moved.is_none_or(|progress| progress.moved == 0) {

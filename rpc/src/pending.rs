@@ -46,6 +46,7 @@ impl<M: Request, H: Host> Pending<M, H> {
     pub fn poll(&mut self) -> Option<Result<M::Reply, CallError>> {
         let call = self.call?;
         if !self.session.has_ended(call) {
+            self.session.ring_if_held(&*self.host);
             let mut sink = self.host.waiting_sink(&self.session);
             self.session.turn(1, || self.session.has_ended(call), &mut sink, &*self.host);
         }

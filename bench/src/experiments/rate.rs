@@ -54,8 +54,8 @@ impl Experiment for Rate {
             },
             Axis {
                 column: "kind",
-                help: "Only calls, calls that are started together, or one-way messages",
-                values: &[CALL, BATCH, ONE_WAY],
+                help: "Only calls, the same under Peer::together, calls that are started together, or one-way messages",
+                values: &[CALL, WINDOW, BATCH, ONE_WAY],
             },
             Axis {
                 column: "coalesce",
@@ -164,16 +164,19 @@ struct Load {
 fn loads(params: &Params) -> Vec<Load> {
     let windows: &[usize] = if params.quick { &[1, 8, 32] } else { &[1, 2, 4, 8, 16, 32, 48] };
     let calls = windows.iter().map(|window| (CALL, Some(*window)));
-    let batches = windows.iter().filter(|window| **window > 1).map(|window| (BATCH, Some(*window)));
+    let several = || windows.iter().filter(|window| **window > 1);
+    let held = several().map(|window| (WINDOW, Some(*window)));
+    let batches = several().map(|window| (BATCH, Some(*window)));
     let kept = |load: &Load| {
         params.keeps("kind", load.kind)
-            && (load.kind != BATCH || load.threads == 1 && load.size.bytes == 32)
+            && (![WINDOW, BATCH].contains(&load.kind) || load.threads == 1 && load.size.bytes == 32)
             && params.keeps("threads", &load.threads.to_string())
             && params.keeps("size", load.size.name)
             && load.window.is_none_or(|window| params.keeps("window", &window.to_string()))
             && load.window.is_none_or(|window| window * load.threads <= MOST_OPEN)
     };
     calls
+        .chain(held)
         .chain(batches)
         .chain([(ONE_WAY, None)])
         .flat_map(|(kind, window)| [1, 2, 4].map(|threads| (kind, window, threads)))
@@ -248,6 +251,10 @@ impl Bench<'_> {
         let Load { kind, window, threads, size } = row.load;
         let send = || match window {
             Some(window) if kind == BATCH => size.batches(peer, Open(window), self.budget),
+            Some(window) if kind == WINDOW => {
+                let _together = peer.together();
+                size.calls(peer, Open(window), self.budget)
+            }
             Some(window) => size.calls(peer, Open(window), self.budget),
             None => size.notes(peer, self.budget),
         };
@@ -416,6 +423,7 @@ impl Rung {
 }
 
 const CALL: &str = "call";
+const WINDOW: &str = "window";
 const BATCH: &str = "batch";
 const ON: &str = "on";
 const OFF: &str = "off";

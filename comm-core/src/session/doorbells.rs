@@ -5,11 +5,11 @@
 //! doorbell is a write, over verbs the posting of a list, over shared memory a look whether the peer sleeps.
 
 use pronto_sync::atomic::Ordering;
-use pronto_wire::Class;
+use pronto_wire::{CallId, Class};
 
 use super::Session;
 use super::engine::Engine;
-use super::link::Unrung;
+use super::link::{Lane, Unrung};
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
 
@@ -24,25 +24,41 @@ pub enum Doorbells {
 }
 
 impl<Q: QueuePair> Engine<Q> {
+    /// Rings for everything that was posted, held back or not.
     #[inline]
     pub(super) fn ring_doorbells(&mut self, session: &Session<Q>) {
+        for class in Class::ALL {
+            self.ring_out(class, session);
+        }
+    }
+
+    /// At the end of a turn: rings for what it has posted itself. Where that is nothing, what senders hold back stays.
+    #[inline]
+    pub(super) fn ring_due(&mut self, session: &Session<Q>) {
         self.ring(Class::Control, session);
         self.ring(Class::Bulk, session);
     }
 
-    /// Rings the doorbell of one connection, if something was posted since the last time.
+    /// Rings the doorbell of one connection, if something was posted since the last time that is not held back. It is rung for
+    /// everything, then.
     #[inline]
     pub(super) fn ring(&mut self, class: Class, session: &Session<Q>) {
         let Some(link) = &mut self.link else { return };
+        if link.lanes[class.index()].unrung.is_due() {
+            self.ring_out(class, session);
+        }
+    }
+
+    /// The same, also if all of it is held back.
+    #[inline]
+    pub(super) fn ring_out(&mut self, class: Class, session: &Session<Q>) {
+        let Some(link) = &mut self.link else { return };
         let lane = &mut link.lanes[class.index()];
-        if lane.unrung == Unrung::Nothing {
+        let unrung = core::mem::replace(&mut lane.unrung, Unrung::NOTHING);
+        if unrung == Unrung::NOTHING {
             return;
         }
-        let rung = match core::mem::replace(&mut lane.unrung, Unrung::Nothing) {
-            Unrung::Nothing => Ok(()),
-            Unrung::Unsolicited => lane.qp.ring_doorbell_unsolicited(),
-            Unrung::Solicited => lane.qp.ring_doorbell(),
-        };
+        let rung = if unrung.wakes() { lane.qp.ring_doorbell() } else { lane.qp.ring_doorbell_unsolicited() };
         // A doorbell that fails leaves a dead queue pair, which the next poll reports.
         lane.failed |= rung.is_err();
         session.stats.doorbells.add_alone(1);
@@ -64,13 +80,46 @@ impl<Q: QueuePair> Engine<Q> {
             || self.limits.doorbells == Doorbells::PerMessage
         {
             self.ring(class, session);
+        } else {
+            self.hold_back(class);
+        }
+    }
+
+    /// What was posted stays until somebody rings for it.
+    fn hold_back(&mut self, class: Class) {
+        let latest = self.requests_posted;
+        let Some(link) = &mut self.link else { return };
+        let lane = &mut link.lanes[class.index()];
+        if lane.unrung.is_due() {
+            if !lane.unrung.is_held() {
+                lane.held_from = latest;
+            }
+            lane.unrung = Unrung::HELD_BACK;
+        }
+    }
+
+    /// Before a wait for a call: rings if it has not left, or if at least half of all calls that are open have not, so that the peer
+    /// has something to do while this side takes in what it has done.
+    #[cold]
+    pub(super) fn ring_for_waiter(&mut self, call: CallId, session: &Session<Q>) {
+        let Some(link) = &self.link else { return };
+        let open = self.open.get(usize::from(call.slot)).filter(|open| open.generation == call.generation);
+        // Of what is no request nobody knows whether it has left.
+        let order = open.map_or(u64::MAX, |open| open.order);
+        let calls = u64::from(session.calls.in_use());
+        let is_wanted = |lane: &Lane<Q>| {
+            let held = self.requests_posted + 1 - lane.held_from;
+            lane.unrung.is_held() && (order >= lane.held_from || held * 2 >= calls)
+        };
+        if link.lanes.iter().any(is_wanted) {
+            self.ring_doorbells(session);
         }
     }
 }
 
 impl<Q: QueuePair> Session<Q> {
-    /// From now on no doorbell is rung for messages that are posted, until [`Self::release_doorbells`]; a turn of the engine, or a wait,
-    /// rings all the same.
+    /// From now on no doorbell is rung for messages that are posted, until [`Self::release_doorbells`]. What is held back leaves all the
+    /// same before a thread waits for it, together with what else has to leave, and when time passes.
     pub fn hold_doorbells(&self) {
         self.held_doorbells.fetch_add(1, Ordering::Relaxed);
     }
@@ -81,10 +130,17 @@ impl<Q: QueuePair> Session<Q> {
         self.ring_held(executor);
     }
 
-    /// Before a wait: what it waits for may not have left.
+    /// Whether some thread holds doorbells back.
     #[inline]
-    pub(super) fn ring_if_held(&self, executor: &impl Executor) {
-        if self.held_doorbells.load(Ordering::Relaxed) != 0 {
+    pub(super) fn holds_doorbells(&self) -> bool {
+        self.held_doorbells.load(Ordering::Relaxed) != 0
+    }
+
+    /// Lets everything leave that is held back: before a wait that may be long, and where nothing can be done before something has
+    /// been answered.
+    #[inline]
+    pub fn ring_if_held(&self, executor: &impl Executor) {
+        if self.holds_doorbells() {
             self.ring_held(executor);
         }
     }

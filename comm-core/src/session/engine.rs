@@ -183,7 +183,7 @@ impl<Q: QueuePair> Engine<Q> {
             self.drain(session, executor);
         } else {
             self.give_credit(session);
-            self.ring_doorbells(session);
+            self.ring_due(session);
         }
         Progress { moved: moved + usize::from(left), arrived }
     }

@@ -384,7 +384,7 @@ impl<Q: QueuePair> Engine<Q> {
             && let Some(payload) = self.copied(*class, payload)
         {
             let (class, header) = (*class, |acks| RawHeader::reply(call, acks));
-            if self.post_copied(class, header, Unrung::Unsolicited, payload, session) {
+            if self.post_copied(class, header, Unrung::UNSOLICITED, payload, session) {
                 let (kind, timeout) = (Kind::Reply { call }, Nanos::NEVER);
                 self.note_answer(call, &Small { class, kind, payload, timeout });
                 self.ring_between(class, session);

@@ -137,6 +137,8 @@ pub(super) struct Lane<Q> {
     pub(super) answers_untold: (u16, usize),
     /// What was posted since the last doorbell.
     pub(super) unrung: Unrung,
+    /// While something is held back: the place, among all requests of this side, of the first request of it.
+    pub(super) held_from: u64,
     /// A post or doorbell failed: the queue pair is dead.
     pub(super) failed: bool,
 }
@@ -203,7 +205,8 @@ impl<Q: QueuePair> Lane<Q> {
             answers: VecDeque::new(),
             control_untold: 0,
             answers_untold: (0, 0),
-            unrung: Unrung::Nothing,
+            unrung: Unrung::NOTHING,
+            held_from: 0,
             failed: false,
         }
     }
@@ -264,7 +267,7 @@ impl<Q: QueuePair> Lane<Q> {
         self.control_untold = 0;
         self.answers_untold = (0, 0);
         self.sent = self.sent.wrapping_add(1);
-        self.unrung = self.unrung.max(rings);
+        self.unrung = self.unrung.and(rings);
         self.sent
     }
 
@@ -321,24 +324,51 @@ impl<Q: QueuePair> Lane<Q> {
     }
 }
 
-/// What was posted since the last doorbell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Unrung {
-    Nothing,
-    /// Answers alone: whoever waits for them polls, or has asked for everything.
-    Unsolicited,
-    /// Something that wakes a sleeping node.
-    Solicited,
-}
+/// What was posted since the last doorbell, as bits: whatever is posted is added with one instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unrung(u8);
 
 impl Unrung {
+    const DUE: u8 = 1;
+    const WAKES: u8 = 2;
+    const HELD: u8 = 4;
+
+    pub(super) const NOTHING: Self = Self(0);
+    /// Answers alone: whoever waits for them polls, or has asked for everything.
+    pub(super) const UNSOLICITED: Self = Self(Self::DUE);
+    /// Something that wakes a sleeping node.
+    pub(super) const SOLICITED: Self = Self(Self::DUE | Self::WAKES);
+    /// Nothing but what is held back; which wakes a sleeping node when it leaves.
+    pub(super) const HELD_BACK: Self = Self(Self::HELD | Self::WAKES);
+
     /// What a message of this kind asks for.
     #[inline]
     pub(super) const fn of(kind: &Kind) -> Self {
         match kind {
-            Kind::Reply { .. } | Kind::Failure { .. } => Self::Unsolicited,
-            _ => Self::Solicited,
+            Kind::Reply { .. } | Kind::Failure { .. } => Self::UNSOLICITED,
+            _ => Self::SOLICITED,
         }
+    }
+
+    #[inline(always)]
+    pub(super) const fn and(self, posted: Self) -> Self {
+        Self(self.0 | posted.0)
+    }
+
+    /// Whether there is something that is not held back.
+    #[inline(always)]
+    pub(super) const fn is_due(self) -> bool {
+        self.0 & Self::DUE != 0
+    }
+
+    pub(super) const fn is_held(self) -> bool {
+        self.0 & Self::HELD != 0
+    }
+
+    /// Whether a sleeping node is to be woken.
+    #[inline(always)]
+    pub(super) const fn wakes(self) -> bool {
+        self.0 & Self::WAKES != 0
     }
 }
 

@@ -392,7 +392,11 @@ impl<Q: QueuePair> Session<Q> {
     fn claim(&self, executor: &impl Executor) -> Result<CallId, Refused> {
         let claimed = self.calls.claim();
         let claimed = claimed.or_else(|| self.in_free_engine(executor, |_| self.calls.claim_in_engine()));
-        claimed.ok_or(Refused::NoCallSlot { capacity: self.limits.calls })
+        claimed.ok_or_else(|| {
+            // There is room when others have been answered, which may be held back.
+            self.ring_if_held(executor);
+            Refused::NoCallSlot { capacity: self.limits.calls }
+        })
     }
 
     /// A credit; when none is left also the one that is set aside for whoever holds the engine, if it is free.
@@ -400,7 +404,10 @@ impl<Q: QueuePair> Session<Q> {
         let credits = &self.credits[class.index()];
         let taken = credits.try_take();
         let taken = taken.or_else(|| self.in_free_engine(executor, |_| credits.take_in_engine()));
-        taken.ok_or(Refused::NoCredit { class })
+        taken.ok_or_else(|| {
+            self.ring_if_held(executor);
+            Refused::NoCredit { class }
+        })
     }
 
     /// Uses the engine if it is free. A sender must not wait for it: an inline handler runs while its own thread holds it.

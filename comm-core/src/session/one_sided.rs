@@ -174,7 +174,7 @@ impl<Q: QueuePair> Engine<Q> {
             lane.qp.post_send(SendWork { signal: Signal::Signalled(wr), operation: work.access.operation() });
         match posted {
             Ok(()) => {
-                lane.unrung = Unrung::Solicited;
+                lane.unrung = lane.unrung.and(Unrung::SOLICITED);
                 link.spoke = true;
                 let OneSided { access, completes, .. } = work;
                 self.work.hold_access(wr, access.into_region(), completes);

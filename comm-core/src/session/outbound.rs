@@ -75,9 +75,11 @@ impl<Q: QueuePair> Engine<Q> {
                 return Err(NotPosted::Refused(Refused::TooLong { len: outgoing.payload.len(), max }));
             }
         }
+        // Whoever holds doorbells back means what it sends itself: somebody else's answer does not wait for that.
+        let answers = matches!(&submitted, Submitted::Message(outgoing) if !is_new(outgoing));
         self.post_any(submitted, session, executor);
         for class in Class::ALL {
-            self.ring_for_sender(class, session);
+            if answers { self.ring(class, session) } else { self.ring_for_sender(class, session) }
         }
         Ok(())
     }
@@ -113,7 +115,7 @@ impl<Q: QueuePair> Engine<Q> {
         if let Some(credit) = session.credits[class.index()].take_in_engine() {
             let deadline_us = super::timeout_us(timeout);
             let header = |acks| RawHeader::request(call, type_id, key.service, deadline_us, acks);
-            if self.post_copied(class, header, Unrung::Solicited, payload, session) {
+            if self.post_copied(class, header, Unrung::SOLICITED, payload, session) {
                 self.note_request(call, timeout);
                 if resumable {
                     let service = key.service;
@@ -123,7 +125,7 @@ impl<Q: QueuePair> Engine<Q> {
                             self.open[usize::from(call.slot)].kept =
                                 Some(KeptRequest { class, kind, payload: Some(payload) })
                         }
-                        Again::Nothing => self.keep_small(&Small { class, kind, payload, timeout }),
+                        Again::Nothing => self.keep_request_line(call, class, kind, payload),
                     }
                 }
                 self.ring_for_sender(class, session);
@@ -249,7 +251,7 @@ impl<Q: QueuePair> Engine<Q> {
             Kind::Request { call, .. } => {
                 self.note_request(call, timeout);
                 if resumable {
-                    self.keep_small(small);
+                    self.keep_request_line(call, class, kind, payload);
                 }
             }
             Kind::Reply { call } | Kind::Failure { call, .. } => self.note_answer(call, small),
@@ -265,10 +267,14 @@ impl<Q: QueuePair> Engine<Q> {
         if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
             && seen.generation == call.generation
         {
-            seen.state = SeenState::Answered(None);
-            if resumable {
-                self.keep_small(small);
-            }
+            seen.state = match small.payload {
+                Copied::Line(payload) if resumable => {
+                    let (class, kind, posted_on) = (small.class, small.kind, Some(self.generation));
+                    let payload = OutgoingPayload::Inline(*payload);
+                    SeenState::Answered(Some(KeptAnswer { class, kind, payload, posted_on }))
+                }
+                _ => SeenState::Answered(None),
+            };
         }
     }
 
@@ -288,23 +294,15 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// The session outlives its link: what may have to be sent again is kept.
-    #[cold]
-    fn keep_small(&mut self, small: &Small<'_>) {
-        let &Small { class, kind, payload: Copied::Line(payload), .. } = small else { return };
-        let payload = OutgoingPayload::Inline(*payload);
-        match kind {
-            Kind::Request { call, .. } => {
-                if let Some(open) = self.open.get_mut(usize::from(call.slot)) {
-                    open.kept = Some(KeptRequest { class, kind, payload: Some(payload) });
-                }
-            }
-            Kind::Reply { call } | Kind::Failure { call, .. } => {
-                let posted_on = Some(self.generation);
-                let kept = KeptAnswer { class, kind, payload, posted_on };
-                self.seen[usize::from(call.slot)].state = SeenState::Answered(Some(kept));
-            }
-            _ => {}
+    /// The session outlives its link: what may have to be sent again is kept. Always inlined: put together elsewhere, the message would
+    /// be read before it is out of the store buffer.
+    #[inline(always)]
+    fn keep_request_line(&mut self, call: CallId, class: Class, kind: Kind, payload: Copied<'_>) {
+        if let Copied::Line(payload) = payload
+            && let Some(open) = self.open.get_mut(usize::from(call.slot))
+        {
+            let payload = Some(OutgoingPayload::Inline(*payload));
+            open.kept = Some(KeptRequest { class, kind, payload });
         }
     }
 

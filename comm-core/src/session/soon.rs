@@ -85,7 +85,7 @@ impl<Q: QueuePair> Session<Q> {
         if let Some(call) = call {
             executor.note(Note { what: What::Called, peer: self.peer, call, more: 0 });
             // Who waits for an answer holds no doorbell back.
-            engine.ring(spec.class, self);
+            engine.ring_out(spec.class, self);
         }
         if let Some(call) = call {
             let decision = self.decide(asked, executor);
@@ -98,7 +98,8 @@ impl<Q: QueuePair> Session<Q> {
         call.map(Soon::Open)
     }
 
-    /// The same for a call that was sent before: some looks for its answer, if its caller may poll. None if another thread is at it.
+    /// The same for a call that was sent before: some looks for its answer, one if its caller does not poll. None if another thread is
+    /// at it.
     #[inline]
     pub fn wait_soon(
         &self,
@@ -111,13 +112,51 @@ impl<Q: QueuePair> Session<Q> {
         if self.has_ended(call) {
             return None;
         }
+        let mut engine = self.engine.try_lock()?;
+        if self.holds_doorbells() {
+            engine.ring_for_waiter(call, self);
+        }
         let decision = self.decide(asked, executor);
         if decision.polls_for() == Nanos::ZERO {
-            return None;
+            return self.look_before_sleep(engine, (call, decision.teaches), places, sink, executor);
         }
-        self.ring_if_held(executor);
-        let engine = self.engine.try_lock()?;
         Some(self.look_soon(engine, (call, decision.teaches), places, sink, executor))
+    }
+
+    /// A look for what lies here already, as all but the first of several answers do that came together: to arm and to sleep for it
+    /// takes longer than the rest of the call.
+    fn look_before_sleep(
+        &self,
+        mut engine: TryLockGuard<'_, Engine<Q>>,
+        (call, teaches): (CallId, Teaches),
+        places: Places<'_, Q::Lease, impl FnOnce(&[u8])>,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Option<Soon> {
+        let Places { small, short, end } = places;
+        let mut soon = None;
+        if self.may_look(&engine) && !engine.is_quiet(self) {
+            match engine.find_reply(call, small, self) {
+                Found::Reply => soon = Some(Soon::Small),
+                Found::ShortReply => {
+                    short(engine.short.payload());
+                    soon = Some(Soon::Short);
+                }
+                // Nothing that a look could find without asking the kernel for it, which a sleep does first of all.
+                Found::Other(None) => {}
+                Found::Other(polled) => {
+                    let mut caller = Caller { session: self, call, caught: end, counted: false };
+                    engine.turn(polled, self, &mut caller, sink, executor);
+                    soon = end.is_some().then_some(Soon::Ended(call));
+                }
+            }
+        }
+        drop(engine);
+        if soon.is_some() {
+            self.learned.ended_at_once(teaches);
+        }
+        self.look_once_more(executor);
+        soon
     }
 
     /// Whether a thread without the role may look: nothing is taken that somebody sleeps for, or the event that was asked for comes all
@@ -253,7 +292,7 @@ impl<Q: QueuePair> Engine<Q> {
         session.calls.set_aside(call.slot);
         if link.lanes[class.index()].owes_receipts() {
             self.give_credit(session);
-            self.ring_doorbells(session);
+            self.ring_due(session);
         }
         true
     }

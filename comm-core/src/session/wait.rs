@@ -118,6 +118,7 @@ impl<Q: QueuePair> Session<Q> {
             self.leave_transfers(executor);
             return Waited::Ended(self.take(call));
         }
+        // It may take long, and what the answer depends on may be held back.
         self.ring_if_held(executor);
         let decision = self.decide(asked.into(), executor);
         let spin = decision.polls_for();
@@ -170,7 +171,8 @@ impl<Q: QueuePair> Session<Q> {
     }
 
     /// Polls as long as nothing moves and `done` is false, at most `spins` times. None if another thread is at it, or
-    /// sleeps until something comes.
+    /// sleeps until something comes. What senders hold back stays, unless it leaves with what the turn itself has posted: whoever waits for
+    /// it calls [`Self::ring_if_held`] before.
     pub fn turn(
         &self,
         spins: u32,
@@ -178,7 +180,6 @@ impl<Q: QueuePair> Session<Q> {
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Option<Progress> {
-        self.ring_if_held(executor);
         let engine = self.engine.try_lock()?;
         if self.role.is_asleep() {
             let moved = self.move_for_sleeper(engine, executor);

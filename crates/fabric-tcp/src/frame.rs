@@ -16,8 +16,8 @@
 //!
 //! Integers are little endian.
 
-use pronto_core::fabric::PeerFault;
-use pronto_wire::{HEADER_LEN, RawHeader};
+use pronto_core::fabric::{PeerFault, SmallMessage};
+use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, InlinePayload, RawHeader};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -129,6 +129,25 @@ pub(crate) fn open(bytes: &[u8]) -> Result<Opening, PeerFault> {
     }
 }
 
+/// The message at the beginning of the first `there` of these bytes, if all of it is there and its payload fits a line and is no longer
+/// than `max`.
+#[inline]
+pub(crate) fn open_small(bytes: &[u8], there: usize, max: usize) -> Option<SmallMessage> {
+    let (head, behind) = bytes.split_first_chunk::<HEADER_LEN>()?;
+    let header = RawHeader::from_array(*head);
+    // That of any other kind of frame is longer then.
+    let len = (header.fabric.get() ^ ((Kind::Message as u32) << LENGTH_BITS)) as usize;
+    if len > max || there < HEADER_LEN + len {
+        return None;
+    }
+    // As many bytes as a line has, whatever the last of them are: the number is known to the compiler.
+    let payload = match behind.first_chunk::<INLINE_PAYLOAD>() {
+        Some(line) => InlinePayload::first(*line, u8::try_from(len).ok()?),
+        None => InlinePayload::new(behind.get(..len)?)?,
+    };
+    Some(SmallMessage { header, payload })
+}
+
 /// The same for a frame that is no message: apart, so that messages do not pay for it.
 #[inline(never)]
 fn open_one_sided(
@@ -210,6 +229,33 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_small_message_is_opened_when_all_of_it_is_there() {
+        let frame = |kind, len: usize| {
+            let mut header = RawHeader::default();
+            header.fabric = word(kind, len);
+            [&header.as_array()[..], &vec![7; len]].concat()
+        };
+        for len in [0, 1, 32, INLINE_PAYLOAD] {
+            let bytes = frame(Kind::Message, len);
+            // As it lies in a buffer, with bytes of earlier ones behind it, and at the end of the buffer.
+            for behind in [0, 100] {
+                let buffer = [&bytes[..], &vec![9; behind]].concat();
+                let message = open_small(&buffer, bytes.len(), INLINE_PAYLOAD).expect("all of it");
+                assert_eq!(message.payload.as_slice(), vec![7; len]);
+                assert_eq!(message.header.as_array(), &bytes[..HEADER_LEN]);
+                assert!(open_small(&buffer, bytes.len() - 1, INLINE_PAYLOAD).is_none(), "a part of {len}");
+            }
+            assert!(len == 0 || open_small(&bytes, bytes.len(), len - 1).is_none(), "too long");
+        }
+        for other in [Kind::Answer, Kind::Data, Kind::Read] {
+            let bytes = frame(other, 8);
+            assert!(open_small(&bytes, bytes.len(), INLINE_PAYLOAD).is_none(), "{other:?}");
+        }
+        let long = frame(Kind::Message, INLINE_PAYLOAD + 1);
+        assert!(open_small(&long, long.len(), INLINE_PAYLOAD).is_none());
     }
 
     #[test]

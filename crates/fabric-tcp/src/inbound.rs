@@ -15,7 +15,7 @@ use core::mem;
 use std::io::IoSliceMut;
 use std::sync::Arc;
 
-use pronto_core::fabric::{Arrived, FabricError, PeerFault, Received};
+use pronto_core::fabric::{Arrived, FabricError, PeerFault, Received, SmallMessage};
 use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, InlinePayload, RawHeader};
 
 use crate::frame::{self, Opening};
@@ -59,6 +59,8 @@ pub(crate) struct Inbound {
     fullest: usize,
     account: Arc<Account>,
     max_payload: usize,
+    /// The same for a payload that fits a line.
+    max_small: usize,
     pub(crate) starved: u64,
 }
 
@@ -74,6 +76,7 @@ impl Inbound {
             fullest: 0,
             account,
             max_payload,
+            max_small: max_payload.min(INLINE_PAYLOAD),
             starved: 0,
         }
     }
@@ -138,6 +141,22 @@ impl Inbound {
             }
         }
         Ok(None)
+    }
+
+    /// The next message, if it is in the buffer and fits a line.
+    #[inline]
+    pub(crate) fn next_small(&mut self, into: &mut SmallMessage) -> bool {
+        let there = self.end - self.start;
+        if there < HEADER_LEN || !matches!(self.state, State::Boundary) {
+            return false;
+        }
+        let bytes = &self.buffer[self.start..];
+        let message = frame::open_small(bytes, there, self.max_small);
+        message.is_some_and(|message| {
+            self.start += HEADER_LEN + usize::from(message.payload.len());
+            *into = message;
+            true
+        })
     }
 
     /// As if a receive had given `bytes`, which fit the buffer together with what is left in it.

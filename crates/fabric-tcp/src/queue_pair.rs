@@ -15,9 +15,9 @@ use pronto_core::Class;
 use pronto_core::fabric::{
     AtomicScope, Capabilities, Completion, ConnectionLimits, Extent, FabricError, Gather, Grant, GrantError,
     GrantId, Interest, OneSided as OneSidedSupport, Operation, OutOfBounds, PostError, QueuePair, Received,
-    Region, RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, Status, WrId,
+    Region, RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, SmallMessage, Status, WrId,
 };
-use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, RawHeader};
+use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, InlinePayload, RawHeader};
 
 use crate::frame::{self, Kind, MAX_FRAME, OneSidedHeader};
 use crate::inbound::Inbound;
@@ -305,6 +305,26 @@ impl QueuePair for TcpQueuePair {
         }
     }
 
+    #[inline]
+    fn post_small(&mut self, header: &RawHeader, payload: &InlinePayload) -> Result<(), PostError> {
+        self.usable()?;
+        let (len, max) = (usize::from(payload.len()), self.capabilities.max_payload as usize);
+        if len > max {
+            return Err(PostError::TooLong { len, max });
+        }
+        if !self.outbound.has_room(HEADER_LEN + len) {
+            return Err(PostError::Full);
+        }
+        let mut line = [0; HEADER_LEN + INLINE_PAYLOAD];
+        let (head, rest) = line.split_at_mut(HEADER_LEN);
+        let mut header = *header;
+        header.fabric = frame::word(Kind::Message, len);
+        head.copy_from_slice(header.as_array());
+        rest.copy_from_slice(payload.line());
+        self.outbound.push(&line[..HEADER_LEN + len]);
+        Ok(())
+    }
+
     fn ring_doorbell(&mut self) -> Result<(), FabricError> {
         self.usable()?;
         self.flush()
@@ -326,6 +346,12 @@ impl QueuePair for TcpQueuePair {
             return pop(self);
         }
         None
+    }
+
+    /// Of what was received with an earlier message.
+    #[inline]
+    fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
+        self.failed.is_none() && self.inbound.next_small(into)
     }
 
     fn poll_recv(&mut self) -> Result<Option<Received<Lease>>, FabricError> {

@@ -122,6 +122,7 @@ impl<H: Host> Peer<H> {
 /// Takes in what has come, without waiting.
 fn look<H: Host>(host: &Arc<H>, session: &Arc<Session<H::Qp>>, slot: CallId) {
     if !session.has_ended(slot) {
+        session.ring_if_held(&**host);
         let mut sink = host.waiting_sink(session);
         session.turn(1, || session.has_ended(slot), &mut sink, &**host);
     }

@@ -1,4 +1,4 @@
-//! Sessions over shared memory that behaves as it rarely does.
+//! Sessions in one thread, over shared memory that behaves as it rarely does, and over TCP.
 
 /// The rest of a queue pair that has another one in `inner`.
 macro_rules! the_rest_is_inner {
@@ -59,5 +59,6 @@ macro_rules! the_rest_is_inner {
 
 mod asleep;
 mod expected;
+mod held;
 mod polled;
 mod streamed;

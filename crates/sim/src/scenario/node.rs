@@ -99,6 +99,8 @@ pub(super) struct Peer {
     pub(super) dialling: Dialling,
     open: Vec<Open>,
     transfers: Transfers,
+    /// Doorbells are held back until then.
+    held_until: Option<Nanos>,
 }
 
 /// A call, or a synchronous send, whose end is waited for.
@@ -147,6 +149,7 @@ impl ScenarioNode {
                         dialling: Dialling::new(),
                         open: Vec::new(),
                         transfers: Transfers::default(),
+                        held_until: None,
                     },
                 )
             })
@@ -271,6 +274,25 @@ impl ScenarioNode {
         }
     }
 
+    /// Ends the holds that have lasted long enough.
+    fn release(&mut self, now: Nanos) {
+        for peer in self.peers.values_mut() {
+            if peer.held_until.take_if(|until| *until <= now).is_some() {
+                peer.session.release_doorbells(&self.executor);
+            }
+        }
+    }
+
+    /// Holds doorbells back for a while.
+    fn hold(&mut self, now: Nanos, traffic: &Traffic) {
+        for peer in self.peers.values_mut() {
+            if peer.held_until.is_none() && self.random.one_in(traffic.held_one_in) {
+                peer.session.hold_doorbells();
+                peer.held_until = Some(now + self.random.within(traffic.hold));
+            }
+        }
+    }
+
     fn send_bursts(&mut self, now: Nanos) {
         let traffic = self.common.traffic.get();
         let Some(gap) = traffic.gap else { return };
@@ -278,6 +300,7 @@ impl ScenarioNode {
             return;
         }
         self.next_burst = now + self.random.within(gap);
+        self.hold(now, &traffic);
         for _ in 0..=self.random.below(traffic.burst.into()) {
             let ids = self.peer_ids();
             let peer = ids[usize::try_from(self.random.below(ids.len() as u64)).expect("below a length")];
@@ -445,6 +468,7 @@ impl Actor for ScenarioNode {
         let (random, work) = (&mut self.random, self.common.traffic.get().work);
         self.workshop.work(now, me, &self.common.ledger, &executor, || random.within(work));
         self.give_up(now);
+        self.release(now);
         self.send_bursts(now);
         self.sit_exam(now);
         self.tick(now);

@@ -33,6 +33,10 @@ pub struct Traffic {
     pub work: Span,
     /// Between two receives or sends of a rendezvous with one peer; none for none of them.
     pub transfers: Option<Span>,
+    /// One burst in so many is sent with doorbells held back, to each peer by itself.
+    pub held_one_in: u32,
+    /// For so long.
+    pub hold: Span,
 }
 
 impl Traffic {
@@ -52,6 +56,8 @@ impl Traffic {
             abandon_after: Span::micros(0, 3_000),
             work: Span::micros(1, 2_000),
             transfers: None,
+            held_one_in: 0,
+            hold: Span::micros(0, 10_000),
         }
     }
 
@@ -64,6 +70,12 @@ impl Traffic {
     #[must_use]
     pub const fn silent(self) -> Self {
         Self { gap: None, transfers: None, ..self }
+    }
+
+    /// Some of the messages are held back for a while.
+    #[must_use]
+    pub const fn holding(self, held_one_in: u32, hold: Span) -> Self {
+        Self { held_one_in, hold, ..self }
     }
 
     /// Also messages into posted buffers.
