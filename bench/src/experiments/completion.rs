@@ -100,7 +100,7 @@ impl Experiment for Completion {
             .with("rounds", rounds)
             .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0));
         report.note(
-            "the dedicated thread is woken by the sender, in place of the event that hardware would raise",
+            "the dedicated thread sleeps in an eventfd, as in a completion channel; the event that hardware would raise is raised by the sender",
         );
         report.claims = claims(&rows);
         report.rows = rows.iter().map(|(row, sample)| row.fields(sample, &rows)).collect();
@@ -122,11 +122,9 @@ impl Row {
     fn round(&mut self, peer: &Peer, budget: Duration) -> anyhow::Result<()> {
         let idle = if self.wait.0 == WaitPolicy::Spin { Idle::Spins } else { Idle::Sleeps };
         let (design, threads) = (self.design, self.threads);
-        let dedicated = Dedicated::new(threads, idle);
-        let seen = thread::scope(|scope| {
-            if design == DEDICATED {
-                scope.spawn(|| dedicated.complete(peer));
-            }
+        let dedicated = Dedicated::new(threads, idle)?;
+        let (seen, completed) = thread::scope(|scope| {
+            let completer = (design == DEDICATED).then(|| scope.spawn(|| dedicated.complete(peer)));
             let send = |sender| {
                 let mut seen = Recorder::new();
                 match design {
@@ -139,8 +137,12 @@ impl Row {
             let seen: Vec<anyhow::Result<Recorder>> =
                 senders.into_iter().map(|sender| sender.join().expect("a sender does not panic")).collect();
             dedicated.end();
-            seen
+            (
+                seen,
+                completer.map_or(Ok(()), |completer| completer.join().expect("a completer does not panic")),
+            )
         });
+        completed?;
         let seen = seen.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
         self.seen.as_round(|all| seen.iter().for_each(|recorder| all.add(recorder)));
         Ok(())

@@ -1,8 +1,9 @@
 //! Synchronous sends, in the comm-layer paper's sense: from the loan of a buffer to the moment at which it may be used again.
 //!
 //! Two designs of the paper's section 3.2. *Sender-polled*: the sender polls the completion queue itself; this is what the library
-//! does. *Dedicated*: the sender waits for its flag while a thread of its own takes all completions in and wakes who waits; this is
-//! what the paper did before, and it exists here only.
+//! does. *Dedicated*: the sender is blocked while a thread of its own, which sleeps in the completion channel, pumps the completion queue
+//! and wakes who waits; this is what the paper did before, and it exists here only. The thread takes send completions in and nothing
+//! else, as that queue is one of its own in the paper.
 
 use core::hint::black_box;
 use core::time::Duration;
@@ -10,9 +11,10 @@ use std::sync::OnceLock;
 use std::thread::{self, Thread};
 
 use anyhow::Context as _;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto::rpc::{Host as _, encode_message};
-use pronto::{Message, Peer};
-use pronto_core::session::{OutgoingPayload, TypeKey};
+use pronto::{Message, Nanos, Peer, WaitPolicy};
+use pronto_core::session::{OutgoingPayload, TypeKey, Waited};
 use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pronto_wire::CallId;
 
@@ -59,7 +61,8 @@ pub(crate) fn polled_counted(peer: &Peer, bytes: usize, time: Duration) -> anyho
 pub(crate) struct Dedicated {
     idle: Idle,
     flags: Vec<Flag>,
-    completer: OnceLock<Thread>,
+    /// The completion channel.
+    channel: EventFd,
     over: AtomicBool,
 }
 
@@ -83,9 +86,13 @@ fn call_of(word: u64) -> Option<CallId> {
 
 impl Dedicated {
     /// For so many senders.
-    pub(crate) fn new(senders: usize, idle: Idle) -> Self {
+    ///
+    /// # Errors
+    /// If the system has no descriptor.
+    pub(crate) fn new(senders: usize, idle: Idle) -> anyhow::Result<Self> {
         let flags = (0..senders).map(|_| Flag::default()).collect();
-        Self { idle, flags, completer: OnceLock::new(), over: AtomicBool::new(false) }
+        let channel = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).context("a completion channel")?;
+        Ok(Self { idle, flags, channel, over: AtomicBool::new(false) })
     }
 
     /// Sends of payloads of `bytes` by sender number `sender`, each completed by the dedicated thread, for about `time`.
@@ -106,44 +113,61 @@ impl Dedicated {
             let slot = post(peer, black_box(&message))?;
             // SYNC: publishes that the slot is posted; pairs with the load in `complete`.
             flag.send.store(word_of(slot), Ordering::Release);
-            // Stands in for the event that a completion queue has for its sleeper.
-            self.wake(self.completer.get());
-            // SYNC: the completer has seen the end before it cleared the word; pairs with the store in `complete`.
+            // Stands in for the hardware, which raises an event in the channel of a completion queue.
+            self.raise();
+            // SYNC: the completer has taken the end before it cleared the word; pairs with the store in `complete`.
             while flag.send.load(Ordering::Acquire) != 0 {
-                self.rest();
+                match self.idle {
+                    Idle::Spins => thread::yield_now(),
+                    // Bounded, for a thread that was not known yet when it should have been woken.
+                    Idle::Sleeps => thread::park_timeout(UNKNOWN),
+                }
             }
-            drop(peer.session().take(slot));
             Ok(())
         })
     }
 
     /// The dedicated thread: takes completions in until [`end`](Self::end), and sets the flag of every sender whose send has
     /// completed.
-    pub(crate) fn complete(&self, peer: &Peer) {
-        self.completer.get_or_init(thread::current);
+    ///
+    /// # Errors
+    /// If its channel fails.
+    pub(crate) fn complete(&self, peer: &Peer) -> anyhow::Result<()> {
         let (session, host) = (peer.session(), peer.host());
         while !self.over.load(Ordering::Relaxed) {
-            // SYNC: pairs with the store in `send`.
-            let posted = |flag: &Flag| call_of(flag.send.load(Ordering::Acquire));
-            if !self.flags.iter().any(|flag| posted(flag).is_some()) {
-                self.rest();
-                continue;
-            }
-            session.turn(1, || false, &mut host.waiting_sink(session), &**host);
+            let mut posted = false;
             for flag in &self.flags {
-                if posted(flag).is_some_and(|slot| session.has_ended(slot)) {
+                // SYNC: pairs with the store in `send`.
+                let Some(slot) = call_of(flag.send.load(Ordering::Acquire)) else { continue };
+                posted = true;
+                let mut sink = host.waiting_sink(session);
+                let looked = session.wait_for_send(slot, Nanos::ZERO, WaitPolicy::Block, &mut sink, &**host);
+                if let Waited::Ended(_) = looked {
                     // SYNC: publishes that the send has ended; pairs with the load in `send`.
                     flag.send.store(0, Ordering::Release);
                     self.wake(flag.thread.get());
                 }
             }
+            match self.idle {
+                Idle::Spins if !posted => thread::yield_now(),
+                Idle::Sleeps if !posted => _ = self.channel.read().context("a completion channel")?,
+                Idle::Spins | Idle::Sleeps => {}
+            }
         }
+        Ok(())
     }
 
     /// Ends the dedicated thread.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
-        self.wake(self.completer.get());
+        self.raise();
+    }
+
+    fn raise(&self) {
+        if self.idle == Idle::Sleeps {
+            // Refused only where nobody has read four thousand million million events.
+            let _raised = self.channel.write(1);
+        }
     }
 
     fn wake(&self, thread: Option<&Thread>) {
@@ -151,14 +175,6 @@ impl Dedicated {
             && let Some(thread) = thread
         {
             thread.unpark();
-        }
-    }
-
-    fn rest(&self) {
-        match self.idle {
-            Idle::Spins => thread::yield_now(),
-            // Bounded, for a thread that was not known yet when it should have been woken.
-            Idle::Sleeps => thread::park_timeout(Duration::from_millis(20)),
         }
     }
 }
@@ -189,6 +205,9 @@ fn post(peer: &Peer, message: &OneWay) -> anyhow::Result<CallId> {
     }
 }
 
+/// How long a sender sleeps at most before it looks at its flag.
+const UNKNOWN: Duration = Duration::from_millis(20);
+
 /// Sends between two looks at the clock.
 const LOOKS: u64 = 8;
 
@@ -216,7 +235,7 @@ mod tests {
     fn both_designs_complete_every_send_on_both_transports() {
         for provider in Provider::ALL {
             let receiver =
-                receive(provider, Wait(pronto::WaitPolicy::Adaptive), "-sends", Doorbells::Shared).unwrap();
+                receive(provider, Wait(WaitPolicy::Adaptive), "-sends", Doorbells::Shared).unwrap();
             let address = receiver.listening()[0].to_string();
             let sender = Node::builder(2).peer(1, &address).start().unwrap();
             let peer = sender.wait_for_peer(1, PATIENCE).unwrap();
@@ -225,12 +244,13 @@ mod tests {
                 let mut recorder = Recorder::new();
                 polled(&peer, bytes, time, &mut recorder).unwrap();
                 let polled = recorder.sample().count;
-                let dedicated = Dedicated::new(1, idle);
+                let dedicated = Dedicated::new(1, idle).unwrap();
                 thread::scope(|scope| {
-                    scope.spawn(|| dedicated.complete(&peer));
+                    let completer = scope.spawn(|| dedicated.complete(&peer));
                     let sent = dedicated.send(&peer, (0, bytes), time, &mut recorder);
                     dedicated.end();
                     sent.unwrap();
+                    completer.join().unwrap().unwrap();
                 });
                 assert!(polled > 0 && recorder.sample().count > polled);
             }
