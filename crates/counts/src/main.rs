@@ -58,11 +58,15 @@ pub(crate) fn count(name: &str, mut scenario: impl FnMut()) {
 fn calls<Q: pronto_core::fabric::QueuePair + 'static>(provider: &str, pair: &Pair<Q>) -> anyhow::Result<()> {
     pair.call_32(7).context("the first call of 32 bytes")?;
     pair.call_200(7).context("the first call of 200 bytes")?;
+    pair.send_64(7).context("the first send of 64 bytes")?;
     count(&format!("call-{provider}-32"), || {
         pair.call_32(black_box(7)).expect("both nodes live");
     });
     count(&format!("call-{provider}-200"), || {
         pair.call_200(black_box(7)).expect("both nodes live");
+    });
+    count(&format!("send-{provider}-64"), || {
+        pair.send_64(black_box(7)).expect("both nodes live");
     });
     count(&format!("window-{provider}-32"), || {
         pair.window_32(black_box(7)).expect("both nodes live");

@@ -28,6 +28,13 @@ pub(crate) struct Ask200 {
     pub(crate) bytes: [u8; 200],
 }
 
+/// Goes through the send ring, and nothing comes back.
+#[derive(Message, Clone, Debug)]
+#[message(name = "counts.64")]
+pub(crate) struct Told64 {
+    pub(crate) bytes: [u8; 64],
+}
+
 /// Small numbers and a choice, as a futex request has them.
 #[derive(Message, Clone, Debug, PartialEq)]
 #[message(name = "counts.small")]

@@ -1,5 +1,7 @@
 //! Whole calls that are counted, between two nodes in one thread.
 
+use core::hint::black_box;
+use core::time::Duration;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -8,10 +10,13 @@ use pronto_counts::pair::{Ends, LOOKS, Nobody, Pairs, Still};
 use pronto_rpc::{Peer, Route};
 use pronto_wire::Class;
 
-use crate::message::{Ask32, Ask200, Echo32, Echo200};
+use crate::message::{Ask32, Ask200, Echo32, Echo200, Told64};
 
 /// Requests that are open at once where calls are pipelined.
 const WINDOW: usize = 32;
+
+/// Nothing waits so long.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A caller, and the callee that its waits carry along.
 pub(crate) struct Pair<Q: QueuePair + 'static> {
@@ -30,6 +35,7 @@ impl<Q: QueuePair + 'static> Pair<Q> {
         let routes = vec![
             Route::inline(|_, ask: Ask32| Echo32 { bytes: ask.bytes }),
             Route::inline(|_, ask: Ask200| Echo200 { bytes: ask.bytes }),
+            Route::inline_notification(|_, told: Told64| _ = black_box(told.bytes)),
         ];
         let (peer, host) = Ends::new(routes, link)?.carried();
         Ok(Self { peer, host })
@@ -52,6 +58,16 @@ impl<Q: QueuePair + 'static> Pair<Q> {
     pub(crate) fn call_200(&self, byte: u8) -> anyhow::Result<()> {
         let echo = self.peer.call(&Ask200 { bytes: [byte; 200] })?;
         anyhow::ensure!(echo.bytes == [byte; 200], "an echo differs from what was sent");
+        Ok(())
+    }
+
+    /// One synchronous send of 64 bytes. Where its wait did not carry the callee along, that takes it in afterwards.
+    ///
+    /// # Errors
+    /// If it does not complete.
+    pub(crate) fn send_64(&self, byte: u8) -> anyhow::Result<()> {
+        self.peer.notify_sync(&Told64 { bytes: [byte; 64] }, PATIENCE)?;
+        self.host.carry(1);
         Ok(())
     }
 
