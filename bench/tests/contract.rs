@@ -105,9 +105,9 @@ fn rate_counts_calls_and_one_way_messages_that_arrived() {
     let windows: Vec<_> = rows.iter().map(|row| (&row["provider"], &row["window"])).collect();
     let [shm, tcp]: [Value; 2] = ["shm".into(), "tcp".into()];
     let (eight, none) = (Value::from(8), Value::Null);
-    // Calls by one thread and by two, and together by one; then messages by one and by two.
-    let expected =
-        [&shm, &tcp].map(|p| [(p, &eight), (p, &eight), (p, &eight), (p, &none), (p, &none)]).concat();
+    // Calls by one thread and by two; by one under `Peer::together`, and started together; then messages by one and by two.
+    let of = |p| [(p, &eight), (p, &eight), (p, &eight), (p, &eight), (p, &none), (p, &none)];
+    let expected = [&shm, &tcp].map(of).concat();
     assert_eq!(windows, expected);
     for row in rows {
         assert!(row["rpc_per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{row}");
