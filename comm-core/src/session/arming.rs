@@ -60,6 +60,11 @@ impl Arming {
         self.changes.store(self.changes().wrapping_add(1), Ordering::Relaxed);
     }
 
+    /// Whether a future may wait for an answer.
+    pub(super) fn has_listened(&self) -> bool {
+        self.listened.load(Ordering::Relaxed)
+    }
+
     /// Grows whenever something else may have been asked for, and what had been asked for taken.
     pub(super) fn changes(&self) -> u32 {
         self.changes.load(Ordering::Relaxed)

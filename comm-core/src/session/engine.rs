@@ -36,6 +36,8 @@ pub struct Progress {
     pub moved: usize,
     /// Of these, what a sleeper would have been woken for.
     pub arrived: usize,
+    /// Answers to calls whose callers look for them themselves: none while a future waits for one.
+    pub answers: usize,
 }
 
 /// What a tick found.
@@ -129,7 +131,7 @@ impl<Q: QueuePair> Engine<Q> {
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Progress {
-        let (mut moved, solicited) = (0, self.solicited);
+        let (mut moved, solicited, received) = (0, self.solicited, session.stats.messages_received.count());
         if self.link.is_some() {
             // Before anything else is polled, which would take its place.
             let mut turned = match polled {
@@ -178,6 +180,14 @@ impl<Q: QueuePair> Engine<Q> {
             Armed::Solicited => self.solicited.wrapping_sub(solicited),
             Armed::All => moved,
         };
+        let answers = match session.arming.has_listened() {
+            true => 0,
+            false => {
+                let received = session.stats.messages_received.count().wrapping_sub(received);
+                let received = usize::try_from(received).unwrap_or(usize::MAX);
+                received.saturating_sub(self.solicited.wrapping_sub(solicited))
+            }
+        };
         self.extend_rings();
         if left || !self.stalled.iter().all(VecDeque::is_empty) {
             self.drain(session, executor);
@@ -185,7 +195,7 @@ impl<Q: QueuePair> Engine<Q> {
             self.give_credit(session);
             self.ring_due(session);
         }
-        Progress { moved: moved + usize::from(left), arrived }
+        Progress { moved: moved + usize::from(left), arrived, answers }
     }
 
     #[inline(always)]

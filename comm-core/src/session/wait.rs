@@ -184,7 +184,7 @@ impl<Q: QueuePair> Session<Q> {
         if self.role.is_asleep() {
             let moved = self.move_for_sleeper(engine, executor);
             self.look_once_more(executor);
-            return (moved != 0).then_some(Progress { moved, arrived: 0 });
+            return (moved != 0).then_some(Progress { moved, ..Progress::default() });
         }
         Some(self.turn_with(engine, spins, &mut { done }, sink, executor))
     }

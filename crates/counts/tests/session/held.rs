@@ -165,6 +165,29 @@ fn a_turn_leaves_held_back_what_it_has_not_posted() {
     pair.assert_served(0);
 }
 
+#[test]
+fn a_turn_says_what_of_it_was_for_callers() {
+    let pair = Pair::new(WaitPolicy::Spin);
+    let open = pair.window(4);
+    assert!(!pair.look(open[0]), "nobody has answered");
+    pair.assert_served(4);
+    let taken_in = || {
+        let taken = || pair.caller.turn(1, || false, &mut Nobody, &pair.thread).unwrap_or_default();
+        (0..LOOKS).map(|_| taken()).find(|progress| progress.moved != 0).expect("there are answers")
+    };
+    let progress = taken_in();
+    assert_eq!((progress.moved, progress.answers), (4, 4), "their callers look for them");
+    // One of them is a future's, which nobody looks for.
+    let [call, other] = [pair.start(), pair.start()];
+    pair.caller.ring_if_held(&pair.thread);
+    pair.caller.register(call, core::task::Waker::noop());
+    pair.caller.listen(&mut Nobody, &pair.thread);
+    pair.assert_served(2);
+    let progress = taken_in();
+    assert_eq!((progress.moved, progress.answers), (2, 0));
+    assert!(pair.caller.has_ended(call) && pair.caller.has_ended(other));
+}
+
 /// Four calls have left, and a fifth has not.
 fn one_behind(policy: WaitPolicy) -> (Pair, CallId) {
     let pair = Pair::new(policy);
