@@ -23,14 +23,18 @@ pub(crate) fn owner_of<M: Message>() -> u32 {
     (hash ^ hash >> 32) as u32
 }
 
-/// Encodes a value that fits a message's line; none for one that does not.
-#[inline]
-pub(crate) fn encode_small<P: Payload>(value: &P) -> Option<Result<InlinePayload, Full>> {
-    (value.encoded_len() <= INLINE_PAYLOAD).then(|| {
-        let mut bytes = [0; INLINE_PAYLOAD];
-        let len = encode_message(value, &mut bytes)?;
-        Ok(InlinePayload::first(bytes, u8::try_from(len).expect("no more than the buffer")))
-    })
+/// Whether a value fits a message's line.
+#[inline(always)]
+pub(crate) fn is_small<P: Payload>(value: &P) -> bool {
+    value.encoded_len() <= INLINE_PAYLOAD
+}
+
+/// Encodes a value that fits a message's line. By value and alone: within an enumeration it would be moved in pieces.
+#[inline(always)]
+pub(crate) fn encode_small<P: Payload>(value: &P) -> Result<InlinePayload, Full> {
+    let mut bytes = [0; INLINE_PAYLOAD];
+    let len = encode_message(value, &mut bytes)?;
+    Ok(InlinePayload::first(bytes, u8::try_from(len).expect("no more than the buffer")))
 }
 
 /// Encodes a value where it will be sent from: its line, or a buffer of the length that `loan` is asked for.
@@ -39,8 +43,8 @@ pub(crate) fn encode<P: Payload>(
     value: &P,
     loan: impl FnOnce(usize) -> Result<Loan, Refused>,
 ) -> Result<OutgoingPayload, NotEncoded> {
-    if let Some(small) = encode_small(value) {
-        return small.map(OutgoingPayload::Inline).map_err(NotEncoded::Full);
+    if is_small(value) {
+        return encode_small(value).map(OutgoingPayload::Inline).map_err(NotEncoded::Full);
     }
     let mut loan = loan(value.encoded_len()).map_err(NotEncoded::Refused)?;
     let written = encode_message(value, loan.as_mut_slice()).map_err(NotEncoded::Full)?;

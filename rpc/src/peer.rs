@@ -16,7 +16,7 @@ use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, NodeId, ServiceId};
 
 use crate::codec::encode_message;
-use crate::encode::{NotEncoded, encode, encode_small};
+use crate::encode::{NotEncoded, encode, encode_small, is_small};
 use crate::error::{CallError, Rejection};
 use crate::host::{Host, MayWait};
 use crate::message::{Message, Request};
@@ -121,8 +121,8 @@ impl<H: Host> Peer<H> {
             short: |bytes: &[u8]| short = Some(decode_reply::<M>(bytes)),
             end: &mut end,
         };
-        let soon = if let Some(small) = encode_small(request) {
-            let small = small.map_err(Rejection::Encoding)?;
+        let soon = if is_small(request) {
+            let small = encode_small(request).map_err(Rejection::Encoding)?;
             self.call_soon(&spec, Copied::Line(&small), places, &mut sink)
         } else if request.encoded_len() <= SHORT_PAYLOAD {
             let mut bytes = [0; SHORT_PAYLOAD];
@@ -311,8 +311,8 @@ impl<H: Host> Peer<H> {
     #[inline]
     fn try_start<M: Request>(&self, request: &M, timeout: Nanos) -> Result<CallId, CallError> {
         let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
-        let call = if let Some(small) = encode_small(request) {
-            let small = small.map_err(Rejection::Encoding)?;
+        let call = if is_small(request) {
+            let small = encode_small(request).map_err(Rejection::Encoding)?;
             self.session.call_small(&spec, &small, &*self.host)?
         } else {
             let payload = self.encode(request)?;

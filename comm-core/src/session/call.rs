@@ -85,7 +85,7 @@ impl<L: Payload> CallTable<L> {
     }
 
     /// Another use of a slot.
-    #[inline]
+    #[inline(always)]
     fn begin(&self, index: u16) -> CallId {
         let slot = &self.slots[usize::from(index)];
         let generation = slot.generation.load(Ordering::Relaxed).wrapping_add(1);
@@ -100,7 +100,7 @@ impl<L: Payload> CallTable<L> {
     }
 
     /// Engine only: takes a slot that was set aside, else a free one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn claim_in_engine(&self) -> Option<CallId> {
         let last = self.aside_count.load(Ordering::Relaxed).wrapping_sub(1);
         match self.aside.get(last as usize) {
@@ -114,7 +114,7 @@ impl<L: Payload> CallTable<L> {
 
     /// Engine only: gives a slot back, whose waiter and engine are done with it, for the next call of a thread that holds
     /// the engine anyway. The free list is for those who do not, and changing it empties the store buffer.
-    #[inline]
+    #[inline(always)]
     pub(super) fn set_aside(&self, index: u16) {
         let count = self.aside_count.load(Ordering::Relaxed);
         match self.aside.get(count as usize) {

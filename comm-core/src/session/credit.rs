@@ -58,7 +58,7 @@ impl Credits {
     }
 
     /// Engine only: takes one that was set aside, else any.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_in_engine(&self) -> Option<Credit> {
         let aside = self.aside.load(Ordering::Relaxed);
         if aside == 0 {

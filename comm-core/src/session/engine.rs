@@ -40,6 +40,14 @@ pub struct Progress {
     pub answers: usize,
 }
 
+impl Progress {
+    /// What two turns did.
+    pub(super) const fn and(self, other: Self) -> Self {
+        let Self { moved, arrived, answers } = other;
+        Self { moved: self.moved + moved, arrived: self.arrived + arrived, answers: self.answers + answers }
+    }
+}
+
 /// What a tick found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticked {
@@ -108,16 +116,23 @@ impl<Q: QueuePair> Engine<Q> {
     /// Whether a turn would find nothing to do.
     #[inline(always)]
     pub(super) fn is_quiet(&self, session: &Session<Q>) -> bool {
-        let [control, bulk] = &self.stalled;
-        let quiet = match &self.link {
+        self.lanes_are_quiet() && !self.is_left(session) && !session.rendezvous.is_due()
+    }
+
+    /// Whether neither connection has anything to take in.
+    #[inline(always)]
+    pub(super) fn lanes_are_quiet(&self) -> bool {
+        match &self.link {
             Some(Link { lanes: [control, bulk], .. }) => control.is_quiet() && bulk.is_quiet(),
             None => true,
-        };
-        quiet
-            && control.is_empty()
-            && bulk.is_empty()
-            && !session.work_is_left()
-            && !session.rendezvous.is_due()
+        }
+    }
+
+    /// Whether something waits to be sent.
+    #[inline(always)]
+    pub(super) fn is_left(&self, session: &Session<Q>) -> bool {
+        let [control, bulk] = &self.stalled;
+        !control.is_empty() || !bulk.is_empty() || session.work_is_left()
     }
 
     /// One turn: receive, complete, submit, give credit, ring the doorbells. It receives no more when the waiter has what it
@@ -148,11 +163,15 @@ impl<Q: QueuePair> Engine<Q> {
             if let Ok(before) = turned
                 && (before == 0 || !waiter.is_done())
             {
+                let is_quiet = before != 0 && self.lane(Class::Bulk).is_quiet();
                 if before != 0 {
                     // A look at the other connection may be a system call, and what was answered does not wait for it.
                     self.ring(Class::Control, session);
                 }
-                let bulk = self.turn_class(Class::Bulk, session, waiter, sink, executor);
+                let bulk = match is_quiet {
+                    true => Ok(0),
+                    false => self.turn_class(Class::Bulk, session, waiter, sink, executor),
+                };
                 turned = bulk.map(|bulk| before + bulk);
             }
             match turned {
@@ -208,9 +227,16 @@ impl<Q: QueuePair> Engine<Q> {
         executor: &impl Executor,
     ) -> Result<usize, FabricError> {
         let mut moved = 0;
+        if self.lane(class).failed {
+            // It may have failed for what the peer acknowledged.
+            self.settle(class, session)?;
+        }
         while moved < RECEIVE_BATCH {
             let link = self.link.as_mut().expect("asked only while there is a link");
             let qp = &mut link.lanes[class.index()].qp;
+            if moved != 0 && qp.is_quiet() {
+                return Ok(moved);
+            }
             if qp.poll_small(&mut self.small) {
                 self.receive(class, InPlace, session, waiter, sink, executor)?;
             } else if qp.poll_short(&mut self.short) {
@@ -316,8 +342,14 @@ impl<Q: QueuePair> Engine<Q> {
         // others keep their place behind the requests that they are about.
         let waits =
             !matches!(kind, Kind::Credit | Kind::Heartbeat) && !self.stalled[class.index()].is_empty();
-        if waits || !self.lane(class).has_control_credit() {
+        if waits {
             return false;
+        }
+        if !self.lane(class).has_control_credit() {
+            self.settle_early(session);
+            if !self.lane(class).has_control_credit() {
+                return false;
+            }
         }
         let (payload, timeout) = (OutgoingPayload::EMPTY, Nanos::NEVER);
         let outgoing = Outgoing { class, link: self.generation, kind, payload, completes: None, timeout };

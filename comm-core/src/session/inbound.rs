@@ -1,6 +1,6 @@
 //! What arrives: checked, counted, and handed on.
 
-use pronto_wire::{Acks, CallId, Class, FailureCode, Header, Kind, RawHeader, ServiceId, TypeId};
+use pronto_wire::{CallId, Class, FailureCode, Header, Kind, RawHeader, Request, ServiceId, TypeId};
 
 use super::Session;
 use super::call::Expects;
@@ -221,28 +221,25 @@ impl<Q: QueuePair> Engine<Q> {
         executor: &impl Executor,
     ) -> Result<(), FabricError> {
         let len = message.len(self);
-        self.take_acks(class, message.header(self).acks(), session)?;
+        let header = message.header(self);
+        let (acks, request) = (header.acks(), header.as_request());
+        let link = self.link.as_mut().expect("messages are polled from a link");
+        link.heard = true;
+        link.lanes[class.index()].hear(acks);
         session.stats.messages_received.add_alone(1);
         session.stats.bytes_received.add_alone(len as u64);
+        if let Some(request) = request {
+            self.solicited = self.solicited.wrapping_add(1);
+            self.take_request(class, request, message, session, sink, executor)?;
+            // The answer does not wait for this.
+            return self.settle(class, session);
+        }
+        self.settle(class, session)?;
         let kind = Header::check(message.header(self), len).map_err(PeerFault::Header)?.kind;
         let answers = matches!(kind, Kind::Reply { .. } | Kind::Failure { .. });
         self.solicited = self.solicited.wrapping_add(usize::from(!answers));
         match kind {
-            Kind::Request { call, type_id, service, resent, deadline_us } => {
-                self.count_request(class, session)?;
-                if self.seen_before(call, resent)? {
-                    self.answer_again(call, class, session, executor);
-                    return Ok(());
-                }
-                let timeout =
-                    if deadline_us == 0 { Nanos::NEVER } else { Nanos::from_micros(deadline_us.into()) };
-                let (call_id, link) = (Some(call), self.generation);
-                let inbound =
-                    Inbound { call: call_id, link, class, type_id, service, resent, timeout, payload: () };
-                let mut answer = Answer::Later;
-                self.hand_over(&inbound, message, &mut answer, sink);
-                self.answer_now(call, class, &mut answer, session, executor);
-            }
+            Kind::Request { .. } => unreachable!("it was taken in above"),
             Kind::Notification { type_id, service } => {
                 self.count_request(class, session)?;
                 let (call, link, resent, timeout) = (None, self.generation, false, Nanos::NEVER);
@@ -279,6 +276,32 @@ impl<Q: QueuePair> Engine<Q> {
         Ok(())
     }
 
+    /// A request, and its answer if its handler runs right here.
+    #[inline(always)]
+    fn take_request(
+        &mut self,
+        class: Class,
+        request: Request,
+        message: impl Arriving<Q>,
+        session: &Session<Q>,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Result<(), FabricError> {
+        let Request { call, type_id, service, resent, deadline_us } = request;
+        self.count_request(class, session)?;
+        if self.seen_before(call, resent)? {
+            self.answer_again(call, class, session, executor);
+            return Ok(());
+        }
+        let timeout = if deadline_us == 0 { Nanos::NEVER } else { Nanos::from_micros(deadline_us.into()) };
+        let (call_id, link) = (Some(call), self.generation);
+        let inbound = Inbound { call: call_id, link, class, type_id, service, resent, timeout, payload: () };
+        let mut answer = Answer::Later;
+        self.hand_over(&inbound, message, &mut answer, sink);
+        self.answer_now(call, class, &mut answer, session, executor);
+        Ok(())
+    }
+
     /// Hands a request or notification to the sink: where its payload lies, if its handler runs right here.
     #[inline(always)]
     fn hand_over(
@@ -294,14 +317,11 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// What the peer says it has taken, and gives back.
-    #[inline(always)]
-    fn take_acks(&mut self, class: Class, acks: Acks, session: &Session<Q>) -> Result<(), FabricError> {
-        let link = self.link.as_mut().expect("messages are polled from a link");
-        link.heard = true;
-        let lane = &mut link.lanes[class.index()];
-        lane.received = lane.received.wrapping_add(1);
-        let given = lane.acknowledge(acks)?;
+    /// Takes in what the peer said last that it has taken, and gives back.
+    #[inline]
+    pub(super) fn settle(&mut self, class: Class, session: &Session<Q>) -> Result<(), FabricError> {
+        let Some(link) = &mut self.link else { return Ok(()) };
+        let given = link.lanes[class.index()].acknowledge()?;
         if link.lanes.iter().any(Lane::is_ignored) {
             return Err(PeerFault::Unacknowledged.into());
         }
@@ -312,6 +332,16 @@ impl<Q: QueuePair> Engine<Q> {
             session.credits[class.index()].give(given);
         }
         Ok(())
+    }
+
+    /// The same beside a turn, which reports what is wrong with it, where there is anything to take in.
+    pub(super) fn settle_early(&mut self, session: &Session<Q>) {
+        for class in Class::ALL {
+            let is_settled = self.link.as_ref().is_none_or(|link| link.lanes[class.index()].is_settled());
+            if !is_settled && self.settle(class, session).is_err() {
+                self.lane(class).failed = true;
+            }
+        }
     }
 
     /// Requests beyond the granted window are a flood, not load.

@@ -133,6 +133,7 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// Closes the link, with everything under way on it. Returns how many notifications that may have hit.
     fn close_link(&mut self, session: &Session<Q>, executor: &impl Executor) -> Option<(Link<Q>, u32)> {
+        self.settle_early(session);
         let mut link = self.link.take()?;
         session.stats.links_lost.add_alone(1);
         for class in Class::ALL {

@@ -121,6 +121,8 @@ pub(super) struct Lane<Q> {
     pub(super) told: Acks,
     /// What the peer has given back so far, wrapping.
     pub(super) peer_returned: u16,
+    /// What the peer acknowledged last. The counts are cumulative: those of earlier messages need not have been taken in.
+    pub(super) latest: Acks,
     /// Requests and notifications that were done with while they were taken in, wrapping.
     pub(super) answered_here: u16,
     /// Requests and notifications received on this link, wrapping.
@@ -198,6 +200,7 @@ impl<Q: QueuePair> Lane<Q> {
             received: 0,
             told: Acks::default(),
             peer_returned: 0,
+            latest: Acks::default(),
             answered_here: 0,
             requests_received: 0,
             control: VecDeque::new(),
@@ -224,14 +227,35 @@ impl<Q: QueuePair> Lane<Q> {
         self.qp.is_quiet() && !self.failed
     }
 
-    /// Takes in what the peer acknowledges. Returns how many request credits came back.
+    /// A message was received, and says this.
+    #[inline(always)]
+    pub(super) fn hear(&mut self, acks: Acks) {
+        self.received = self.received.wrapping_add(1);
+        self.latest = acks;
+    }
+
+    /// Whether what the peer acknowledged last has been taken in.
+    #[inline(always)]
+    pub(super) const fn is_settled(&self) -> bool {
+        self.latest.received == self.sent_acked && self.latest.returned == self.peer_returned
+    }
+
+    /// Whether a peer can have received and given back as much.
+    #[inline(always)]
+    pub(super) const fn is_credible(&self, acks: Acks) -> bool {
+        let Acks { received, returned } = acks;
+        received.wrapping_sub(self.sent_acked) <= self.sent.wrapping_sub(self.sent_acked)
+            && returned.wrapping_sub(self.peer_returned) <= self.peer_window.requests
+    }
+
+    /// Takes in what the peer acknowledged last. Returns how many request credits came back.
     #[inline]
-    pub(super) fn acknowledge(&mut self, acks: Acks) -> Result<u16, FabricError> {
-        let newly = acks.received.wrapping_sub(self.sent_acked);
-        if newly > self.sent.wrapping_sub(self.sent_acked) {
+    pub(super) fn acknowledge(&mut self) -> Result<u16, FabricError> {
+        let acks = self.latest;
+        if !self.is_credible(acks) {
             return Err(PeerFault::Unasked.into());
         }
-        if newly != 0 {
+        if acks.received != self.sent_acked {
             self.sent_acked = acks.received;
             while self.control.front().is_some_and(|first| self.is_acknowledged(*first)) {
                 self.control.pop_front();
@@ -241,9 +265,6 @@ impl<Q: QueuePair> Lane<Q> {
             }
         }
         let given = acks.returned.wrapping_sub(self.peer_returned);
-        if given > self.peer_window.requests {
-            return Err(PeerFault::Unasked.into());
-        }
         self.peer_returned = acks.returned;
         Ok(given)
     }

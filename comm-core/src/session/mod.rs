@@ -403,7 +403,7 @@ impl<Q: QueuePair> Session<Q> {
     fn credit(&self, class: Class, executor: &impl Executor) -> Result<Credit, Refused> {
         let credits = &self.credits[class.index()];
         let taken = credits.try_take();
-        let taken = taken.or_else(|| self.in_free_engine(executor, |_| credits.take_in_engine()));
+        let taken = taken.or_else(|| self.in_free_engine(executor, |engine| engine.credit(class, self)));
         taken.ok_or_else(|| {
             self.ring_if_held(executor);
             Refused::NoCredit { class }

@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use pronto_sync::atomic::Ordering;
 use pronto_wire::{Acks, CallId, Class, Header, Kind, RawHeader, TypeId};
 
+use super::credit::Credit;
 use super::engine::Engine;
 use super::inbound::{KeptAnswer, SeenState};
 use super::link::Unrung;
@@ -112,7 +113,7 @@ impl<Q: QueuePair> Engine<Q> {
         let resumable = present.resumable;
         let again = if resumable { Again::of(payload, session, class)? } else { Again::Nothing };
         let call = session.calls.claim_in_engine()?;
-        if let Some(credit) = session.credits[class.index()].take_in_engine() {
+        if let Some(credit) = self.credit(class, session) {
             let deadline_us = super::timeout_us(timeout);
             let header = |acks| RawHeader::request(call, type_id, key.service, deadline_us, acks);
             if self.post_copied(class, header, Unrung::SOLICITED, payload, session) {
@@ -135,6 +136,17 @@ impl<Q: QueuePair> Engine<Q> {
         }
         session.calls.set_aside(call.slot);
         None
+    }
+
+    /// A credit, also one that the peer has just given back.
+    #[inline(always)]
+    pub(super) fn credit(&mut self, class: Class, session: &Session<Q>) -> Option<Credit> {
+        let credits = &session.credits[class.index()];
+        if let Some(credit) = credits.take_in_engine() {
+            return Some(credit);
+        }
+        self.settle_early(session);
+        credits.take_in_engine()
     }
 
     /// Posts one message on the present link; gives it back if there is no room.

@@ -15,7 +15,6 @@ use super::end::End;
 use super::engine::Engine;
 use super::inbound::Sink;
 use super::learned::Teaches;
-use super::link::Lane;
 use super::outgoing::Copied;
 use super::peer_types::Known;
 use super::wait::{Caller, SPINS_PER_LOOK};
@@ -90,6 +89,8 @@ impl<Q: QueuePair> Session<Q> {
         if let Some(call) = call {
             let decision = self.decide(asked, executor);
             if decision.polls_for() != Nanos::ZERO {
+                // What came with the last reply: this one takes longer.
+                engine.settle_early(self);
                 return Some(self.look_soon(engine, (call, decision.teaches), places, sink, executor));
             }
         }
@@ -189,10 +190,13 @@ impl<Q: QueuePair> Session<Q> {
         engine.extend_rings();
         if self.may_look(&engine) {
             for _ in 0..SPINS_PER_LOOK {
-                if engine.is_quiet(self) {
-                    continue;
-                }
-                let polled = match engine.find_reply(call, small, self) {
+                let (is_left, is_quiet) = (engine.is_left(self), engine.lanes_are_quiet());
+                let found = match (is_quiet, is_left) {
+                    (true, false) if !self.rendezvous.is_due() => continue,
+                    (false, false) => engine.find_reply(call, small, self),
+                    _ => Found::Other(None),
+                };
+                let polled = match found {
                     Found::Reply => {
                         soon = Soon::Small;
                         break;
@@ -224,15 +228,11 @@ impl<Q: QueuePair> Session<Q> {
 }
 
 impl<Q: QueuePair> Engine<Q> {
-    /// Takes the reply to a call in, if it is the next message and nothing else is due. Its call is over then, and the slot
+    /// Takes the reply to a call in, if it is the next message; asked where nothing else is due. Its call is over then, and the slot
     /// set aside.
     #[inline(always)]
     fn find_reply(&mut self, call: CallId, small: &mut SmallMessage, session: &Session<Q>) -> Found {
-        let [control, bulk] = &self.stalled;
         let Some(link) = &mut self.link else { return Found::Other(None) };
-        if !control.is_empty() || !bulk.is_empty() || session.work_is_left() {
-            return Found::Other(None);
-        }
         for class in Class::ALL {
             let qp = &mut link.lanes[class.index()].qp;
             if qp.poll_small(small) {
@@ -269,20 +269,13 @@ impl<Q: QueuePair> Engine<Q> {
             && open.generation == call.generation
             && open.live
             && !open.ended
-            && lane.answers.is_empty();
+            && lane.answers.is_empty()
+            && lane.is_credible(header.acks());
         if !expected {
             return false;
         }
-        let Ok(given) = lane.acknowledge(header.acks()) else { return false };
-        if link.lanes.iter().any(Lane::is_ignored) {
-            // What was given goes with the link.
-            return false;
-        }
-        let lane = &mut link.lanes[class.index()];
-        if given != 0 {
-            session.credits[class.index()].give(given);
-        }
-        lane.received = lane.received.wrapping_add(1);
+        // What it acknowledges is taken in when there is time, or need.
+        lane.hear(header.acks());
         lane.answer_received(len);
         link.heard = true;
         session.stats.messages_received.add_alone(1);
@@ -290,7 +283,7 @@ impl<Q: QueuePair> Engine<Q> {
         open.live = false;
         open.kept = None;
         session.calls.set_aside(call.slot);
-        if link.lanes[class.index()].owes_receipts() {
+        if lane.owes_receipts() {
             self.give_credit(session);
             self.ring_due(session);
         }

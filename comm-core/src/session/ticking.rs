@@ -27,6 +27,7 @@ impl<Q: QueuePair> Engine<Q> {
             if self.last_tick == Nanos::ZERO { Nanos::ZERO } else { now.since(self.last_tick).since(slept) };
         let before = core::mem::replace(&mut self.last_tick, now);
         self.pass_deadlines(session, now, executor);
+        self.settle_early(session);
         self.send_cancels(session);
         if let Some(link) = &mut self.link {
             if core::mem::take(&mut link.heard) {

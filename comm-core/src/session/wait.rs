@@ -9,7 +9,7 @@ use pronto_wire::CallId;
 use super::Session;
 use super::arming::Armed;
 use super::end::End;
-use super::engine::{Engine, Progress};
+use super::engine::{Engine, Progress, RECEIVE_BATCH};
 use super::inbound::Sink;
 use super::learned::{Decision, Sleep};
 use crate::completion::Server;
@@ -170,9 +170,9 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// Polls as long as nothing moves and `done` is false, at most `spins` times. None if another thread is at it, or
-    /// sleeps until something comes. What senders hold back stays, unless it leaves with what the turn itself has posted: whoever waits for
-    /// it calls [`Self::ring_if_held`] before.
+    /// Looks `spins` times, as long as `done` is false and not a whole batch has come, or anything where a look is a system call. None if another thread is at it, or sleeps until
+    /// something comes. What senders hold back stays, unless it leaves with what the turn itself has posted: whoever waits for it calls
+    /// [`Self::ring_if_held`] before.
     pub fn turn(
         &self,
         spins: u32,
@@ -186,7 +186,9 @@ impl<Q: QueuePair> Session<Q> {
             self.look_once_more(executor);
             return (moved != 0).then_some(Progress { moved, ..Progress::default() });
         }
-        Some(self.turn_with(engine, spins, &mut { done }, sink, executor))
+        // A look that is a system call is worth more than what is saved by holding the engine on.
+        let messages = if engine.peer_wakes() { RECEIVE_BATCH } else { 1 };
+        Some(self.turn_with(engine, spins, messages, &mut { done }, sink, executor))
     }
 
     /// The same for the one who holds the role.
@@ -199,14 +201,17 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> Option<Progress> {
         let engine = self.engine.try_lock()?;
-        Some(self.turn_with(engine, spins, waiter, sink, executor))
+        Some(self.turn_with(engine, spins, 1, waiter, sink, executor))
     }
 
+    /// Looks `spins` times, until so many `messages` have come: a call that is answered at once is soon followed by the next. Ends after a
+    /// message, too, if another thread wants the engine.
     #[inline]
     fn turn_with(
         &self,
         mut engine: TryLockGuard<'_, Engine<Q>>,
         spins: u32,
+        messages: usize,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
@@ -214,9 +219,10 @@ impl<Q: QueuePair> Session<Q> {
         let mut progress = Progress::default();
         for _ in 0..spins.max(1) {
             if !engine.is_quiet(self) {
-                progress = engine.turn(None, self, waiter, sink, executor);
+                progress = progress.and(engine.turn(None, self, waiter, sink, executor));
             }
-            if progress.moved != 0 || waiter.is_done() {
+            let goes_on = progress.moved == 0 || progress.moved < messages && !self.work_is_left();
+            if !goes_on || waiter.is_done() {
                 break;
             }
             // No pause: a look at both queues is one, and a processor's takes a third as long again.
@@ -308,7 +314,7 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
             return None;
         }
         let mut caller = Caller { session, call: self.call, caught: &mut self.caught, counted: false };
-        session.turn_with(engine, SPINS_PER_LOOK, &mut caller, self.sink, self.executor);
+        session.turn_with(engine, SPINS_PER_LOOK, 1, &mut caller, self.sink, self.executor);
         self.caught.take()
     }
 
@@ -325,7 +331,7 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
             return false;
         }
         let mut caller = Caller { session, call: self.call, caught: &mut self.caught, counted: true };
-        session.turn_with(engine, SPINS_PER_LOOK, &mut caller, self.sink, self.executor);
+        session.turn_with(engine, SPINS_PER_LOOK, 1, &mut caller, self.sink, self.executor);
         caller.is_done()
     }
 

@@ -60,9 +60,8 @@ impl Receiving {
     /// The message of the next line, if that is written and holds its payload.
     #[inline]
     pub(crate) fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
-        let form = self.reader.poll_form().filter(|form| *form <= self.max_inline);
-        form.is_some_and(|form| {
-            let words = self.reader.take();
+        let max_inline = self.max_inline;
+        self.reader.poll_if(|form| form <= max_inline).is_some_and(|(words, form)| {
             into.header = form::header(&words);
             into.payload = InlinePayload::first(form::payload(&words), form);
             true
@@ -104,11 +103,11 @@ impl Receiving {
     /// The message of the next line, if that is written and a part of its payload lies beside it.
     #[inline]
     pub(crate) fn poll_short(&mut self, into: &mut ShortMessage) -> bool {
-        let is_short = |form: &u8| *form > self.max_inline && usize::from(*form) <= form::BESIDE;
-        let form =
-            self.reader.poll_form().filter(is_short).filter(|form| u32::from(*form) <= self.max_payload);
-        form.is_some_and(|form| {
-            let words = self.reader.take();
+        let (max_inline, max_payload) = (self.max_inline, self.max_payload);
+        let is_short = |form: u8| {
+            form > max_inline && usize::from(form) <= form::BESIDE && u32::from(form) <= max_payload
+        };
+        self.reader.poll_if(is_short).is_some_and(|(words, form)| {
             into.put(form::header(&words), form, |bytes| self.copy_beside(&words, bytes));
             true
         })

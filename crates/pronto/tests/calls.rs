@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
 use pronto::progress::BusyPoll;
-use pronto::{CallError, Message, Node, NodeId, Refused, Rejection, WaitPolicy};
+use pronto::{CallError, Limits, Message, Node, NodeId, Refused, Rejection, WaitPolicy};
 
 #[derive(Message, Debug, PartialEq)]
 #[message(name = "test.sum")]
@@ -307,5 +307,33 @@ fn a_channel_whose_events_callers_take_is_not_left_out() {
         }
         let counters = client.status().progress;
         assert!(counters.contains(&("muted", 0)), "{policy:?}: {counters:?}");
+    }
+}
+
+/// What a reply gave back may not have been taken in when the next call is started, and is taken in then.
+#[test]
+fn a_window_of_one_is_free_again_when_its_call_has_been_answered() {
+    for transport in ["shm", "tcp"] {
+        let listen = match transport {
+            "shm" => format!("shm:@pronto-test-window-of-one-{}", std::process::id()),
+            _ => "tcp:127.0.0.1:0".into(),
+        };
+        let limits = Limits { requests: [1, 1], ..Limits::default() };
+        let server = Node::builder(1)
+            .limits(limits)
+            .listen(&listen)
+            .handle_inline(|_, add: Add| Sum { total: add.values.iter().sum() })
+            .start()
+            .expect("it starts");
+        let address = server.listening()[0].to_string();
+        let client = Node::builder(2).peer(1, &address).start().expect("it starts");
+        let peer = client.wait_for_peer(1, SOON).expect("it comes up").waiting(WaitPolicy::Spin);
+        for total in 0..1_000 {
+            let add = Add { values: vec![total] };
+            assert_eq!(peer.call(&add).expect("answered").total, total);
+            // Refused, if there were no room.
+            let started = peer.start(&add).expect("there is room for one");
+            assert_eq!(started.wait().expect("answered").total, total, "{transport}");
+        }
     }
 }

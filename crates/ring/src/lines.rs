@@ -177,24 +177,22 @@ impl<S: LineStorage> LineReader<S> {
         Ok(Some((words, form)))
     }
 
-    /// The form of the next message, if it is there: [`take`](Self::take) it then. An overrun is [`poll`](Self::poll)'s to
-    /// report.
-    #[inline]
-    pub fn poll_form(&self) -> Option<u8> {
-        let Line(line) = &self.storage.lines()[self.next.index];
-        // SYNC: as in poll.
-        let [form, lap @ ..] = lap_and_form(line[0].load(Ordering::Acquire));
-        (u32::from_le_bytes([lap[0], lap[1], lap[2], 0]) == self.next.lap).then_some(form)
-    }
-
-    /// Takes the message that [`poll_form`](Self::poll_form) has just found, copied out once.
-    #[inline]
-    pub fn take(&mut self) -> [u64; WORDS] {
+    /// The next message, copied out once, with its form, if it is there and its form is wanted. An overrun is
+    /// [`poll`](Self::poll)'s to report.
+    #[inline(always)]
+    pub fn poll_if(&mut self, wanted: impl FnOnce(u8) -> bool) -> Option<([u64; WORDS], u8)> {
         let lines = self.storage.lines();
         let Line(line) = &lines[self.next.index];
-        let words = from_fn(|word| line[word].load(Ordering::Relaxed));
+        // SYNC: as in poll.
+        let first = line[0].load(Ordering::Acquire);
+        let [form, lap @ ..] = lap_and_form(first);
+        if u32::from_le_bytes([lap[0], lap[1], lap[2], 0]) != self.next.lap || !wanted(form) {
+            return None;
+        }
+        let words = from_fn(|word| if word == 0 { first } else { line[word].load(Ordering::Relaxed) });
         self.next.advance(lines.len());
-        words
+        fetch_early(&lines[self.next.index]);
+        Some((words, form))
     }
 
     /// Which line was taken last.
@@ -220,6 +218,21 @@ impl<S: LineStorage> LineReader<S> {
     fn not_due<T>(&self, found: u32) -> Result<Option<T>, Overrun> {
         if found == self.next.previous { Ok(None) } else { Err(Overrun { expected: self.next.lap, found }) }
     }
+}
+
+/// Asks for a line that is read next: under load it is written already, and on its way while this message is handled. A line that is
+/// not written yet stays where it is.
+#[inline(always)]
+#[expect(unsafe_code, reason = "a hint to the processor about memory that may be read")]
+fn fetch_early(line: &Line) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    // SAFETY: a hint reads nothing, and faults nowhere.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(line).cast());
+    }
+    #[cfg(any(not(target_arch = "x86_64"), loom))]
+    let _ = line;
 }
 
 /// The low four bytes of word 0, lowest first.
@@ -251,18 +264,18 @@ mod tests {
     fn a_message_may_be_looked_at_before_it_is_taken() {
         let (mut writer, mut reader, _) = ring(2);
         for i in 0..5 {
-            assert_eq!(reader.poll_form(), None);
+            assert_eq!(reader.poll_if(|_| true), None);
             let index = writer.next_index();
             writer.publish(9, message(i));
-            assert_eq!(reader.poll_form(), Some(9), "and once more, for it was not taken");
-            assert_eq!(reader.poll_form(), Some(9));
-            let words = reader.take();
+            assert_eq!(reader.poll_if(|form| form != 9), None, "it is not wanted, and not taken");
+            let (words, form) = reader.poll_if(|form| form == 9).unwrap();
+            assert_eq!(form, 9);
             assert_eq!(reader.last_index(), index);
             assert_eq!((words[0] >> 32, &words[1..]), (message(i)[0] >> 32, &message(i)[1..]));
         }
         // A line that is not due, nor the one before, is poll's to report.
         (0..4).for_each(|i| writer.publish(1, message(i)));
-        assert_eq!(reader.poll_form(), None);
+        assert_eq!(reader.poll_if(|_| true), None);
         assert!(reader.is_ready() && reader.poll().is_err());
     }
 

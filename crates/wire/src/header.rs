@@ -87,6 +87,25 @@ impl RawHeader {
         first >> 32 == u64::from(REPLY) && second == call_word(call) && third >> 32 == 0
     }
 
+    /// What this asks for, if it is a request: what [`Header::check`] would say, by comparing words. A request uses every field.
+    #[inline(always)]
+    pub fn as_request(&self) -> Option<Request> {
+        let [first, second, third] = self.words();
+        let [_, _, _, _, kind, flags, type_id @ ..] = first.to_le_bytes();
+        let [g0, g1, g2, g3, s0, s1, service @ ..] = second.to_le_bytes();
+        let [_, _, _, _, deadline_us @ ..] = third.to_le_bytes();
+        (kind == REQUEST && flags & !FLAG_RESENT == 0).then(|| Request {
+            call: CallId {
+                slot: u16::from_le_bytes([s0, s1]),
+                generation: u32::from_le_bytes([g0, g1, g2, g3]),
+            },
+            type_id: TypeId(u16::from_le_bytes(type_id)),
+            service: ServiceId(u16::from_le_bytes(service)),
+            resent: flags != 0,
+            deadline_us: u32::from_le_bytes(deadline_us),
+        })
+    }
+
     /// The header as words, little endian.
     #[inline(always)]
     pub fn words(&self) -> [u64; HEADER_LEN / 8] {
@@ -181,6 +200,21 @@ impl FailureCode {
     pub fn from_wire(code: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|known| *known as u16 == code)
     }
+}
+
+/// A call as its callee sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Names the call.
+    pub call: CallId,
+    /// The callee's number for the message type.
+    pub type_id: TypeId,
+    /// Addressed service.
+    pub service: ServiceId,
+    /// Sent before on an earlier link of the session; the callee may have seen it.
+    pub resent: bool,
+    /// Remaining time when sent, microseconds; 0 is none. The flight is nobody's to subtract.
+    pub deadline_us: u32,
 }
 
 /// What a message is for. Holds only legal combinations.
@@ -316,15 +350,11 @@ impl Header {
     #[inline]
     pub fn check(raw: &RawHeader, payload_len: usize) -> Result<Self, HeaderFault> {
         let call = CallId { slot: raw.slot.get(), generation: raw.generation.get() };
+        if let Some(Request { call, type_id, service, resent, deadline_us }) = raw.as_request() {
+            let kind = Kind::Request { call, type_id, service, resent, deadline_us };
+            return Ok(Self { kind, acks: raw.acks() });
+        }
         let kind = match raw.kind {
-            // The two that most messages are. A request uses every field.
-            REQUEST if raw.flags & !FLAG_RESENT == 0 => Kind::Request {
-                call,
-                type_id: TypeId(raw.type_id.get()),
-                service: ServiceId(raw.service.get()),
-                resent: raw.flags != 0,
-                deadline_us: raw.deadline_us.get(),
-            },
             REPLY if raw.flags == 0 && raw.fields() & !CALL_FIELDS == 0 => Kind::Reply { call },
             _ => Self::check_other(raw, call, payload_len)?,
         };

@@ -14,8 +14,12 @@ use crate::header::INLINE_PAYLOAD;
 #[repr(C, align(8))]
 pub struct InlinePayload {
     bytes: [u8; INLINE_PAYLOAD],
-    len: u8,
+    /// As wide as it is loaded.
+    len: u32,
 }
+
+const MOST: u32 = 40;
+const _: () = assert!(MOST as usize == INLINE_PAYLOAD);
 
 impl InlinePayload {
     /// Nothing.
@@ -26,21 +30,20 @@ impl InlinePayload {
     pub fn new(payload: &[u8]) -> Option<Self> {
         let mut bytes = [0; INLINE_PAYLOAD];
         bytes.get_mut(..payload.len())?.copy_from_slice(payload);
-        Some(Self { bytes, len: u8::try_from(payload.len()).ok()? })
+        Some(Self { bytes, len: u32::try_from(payload.len()).ok()? })
     }
 
     /// The first `len` of these bytes, 40 at most.
     #[inline]
     pub fn first(bytes: [u8; INLINE_PAYLOAD], len: u8) -> Self {
-        const MOST: u8 = 40;
-        const _: () = assert!(MOST as usize == INLINE_PAYLOAD);
-        Self { bytes, len: len.min(MOST) }
+        Self { bytes, len: u32::from(len).min(MOST) }
     }
 
     /// Length, bytes.
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "40 at most")]
     pub const fn len(&self) -> u8 {
-        self.len
+        self.len as u8
     }
 
     /// Whether there is nothing.
@@ -52,7 +55,7 @@ impl InlinePayload {
     /// The payload.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len).min(INLINE_PAYLOAD)]
+        &self.bytes[..self.len.min(MOST) as usize]
     }
 
     /// The payload and what follows it in its line.

@@ -20,6 +20,7 @@ pub use class::Class;
 pub use greeting::{Greeting, GreetingFault, Refusal, TypeEntry, Windows};
 pub use header::{
     Acks, CallId, FailureCode, HEADER_LEN, Header, HeaderFault, INLINE_PAYLOAD, Kind, LINE_LEN, RawHeader,
+    Request,
 };
 pub use id::{Epoch, LayoutHash, NameHash, NodeId, ServiceId, SessionId, TypeId};
 pub use inline::InlinePayload;

@@ -11,7 +11,7 @@ use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_node::AnyQueuePair;
 use pronto_wire::greeting::MAX_GREETING;
-use pronto_wire::{Acks, CallId, Greeting, GreetingFault, Header, Kind, RawHeader, TypeId};
+use pronto_wire::{Acks, CallId, Greeting, GreetingFault, Header, Kind, RawHeader, TypeEntry, TypeId};
 
 use crate::rig::{Add, until};
 
@@ -31,7 +31,9 @@ enum Handshake {
 impl HalfMade {
     /// Greets `target` at an address as node `id`.
     pub(crate) fn greets(id: u16, target: u16, address: &str) -> Result<Self, GreetingFault> {
-        let me = Identity { node: NodeId(id), epoch: Epoch(77), name: String::new(), types: Vec::new() };
+        let (name, layout) = Add::type_key();
+        let adds = TypeEntry { name, layout, service: ServiceId(0), type_id: TypeId(0) };
+        let me = Identity { node: NodeId(id), epoch: Epoch(77), name: String::new(), types: vec![adds] };
         let limits = Limits::default();
         let blob = greet(&me, &limits, NodeId(target), None).encode();
         let (answer, handshake) = match address.parse().unwrap() {
@@ -100,7 +102,7 @@ impl Raw {
     /// The node's number for a type.
     pub(crate) fn number<M: Message>(&self) -> TypeId {
         let key: (NameHash, LayoutHash) = M::type_key();
-        let same = |entry: &&pronto_wire::TypeEntry| (entry.name, entry.layout) == key;
+        let same = |entry: &&TypeEntry| (entry.name, entry.layout) == key;
         self.agreement.types.iter().find(same).unwrap().type_id
     }
 

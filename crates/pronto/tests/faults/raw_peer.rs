@@ -1,6 +1,6 @@
 //! A peer that greets well and then breaks the rules: it is thrown out for a reason, and nobody else notices.
 
-use pronto::{Class, DownCause, Event, Message, Node, NodeId, Peer, ServiceId};
+use pronto::{CallError, Class, DownCause, Event, Message, Node, NodeId, Peer, ServiceId, WaitPolicy};
 use pronto_core::fabric::{FabricError, PeerFault};
 use pronto_wire::{Acks, CallId, FailureCode, Header, HeaderFault, Kind, RawHeader, TypeId};
 
@@ -178,6 +178,26 @@ fn acknowledgements_of_what_was_never_sent() {
             let mut story = Story::begins(transport, &format!("acks-{}", acks.received));
             let header = Header { kind: Kind::Credit, acks }.emit();
             story.raw.send(Class::Control, &header, &[]).unwrap();
+            story.ends_with(PeerFault::Unasked);
+        }
+    }
+}
+
+/// A reply that a caller looks for is taken in past what other messages need, but not past this.
+#[test]
+fn a_reply_that_acknowledges_what_was_never_sent() {
+    let _beside = beside_others();
+    for transport in TRANSPORTS {
+        for acks in [Acks { received: 300, returned: 0 }, Acks { received: 1, returned: 9999 }] {
+            let mut story = Story::begins(transport, &format!("reply-{}", acks.received));
+            let caller = story.node.peer(NodeId(9)).unwrap().waiting(WaitPolicy::Spin);
+            let called = std::thread::spawn(move || caller.call(&Add { values: vec![1, 2] }));
+            let (header, _) = story.raw.hear(Class::Control);
+            let Kind::Request { call, .. } = header.kind else { panic!("{header:?}") };
+            let header = Header { kind: Kind::Reply { call }, acks }.emit();
+            story.raw.send(Class::Control, &header, &3_u64.to_le_bytes()).unwrap();
+            let outcome = called.join().unwrap();
+            assert!(matches!(outcome, Err(CallError::PeerDown { .. })), "{transport}: {outcome:?}");
             story.ends_with(PeerFault::Unasked);
         }
     }
