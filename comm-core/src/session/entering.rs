@@ -22,6 +22,8 @@ const CREDIT: u32 = 1;
 const ENGINE: u32 = 2;
 /// Attempts at an engine that another thread holds before a processor is given away.
 const SPINS_PER_YIELD: u32 = 64;
+/// How often a processor is given away for an engine that is wanted, but not at all costs.
+const YIELDS: u32 = 4;
 
 /// What others want of whoever holds the engine, beside what they have submitted.
 #[derive(Debug, Default)]
@@ -63,22 +65,44 @@ impl Wanted {
 impl<Q: QueuePair> Session<Q> {
     /// The engine, as soon as its holder lets go. Not for a thread that has it already.
     pub(super) fn enter(&self, executor: &impl Executor) -> TryLockGuard<'_, Engine<Q>> {
-        let mut said = false;
         loop {
+            if let Some(engine) = self.enter_soon(executor) {
+                return engine;
+            }
+        }
+    }
+
+    /// The same for a while: none for an inline handler, whose own thread has it, and where the holder has been taken off its
+    /// processor.
+    fn enter_soon(&self, executor: &impl Executor) -> Option<TryLockGuard<'_, Engine<Q>>> {
+        for attempt in 0..YIELDS {
             for _ in 0..SPINS_PER_YIELD {
                 if let Some(engine) = self.engine.try_lock() {
-                    if said {
+                    if attempt != 0 {
                         // Others who want it say so again.
                         self.wanted.takes(ENGINE);
                     }
-                    return engine;
+                    return Some(engine);
                 }
                 pronto_sync::hint::spin_loop();
             }
             // The holder may have been taken off the very processor that this thread spins on.
             self.wanted.after_you(executor);
-            said = true;
         }
+        None
+    }
+
+    /// What only the engine's holder has, for a sender that has found none elsewhere: one that is about to be refused waits a moment.
+    pub(super) fn of_engine<R>(
+        &self,
+        executor: &impl Executor,
+        take: impl FnOnce(&mut Engine<Q>) -> Option<R>,
+    ) -> Option<R> {
+        let mut engine = self.enter_soon(executor)?;
+        let taken = take(&mut engine);
+        drop(engine);
+        self.look_once_more(executor);
+        taken
     }
 
     /// Uses the engine, as soon as its holder lets go.

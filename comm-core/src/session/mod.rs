@@ -388,10 +388,10 @@ impl<Q: QueuePair> Session<Q> {
         self.in_free_engine(executor, |engine| engine.call_small(spec, type_id, Copied::Line(payload), self))
     }
 
-    /// A call slot; when none is left also the one that is set aside for whoever holds the engine, if it is free.
+    /// A call slot; when none is left also the one that is set aside for whoever holds the engine, if that can be had soon.
     fn claim(&self, executor: &impl Executor) -> Result<CallId, Refused> {
         let claimed = self.calls.claim();
-        let claimed = claimed.or_else(|| self.in_free_engine(executor, |_| self.calls.claim_in_engine()));
+        let claimed = claimed.or_else(|| self.of_engine(executor, |_| self.calls.claim_in_engine()));
         claimed.ok_or_else(|| {
             // There is room when others have been answered, which may be held back.
             self.ring_if_held(executor);
@@ -399,11 +399,11 @@ impl<Q: QueuePair> Session<Q> {
         })
     }
 
-    /// A credit; when none is left also the one that is set aside for whoever holds the engine, if it is free.
+    /// A credit; when none is left also one that the engine has set aside, or not taken in yet, if that can be had soon.
     fn credit(&self, class: Class, executor: &impl Executor) -> Result<Credit, Refused> {
         let credits = &self.credits[class.index()];
         let taken = credits.try_take();
-        let taken = taken.or_else(|| self.in_free_engine(executor, |engine| engine.credit(class, self)));
+        let taken = taken.or_else(|| self.of_engine(executor, |engine| engine.credit(class, self)));
         taken.ok_or_else(|| {
             self.ring_if_held(executor);
             Refused::NoCredit { class }
