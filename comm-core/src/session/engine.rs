@@ -36,7 +36,7 @@ pub struct Progress {
     pub moved: usize,
     /// Of these, what a sleeper would have been woken for.
     pub arrived: usize,
-    /// Answers to calls whose callers look for them themselves: none while a future waits for one.
+    /// Answers to calls whose callers look for them themselves, none while a future waits for one; and credits, which senders look for.
     pub answers: usize,
 }
 
@@ -84,6 +84,8 @@ pub struct Engine<Q: QueuePair> {
     pub(super) idleness: Idleness,
     /// Messages received that wake a server which sleeps but for solicited events, wrapping.
     pub(super) solicited: usize,
+    /// Of these, messages that carry nothing but credits, wrapping.
+    pub(super) credits: usize,
 }
 
 impl<Q: QueuePair> Engine<Q> {
@@ -106,6 +108,7 @@ impl<Q: QueuePair> Engine<Q> {
             last_tick: Nanos::ZERO,
             idleness: Idleness::default(),
             solicited: 0,
+            credits: 0,
         }
     }
 
@@ -146,7 +149,8 @@ impl<Q: QueuePair> Engine<Q> {
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Progress {
-        let (mut moved, solicited, received) = (0, self.solicited, session.stats.messages_received.count());
+        let (mut moved, solicited, credits) = (0, self.solicited, self.credits);
+        let received = session.stats.messages_received.count();
         if self.link.is_some() {
             // Before anything else is polled, which would take its place.
             let mut turned = match polled {
@@ -199,12 +203,13 @@ impl<Q: QueuePair> Engine<Q> {
             Armed::Solicited => self.solicited.wrapping_sub(solicited),
             Armed::All => moved,
         };
+        let credits = self.credits.wrapping_sub(credits);
         let answers = match session.arming.has_listened() {
-            true => 0,
+            true => credits,
             false => {
                 let received = session.stats.messages_received.count().wrapping_sub(received);
                 let received = usize::try_from(received).unwrap_or(usize::MAX);
-                received.saturating_sub(self.solicited.wrapping_sub(solicited))
+                received.saturating_sub(self.solicited.wrapping_sub(solicited)) + credits
             }
         };
         self.extend_rings();

@@ -265,7 +265,11 @@ impl<Q: QueuePair> Engine<Q> {
                     slot.store(call.generation, pronto_sync::atomic::Ordering::Relaxed);
                 }
             }
-            Kind::Credit | Kind::Heartbeat => self.control_received(class),
+            Kind::Credit => {
+                self.control_received(class);
+                self.credits = self.credits.wrapping_add(1);
+            }
+            Kind::Heartbeat => self.control_received(class),
             Kind::Goodbye => {
                 self.control_received(class);
                 self.link.as_mut().expect("still there").peer_draining = true;

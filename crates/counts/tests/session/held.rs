@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pronto_core::executor::{ASLEEP, Circumstances, alone};
 use pronto_core::fabric::SmallMessage;
-use pronto_core::session::{CallSpec, Places, Refused, Session, Soon, Waited};
+use pronto_core::session::{CallSpec, OutgoingPayload, Places, Refused, Session, Soon, Waited};
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
 use pronto_counts::pair::{Callee, Ends, LOOKS, Nobody, tcp_link};
 use pronto_fabric_tcp::TcpQueuePair;
@@ -186,6 +186,33 @@ fn a_turn_says_what_of_it_was_for_callers() {
     let progress = taken_in();
     assert_eq!((progress.moved, progress.answers), (2, 0));
     assert!(pair.caller.has_ended(call) && pair.caller.has_ended(other));
+}
+
+#[test]
+fn a_turn_that_brought_credits_alone_was_for_senders() {
+    let pair = Pair::new(WaitPolicy::Spin);
+    let key = pair.callee.routes[0].key;
+    let window = u32::from(pair.caller.limits().requests[Class::Control.index()]);
+    for _ in 0..window {
+        let sent = pair.caller.notify(&key, Class::Control, OutgoingPayload::EMPTY, &pair.thread);
+        sent.expect("there is room");
+    }
+    pair.caller.ring_if_held(&pair.thread);
+    let mut taken = 0;
+    while taken < window {
+        let more = pair.callee.serve(LOOKS);
+        assert_ne!(more, 0, "{taken} of {window} have arrived");
+        taken += more;
+    }
+    let (mut moved, mut answers) = (0, 0);
+    for _ in 0..LOOKS {
+        if pair.caller.credits(Class::Control) != 0 {
+            break;
+        }
+        let progress = pair.caller.turn(1, || false, &mut Nobody, &pair.thread).unwrap_or_default();
+        (moved, answers) = (moved + progress.moved, answers + progress.answers);
+    }
+    assert!(moved > 0 && moved == answers, "{moved} messages, {answers} for senders");
 }
 
 /// Four calls have left, and a fifth has not.
