@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use anyhow::Context as _;
-use pronto::{Message, Peer, Pending, Request};
+use pronto::{CallError, Message, Peer, Pending, Request};
 
 use super::messages::{Call32, Call224, CallMany, Count, CountBulk, Counted, Note32, Note224, NoteMany};
 use crate::clock;
@@ -141,20 +141,28 @@ fn batches<M: Request>(peer: &Peer, request: &M, open: Open, time: Duration) -> 
     Ok(answered)
 }
 
-/// Starts a call; waits for room if other threads have taken all of it.
+/// Starts a call; waits for room if other threads have taken all of it. Inlined with nothing but a call that is taken at once: each time
+/// that a pending call is moved from one result into another its parts are waited for.
+#[inline(always)]
 fn start<M: Request>(peer: &Peer, request: &M) -> anyhow::Result<Pending<M>> {
-    // No clock is read for a call that is taken at once.
-    let mut since = None;
-    loop {
+    match peer.start(black_box(request)) {
+        Ok(pending) => Ok(pending),
+        Err(error) => start_patiently(peer, request, error),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn start_patiently<M: Request>(peer: &Peer, request: &M, mut error: CallError) -> anyhow::Result<Pending<M>> {
+    let since = clock::now();
+    while error.is_retryable() && since.elapsed() < PATIENCE {
+        std::thread::yield_now();
         match peer.start(black_box(request)) {
-            Err(error)
-                if error.is_retryable() && since.get_or_insert_with(clock::now).elapsed() < PATIENCE =>
-            {
-                std::thread::yield_now();
-            }
-            outcome => return outcome.context("starting a call"),
+            Ok(pending) => return Ok(pending),
+            Err(again) => error = again,
         }
     }
+    Err(error).context("starting a call")
 }
 
 fn notes<M: Message>(peer: &Peer, note: &M, time: Duration) -> anyhow::Result<u64> {
