@@ -136,7 +136,7 @@ impl<Q: QueuePair> Session<Q> {
     ) -> Option<Soon> {
         let Places { small, short, end } = places;
         let mut soon = None;
-        if self.may_look(&engine) && !engine.is_quiet(self) {
+        if self.may_look(&engine) && !engine.is_left(self) && !engine.lanes_are_quiet() {
             match engine.find_reply(call, small, self) {
                 Found::Reply => soon = Some(Soon::Small),
                 Found::ShortReply => {
