@@ -199,6 +199,10 @@ impl<Q: QueuePair> QueuePair for Watched<Q> {
         self.qp.told();
     }
 
+    fn has_answered(&mut self) -> bool {
+        self.qp.has_answered()
+    }
+
     fn channel(&self) -> Option<i32> {
         self.qp.channel()
     }

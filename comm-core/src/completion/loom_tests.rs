@@ -12,16 +12,22 @@ use loom::thread::{self, Thread};
 use pronto_sync::WakeWord;
 use pronto_sync::atomic::{AtomicU32, Ordering};
 
-use super::Role;
+use super::{Role, Server};
 
 /// How the role changes hands: as it does, or wrongly.
 #[derive(Clone, Copy)]
 struct Rules {
     release: fn(&Role) -> Option<u16>,
     strike: fn(&Role, u16) -> Option<u16>,
+    /// The server polls no more.
+    server_sleeps: fn(&Role) -> Option<u16>,
 }
 
-const RULES: Rules = Rules { release: Role::release, strike: Role::strike };
+const RULES: Rules = Rules {
+    release: Role::release,
+    strike: Role::strike,
+    server_sleeps: |role| role.server_is(Server::Sleeps),
+};
 
 /// When a waiter leaves although its end has not come.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,12 +76,12 @@ impl World {
         }
     }
 
-    /// As `Session::wait` does it: poll as the holder of the role, or sleep as a follower.
+    /// As `Session::wait` does it: poll as the holder of the role, or sleep as a follower, or as one of the server's.
     fn wait(&self, waiter: u16, patience: Patience) {
         let Waiter { word, thread, .. } = &self.waiters[usize::from(waiter)];
         thread.get_or_init(thread::current);
         while !self.has_ended(waiter) {
-            if self.role.claim() {
+            if !self.role.is_left_to_server() && self.role.claim() {
                 loop {
                     self.poll();
                     if self.has_ended(waiter) || patience == Patience::Short {
@@ -87,7 +93,7 @@ impl World {
             }
             self.role.enlist(waiter);
             word.sleep_unless(
-                || self.has_ended(waiter) || self.role.is_free(),
+                || self.has_ended(waiter) || self.role.is_free() && !self.role.is_left_to_server(),
                 |_| {
                     if patience == Patience::Endless {
                         thread::park();
@@ -182,4 +188,65 @@ fn loom_refutes_giving_the_role_up_without_fence() {
         (followers != 0).then(|| u16::try_from(followers.trailing_zeros()).expect("below 64"))
     };
     all_are_served(Rules { release, ..RULES }, ALL_STAY, &[2, 1, 0]);
+}
+
+/// A server that polls takes one end in, and goes to sleep; two waiters relied on it, which would sleep themselves.
+fn a_server_hands_over(rules: Rules, arrived: &'static [u16]) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound =
+        Some(builder.preemption_bound.map_or(PREEMPTIONS, |asked| asked.saturating_sub(1)));
+    builder.check(move || {
+        let waiter = || Waiter { ended: AtomicU32::new(0), word: WakeWord::new(), thread: OnceLock::new() };
+        let world = Arc::new(World {
+            role: Role::new(2),
+            rules,
+            waiters: (0..2).map(|_| waiter()).collect(),
+            arrived: Mutex::new(arrived.to_vec()),
+        });
+        assert_eq!(world.role.server_is(Server::Polls), None);
+        let waiters = [0, 1].map(|waiter| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.wait(waiter, Patience::Endless))
+        });
+        world.poll();
+        world.wake((rules.server_sleeps)(&world.role));
+        for waiter in waiters {
+            waiter.join().expect("it was served");
+        }
+        assert!(world.role.is_free());
+    });
+}
+
+#[test]
+fn loom_who_relied_on_the_server_takes_over() {
+    a_server_hands_over(RULES, &[1, 0]);
+    a_server_hands_over(RULES, &[0, 1]);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_refutes_a_server_that_sleeps_without_waking_a_waiter() {
+    let server_sleeps = |role: &Role| role.server_is(Server::Sleeps).and(None);
+    a_server_hands_over(Rules { server_sleeps, ..RULES }, &[1, 0]);
+}
+
+/// The waiter still sees a server that polls, and the server does not see the waiter.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_refutes_a_server_that_sleeps_without_fence() {
+    let server_sleeps = |role: &Role| {
+        role.server.store(Server::Sleeps as u32, Ordering::Relaxed);
+        let followers = role.followers[0].load(Ordering::Relaxed);
+        (role.is_free() && followers != 0)
+            .then(|| u16::try_from(followers.trailing_zeros()).expect("below 64"))
+    };
+    a_server_hands_over(Rules { server_sleeps, ..RULES }, &[1, 0]);
+}
+
+/// A waiter that the server names has been served already, and leaves without looking whether another one relied on the server.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_refutes_leaving_the_list_without_looking_at_a_server_that_sleeps() {
+    let strike = |role: &Role, slot| role.strike(slot).and(None);
+    a_server_hands_over(Rules { strike, ..RULES }, &[1, 0]);
 }

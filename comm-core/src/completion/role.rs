@@ -8,6 +8,8 @@
 //! 2. Whoever gives the role up looks for an enlisted follower afterwards and wakes one; whoever strikes itself from the
 //!    list does the same if the role is free. So with followers left, the role is held or somebody is on the way to it.
 //! 3. A follower enlists, arms its word, then looks at the role once more before it sleeps.
+//! 4. While the server polls for good, nobody sleeps in the channel, and sleepers need no holder: the server finds their ends. A server
+//!    that no longer does wakes one of them, who takes the role.
 
 use alloc::boxed::Box;
 
@@ -26,8 +28,8 @@ pub struct Role {
     pub(super) holder: AtomicU32,
     /// One bit per waiter slot: enlisted followers.
     pub(super) followers: Box<[AtomicU64]>,
-    /// Whether the node's serving thread sleeps and wants the peer's channel armed while nobody holds the role.
-    server_sleeps: AtomicU32,
+    /// What the node's serving thread does, which alone writes it.
+    pub(super) server: AtomicU32,
 }
 
 impl Role {
@@ -37,7 +39,7 @@ impl Role {
         Self {
             holder: AtomicU32::new(FREE),
             followers: (0..words).map(|_| AtomicU64::new(0)).collect(),
-            server_sleeps: AtomicU32::new(0),
+            server: AtomicU32::new(Server::Awake as u32),
         }
     }
 
@@ -48,7 +50,7 @@ impl Role {
             && self.holder.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives the role up. If there are followers, one of them is named: wake it. If `None`, nobody waits.
+    /// Gives the role up. If there are followers, one of them is named: wake it. If `None`, nobody waits for the role.
     #[must_use = "a follower that is not woken sleeps although nobody polls for it"]
     pub fn release(&self) -> Option<u16> {
         // SYNC: publishes what was polled; pairs with `claim`.
@@ -92,17 +94,25 @@ impl Role {
         if self.is_free() { self.successor() } else { None }
     }
 
-    /// The server sleeps, or no longer does. After saying that it sleeps it looks at [`Role::is_free`]: if it is, arming is
-    /// its own business, else the holder's when it gives the role up.
-    pub fn server_sleeps(&self, sleeps: Server) {
-        self.server_sleeps.store(u32::from(matches!(sleeps, Server::Sleeps)), Ordering::Relaxed);
+    /// What the server does from now on. After saying that it sleeps it looks at [`Role::is_free`]: if it is, arming is its own
+    /// business, else the holder's when it gives the role up. A follower that relied on a server which polls is named: wake it.
+    #[must_use = "a follower that is not woken sleeps although nobody polls for it"]
+    pub fn server_is(&self, server: Server) -> Option<u16> {
+        let polled = self.is_left_to_server();
+        self.server.store(server as u32, Ordering::Relaxed);
         // SYNC: orders the store before the look at the role; pairs with the fence in `successor`.
         fence(Ordering::SeqCst);
+        if polled && self.is_free() { self.successor() } else { None }
     }
 
     /// Whether the server sleeps and relies on the channel.
     pub fn server_relies_on_channel(&self) -> bool {
-        self.server_sleeps.load(Ordering::Relaxed) != 0
+        self.server.load(Ordering::Relaxed) == Server::Sleeps as u32
+    }
+
+    /// Whether the server polls for good, so that who would sleep may leave what it waits for to it.
+    pub fn is_left_to_server(&self) -> bool {
+        self.server.load(Ordering::Relaxed) == Server::Polls as u32
     }
 
     /// Every enlisted follower.
@@ -113,11 +123,14 @@ impl Role {
         })
     }
 
-    /// An enlisted follower, if there is one.
+    /// An enlisted follower, if there is one that the server does not poll for.
     pub(super) fn successor(&self) -> Option<u16> {
         // SYNC: orders giving the role up before reading the list; pairs with the fence of arming a follower's word, which
         // stands between its enlisting and its second look at the role.
         fence(Ordering::SeqCst);
+        if self.is_left_to_server() {
+            return None;
+        }
         (0u16..).zip(&self.followers).find_map(|(word, bits)| {
             let bits = bits.load(Ordering::Relaxed);
             (bits != 0).then(|| word * BITS + u16::try_from(bits.trailing_zeros()).expect("below 64"))
@@ -127,11 +140,14 @@ impl Role {
 
 /// What the node's serving thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum Server {
-    /// Polls, or works.
+    /// Polls for a while, or works.
     Awake,
     /// Sleeps until a channel has an event.
     Sleeps,
+    /// Polls, and does not sleep before it has said so.
+    Polls,
 }
 
 #[cfg(all(test, not(loom)))]
@@ -151,5 +167,23 @@ mod tests {
         assert!(role.claim());
         assert_eq!(role.strike(69), None);
         assert_eq!(role.release(), None);
+    }
+
+    #[test]
+    fn who_relies_on_a_server_that_polls_is_named_when_it_no_longer_does() {
+        let role = Role::new(2);
+        assert_eq!(role.server_is(Server::Polls), None);
+        role.enlist(0);
+        role.enlist(1);
+        assert!(role.claim());
+        assert_eq!(role.release(), None, "the server polls for both");
+        assert_eq!(role.server_is(Server::Sleeps), Some(0));
+        assert!(role.claim() && role.server_relies_on_channel());
+        assert_eq!(role.strike(0), None);
+        assert_eq!(role.release(), Some(1));
+        assert_eq!(role.server_is(Server::Polls), None);
+        assert!(role.claim());
+        assert_eq!(role.server_is(Server::Awake), None, "the role's holder hands over");
+        assert_eq!(role.release(), Some(1));
     }
 }

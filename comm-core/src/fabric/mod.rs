@@ -211,6 +211,12 @@ pub trait QueuePair: Send + fmt::Debug {
     /// well, so no look is left out until one has found nothing more. Where none ever is, there is nothing to do.
     fn told(&mut self) {}
 
+    /// Whether a poll has carried out what the peer asked for by one-sided operations, since this was asked last: where that is done by
+    /// polling, it takes as long as a message that is as large. Elsewhere it is always false.
+    fn has_answered(&mut self) -> bool {
+        false
+    }
+
     /// The descriptor that becomes readable with an event (completion channel, socket, eventfd); none in simulation.
     /// The loss of the connection is an event too. After [`close`](Self::close) and [`disarm`](Self::disarm) there is
     /// none any more, or it stays silent: a dead connection keeps nobody awake.

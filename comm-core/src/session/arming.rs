@@ -128,9 +128,11 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// The server is about to sleep, or awake again. Before it does sleep, it looks once more at what has arrived.
+    /// The server is about to sleep, or awake again, or polls for good. Before it does sleep, it looks once more at what has arrived.
     pub fn server(&self, state: Server, executor: &impl Executor) {
-        self.role.server_sleeps(state);
+        if let Some(follower) = self.role.server_is(state) {
+            self.wake_follower(follower, executor);
+        }
         if matches!(state, Server::Sleeps) && self.role.is_free() {
             self.with_engine(executor, |engine| {
                 engine.note_heard(executor.now());

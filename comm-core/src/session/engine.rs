@@ -32,7 +32,7 @@ pub(super) const RECEIVE_BATCH: usize = 64;
 /// What a turn did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Messages received, completions taken in, submissions posted.
+    /// Messages received, completions taken in, submissions posted, one-sided operations of the peer carried out.
     pub moved: usize,
     /// Of these, what a sleeper would have been woken for.
     pub arrived: usize,
@@ -264,6 +264,8 @@ impl<Q: QueuePair> Engine<Q> {
         if self.lane(class).failed && moved == 0 {
             return Err(FabricError::Lost);
         }
+        // Others get at the engine in between.
+        moved += usize::from(self.lane(class).qp.has_answered());
         Ok(moved)
     }
 

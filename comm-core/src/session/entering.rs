@@ -15,6 +15,7 @@ use super::Session;
 use super::engine::Engine;
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
+use crate::time::Nanos;
 
 /// So many requests were given back since the peer was last told that it should be told again.
 const CREDIT: u32 = 1;
@@ -25,28 +26,49 @@ const SPINS_PER_YIELD: u32 = 64;
 /// How often a processor is given away for an engine that is wanted, but not at all costs.
 const YIELDS: u32 = 4;
 
+/// For so long a thread polls beside others before it gives its processor away. About what a wake-up costs: an answer that comes soon is
+/// not missed for it.
+const PATIENCE: Nanos = Nanos::from_micros(20);
+
+/// Since when a thread that polls has been kept from it, or has kept others waiting.
+#[derive(Debug, Default)]
+pub struct Patience(Option<Nanos>);
+
 /// What others want of whoever holds the engine, beside what they have submitted.
 #[derive(Debug, Default)]
-pub(super) struct Wanted(AtomicU32);
+pub(super) struct Wanted {
+    what: AtomicU32,
+    /// Threads that are awake and wait for what whoever polls finds: they have given their processor away, or poll their own words.
+    awaiting: AtomicU32,
+}
+
+/// A thread that waits awake, counted until this is dropped.
+pub(super) struct Awaiting<'a>(&'a AtomicU32);
+
+impl Drop for Awaiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl Wanted {
     /// Whether there is anything.
     #[inline]
     pub(super) fn anything(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != 0
+        self.what.load(Ordering::Relaxed) != 0
     }
 
     fn has(&self, what: u32) -> bool {
-        self.0.load(Ordering::Relaxed) & what != 0
+        self.what.load(Ordering::Relaxed) & what != 0
     }
 
     fn takes(&self, what: u32) -> bool {
-        self.has(what) && self.0.fetch_and(!what, Ordering::Relaxed) & what != 0
+        self.has(what) && self.what.fetch_and(!what, Ordering::Relaxed) & what != 0
     }
 
     /// Has the holder tell the peer about credits, and ring what doorbells are held.
     pub(super) fn credit(&self) {
-        self.0.fetch_or(CREDIT, Ordering::Relaxed);
+        self.what.fetch_or(CREDIT, Ordering::Relaxed);
     }
 
     /// Engine only: the peer is told now.
@@ -57,12 +79,51 @@ impl Wanted {
     /// For a thread that finds taken what only the engine's holder has, or has for long: gives its processor to that one, which gives
     /// it back.
     pub(super) fn after_you(&self, executor: &impl Executor) {
-        self.0.fetch_or(ENGINE, Ordering::Relaxed);
+        self.what.fetch_or(ENGINE, Ordering::Relaxed);
+        self.give_away(executor);
+    }
+
+    fn give_away(&self, executor: &impl Executor) {
+        let _awaits = self.awaits();
         executor.yield_now();
+    }
+
+    /// Counts the calling thread among those that wait awake.
+    pub(super) fn awaits(&self) -> Awaiting<'_> {
+        self.awaiting.fetch_add(1, Ordering::Relaxed);
+        Awaiting(&self.awaiting)
+    }
+
+    /// Whether there is such a thread. It may share the processor of the one that polls, and then waits for its turn.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.awaiting.load(Ordering::Relaxed) != 0
     }
 }
 
 impl<Q: QueuePair> Session<Q> {
+    /// Whether other threads wait awake for what whoever polls finds.
+    #[inline]
+    pub fn is_awaited(&self) -> bool {
+        self.wanted.is_awaited()
+    }
+
+    /// For a thread that polls, after a look: gives its processor away where for a while another one was at it, or others have waited
+    /// awake for what this one finds. They may share the processor, and would have it only when the time slice is over.
+    pub fn be_patient(
+        &self,
+        patience: &mut Patience,
+        found_free: bool,
+        now: Nanos,
+        executor: &impl Executor,
+    ) {
+        if found_free && !self.wanted.is_awaited() {
+            patience.0 = None;
+        } else if now.since(*patience.0.get_or_insert(now)) >= PATIENCE {
+            self.wanted.after_you(executor);
+            patience.0 = None;
+        }
+    }
+
     /// The engine, as soon as its holder lets go. Not for a thread that has it already.
     pub(super) fn enter(&self, executor: &impl Executor) -> TryLockGuard<'_, Engine<Q>> {
         loop {
@@ -133,7 +194,7 @@ impl<Q: QueuePair> Session<Q> {
         self.engine.serve(pending, |engine| engine.drain(self, executor));
         // A thread that holds the engine all the while is an inline handler's: it is not given back yet.
         if !self.engine.is_locked() && self.wanted.takes(ENGINE) {
-            executor.yield_now();
+            self.wanted.give_away(executor);
         }
     }
 

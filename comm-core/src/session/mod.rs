@@ -52,6 +52,7 @@ pub use credit::{Credit, Credits, Returned};
 pub use doorbells::Doorbells;
 pub use end::{End, Executed};
 pub use engine::{Engine, Progress, Ticked};
+pub use entering::Patience;
 pub use greeting::{Agreement, Identity, agree, greet, introduce};
 pub use inbound::{Answer, Inbound, Sink};
 pub use learned::{Decision, Learned, Sleep};

@@ -10,6 +10,7 @@ use super::Session;
 use super::arming::Armed;
 use super::end::End;
 use super::engine::{Engine, Progress, RECEIVE_BATCH};
+use super::entering::Patience;
 use super::inbound::Sink;
 use super::learned::{Decision, Sleep};
 use crate::completion::Server;
@@ -147,10 +148,14 @@ impl<Q: QueuePair> Session<Q> {
             if wait.caught.is_some() || self.has_ended(call) {
                 break true;
             }
-            if self.role.claim() {
-                let ended = wait.as_poller();
+            if !wait.is_left_to_server() && self.role.claim() {
+                let polled = wait.as_poller();
                 self.serve_again(wait.sink, executor);
-                break ended;
+                match polled {
+                    Polls::Ended => break true,
+                    Polls::TimedOut => break false,
+                    Polls::LeftToServer => continue,
+                }
             }
             if wait.as_follower() {
                 break false;
@@ -335,8 +340,16 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
         caller.is_done()
     }
 
-    /// Polls until the call has ended (true), or the time is over.
-    fn as_poller(&mut self) -> bool {
+    /// Whether it takes no part in polling any more, as the server polls for good: between the two of them, where they share a processor,
+    /// it would take in what only the server may handle.
+    fn is_left_to_server(&self) -> bool {
+        let would_sleep =
+            self.spin == Nanos::ZERO && self.timeout != Nanos::ZERO || self.sleep == Sleep::Slept;
+        would_sleep && self.session.role.is_left_to_server()
+    }
+
+    /// Polls until the call has ended, or the time is over.
+    fn as_poller(&mut self) -> Polls {
         let session = self.session;
         let role = RoleGuard { session, executor: self.executor, told: Cell::new(false) };
         // Asleep but for solicited events, the server is not disturbed by the answers that are polled for here.
@@ -347,25 +360,32 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
         let spins = if self.spin == Nanos::ZERO { 1 } else { SPINS_PER_LOOK };
         // A recheck comes before the sleep in any case.
         let mut looks = !sleeps_at_once;
+        let mut patience = Patience::default();
         loop {
+            let mut found_free = true;
             if looks {
                 let (ended, looked) = self.turn(spins);
-                if looked.is_some() {
+                found_free = looked.is_some();
+                if found_free {
                     role.told.set(false);
                 }
                 if ended {
-                    return true;
+                    return Polls::Ended;
                 }
             }
             looks = true;
             let (now, deadline, spin_until) = self.clock();
             if now >= deadline {
-                return false;
+                return Polls::TimedOut;
             }
+            session.be_patient(&mut patience, found_free, now, self.executor);
             if now >= spin_until {
                 self.polls_no_more();
+                if self.is_left_to_server() {
+                    return Polls::LeftToServer;
+                }
                 if !self.sleep_in_channel(deadline.min(now + RESCUE), &role.told) {
-                    return true;
+                    return Polls::Ended;
                 }
             }
         }
@@ -419,30 +439,40 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
         true
     }
 
-    /// Sleeps until the end has come, or the role is free: look again. True if the time is over.
+    /// Sleeps until the end has come, or the role is free and the server does not poll: look again. True if the time is over.
     fn as_follower(&mut self) -> bool {
         let (session, call) = (self.session, self.call);
         let something = || session.has_ended(call) || session.role.is_free();
+        let (mut patience, mut awake) = (Patience::default(), None);
         loop {
-            for _ in 0..SPINS_PER_LOOK {
-                if something() {
+            if !self.is_left_to_server() {
+                if self.spin != Nanos::ZERO {
+                    awake.get_or_insert_with(|| session.wanted.awaits());
+                }
+                for _ in 0..SPINS_PER_LOOK {
+                    if something() {
+                        return false;
+                    }
+                    pronto_sync::hint::spin_loop();
+                }
+                if self.spin != Nanos::ZERO && self.look_beside_sleeper() {
                     return false;
                 }
-                pronto_sync::hint::spin_loop();
-            }
-            if self.spin != Nanos::ZERO && self.look_beside_sleeper() {
-                return false;
             }
             let (now, deadline, spin_until) = self.clock();
             if now >= deadline {
                 return true;
             }
-            if now >= spin_until {
+            if now < spin_until {
+                session.be_patient(&mut patience, false, now, self.executor);
+            } else {
+                awake = None;
                 self.polls_no_more();
                 session.role.enlist(call.slot);
                 let enlisted = Enlisted { session, slot: call.slot, executor: self.executor };
                 let until = deadline.min(now + RESCUE);
-                session.calls().sleeper(call.slot).sleep_unless(something, |word| {
+                let has_reason = || session.has_ended(call) || session.is_abandoned();
+                session.calls().sleeper(call.slot).sleep_unless(has_reason, |word| {
                     self.executor.sleep(word, until);
                     if self.executor.now() >= until && session.overslept(call, word) {
                         self.executor.sleep(word, until + LATE);
@@ -452,9 +482,35 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
                     }
                 });
                 drop(enlisted);
+                if session.has_ended(call) || self.executor.now() >= until && self.look_for_server() {
+                    return false;
+                }
             }
         }
     }
+
+    /// One look, where the server has not found the end for as long as the net allows: it may be kept from its processor, or be in a
+    /// handler for longer than handlers should take.
+    fn look_for_server(&mut self) -> bool {
+        let session = self.session;
+        if !session.role.claim() {
+            return false;
+        }
+        let role = RoleGuard { session, executor: self.executor, told: Cell::new(false) };
+        let (ended, _) = self.turn(1);
+        drop(role);
+        session.serve_again(self.sink, self.executor);
+        ended
+    }
+}
+
+/// How a thread stopped to poll as the holder of the role.
+enum Polls {
+    /// What it waits for has ended.
+    Ended,
+    TimedOut,
+    /// It would sleep, and the server polls.
+    LeftToServer,
 }
 
 /// Gives the role up when dropped, also by a panic in the sink.
@@ -492,12 +548,17 @@ impl<Q: QueuePair, X: Executor> Drop for Enlisted<'_, Q, X> {
 }
 
 impl<Q: QueuePair> Session<Q> {
-    /// Whether a follower that nobody has woken should be awake: its call has ended, or the role is free and no other
-    /// follower is on the way to it.
+    /// Whether a follower that nobody has woken should be awake: its call has ended, or the role is free, the server does not poll,
+    /// and no other follower is on the way to it.
     fn overslept(&self, call: CallId, word: &AtomicU32) -> bool {
         let sleeps = |slot| self.calls.sleeper(slot).should_sleep();
         word.load(Ordering::Relaxed) == ARMED
-            && (self.has_ended(call) || self.role.is_free() && self.role.followers().all(sleeps))
+            && (self.has_ended(call) || self.is_abandoned() && self.role.followers().all(sleeps))
+    }
+
+    /// Whether nobody takes in what arrives.
+    fn is_abandoned(&self) -> bool {
+        self.role.is_free() && !self.role.is_left_to_server()
     }
 
     /// After a sleep that ended by the net, before anything is disarmed: one look. If something had arrived and the event
@@ -528,7 +589,7 @@ impl<Q: QueuePair> Session<Q> {
         self.role.is_free()
     }
 
-    fn wake_follower(&self, slot: u16, executor: &impl Executor) {
+    pub(super) fn wake_follower(&self, slot: u16, executor: &impl Executor) {
         self.stats.handovers.add(1);
         let word = self.calls.sleeper(slot);
         if word.needs_wake() {

@@ -148,6 +148,11 @@ impl Outbound {
         self.answers
     }
 
+    /// Whether the peer's reads are on their way to it.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.reads != 0
+    }
+
     /// Appends bytes that are copied now.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.staging.push(bytes);

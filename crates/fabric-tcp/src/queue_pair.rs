@@ -5,6 +5,7 @@
 //! 2. `cut` is set when sending failed because the connection is gone: nothing is posted any more, but what the peer had
 //!    sent before is still received, until the stream ends.
 
+use core::mem;
 use core::ops::Range;
 use core::task::Waker;
 use std::net::TcpStream;
@@ -40,6 +41,8 @@ pub struct TcpQueuePair {
     one_sided: OneSided,
     failed: Option<FabricError>,
     cut: Option<FabricError>,
+    /// See [`QueuePair::has_answered`].
+    answered: bool,
     on_blocked: Option<Waker>,
 }
 
@@ -85,6 +88,7 @@ impl TcpQueuePair {
             one_sided: OneSided::new(limits.receive_depth),
             failed: None,
             cut: None,
+            answered: false,
             on_blocked: None,
         })
     }
@@ -342,6 +346,7 @@ impl QueuePair for TcpQueuePair {
         }
         // An error is seen by the next call that can return it; what was outstanding completes here.
         if self.outbound.is_blocked() {
+            self.answered |= self.outbound.is_answering();
             let _ = self.flush();
             return pop(self);
         }
@@ -362,6 +367,7 @@ impl QueuePair for TcpQueuePair {
             Ok(None) => {
                 // Nobody else rings for the answers that the peer waits for.
                 if self.outbound.has_answers() && self.cut.is_none() {
+                    self.answered = true;
                     let _ = self.flush();
                 }
                 Ok(None)
@@ -393,6 +399,10 @@ impl QueuePair for TcpQueuePair {
 
     fn told(&mut self) {
         self.inbound.leave_out_nothing();
+    }
+
+    fn has_answered(&mut self) -> bool {
+        mem::take(&mut self.answered)
     }
 
     fn channel(&self) -> Option<i32> {

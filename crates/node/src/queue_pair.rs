@@ -153,6 +153,10 @@ impl QueuePair for AnyQueuePair {
         each!(self, qp => qp.told());
     }
 
+    fn has_answered(&mut self) -> bool {
+        each!(self, qp => qp.has_answered())
+    }
+
     fn channel(&self) -> Option<i32> {
         each!(self, qp => qp.channel())
     }

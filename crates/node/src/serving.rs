@@ -2,6 +2,7 @@
 //!
 //! It is the engine's thread of a [`Manager`]: each peer is a source, and what waiting callers leave to it is a tasklet.
 
+use core::cell::Cell;
 use core::task::Waker;
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -14,7 +15,7 @@ use nix::errno::Errno;
 use pronto_core::completion::Server as State;
 use pronto_core::executor::{Channel, Channels, Polled};
 use pronto_core::fabric::Interest;
-use pronto_core::session::Sleep as Slept;
+use pronto_core::session::{Patience, Sleep as Slept};
 use pronto_core::{Clock, Executor, Nanos};
 use pronto_expedite::schedule::{CALLER, set_nice};
 use pronto_progress::{
@@ -194,6 +195,7 @@ fn spec() -> Spec {
 struct PeerSource {
     host: Arc<NodeHost>,
     session: Arc<NodeSession>,
+    patience: Patience,
 }
 
 impl Source for PeerSource {
@@ -207,6 +209,10 @@ impl Source for PeerSource {
         let stop = || self.host.is_stopping();
         // An answer that a caller is about to look for has ended a sleep for nothing, as if the caller had taken it.
         let progress = self.session.turn(looks, stop, &mut sink, &*self.host);
+        if progress.is_none_or(|progress| progress.moved != 0 && self.session.is_awaited()) {
+            let now = self.host.now();
+            self.session.be_patient(&mut self.patience, progress.is_some(), now, &*self.host);
+        }
         progress.map_or(0, |progress| progress.moved.saturating_sub(progress.answers))
     }
 
@@ -304,6 +310,8 @@ pub(crate) struct Server {
     said: bool,
     /// How the thread on duty waits.
     present: Present,
+    /// Whether it polls for good, as all of `served` have been told.
+    told: Cell<Option<bool>>,
     version: u64,
     last_tick: Nanos,
     /// The next tick is due so long after the last one.
@@ -319,6 +327,7 @@ impl Server {
             processes_here: 1,
             said: false,
             present: Present::default(),
+            told: Cell::new(None),
             version: u64::MAX,
             last_tick: host.now(),
             host,
@@ -335,7 +344,11 @@ impl Server {
                 self.served.push(served.swap_remove(known));
                 continue;
             }
-            let source = PeerSource { host: Arc::clone(&self.host), session: Arc::clone(&session) };
+            let source = PeerSource {
+                host: Arc::clone(&self.host),
+                session: Arc::clone(&session),
+                patience: Patience::default(),
+            };
             match self.host.serving.manager.register(spec(), source) {
                 Ok(registration) => self.served.push(Served { session, _source: registration }),
                 Err(error) => tracing::error!(peer = %session.peer(), %error, "a peer is not served"),
@@ -362,7 +375,13 @@ impl Keeper for Server {
 
     fn spin_time(&self) -> Nanos {
         let said = if self.said { self.served.as_slice() } else { &[] };
-        self.present.spin_time(&self.host, said.iter().map(|served| &*served.session))
+        let spin = self.present.spin_time(&self.host, said.iter().map(|served| &*served.session));
+        let polls = spin == Nanos::NEVER;
+        if self.told.replace(Some(polls)) != Some(polls) {
+            let state = if polls { State::Polls } else { State::Awake };
+            self.served.iter().for_each(|served| served.session.server(state, &*self.host));
+        }
+        spin
     }
 
     fn idle_ended(&mut self, took: Nanos, sleep: Slept) {
@@ -378,6 +397,8 @@ impl Keeper for Server {
         if version != self.version {
             self.version = version;
             self.serve(self.host.sessions());
+            // Those that came are told with the others.
+            self.told.set(None);
             self.said = self.served.iter().any(|served| served.session.waiting().is_some());
             // A link that came since the last tick has its heartbeats and its limit, of which that tick knew nothing.
             self.hurry();

@@ -33,9 +33,9 @@ fn turns() -> u64 {
     u64::try_from(usage.involuntary_context_switches()).expect("it counts up")
 }
 
-/// How long this thread has run.
-fn ran() -> Duration {
-    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("it may be asked for");
+/// How long this thread has run, or the whole process.
+fn ran(who: UsageWho) -> Duration {
+    let usage = getrusage(who).expect("it may be asked for");
     let part =
         |time: TimeVal| Duration::from_micros(u64::try_from(time.num_microseconds()).expect("it counts up"));
     part(usage.user_time()) + part(usage.system_time())
@@ -80,11 +80,36 @@ fn a_wait_that_sleeps_does_so_beside_a_serving_thread_that_polls_on_the_same_pro
             let (_other, here, peer) = beside_who_polls(listen);
             let memory = here.region(4096).expect("there is memory");
             let mut posted = peer.post(TAG, &memory, 0..4096).expect("it is taken");
-            let before = ran();
+            let before = ran(UsageWho::RUSAGE_THREAD);
             posted.wait(NOTHING_COMES).expect_err("nothing is sent");
-            ran() - before
+            ran(UsageWho::RUSAGE_THREAD) - before
         });
         let ran = waited.join().expect("it does not panic");
         assert!(ran <= NOTHING_COMES / 10, "{listen}: it ran for {ran:?} of {NOTHING_COMES:?}");
+    }
+}
+
+/// Of the two threads, one at a time can move the message; the one that the receiver waits with would take in what only the other one
+/// may handle.
+#[test]
+fn a_long_message_is_left_to_a_serving_thread_that_polls_on_the_same_processor() {
+    const LEN: usize = 32 << 20;
+    for listen in ["shm:@pronto-test-one-processor-long", "tcp:127.0.0.1:0"] {
+        let waited = std::thread::spawn(move || {
+            let (other, here, peer) = beside_who_polls(listen);
+            let (theirs, memory) = (other.region(LEN), here.region(LEN));
+            let (theirs, memory) = (theirs.expect("there is memory"), memory.expect("there is memory"));
+            let back = other.wait_for_peer(722, PATIENCE).expect("they meet");
+            let mut posted = peer.post(TAG, &memory, 0..LEN as u64).expect("it is taken");
+            std::thread::scope(|scope| {
+                let whose = [UsageWho::RUSAGE_THREAD, UsageWho::RUSAGE_SELF];
+                let before = whose.map(ran);
+                scope.spawn(|| back.send(TAG, &theirs, 0..LEN as u64, PATIENCE).expect("it is received"));
+                assert_eq!(posted.wait(PATIENCE), Ok(LEN as u64));
+                whose.map(ran).into_iter().zip(before).map(|(now, before)| now - before).collect::<Vec<_>>()
+            })
+        });
+        let ran = waited.join().expect("it does not panic");
+        assert!(ran[0] <= ran[1] / 10, "{listen}: it ran for {:?} of {:?}", ran[0], ran[1]);
     }
 }

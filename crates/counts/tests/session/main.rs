@@ -61,4 +61,5 @@ mod asleep;
 mod expected;
 mod held;
 mod polled;
+mod served;
 mod streamed;

@@ -41,6 +41,27 @@ fn reads_and_writes_of_every_length() {
     assert_eq!(contents(&far)[..116], [0; 116], "nothing before it was touched");
 }
 
+/// A poller of the side that is read learns that its poll has worked, so that it lets others at the connection in between.
+#[test]
+fn a_poll_that_answered_reads_says_so_once() {
+    let (mut a, mut b) = pair();
+    let (near, far) = (region(1 << 20), region(1 << 20));
+    let grant = b.grant(&far, 0..1 << 20, Rights::READ_WRITE).unwrap();
+    request(&mut a, 5, Operation::Read { local: &near, local_offset: 0, remote: grant.remote });
+    let mut answered = 0;
+    until(&mut a, &mut b, |a, b| {
+        assert!(b.poll_recv().unwrap().is_none());
+        b.poll_send();
+        answered += u32::from(b.has_answered());
+        assert!(!b.has_answered(), "asked before");
+        assert!(a.poll_recv().unwrap().is_none());
+        assert!(!a.has_answered(), "it has asked");
+        a.poll_send()
+    });
+    assert!(answered > 0);
+    assert!(b.poll_recv().unwrap().is_none() && !b.has_answered(), "nothing was asked for since");
+}
+
 #[test]
 fn atomics_give_what_was_there_and_meet_the_owners_own() {
     let (mut a, mut b) = pair();

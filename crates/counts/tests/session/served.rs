@@ -1,0 +1,180 @@
+//! The serving thread polls for good: who would sleep leaves what comes to it, and takes over when it no longer does.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use pronto_core::completion::Server;
+use pronto_core::session::{CallSpec, OutgoingPayload, Patience, Session, Waited};
+use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
+use pronto_counts::pair::{Callee, Ends, Nobody, Still, shm_link};
+use pronto_fabric_shm::ShmQueuePair;
+use pronto_rpc::{Message, Route};
+use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use pronto_wire::{CallId, Class, InlinePayload};
+
+#[derive(Message)]
+#[message(name = "served.ask", reply = Answer)]
+struct Ask {}
+
+#[derive(Message)]
+#[message(name = "served.answer")]
+struct Answer {}
+
+/// Where a thread sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bed {
+    /// On its own word.
+    Word,
+    /// In the peer's channel.
+    Channel,
+}
+
+/// What happens during a sleep, and whether it lasts until its limit.
+type Sleeps<'a> = VecDeque<(&'a (dyn Fn() + Sync), bool)>;
+
+/// The thread that calls, which sleeps at once.
+#[derive(Default)]
+struct Calling<'a> {
+    now: AtomicU64,
+    sleeps: Mutex<Sleeps<'a>>,
+    slept: Mutex<Vec<Bed>>,
+    yields: AtomicU32,
+}
+
+impl<'a> Calling<'a> {
+    fn through(sleeps: impl IntoIterator<Item = (&'a (dyn Fn() + Sync), bool)>) -> Self {
+        Self { sleeps: Mutex::new(sleeps.into_iter().collect()), ..Self::default() }
+    }
+
+    fn sleeps(&self, bed: Bed, until: Nanos) {
+        self.slept.lock().expect("no holder panics").push(bed);
+        let next = self.sleeps.lock().expect("no holder panics").pop_front();
+        let (happens, to_its_limit) = next.expect("no further sleep");
+        happens();
+        if to_its_limit {
+            self.now.store(until.0, Ordering::Relaxed);
+        }
+    }
+
+    fn slept(&self) -> Vec<Bed> {
+        self.slept.lock().expect("no holder panics").clone()
+    }
+}
+
+impl Clock for Calling<'_> {
+    fn now(&self) -> Nanos {
+        Nanos(self.now.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Executor for Calling<'_> {
+    fn circumstances(&self, _: WaitPolicy) -> pronto_core::executor::Circumstances {
+        pronto_core::executor::ASLEEP
+    }
+
+    fn sleep(&self, _: &AtomicU32, until: Nanos) {
+        self.sleeps(Bed::Word, until);
+    }
+
+    fn wake(&self, _: &AtomicU32) {}
+
+    fn yield_now(&self) {
+        self.yields.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn sleep_on_channels(&self, _: &Channels, until: Nanos) -> [bool; 2] {
+        self.sleeps(Bed::Channel, until);
+        [true; 2]
+    }
+}
+
+fn ends() -> (Arc<Session<ShmQueuePair>>, Callee<ShmQueuePair>, Still<ShmQueuePair>) {
+    let routes = vec![Route::inline(|_, _: Ask| Answer {})];
+    let Ends { caller, callee } = Ends::new(routes, shm_link).expect("two nodes over shared memory");
+    (caller, callee, Still::alone())
+}
+
+fn call(caller: &Session<ShmQueuePair>, callee: &Callee<ShmQueuePair>, host: &impl Executor) -> CallId {
+    let spec = CallSpec { key: callee.routes[0].key, class: Class::Control, timeout: Nanos::NEVER };
+    caller.call(&spec, OutgoingPayload::Inline(InlinePayload::EMPTY), host).expect("it is sent")
+}
+
+#[test]
+fn who_would_sleep_leaves_its_answer_to_a_serving_thread_that_polls() {
+    let (caller, callee, serving) = ends();
+    let answers_and_serves = || {
+        assert_eq!(callee.serve(1), 1, "the handler has run");
+        caller.turn(1, || false, &mut Nobody, &serving).expect("nobody else is at it");
+    };
+    let calling = Calling::through([(&answers_and_serves as _, false)]);
+    caller.server(Server::Polls, &serving);
+    let slot = call(&caller, &callee, &calling);
+    let waited = caller.wait(slot, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &calling);
+    assert!(matches!(waited, Waited::Ended(_)));
+    assert_eq!(calling.slept(), [Bed::Word]);
+    assert_eq!(caller.stats().rescues.count(), 0);
+}
+
+#[test]
+fn who_relied_on_a_serving_thread_that_goes_to_sleep_sleeps_in_the_channel() {
+    let (caller, callee, serving) = ends();
+    let handovers = || caller.stats().handovers.count();
+    let goes_to_sleep = || {
+        let before = handovers();
+        caller.server(Server::Sleeps, &serving);
+        assert_eq!(handovers() - before, 1, "the caller is woken");
+    };
+    let answers = || assert_eq!(callee.serve(1), 1, "the handler has run");
+    let calling = Calling::through([(&goes_to_sleep as _, false), (&answers as _, false)]);
+    caller.server(Server::Polls, &serving);
+    let slot = call(&caller, &callee, &calling);
+    let waited = caller.wait(slot, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &calling);
+    assert!(matches!(waited, Waited::Ended(_)));
+    assert_eq!(calling.slept(), [Bed::Word, Bed::Channel]);
+}
+
+/// As by a handler that takes too long, or a processor that others have.
+#[test]
+fn an_answer_that_the_serving_thread_does_not_find_is_found_by_its_caller() {
+    let (caller, callee, serving) = ends();
+    let answers = || assert_eq!(callee.serve(1), 1, "the handler has run");
+    let calling = Calling::through([(&answers as _, true)]);
+    caller.server(Server::Polls, &serving);
+    let slot = call(&caller, &callee, &calling);
+    let waited = caller.wait(slot, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &calling);
+    assert!(matches!(waited, Waited::Ended(_)));
+    assert_eq!((calling.slept().len(), caller.stats().rescues.count()), (1, 0));
+}
+
+#[test]
+fn a_wait_that_ends_by_its_time_does_so_beside_a_serving_thread_that_polls() {
+    let (caller, callee, serving) = ends();
+    let nothing = || ();
+    let calling = Calling::through([(&nothing as _, true)]);
+    caller.server(Server::Polls, &serving);
+    let slot = call(&caller, &callee, &calling);
+    let waited = caller.wait(slot, Nanos(1_000), WaitPolicy::Block, &mut Nobody, &calling);
+    assert!(matches!(waited, Waited::TimedOut));
+    while callee.serve(1) == 1 {}
+    let waited = caller.wait(slot, Nanos::ZERO, WaitPolicy::Block, &mut Nobody, &calling);
+    assert!(matches!(waited, Waited::Ended(_)), "a wait for no time looks itself");
+}
+
+#[test]
+fn who_polls_gives_way_only_to_others_and_only_in_time() {
+    let (caller, ..) = ends();
+    let calling = Calling::default();
+    let mut patience = Patience::default();
+    let mut looks = |found_free, times: u64| {
+        let before = calling.yields.load(Ordering::Relaxed);
+        for _ in 0..times {
+            calling.now.fetch_add(1_000, Ordering::Relaxed);
+            caller.be_patient(&mut patience, found_free, calling.now(), &calling);
+        }
+        calling.yields.load(Ordering::Relaxed) - before
+    };
+    assert_eq!(looks(true, 1_000), 0, "nobody else is there");
+    assert_eq!(looks(false, 19), 0, "another thread is at it for a moment");
+    assert_eq!(looks(true, 1), 0);
+    assert_eq!(looks(false, 210), 10, "every twenty microseconds, and one look more");
+}
