@@ -29,6 +29,28 @@ use crate::time::Nanos;
 /// Messages taken from one connection per turn, so that a flood in one class does not starve the other.
 pub(super) const RECEIVE_BATCH: usize = 64;
 
+/// Messages with credits alone, in a row, from which on the serving thread has no business with them. They come to a side that sends, and
+/// takes them in itself; where requests come in between, whoever is not woken for the one misses the other.
+const CREDITS_ALONE: u32 = 8;
+
+/// The present row of messages that carry nothing but credits.
+#[derive(Debug, Default)]
+pub(super) struct CreditsAlone {
+    row: u32,
+    /// How many solicited messages had come when the last one came.
+    at: usize,
+}
+
+impl CreditsAlone {
+    /// One has come, as the last of so many solicited messages. Whether it is one of many without anything else in between.
+    pub(super) fn came(&mut self, solicited: usize) -> bool {
+        let follows = self.at.wrapping_add(1) == solicited;
+        self.row = if follows { self.row.saturating_add(1) } else { 0 };
+        self.at = solicited;
+        self.row >= CREDITS_ALONE
+    }
+}
+
 /// What a turn did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -36,7 +58,8 @@ pub struct Progress {
     pub moved: usize,
     /// Of these, what a sleeper would have been woken for.
     pub arrived: usize,
-    /// Answers to calls whose callers look for them themselves, none while a future waits for one; and credits, which senders look for.
+    /// Answers to calls whose callers look for them themselves, none while a future waits for one; and credits where nothing else comes,
+    /// which senders look for.
     pub answers: usize,
 }
 
@@ -84,8 +107,9 @@ pub struct Engine<Q: QueuePair> {
     pub(super) idleness: Idleness,
     /// Messages received that wake a server which sleeps but for solicited events, wrapping.
     pub(super) solicited: usize,
-    /// Of these, messages that carry nothing but credits, wrapping.
+    /// Of these, messages that carry nothing but credits and came after many like them, wrapping.
     pub(super) credits: usize,
+    pub(super) credits_alone: CreditsAlone,
 }
 
 impl<Q: QueuePair> Engine<Q> {
@@ -109,6 +133,7 @@ impl<Q: QueuePair> Engine<Q> {
             idleness: Idleness::default(),
             solicited: 0,
             credits: 0,
+            credits_alone: CreditsAlone::default(),
         }
     }
 
@@ -328,6 +353,13 @@ impl<Q: QueuePair> Engine<Q> {
         self.receive(class, message, session, waiter, sink, executor)
     }
 
+    /// A message with credits and nothing else has come. Apart, as requests are taken in beside it.
+    #[inline(never)]
+    pub(super) fn credit_received(&mut self) {
+        let alone = self.credits_alone.came(self.solicited);
+        self.credits = self.credits.wrapping_add(usize::from(alone));
+    }
+
     /// Tells the peer about credits where nothing else would.
     #[inline]
     pub(super) fn give_credit(&mut self, session: &Session<Q>) {
@@ -503,5 +535,25 @@ impl<Q: QueuePair> Session<Q> {
     /// The descriptors that have an event when something arrives, control and bulk.
     pub fn channels(&self, executor: &impl Executor) -> [Option<Channel>; 2] {
         self.with_engine(executor, |engine| engine.channels())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credits_are_alone_after_many_with_nothing_else_in_between() {
+        let mut credits = CreditsAlone::default();
+        let mut solicited = usize::MAX - 3;
+        let mut comes = |others: usize| {
+            solicited = solicited.wrapping_add(others + 1);
+            credits.came(solicited)
+        };
+        assert!(!comes(5));
+        let told = (0..CREDITS_ALONE + 3).map(|_| comes(0));
+        assert_eq!(told.filter(|&alone| alone).count(), 4, "all after the first eight");
+        assert!(!comes(1), "a request came in between");
+        assert!(!comes(0));
     }
 }

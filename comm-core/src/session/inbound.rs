@@ -267,7 +267,7 @@ impl<Q: QueuePair> Engine<Q> {
             }
             Kind::Credit => {
                 self.control_received(class);
-                self.credits = self.credits.wrapping_add(1);
+                self.credit_received();
             }
             Kind::Heartbeat => self.control_received(class),
             Kind::Goodbye => {

@@ -312,10 +312,11 @@ impl<Q: QueuePair> Lane<Q> {
             || self.owes_receipts()
     }
 
-    /// The same for what it has received in answers: all that can become due by one more of them.
+    /// The same for what it has received in answers: all that can become due by one more of them. The next request says it as well, and
+    /// no peer can have answered more than calls are open since the last one; so that a usual window of calls costs no message of its own.
     pub(super) const fn owes_receipts(&self) -> bool {
         let (answers, bytes) = self.answers_untold;
-        answers > self.window.replies / 2 || bytes >= UNTOLD_BYTES
+        answers > self.window.replies / 4 * 3 || bytes >= UNTOLD_BYTES
     }
 
     /// Whether answers have arrived that the peer does not know of.
