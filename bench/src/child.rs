@@ -10,6 +10,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use crate::placement::unpinned;
+
 /// A child; killed when dropped.
 #[derive(Debug)]
 pub struct Child {
@@ -24,18 +26,15 @@ pub struct Child {
 pub struct Stopped<'a>(&'a Child);
 
 impl Child {
-    /// Starts this program again, with other arguments.
+    /// Starts this program again, with other arguments. It may run wherever this process might, though the calling thread be pinned.
     ///
     /// # Errors
     /// If the system refuses.
     pub fn spawn<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> anyhow::Result<Self> {
         let program = env::current_exe().context("asking for this program's path")?;
-        let mut process = Command::new(program)
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting a child")?;
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = unpinned(|| command.spawn())?.context("starting a child")?;
         let stdout = process.stdout.take().context("the child's output was asked for")?;
         let stdin = process.stdin.take().context("the child's input was asked for")?;
         Ok(Self { process, stdin, stdout: BufReader::new(stdout) })

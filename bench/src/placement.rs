@@ -3,7 +3,7 @@
 use core::fmt::Debug;
 use std::collections::BTreeSet;
 use std::fs;
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 use std::thread;
 
 use anyhow::{Context as _, anyhow};
@@ -39,7 +39,8 @@ impl Placement {
     /// # Errors
     /// If the kernel does not tell the affinity mask.
     pub fn choose() -> anyhow::Result<Self> {
-        let mask = sched_getaffinity(Pid::from_raw(0)).context("reading the affinity mask")?;
+        let mask = affinity()?;
+        let _first = ALLOWED.set(mask);
         let allowed = (0..CpuSet::count()).filter(|&cpu| mask.is_set(cpu) == Ok(true)).map(Cpu);
         Self::among(allowed, siblings).context("the affinity mask is empty")
     }
@@ -83,6 +84,27 @@ impl Placement {
     }
 }
 
+/// What the process might run on when the first placement was chosen, before it pinned anything.
+static ALLOWED: OnceLock<CpuSet> = OnceLock::new();
+
+fn affinity() -> anyhow::Result<CpuSet> {
+    sched_getaffinity(Pid::from_raw(0)).context("reading the affinity mask")
+}
+
+/// Runs `work` with the affinity that the process was started with, for processes that inherit it: they count processors, and learn
+/// what a wake-up costs, before they pin themselves.
+///
+/// # Errors
+/// If the kernel refuses.
+pub(crate) fn unpinned<T>(work: impl FnOnce() -> T) -> anyhow::Result<T> {
+    let Some(allowed) = ALLOWED.get() else { return Ok(work()) };
+    let pinned = affinity()?;
+    sched_setaffinity(Pid::from_raw(0), allowed).context("giving a thread its affinity back")?;
+    let result = work();
+    sched_setaffinity(Pid::from_raw(0), &pinned).context("pinning a thread again")?;
+    Ok(result)
+}
+
 /// Pins the calling thread to `cpu`.
 ///
 /// # Errors
@@ -98,7 +120,7 @@ pub fn pin(cpu: Cpu) -> anyhow::Result<()> {
 /// # Errors
 /// If none is left, or the kernel refuses.
 pub fn keep_off(cpu: Cpu) -> anyhow::Result<usize> {
-    let mut mask = sched_getaffinity(Pid::from_raw(0)).context("reading the affinity mask")?;
+    let mut mask = affinity()?;
     mask.unset(cpu.0).with_context(|| format!("CPU {} is beyond what a CPU set holds", cpu.0))?;
     let left = (0..CpuSet::count()).filter(|&cpu| mask.is_set(cpu) == Ok(true)).count();
     sched_setaffinity(Pid::from_raw(0), &mask).with_context(|| format!("keeping off CPU {}", cpu.0))?;
@@ -212,6 +234,16 @@ mod tests {
         let seen = alone(cpu, || Ok(nix::sched::sched_getcpu()?)).unwrap();
         assert_eq!(seen, cpu.0);
         assert_eq!(sched_getaffinity(Pid::from_raw(0)).unwrap(), before);
+    }
+
+    #[test]
+    fn what_a_pinned_thread_starts_may_run_wherever_the_process_might() {
+        let before = affinity().unwrap();
+        let cpu = Placement::choose().unwrap().caller();
+        let (within, after) = alone(cpu, || Ok((unpinned(affinity)??, affinity()?))).unwrap();
+        let mut only = CpuSet::new();
+        only.set(cpu.0).unwrap();
+        assert_eq!((within, after), (before, only));
     }
 
     #[test]
