@@ -9,13 +9,15 @@
 //!
 //! What is learned is the geometric mean of waits, so that one long wait among many short ones changes little, and one short among
 //! many long ones does not either. Waits of a few wake-ups are no reason to sleep at once: where both ends sleep, each waits for the other's
-//! wake-up, and would have no reason to do so if both polled.
+//! wake-up, and would have no reason to do so if both polled. Nor do they poll long enough by the rule: an answer takes the other's wake-up and
+//! its own time, just longer than a wake-up. So where waits are about as long as polling pays, a wait polls for twice that, on credit; one
+//! that catches its answer finds the other end awake from then on.
 //!
 //! # Invariants
 //! 1. Of all waits whose end was reported, those that were decided here freely (adaptive, without a hint and unforced) cost together at
 //!    most 33/16 of the best choice for each, and one wake-up. For this, what was saved against that is kept as
-//!    credit, and a sleep at once, which may cost a wake-up for nothing, is tried only on credit. The sixteenth beyond the rule's
-//!    two has who polls in vain afford a trial in the end.
+//!    credit, and a sleep at once or a longer poll, which may cost a wake-up for nothing, is tried only on credit. The sixteenth beyond the
+//!    rule's two has who polls in vain afford a trial in the end.
 //! 2. A thread that has or may get a real-time priority never polls: it would keep its processor from everybody else.
 //! 3. Who waits for less than half the bound, again and again, polls; who waits for twice [`FAR`] bounds and longer sleeps at once. Both
 //!    after 32 such waits, whatever was before.
@@ -29,8 +31,9 @@ pub enum Preference {
     Spin,
     /// Sleep at once.
     Block,
-    /// Poll for about what a wake-up costs here, then sleep: at most about twice the cost of the better choice. Sleeps at once
-    /// while others want the processors, until a trial shows the contrary; and where waits have been far longer lately.
+    /// Poll for about what a wake-up costs here, then sleep: at most about twice the cost of the better choice. Twice as long where waits
+    /// have been about as long lately. Sleeps at once while others want the processors, until a trial shows the contrary; and where
+    /// waits have been far longer lately.
     #[default]
     Adaptive,
 }
@@ -196,6 +199,10 @@ pub fn believed(cost: Nanos) -> Nanos {
 /// at most. Ours.
 pub const FAR: u64 = 8;
 
+/// A wait polls for so many bounds where waits are about as long as one: from half of it on. What is not caught by then costs a bound more, and
+/// what is caught saves one. Ours.
+pub const LONGER: u64 = 2;
+
 /// Waits up to this are alike: binary logarithm of nanoseconds. 2 us, in which a thread looks some hundred times before it reads
 /// its clock for the first time.
 const SHORT: u32 = 11;
@@ -242,9 +249,25 @@ impl Spin {
             (Preference::Adaptive, _, Processors::Enough) => match asked.expected() {
                 Some(expected) if expected > bound => Wait::Sleep(Reason::Expected),
                 None if self.sleeps_at_once(bound) => Wait::Sleep(Reason::Learned),
-                Some(_) | None => Wait::PollFor(bound),
+                Some(_) => Wait::PollFor(bound),
+                None => Wait::PollFor(self.polls_for(bound)),
             },
         }
+    }
+
+    /// For how long a wait polls of which nobody has said anything.
+    #[inline]
+    fn polls_for(&self, bound: Nanos) -> Nanos {
+        if self.gap != 0 && self.is_about(bound) && u64::from(self.credit) >= BOUND {
+            bound.times(LONGER)
+        } else {
+            bound
+        }
+    }
+
+    fn is_about(&self, bound: Nanos) -> bool {
+        let gap = self.gap();
+        gap.times(2) >= bound && gap < bound.times(LONGER)
     }
 
     #[inline]
@@ -262,7 +285,9 @@ impl Spin {
         // A sleeper goes on one wake-up after what it waited for.
         let (waited, paid) = match (wait, end) {
             (_, End::Polled(waited)) => (waited, waited),
-            (Wait::PollFor(bound), End::Slept(waited)) => (waited.since(bound).max(bound), bound.times(2)),
+            (Wait::PollFor(polled), End::Slept(waited)) => {
+                (waited.since(bound).max(polled), polled.after(bound))
+            }
             (Wait::Poll | Wait::Sleep(_), End::Slept(waited)) => (waited.since(bound), bound),
         };
         let credit = match wait {
@@ -368,7 +393,7 @@ mod tests {
         let wait = adaptive(&spin);
         let slept = End::Slept(after.after(COST));
         let end = match wait {
-            Wait::PollFor(bound) if after > bound => slept,
+            Wait::PollFor(polls) if after > polls => slept,
             Wait::Sleep(_) => slept,
             Wait::Poll | Wait::PollFor(_) => End::Polled(after),
         };
@@ -428,15 +453,43 @@ mod tests {
     fn waits_of_a_few_wake_ups_are_no_reason_to_sleep() {
         for wake_ups in 1..FAR {
             let waits = after(100, COST.times(wake_ups), Spin::NEW);
-            assert_eq!(adaptive(&waits), Wait::PollFor(COST), "{wake_ups}");
+            assert!(matches!(adaptive(&waits), Wait::PollFor(_)), "{wake_ups}");
         }
         assert_eq!(adaptive(&after(100, COST.times(FAR + 1), Spin::NEW)), Wait::Sleep(Reason::Learned));
+    }
+
+    /// An answer takes the wake-up of who gives it and 5 us, or 1 us if that one still polls: for the bound after the last one. All of them in
+    /// the history of who waits.
+    #[test]
+    fn who_waits_for_another_ones_wake_up_polls_through_it_in_the_end() {
+        let (wakes, awake) = (COST.after(Nanos::from_micros(5)), Nanos::from_micros(1));
+        let (mut spin, mut answerer_sleeps, mut slept) = (Spin::NEW, true, [0; 2]);
+        for call in 0..64 {
+            let after = if answerer_sleeps { wakes } else { awake };
+            // Who is woken calls again when the other one sleeps.
+            answerer_sleeps = adaptive(&spin).polls_for() < after;
+            slept[call / 32] += u32::from(answerer_sleeps);
+            spin = live(spin, after);
+        }
+        assert!(slept[0] > 0 && slept[1] == 0, "{slept:?}");
+    }
+
+    #[test]
+    fn a_longer_poll_is_on_credit() {
+        let about = after(20, COST.after(Nanos(COST.0 / 4)), Spin::NEW);
+        assert_eq!(adaptive(&about), Wait::PollFor(COST.times(LONGER)));
+        let spent = Spin { credit: (1 << 16) - 1, ..about };
+        assert_eq!(adaptive(&spent), Wait::PollFor(COST));
+        let vain = live(about, COST.times(3));
+        assert!(vain.credit < about.credit - 15 * (1 << 12), "a wake-up, but for a sixteenth");
+        let caught = live(Spin { credit: 1 << 16, ..about }, COST.after(Nanos(COST.0 / 4)));
+        assert!(caught.credit > 1 << 16);
     }
 
     #[test]
     fn one_wait_that_is_not_like_the_others_changes_nothing() {
         let one_long = live(after(20, Nanos::from_micros(1), Spin::NEW), Nanos::from_millis(60_000));
-        assert_eq!(adaptive(&one_long), Wait::PollFor(COST));
+        assert!(matches!(adaptive(&one_long), Wait::PollFor(_)));
         let one_short = live(after(20, Nanos::from_millis(10), Spin::NEW), Nanos::ZERO);
         assert_eq!(adaptive(&one_short), Wait::Sleep(Reason::Learned));
     }
