@@ -210,7 +210,7 @@ fn turns_that_bring_credits_alone_again_and_again_are_for_senders() {
         for _ in 0..LOOKS {
             let progress = pair.caller.turn(1, || false, &mut Nobody, &pair.thread).unwrap_or_default();
             (moved, answers) = (moved + progress.moved, answers + progress.answers);
-            if pair.caller.credits(Class::Control) >= window.into() {
+            if pair.caller.credits(Class::Control) >= window {
                 break;
             }
         }
