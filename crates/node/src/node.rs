@@ -59,7 +59,7 @@ pub struct Status {
     pub types: Vec<&'static str>,
     /// Why its adaptive waits sleep at once, if they do.
     pub crowded: Option<Crowded>,
-    /// How its serving thread waits, and why: `adaptive, as configured; messages come after 12 us; polls for 23 us, what a wake-up costs
+    /// How its serving thread waits, and why: `adaptive, as configured; messages come after 5 us; polls for 23 us, what a wake-up costs
     /// here`.
     pub serves: String,
     /// How its handlers are boosted, and why no better: `slice (module: ...; fifo: ...)`.
@@ -93,7 +93,7 @@ pub struct PeerStatus {
     pub choice: Option<String>,
     /// Why the last attempt of this node to reach it failed, if it is not linked.
     pub last_failure: Option<String>,
-    /// How threads wait for it, and why: `adaptive, as configured; answers take 12 us; polls for 23 us, what a wake-up
+    /// How threads wait for it, and why: `adaptive, as configured; answers take 5 us; polls for 23 us, what a wake-up
     /// costs here`.
     pub waits: String,
     /// Calls of this node that are open.

@@ -96,12 +96,16 @@ impl NodeHost {
             return format!("adaptive, {by}; {gap}; blocks: {crowded}");
         }
         let (bound, why) = bound.unwrap_or_else(|| (calibrate::wake_up_cost(), "what a wake-up costs here"));
-        let us = bound.0.div_ceil(1_000);
-        if learned.decide_here(policy.into(), alone(bound)).is_learned() {
-            format!("adaptive, {by}; {gap}; sleeps at once, as to poll for {us} us, {why}, is in vain")
+        let decision = learned.decide_here(policy.into(), alone(bound));
+        let us = |span: Nanos| span.0.div_ceil(1_000);
+        let how = if decision.is_learned() {
+            format!("sleeps at once, as to poll for {} us, {why}, is in vain", us(bound))
+        } else if decision.polls_for() > bound {
+            format!("polls for {} us, twice {why}, as less is often just too short", us(decision.polls_for()))
         } else {
-            format!("adaptive, {by}; {gap}; polls for {us} us, {why}")
-        }
+            format!("polls for {} us, {why}", us(bound))
+        };
+        format!("adaptive, {by}; {gap}; {how}")
     }
 }
 
