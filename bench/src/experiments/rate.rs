@@ -131,6 +131,7 @@ impl Experiment for Rate {
                     for loads in [few, many].iter().filter(|loads| !loads.is_empty()) {
                         rows.extend(bench.run(rounds, loads, progress)?);
                     }
+                    rows.sort_by_key(|row| loads.iter().position(|load| load.is(&row.load)));
                     Ok((rows, left))
                 });
                 run.join().expect("a measurement does not panic")
@@ -165,6 +166,13 @@ struct Load {
     window: Option<usize>,
     threads: usize,
     size: &'static Size,
+}
+
+impl Load {
+    fn is(&self, other: &Self) -> bool {
+        let key = |load: &Self| (load.kind, load.window, load.threads, load.size.bytes);
+        key(self) == key(other)
+    }
 }
 
 /// Every load that was asked for and is possible: all calls of all threads fit one connection at its default size.

@@ -146,7 +146,8 @@ fn who_says_that_its_answer_takes_long_does_not_poll_for_it() {
     assert_eq!(late, block, "it sleeps at once");
     let polls = u64::from(CALLS) * WAKE_UP.0;
     assert!(usual - late >= polls, "answers after a few wake-ups are polled for: {usual} by {late}");
-    assert_eq!(soon, usual);
+    let longer = usual - soon;
+    assert!(longer <= 2 * WAKE_UP.0, "it learns on the way past waits of about one wake-up: {longer} ns");
 }
 
 #[test]
