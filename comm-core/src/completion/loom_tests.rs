@@ -112,19 +112,33 @@ impl World {
 /// threads run, so that where a bound is asked for (`LOOM_MAX_PREEMPTIONS`), these models keep one below it.
 const PREEMPTIONS: usize = 2;
 
-/// One thread for each waiter, in the order of their slots; `arrived` says whose ends are polled, the last one first.
-fn all_are_served(rules: Rules, patience: [Patience; 3], arrived: &'static [u16]) {
+/// Explores what threads do in a world of so many waiters; `arrived` says whose ends are polled, the last one first.
+fn explore(
+    rules: Rules,
+    waiters: u16,
+    arrived: &'static [u16],
+    threads: impl Fn(Arc<World>) + Send + Sync + 'static,
+) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound =
         Some(builder.preemption_bound.map_or(PREEMPTIONS, |asked| asked.saturating_sub(1)));
     builder.check(move || {
         let waiter = || Waiter { ended: AtomicU32::new(0), word: WakeWord::new(), thread: OnceLock::new() };
         let world = Arc::new(World {
-            role: Role::new(3),
+            role: Role::new(waiters),
             rules,
-            waiters: (0..3).map(|_| waiter()).collect(),
+            waiters: (0..waiters).map(|_| waiter()).collect(),
             arrived: Mutex::new(arrived.to_vec()),
         });
+        threads(Arc::clone(&world));
+        assert!(arrived.iter().all(|&waiter| world.has_ended(waiter)));
+        assert!(world.role.is_free());
+    });
+}
+
+/// One thread for each waiter, in the order of their slots.
+fn all_are_served(rules: Rules, patience: [Patience; 3], arrived: &'static [u16]) {
+    explore(rules, 3, arrived, move |world| {
         let others = [0, 1].map(|waiter| {
             let world = Arc::clone(&world);
             thread::spawn(move || world.wait(waiter, patience[usize::from(waiter)]))
@@ -133,8 +147,6 @@ fn all_are_served(rules: Rules, patience: [Patience; 3], arrived: &'static [u16]
         for other in others {
             other.join().expect("it was served, or left");
         }
-        assert!(arrived.iter().all(|&waiter| world.has_ended(waiter)));
-        assert!(world.role.is_free());
     });
 }
 
@@ -192,17 +204,7 @@ fn loom_refutes_giving_the_role_up_without_fence() {
 
 /// A server that polls takes one end in, and goes to sleep; two waiters relied on it, which would sleep themselves.
 fn a_server_hands_over(rules: Rules, arrived: &'static [u16]) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound =
-        Some(builder.preemption_bound.map_or(PREEMPTIONS, |asked| asked.saturating_sub(1)));
-    builder.check(move || {
-        let waiter = || Waiter { ended: AtomicU32::new(0), word: WakeWord::new(), thread: OnceLock::new() };
-        let world = Arc::new(World {
-            role: Role::new(2),
-            rules,
-            waiters: (0..2).map(|_| waiter()).collect(),
-            arrived: Mutex::new(arrived.to_vec()),
-        });
+    explore(rules, 2, arrived, move |world| {
         assert_eq!(world.role.server_is(Server::Polls), None);
         let waiters = [0, 1].map(|waiter| {
             let world = Arc::clone(&world);
@@ -213,7 +215,6 @@ fn a_server_hands_over(rules: Rules, arrived: &'static [u16]) {
         for waiter in waiters {
             waiter.join().expect("it was served");
         }
-        assert!(world.role.is_free());
     });
 }
 

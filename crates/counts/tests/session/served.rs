@@ -1,13 +1,16 @@
-//! The serving thread polls for good: who would sleep leaves what comes to it, and takes over when it no longer does.
+//! The serving thread polls for good: who would sleep leaves what comes to it, and takes over when it no longer does. And who polls gives
+//! way to those who wait awake.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use pronto_core::completion::Server;
-use pronto_core::session::{CallSpec, OutgoingPayload, Patience, Session, Waited};
+use pronto_core::fabric::{HeapMemory, Region, Rights};
+use pronto_core::session::{Access, CallSpec, OutgoingPayload, Patience, Session, Waited};
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
-use pronto_counts::pair::{Callee, Ends, Nobody, Still, shm_link};
+use pronto_counts::pair::{Callee, Ends, LOOKS, Nobody, Still, shm_link, tcp_link};
 use pronto_fabric_shm::ShmQueuePair;
+use pronto_fabric_tcp::TcpQueuePair;
 use pronto_rpc::{Message, Route};
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pronto_wire::{CallId, Class, InlinePayload};
@@ -39,6 +42,8 @@ struct Calling<'a> {
     sleeps: Mutex<Sleeps<'a>>,
     slept: Mutex<Vec<Bed>>,
     yields: AtomicU32,
+    /// What another thread does when this one has given its processor away.
+    meanwhile: Option<&'a (dyn Fn() + Sync)>,
 }
 
 impl<'a> Calling<'a> {
@@ -80,6 +85,9 @@ impl Executor for Calling<'_> {
 
     fn yield_now(&self) {
         self.yields.fetch_add(1, Ordering::Relaxed);
+        if let Some(meanwhile) = self.meanwhile {
+            meanwhile();
+        }
     }
 
     fn sleep_on_channels(&self, _: &Channels, until: Nanos) -> [bool; 2] {
@@ -177,4 +185,96 @@ fn who_polls_gives_way_only_to_others_and_only_in_time() {
     assert_eq!(looks(false, 19), 0, "another thread is at it for a moment");
     assert_eq!(looks(true, 1), 0);
     assert_eq!(looks(false, 210), 10, "every twenty microseconds, and one look more");
+}
+
+#[test]
+fn who_polls_gives_way_to_one_that_has_given_way_to_it() {
+    let (caller, ..) = ends();
+    let poller = Calling::default();
+    // Twice, 20 us apart, each look having found the engine free.
+    let polls = || {
+        assert!(caller.is_awaited());
+        let mut patience = Patience::default();
+        for us in [0, 20] {
+            caller.be_patient(&mut patience, true, Nanos::from_micros(us), &poller);
+        }
+    };
+    let waits = Calling { meanwhile: Some(&polls), ..Calling::default() };
+    let mut patience = Patience::default();
+    for us in [0, 20] {
+        caller.be_patient(&mut patience, false, Nanos::from_micros(us), &waits);
+    }
+    let yields = [&waits, &poller].map(|thread| thread.yields.load(Ordering::Relaxed));
+    assert_eq!((yields, caller.is_awaited()), ([1, 1], false));
+}
+
+/// A thread that polls, and notes at each reading of its clock whether anybody waits awake.
+struct Polling<'a> {
+    session: &'a Session<ShmQueuePair>,
+    now: AtomicU64,
+    awaited: AtomicU32,
+}
+
+impl Clock for Polling<'_> {
+    fn now(&self) -> Nanos {
+        self.awaited.fetch_add(u32::from(self.session.is_awaited()), Ordering::Relaxed);
+        Nanos(self.now.fetch_add(100, Ordering::Relaxed))
+    }
+}
+
+impl Executor for Polling<'_> {
+    fn circumstances(&self, _: WaitPolicy) -> pronto_core::executor::Circumstances {
+        pronto_core::executor::alone(Nanos::NEVER)
+    }
+
+    fn sleep(&self, _: &AtomicU32, _: Nanos) {
+        unreachable!("it polls")
+    }
+
+    fn wake(&self, _: &AtomicU32) {}
+
+    fn yield_now(&self) {}
+
+    fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
+        unreachable!("it polls")
+    }
+}
+
+#[test]
+fn who_polls_while_another_one_has_the_role_is_awaiting() {
+    let (caller, callee, _) = ends();
+    let polling = Polling { session: &caller, now: AtomicU64::new(0), awaited: AtomicU32::new(0) };
+    let second = call(&caller, &callee, &polling);
+    let polls_then_answers = || {
+        let waited = caller.wait(second, Nanos(1_000), WaitPolicy::Spin, &mut Nobody, &polling);
+        assert!(matches!(waited, Waited::TimedOut), "nobody has answered");
+        while callee.serve(1) == 1 {}
+    };
+    let calling = Calling::through([(&polls_then_answers as _, false)]);
+    let first = call(&caller, &callee, &calling);
+    let waited = caller.wait(first, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &calling);
+    assert!(matches!(waited, Waited::Ended(_)));
+    assert_eq!(calling.slept(), [Bed::Channel]);
+    assert!(polling.awaited.load(Ordering::Relaxed) > 1 && !caller.is_awaited());
+}
+
+/// Over TCP a poll carries reads out itself: a row of looks that did so again and again would keep others out for milliseconds.
+#[test]
+fn a_turn_that_answers_a_read_has_moved_something() {
+    const LEN: u64 = 64 << 10;
+    let Ends { caller, callee } = Ends::new(Vec::new(), tcp_link).expect("two nodes over TCP");
+    let host = Still::<TcpQueuePair>::alone();
+    let [near, far] = [(); 2].map(|()| Region::new(Arc::new(HeapMemory::new(1 << 16))));
+    let grant = callee.session.grant(&far, 0..LEN, Rights::READ, &*callee.host).expect("it is taken");
+    let read = Access::Read { local: near, offset: 0, remote: grant.remote };
+    let slot = caller.access(read, &host).expect("it is sent");
+    let (mut moved, mut looks) = (0, 0);
+    while !caller.has_ended(slot) {
+        let progress = callee.session.turn(1, || false, &mut Nobody, &*callee.host);
+        moved += progress.expect("nobody else is at it").moved;
+        caller.turn(1, || false, &mut Nobody, &host);
+        looks += 1;
+        assert!(looks < LOOKS, "the bytes have come");
+    }
+    assert!(moved > 0, "others get at the engine");
 }
