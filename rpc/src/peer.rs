@@ -30,22 +30,27 @@ type LeaseOf<H> = <<H as Host>::Qp as QueuePair>::Lease;
 
 /// Another node, to be called. Cheap to clone; any thread may use it.
 pub struct Peer<H: Host> {
-    session: Arc<Session<H::Qp>>,
-    host: Arc<H>,
+    ends: Arc<Ends<H>>,
     service: ServiceId,
     asked: Asked,
+}
+
+/// Between whom calls go. One count is what each open call holds on to both.
+pub(crate) struct Ends<H: Host> {
+    pub(crate) session: Arc<Session<H::Qp>>,
+    pub(crate) host: Arc<H>,
 }
 
 impl<H: Host> Peer<H> {
     /// The peer behind a session. Nodes make these.
     pub fn new(session: Arc<Session<H::Qp>>, host: Arc<H>) -> Self {
         let asked = host.wait_policy().into();
-        Self { session, host, service: ServiceId(0), asked }
+        Self { ends: Arc::new(Ends { session, host }), service: ServiceId(0), asked }
     }
 
     /// The node at the other end.
     pub fn node(&self) -> NodeId {
-        self.session.peer()
+        self.ends.session.peer()
     }
 
     /// The same peer, another service of it.
@@ -74,12 +79,12 @@ impl<H: Host> Peer<H> {
 
     /// Whether it can be called now.
     pub fn is_up(&self) -> bool {
-        self.session.is_up()
+        self.ends.session.is_up()
     }
 
     /// Whether it handles a type.
     pub fn handles<M: Message>(&self) -> bool {
-        matches!(self.session.knows(&self.key::<M>()), Known::As(_))
+        matches!(self.ends.session.knows(&self.key::<M>()), Known::As(_))
     }
 
     /// Calls and waits for the reply, at most [`DEFAULT_TIMEOUT`].
@@ -91,11 +96,12 @@ impl<H: Host> Peer<H> {
     /// peer goes away is sent again if the peer comes back, with as much time again; no other ever is.
     pub fn call_within<M: Request>(&self, request: &M, timeout: Duration) -> Result<M::Reply, CallError> {
         let timeout = nanos(timeout);
-        match self.host.may_wait() {
+        match self.ends.host.may_wait() {
             MayWait::Freely => self.call_and_wait(request, timeout),
             MayWait::Never => Err(Rejection::InlineHandler.into()),
             MayWait::Forked => Err(Rejection::Forked.into()),
             MayWait::InPool => self
+                .ends
                 .host
                 .while_waiting(|| self.waiting(self.policy().nested()).call_and_wait(request, timeout))
                 .unwrap_or(Err(Rejection::NoWorker.into())),
@@ -113,7 +119,7 @@ impl<H: Host> Peer<H> {
     }
 
     fn call_once<M: Request>(&self, request: &M, timeout: Nanos) -> Result<M::Reply, CallError> {
-        let mut sink = self.host.waiting_sink(&self.session);
+        let mut sink = self.ends.host.waiting_sink(&self.ends.session);
         let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
         let (mut small, mut short, mut end) = (SmallMessage::default(), None, None);
         let places = Places {
@@ -136,7 +142,7 @@ impl<H: Host> Peer<H> {
             Some(Soon::Short) => return short.expect("it was given the reply"),
             Some(Soon::Ended(call)) => {
                 let waited = Waited::Ended(end.expect("its end is in its place"));
-                note_end(&*self.host, self.node(), call, &waited);
+                note_end(&*self.ends.host, self.node(), call, &waited);
                 return self.outcome::<M>(call, waited);
             }
             Some(Soon::Open(call)) => return self.wait_for::<M>(call, timeout, &mut sink),
@@ -154,7 +160,7 @@ impl<H: Host> Peer<H> {
         places: Places<'_, LeaseOf<H>, impl FnOnce(&[u8])>,
         sink: &mut impl Sink<LeaseOf<H>>,
     ) -> Option<Soon> {
-        self.session.call_soon(spec, payload, self.asked, places, sink, &*self.host)
+        self.ends.session.call_soon(spec, payload, self.asked, places, sink, &*self.ends.host)
     }
 
     fn wait_for<M: Request>(
@@ -163,8 +169,8 @@ impl<H: Host> Peer<H> {
         timeout: Nanos,
         sink: &mut impl Sink<LeaseOf<H>>,
     ) -> Result<M::Reply, CallError> {
-        let waited = self.session.wait(call, timeout, self.asked, sink, &*self.host);
-        note_end(&*self.host, self.node(), call, &waited);
+        let waited = self.ends.session.wait(call, timeout, self.asked, sink, &*self.ends.host);
+        note_end(&*self.ends.host, self.node(), call, &waited);
         self.outcome::<M>(call, waited)
     }
 
@@ -172,7 +178,7 @@ impl<H: Host> Peer<H> {
         match waited {
             Waited::Ended(end) => decode_end::<M, H>(end),
             Waited::TimedOut => {
-                self.session.abandon(call, M::CLASS, &*self.host);
+                self.ends.session.abandon(call, M::CLASS, &*self.ends.host);
                 Err(CallError::Deadline { executed: Executed::Maybe })
             }
         }
@@ -185,19 +191,19 @@ impl<H: Host> Peer<H> {
         timeout: Nanos,
         mut outcome: Result<M::Reply, CallError>,
     ) -> Result<M::Reply, CallError> {
-        let deadline = self.host.now() + timeout;
+        let deadline = self.ends.host.now() + timeout;
         while let Err(
             CallError::PeerDown { .. } | CallError::Rejected(Rejection::Here(Refused::NotConnected { .. })),
         ) = outcome
         {
-            let left = deadline.since(self.host.now());
+            let left = deadline.since(self.ends.host.now());
             if left == Nanos::ZERO {
                 break;
             }
             if self.is_up() {
                 outcome = self.call_once(request, left);
             } else {
-                self.host.pause();
+                self.ends.host.pause();
             }
         }
         outcome
@@ -218,8 +224,8 @@ impl<H: Host> Peer<H> {
         let timeout = nanos(timeout);
         self.check_fork()?;
         let call = self.try_start(request, timeout)?;
-        self.host.expects_answers();
-        Ok(Pending::new(Arc::clone(&self.session), Arc::clone(&self.host), call, timeout, self.policy()))
+        self.ends.host.expects_answers();
+        Ok(Pending::new(Arc::clone(&self.ends), call, timeout, self.policy()))
     }
 
     /// Like [`Peer::start`], for a request that lies encoded in a region: where the transport can, it travels by reference. The
@@ -232,23 +238,23 @@ impl<H: Host> Peer<H> {
         let timeout = nanos(DEFAULT_TIMEOUT);
         self.check_fork()?;
         let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
-        let call = self.session.call(&spec, by_reference(region, range)?, &*self.host)?;
-        self.host.expects_answers();
-        Ok(Pending::new(Arc::clone(&self.session), Arc::clone(&self.host), call, timeout, self.policy()))
+        let call = self.ends.session.call(&spec, by_reference(region, range)?, &*self.ends.host)?;
+        self.ends.host.expects_answers();
+        Ok(Pending::new(Arc::clone(&self.ends), call, timeout, self.policy()))
     }
 
     /// Sends a notification that lies encoded in a region, as [`Peer::start_from`] does. Nobody says when the peer has read it.
     pub fn notify_from<M: Message>(&self, region: &Region, range: Range<u64>) -> Result<(), CallError> {
         self.check_fork()?;
         let payload = by_reference(region, range)?;
-        Ok(self.session.notify(&self.key::<M>(), M::CLASS, payload, &*self.host)?)
+        Ok(self.ends.session.notify(&self.key::<M>(), M::CLASS, payload, &*self.ends.host)?)
     }
 
     /// Sends a notification: one way, at most once.
     pub fn notify<M: Message>(&self, message: &M) -> Result<(), CallError> {
         self.check_fork()?;
         let payload = self.encode(message)?;
-        Ok(self.session.notify(&self.key::<M>(), M::CLASS, payload, &*self.host)?)
+        Ok(self.ends.session.notify(&self.key::<M>(), M::CLASS, payload, &*self.ends.host)?)
     }
 
     /// Sends a notification, waiting for room to send at most `timeout`.
@@ -259,7 +265,7 @@ impl<H: Host> Peer<H> {
     /// Sends a notification and waits until its buffer may be used again, as the comm-layer paper's synchronous send does.
     /// That is no acknowledgement by the peer.
     pub fn notify_sync<M: Message>(&self, message: &M, timeout: Duration) -> Result<(), CallError> {
-        match self.host.may_wait() {
+        match self.ends.host.may_wait() {
             MayWait::Freely | MayWait::InPool => {}
             MayWait::Never => return Err(Rejection::InlineHandler.into()),
             MayWait::Forked => return Err(Rejection::Forked.into()),
@@ -267,14 +273,14 @@ impl<H: Host> Peer<H> {
         let timeout = nanos(timeout);
         let slot = self.when_there_is_room(timeout, || {
             let payload = self.encode(message)?;
-            Ok(self.session.notify_sync(&self.key::<M>(), M::CLASS, payload, &*self.host)?)
+            Ok(self.ends.session.notify_sync(&self.key::<M>(), M::CLASS, payload, &*self.ends.host)?)
         })?;
-        let mut sink = self.host.waiting_sink(&self.session);
-        match self.session.wait_for_send(slot, timeout, self.policy(), &mut sink, &*self.host) {
+        let mut sink = self.ends.host.waiting_sink(&self.ends.session);
+        match self.ends.session.wait_for_send(slot, timeout, self.policy(), &mut sink, &*self.ends.host) {
             Waited::Ended(End::Done(_)) => Ok(()),
             Waited::Ended(_) => Err(CallError::PeerDown { executed: Executed::Maybe }),
             Waited::TimedOut => {
-                self.session.abandon_send(slot);
+                self.ends.session.abandon_send(slot);
                 Err(CallError::Deadline { executed: Executed::Maybe })
             }
         }
@@ -286,17 +292,17 @@ impl<H: Host> Peer<H> {
     /// a window at a time. What nobody waits for leaves with the node's next tick, 4 ms later while calls are open. Messages of other threads to this
     /// peer may be held up as long.
     pub fn together(&self) -> Together<'_, H> {
-        self.session.hold_doorbells();
+        self.ends.session.hold_doorbells();
         Together { peer: self }
     }
 
     /// What the session counted and holds.
     pub fn session(&self) -> &Arc<Session<H::Qp>> {
-        &self.session
+        &self.ends.session
     }
 
     fn check_fork(&self) -> Result<(), Rejection> {
-        if self.host.may_wait() == MayWait::Forked { Err(Rejection::Forked) } else { Ok(()) }
+        if self.ends.host.may_wait() == MayWait::Forked { Err(Rejection::Forked) } else { Ok(()) }
     }
 
     pub(crate) const fn policy(&self) -> WaitPolicy {
@@ -304,8 +310,8 @@ impl<H: Host> Peer<H> {
     }
 
     /// The node that calls it.
-    pub const fn host(&self) -> &Arc<H> {
-        &self.host
+    pub fn host(&self) -> &Arc<H> {
+        &self.ends.host
     }
 
     #[inline]
@@ -313,18 +319,18 @@ impl<H: Host> Peer<H> {
         let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
         let call = if is_small(request) {
             let small = encode_small(request).map_err(Rejection::Encoding)?;
-            self.session.call_small(&spec, &small, &*self.host)?
+            self.ends.session.call_small(&spec, &small, &*self.ends.host)?
         } else {
             let payload = self.encode(request)?;
-            self.session.call(&spec, payload, &*self.host)?
+            self.ends.session.call(&spec, payload, &*self.ends.host)?
         };
-        self.host.note(Note { what: What::Called, peer: self.node(), call, more: 0 });
+        self.ends.host.note(Note { what: What::Called, peer: self.node(), call, more: 0 });
         Ok(call)
     }
 
     fn encode<M: Message>(&self, message: &M) -> Result<OutgoingPayload, CallError> {
         let owner = crate::encode::owner_of::<M>();
-        let loan = |len| self.session.loan_after_reaping(M::CLASS, len, owner, &*self.host);
+        let loan = |len| self.ends.session.loan_after_reaping(M::CLASS, len, owner, &*self.ends.host);
         encode(message, loan).map_err(|error| match error {
             NotEncoded::Refused(Refused::NoRing) => Refused::NotConnected { peer: self.node() }.into(),
             NotEncoded::Refused(refused) => refused.into(),
@@ -352,16 +358,17 @@ impl<H: Host> Peer<H> {
         loop {
             match attempt() {
                 Err(CallError::Rejected(Rejection::Here(refused))) if self.waits_for_room(&refused) => {
-                    let now = self.host.now();
-                    if now >= *deadline.get_or_insert(now + timeout) || self.host.may_wait() == MayWait::Never
+                    let now = self.ends.host.now();
+                    if now >= *deadline.get_or_insert(now + timeout)
+                        || self.ends.host.may_wait() == MayWait::Never
                     {
                         return Err(refused.into());
                     }
-                    self.session.ring_if_held(&*self.host);
-                    let mut sink = self.host.waiting_sink(&self.session);
-                    let moved = self.session.turn(1, || false, &mut sink, &*self.host);
+                    self.ends.session.ring_if_held(&*self.ends.host);
+                    let mut sink = self.ends.host.waiting_sink(&self.ends.session);
+                    let moved = self.ends.session.turn(1, || false, &mut sink, &*self.ends.host);
                     if moved.is_none_or(|progress| progress.moved == 0) {
-                        self.host.pause();
+                        self.ends.host.pause();
                     }
                 }
                 outcome => return outcome,
@@ -378,7 +385,7 @@ pub struct Together<'a, H: Host> {
 
 impl<H: Host> Drop for Together<'_, H> {
     fn drop(&mut self) {
-        self.peer.session.release_doorbells(&*self.peer.host);
+        self.peer.ends.session.release_doorbells(&*self.peer.ends.host);
     }
 }
 
@@ -401,8 +408,7 @@ pub(crate) fn nanos(span: Duration) -> Nanos {
 
 impl<H: Host> Clone for Peer<H> {
     fn clone(&self) -> Self {
-        let (session, host) = (Arc::clone(&self.session), Arc::clone(&self.host));
-        Self { session, host, service: self.service, asked: self.asked }
+        Self { ends: Arc::clone(&self.ends), service: self.service, asked: self.asked }
     }
 }
 

@@ -10,7 +10,7 @@ use core::time::Duration;
 use pronto_core::executor::{Asked, expecting};
 use pronto_core::fabric::{Arrived, QueuePair, SmallMessage};
 use pronto_core::note::{Ending, Note, What};
-use pronto_core::session::{End, Executed, Places, Session, Soon, Waited};
+use pronto_core::session::{End, Executed, Places, Soon, Waited};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, NodeId};
 
@@ -18,12 +18,12 @@ use crate::codec::decode_message;
 use crate::error::{CallError, Rejection};
 use crate::host::{Host, MayWait};
 use crate::message::Request;
+use crate::peer::Ends;
 
 /// A call on its way. Dropping it cancels the call: nobody waits for it any more.
 #[must_use = "dropping it cancels the call"]
 pub struct Pending<M: Request, H: Host> {
-    session: Arc<Session<H::Qp>>,
-    host: Arc<H>,
+    ends: Arc<Ends<H>>,
     /// None once the end was taken.
     call: Option<CallId>,
     timeout: Nanos,
@@ -32,25 +32,19 @@ pub struct Pending<M: Request, H: Host> {
 }
 
 impl<M: Request, H: Host> Pending<M, H> {
-    pub(crate) fn new(
-        session: Arc<Session<H::Qp>>,
-        host: Arc<H>,
-        call: CallId,
-        timeout: Nanos,
-        policy: WaitPolicy,
-    ) -> Self {
-        Self { session, host, call: Some(call), timeout, asked: policy.into(), request: PhantomData }
+    pub(crate) fn new(ends: Arc<Ends<H>>, call: CallId, timeout: Nanos, policy: WaitPolicy) -> Self {
+        Self { ends, call: Some(call), timeout, asked: policy.into(), request: PhantomData }
     }
 
     /// Looks once, without waiting. `None` while there is no end; after the end, an error that says it was taken.
     pub fn poll(&mut self) -> Option<Result<M::Reply, CallError>> {
         let call = self.call?;
-        if !self.session.has_ended(call) {
-            self.session.ring_if_held(&*self.host);
-            let mut sink = self.host.waiting_sink(&self.session);
-            self.session.turn(1, || self.session.has_ended(call), &mut sink, &*self.host);
+        if !self.ends.session.has_ended(call) {
+            self.ends.session.ring_if_held(&*self.ends.host);
+            let mut sink = self.ends.host.waiting_sink(&self.ends.session);
+            self.ends.session.turn(1, || self.ends.session.has_ended(call), &mut sink, &*self.ends.host);
         }
-        self.session.has_ended(call).then(|| self.finish(call))
+        self.ends.session.has_ended(call).then(|| self.finish(call))
     }
 
     /// The same, of which the end is expected so long after it begins to be waited for: see [`Peer::expecting`](crate::Peer::expecting).
@@ -63,26 +57,42 @@ impl<M: Request, H: Host> Pending<M, H> {
     pub fn wait(mut self) -> Result<M::Reply, CallError> {
         let Some(call) = self.call else { return Err(CallError::Cancelled { executed: Executed::Maybe }) };
         let wait = |preference| {
-            let mut sink = self.host.waiting_sink(&self.session);
+            let mut sink = self.ends.host.waiting_sink(&self.ends.session);
             let asked = self.asked.by(preference);
-            self.session.wait(call, self.timeout, asked, &mut sink, &*self.host)
+            self.ends.session.wait(call, self.timeout, asked, &mut sink, &*self.ends.host)
         };
-        let waited = match self.host.may_wait() {
+        let waited = match self.ends.host.may_wait() {
             MayWait::Freely => {
-                if let Some(outcome) = self.wait_soon(call) {
-                    self.call = None;
-                    return outcome;
+                // Some looks for the answer, which is taken in past everything that a wait is made of. Written out here and in
+                // Peer::call_once: an outcome that passed through another function would be copied on its way out.
+                let mut sink = self.ends.host.waiting_sink(&self.ends.session);
+                let (mut small, mut short, mut end) = (SmallMessage::default(), None, None);
+                let places = Places {
+                    small: &mut small,
+                    short: |bytes: &[u8]| short = Some(decode_reply::<M>(bytes)),
+                    end: &mut end,
+                };
+                match self.ends.session.wait_soon(call, self.asked, places, &mut sink, &*self.ends.host) {
+                    Some(Soon::Small) => {
+                        self.call = None;
+                        return decode_reply::<M>(small.payload.as_slice());
+                    }
+                    Some(Soon::Short) => {
+                        self.call = None;
+                        return short.expect("it was given the reply");
+                    }
+                    Some(Soon::Ended(_)) => Waited::Ended(end.expect("its end is in its place")),
+                    Some(Soon::Open(_)) | None => wait(self.asked.preference),
                 }
-                wait(self.asked.preference)
             }
             MayWait::InPool => {
                 let wait = || wait(self.asked.preference.nested());
-                self.host.while_waiting(wait).ok_or(Rejection::NoWorker)?
+                self.ends.host.while_waiting(wait).ok_or(Rejection::NoWorker)?
             }
             MayWait::Never => return Err(Rejection::InlineHandler.into()),
             MayWait::Forked => return Err(Rejection::Forked.into()),
         };
-        note_end(&*self.host, self.session.peer(), call, &waited);
+        note_end(&*self.ends.host, self.ends.session.peer(), call, &waited);
         match waited {
             Waited::Ended(end) => {
                 self.call = None;
@@ -92,34 +102,9 @@ impl<M: Request, H: Host> Pending<M, H> {
         }
     }
 
-    /// Some looks for the answer, which is taken in past everything that a wait is made of. The places are written out here and in
-    /// [`Peer::call`](crate::Peer::call): made by one function for both, they cost a call 3 % more instructions.
-    #[inline]
-    fn wait_soon(&self, call: CallId) -> Option<Result<M::Reply, CallError>> {
-        let mut sink = self.host.waiting_sink(&self.session);
-        let (mut small, mut short, mut end) = (SmallMessage::default(), None, None);
-        let places = Places {
-            small: &mut small,
-            short: |bytes: &[u8]| short = Some(decode_reply::<M>(bytes)),
-            end: &mut end,
-        };
-        Some(match self.session.wait_soon(call, self.asked, places, &mut sink, &*self.host)? {
-            Soon::Open(_) => return None,
-            Soon::Small => decode_reply::<M>(small.payload.as_slice()),
-            Soon::Short => short.expect("it was given the reply"),
-            Soon::Ended(_) => {
-                let end = end.expect("its end is in its place");
-                if let Some(how) = ending(&end) {
-                    note(&*self.host, self.session.peer(), call, how);
-                }
-                decode_end::<M, H>(end)
-            }
-        })
-    }
-
     /// Waits for the end, until a point in time of the host's clock.
     pub(crate) fn wait_until(mut self, deadline: Nanos) -> Result<M::Reply, CallError> {
-        self.timeout = deadline.since(self.host.now());
+        self.timeout = deadline.since(self.ends.host.now());
         self.wait()
     }
 
@@ -130,9 +115,9 @@ impl<M: Request, H: Host> Pending<M, H> {
 
     fn finish(&mut self, call: CallId) -> Result<M::Reply, CallError> {
         self.call = None;
-        let end = self.session.take(call);
+        let end = self.ends.session.take(call);
         if let Some(how) = ending(&end) {
-            note(&*self.host, self.session.peer(), call, how);
+            note(&*self.ends.host, self.ends.session.peer(), call, how);
         }
         decode_end::<M, H>(end)
     }
@@ -147,10 +132,10 @@ impl<M: Request, H: Host> Future for Pending<M, H> {
     /// When polled again after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let call = self.call.expect("a future is not polled after it was ready");
-        if !self.session.has_ended(call) {
-            self.session.register(call, context.waker());
-            self.session.listen(&mut self.host.waiting_sink(&self.session), &*self.host);
-            if !self.session.has_ended(call) {
+        if !self.ends.session.has_ended(call) {
+            self.ends.session.register(call, context.waker());
+            self.ends.session.listen(&mut self.ends.host.waiting_sink(&self.ends.session), &*self.ends.host);
+            if !self.ends.session.has_ended(call) {
                 return Poll::Pending;
             }
         }
@@ -163,7 +148,7 @@ impl<M: Request, H: Host> Unpin for Pending<M, H> {}
 impl<M: Request, H: Host> Drop for Pending<M, H> {
     fn drop(&mut self) {
         if let Some(call) = self.call.take() {
-            self.session.abandon(call, M::CLASS, &*self.host);
+            self.ends.session.abandon(call, M::CLASS, &*self.ends.host);
         }
     }
 }

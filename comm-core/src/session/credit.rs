@@ -62,10 +62,32 @@ impl Credits {
     pub(super) fn take_in_engine(&self) -> Option<Credit> {
         let aside = self.aside.load(Ordering::Relaxed);
         if aside == 0 {
-            return self.try_take();
+            return self.take_several();
         }
         self.aside.store(aside - 1, Ordering::Relaxed);
         Some(Credit { link: self.link() })
+    }
+
+    /// Engine only: takes one, and sets aside what the next calls will take. As many are left to senders without it.
+    fn take_several(&self) -> Option<Credit> {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let (link, taken, limit) = unpack(word);
+            let available = available(taken, limit);
+            if available == 0 {
+                return None;
+            }
+            let more = ((available - 1) / 2).min(self.most_aside.load(Ordering::Relaxed));
+            let next = pack(link, taken.wrapping_add(1 + more), limit);
+            // Relaxed: as in try_take.
+            match self.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => {
+                    self.aside.store(more, Ordering::Relaxed);
+                    return Some(Credit { link });
+                }
+                Err(now) => word = now,
+            }
+        }
     }
 
     /// How many could be taken now.
@@ -195,6 +217,25 @@ mod tests {
         credits.give(1);
         credits.reset(2, 0);
         assert_eq!((credits.take_in_engine(), credits.available()), (None, 0), "it went with its link");
+    }
+
+    #[test]
+    fn the_engine_takes_several_at_once_and_leaves_as_many() {
+        let credits = Credits::default();
+        credits.reset(1, 100);
+        assert_eq!(credits.take_in_engine(), Some(Credit { link: 1 }));
+        assert_eq!(credits.available(), 99, "what was set aside counts");
+        assert_eq!(core::iter::from_fn(|| credits.try_take()).count(), 99 - usize::from(MOST_ASIDE));
+        assert_eq!(core::iter::from_fn(|| credits.take_in_engine()).count(), usize::from(MOST_ASIDE));
+        for few in 1..=4 {
+            credits.reset(2, few);
+            assert_eq!(credits.take_in_engine(), Some(Credit { link: 2 }));
+            let left = core::iter::from_fn(|| credits.try_take()).count();
+            assert!(
+                left >= usize::from(few - 1).div_ceil(2),
+                "{left} of {few} are left to senders without the engine"
+            );
+        }
     }
 
     #[test]
