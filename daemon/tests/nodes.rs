@@ -103,9 +103,12 @@ fn a_node_is_pinged_asked_and_stopped() {
 
 /// Of node 2, which knows node 1.
 fn waits_are_changed(config: &str) {
-    let waits = || {
+    let status = || {
         let status = pronto(&["status", "--config", config, "--json"]);
-        let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("one object");
+        serde_json::from_slice::<serde_json::Value>(&status.stdout).expect("one object")
+    };
+    let waits = || {
+        let status = status();
         let peers = status["peers"].as_array().expect("a list").clone();
         let peer = peers.into_iter().find(|peer| peer["node"] == 1).expect("it is known");
         peer["waits"].as_str().expect("text").to_owned()
@@ -115,6 +118,8 @@ fn waits_are_changed(config: &str) {
     let said = String::from_utf8_lossy(&changed.stdout);
     assert!(changed.status.success() && said == "node 2 waits for 1: block, said at run time\n", "{said}");
     assert_eq!(waits(), "block, said at run time");
+    assert!(pronto(&["waiting", "1", "spin", "--config", config]).status.success());
+    assert_eq!(status()["serves"], "spin, said at run time for peer 1");
     assert!(pronto(&["waiting", "1", "adaptive", "--bound", "7us", "--config", config]).status.success());
     let now = waits();
     assert!(now.starts_with("adaptive, said at run time; "), "{now}");

@@ -68,11 +68,21 @@ impl NodeHost {
         self.described(waiting.policy, by, bound, session.learned(), "answers take")
     }
 
-    /// How the serving thread waits for all peers, of which nothing was said, and why.
+    /// How the serving thread waits for all peers, and why: as for the one that wants it to poll longest.
     pub(crate) fn how_to_serve(&self) -> String {
-        let waiting = self.arrivals.unsaid(self.policy);
-        let bound = waiting.bound.map(|bound| (bound, "its spin-down"));
-        self.described(waiting.policy, "as configured", bound, self.arrivals.learned(), "messages come after")
+        let (unsaid, learned) = (self.arrivals.unsaid(self.policy), self.arrivals.learned());
+        let polls_for = |said: Option<Waiting>| {
+            let Waiting { policy, bound } = said.unwrap_or(unsaid);
+            let bound = bound.unwrap_or_else(calibrate::wake_up_cost);
+            learned.decide_here(policy.into(), alone(bound)).polls_for()
+        };
+        let of_peers = self.sessions().into_iter().map(|session| (session.waiting(), session.peer()));
+        let (waiting, by, why) = match of_peers.max_by_key(|(said, _)| (polls_for(*said), said.is_none())) {
+            Some((Some(said), peer)) => (said, format!("said at run time for peer {peer}"), "as said"),
+            Some((None, _)) | None => (unsaid, "as configured".into(), "its spin-down"),
+        };
+        let bound = waiting.bound.map(|bound| (bound, why));
+        self.described(waiting.policy, &by, bound, learned, "messages come after")
     }
 
     fn described(
@@ -112,9 +122,29 @@ impl NodeHost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Node;
 
     fn request(policy: Option<&str>, bound_ns: Option<u64>) -> WaitingRequest {
         WaitingRequest { peer: 2, policy: policy.map(Into::into), bound_ns }
+    }
+
+    #[test]
+    fn the_serving_thread_is_said_to_do_as_who_wants_it_to_poll_longest() {
+        let node = Node::builder(1).wait(WaitPolicy::Block).start().expect("it listens nowhere");
+        let host = &node.host;
+        assert_eq!(host.how_to_serve(), "block, as configured");
+        let [two, three] = [2, 3].map(|peer| host.session(NodeId(peer)).expect("there is room"));
+        two.set_waiting(Some(Waiting { policy: WaitPolicy::Block, bound: None }));
+        assert_eq!(host.how_to_serve(), "block, as configured", "which peer 3 wants as well");
+        two.set_waiting(Some(Waiting { policy: WaitPolicy::Spin, bound: None }));
+        assert_eq!(host.how_to_serve(), "spin, said at run time for peer 2");
+        two.set_waiting(None);
+        three.set_waiting(Some(Waiting { policy: WaitPolicy::Adaptive, bound: Some(MOST) }));
+        let serves = host.how_to_serve();
+        assert!(
+            serves.starts_with("adaptive, said at run time for peer 3; messages come after "),
+            "{serves}"
+        );
     }
 
     #[test]
