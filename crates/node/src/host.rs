@@ -17,7 +17,7 @@ use pronto_progress::Engine;
 use pronto_rpc::host::MayWait;
 use pronto_rpc::{Host, Route};
 use pronto_sched_policy::policy::spin::{Processors, Standing};
-use pronto_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use pronto_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use pronto_wire::NodeId;
 
 use crate::address::Address;
@@ -188,11 +188,6 @@ impl NodeHost {
         }
         let mut peers = self.peers.write().expect("no holder panics");
         if peers.len() >= self.max_peers && !peers.contains_key(&peer) {
-            // Visitors come and go: the place of one that has gone, and that nobody here holds, is free again. This waits
-            // for no engine: the thread that asks may be at one, in an inline handler.
-            peers.retain(|_, session| Arc::strong_count(session) > HELD_BY_NODE || !session.is_over(self));
-        }
-        if peers.len() >= self.max_peers && !peers.contains_key(&peer) {
             return None;
         }
         let session = peers.entry(peer).or_insert_with(|| Arc::new(Session::new(peer, self.limits)));
@@ -200,6 +195,31 @@ impl NodeHost {
         drop(peers);
         self.changed();
         Some(session)
+    }
+
+    /// Forgets a peer that has gone: its place, its source and its memory are free again. Not one whose session waits for another
+    /// link, nor one that somebody holds, as the node itself holds peers that it was told of, or has said how to wait for; one that
+    /// broke the protocol only where all places are taken, as its counters tell of that. For the serving thread, of what it serves.
+    pub(crate) fn forget_if_gone(&self, session: &Arc<NodeSession>) {
+        let has_gone = || {
+            let is_held = Arc::strong_count(session) != HELD_BY_NODE;
+            // SYNC: who made a link and let go of the session did so in this order; pairs with the release in `Arc`'s drop.
+            fence(Ordering::Acquire);
+            !is_held && session.waiting().is_none() && session.is_over(self)
+        };
+        if !has_gone() {
+            return;
+        }
+        let mut peers = self.peers.write().expect("no holder panics");
+        let tells = session.stats().corrupt_peers.count() != 0 && peers.len() < self.max_peers;
+        // Nobody finds it in the list while this thread has that: who had found it before holds it.
+        if !tells && has_gone() {
+            let peer = session.peer();
+            peers.remove(&peer);
+            self.forget_failure(peer);
+            self.choices.lock().expect("no holder panics").remove(&peer);
+            self.version.fetch_add(1, Ordering::Release);
+        }
     }
 
     pub(crate) fn sessions(&self) -> Vec<Arc<NodeSession>> {
@@ -250,7 +270,8 @@ impl NodeHost {
 
     pub(crate) fn on_event(&self, event: Event) {
         tracing::debug!(node = %self.identity.node, ?event, "peer event");
-        self.version.fetch_add(1, Ordering::Release);
+        // Who has gone is no source any more, and no node of this host.
+        self.changed();
         self.note(flight::of_event(&event));
         self.events.publish(event);
         self.wake_keeper();
@@ -393,5 +414,31 @@ impl Host for NodeHost {
 impl core::fmt::Debug for NodeHost {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("NodeHost").field("node", &self.identity.node).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::Node;
+
+    #[test]
+    fn peers_that_nobody_holds_are_forgotten_but_for_those_of_which_something_was_said() {
+        let node = Node::builder(1).start().expect("it listens nowhere");
+        let host = &node.host;
+        let [two, three, four] = [2, 3, 4].map(|peer| host.session(NodeId(peer)).expect("there is room"));
+        two.set_waiting(Some(Waiting { policy: WaitPolicy::Block, bound: None }));
+        drop((two, four));
+        #[expect(clippy::disallowed_methods, reason = "the serving thread is waited for, and not for ever")]
+        let begun = Instant::now();
+        while host.known_session(NodeId(4)).is_some() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it is still known");
+            std::thread::yield_now();
+        }
+        let known: Vec<_> = host.sessions().iter().map(|session| session.peer().0).collect();
+        assert_eq!(known, [2, 3]);
+        drop(three);
     }
 }

@@ -441,6 +441,8 @@ impl Keeper for Server {
                 None => busy = true,
             }
         }
+        // What this forgets is no source from the next look on.
+        self.served.iter().for_each(|served| self.host.forget_if_gone(&served.session));
         self.last_tick = now;
         self.hurried = false;
         self.tick_after = if busy { BUSY_TICK } else { due.since(now).max(BUSY_TICK) };

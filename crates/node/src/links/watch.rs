@@ -116,7 +116,7 @@ impl Shared {
                 self.host.serving.wake();
                 continue;
             }
-            let Some(session) = self.host.session(peer) else { continue };
+            let Some(session) = self.host.known_session(peer) else { continue };
             if session.info(&*self.host).is_some_and(|info| info.session == id) {
                 let mut sink = WaitingSink { host: &self.host, session: &session };
                 session.take_down(DownCause::Died, &mut sink, &*self.host);

@@ -181,6 +181,34 @@ fn the_places_of_visitors_are_free_again() {
 }
 
 #[test]
+fn of_a_hundred_visitors_nothing_is_left() {
+    let _beside = beside_others();
+    for transport in TRANSPORTS {
+        // Each finds a place, though there are few.
+        let node = server(1, &address(transport, "hundred")).max_peers(6).start().unwrap();
+        let listening = node.listening()[0].to_string();
+        let (_stays, peer) = client(2, &listening);
+        let visit = |id| {
+            let (visitor, to_node) = client(id, &listening);
+            add(&to_node);
+            drop((visitor, to_node));
+        };
+        let are_left = |ids: &[u16]| {
+            let known: Vec<_> = node.status().peers.iter().map(|known| known.node.0).collect();
+            known == ids && node.manager().sources() == ids.len()
+        };
+        let held = node.peer(3).unwrap();
+        visit(3);
+        (10..110).for_each(visit);
+        until("those are left who stay, or are held", || are_left(&[2, 3]));
+        drop(held);
+        visit(4);
+        until("nobody is held", || are_left(&[2]));
+        add(&peer);
+    }
+}
+
+#[test]
 fn a_peer_that_is_not_there_has_a_reason() {
     let _beside = beside_others();
     for (transport, unused) in [("shm", address("shm", "unused")), ("tcp", free_address())] {
