@@ -4,11 +4,15 @@ use core::fmt;
 
 use pronto_core::session::Refused;
 use pronto_rpc::{CallError, Context, Message, Payload, Peer, Rejection, Route};
+use pronto_wire::NodeId;
 
 use crate::flight;
 use crate::host::NodeHost;
 use crate::node::{PeerStatus, Status};
 use crate::waiting;
+
+/// Ids from here on are those of visitors: nodes that join for a moment, to ask for something. No configuration takes one.
+pub const FIRST_VISITOR: NodeId = NodeId(64_000);
 
 /// Asks for nothing but an answer.
 #[derive(Debug, Message)]

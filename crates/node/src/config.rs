@@ -11,6 +11,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::address::{Address, AddressError};
+use crate::admin::FIRST_VISITOR;
 use crate::boost::Boost;
 use crate::placement::Asked;
 use crate::rdma::Rdma;
@@ -385,8 +386,7 @@ impl LimitsConfig {
 /// With less than this a socket holds less than a frame of bulk takes to be on its way.
 const LEAST_BUFFER: u32 = 64 << 10;
 
-/// Ids from 64,000 on are those of `pronto ping` and `pronto status`.
-const LAST_NODE: u64 = 63_999;
+const LAST_NODE: u64 = FIRST_VISITOR.0 as u64 - 1;
 
 fn within(key: &'static str, value: u64, least: u64, most: u64) -> Result<(), ConfigError> {
     if (least..=most).contains(&value) { Ok(()) } else { Err(ConfigError::Range { key, value, least, most }) }

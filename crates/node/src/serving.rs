@@ -24,6 +24,7 @@ use pronto_progress::{
 };
 use pronto_sync::atomic::{AtomicUsize, Ordering};
 
+use crate::admin::FIRST_VISITOR;
 use crate::arrivals::Present;
 use crate::boost::Boosting;
 use crate::calibrate;
@@ -304,8 +305,9 @@ pub(crate) fn end(manager: &Manager, server: JoinHandle<()>) {
 pub(crate) struct Server {
     host: Arc<NodeHost>,
     served: Vec<Served>,
-    /// Nodes that this one knows of on this host, itself included.
-    processes_here: usize,
+    /// Nodes that this one knows of on this host, itself included. Not visitors: they are gone again before anybody is in their way,
+    /// and would have all waits sleep just when somebody looks.
+    nodes_here: usize,
     /// Of some peer it was said how to wait for it.
     said: bool,
     /// How the thread on duty waits.
@@ -324,7 +326,7 @@ impl Server {
     fn new(host: Arc<NodeHost>) -> Self {
         Self {
             served: Vec::new(),
-            processes_here: 1,
+            nodes_here: 1,
             said: false,
             present: Present::default(),
             told: Cell::new(None),
@@ -403,7 +405,7 @@ impl Keeper for Server {
             // A link that came since the last tick has its heartbeats and its limit, of which that tick knew nothing.
             self.hurry();
             let links = self.served.iter().filter_map(|served| served.session.info(&*self.host));
-            self.processes_here = 1 + links.filter(|link| link.local).count();
+            self.nodes_here = 1 + links.filter(|link| link.local && link.peer < FIRST_VISITOR).count();
         }
         if self.tick_after > BUSY_TICK
             && !self.hurried
@@ -446,7 +448,7 @@ impl Keeper for Server {
         self.last_tick = now;
         self.hurried = false;
         self.tick_after = if busy { BUSY_TICK } else { due.since(now).max(BUSY_TICK) };
-        self.host.waits.count(self.processes_here, calibrate::processors());
+        self.host.waits.count(self.nodes_here, calibrate::processors());
     }
 
     fn next_tick(&self) -> Nanos {

@@ -45,7 +45,7 @@ pub(crate) struct Waits {
 /// Why adaptive waits sleep at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crowded {
-    /// There are more nodes on this host than this process may use processors.
+    /// There are more nodes on this host, visitors aside, than this process may use processors.
     Nodes,
     /// Threads that polled were taken off their processors by others, or waited for one besides.
     Preempted {

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
-use pronto::admin::recent;
+use pronto::admin::{FIRST_VISITOR, recent};
 use pronto::{Config, Event, Node, measure_thresholds};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -31,9 +31,6 @@ struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     drain: u64,
 }
-
-/// Ids of short-lived nodes begin here (docs/operations.md).
-const FIRST_VISITOR: u16 = 64_000;
 
 fn main() -> ExitCode {
     if let Some(code) = pronto_cli_pages::serve("prontod", Options::command) {
@@ -111,8 +108,8 @@ const NOTES: usize = 64;
 /// What happens to peers; visitors (`pronto ping`, `pronto status`) come and go without a word.
 fn report(event: &Event) {
     match event {
-        Event::PeerUp(info) if info.peer.0 >= FIRST_VISITOR => {}
-        Event::PeerDown { peer, .. } if peer.0 >= FIRST_VISITOR => {}
+        Event::PeerUp(info) if info.peer >= FIRST_VISITOR => {}
+        Event::PeerDown { peer, .. } if *peer >= FIRST_VISITOR => {}
         Event::PeerUp(info) => eprintln!("prontod: node {} is up ({})", info.peer, info.provider),
         Event::PeerDown { peer, cause, .. } => eprintln!("prontod: node {peer} is down: {cause:?}"),
         Event::LinkLost { peer, error } => eprintln!("prontod: node {peer}: link lost: {error}"),

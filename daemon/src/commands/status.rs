@@ -4,10 +4,12 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use pronto::admin::{Counter, NoteReport, PeerReport, RecentReport, StatusReport, recent_of, status_of};
+use pronto::admin::{
+    Counter, FIRST_VISITOR, NoteReport, PeerReport, RecentReport, StatusReport, recent_of, status_of,
+};
 
 use super::Subcommand;
-use super::reach::{FIRST_VISITOR, arguments, reach};
+use super::reach::{arguments, reach};
 use super::say;
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "status", describe, run };
@@ -117,7 +119,7 @@ fn as_text(report: &StatusReport, all: bool) -> String {
             let _ = writeln!(text, "  {title:<9} {:<20}{:>14}", reason.name, reason.count);
         }
     }
-    let shown = |peer: &&PeerReport| all || peer.linked || !(FIRST_VISITOR..).contains(&peer.node);
+    let shown = |peer: &&PeerReport| all || peer.linked || peer.node < FIRST_VISITOR.0;
     for peer in report.peers.iter().filter(shown) {
         let state = match (peer.linked, peer.epoch) {
             (true, _) => "up",
@@ -228,7 +230,7 @@ mod tests {
     #[test]
     fn visitors_that_have_gone_are_shown_on_demand() {
         let mut report = report();
-        report.peers[0].node = FIRST_VISITOR + 5;
+        report.peers[0].node = FIRST_VISITOR.0 + 5;
         assert!(as_text(&report, false).contains("peer 64005"), "it is here");
         report.peers[0].linked = false;
         assert!(!as_text(&report, false).contains("peer 64005"));
