@@ -64,24 +64,24 @@ mod tests {
     use super::message::NotAsked;
     use super::*;
 
-    fn of(files: &[(&str, &str)], suspend_ns: Option<u64>) -> Vec<Finding> {
+    fn of(name: &str, files: &[(&str, &str)], suspend_ns: Option<u64>) -> Vec<Finding> {
         let files =
             [&[("sys/class/net/eth0/ifindex", "2"), ("sys/class/net/lo/ifindex", "1")], files].concat();
         let napis = [8193, 8194].map(|id| Napi { interface: 2, id, suspend_ns });
-        findings(&Machine::recorded("napi", &files), &napis)
+        findings(&Machine::recorded(name, &files), &napis)
     }
 
     #[test]
     fn what_is_offered_and_not_used_is_told() {
-        let offered = of(&[], Some(0));
+        let offered = of("offered", &[], Some(0));
         assert!(offered.len() == 1 && offered[0].level == Level::Note, "{offered:?}");
         assert!(offered[0].text.starts_with("eth0, queues: 2; their interrupts can be"), "{offered:?}");
         assert!(
             offered[0].advice.as_ref().is_some_and(|advice| advice.contains("\"id\": 8193,")),
             "{offered:?}"
         );
-        assert!(of(&[], None)[0].text.contains("this kernel cannot"));
-        assert_eq!(of(&[], Some(20_000_000))[0].level, Level::Ok);
+        assert!(of("offered", &[], None)[0].text.contains("this kernel cannot"));
+        assert_eq!(of("offered", &[], Some(20_000_000))[0].level, Level::Ok);
     }
 
     #[test]
@@ -90,8 +90,8 @@ mod tests {
             ("sys/class/net/eth0/napi_defer_hard_irqs", "100"),
             ("sys/class/net/eth0/gro_flush_timeout", "200000"),
         ];
-        assert_eq!(of(&files, None)[0].level, Level::Ok);
-        assert_eq!(of(&files[..1], None)[0].level, Level::Note, "one of the two does nothing");
+        assert_eq!(of("deferred", &files, None)[0].level, Level::Ok);
+        assert_eq!(of("deferred", &files[..1], None)[0].level, Level::Note, "one of the two does nothing");
     }
 
     /// Linux 6.8 tells of queues, and an older one why not; whichever this is.
