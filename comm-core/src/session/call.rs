@@ -132,6 +132,11 @@ impl<L: Payload> CallTable<L> {
         self.free.in_use().saturating_sub(aside)
     }
 
+    /// Whether there was ever a call.
+    pub fn was_used(&self) -> bool {
+        self.slots.iter().any(|slot| slot.generation.load(Ordering::Relaxed) != 0)
+    }
+
     /// Whether the call has ended.
     pub fn has_ended(&self, call: CallId) -> bool {
         // SYNC: pairs with the release in `end`; what it wrote is visible after this.
@@ -335,7 +340,9 @@ mod tests {
     #[test]
     fn a_slot_that_is_set_aside_is_free_and_taken_first_in_the_engine() {
         let table = CallTable::<NoLease>::new(2);
+        assert!(!table.was_used());
         let first = table.claim().expect("it is free");
+        assert!(table.was_used());
         let second = table.claim().expect("it is free");
         table.set_aside(first.slot);
         assert_eq!(table.in_use(), 1);

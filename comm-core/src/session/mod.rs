@@ -176,6 +176,11 @@ impl<Q: QueuePair> Session<Q> {
         self.calls.in_use()
     }
 
+    /// Whether this node has ever called the peer.
+    pub fn was_called(&self) -> bool {
+        self.calls.was_used()
+    }
+
     /// Request credits that a sender could take now.
     pub fn credits(&self, class: Class) -> u32 {
         self.credits[class.index()].available()

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use pronto_core::executor::alone;
-use pronto_core::session::{Learned, Waiting};
+use pronto_core::session::{Decision, Learned, Waiting};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::NodeId;
 
 use crate::admin::WaitingRequest;
 use crate::calibrate;
 use crate::host::{NodeHost, NodeSession};
+use crate::waits::Crowded;
 
 /// No adaptive wait polls for longer: who wants that wants `spin`.
 const MOST: Nanos = Nanos::from_secs(1);
@@ -65,7 +66,9 @@ impl NodeHost {
             None => (Waiting { policy: self.policy, bound: None }, "as configured"),
         };
         let bound = waiting.bound.map(|bound| (bound, "as said"));
-        self.described(waiting.policy, by, bound, session.learned(), "answers take")
+        let learned = session.learned();
+        let gap = if session.was_called() { came(learned, "answers take") } else { "no answers yet".into() };
+        self.described(waiting.policy, by, bound, learned, &gap)
     }
 
     /// How the serving thread waits for all peers, and why: as for the one that wants it to poll longest.
@@ -82,7 +85,7 @@ impl NodeHost {
             Some((None, _)) | None => (unsaid, "as configured".into(), "its spin-down"),
         };
         let bound = waiting.bound.map(|bound| (bound, why));
-        self.described(waiting.policy, &by, bound, learned, "messages come after")
+        self.described(waiting.policy, &by, bound, learned, &came(learned, "messages come after"))
     }
 
     fn described(
@@ -101,21 +104,31 @@ impl NodeHost {
             WaitPolicy::Spin => return format!("spin, {by}"),
             WaitPolicy::Adaptive => {}
         }
-        let gap = format!("{gap} {} us", learned.gap().0.div_ceil(1_000));
-        if let Some(crowded) = self.waits.crowded() {
-            return format!("adaptive, {by}; {gap}; blocks: {crowded}");
-        }
         let (bound, why) = bound.unwrap_or_else(|| (calibrate::wake_up_cost(), "what a wake-up costs here"));
         let decision = learned.decide_here(policy.into(), alone(bound));
-        let us = |span: Nanos| span.0.div_ceil(1_000);
-        let how = if decision.is_learned() {
-            format!("sleeps at once, as to poll for {} us, {why}, is in vain", us(bound))
-        } else if decision.polls_for() > bound {
-            format!("polls for {} us, twice {why}, as less is often just too short", us(decision.polls_for()))
-        } else {
-            format!("polls for {} us, {why}", us(bound))
-        };
-        format!("adaptive, {by}; {gap}; {how}")
+        format!("adaptive, {by}; {gap}; {}", polls(&decision, why, self.waits.crowded()))
+    }
+}
+
+/// After how long something came, lately.
+fn came(learned: &Learned, what: &str) -> String {
+    format!("{what} {} us", learned.gap().0.div_ceil(1_000))
+}
+
+/// For how long adaptive waits poll, and why; what they would do otherwise, where they may not.
+fn polls(decision: &Decision, why: &str, crowded: Option<Crowded>) -> String {
+    let us = |span: Nanos| span.0.div_ceil(1_000);
+    let bound = decision.bound();
+    let polls = if decision.is_learned() {
+        format!("sleeps at once, as to poll for {} us, {why}, is in vain", us(bound))
+    } else if decision.polls_for() > bound {
+        format!("polls for {} us, twice {why}, as less is often just too short", us(decision.polls_for()))
+    } else {
+        format!("polls for {} us, {why}", us(bound))
+    };
+    match crowded {
+        Some(crowded) => format!("sleeps at once: {crowded}; otherwise {polls}"),
+        None => polls,
     }
 }
 
@@ -145,6 +158,25 @@ mod tests {
             serves.starts_with("adaptive, said at run time for peer 3; messages come after "),
             "{serves}"
         );
+    }
+
+    #[test]
+    fn what_was_said_is_seen_also_while_processors_are_short() {
+        let decision =
+            Learned::default().decide_here(WaitPolicy::Adaptive.into(), alone(Nanos::from_micros(7)));
+        assert_eq!(polls(&decision, "as said", None), "polls for 7 us, as said");
+        assert_eq!(
+            polls(&decision, "as said", Some(Crowded::Nodes)),
+            "sleeps at once: there are more nodes here than processors; otherwise polls for 7 us, as said"
+        );
+    }
+
+    #[test]
+    fn of_a_peer_that_was_never_called_no_answers_are_told() {
+        let node = Node::builder(1).start().expect("it listens nowhere");
+        let peer = node.host.session(NodeId(2)).expect("there is room");
+        let waits = node.host.how_to_wait(&peer);
+        assert!(waits.starts_with("adaptive, as configured; no answers yet; "), "{waits}");
     }
 
     #[test]

@@ -138,9 +138,7 @@ fn as_text(report: &StatusReport, all: bool) -> String {
         if let Some(why) = &peer.last_failure {
             let _ = writeln!(text, "  not reached: {why}");
         }
-        if peer.linked {
-            let _ = writeln!(text, "  waits {}", peer.waits);
-        }
+        let _ = writeln!(text, "  waits {}", peer.waits);
         for counter in peer.counters.iter().filter(|counter| all || counter.count != 0) {
             let _ = writeln!(text, "  {:<22}{:>14}", counter.name, counter.count);
         }
@@ -223,7 +221,12 @@ mod tests {
         let mut report = report();
         report.peers[0].linked = false;
         report.peers[0].last_failure = Some("shm:/y: nobody listens at this address".into());
-        assert!(as_text(&report, false).contains("  not reached: shm:/y: nobody listens at this address\n"));
+        let text = as_text(&report, false);
+        assert!(text.contains("  not reached: shm:/y: nobody listens at this address\n"));
+        assert!(
+            text.contains("  waits adaptive, as configured; "),
+            "that can be said before it is there: {text}"
+        );
         assert_eq!(as_json(&report)["peers"][0]["last_failure"], "shm:/y: nobody listens at this address");
     }
 
