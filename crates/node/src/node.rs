@@ -231,17 +231,20 @@ impl NodeHost {
     /// What the node is doing.
     pub fn status(&self) -> Status {
         let host = self;
-        let peers = host.sessions().into_iter().map(|session| PeerStatus {
-            node: session.peer(),
-            info: session.info(host),
-            linked: session.is_linked(host),
-            last_failure: host.last_failure(session.peer()),
-            waits: host.how_to_wait(&session),
-            choice: host.choice(session.peer()),
-            open_calls: session.open_calls(),
-            work_in_flight: session.work_in_flight(host),
-            credits: Class::ALL.map(|class| session.credits(class)),
-            counters: session.stats().each().chain(ring_counters(&session)).collect(),
+        let peers = host.sessions().into_iter().map(|session| {
+            let linked = session.is_linked(host);
+            PeerStatus {
+                node: session.peer(),
+                info: session.info(host),
+                linked,
+                last_failure: if linked { None } else { host.last_failure(session.peer()) },
+                waits: host.how_to_wait(&session),
+                choice: host.choice(session.peer()),
+                open_calls: session.open_calls(),
+                work_in_flight: session.work_in_flight(host),
+                credits: Class::ALL.map(|class| session.credits(class)),
+                counters: session.stats().each().chain(ring_counters(&session)).collect(),
+            }
         });
         Status {
             node: host.identity.node,

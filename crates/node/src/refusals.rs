@@ -31,11 +31,12 @@ enum Reason {
     TooManyPeers,
     NotPermitted,
     Rdma,
+    NotListening,
     System,
 }
 
 /// Every reason with its name, in the order of [`Reason`].
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "crowded",
     "not_pronto",
     "unknown_token",
@@ -55,6 +56,7 @@ const NAMES: [&str; 20] = [
     "too_many_peers",
     "not_permitted",
     "no_rdma",
+    "not_listening",
     "system",
 ];
 
@@ -126,6 +128,7 @@ const fn of_shm(error: &shm::SetupError) -> Reason {
     match error {
         shm::SetupError::TimedOut => Reason::Silent,
         shm::SetupError::Closed => Reason::Broken,
+        shm::SetupError::NotListening => Reason::NotListening,
         shm::SetupError::Peer(shm::SetupFault::Oversized { .. }) => Reason::Oversized,
         shm::SetupError::Peer(shm::SetupFault::Version { .. }) => Reason::Version,
         shm::SetupError::Peer(shm::SetupFault::Segment(_)) => Reason::BadMemory,
@@ -140,7 +143,8 @@ const fn of_tcp(error: &tcp::SetupError) -> Reason {
         tcp::SetupError::TooLong { .. } => Reason::Oversized,
         tcp::SetupError::UnknownToken => Reason::UnknownToken,
         tcp::SetupError::TimedOut => Reason::Silent,
-        tcp::SetupError::Lost | tcp::SetupError::NotListening | tcp::SetupError::OutOfTurn => Reason::Broken,
+        tcp::SetupError::Lost | tcp::SetupError::OutOfTurn => Reason::Broken,
+        tcp::SetupError::NotListening => Reason::NotListening,
         _ => Reason::System,
     }
 }
@@ -162,6 +166,9 @@ const fn of_refusal(refusal: Refusal) -> Reason {
 
 #[cfg(test)]
 mod tests {
+    use pronto_core::stats::Stats;
+    use pronto_progress::Counters;
+
     use super::*;
 
     #[test]
@@ -171,9 +178,41 @@ mod tests {
         refusals.count(&NoLink::Tcp(tcp::SetupError::Preamble([0; 8])));
         refusals.count(&NoLink::Greeting(GreetingFault::Refused(Refusal::SameId)));
         refusals.count(&NoLink::Shm(shm::SetupError::System { call: "poll", errno: 4 }));
+        refusals.count(&NoLink::Shm(shm::SetupError::NotListening));
+        refusals.count(&NoLink::Tcp(tcp::SetupError::NotListening));
         refusals.count_crowded();
-        let expected =
-            [("crowded", 1), ("not_pronto", 1), ("same_id", 1), ("not_permitted", 1), ("system", 1)];
+        let expected = [
+            ("crowded", 1),
+            ("not_pronto", 1),
+            ("same_id", 1),
+            ("not_permitted", 1),
+            ("not_listening", 2),
+            ("system", 1),
+        ];
         assert_eq!(refusals.each(), expected);
+    }
+
+    #[test]
+    fn a_link_too_many_is_no_fault_and_a_taken_id_is() {
+        let refused = |refusal| [NoLink::Greeting(GreetingFault::Refused(refusal)), NoLink::Refused(refusal)];
+        assert!(refused(Refusal::Duplicate).iter().all(NoLink::is_one_too_many));
+        assert!(!refused(Refusal::IdTaken).iter().any(NoLink::is_one_too_many));
+        let (refusal, node) = (Refusal::Duplicate, None);
+        assert!(NoLink::RefusedNode { refusal, node }.is_one_too_many());
+    }
+
+    #[test]
+    fn operators_find_every_counter_in_the_documents() {
+        let known = include_str!("../../../docs/operations.md");
+        let (of_manager, of_session) = (Counters::default().each(), Stats::default());
+        let of_manager = of_manager.iter().map(|(name, _)| *name);
+        let of_session = of_session.each().map(|(name, _)| name);
+        let unknown: Vec<_> = NAMES
+            .into_iter()
+            .chain(of_manager)
+            .chain(of_session)
+            .filter(|name| !known.contains(&format!("`{name}`")))
+            .collect();
+        assert!(unknown.is_empty(), "docs/operations.md does not explain {unknown:?}");
     }
 }

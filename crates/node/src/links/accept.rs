@@ -85,7 +85,9 @@ impl Shared {
         let spawned = std::thread::Builder::new().name("pronto-handshake".into()).spawn(move || {
             if let Err(error) = run(&shared) {
                 shared.host.refusals.count(&error);
-                if shared.host.refusals.is_news(&error) {
+                if error.is_one_too_many() {
+                    tracing::debug!("a node has dialled that has a link already; that one is kept");
+                } else if shared.host.refusals.is_news(&error) {
                     tracing::info!(%error, "no link to a connection that was accepted; told again when it is another reason");
                 }
             }

@@ -6,7 +6,7 @@ use pronto_core::session::{Agreement, agree, greet};
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_wire::greeting::{MAX_GREETING, RDMA};
-use pronto_wire::{Greeting, GreetingFault, NodeId, Refusal, SessionId};
+use pronto_wire::{Greeting, NodeId, Refusal, SessionId};
 
 use super::establish::{NOT_OFFERED, connections};
 use super::{NoLink, Shared};
@@ -26,10 +26,10 @@ impl Shared {
                     Ok(()) => break,
                     Err(error) => {
                         shared.host.failed_dials.count(&error);
-                        // The other side dials, too, and was quicker: nothing that anybody has to do something about.
-                        let quicker =
-                            matches!(error, NoLink::Greeting(GreetingFault::Refused(Refusal::Duplicate)));
-                        if shared.host.note_failure(peer, format!("{address}: {error}")) && !quicker {
+                        let news = shared.host.note_failure(peer, format!("{address}: {error}"));
+                        if error.is_one_too_many() {
+                            tracing::debug!(node = %peer, %address, "the other node has dialled, too; its link is kept");
+                        } else if news {
                             tracing::info!(node = %peer, %address, %error, "not reached; tried again until it is");
                         }
                     }

@@ -80,6 +80,19 @@ pub(crate) enum NoLink {
     Rdma(String),
 }
 
+impl NoLink {
+    /// Whether there is a link already, or about to be: both nodes have dialled, and one of them was quicker. Nothing that anybody has
+    /// to do something about.
+    pub(crate) fn is_one_too_many(&self) -> bool {
+        matches!(
+            self,
+            Self::Greeting(GreetingFault::Refused(Refusal::Duplicate))
+                | Self::Refused(Refusal::Duplicate)
+                | Self::RefusedNode { refusal: Refusal::Duplicate, .. }
+        )
+    }
+}
+
 impl LinkMaker {
     pub(crate) fn start(host: &Arc<NodeHost>, options: LinkOptions) -> Result<Self, NodeError> {
         let system = |errno: Errno| NodeError::System { what: "an eventfd", errno };

@@ -69,6 +69,9 @@ fn both_at_once_many_times() {
             both.map(|node| node.join().unwrap())
         });
         both_answer(&nodes);
+        // The attempt that was one too many is no reason why a peer is not there, which is there.
+        let mut peers = nodes.iter().flat_map(|node| node.status().peers);
+        assert!(peers.all(|peer| peer.linked && peer.last_failure.is_none()), "{round}");
     }
 }
 
