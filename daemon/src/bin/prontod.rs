@@ -69,10 +69,15 @@ fn run(options: &Options) -> anyhow::Result<()> {
     };
     eprintln!("prontod: node {} listens {places}", node.id());
     let events = node.events();
+    // Peers that were there before are told of now, and not once more where their event came just after.
+    let early: Vec<_> = node.status().peers.iter().filter_map(|peer| peer.info).collect();
+    early.iter().for_each(|info| report(&Event::PeerUp(*info)));
     let reporter = std::thread::Builder::new().name("events".into());
     reporter.spawn(move || {
         while let Some(event) = events.next_within(Duration::MAX) {
-            report(&event);
+            if !matches!(&event, Event::PeerUp(info) if early.contains(info)) {
+                report(&event);
+            }
         }
     })?;
     let signal = stop.wait().context("waiting for a signal")?;
