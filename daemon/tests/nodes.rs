@@ -137,6 +137,45 @@ fn waits_are_changed(config: &str) {
     }
 }
 
+/// A block of `docs/operations.md` that is to be copied into this file, with its addresses in `dir`.
+fn documented(file: &str, dir: &Path) -> std::path::PathBuf {
+    let document = include_str!("../../docs/operations.md");
+    let begin = format!("```toml\n# {file}\n");
+    let (_, rest) = document.split_once(&begin).expect("the file is in the document");
+    let (block, _) = rest.split_once("```").expect("the block ends");
+    let path = dir.join(file);
+    std::fs::write(&path, block.replace("/tmp", &dir.to_string_lossy())).expect("a directory takes files");
+    path
+}
+
+#[test]
+fn the_two_nodes_of_the_document_find_each_other_and_log_no_fault() {
+    let dir = directory("documented");
+    let files = ["1.toml", "2.toml"].map(|file| documented(file, &dir));
+    let _daemons = files.each_ref().map(|file| {
+        let log = std::fs::File::create(file.with_extension("log")).expect("a directory takes files");
+        let mut prontod = Command::new(env!("CARGO_BIN_EXE_prontod"));
+        Daemon(prontod.arg("--config").arg(file).stderr(log).spawn().expect("it starts"))
+    });
+    for (file, other) in files.iter().zip([2, 1]) {
+        eventually("each has the other as its peer", || {
+            let status = pronto(&["status", "--config", file.to_str().expect("text"), "--json"]);
+            let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap_or_default();
+            let mut peers = status["peers"].as_array().into_iter().flatten();
+            peers.any(|peer| peer["node"] == other && peer["linked"] == true)
+        });
+    }
+    let ping = pronto(&["ping", "2", "--config", files[0].to_str().expect("text")]);
+    assert!(ping.status.success(), "{}", String::from_utf8_lossy(&ping.stderr));
+    for file in &files {
+        let log = || std::fs::read_to_string(file.with_extension("log")).expect("it is written to");
+        eventually("it says that the other is there", || log().contains("is up (shm)"));
+        let (log, known) = (log(), "nobody listens at this address");
+        assert_eq!(log.matches("error=").count(), log.matches(known).count(), "{log}");
+    }
+    std::fs::remove_dir_all(&dir).expect("ours");
+}
+
 /// khugepaged would hold up whoever touches what it gathers: see `keep_small_pages`.
 #[test]
 fn no_huge_pages_are_made_of_its_memory() {
