@@ -500,7 +500,15 @@ impl<Q: QueuePair> Session<Q> {
 
     /// The link is gone, as somebody outside noticed: the peer's process ended, or this node shuts down.
     pub fn take_down(&self, cause: DownCause, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
-        self.with_engine(executor, |engine| engine.lose_for(cause, self, sink, executor));
+        self.with_engine(executor, |engine| {
+            if cause == DownCause::Died && engine.link.is_some() {
+                // Its end may be noticed sooner than what it had said before.
+                engine.take_last_words(self, sink, executor);
+            }
+            let said_so = engine.link.as_ref().is_some_and(|link| link.peer_draining);
+            let cause = if cause == DownCause::Died && said_so { DownCause::Goodbye } else { cause };
+            engine.lose_for(cause, self, sink, executor);
+        });
     }
 
     /// Tells the peer that this node takes no new requests. Returns whether it could be told.

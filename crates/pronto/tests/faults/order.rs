@@ -2,12 +2,13 @@
 
 use core::time::Duration;
 
-use pronto::{Event, Message, Node};
+use pronto::progress::Engine;
+use pronto::{DownCause, Event, Message, Node};
 use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use crate::rig::{
-    SOON, TRANSPORTS, Watch, add, address, all, beside_others, client, free_address, refused, server,
+    SOON, TRANSPORTS, Watch, add, address, all, beside_others, client, event, free_address, refused, server,
     started, until,
 };
 
@@ -181,6 +182,19 @@ fn the_places_of_visitors_are_free_again() {
         add(&peer);
         assert!(node.status().peers.iter().any(|known| known.node.0 == 99), "{transport}");
     }
+}
+
+/// Nobody polls, so that its end is noticed before its goodbye is read.
+#[test]
+fn a_goodbye_counts_that_lies_there_unread_when_the_peer_ends() {
+    let _beside = beside_others();
+    let node = server(1, &address("shm", "goodbye")).engine(Engine::None).start().unwrap();
+    let events = node.events();
+    let (leaves, _) = client(2, &node.listening()[0].to_string());
+    event(&events, SOON, |event| matches!(event, Event::PeerUp(_)));
+    drop(leaves);
+    let down = event(&events, SOON, |event| matches!(event, Event::PeerDown { .. }));
+    assert!(matches!(down, Event::PeerDown { cause: DownCause::Goodbye, .. }), "{down:?}");
 }
 
 #[test]
