@@ -183,7 +183,7 @@ impl Builder {
         self
     }
 
-    /// Peers that it takes, at most.
+    /// Peers that it takes, at most. One that it was not told of has its place for as long as it is there, or somebody holds it.
     pub fn max_peers(mut self, peers: usize) -> Self {
         self.max_peers = peers;
         self

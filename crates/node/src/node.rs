@@ -76,7 +76,7 @@ pub struct Status {
     pub refused: Vec<(&'static str, u64)>,
     /// Its own attempts to connect that failed, by reason.
     pub failed_dials: Vec<(&'static str, u64)>,
-    /// Its peers.
+    /// Its peers: those that it was told of, those that are there or may come back to their session, and those that somebody holds.
     pub peers: Vec<PeerStatus>,
 }
 
