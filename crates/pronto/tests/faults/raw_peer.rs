@@ -6,7 +6,8 @@ use pronto_wire::{Acks, CallId, FailureCode, Header, HeaderFault, Kind, RawHeade
 
 use crate::raw::{Raw, encoded_in, sum_of};
 use crate::rig::{
-    Add, Fetch, SOON, TRANSPORTS, Work, add, all, beside_others, client, counter, event, started, until,
+    Add, Fetch, SOON, TRANSPORTS, Work, add, address, all, beside_others, client, counter, event, server,
+    started, until,
 };
 
 /// A node, a peer that behaves, and one that will not.
@@ -77,6 +78,22 @@ fn unknown_kinds_and_stray_fields() {
 }
 
 #[test]
+fn who_was_thrown_out_keeps_nobody_out() {
+    let _beside = beside_others();
+    for transport in TRANSPORTS {
+        let node = server(1, &address(transport, "thrown")).max_peers(2).start().unwrap();
+        let listening = node.listening()[0].to_string();
+        let (_good, peer) = client(2, &listening);
+        let mut raw = Raw::greets(9, &listening);
+        raw.send(Class::Control, &changed(Kind::Heartbeat, 4, 200), &[]).unwrap();
+        raw.is_thrown_out();
+        let (_next, to_node) = client(3, &listening);
+        add(&to_node);
+        add(&peer);
+    }
+}
+
+#[test]
 fn wrong_types_and_malformed_payloads_fail_their_own_call() {
     let _beside = beside_others();
     for transport in TRANSPORTS {
@@ -136,8 +153,8 @@ struct Note {
 fn held_up(transport: &str, name: &str) -> (Story, std::sync::mpsc::Sender<()>) {
     let (release, released) = std::sync::mpsc::channel::<()>();
     let released = std::sync::Mutex::new(released);
-    let listen = crate::rig::address(transport, name);
-    let node = crate::rig::server(1, &listen)
+    let listen = address(transport, name);
+    let node = server(1, &listen)
         .on(move |_, note: Note| {
             let _released = released.lock().unwrap().recv();
             assert!(note.number < 1000);
