@@ -170,10 +170,12 @@ impl Row {
     }
 }
 
-/// Buffers of one size that are held at a time: all in the first half of the first chunk of send memory.
+/// Buffers of one size that are held at a time: all where the one buffer of a synchronous send would be, which is the thread's own strip
+/// of send memory for short ones, and the first half of the first chunk for others.
 fn buffers(provider: &str, size: usize) -> usize {
-    let half = if provider == VERBS { HALF_PINNED } else { HALF_CHUNK };
-    (half / size).clamp(1, BUFFERS)
+    let (strip, half) = if provider == VERBS { (STRIP_PINNED, HALF_PINNED) } else { (STRIP, HALF_CHUNK) };
+    let room = if size <= strip / 4 { strip } else { half };
+    (room / size).clamp(1, BUFFERS)
 }
 
 /// The paper's range, and the bar: where a send takes long enough for a share to be had.
@@ -210,8 +212,11 @@ const SIZE_NAMES: [&str; 7] = ["64", "256", "1024", "4096", "16384", "65536", "2
 /// Enough to make two readings of the clock small.
 const BUFFERS: usize = 64;
 const HALF_CHUNK: usize = 2 << 20;
+/// A thread's strip; no buffer takes more than a quarter.
+const STRIP: usize = 128 << 10;
 /// The same where memory is pinned.
 const HALF_PINNED: usize = 256 << 10;
+const STRIP_PINNED: usize = 16 << 10;
 
 /// 14 rows take 14 s.
 const ROUNDS: u32 = 10;
@@ -254,5 +259,11 @@ mod tests {
         assert!(SIZES.iter().all(|size| buffers("tcp", *size) * size <= HALF_CHUNK));
         assert!(SIZES.iter().all(|size| buffers(VERBS, *size) * size <= HALF_PINNED));
         assert_eq!(SIZES.map(|size| size.to_string()), SIZE_NAMES);
+    }
+
+    #[test]
+    fn short_buffers_are_as_many_as_a_strip_takes() {
+        assert_eq!([64, 4_096, 16_384, 65_536].map(|size| buffers("shm", size)), [64, 32, 8, 32]);
+        assert_eq!([64, 4_096, 16_384].map(|size| buffers(VERBS, size)), [64, 4, 16]);
     }
 }
