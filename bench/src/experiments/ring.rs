@@ -10,8 +10,9 @@ use pronto::{Class, Peer, WaitPolicy};
 
 use crate::echo::{Provider, Wait};
 use crate::experiment::Experiment;
+use crate::floor::two_additions;
 use crate::params::{Axis, Params};
-use crate::placement::{CpuPair, Placement, pin};
+use crate::placement::{CpuPair, Placement, alone, pin};
 use crate::progress::Progress;
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{Recorder, Sample};
@@ -55,7 +56,7 @@ impl Experiment for Ring {
         let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
         let mut rows: Vec<Row> = [64, 4096]
             .into_iter()
-            .flat_map(|size| [1, 2].map(|threads| Row { threads, size, seen: Recorder::new() }))
+            .flat_map(|size| [1, 2].map(|threads| Row::new(threads, size)))
             .filter(|row| params.keeps("threads", &row.threads.to_string()))
             .filter(|row| params.keeps("size", &row.size.to_string()))
             .collect();
@@ -87,11 +88,17 @@ struct Row {
     threads: usize,
     size: usize,
     seen: Recorder,
+    floor: Recorder,
 }
 
 impl Row {
-    /// All threads begin together, each on a CPU of its own.
+    fn new(threads: usize, size: usize) -> Self {
+        Self { threads, size, seen: Recorder::new(), floor: Recorder::new() }
+    }
+
+    /// All threads begin together, each on a CPU of its own. The floor has a tenth of the time.
     fn round(&mut self, peer: &Peer, cpus: CpuPair, budget: Duration) -> anyhow::Result<()> {
+        alone(cpus.caller, || two_additions(budget / 10, &mut self.floor))?;
         let together = Barrier::new(self.threads);
         let size = self.size;
         let work = |cpu| {
@@ -120,7 +127,14 @@ impl Row {
     }
 
     fn fields(&self, sample: &Sample) -> Fields {
-        Fields::default().with("threads", self.threads).with("size", self.size).with_sample(sample)
+        let floor_ns = self.floor.sample().batch_ns;
+        Fields::default()
+            .with("threads", self.threads)
+            .with("size", self.size)
+            .with_sample(sample)
+            .with("floor", "two-additions")
+            .with("floor_ns", decimals(floor_ns, 1))
+            .with("ratio", decimals(sample.batch_ns / floor_ns, 2))
     }
 }
 
@@ -167,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_slowest_size_is_held_against_the_bar() {
-        let row = |threads, size| Row { threads, size, seen: Recorder::new() };
+        let row = Row::new;
         let of = |batch_ns| Sample { batch_ns, ..Sample::default() };
         let rows = [row(1, 64), row(1, 4096), row(2, 64)];
         let seen = [(&rows[0], of(10.0)), (&rows[1], of(13.0)), (&rows[2], of(39.0))];

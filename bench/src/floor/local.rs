@@ -5,6 +5,8 @@ use core::hint::black_box;
 use core::time::Duration;
 
 use nix::unistd::getppid;
+use pronto_sync::CachePadded;
+use pronto_sync::atomic::{AtomicU64, Ordering};
 
 use super::raw::futex_wake;
 use super::word::SleepWord;
@@ -18,6 +20,20 @@ use crate::sample::Recorder;
 pub fn empty_system_call(budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
     repeat(budget, into, || {
         black_box(getppid());
+    })
+}
+
+/// Two atomic additions, to two lines that no other core wants: the least that taking something other threads may give back, and giving
+/// it back, can take.
+///
+/// # Errors
+/// None; the signature is that of all probes.
+pub fn two_additions(budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+    let lines = [CachePadded::new(AtomicU64::new(0)), CachePadded::new(AtomicU64::new(0))];
+    repeat(budget, into, || {
+        for line in &lines {
+            black_box(line.fetch_add(1, Ordering::AcqRel));
+        }
     })
 }
 

@@ -20,7 +20,7 @@ use core::time::Duration;
 
 pub use bulk::{Footprint, copy_and_sum, tcp_stream};
 pub use cache_line::{one_line as cache_line, two_lines as cache_line_two};
-pub use local::{empty_system_call, futex_wake_nobody, instant_now, memcpy};
+pub use local::{empty_system_call, futex_wake_nobody, instant_now, memcpy, two_additions};
 pub use socket::{tcp_blocking, tcp_spinning, unix_blocking};
 pub(crate) use socket::{tcp_pair, tcp_spinning_pair};
 pub use wakeup::{eventfd, futex};
@@ -96,6 +96,7 @@ pub const PROBES: &[Probe] = &[
     Probe::pair("tcp-blocking-56", |cpus, budget, into| tcp_blocking(cpus, 56, budget, into)),
     Probe::pair("tcp-spinning-32", |cpus, budget, into| tcp_spinning(cpus, 32, budget, into)),
     Probe::pair("tcp-spinning-56", |cpus, budget, into| tcp_spinning(cpus, 56, budget, into)),
+    Probe::alone("two-additions", two_additions),
     Probe::alone("syscall", empty_system_call),
     Probe::alone("futex-wake-nobody", futex_wake_nobody),
     Probe::alone("memcpy-4k", |budget, into| memcpy(4 << 10, budget, into)).copying(4 << 10),

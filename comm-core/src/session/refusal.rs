@@ -95,4 +95,9 @@ impl Refused {
                 | Self::Busy
         )
     }
+
+    /// Whether that may change with what the peer sends, which whoever polls takes in. Memory and links are made by other threads.
+    pub const fn ends_by_messages(&self) -> bool {
+        matches!(self, Self::NoCredit { .. } | Self::NoCallSlot { .. } | Self::Busy)
+    }
 }

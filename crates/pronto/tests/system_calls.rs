@@ -1,4 +1,5 @@
-//! While both sides poll, a call over shared memory makes no system call: the kernel kills a process of which one thread does.
+//! While both sides poll, neither a call over shared memory nor a one-way message that waits for room makes a system call: the kernel
+//! kills a process of which one thread does.
 //!
 //! Each story is a process of its own, this program started again: two nodes in it meet and warm up, then every thread that
 //! takes part in calls puts itself under a filter that forbids all system calls. That is exact, and asks nothing of time: what
@@ -28,6 +29,13 @@ struct Ask {
     bytes: [u8; 32],
 }
 
+/// Sent faster than it is handled.
+#[derive(Message, Clone, Debug)]
+#[message(name = "system_calls.tell")]
+struct Tell {
+    number: u64,
+}
+
 /// The thread that runs the inline handler is to make no system call after this one.
 #[derive(Message, Clone, Debug)]
 #[message(name = "system_calls.forbid", reply = ())]
@@ -40,6 +48,8 @@ const WARM_UP: u64 = 500;
 /// Under the filter. Longer than several ticks of a node, however quick the machine.
 const CALLS: u64 = 1_000;
 const TIME: Duration = Duration::from_millis(100);
+/// One way, many windows full.
+const NOTES: u64 = 20_000;
 
 const ROLE: &str = "PRONTO_SYSTEM_CALLS_ROLE";
 
@@ -96,6 +106,8 @@ fn in_its_role() {
         call(&peer, number);
         number += 1;
     }
+    (0..NOTES)
+        .for_each(|number| peer.notify_within(&Tell { number }, PATIENCE).expect("there is room in time"));
     // Nothing may be dropped any more: unmapping would be a system call.
     leave()
 }
@@ -103,6 +115,9 @@ fn in_its_role() {
 fn serving(builder: Builder) -> Builder {
     builder
         .handle_inline(|_, ask: Ask| Echo { bytes: ask.bytes })
+        .on_inline(|_, tell: Tell| {
+            core::hint::black_box(tell.number);
+        })
         .handle_inline(|_, _: Forbid| forbid_system_calls())
 }
 
