@@ -133,7 +133,7 @@ impl Row {
             .with("size", self.size)
             .with_sample(sample)
             .with("floor", "two-additions")
-            .with("floor_ns", decimals(floor_ns, 1))
+            .with("floor_batch_ns", decimals(floor_ns, 1))
             .with("ratio", decimals(sample.batch_ns / floor_ns, 2))
     }
 }
