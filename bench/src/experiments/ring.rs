@@ -189,4 +189,14 @@ mod tests {
         assert_eq!(verdicts, [("G1", false), ("G2", true)]);
         assert!(claims(&[]).is_empty());
     }
+
+    #[test]
+    fn a_buffer_is_held_against_two_additions_in_batches_alike() {
+        let mut row = Row::new(1, 64);
+        row.floor.record_single(Duration::from_nanos(40));
+        row.floor.record_batch(10, Duration::from_nanos(100));
+        let fields = row.fields(&Sample { batch_ns: 15.0, p50_ns: 40, ..Sample::default() });
+        assert_eq!(fields.value("floor_batch_ns"), Some(&serde_json::json!(10.0)));
+        assert_eq!(fields.value("ratio"), Some(&serde_json::json!(1.5)));
+    }
 }

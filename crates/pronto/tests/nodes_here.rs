@@ -1,24 +1,17 @@
 //! Which nodes of a host are counted against its processors.
 
+mod processor;
+
 use core::time::Duration;
 use std::time::Instant;
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
 use pronto::admin::FIRST_VISITOR;
 use pronto::{Node, NodeId, WaitPolicy};
 
+use processor::on_one_processor;
+
 const PATIENCE: Duration = Duration::from_secs(20);
 const ADDRESS: &str = "shm:@pronto-test-nodes-here";
-
-/// This thread, and with it all that it starts, has one processor.
-fn on_one_processor() {
-    let allowed = sched_getaffinity(Pid::from_raw(0)).expect("it may be asked for");
-    let first = (0..CpuSet::count()).find(|&cpu| allowed.is_set(cpu) == Ok(true)).expect("there is one");
-    let mut one = CpuSet::new();
-    one.set(first).expect("it was in the other set");
-    sched_setaffinity(Pid::from_raw(0), &one).expect("it is allowed");
-}
 
 fn joins(id: NodeId) -> Node {
     let node = Node::builder(id).wait(WaitPolicy::Block).peer(1, ADDRESS).start().expect("it starts");

@@ -1,12 +1,14 @@
 //! Threads that share a processor with a serving thread that polls all the time.
 
+mod processor;
+
 use core::time::Duration;
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike as _};
-use nix::unistd::Pid;
 use pronto::{Node, Peer, WaitPolicy};
+
+use processor::on_one_processor;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const TAG: u64 = 7;
@@ -17,15 +19,6 @@ const POSTS: u64 = 40;
 const TURNS_PER_POST: u64 = 4;
 /// How long a receive is waited for.
 const NOTHING_COMES: Duration = Duration::from_millis(200);
-
-/// This thread, and those that it starts from now on, run on one processor, one of those that they may run on.
-fn on_one_processor() {
-    let allowed = sched_getaffinity(Pid::from_raw(0)).expect("it may be asked for");
-    let first = (0..CpuSet::count()).find(|&cpu| allowed.is_set(cpu) == Ok(true)).expect("there is one");
-    let mut one = CpuSet::new();
-    one.set(first).expect("it was in the other set");
-    sched_setaffinity(Pid::from_raw(0), &one).expect("it is allowed");
-}
 
 /// How often the processor was given to somebody else while this thread could go on.
 fn turns() -> u64 {

@@ -19,7 +19,7 @@ fn describe() -> Command {
         .about("Says what a node is doing: its peers, its message types, what it counted")
         .after_help("Examples:\n  pronto status 1 --at tcp:127.0.0.1:7001\n  pronto status --config /etc/pronto/1.toml --all\n  pronto status --config /etc/pronto/1.toml --recent 100")
         .args(arguments())
-        .arg(Arg::new("all").long("all").action(ArgAction::SetTrue).help("Counters that are zero, and visitors that have gone, as well"))
+        .arg(Arg::new("all").long("all").action(ArgAction::SetTrue).help("Counters that are zero, and visitors without a link, as well"))
         .arg(
             Arg::new("recent")
                 .long("recent")
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn visitors_that_have_gone_are_shown_on_demand() {
+    fn visitors_without_a_link_are_shown_on_demand() {
         let mut report = report();
         report.peers[0].node = FIRST_VISITOR.0 + 5;
         assert!(as_text(&report, false).contains("peer 64005"), "it is here");
