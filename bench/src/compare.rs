@@ -1,13 +1,14 @@
-//! `compare OLD NEW`: what changed between two results of an experiment, and which changes are more than noise.
+//! `compare OLD NEW`: what changed between results of an experiment, and which changes are more than noise.
 //!
-//! Rows are the same if everything that names them is: texts, and the columns by which rows are chosen. The noise of a row is what
-//! its A/A columns say in either file, or by how much its floor differs between them, whichever is more: a floor that moved is a
-//! machine that moved.
+//! Rows are the same if everything that names them is: texts, and the columns by which rows are chosen. Two runs of one program
+//! differ by more than the halves of either, so a verdict takes several runs of each: values whose ranges lie further apart than
+//! the wider of them is wide, than the row's A/A columns say, than its floor moved, and than a clock's step. What experiments count or
+//! simulate comes out the same each time, and needs one run.
 
 use core::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value};
@@ -20,12 +21,13 @@ use crate::sample::median;
 pub(crate) const COMPARE: &str = "compare";
 
 pub(crate) fn command() -> Command {
-    let file = |name, help| Arg::new(name).required(true).value_name(name).help(help);
+    let files = |name, help| Arg::new(name).required(true).value_name(name).value_delimiter(',').help(help);
     Command::new(COMPARE)
-        .about("Compares two results of one experiment, as --json printed them")
-        .arg(file(OLD, "The earlier result"))
-        .arg(file(NEW, "The later result"))
+        .about("Compares results of one experiment, as --json printed them")
+        .arg(files(OLD, "The earlier result, or those of several runs: old-1.json,old-2.json,old-3.json"))
+        .arg(files(NEW, "The later result, or those of several runs"))
         .arg(Arg::new(ALL).long(ALL).action(ArgAction::SetTrue).help("Show changes within the noise, too"))
+        .after_help(EXAMPLE)
 }
 
 /// The table of changes.
@@ -33,21 +35,28 @@ pub(crate) fn command() -> Command {
 /// # Errors
 /// If a file cannot be read, or they are of two experiments.
 pub(crate) fn run(options: &ArgMatches) -> anyhow::Result<String> {
-    let read =
-        |name: &str| results::read(Path::new(options.get_one::<String>(name).context("both are required")?));
+    let read = |name: &str| -> anyhow::Result<Vec<Value>> {
+        let files = options.get_many::<String>(name).context("both are required")?;
+        files.map(|file| results::read(Path::new(file))).collect()
+    };
     text(&read(OLD)?, &read(NEW)?, options.get_flag(ALL))
 }
 
-fn text(old: &Value, new: &Value, all: bool) -> anyhow::Result<String> {
-    let name = old["experiment"].as_str().context("the earlier result names no experiment")?;
-    ensure!(
-        new["experiment"] == name,
-        "the results are of two experiments: {name} and {}",
-        new["experiment"]
-    );
-    let axes = experiments::find(name).map_or(&[][..], |experiment| experiment.axes());
+fn text(old: &[Value], new: &[Value], all: bool) -> anyhow::Result<String> {
+    let mut names = old.iter().chain(new).map(|run| run["experiment"].as_str().unwrap_or_default());
+    let name = names.next().context("no result is given")?;
+    if let Some(other) = names.find(|other| *other != name) {
+        bail!("the results are of two experiments: {name} and {other}");
+    }
+    let experiment = experiments::find(name);
+    let axes = experiment.map_or(&[][..], |experiment| experiment.axes());
     let axes: Vec<&str> = axes.iter().map(|axis| axis.column).collect();
-    let changes = changes(old, new, &axes);
+    let varies = if experiment.is_some_and(|experiment| experiment.without_aa().is_some()) {
+        Varies::Never
+    } else {
+        Varies::FromRunToRun
+    };
+    let changes = changes(old, new, &axes, varies);
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -59,26 +68,48 @@ fn text(old: &Value, new: &Value, all: bool) -> anyhow::Result<String> {
     for column in table.column_iter_mut().skip(2).take(4) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let mut text =
-        format!("{name}: {} of {} values differ by more than noise\n", shown.count(), changes.len());
+    let differ = changes.iter().filter(|change| change.verdict() != Verdict::Noise).count();
+    let mut text = format!("{name}: {differ} of {} values differ by more than noise\n", changes.len());
     if !table.is_empty() {
         let _ = writeln!(text, "\n{}", table.trim_fmt());
     }
-    for note in notes(old, new) {
-        let _ = writeln!(text, "\nNote: {note}");
+    if differ != 0 && varies == Varies::FromRunToRun && old.len().min(new.len()) < ENOUGH {
+        let _ = writeln!(text, "\nNote: {TOO_FEW}");
+    }
+    if let (Some(old), Some(new)) = (old.last(), new.last()) {
+        for note in notes(old, new) {
+            let _ = writeln!(text, "\nNote: {note}");
+        }
     }
     Ok(text.trim_end().to_owned())
 }
 
-/// A value of a row in both files.
+/// Whether another run of the same program gives other values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Varies {
+    Never,
+    FromRunToRun,
+}
+
+/// A value of a row on both sides, each once or more.
 #[derive(Debug)]
 struct Change {
     row: String,
     column: String,
-    old: f64,
-    new: f64,
-    /// A share; none if neither file says.
+    old: Range,
+    new: Range,
+    /// A share; none if nothing says.
     noise: Option<f64>,
+    varies: Varies,
+}
+
+/// What the runs of one side gave.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    runs: usize,
+    least: f64,
+    middle: f64,
+    most: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,23 +117,43 @@ enum Verdict {
     Noise,
     Better,
     Worse,
-    /// Beyond the noise, and nobody said which way is better; or nothing says how large the noise is.
+    /// Beyond the noise, and nobody said which way is better; or too few runs say how large the noise is.
     Open,
+}
+
+impl Range {
+    /// None of no value, and of one that shares cannot be taken of.
+    fn of(values: &[f64]) -> Option<Self> {
+        let least = values.iter().copied().min_by(f64::total_cmp).filter(|least| *least > 0.0)?;
+        let most = values.iter().copied().max_by(f64::total_cmp)?;
+        Some(Self { runs: values.len(), least, middle: median(values.to_vec()), most })
+    }
+
+    /// Of its least value, as a share.
+    fn width(&self) -> f64 {
+        self.most / self.least - 1.0
+    }
+
+    /// How far they lie apart, as a share; zero if they overlap.
+    fn gap(&self, other: &Self) -> f64 {
+        (self.least / other.most).max(other.least / self.most).max(1.0) - 1.0
+    }
 }
 
 impl Change {
     fn share(&self) -> f64 {
-        self.new / self.old - 1.0
+        self.new.middle / self.old.middle - 1.0
     }
 
     fn verdict(&self) -> Verdict {
-        let share = self.share();
-        let Some(noise) = self.noise else {
-            return if share.abs() < UNKNOWN { Verdict::Noise } else { Verdict::Open };
-        };
-        if share.abs() <= noise.max(LEAST) {
+        if self.old.gap(&self.new) <= self.noise.unwrap_or(UNKNOWN).max(LEAST) + ROUNDING {
             return Verdict::Noise;
         }
+        let runs = self.old.runs.min(self.new.runs);
+        if self.varies == Varies::FromRunToRun && runs < ENOUGH {
+            return Verdict::Open;
+        }
+        let share = self.share();
         let more_is_better = self.column.contains("per_s");
         let less_is_better = ["_ns", "_us", "ratio", "switches"].iter().any(|end| self.column.ends_with(end));
         match (more_is_better, less_is_better) {
@@ -124,8 +175,8 @@ impl Change {
         [
             self.row.clone(),
             self.column.clone(),
-            results::number(self.old),
-            results::number(self.new),
+            results::number(self.old.middle),
+            results::number(self.new.middle),
             format!("{:+.1} %", 100.0 * self.share()),
             self.noise.map_or_else(|| "unknown".to_owned(), |noise| format!("{:.1} %", 100.0 * noise)),
             verdict.to_owned(),
@@ -133,47 +184,64 @@ impl Change {
     }
 }
 
-fn changes(old: &Value, new: &Value, axes: &[&str]) -> Vec<Change> {
-    let of = |column: &'static str| {
-        results::rows(old).chain(results::rows(new)).filter_map(move |row| from_one(row, column))
-    };
-    let usual = [median(of("aa").collect()), median(of("rate_aa").collect())];
+fn changes(old: &[Value], new: &[Value], axes: &[&str], varies: Varies) -> Vec<Change> {
+    let all = || old.iter().chain(new).flat_map(results::rows);
+    let usual =
+        ["aa", "rate_aa"].map(|column| median(all().filter_map(|row| from_one(row, column)).collect()));
     let mut changes = Vec::new();
-    for row in results::rows(new) {
+    for row in new.first().into_iter().flat_map(results::rows) {
         let name = results::row_name(row, axes);
-        let before = results::rows(old).find(|before| results::row_name(before, axes) == name);
-        let Some(before) = before else { continue };
-        for (column, value) in row {
-            let pair = before.get(column).and_then(Value::as_f64).zip(value.as_f64());
-            let Some((old, new)) = pair else { continue };
-            if !axes.contains(&column.as_str()) && !is_control(column) && old != 0.0 {
-                let noise = noise(before, row, column, usual);
-                changes.push(Change { row: name.clone(), column: column.clone(), old, new, noise });
-            }
+        let same = |runs: &'_ [Value]| -> Vec<Map<String, Value>> {
+            let rows = runs.iter().filter_map(|run| {
+                results::rows(run).find(|row| results::row_name(row, axes) == name).cloned()
+            });
+            rows.collect()
+        };
+        let [before, after] = [same(old), same(new)];
+        for column in row.keys().filter(|column| !axes.contains(&column.as_str()) && !is_control(column)) {
+            let of = |rows: &[Map<String, Value>]| Range::of(&numbers(rows, column));
+            let Some((old, new)) = of(&before).zip(of(&after)) else { continue };
+            let noise = match varies {
+                Varies::Never => Some(0.0),
+                Varies::FromRunToRun => noise([&before, &after], [old, new], column, usual),
+            };
+            changes.push(Change { row: name.clone(), column: column.clone(), old, new, noise, varies });
         }
     }
     changes
 }
 
-/// Columns that say how good the measurement is, and those whose noise nothing says.
+/// Columns that say how good the measurement is, and those that a few slow moments decide.
 fn is_control(column: &str) -> bool {
-    const TAILS: [&str; 6] = ["min_ns", "p99_ns", "p999_ns", "mean_ns", "batch_ns", "count"];
+    const TAILS: [&str; 5] = ["min_ns", "p99_ns", "p999_ns", "mean_ns", "count"];
     column == "aa" || column.ends_with("_aa") || column.starts_with("floor") || TAILS.contains(&column)
 }
 
-/// What noise alone makes of a value, as a share; `usual` is that of the middle row, for medians and for rates.
-fn noise(old: &Map<String, Value>, new: &Map<String, Value>, column: &str, usual: [f64; 2]) -> Option<f64> {
+/// What noise alone makes of a value, as a share; `usual` is the middle A/A of all rows, for medians and for rates.
+fn noise(
+    [old, new]: [&[Map<String, Value>]; 2],
+    ranges: [Range; 2],
+    column: &str,
+    usual: [f64; 2],
+) -> Option<f64> {
     // A rate has its own, where a row has both.
     let is_rate = column.contains("per_s") || column.starts_with("rate");
-    let of = |row: &Map<String, Value>| match from_one(row, "rate_aa").filter(|_| is_rate) {
-        Some(noise) => Some((noise, usual[1])),
-        None => from_one(row, "aa").map(|noise| (noise, usual[0])),
-    };
-    let halves = [of(old), of(new)].into_iter().flatten().flat_map(|(own, usual)| [own, usual]);
-    let number = |row: &Map<String, Value>| row.get("floor_ns").and_then(Value::as_f64);
-    let floor = number(old).zip(number(new)).map(|(old, new)| (new / old - 1.0).abs());
-    let halves = halves.filter(|noise| noise.is_finite()).max_by(f64::total_cmp);
-    halves.map(|noise| floor.map_or(noise, |floor| noise.max(floor)))
+    let halves = old.iter().chain(new).flat_map(|row| match from_one(row, "rate_aa").filter(|_| is_rate) {
+        Some(noise) => vec![noise, usual[1]],
+        None => from_one(row, "aa").map_or_else(Vec::new, |noise| vec![noise, usual[0]]),
+    });
+    let runs = ranges.iter().filter(|range| range.runs >= ENOUGH).map(Range::width);
+    let floor = |rows| Range::of(&numbers(rows, "floor_ns"));
+    let floor = floor(old).zip(floor(new)).map(|(old, new)| (new.middle / old.middle - 1.0).abs());
+    let known = halves.chain(runs).filter(|noise| noise.is_finite()).max_by(f64::total_cmp)?;
+    let step =
+        if column.ends_with("p50_ns") { CLOCK_STEP_NS / ranges[0].least.min(ranges[1].least) } else { 0.0 };
+    Some(known.max(floor.unwrap_or(0.0)).max(step))
+}
+
+/// A column of some rows, where it holds a number.
+fn numbers(rows: &[Map<String, Value>], column: &str) -> Vec<f64> {
+    rows.iter().filter_map(|row| row.get(column).and_then(Value::as_f64)).collect()
 }
 
 /// By how much an A/A column is off one.
@@ -214,14 +282,35 @@ const OLD: &str = "OLD";
 const NEW: &str = "NEW";
 const ALL: &str = "all";
 
-/// A change below this is none, whatever A/A says: two halves of a run can agree by chance.
+const EXAMPLE: &str =
+    "Example, with three runs of each build, taken in turns so that a slow spell of the machine meets both:
+  for run in 1 2 3; do
+    ./old latency --json > old-$run.json; ./new latency --json > new-$run.json
+  done
+  pronto-bench compare old-1.json,old-2.json,old-3.json new-1.json,new-2.json,new-3.json";
+
+const TOO_FEW: &str = "a single run says nothing of how runs differ, so there is no verdict. Give three runs or more of each, \
+taken in turns: compare old-1.json,old-2.json,old-3.json new-1.json,new-2.json,new-3.json";
+
+/// So many runs of each side say how runs of one program differ.
+const ENOUGH: usize = 3;
+
+/// A change below this is none, whatever runs say: they can agree by chance.
 const LEAST: f64 = 0.02;
+
+/// Shares are quotients.
+const ROUNDING: f64 = 1e-9;
 
 /// Without anything that says how large the noise is, this is too little to be shown.
 const UNKNOWN: f64 = 0.05;
 
+/// What a median of single timings moves by when its duration crosses the grain of a clock, nanoseconds ([`crate::sample`]).
+const CLOCK_STEP_NS: f64 = 10.0;
+
 #[cfg(test)]
 mod tests {
+    use core::slice::from_ref;
+
     use serde_json::json;
 
     use super::*;
@@ -233,42 +322,79 @@ mod tests {
         })
     }
 
-    fn verdicts(old: &Value, new: &Value) -> Vec<Verdict> {
-        changes(old, new, &["provider", "wait", "size"]).iter().map(Change::verdict).collect()
+    fn verdicts(old: &[Value], new: &[Value]) -> Vec<Verdict> {
+        let axes = ["provider", "wait", "size"];
+        changes(old, new, &axes, Varies::FromRunToRun).iter().map(Change::verdict).collect()
+    }
+
+    /// Runs with these medians and rates.
+    fn runs(seen: [(u64, u64); 3]) -> [Value; 3] {
+        seen.map(|(p50, rate)| result(p50, rate, 1.0, 50))
+    }
+
+    const ALIKE: [(u64, u64); 3] = [(500, 1_000), (510, 1_010), (520, 990)];
+
+    #[test]
+    fn a_change_counts_when_runs_lie_further_apart_than_they_scatter() {
+        use Verdict::{Better, Noise, Worse};
+        let old = runs(ALIKE);
+        assert_eq!(verdicts(&old, &runs([(510, 1_010), (500, 990), (530, 1_000)])), [Noise, Noise]);
+        assert_eq!(
+            verdicts(&old, &runs([(530, 900), (530, 960), (540, 1_000)])),
+            [Noise, Noise],
+            "apart by too little"
+        );
+        assert_eq!(verdicts(&old, &runs([(600, 2_000), (580, 1_980), (590, 2_010)])), [Worse, Better]);
+        assert_eq!(verdicts(&old, &runs([(400, 500), (410, 505), (405, 510)])), [Better, Worse]);
+        let scattered = runs([(600, 1_000), (1_200, 1_000), (2_400, 1_000)]);
+        assert_eq!(verdicts(&old, &scattered), [Noise, Noise]);
     }
 
     #[test]
-    fn a_change_counts_when_it_is_more_than_either_half_and_the_floor_say() {
-        use Verdict::{Better, Noise, Worse};
-        let old = result(100, 1_000, 1.01, 50);
-        assert_eq!(verdicts(&old, &result(104, 1_000, 1.0, 50)), [Worse, Noise]);
-        assert_eq!(verdicts(&old, &result(104, 1_000, 0.90, 50)), [Noise, Noise]);
-        assert_eq!(verdicts(&old, &result(112, 1_000, 1.0, 50)), [Worse, Noise]);
-        assert_eq!(verdicts(&old, &result(104, 1_000, 1.0, 54)), [Noise, Noise]);
-        assert_eq!(verdicts(&old, &result(90, 2_000, 1.0, 50)), [Better, Better]);
-        assert_eq!(verdicts(&old, &result(100, 500, 1.0, 50)), [Noise, Worse]);
+    fn what_halves_a_floor_or_a_clock_say_is_noise_too() {
+        use Verdict::{Noise, Worse};
+        let old = runs([(100, 1_000); 3]);
+        let slower = |p50, aa, floor| [(); 3].map(|()| result(p50, 1_000, aa, floor));
+        assert_eq!(verdicts(&old, &slower(110, 1.0, 50)), [Noise, Noise], "one step of a clock");
+        assert_eq!(verdicts(&old, &slower(120, 1.0, 50)), [Worse, Noise]);
+        assert_eq!(verdicts(&old, &slower(130, 0.7, 50)), [Noise, Noise], "halves");
+        assert_eq!(verdicts(&old, &slower(120, 1.0, 64)), [Noise, Noise], "a floor");
+    }
+
+    #[test]
+    fn one_run_of_each_gives_no_verdict_unless_runs_never_differ() {
+        let (old, new) = (result(100, 1_000, 1.0, 50), result(160, 1_000, 1.0, 50));
+        assert_eq!(verdicts(from_ref(&old), from_ref(&new)), [Verdict::Open, Verdict::Noise]);
+        assert_eq!(verdicts(from_ref(&old), from_ref(&old)), [Verdict::Noise, Verdict::Noise]);
+        let counted = changes(&[old], &[new], &["provider", "wait", "size"], Varies::Never);
+        assert_eq!(counted[0].verdict(), Verdict::Worse);
     }
 
     #[test]
     fn rows_are_found_by_what_names_them() {
         let mut other = result(200, 9, 1.0, 50);
         other["rows"][0]["size"] = json!(64);
-        assert!(verdicts(&result(100, 1, 1.0, 50), &other).is_empty());
+        assert!(verdicts(&[result(100, 1, 1.0, 50)], &[other]).is_empty());
     }
 
     #[test]
     fn what_is_shown_names_the_row_its_change_and_the_claim() {
-        let text = text(&result(100, 1_000, 1.0, 50), &result(160, 1_000, 1.0, 50), false).unwrap();
+        let (old, new) = (result(100, 1_000, 1.0, 50), result(160, 1_000, 1.0, 50));
+        let three = |run: &Value| [(); 3].map(|()| run.clone());
+        let text = super::text(&three(&old), &three(&new), false).unwrap();
         for part in ["1 of 2 values", "shm spin 32", "p50_ns", "+60.0 %", "WORSE", "L1 holds no more"] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");
         }
-        assert!(!text.contains("rpc_per_s"), "{text}");
+        assert!(!text.contains("rpc_per_s") && !text.contains(TOO_FEW), "{text}");
+        let text = super::text(&[old], &[new], false).unwrap();
+        assert!(text.contains(TOO_FEW) && !text.contains("WORSE"), "{text}");
     }
 
     #[test]
     fn results_of_two_experiments_are_not_compared() {
         let mut other = result(1, 1, 1.0, 1);
         other["experiment"] = json!("rate");
-        assert!(text(&result(1, 1, 1.0, 1), &other, false).is_err());
+        let error = text(&[result(1, 1, 1.0, 1)], &[other], false).unwrap_err();
+        assert_eq!(error.to_string(), "the results are of two experiments: latency and rate");
     }
 }

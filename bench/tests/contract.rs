@@ -224,7 +224,12 @@ fn results_are_compared_and_made_into_a_page() {
     std::fs::create_dir_all(&folder).expect("a temporary folder can be made");
     let file =
         |name: &str| folder.join(name).to_str().expect("the name of a temporary folder is text").to_owned();
-    let mut object = json(&["floor", "--json", "--quick", "--name", "syscall,memcpy-4k"]);
+    let floor = || json(&["floor", "--json", "--quick", "--name", "syscall,memcpy-4k"]);
+    let runs = ["1.json", "2.json", "3.json"].map(|name| {
+        std::fs::write(file(name), floor().to_string()).expect("the folder is this test's own");
+        file(name)
+    });
+    let mut object = floor();
     assert!(object["rows"][0]["aa"].as_f64().is_some_and(|aa| aa > 0.0), "{object}");
     std::fs::write(file("old.json"), object.to_string()).expect("the folder is this test's own");
     let p50 = object["rows"][0]["p50_ns"].as_u64().expect("a median");
@@ -233,7 +238,8 @@ fn results_are_compared_and_made_into_a_page() {
     let said = |args: &[&str]| String::from_utf8(run(args).stdout).expect("it prints text");
     let same = said(&["compare", &file("old.json"), &file("old.json")]);
     assert!(same.starts_with("floor: 0 of "), "{same}");
-    let text = said(&["compare", &file("old.json"), &file("new.json")]);
+    let (before, after) = (runs.join(","), [(); 3].map(|()| file("new.json")).join(","));
+    let text = said(&["compare", &before, &after]);
     assert!(text.contains("syscall") && text.contains("WORSE") && !text.contains("memcpy-4k"), "{text}");
     said(&["report", &file("old.json"), "--out", &file("page.html")]);
     let page = std::fs::read_to_string(file("page.html")).expect("the page was written");

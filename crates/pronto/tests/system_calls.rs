@@ -36,6 +36,18 @@ struct Tell {
     number: u64,
 }
 
+/// The handler tells the sender more at once than there are places for, while its thread is at that peer.
+#[derive(Message, Clone, Debug)]
+#[message(name = "system_calls.crowd", reply = Told)]
+struct Crowd {}
+
+/// How many of them were taken.
+#[derive(Message, Clone, Debug, PartialEq)]
+#[message(name = "system_calls.told")]
+struct Told {
+    taken: u64,
+}
+
 /// The thread that runs the inline handler is to make no system call after this one.
 #[derive(Message, Clone, Debug)]
 #[message(name = "system_calls.forbid", reply = ())]
@@ -44,6 +56,9 @@ struct Forbid {}
 const SERVER: u16 = 1;
 const CLIENT: u16 = 2;
 const PATIENCE: Duration = Duration::from_secs(20);
+/// More than the few messages that a peer has a place for from the start while another thread is at it. The places for more
+/// are made once, by the first that needs one; a thread that is taken off its processor at a bad moment makes others need them.
+const CROWD: u64 = 32;
 const WARM_UP: u64 = 500;
 /// Under the filter. Longer than several ticks of a node, however quick the machine.
 const CALLS: u64 = 1_000;
@@ -94,7 +109,9 @@ fn in_its_role() {
     let peer = client.wait_for_peer(SERVER, PATIENCE).expect("the nodes meet").waiting(caller);
     let back = server.wait_for_peer(CLIENT, PATIENCE).expect("the nodes meet").waiting(caller);
     (0..WARM_UP).for_each(|number| call(&peer, number));
+    assert_eq!(peer.call_within(&Crowd {}, PATIENCE), Ok(Told { taken: CROWD }));
     if spins {
+        assert_eq!(back.call_within(&Crowd {}, PATIENCE), Ok(Told { taken: CROWD }));
         (0..WARM_UP).for_each(|number| call(&back, number));
         back.call_within(&Forbid {}, PATIENCE).expect("the serving thread lives");
     }
@@ -117,6 +134,10 @@ fn serving(builder: Builder) -> Builder {
         .handle_inline(|_, ask: Ask| Echo { bytes: ask.bytes })
         .on_inline(|_, tell: Tell| {
             core::hint::black_box(tell.number);
+        })
+        .handle_inline(|context, _: Crowd| {
+            let taken = (0..CROWD).filter(|&number| context.try_notify(&Tell { number }).is_ok()).count();
+            Told { taken: taken as u64 }
         })
         .handle_inline(|_, _: Forbid| forbid_system_calls())
 }
