@@ -381,12 +381,12 @@ mod tests {
     fn what_is_shown_names_the_row_its_change_and_the_claim() {
         let (old, new) = (result(100, 1_000, 1.0, 50), result(160, 1_000, 1.0, 50));
         let three = |run: &Value| [(); 3].map(|()| run.clone());
-        let text = super::text(&three(&old), &three(&new), false).unwrap();
+        let said = text(&three(&old), &three(&new), false).unwrap();
         for part in ["1 of 2 values", "shm spin 32", "p50_ns", "+60.0 %", "WORSE", "L1 holds no more"] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");
         }
         assert!(!text.contains("rpc_per_s") && !text.contains(TOO_FEW), "{text}");
-        let text = super::text(&[old], &[new], false).unwrap();
+        let said = text(&[old], &[new], false).unwrap();
         assert!(text.contains(TOO_FEW) && !text.contains("WORSE"), "{text}");
     }
 
