@@ -383,11 +383,11 @@ mod tests {
         let three = |run: &Value| [(); 3].map(|()| run.clone());
         let said = text(&three(&old), &three(&new), false).unwrap();
         for part in ["1 of 2 values", "shm spin 32", "p50_ns", "+60.0 %", "WORSE", "L1 holds no more"] {
-            assert!(text.contains(part), "{part} is missing in:\n{text}");
+            assert!(said.contains(part), "{part} is missing in:\n{said}");
         }
-        assert!(!text.contains("rpc_per_s") && !text.contains(TOO_FEW), "{text}");
+        assert!(!said.contains("rpc_per_s") && !said.contains(TOO_FEW), "{said}");
         let said = text(&[old], &[new], false).unwrap();
-        assert!(text.contains(TOO_FEW) && !text.contains("WORSE"), "{text}");
+        assert!(said.contains(TOO_FEW) && !said.contains("WORSE"), "{said}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! A thread that polls reports how it did when its answer was not there within the first looks. A report of a time between
 //! two looks that was suspiciously long costs a system call, which tells a thread that was taken off its processor from an
-//! interrupt, and from a host below that took its time. Besides, once a millisecond at most, the kernel is asked for how long the thread
+//! interrupt, and from a host below that took its time. Besides, each 5 ms at most, the kernel is asked for how long the thread
 //! has waited for a processor: most of the time that others take from it passes while it does not poll. At the end of a pause that is
 //! asked before polling is tried again, by a thread that has slept in its waits and was woken late, or not.
 
@@ -25,8 +25,9 @@ thread_local! {
     static FARED: Cell<Option<(Nanos, Fared)>> = const { Cell::new(None) };
 }
 
-/// The kernel is asked how a thread fares at most so often.
-const ASKED: Nanos = Nanos::from_millis(1);
+/// The kernel is asked how a thread fares at most so often: what is evidence of somebody else ([`AWAY`]) is then the share of the time
+/// that is evidence, too.
+const ASKED: Nanos = Nanos::from_millis(5);
 /// What was asked longer ago says nothing of the present.
 const STALE: Nanos = Nanos::from_millis(200);
 
@@ -172,7 +173,7 @@ impl Fared {
     }
 }
 
-/// For how long the calling thread has waited for a processor since it last asked, if that is evidence. Costs three system calls,
+/// For how long the calling thread has waited for a processor since it last asked, if that is evidence. Costs four system calls,
 /// where it has not asked lately.
 fn waited_lately(now: Nanos) -> PolicyNanos {
     let before = FARED.get();
@@ -180,6 +181,8 @@ fn waited_lately(now: Nanos) -> PolicyNanos {
         return PolicyNanos::ZERO;
     }
     let fared = Fared::read();
+    // What had taken it off its processor until now does not count as what does so next.
+    was_preempted();
     FARED.set(fared.map(|fared| (now, fared)));
     waited_since(before, now, fared)
 }
@@ -264,12 +267,12 @@ mod tests {
     fn what_was_asked_too_lately_or_too_long_ago_is_no_evidence() {
         let fared = |ran, waited| Fared { ran: PolicyNanos(ran), waited: PolicyNanos(waited) };
         let before = Some((Nanos::from_millis(7), fared(1_000, 1_000)));
-        let after = Some(fared(2_000_000, 1_000_000));
+        let after = Some(fared(9_000_000, 1_001_000));
         let waited = |span| waited_since(before, Nanos::from_millis(7) + span, after);
-        assert_eq!(waited(ASKED), PolicyNanos(999_000));
+        assert_eq!(waited(ASKED), PolicyNanos(1_000_000));
         assert_eq!(waited(STALE), PolicyNanos::ZERO);
         assert_eq!(waited_since(None, ASKED, after), PolicyNanos::ZERO);
-        assert_eq!(waited_since(before, Nanos::from_millis(8), None), PolicyNanos::ZERO);
+        assert_eq!(waited_since(before, Nanos::from_millis(7) + ASKED, None), PolicyNanos::ZERO);
         FARED.set(before);
         assert_eq!(waited_lately(Nanos::from_millis(7)), PolicyNanos::ZERO);
         assert_eq!(FARED.get(), before, "nobody has asked");
@@ -278,6 +281,7 @@ mod tests {
     #[test]
     fn short_times_between_looks_are_no_evidence() {
         let (waits, clock) = (Waits::new(), Set::at(Nanos::ZERO));
+        FARED.set(Some((Nanos::ZERO, Fared { ran: PolicyNanos::ZERO, waited: PolicyNanos::ZERO })));
         preempted();
         waits.polled(away(PolicyNanos(AWAY.0 - 1)), &clock);
         assert!(waits.may_poll(&clock));
