@@ -122,19 +122,20 @@ enum Verdict {
 }
 
 impl Range {
-    /// None of no value, and of one that shares cannot be taken of.
+    /// None of no value, and of those that shares cannot be taken of.
     fn of(values: &[f64]) -> Option<Self> {
-        let least = values.iter().copied().min_by(f64::total_cmp).filter(|least| *least > 0.0)?;
+        let least = values.iter().copied().min_by(f64::total_cmp).filter(|least| *least >= 0.0)?;
         let most = values.iter().copied().max_by(f64::total_cmp)?;
         Some(Self { runs: values.len(), least, middle: median(values.to_vec()), most })
     }
 
-    /// Of its least value, as a share.
+    /// Of its least value, as a share: infinite if only that is zero.
     fn width(&self) -> f64 {
-        self.most / self.least - 1.0
+        // The larger of no number and one is one.
+        (self.most / self.least).max(1.0) - 1.0
     }
 
-    /// How far they lie apart, as a share; zero if they overlap.
+    /// How far they lie apart, as a share; zero if they overlap, infinite if one is zero.
     fn gap(&self, other: &Self) -> f64 {
         (self.least / other.most).max(other.least / self.most).max(1.0) - 1.0
     }
@@ -191,16 +192,15 @@ fn changes(old: &[Value], new: &[Value], axes: &[&str], varies: Varies) -> Vec<C
     let mut changes = Vec::new();
     for row in new.first().into_iter().flat_map(results::rows) {
         let name = results::row_name(row, axes);
-        let same = |runs: &'_ [Value]| -> Vec<Map<String, Value>> {
-            let rows = runs.iter().filter_map(|run| {
-                results::rows(run).find(|row| results::row_name(row, axes) == name).cloned()
-            });
-            rows.collect()
-        };
-        let [before, after] = [same(old), same(new)];
+        let [before, after] = [old, new].map(|runs| {
+            let same = |run| results::rows(run).find(|row| results::row_name(row, axes) == name);
+            runs.iter().filter_map(same).collect::<Vec<_>>()
+        });
         for column in row.keys().filter(|column| !axes.contains(&column.as_str()) && !is_control(column)) {
-            let of = |rows: &[Map<String, Value>]| Range::of(&numbers(rows, column));
-            let Some((old, new)) = of(&before).zip(of(&after)) else { continue };
+            let of = |rows: &[&Map<String, Value>]| Range::of(&numbers(rows, column));
+            let Some((old, new)) = of(&before).filter(|old| old.middle > 0.0).zip(of(&after)) else {
+                continue;
+            };
             let noise = match varies {
                 Varies::Never => Some(0.0),
                 Varies::FromRunToRun => noise([&before, &after], [old, new], column, usual),
@@ -219,7 +219,7 @@ fn is_control(column: &str) -> bool {
 
 /// What noise alone makes of a value, as a share; `usual` is the middle A/A of all rows, for medians and for rates.
 fn noise(
-    [old, new]: [&[Map<String, Value>]; 2],
+    [old, new]: [&[&Map<String, Value>]; 2],
     ranges: [Range; 2],
     column: &str,
     usual: [f64; 2],
@@ -233,14 +233,14 @@ fn noise(
     let runs = ranges.iter().filter(|range| range.runs >= ENOUGH).map(Range::width);
     let floor = |rows| Range::of(&numbers(rows, "floor_ns"));
     let floor = floor(old).zip(floor(new)).map(|(old, new)| (new.middle / old.middle - 1.0).abs());
-    let known = halves.chain(runs).filter(|noise| noise.is_finite()).max_by(f64::total_cmp)?;
+    let known = halves.filter(|noise| noise.is_finite()).chain(runs).max_by(f64::total_cmp)?;
     let step =
         if column.ends_with("p50_ns") { CLOCK_STEP_NS / ranges[0].least.min(ranges[1].least) } else { 0.0 };
     Some(known.max(floor.unwrap_or(0.0)).max(step))
 }
 
 /// A column of some rows, where it holds a number.
-fn numbers(rows: &[Map<String, Value>], column: &str) -> Vec<f64> {
+fn numbers(rows: &[&Map<String, Value>], column: &str) -> Vec<f64> {
     rows.iter().filter_map(|row| row.get(column).and_then(Value::as_f64)).collect()
 }
 
@@ -346,6 +346,12 @@ mod tests {
         );
         assert_eq!(verdicts(&old, &runs([(600, 2_000), (580, 1_980), (590, 2_010)])), [Worse, Better]);
         assert_eq!(verdicts(&old, &runs([(400, 500), (410, 505), (405, 510)])), [Better, Worse]);
+        assert_eq!(verdicts(&old, &runs([(500, 0), (510, 0), (520, 0)])), [Noise, Worse], "none at all");
+        assert_eq!(
+            verdicts(&old, &runs([(500, 0), (510, 0), (520, 10)])),
+            [Noise, Noise],
+            "none now and then"
+        );
         let scattered = runs([(600, 1_000), (1_200, 1_000), (2_400, 1_000)]);
         assert_eq!(verdicts(&old, &scattered), [Noise, Noise]);
     }

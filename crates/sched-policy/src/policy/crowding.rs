@@ -13,8 +13,8 @@
 use super::time::Nanos;
 
 /// A poll that was off its processor for so long was taken off it by somebody who computes: less than the shortest slice that one
-/// gets (0.7 ms on one processor in Linux 7.2, `kernel/sched/fair.c`), more than interrupts take and the kernel's own threads, of
-/// which some run for 100 to 200 us each second on a machine that is idle otherwise.
+/// gets (0.7 ms on one processor in Linux 7.2, `kernel/sched/fair.c`), more than interrupts take and than the absences of 100 to
+/// 160 us that happen now and then on a machine that is idle otherwise.
 pub const AWAY: Nanos = Nanos::from_micros(500);
 
 /// The first pause: some slices of somebody else, and what an accident on an idle machine may cost. Ours.
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn one_poll_that_was_taken_off_is_evidence_at_once_and_what_the_kernel_does_for_itself_is_none() {
+    fn one_poll_that_was_taken_off_is_evidence_at_once_and_short_absences_are_none() {
         for short in [AWAY.since(Nanos(1)), Nanos::from_micros(200)] {
             let short = Poll { lasted: SLICE, away: short };
             assert_eq!(Crowding::NEW.polled(&short, SLICE).verdict(), Verdict::Polls);
