@@ -54,7 +54,7 @@ impl Dispatch {
     /// If the node has no room for a peer.
     pub(crate) fn round(&self, parts: &mut Parts) -> anyhow::Result<()> {
         let peer = self.node.peer(NOBODY).context("a peer that is not there")?;
-        let mut sink = ServingSink { host: peer.host(), session: peer.session() };
+        let mut sink = ServingSink::new(peer.host(), peer.session());
         let answer = sink.request(self.inbound());
         anyhow::ensure!(
             matches!(answer, pronto_core::session::Answer::Reply { .. }),

@@ -19,7 +19,7 @@ use crate::rdma::over::{self, Over, PROVIDER_HELP, PROVIDERS};
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{Recorder, approximate};
 use crate::traffic::cost::Cost;
-use crate::traffic::drive::{Open, SIZES, Size};
+use crate::traffic::drive::{Open, SIZES, Size, pooled};
 use crate::traffic::messages::Counted;
 use crate::traffic::speed::Speed;
 
@@ -54,8 +54,8 @@ impl Experiment for Rate {
             },
             Axis {
                 column: "kind",
-                help: "Only calls, the same under Peer::together, calls that are started together, or one-way messages",
-                values: &[CALL, WINDOW, BATCH, ONE_WAY],
+                help: "Only calls, the same under Peer::together, calls that are started together, calls whose handler runs on a worker, or one-way messages",
+                values: &[CALL, WINDOW, BATCH, POOLED, ONE_WAY],
             },
             Axis {
                 column: "coalesce",
@@ -143,7 +143,7 @@ impl Experiment for Rate {
             .with("cpus", placement.numbers())
             .with("receiver", "process of its own, pinned; stopped during rounds of the floor")
             .with("senders", "threads of one process and one connection, on any CPU but the receiver's")
-            .with("handler", "inline")
+            .with("handler", "inline, but of kind pooled")
             .with("rounds", rounds)
             .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0))
             .with("sender_cpus", free)
@@ -182,9 +182,10 @@ fn loads(params: &Params) -> Vec<Load> {
     let several = || windows.iter().filter(|window| **window > 1);
     let held = several().map(|window| (WINDOW, Some(*window)));
     let batches = several().map(|window| (BATCH, Some(*window)));
+    let pooled = windows.iter().map(|window| (POOLED, Some(*window)));
     let kept = |load: &Load| {
         params.keeps("kind", load.kind)
-            && (![WINDOW, BATCH].contains(&load.kind) || load.threads == 1 && load.size.bytes == 32)
+            && ([CALL, ONE_WAY].contains(&load.kind) || load.threads == 1 && load.size.bytes == 32)
             && params.keeps("threads", &load.threads.to_string())
             && params.keeps("size", load.size.name)
             && load.window.is_none_or(|window| params.keeps("window", &window.to_string()))
@@ -193,6 +194,7 @@ fn loads(params: &Params) -> Vec<Load> {
     calls
         .chain(held)
         .chain(batches)
+        .chain(pooled)
         .chain([(ONE_WAY, None)])
         .flat_map(|(kind, window)| [1, 2, 4].map(|threads| (kind, window, threads)))
         .flat_map(|(kind, window, threads)| {
@@ -265,6 +267,7 @@ impl Bench<'_> {
     fn round(&self, peer: &Peer, row: &mut Row) -> anyhow::Result<()> {
         let Load { kind, window, threads, size } = row.load;
         let send = || match window {
+            Some(window) if kind == POOLED => pooled(peer, Open(window), self.budget),
             Some(window) if kind == BATCH => size.batches(peer, Open(window), self.budget),
             Some(window) if kind == WINDOW => {
                 let _together = peer.together();
@@ -440,6 +443,7 @@ impl Rung {
 const CALL: &str = "call";
 const WINDOW: &str = "window";
 const BATCH: &str = "batch";
+const POOLED: &str = "pooled";
 const ON: &str = "on";
 const OFF: &str = "off";
 const ONE_WAY: &str = "one-way";

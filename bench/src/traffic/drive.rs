@@ -7,7 +7,9 @@ use std::collections::VecDeque;
 use anyhow::Context as _;
 use pronto::{CallError, Message, Peer, Pending, Request};
 
-use super::messages::{Call32, Call224, CallMany, Count, CountBulk, Counted, Note32, Note224, NoteMany};
+use super::messages::{
+    Call32, Call224, CallMany, Count, CountBulk, Counted, Note32, Note224, NoteMany, Pooled32,
+};
 use crate::clock;
 
 /// A payload length, with what is done with payloads of it.
@@ -121,6 +123,14 @@ pub(crate) fn calls<M: Request>(peer: &Peer, request: &M, open: Open, time: Dura
     answered += pending.len() as u64;
     pending.into_iter().try_for_each(finish)?;
     Ok(answered)
+}
+
+/// Calls as [`calls`] makes them, of 32 bytes, whose handler runs on a worker of the receiver.
+///
+/// # Errors
+/// If one fails.
+pub(crate) fn pooled(peer: &Peer, open: Open, time: Duration) -> anyhow::Result<u64> {
+    calls(peer, &Pooled32 { bytes: [7; 32] }, open, time)
 }
 
 fn batches<M: Request>(peer: &Peer, request: &M, open: Open, time: Duration) -> anyhow::Result<u64> {

@@ -30,6 +30,13 @@ payloads! {
     bulk Vec<u8>: CallMany "traffic.call.many" => BackMany "traffic.back.many", NoteMany "traffic.note.many";
 }
 
+/// A call of 32 bytes whose handler runs on a worker.
+#[derive(Message, Clone, Debug)]
+#[message(name = "traffic.pooled.32", reply = Back32)]
+pub(crate) struct Pooled32 {
+    pub(crate) bytes: [u8; 32],
+}
+
 /// A call whose handler takes 20 us.
 #[derive(Message, Clone, Debug)]
 #[message(name = "traffic.slow", reply = ())]

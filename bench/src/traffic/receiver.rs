@@ -13,7 +13,7 @@ use pronto_sync::atomic::{AtomicU64, Ordering};
 use super::cost::Cost;
 use super::messages::{
     Back32, Back224, BackMany, Call32, Call224, CallMany, Count, CountBulk, Counted, Decoded, Note32,
-    Note224, NoteMany, OneWay, Read, Slow, Taken, Total, sum,
+    Note224, NoteMany, OneWay, Pooled32, Read, Slow, Taken, Total, sum,
 };
 use crate::child::{self, Child};
 use crate::clock;
@@ -121,6 +121,7 @@ fn handlers(builder: Builder, counts: &Arc<Counts>) -> Builder {
             let since = clock::now();
             while since.elapsed() < SLOW {}
         })
+        .handle(|_, call: Pooled32| Back32 { bytes: call.bytes })
         .handle_inline(|_, call: Call32| Back32 { bytes: call.bytes })
         .handle_inline(|_, call: Call224| Back224 { bytes: call.bytes })
         .handle_inline(|_, call: CallMany| BackMany { bytes: call.bytes })

@@ -59,6 +59,8 @@ struct State {
     idle: usize,
     /// Idle workers that each sleep on a descriptor of their own, where a booster finds them.
     bells: Vec<Arc<EventFd>>,
+    /// Workers that were called and have not looked yet. While there is one nobody else is: it calls the next.
+    coming: usize,
     running: usize,
     /// Places left by workers in nested calls.
     left: usize,
@@ -81,7 +83,7 @@ impl Pool {
         self.shared.state.lock().expect("no holder panics").host = Some(Arc::clone(host));
     }
 
-    /// A job, in its lane if it has one.
+    /// A job, in its lane if it has one. [`Self::wake`] is to follow.
     pub(crate) fn submit(&self, lane: Option<LaneKey>, job: Job) {
         let mut state = self.shared.state.lock().expect("no holder panics");
         let job = match lane {
@@ -90,8 +92,13 @@ impl Pool {
         };
         if let Some(job) = job {
             state.ready.push_back((lane, job));
-            self.shared.wake_or_start(&mut state);
         }
+    }
+
+    /// Calls a worker for what was submitted.
+    pub(crate) fn wake(&self) {
+        let called = self.shared.state.lock().expect("no holder panics").call();
+        self.shared.fetch(called);
     }
 
     /// Leaves the calling worker's place to another. None if too many have been left.
@@ -102,9 +109,9 @@ impl Pool {
         }
         state.left += 1;
         state.places += 1;
-        if !state.ready.is_empty() {
-            self.shared.wake_or_start(&mut state);
-        }
+        let called = state.call();
+        drop(state);
+        self.shared.fetch(called);
         Some(Left(Arc::clone(&self.shared)))
     }
 
@@ -135,33 +142,63 @@ impl Drop for Left {
     }
 }
 
-impl Shared {
-    /// Sees to it that somebody takes the next job, if there is a place free.
-    fn wake_or_start(self: &Arc<Self>, state: &mut State) {
-        if self.wake_one(state) {
-            return;
+/// Who is to take the next job.
+#[derive(Debug)]
+enum Called {
+    /// One of the idle workers without a bell.
+    Idle,
+    /// The idle worker whose bell it is.
+    Bell(Arc<EventFd>),
+    /// A thread that is to be started.
+    New(Arc<NodeHost>, String),
+}
+
+impl State {
+    /// Who is to take the next job, if there is one, nobody is coming for it, and a place is free.
+    fn call(&mut self) -> Option<Called> {
+        if self.ready.is_empty() || self.coming > 0 {
+            return None;
         }
-        if state.threads < state.places {
-            let Some(host) = state.host.clone() else { return };
-            let shared = Arc::clone(self);
-            let name = format!("pronto-worker-{}", state.threads);
-            match std::thread::Builder::new().name(name).spawn(move || shared.work(&host)) {
-                Ok(_detached) => state.threads += 1,
-                Err(error) => tracing::error!(%error, "no thread for a worker; its work waits for another"),
-            }
-        }
+        let called = if let Some(bell) = self.bells.pop() {
+            Called::Bell(bell)
+        } else if self.idle > 0 {
+            Called::Idle
+        } else if self.threads < self.places {
+            let host = Arc::clone(self.host.as_ref()?);
+            let name = format!("pronto-worker-{}", self.threads);
+            self.threads += 1;
+            Called::New(host, name)
+        } else {
+            return None;
+        };
+        self.coming += 1;
+        Some(called)
     }
 
-    /// Wakes an idle worker, if there is one.
-    fn wake_one(&self, state: &mut State) -> bool {
-        if let Some(bell) = state.bells.pop() {
-            ring(&bell);
-            return true;
+    /// A worker looks. One that woke by itself is taken for one that was called: then one more than needed is called.
+    fn came(&mut self) {
+        self.coming = self.coming.saturating_sub(1);
+    }
+}
+
+impl Shared {
+    /// Lets the worker that was called know; a system call, made without the lock.
+    fn fetch(self: &Arc<Self>, called: Option<Called>) {
+        match called {
+            None => {}
+            Some(Called::Idle) => self.work.notify_one(),
+            Some(Called::Bell(bell)) => ring(&bell),
+            Some(Called::New(host, name)) => {
+                let shared = Arc::clone(self);
+                let started = std::thread::Builder::new().name(name).spawn(move || shared.work(&host));
+                if let Err(error) = started {
+                    tracing::error!(%error, "no thread for a worker; its work waits for another");
+                    let mut state = self.state.lock().expect("no holder panics");
+                    state.threads -= 1;
+                    state.came();
+                }
+            }
         }
-        if state.idle > 0 {
-            self.work.notify_one();
-        }
-        state.idle > 0
     }
 
     /// Sleeps until there may be work.
@@ -185,23 +222,28 @@ impl Shared {
         state
     }
 
-    /// A worker: takes jobs until the pool stops, or there are more threads than places.
-    fn work(&self, host: &Arc<NodeHost>) {
+    /// A worker: takes jobs until the pool stops, or there are more threads than places. Before it runs one it calls who takes the next: who
+    /// submits many makes one system call and not one each.
+    fn work(self: &Arc<Self>, host: &Arc<NodeHost>) {
         host.leave_seat();
         host.boosting.adopt();
         let bell = host.boosting.needs_descriptors().then(|| bell(host)).flatten();
         host.boosting.before_wait();
         let mut state = self.state.lock().expect("no holder panics");
+        state.came();
         loop {
             if state.stopping || state.threads > state.places {
                 break;
             }
             let Some((lane, job)) = state.ready.pop_front() else {
                 state = self.rest(state, bell.as_ref());
+                state.came();
                 continue;
             };
+            let called = state.call();
             state.running += 1;
             drop(state);
+            self.fetch(called);
             job.run_pooled(host);
             host.boosting.worked();
             host.boosting.before_wait();
@@ -214,8 +256,10 @@ impl Shared {
             }
         }
         state.threads -= 1;
-        // Whoever was about to be woken in this worker's stead is.
-        self.wake_one(&mut state);
+        // What this worker was called for is another's.
+        let called = state.call();
+        drop(state);
+        self.fetch(called);
     }
 }
 
@@ -229,4 +273,61 @@ fn bell(host: &NodeHost) -> Option<Arc<EventFd>> {
 fn ring(bell: &EventFd) {
     // A full counter is as good as a write: the descriptor is readable.
     let _full = bell.write(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use pronto_core::Nanos;
+
+    use pronto_core::fabric::Arrived;
+    use pronto_core::session::{Inbound, Limits, Session};
+    use pronto_wire::{Class, InlinePayload, NodeId, ServiceId};
+
+    use super::*;
+
+    fn job() -> (Option<LaneKey>, Job) {
+        let inbound = Inbound {
+            resent: false,
+            call: None,
+            link: 1,
+            class: Class::Control,
+            type_id: TypeId(0),
+            service: ServiceId(0),
+            timeout: Nanos::NEVER,
+            payload: Arrived::Inline(InlinePayload::new(&[]).unwrap()),
+        };
+        let session = Arc::new(Session::new(NodeId(9), Limits::default()));
+        (None, Job { session, inbound, deadline: Nanos::NEVER })
+    }
+
+    #[test]
+    fn one_worker_is_called_for_many_jobs_and_calls_the_next() {
+        let mut state = State { places: 4, threads: 3, idle: 3, ..State::default() };
+        assert!(state.call().is_none(), "there is nothing to do");
+        state.ready.extend([job(), job(), job()]);
+        assert!(matches!(state.call(), Some(Called::Idle)));
+        assert!(state.call().is_none(), "one is coming");
+        // It comes, and takes one.
+        state.idle -= 1;
+        state.came();
+        state.ready.pop_front();
+        assert!(matches!(state.call(), Some(Called::Idle)), "for the rest");
+        // And one that woke by itself found the rest done.
+        state.ready.clear();
+        state.came();
+        state.came();
+        state.ready.push_back(job());
+        assert!(matches!(state.call(), Some(Called::Idle)));
+    }
+
+    #[test]
+    fn nobody_is_called_where_no_place_is_free() {
+        let mut state = State { places: 2, threads: 2, running: 2, ..State::default() };
+        state.ready.push_back(job());
+        assert!(state.call().is_none());
+        // Not before a pool has begun, or after its end: without a host no thread is started, and none is counted.
+        state.places += 1;
+        assert!(state.call().is_none());
+        assert_eq!((state.threads, state.coming), (2, 0));
+    }
 }

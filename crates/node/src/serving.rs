@@ -206,7 +206,7 @@ impl Source for PeerSource {
 
     #[inline]
     fn poll_often(&mut self, looks: u32) -> usize {
-        let mut sink = ServingSink { host: &self.host, session: &self.session };
+        let mut sink = ServingSink::new(&self.host, &self.session);
         let stop = || self.host.is_stopping();
         // An answer that a caller is about to look for has ended a sleep for nothing, as if the caller had taken it.
         let progress = self.session.turn(looks, stop, &mut sink, &*self.host);
@@ -236,7 +236,7 @@ impl Source for PeerSource {
 
     fn after_net(&mut self, woken: &mut dyn FnMut() -> bool) -> Net {
         if self.session.is_servers() {
-            let mut sink = ServingSink { host: &self.host, session: &self.session };
+            let mut sink = ServingSink::new(&self.host, &self.session);
             self.session.look_after_net(&mut sink, &*self.host, woken);
         }
         // Sessions count rescues by themselves, callers' included.
@@ -433,7 +433,7 @@ impl Keeper for Server {
         let mut busy = false;
         let mut due = now + IDLE_TICK;
         for Served { session, .. } in &self.served {
-            let mut sink = ServingSink { host: &self.host, session };
+            let mut sink = ServingSink::new(&self.host, session);
             match session.tick(now, self.tick_after, &mut sink, &*self.host) {
                 Some(ticked) => {
                     busy |= session.open_calls() != 0 || ticked.work_in_flight != 0;

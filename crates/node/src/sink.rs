@@ -28,13 +28,30 @@ pub(crate) struct Job {
     pub(crate) deadline: Nanos,
 }
 
-/// The serving thread's: inline handlers run right here. In reach of those who measure this step of a call alone.
+/// The serving thread's, for one turn: inline handlers run right here, and a worker is woken at its end, when the engine is free, for all
+/// that the turn gave to the pool. In reach of those who measure this step of a call alone.
 #[derive(Debug)]
 pub struct ServingSink<'a> {
-    /// The node.
-    pub host: &'a Arc<NodeHost>,
-    /// The peer's session that messages came through.
-    pub session: &'a Arc<NodeSession>,
+    host: &'a Arc<NodeHost>,
+    session: &'a Arc<NodeSession>,
+    /// Whether the pool was given something.
+    submitted: bool,
+}
+
+impl<'a> ServingSink<'a> {
+    /// For what comes through the session of one of the node's peers.
+    pub const fn new(host: &'a Arc<NodeHost>, session: &'a Arc<NodeSession>) -> Self {
+        Self { host, session, submitted: false }
+    }
+}
+
+impl Drop for ServingSink<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.submitted {
+            self.host.pool.wake();
+        }
+    }
 }
 
 /// A waiting caller's: it starts no handler.
@@ -64,7 +81,10 @@ impl Sink<AnyLease> for ServingSink<'_> {
                 run_inline(route, self.host, self.session, &inbound, &mut answer, handle);
                 answer
             }
-            Ok(route) => to_pool(route, self.host, self.session, inbound),
+            Ok(route) => {
+                self.submitted = true;
+                to_pool(route, self.host, self.session, inbound)
+            }
         }
     }
 
@@ -96,7 +116,12 @@ impl Sink<AnyLease> for WaitingSink<'_> {
                 Answer::Later
             }
             Ok(route) if route.mode == RouteMode::Inline => queue_inline(self.host, self.session, inbound),
-            Ok(route) => to_pool(route, self.host, self.session, inbound),
+            Ok(route) => {
+                let answer = to_pool(route, self.host, self.session, inbound);
+                // It has no turns of its own: it is one caller's for a whole wait.
+                self.host.pool.wake();
+                answer
+            }
         }
     }
 
@@ -161,6 +186,7 @@ fn deadline_of(inbound: &Inbound<Arrived<AnyLease>>, host: &NodeHost) -> Nanos {
     if inbound.timeout == Nanos::NEVER { Nanos::NEVER } else { host.now() + inbound.timeout }
 }
 
+/// Leaves a message to the pool, which is to be woken for it.
 fn to_pool(
     route: &Route<NodeHost>,
     host: &Arc<NodeHost>,

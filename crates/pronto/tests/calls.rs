@@ -1,7 +1,7 @@
 //! Calls between two nodes, over every transport and waiting policy.
 
 use core::time::Duration;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 
 use pronto::progress::BusyPoll;
 use pronto::{CallError, Limits, Message, Node, NodeId, Refused, Rejection, WaitPolicy};
@@ -132,6 +132,33 @@ fn many_callers_share_a_peer() {
 
 /// Inline handlers cannot wait for room, and a window of calls never leaves the chunk that their replies lie in empty: the next
 /// chunk must be ready before it is full, long before the node's clock ticks again.
+#[derive(Message, Debug)]
+#[message(name = "test.meet", reply = ())]
+struct Meet {}
+
+/// Four handlers that wait for each other: each worker that takes a call has the next one woken before it blocks.
+#[test]
+fn workers_run_side_by_side() {
+    for policy in [WaitPolicy::Block, WaitPolicy::Adaptive, WaitPolicy::Spin] {
+        let meeting = Arc::new(Barrier::new(4));
+        let node = Node::builder(1)
+            .wait(policy)
+            .workers(4)
+            .listen(&format!("shm:@pronto-test-meet-{policy:?}-{}", std::process::id()))
+            .handle(move |_, _: Meet| drop(meeting.wait()))
+            .start()
+            .unwrap();
+        let client = Node::builder(2).peer(1, &node.listening()[0].to_string()).start().unwrap();
+        let peer = client.wait_for_peer(1, SOON).unwrap();
+        for _ in 0..50 {
+            let together = peer.together();
+            let calls = [(); 4].map(|()| peer.start(&Meet {}).unwrap());
+            drop(together);
+            calls.map(|call| call.wait().unwrap());
+        }
+    }
+}
+
 #[test]
 fn a_window_of_long_replies_never_lacks_room() {
     let address = format!("shm:@pronto-test-window-{}", std::process::id());
