@@ -9,8 +9,8 @@ use pronto_core::executor::{Asked, expecting};
 use pronto_core::fabric::{QueuePair, Region, SHORT_PAYLOAD, SmallMessage};
 use pronto_core::note::{Note, What};
 use pronto_core::session::{
-    CallSpec, Copied, End, Executed, Known, OutgoingPayload, Patience, Places, Refused, Session, Sink, Soon,
-    TypeKey, Waited,
+    CallSpec, Copied, End, Executed, Known, OutgoingPayload, Places, Refused, Session, Sink, Soon, TypeKey,
+    Waited,
 };
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, NodeId, ServiceId};
@@ -348,48 +348,45 @@ impl<H: Host> Peer<H> {
         refused.is_retryable() && (!matches!(refused, Refused::NotConnected { .. }) || self.is_up())
     }
 
-    /// Tries until it is not refused for want of room any more, making what progress there is. Where room comes with the peer's
-    /// messages it is polled for as long as for an answer.
+    /// Tries until it is not refused for want of room any more, making what progress there is.
     fn when_there_is_room<R>(
         &self,
         timeout: Nanos,
         mut attempt: impl FnMut() -> Result<R, CallError>,
     ) -> Result<R, CallError> {
         let (host, session) = (&*self.ends.host, &*self.ends.session);
-        let (mut deadline, mut in_vain_since, mut patience) = (None, None, Patience::default());
+        let mut wait = None;
         loop {
             match attempt() {
                 Err(CallError::Rejected(Rejection::Here(refused))) if self.waits_for_room(&refused) => {
                     let now = host.now();
-                    if now >= *deadline.get_or_insert(now + timeout) || host.may_wait() == MayWait::Never {
+                    let (wait, deadline) = wait.get_or_insert_with(|| {
+                        (session.begin_room_wait(self.asked_here(), now, host), now + timeout)
+                    });
+                    if now >= *deadline || host.may_wait() == MayWait::Never {
                         return Err(refused.into());
                     }
-                    session.ring_if_held(host);
                     let mut sink = self.ends.host.waiting_sink(&self.ends.session);
-                    let progress = session.turn(1, || false, &mut sink, host);
-                    if progress.is_some_and(|progress| progress.moved != 0) {
-                        in_vain_since = None;
-                    } else if refused.ends_by_messages()
-                        && now.since(*in_vain_since.get_or_insert(now)) < self.polls_for_room()
-                    {
-                        session.be_patient(&mut patience, progress.is_some(), now, host);
-                        core::hint::spin_loop();
-                    } else {
+                    if !session.wait_for_room(wait, &refused, [now, *deadline], &mut sink, host) {
                         host.pause();
                     }
                 }
-                outcome => return outcome,
+                outcome => {
+                    if let Some((wait, _)) = wait.filter(|_| outcome.is_ok()) {
+                        session.room_came(&wait, host);
+                    }
+                    return outcome;
+                }
             }
         }
     }
 
-    /// For how long a wait for an answer would poll now.
-    fn polls_for_room(&self) -> Nanos {
-        let asked = match self.ends.host.may_wait() {
+    /// How the calling thread is to wait.
+    fn asked_here(&self) -> Asked {
+        match self.ends.host.may_wait() {
             MayWait::InPool => self.asked.by(self.policy().nested()),
             MayWait::Freely | MayWait::Never | MayWait::Forked => self.asked,
-        };
-        self.ends.session.decide(asked, &*self.ends.host).polls_for()
+        }
     }
 }
 

@@ -32,6 +32,7 @@ mod outgoing;
 mod peer_types;
 mod refusal;
 mod rendezvous;
+mod room;
 mod soon;
 mod stalled;
 mod synchronous;
@@ -63,6 +64,7 @@ pub use outgoing::{Copied, Outgoing, OutgoingPayload};
 pub use peer_types::{Known, PeerTypes, TypeKey};
 pub use refusal::Refused;
 pub use rendezvous::{Chunking, Lent, MAX_RECEIVES, MAX_SENDS, NotReceived, Offer, Offered, PARKED};
+pub use room::RoomWait;
 pub use soon::{Places, Soon};
 pub use wait::{LATE, RESCUE, Waited};
 pub use waiting::Waiting;
@@ -114,6 +116,8 @@ pub struct Session<Q: QueuePair> {
     said: waiting::Said,
     /// How long callers wait for the peer's answers.
     learned: Learned,
+    /// How long room to send takes to come.
+    room: Learned,
     stats: Stats,
 }
 
@@ -152,6 +156,7 @@ impl<Q: QueuePair> Session<Q> {
             rendezvous: rendezvous::Rendezvous::new(limits.calls),
             said: waiting::Said::default(),
             learned: Learned::default(),
+            room: Learned::default(),
             stats: Stats::default(),
         }
     }

@@ -391,52 +391,11 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
         }
     }
 
-    /// Arm, recheck, sleep. Returns false if the recheck found the end. Sets `told` if an event ended the sleep.
+    /// Sleeps until something comes. Returns false if the end had come before.
     fn sleep_in_channel(&mut self, until: Nanos, told: &Cell<bool>) -> bool {
-        let session = self.session;
-        let mut engine = session.enter(self.executor);
-        session.role.holder_sleeps(Server::Sleeps);
-        engine.arm(Armed::All, session);
-        let channels = engine.callers_channels(session.peer.0.into());
-        drop(engine);
-        session.look_once_more(self.executor);
-        let slept = self.sleep_unless_ended(until, &channels, told);
-        session.role.holder_sleeps(Server::Awake);
-        slept
-    }
-
-    fn sleep_unless_ended(&mut self, until: Nanos, channels: &Channels, told: &Cell<bool>) -> bool {
-        let (session, executor) = (self.session, self.executor);
-        let (ended, recheck) = self.turn(1);
-        if ended {
-            return false;
-        }
-        if recheck.is_some_and(|progress| progress.moved == 0) {
-            let sleep = |until| {
-                let which = executor.sleep_on_channels(channels, until);
-                let woken = which.contains(&true);
-                if woken {
-                    told.set(true);
-                    session.told(which, executor);
-                }
-                woken
-            };
-            if !sleep(until) && executor.now() >= until {
-                session.look_after_net(self.sink, executor, || {
-                    let late = executor.now() + LATE;
-                    loop {
-                        if sleep(late) {
-                            break true;
-                        }
-                        if executor.now() >= late {
-                            break false;
-                        }
-                    }
-                });
-            }
-        }
-        session.disarm_as_poller();
-        true
+        let (session, call, caught) = (self.session, self.call, &mut self.caught);
+        let mut caller = Caller { session, call, caught, counted: true };
+        session.sleep_in_channel(until, told, &mut caller, self.sink, self.executor)
     }
 
     /// Sleeps until the end has come, or the role is free and the server does not poll: look again. True if the time is over.
@@ -501,6 +460,94 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
         drop(role);
         session.serve_again(self.sink, self.executor);
         ended
+    }
+}
+
+impl<Q: QueuePair> Session<Q> {
+    /// Arm, recheck, sleep, for the holder of the role. Returns false if the recheck found what is waited for. Sets `told` if an event ended
+    /// the sleep.
+    fn sleep_in_channel(
+        &self,
+        until: Nanos,
+        told: &Cell<bool>,
+        waiter: &mut impl Waiter<Q::Lease>,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> bool {
+        let mut engine = self.enter(executor);
+        self.role.holder_sleeps(Server::Sleeps);
+        engine.arm(Armed::All, self);
+        let channels = engine.callers_channels(self.peer.0.into());
+        drop(engine);
+        self.look_once_more(executor);
+        let slept = self.sleep_unless_done(until, &channels, told, waiter, sink, executor);
+        self.role.holder_sleeps(Server::Awake);
+        slept
+    }
+
+    fn sleep_unless_done(
+        &self,
+        until: Nanos,
+        channels: &Channels,
+        told: &Cell<bool>,
+        waiter: &mut impl Waiter<Q::Lease>,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> bool {
+        let recheck = self.turn_as_poller(1, waiter, sink, executor);
+        if waiter.is_done() {
+            return false;
+        }
+        if recheck.is_some_and(|progress| progress.moved == 0) {
+            let sleep = |until| {
+                let which = executor.sleep_on_channels(channels, until);
+                let woken = which.contains(&true);
+                if woken {
+                    told.set(true);
+                    self.told(which, executor);
+                }
+                woken
+            };
+            if !sleep(until) && executor.now() >= until {
+                self.look_after_net(sink, executor, || {
+                    let late = executor.now() + LATE;
+                    loop {
+                        if sleep(late) {
+                            break true;
+                        }
+                        if executor.now() >= late {
+                            break false;
+                        }
+                    }
+                });
+            }
+        }
+        self.disarm_as_poller();
+        true
+    }
+
+    /// Sleeps until something comes, or `until`, where the calling thread can have the role and the server does not poll. Returns whether it
+    /// could: if not, another thread sees to what comes.
+    pub(super) fn sleep_for(
+        &self,
+        done: impl Fn() -> bool,
+        until: Nanos,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> bool {
+        if self.role.is_left_to_server() || !self.role.claim() {
+            return false;
+        }
+        let role = RoleGuard { session: self, executor, told: Cell::new(false) };
+        let mut done = done;
+        if self.sleep_in_channel(until, &role.told, &mut done, sink, executor)
+            && self.turn_as_poller(1, &mut done, sink, executor).is_some()
+        {
+            role.told.set(false);
+        }
+        drop(role);
+        self.serve_again(sink, executor);
+        true
     }
 }
 

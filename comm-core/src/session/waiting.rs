@@ -65,8 +65,14 @@ impl<Q: QueuePair> Session<Q> {
     /// How a wait for an answer of this peer is to go that asks for this.
     #[inline(always)]
     pub fn decide(&self, asked: Asked, executor: &impl Executor) -> Decision {
+        self.decide_by(&self.learned, asked, executor)
+    }
+
+    /// The same for a wait of which `learned` says what is usual.
+    #[inline(always)]
+    pub(super) fn decide_by(&self, learned: &Learned, asked: Asked, executor: &impl Executor) -> Decision {
         let waiting = self.said.read().unwrap_or(Waiting { policy: asked.preference, bound: None });
-        self.learned.decide(waiting, asked, executor)
+        learned.decide(waiting, asked, executor)
     }
 
     /// How long this node waits for the peer's answers.

@@ -1,7 +1,11 @@
 //! Calls between two nodes, over every transport and waiting policy.
 
 use core::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
+use std::time::Instant;
+
+use nix::sys::resource::{UsageWho, getrusage};
 
 use pronto::progress::BusyPoll;
 use pronto::{CallError, Limits, Message, Node, NodeId, Refused, Rejection, WaitPolicy};
@@ -130,8 +134,6 @@ fn many_callers_share_a_peer() {
     }
 }
 
-/// Inline handlers cannot wait for room, and a window of calls never leaves the chunk that their replies lie in empty: the next
-/// chunk must be ready before it is full, long before the node's clock ticks again.
 #[derive(Message, Debug)]
 #[message(name = "test.meet", reply = ())]
 struct Meet {}
@@ -145,7 +147,9 @@ fn workers_run_side_by_side() {
             .wait(policy)
             .workers(4)
             .listen(&format!("shm:@pronto-test-meet-{policy:?}-{}", std::process::id()))
-            .handle(move |_, _: Meet| drop(meeting.wait()))
+            .handle(move |_, _: Meet| {
+                meeting.wait();
+            })
             .start()
             .unwrap();
         let client = Node::builder(2).peer(1, &node.listening()[0].to_string()).start().unwrap();
@@ -154,11 +158,73 @@ fn workers_run_side_by_side() {
             let together = peer.together();
             let calls = [(); 4].map(|()| peer.start(&Meet {}).unwrap());
             drop(together);
-            calls.map(|call| call.wait().unwrap());
+            for call in calls {
+                call.wait().unwrap();
+            }
         }
     }
 }
 
+#[derive(Message, Debug)]
+#[message(name = "test.tell")]
+struct Tell {}
+
+/// How often the calling thread has gone to sleep.
+fn sleeps() -> i64 {
+    getrusage(UsageWho::RUSAGE_THREAD).unwrap().voluntary_context_switches()
+}
+
+/// The peer's handlers wait, and with them its credits: a sender does not ask all the time whether there is one.
+#[test]
+fn a_sender_without_credit_sleeps_until_it_comes() {
+    for transport in ["shm", "tcp"] {
+        let gate = Arc::new(Mutex::new(()));
+        let closed = gate.lock().unwrap();
+        let (waits, told) = (Arc::clone(&gate), Arc::new(AtomicU64::new(0)));
+        let tells = Arc::clone(&told);
+        let listen = match transport {
+            "shm" => format!("shm:@pronto-test-credit-{}", std::process::id()),
+            _ => "tcp:127.0.0.1:0".into(),
+        };
+        let node = Node::builder(1).wait(WaitPolicy::Block).workers(1).listen(&listen);
+        let node = node.on(move |_, _: Tell| {
+            drop(waits.lock().unwrap());
+            tells.fetch_add(1, Ordering::Relaxed);
+        });
+        let node = node.start().unwrap();
+        let address = node.listening()[0].to_string();
+        let client = Node::builder(2).wait(WaitPolicy::Block).peer(1, &address).start().unwrap();
+        let peer = client.wait_for_peer(1, SOON).unwrap();
+        let mut sent = 0;
+        while peer.notify(&Tell {}).is_ok() {
+            sent += 1;
+        }
+        let shut = Duration::from_millis(200);
+        let slept = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let before = sleeps();
+                peer.notify_within(&Tell {}, SOON).unwrap();
+                sleeps() - before
+            });
+            std::thread::sleep(shut);
+            drop(closed);
+            waiting.join().unwrap()
+        });
+        assert!(slept < 200, "{transport}: {slept} times in {shut:?}");
+        // And many times, where credits come while the sender falls asleep.
+        let more = 20_000;
+        (0..more).for_each(|_| peer.notify_within(&Tell {}, SOON).unwrap());
+        let since = Instant::now();
+        while told.load(Ordering::Relaxed) < sent + 1 + more && since.elapsed() < SOON {
+            std::thread::yield_now();
+        }
+        assert_eq!(told.load(Ordering::Relaxed), sent + 1 + more, "{transport}");
+        assert_eq!(peer.session().stats().rescues.count(), 0, "{transport}: a wake-up was lost");
+    }
+}
+
+/// Inline handlers cannot wait for room, and a window of calls never leaves the chunk that their replies lie in empty: the next
+/// chunk must be ready before it is full, long before the node's clock ticks again.
 #[test]
 fn a_window_of_long_replies_never_lacks_room() {
     let address = format!("shm:@pronto-test-window-{}", std::process::id());
@@ -265,7 +331,7 @@ fn an_answer_wakes_the_node_for_a_future() {
         let peer = client.wait_for_peer(1, SOON).expect("it comes up");
         let mut times: Vec<_> = (0..101)
             .map(|i| {
-                let begun = std::time::Instant::now();
+                let begun = Instant::now();
                 let sum = block_on(peer.start(&Add { values: vec![i, 1] }).expect("sent")).expect("answered");
                 assert_eq!(sum.total, i + 1);
                 // A call that is waited for by its caller comes between, and leaves things as they were.
