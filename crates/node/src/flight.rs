@@ -116,12 +116,14 @@ impl Flight {
         *last = Some(now);
         drop(last);
         let notes: String = admin::recent(TOLD).iter().map(|note| format!("\n  {note}")).collect();
+        // The node is named in the text: a field would stand behind the last note.
+        let (node, what) = (host.identity.node, alarm.text());
         match alarm {
             Alarm::Rescued | Alarm::Panicked => {
-                tracing::warn!(node = %host.identity.node, "{}; what threads did last:{notes}", alarm.text());
+                tracing::warn!("node {node}: {what}; what threads did last:{notes}");
             }
             Alarm::PeerDown | Alarm::Deadline => {
-                tracing::info!(node = %host.identity.node, "{}; what threads did last:{notes}", alarm.text());
+                tracing::info!("node {node}: {what}; what threads did last:{notes}");
             }
         }
     }

@@ -294,6 +294,11 @@ impl NodeHost {
         Duration::from_nanos(until.since(now).0)
     }
 
+    /// What is noted after a sleep has a time after it.
+    pub(crate) fn note_time(&self) {
+        let _noted = self.now();
+    }
+
     pub(crate) fn wake_keeper(&self) {
         // A full counter is as good as a write: the descriptor is readable.
         let _full = self.keeper.write(1);
@@ -335,6 +340,7 @@ impl Executor for NodeHost {
     fn sleep(&self, word: &AtomicU32, until: Nanos) {
         let span = self.before_sleep(until);
         system::futex_wait_armed(word, span);
+        self.note_time();
     }
 
     fn wake(&self, word: &AtomicU32) {
@@ -347,7 +353,9 @@ impl Executor for NodeHost {
 
     fn sleep_on_channels(&self, channels: &Channels, until: Nanos) -> [bool; 2] {
         let span = self.before_sleep(until);
-        self.serving.sleep_instead(channels, span)
+        let woken = self.serving.sleep_instead(channels, span);
+        self.note_time();
+        woken
     }
 
     fn attend(&self) {

@@ -477,6 +477,10 @@ impl Keeper for Server {
         flight::sleeps();
     }
 
+    fn slept(&self) {
+        self.host.note_time();
+    }
+
     fn worked(&self) {
         self.host.boosting.worked();
     }

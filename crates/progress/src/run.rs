@@ -88,6 +88,9 @@ pub trait Keeper {
     /// The thread gives its processor away now.
     fn before_sleep(&self) {}
 
+    /// It has one again.
+    fn slept(&self) {}
+
     /// Some work is done.
     fn worked(&self) {}
 }
@@ -371,6 +374,7 @@ impl<K: Keeper> Sleepers for Everything<'_, K> {
         shared.reports.sleeps.add(1);
         self.slept = true;
         let woken = shared.set.sleep(limit);
+        self.keeper.slept();
         shared.drowsy.store(false, Ordering::Relaxed);
         match woken {
             Woken::Limit => self.look_after_net(),

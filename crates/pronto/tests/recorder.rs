@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use pronto::admin::{NoteReport, recent, recent_of};
-use pronto::{CallError, Context, Message, Node};
+use pronto::{CallError, Context, Message, Node, WaitPolicy};
 
 #[derive(Debug, Message)]
 #[message(name = "recorder.answer")]
@@ -71,4 +71,25 @@ fn calls_handlers_and_their_ends_are_noted() {
     assert!(said(&recent(4096), "called, peer 701"), "and here without asking anybody");
     assert_eq!(recent(2).len(), 2);
     drop(server);
+}
+
+/// What is noted first after a sleep has a time after it.
+#[test]
+fn a_message_that_ends_a_sleep_has_the_time_of_its_coming() {
+    const APART: Duration = Duration::from_millis(200);
+    let address = format!("shm:@pronto-test-recorder-apart-{}", std::process::id());
+    let server = Node::builder(703).wait(WaitPolicy::Block).listen(&address);
+    let _server = server.handle_inline(|_, _: Ask| Answer {}).start().expect("the server starts");
+    let client = Node::builder(704).peer(703, &address).start().expect("the client starts");
+    let peer = client.wait_for_peer(703, PATIENCE).expect("they meet");
+    for _ in 0..2 {
+        std::thread::park_timeout(APART);
+        peer.call(&Ask { breaks: false }).expect("it is answered");
+    }
+    let notes = recent(4096);
+    let handled = notes.iter().filter(|note| note.text.starts_with("handles, peer 704"));
+    let times: Vec<_> = handled.map(|note| Duration::from_micros(note.time_us)).collect();
+    // Times are rounded down to 64 ns, and then to microseconds.
+    let apart = times[1] - times[0] + Duration::from_micros(2);
+    assert!(times.len() == 2 && apart >= APART, "{times:?}");
 }
