@@ -17,7 +17,9 @@ use pronto_wire::greeting::MAX_TYPES;
 use pronto_wire::{Epoch, NodeId, TypeEntry, TypeId};
 
 use crate::address::Address;
+use crate::admin::FIRST_VISITOR;
 use crate::boost::Boost;
+use crate::checks;
 use crate::config::{Addresses, Config, ConfigError, RECEIVE_BUDGET};
 use crate::error::NodeError;
 use crate::host::NodeHost;
@@ -31,11 +33,15 @@ use crate::system;
 /// A long time to poll after traffic, as services do that are called in bursts: Margo's.
 pub const SPIN_DOWN: Duration = Duration::from_nanos(spin::SPIN_DOWN.0);
 
+/// Numbers that visitors take, from [`FIRST_VISITOR`] on.
+const VISITORS: u32 = 1_000;
+
 /// A node in the making: who it is, where it listens, whom it knows, what it handles.
 #[derive(Debug)]
 #[must_use = "a node runs after start()"]
 pub struct Builder {
     node: NodeId,
+    is_visitor: bool,
     name: String,
     listen: Vec<Result<Address, ConfigError>>,
     peers: Vec<(NodeId, Vec<Result<Address, ConfigError>>)>,
@@ -59,6 +65,7 @@ impl Builder {
     pub(crate) fn new(node: NodeId) -> Self {
         Self {
             node,
+            is_visitor: false,
             name: String::new(),
             listen: Vec::new(),
             peers: Vec::new(),
@@ -77,6 +84,11 @@ impl Builder {
             socket_buffer: None,
             placement: Asked::default(),
         }
+    }
+
+    pub(crate) fn visitor() -> Self {
+        let number = u16::try_from(std::process::id() % VISITORS).expect("there are fewer");
+        Self { is_visitor: true, ..Self::new(NodeId(FIRST_VISITOR.0 + number)) }
     }
 
     pub(crate) fn from_config(config: &Config) -> Result<Self, ConfigError> {
@@ -115,7 +127,8 @@ impl Builder {
         self
     }
 
-    /// Connects to a peer. Said again for the same peer, it is another address of it, tried after the first.
+    /// Connects to a peer. Said again for the same peer, it is another address of it, tried after the first; the same address again
+    /// is refused at the start.
     pub fn peer(mut self, node: impl Into<NodeId>, address: &str) -> Self {
         let (node, address) = (node.into(), parse("peer.address", address));
         match self.peers.iter_mut().find(|(known, _)| *known == node) {
@@ -275,7 +288,7 @@ impl Builder {
 
     /// The same, with what links are made from.
     fn checked(self) -> Result<(LinkOptions, Self), NodeError> {
-        let Self { listen, peers, plaintext, rdma, busy_poll, socket_buffer, node, .. } = self;
+        let Self { listen, peers, plaintext, rdma, busy_poll, socket_buffer, node, is_visitor, .. } = self;
         let listen = listen.into_iter().collect::<Result<Vec<_>, _>>()?;
         let resolve = |(peer, addresses): (NodeId, Vec<_>)| {
             Ok((peer, addresses.into_iter().collect::<Result<Vec<_>, _>>()?))
@@ -284,6 +297,12 @@ impl Builder {
         if peers.iter().any(|(peer, _)| *peer == node) {
             return Err(NodeError::OwnPeer { node });
         }
+        if !is_visitor {
+            checks::number("node", node)?;
+        }
+        peers.iter().try_for_each(|(peer, _)| checks::number("peer.node", *peer))?;
+        checks::peers(&peers)?;
+        checks::listen(&listen)?;
         for address in listen.iter().chain(peers.iter().flat_map(|(_, addresses)| addresses)) {
             if let Address::Tcp(socket) = address
                 && !plaintext

@@ -7,12 +7,13 @@ use pronto_core::session::{Doorbells, Limits};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_progress::{BusyPoll, Engine};
 use pronto_topology::{ListFault, Wish};
+use pronto_wire::NodeId;
 use serde::Deserialize;
 use thiserror::Error;
 
 use crate::address::{Address, AddressError};
-use crate::admin::FIRST_VISITOR;
 use crate::boost::Boost;
+use crate::checks::{self, LAST_NODE};
 use crate::placement::Asked;
 use crate::rdma::Rdma;
 
@@ -191,6 +192,16 @@ pub enum ConfigError {
         /// Why.
         cause: AddressError,
     },
+    /// A node has a number that only visitors have, or none.
+    #[error(
+        "{key} = {node}: a node has a number from 1 to {LAST_NODE}; above are visitors, such as `pronto status`"
+    )]
+    Number {
+        /// The key.
+        key: &'static str,
+        /// The number.
+        node: u16,
+    },
     /// A number is outside its limits.
     #[error("{key} = {value}: must be from {least} to {most}")]
     Range {
@@ -228,8 +239,30 @@ pub enum ConfigError {
     #[error("rdma = \"require\": this program was built without RDMA; build it with `--features verbs`")]
     NoRdma,
     /// A peer is listed twice.
-    #[error("peer {0} is listed twice")]
+    #[error("peer {0} is listed twice: write one [[peer]] for it, with all its addresses")]
     PeerTwice(u16),
+    /// An address of a peer is listed twice.
+    #[error("peer {peer} has the address {address} twice: name it once")]
+    PeerAddressTwice {
+        /// The peer.
+        peer: u16,
+        /// The address.
+        address: Address,
+    },
+    /// Two peers have one address.
+    #[error("peers {} and {} have one address, {address}: give each the one where it listens", peers[0], peers[1])]
+    SharedAddress {
+        /// The two peers.
+        peers: [u16; 2],
+        /// The address.
+        address: Address,
+    },
+    /// An address to listen at is listed twice.
+    #[error("listen names {address} twice: name it once")]
+    ListenTwice {
+        /// The address.
+        address: Address,
+    },
     /// `plaintext` says something else.
     #[error("plaintext = {0:?}: write \"i understand\", or leave it out")]
     Plaintext(String),
@@ -261,9 +294,9 @@ impl Config {
         if let Some(pair) = nodes.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(ConfigError::PeerTwice(pair[0]));
         }
-        within("node", config.node.into(), 1, LAST_NODE)?;
+        checks::number("node", NodeId(config.node))?;
         for peer in &config.peer {
-            within("peer.node", peer.node.into(), 1, LAST_NODE)?;
+            checks::number("peer.node", NodeId(peer.node))?;
             if peer.address.is_empty() {
                 return Err(ConfigError::NoAddress(peer.node));
             }
@@ -386,8 +419,6 @@ impl LimitsConfig {
 /// With less than this a socket holds less than a frame of bulk takes to be on its way.
 const LEAST_BUFFER: u32 = 64 << 10;
 
-const LAST_NODE: u64 = FIRST_VISITOR.0 as u64 - 1;
-
 fn within(key: &'static str, value: u64, least: u64, most: u64) -> Result<(), ConfigError> {
     if (least..=most).contains(&value) { Ok(()) } else { Err(ConfigError::Range { key, value, least, most }) }
 }
@@ -488,7 +519,9 @@ mod tests {
         assert!(wrong("[limits]", again).contains("listed twice"));
         assert!(wrong("[\"shm:/run/n2.sock\"]", "[]").contains("peer 2 has no address: write shm:PATH"));
         assert!(wrong("node = 1", "node = 70000").contains("70000"));
-        assert!(wrong("node = 1", "node = 64000").contains("node = 64000: must be from 1 to 63999"));
+        assert!(
+            wrong("node = 1", "node = 64000").contains("node = 64000: a node has a number from 1 to 63999")
+        );
         assert!(wrong("node = 2", "node = 0").contains("peer.node = 0"));
         assert!(
             wrong("liveness_ms = 1000", "liveness_ms = 1000\nheartbeat_ms = 1000").contains("from 10 to 999")

@@ -11,6 +11,7 @@ mod attempts;
 mod boost;
 mod builder;
 mod calibrate;
+mod checks;
 pub mod config;
 mod error;
 mod events;

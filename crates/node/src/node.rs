@@ -107,9 +107,15 @@ pub struct PeerStatus {
 }
 
 impl Node {
-    /// A node to be put together.
+    /// A node to be put together. Numbers are from 1 to 63999.
     pub fn builder(node: impl Into<NodeId>) -> Builder {
         Builder::new(node.into())
+    }
+
+    /// A node that is there for a moment, to ask another one something. It has a number from [`FIRST_VISITOR`](crate::admin::FIRST_VISITOR)
+    /// on, by its process: one at a time in each.
+    pub fn visitor() -> Builder {
+        Builder::visitor()
     }
 
     /// A node as a configuration says; handlers are added to it.

@@ -5,16 +5,15 @@ mod processor;
 use core::time::Duration;
 use std::time::Instant;
 
-use pronto::admin::FIRST_VISITOR;
-use pronto::{Node, NodeId, WaitPolicy};
+use pronto::{Builder, Node, WaitPolicy};
 
 use processor::on_one_processor;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const ADDRESS: &str = "shm:@pronto-test-nodes-here";
 
-fn joins(id: NodeId) -> Node {
-    let node = Node::builder(id).wait(WaitPolicy::Block).peer(1, ADDRESS).start().expect("it starts");
+fn joins(node: Builder) -> Node {
+    let node = node.wait(WaitPolicy::Block).peer(1, ADDRESS).start().expect("it starts");
     node.wait_for_peer(1, PATIENCE).expect("they meet");
     node
 }
@@ -34,8 +33,8 @@ fn a_node_beside_counts_while_it_is_there_and_a_visitor_does_not() {
     let node = Node::builder(1).wait(WaitPolicy::Block).listen(ADDRESS).start().expect("it starts");
     let why = || node.status().crowded.map(|crowded| crowded.to_string()).unwrap_or_default();
     let are_too_many = || why() == "there are more nodes here than processors";
-    let visitor = joins(FIRST_VISITOR);
-    let two = joins(NodeId(2));
+    let visitor = joins(Node::visitor());
+    let two = joins(Node::builder(2));
     until("node 2 is one too many", are_too_many);
     drop(two);
     until("it has gone, and is counted no more", || !are_too_many());

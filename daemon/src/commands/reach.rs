@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
-use pronto::admin::FIRST_VISITOR;
 use pronto::{Config, Node, NodeId, Peer};
 
 /// Node and peer: the one must live as long as the other is called.
@@ -45,8 +44,7 @@ pub(super) fn arguments() -> [Arg; 5] {
 pub(super) fn reach(options: &ArgMatches) -> anyhow::Result<Reached> {
     let Target { node, addresses, plaintext } = target(options)?;
     let limit = Duration::from_secs(*options.get_one("timeout").expect("has a default"));
-    let visitor = FIRST_VISITOR.0 + u16::try_from(std::process::id() % 1_000).expect("below a thousand");
-    let mut builder = Node::builder(visitor).name("visitor");
+    let mut builder = Node::visitor().name("visitor");
     if plaintext {
         builder = builder.plaintext_i_understand();
     }

@@ -1,0 +1,88 @@
+//! What is wrong with numbers and addresses that are right one by one.
+
+use pronto_wire::NodeId;
+
+use crate::address::Address;
+use crate::admin::FIRST_VISITOR;
+use crate::config::ConfigError;
+
+/// The greatest number of a node that is no visitor.
+pub(crate) const LAST_NODE: u16 = FIRST_VISITOR.0 - 1;
+
+/// A number that a node may have for good.
+pub(crate) fn number(key: &'static str, node: NodeId) -> Result<(), ConfigError> {
+    if (1..=LAST_NODE).contains(&node.0) {
+        return Ok(());
+    }
+    Err(ConfigError::Number { key, node: node.0 })
+}
+
+/// Of the peers each has its own addresses, and none of them twice.
+pub(crate) fn peers(peers: &[(NodeId, Vec<Address>)]) -> Result<(), ConfigError> {
+    for (place, (peer, addresses)) in peers.iter().enumerate() {
+        if let Some(address) = twice(addresses) {
+            return Err(ConfigError::PeerAddressTwice { peer: peer.0, address: address.clone() });
+        }
+        let shares = |(other, theirs): &(NodeId, Vec<Address>)| {
+            let address = addresses.iter().find(|address| theirs.contains(address))?;
+            Some(ConfigError::SharedAddress { peers: [other.0, peer.0], address: address.clone() })
+        };
+        if let Some(error) = peers[..place].iter().find_map(shares) {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// No node listens twice at one address. Port 0 stands for another port each time.
+pub(crate) fn listen(listen: &[Address]) -> Result<(), ConfigError> {
+    let fixed: Vec<_> = listen.iter().filter(|address| !has_any_port(address)).cloned().collect();
+    match twice(&fixed) {
+        Some(address) => Err(ConfigError::ListenTwice { address: address.clone() }),
+        None => Ok(()),
+    }
+}
+
+fn has_any_port(address: &Address) -> bool {
+    matches!(address, Address::Tcp(socket) if socket.port() == 0)
+}
+
+fn twice(addresses: &[Address]) -> Option<&Address> {
+    let again = |(place, address): &(usize, &Address)| addresses[..*place].contains(address);
+    addresses.iter().enumerate().find(again).map(|(_, address)| address)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Builder, Node};
+
+    fn wrong(node: Builder) -> String {
+        node.start().expect_err("it must not start").to_string()
+    }
+
+    #[test]
+    fn numbers_are_those_of_nodes() {
+        let range = "a node has a number from 1 to 63999";
+        for number in [0, 64_000, 65_000] {
+            let said = wrong(Node::builder(number));
+            assert!(said.starts_with(&format!("node = {number}: {range}")), "{said}");
+            let said = wrong(Node::builder(1).peer(number, "shm:@nobody"));
+            assert!(said.starts_with(&format!("peer.node = {number}: {range}")), "{said}");
+        }
+        assert!(Node::visitor().check().is_ok());
+    }
+
+    #[test]
+    fn addresses_are_named_once() {
+        let again = Node::builder(1).peer(2, "shm:@two").peer(2, "shm:@two");
+        assert_eq!(wrong(again), "peer 2 has the address shm:@two twice: name it once");
+        let shared = Node::builder(1).peer(2, "shm:@two").peer(3, "shm:@three").peer(3, "shm:@two");
+        let said = wrong(shared);
+        assert!(said.starts_with("peers 2 and 3 have one address, shm:@two: "), "{said}");
+        let listens = Node::builder(1).listen("tcp:127.0.0.1:7001").listen("tcp:127.0.0.1:7001");
+        assert_eq!(wrong(listens), "listen names tcp:127.0.0.1:7001 twice: name it once");
+        let ports = Node::builder(1).listen("tcp:127.0.0.1:0").listen("tcp:127.0.0.1:0");
+        assert!(ports.check().is_ok(), "the system chooses two");
+        assert!(Node::builder(1).peer(2, "shm:@a").peer(2, "shm:@b").check().is_ok());
+    }
+}
