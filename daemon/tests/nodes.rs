@@ -210,6 +210,24 @@ fn mistakes_are_said_with_what_to_do() {
 }
 
 #[test]
+fn what_is_wrong_with_a_command_line_is_said_in_its_own_words() {
+    let said = |args: &[&str]| {
+        let output = pronto(args);
+        assert!(!output.status.success(), "{args:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let wrong = said(&["ping", "1", "--at", "udp:1"]);
+    assert!(wrong.contains("--at: ") && !wrong.contains("peer.address"), "{wrong}");
+    // An address for documentation: nobody is called.
+    let remote = said(&["ping", "1", "--at", "tcp:192.0.2.1:7000"]);
+    assert!(remote.contains("`--plaintext`"), "{remote}");
+    for command in ["ping", "status", "waiting"] {
+        let usage = said(&[command]);
+        assert!(usage.contains("--config <FILE>") && usage.contains("--at <ADDRESS>"), "{usage}");
+    }
+}
+
+#[test]
 fn a_peer_that_is_absent_is_reported_once_for_each_address() {
     let dir = directory("absent");
     let folder = dir.display();

@@ -3,14 +3,21 @@
 use core::time::Duration;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
-use pronto::{Config, Node, NodeId, Peer};
+use pronto::{Address, Config, Node, NodeError, NodeId, Peer};
 
 /// Node and peer: the one must live as long as the other is called.
 pub(super) struct Reached {
     pub(super) peer: Peer,
     _visitor: Node,
+}
+
+/// The two ways to say which node is meant, after the name of a subcommand.
+pub(super) fn usage(subcommand: &str) -> String {
+    format!(
+        "pronto {subcommand} [OPTIONS] <NODE> --at <ADDRESS>\n       pronto {subcommand} [OPTIONS] --config <FILE> [NODE]"
+    )
 }
 
 /// The options that say which node is meant.
@@ -48,7 +55,14 @@ pub(super) fn reach(options: &ArgMatches) -> anyhow::Result<Reached> {
     if plaintext {
         builder = builder.plaintext_i_understand();
     }
-    let visitor = addresses.iter().fold(builder, |builder, address| builder.peer(node, address)).start()?;
+    let visitor = addresses.iter().fold(builder, |builder, address| builder.peer(node, address)).start();
+    let visitor = visitor.map_err(|error| match error {
+        NodeError::Plaintext { address } => anyhow!(
+            "{address} is not on this host, and traffic would not be encrypted: allow it by `--plaintext`, or by \
+             `plaintext = \"i understand\"` in a configuration"
+        ),
+        error => error.into(),
+    })?;
     let peer = visitor
         .wait_for_peer(node, limit)
         .with_context(|| format!("node {node} does not answer at {}", addresses.join(" or ")))?;
@@ -67,6 +81,7 @@ fn target(options: &ArgMatches) -> anyhow::Result<Target> {
     let named = options.get_one::<u16>("node").copied();
     if let Some(at) = options.get_one::<String>("at") {
         let Some(node) = named else { bail!("--at wants the id of the node as well") };
+        let _understood: Address = at.parse().context("--at")?;
         return Ok(Target {
             node: NodeId(node),
             addresses: vec![at.clone()],

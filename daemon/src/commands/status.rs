@@ -9,13 +9,14 @@ use pronto::admin::{
 };
 
 use super::Subcommand;
-use super::reach::{arguments, reach};
+use super::reach::{arguments, reach, usage};
 use super::say;
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "status", describe, run };
 
 fn describe() -> Command {
     Command::new("status")
+        .override_usage(usage("status"))
         .about("Says what a node is doing: its peers, its message types, what it counted")
         .after_help("Examples:\n  pronto status 1 --at tcp:127.0.0.1:7001\n  pronto status --config /etc/pronto/1.toml --all\n  pronto status --config /etc/pronto/1.toml --recent 100")
         .args(arguments())

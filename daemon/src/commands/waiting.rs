@@ -17,6 +17,10 @@ fn describe() -> Command {
     // The peer is what the command is about; the node is named by an option here.
     let reached = arguments().map(|arg| if arg.get_id() == "node" { arg.long("node") } else { arg });
     Command::new("waiting")
+        .override_usage(
+            "pronto waiting [OPTIONS] --node <NODE> --at <ADDRESS> <PEER> <HOW>\n       \
+             pronto waiting [OPTIONS] --config <FILE> <PEER> <HOW>",
+        )
         .about("Says how a running node waits for one of its peers from now on")
         .after_help(
             "Until the node ends, all its waits for that peer are like this, those of handlers included; `asked` takes it back.\n\
