@@ -228,6 +228,37 @@ fn what_is_wrong_with_a_command_line_is_said_in_its_own_words() {
 }
 
 #[test]
+fn a_check_finds_what_a_start_would_and_names_the_file_once() {
+    let dir = directory("checks");
+    let peers = "[[peer]]\nnode = 2\naddress = [\"shm:@two\"]\n[[peer]]\nnode = 3\naddress = [\"shm:@two\"]";
+    for (text, why) in [
+        ("listen = [\"shm:/tmp/pronto-no-such-folder/1.sock\"]", "/tmp/pronto-no-such-folder is not there"),
+        ("listen = [\"shm:@one\", \"shm:@one\"]", "listen names shm:@one twice"),
+        ("listen = [\"tcp:0.0.0.0:7001\"]", "listen names 0.0.0.0:7001, which is not on this host"),
+        ("listen = \"shm:@one\"", "must be a list"),
+        ("workers = -1", "workers = -1: must be from 1 to 1024"),
+        (peers, "peers 2 and 3 have one address"),
+        ("[[peer]]\nnode = 1\naddress = [\"shm:@two\"]", "its own peer"),
+        ("[placement]\nserving = \"8191\"", "placement.serving = \"8191\": this process may not use"),
+    ] {
+        let file = dir.join("wrong.toml");
+        std::fs::write(&file, format!("node = 1\n{text}\n")).expect("a directory takes files");
+        for options in [["--check"].as_slice(), &[]] {
+            let mut prontod = Command::new(env!("CARGO_BIN_EXE_prontod"));
+            let ended = prontod.args(options).arg("--config").arg(&file).output().expect("it runs");
+            let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+            assert!(!ended.status.success() && said.contains(why), "{said}");
+            assert_eq!((said.matches(why).count(), said.matches("wrong.toml").count()), (1, 1), "{said}");
+        }
+    }
+    let absent = dir.join("absent.toml");
+    let ping = pronto(&["ping", "--config", absent.to_str().expect("text")]);
+    let said = String::from_utf8_lossy(&ping.stderr).into_owned();
+    assert_eq!(said.matches("absent.toml").count(), 1, "{said}");
+    std::fs::remove_dir_all(&dir).expect("ours");
+}
+
+#[test]
 fn a_peer_that_is_absent_is_reported_once_for_each_address() {
     let dir = directory("absent");
     let folder = dir.display();

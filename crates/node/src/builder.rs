@@ -278,12 +278,13 @@ impl Builder {
         self
     }
 
-    /// What [`Builder::start`] finds wrong without asking the system for anything.
+    /// What [`Builder::start`] finds wrong before it listens or starts a thread.
     ///
     /// # Errors
     /// The first that it finds.
     pub fn check(self) -> Result<(), NodeError> {
-        self.checked().map(drop)
+        let (options, builder) = self.checked()?;
+        builder.placed(&options).map(drop)
     }
 
     /// The same, with what links are made from.
@@ -303,13 +304,11 @@ impl Builder {
         peers.iter().try_for_each(|(peer, _)| checks::number("peer.node", *peer))?;
         checks::peers(&peers)?;
         checks::listen(&listen)?;
-        for address in listen.iter().chain(peers.iter().flat_map(|(_, addresses)| addresses)) {
-            if let Address::Tcp(socket) = address
-                && !plaintext
-                && !socket.ip().to_canonical().is_loopback()
-            {
-                return Err(NodeError::Plaintext { address: *socket });
-            }
+        listen.iter().try_for_each(checks::folder)?;
+        if !plaintext {
+            listen.iter().try_for_each(|address| checks::stays_here("listen", address))?;
+            let mut of_peers = peers.iter().flat_map(|(_, addresses)| addresses);
+            of_peers.try_for_each(|address| checks::stays_here("peer.address", address))?;
         }
         number(&self.routes)?;
         let rest = Self { listen: Vec::new(), peers: Vec::new(), ..self };
@@ -323,6 +322,7 @@ impl Builder {
     }
 
     fn start_with(self, options: LinkOptions) -> Result<Node, NodeError> {
+        let placement = self.placed(&options)?;
         let identity = Identity {
             node: self.node,
             epoch: Epoch(system::random()),
@@ -338,12 +338,16 @@ impl Builder {
             .map_err(system)?;
         let host = Arc::new(host);
         host.serving.poll_devices(self.busy_poll);
-        let interfaces = carrying(&options);
-        // Node ids differ on one machine.
-        let placement = Placement::decide(Path::new("/"), &self.placement, &interfaces, self.node.0.into())?;
         host.placement.set(placement).expect("set once");
         host.routes.set(self.routes).expect("set once");
         Node::start(host, options)
+    }
+
+    /// Where on its machine it is to be.
+    fn placed(&self, options: &LinkOptions) -> Result<Placement, NodeError> {
+        // Node ids differ on one machine.
+        let spread = self.node.0.into();
+        Placement::decide(Path::new("/"), &self.placement, &carrying(options), spread)
     }
 }
 

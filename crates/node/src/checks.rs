@@ -5,6 +5,7 @@ use pronto_wire::NodeId;
 use crate::address::Address;
 use crate::admin::FIRST_VISITOR;
 use crate::config::ConfigError;
+use crate::error::NodeError;
 
 /// The greatest number of a node that is no visitor.
 pub(crate) const LAST_NODE: u16 = FIRST_VISITOR.0 - 1;
@@ -14,7 +15,7 @@ pub(crate) fn number(key: &'static str, node: NodeId) -> Result<(), ConfigError>
     if (1..=LAST_NODE).contains(&node.0) {
         return Ok(());
     }
-    Err(ConfigError::Number { key, node: node.0 })
+    Err(ConfigError::Range { key, value: node.0.into(), least: 1, most: LAST_NODE.into() })
 }
 
 /// Of the peers each has its own addresses, and none of them twice.
@@ -43,6 +44,29 @@ pub(crate) fn listen(listen: &[Address]) -> Result<(), ConfigError> {
     }
 }
 
+/// A socket has a folder to be in; abstract names have none.
+pub(crate) fn folder(address: &Address) -> Result<(), NodeError> {
+    let Address::Shm(path) = address else { return Ok(()) };
+    let is_abstract = path.as_os_str().as_encoded_bytes().starts_with(b"@");
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir());
+    match folder {
+        Some(folder) if !is_abstract => {
+            Err(NodeError::NoFolder { address: address.clone(), folder: folder.into() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Traffic stays on this host.
+pub(crate) fn stays_here(key: &'static str, address: &Address) -> Result<(), NodeError> {
+    match address {
+        Address::Tcp(socket) if !socket.ip().to_canonical().is_loopback() => {
+            Err(NodeError::Plaintext { key, address: *socket })
+        }
+        _ => Ok(()),
+    }
+}
+
 fn has_any_port(address: &Address) -> bool {
     matches!(address, Address::Tcp(socket) if socket.port() == 0)
 }
@@ -62,14 +86,28 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_nodes() {
-        let range = "a node has a number from 1 to 63999";
+        let range = "must be from 1 to 63999";
         for number in [0, 64_000, 65_000] {
-            let said = wrong(Node::builder(number));
-            assert!(said.starts_with(&format!("node = {number}: {range}")), "{said}");
-            let said = wrong(Node::builder(1).peer(number, "shm:@nobody"));
-            assert!(said.starts_with(&format!("peer.node = {number}: {range}")), "{said}");
+            assert_eq!(wrong(Node::builder(number)), format!("node = {number}: {range}"));
+            let peer = Node::builder(1).peer(number, "shm:@nobody");
+            assert_eq!(wrong(peer), format!("peer.node = {number}: {range}"));
         }
         assert!(Node::visitor().check().is_ok());
+    }
+
+    #[test]
+    fn sockets_have_folders_that_are_there() {
+        let said = wrong(Node::builder(1).listen("shm:/tmp/pronto-no-such-folder/1.sock"));
+        assert!(said.contains("whose folder /tmp/pronto-no-such-folder is not there: make it"), "{said}");
+        assert!(Node::builder(1).listen("shm:@no/folder").listen("shm:here.sock").check().is_ok());
+    }
+
+    #[test]
+    fn addresses_of_other_hosts_are_named_with_their_key() {
+        let said = wrong(Node::builder(1).listen("tcp:0.0.0.0:7001"));
+        assert!(said.starts_with("listen names 0.0.0.0:7001, which is not on this host"), "{said}");
+        let said = wrong(Node::builder(1).peer(2, "tcp:10.0.0.2:7001"));
+        assert!(said.starts_with("peer.address names 10.0.0.2:7001"), "{said}");
     }
 
     #[test]

@@ -7,15 +7,14 @@ use pronto_core::session::{Doorbells, Limits};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_progress::{BusyPoll, Engine};
 use pronto_topology::{ListFault, Wish};
-use pronto_wire::NodeId;
 use serde::Deserialize;
 use thiserror::Error;
 
 use crate::address::{Address, AddressError};
 use crate::boost::Boost;
-use crate::checks::{self, LAST_NODE};
 use crate::placement::Asked;
 use crate::rdma::Rdma;
+use crate::shape;
 
 /// A node's configuration as a file says it. Unknown keys are refused.
 #[derive(Clone, Debug, Deserialize)]
@@ -177,7 +176,15 @@ pub enum ConfigError {
         /// Why.
         cause: std::io::Error,
     },
-    /// The file is no configuration.
+    /// Something in the file is wrong.
+    #[error("{}: {cause}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What.
+        cause: Box<Self>,
+    },
+    /// The text is no configuration.
     #[error(transparent)]
     Syntax {
         /// Where and why.
@@ -192,27 +199,27 @@ pub enum ConfigError {
         /// Why.
         cause: AddressError,
     },
-    /// A node has a number that only visitors have, or none.
-    #[error(
-        "{key} = {node}: a node has a number from 1 to {LAST_NODE}; above are visitors, such as `pronto status`"
-    )]
-    Number {
-        /// The key.
-        key: &'static str,
-        /// The number.
-        node: u16,
-    },
     /// A number is outside its limits.
     #[error("{key} = {value}: must be from {least} to {most}")]
     Range {
         /// The key.
         key: &'static str,
         /// The value.
-        value: u64,
+        value: i64,
         /// Least value.
-        least: u64,
+        least: i64,
         /// Greatest value.
-        most: u64,
+        most: i64,
+    },
+    /// There is something else where a list belongs.
+    #[error("{key} = {value}: must be a list, as in {example}")]
+    NoList {
+        /// The key.
+        key: &'static str,
+        /// What is written there.
+        value: String,
+        /// A line with such a list.
+        example: &'static str,
     },
     /// Processors are named that are no list of processors.
     #[error("placement.serving = {value:?}: write off, auto, or processors as in 0-3,8: {fault}")]
@@ -281,34 +288,27 @@ impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text =
             std::fs::read_to_string(path).map_err(|cause| ConfigError::Read { path: path.into(), cause })?;
-        Self::parse(&text)
+        Self::parse(&text).map_err(|cause| ConfigError::File { path: path.into(), cause: Box::new(cause) })
     }
 
     /// Reads a text.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        shape::check(&toml::from_str(text)?)?;
         let config: Self = toml::from_str(text)?;
-        config.limits.check()?;
         config.addresses()?;
         let mut nodes: Vec<_> = config.peer.iter().map(|peer| peer.node).collect();
         nodes.sort_unstable();
         if let Some(pair) = nodes.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(ConfigError::PeerTwice(pair[0]));
         }
-        checks::number("node", NodeId(config.node))?;
-        for peer in &config.peer {
-            checks::number("peer.node", NodeId(peer.node))?;
-            if peer.address.is_empty() {
-                return Err(ConfigError::NoAddress(peer.node));
-            }
+        if let Some(peer) = config.peer.iter().find(|peer| peer.address.is_empty()) {
+            return Err(ConfigError::NoAddress(peer.node));
         }
         if config.rdma == Rdma::Require && !cfg!(feature = "verbs") {
             return Err(ConfigError::NoRdma);
         }
         config.tcp.check()?;
         config.placement.asked()?;
-        within("spin_down_us", config.spin_down_us.unwrap_or(1), 1, 1_000_000)?;
-        within("workers", config.workers as u64, 1, 1024)?;
-        within("max_peers", config.max_peers as u64, 1, 65_535)?;
         if let Some(said) = config.plaintext.as_ref().filter(|said| *said != "i understand") {
             return Err(ConfigError::Plaintext(said.clone()));
         }
@@ -351,8 +351,6 @@ impl PlacementConfig {
 
 impl TcpConfig {
     fn check(&self) -> Result<(), ConfigError> {
-        within("tcp.busy_poll_us", self.busy_poll_us.into(), 0, 1_000)?;
-        within("tcp.busy_poll_packets", self.busy_poll_packets.unwrap_or(1).into(), 1, 1_024)?;
         let more = [
             (self.busy_poll_packets.is_some(), "tcp.busy_poll_packets"),
             (self.prefer_busy_poll, "tcp.prefer_busy_poll"),
@@ -360,8 +358,7 @@ impl TcpConfig {
         if let Some((_, key)) = more.into_iter().find(|(said, _)| *said && self.busy_poll_us == 0) {
             return Err(ConfigError::Needs { key, needs: "tcp.busy_poll_us above 0" });
         }
-        let buffer = self.socket_buffer.unwrap_or(LEAST_BUFFER);
-        within("tcp.socket_buffer", buffer.into(), LEAST_BUFFER.into(), 64 << 20)
+        Ok(())
     }
 
     /// How devices are polled within waits.
@@ -375,28 +372,6 @@ impl TcpConfig {
 }
 
 impl LimitsConfig {
-    fn check(&self) -> Result<(), ConfigError> {
-        if let Some(calls) = self.calls {
-            within("limits.calls", calls.into(), 1, pronto_core::session::MAX_CALLS.into())?;
-        }
-        for requests in self.requests.into_iter().flatten() {
-            within("limits.requests", requests.into(), 1, 4096)?;
-        }
-        for max in self.max_payload.into_iter().flatten() {
-            within("limits.max_payload", max.into(), 4096, 4 << 20)?;
-        }
-        for memory in self.send_memory.into_iter().flatten() {
-            within("limits.send_memory", memory.into(), 1 << 20, 1 << 30)?;
-        }
-        if let Some(liveness) = self.liveness_ms {
-            within("limits.liveness_ms", liveness, 100, 3_600_000)?;
-        }
-        if let Some(heartbeat) = self.heartbeat_ms {
-            within("limits.heartbeat_ms", heartbeat, 10, self.liveness_ms.unwrap_or(3_000) - 1)?;
-        }
-        Ok(())
-    }
-
     /// The session limits that it stands for.
     pub fn limits(&self) -> Limits {
         let default = Limits::default();
@@ -414,13 +389,6 @@ impl LimitsConfig {
         }
         .with_liveness(self.liveness_ms.map(Nanos::from_millis), self.heartbeat_ms.map(Nanos::from_millis))
     }
-}
-
-/// With less than this a socket holds less than a frame of bulk takes to be on its way.
-const LEAST_BUFFER: u32 = 64 << 10;
-
-fn within(key: &'static str, value: u64, least: u64, most: u64) -> Result<(), ConfigError> {
-    if (least..=most).contains(&value) { Ok(()) } else { Err(ConfigError::Range { key, value, least, most }) }
 }
 
 impl From<EngineConfig> for Engine {
@@ -519,9 +487,7 @@ mod tests {
         assert!(wrong("[limits]", again).contains("listed twice"));
         assert!(wrong("[\"shm:/run/n2.sock\"]", "[]").contains("peer 2 has no address: write shm:PATH"));
         assert!(wrong("node = 1", "node = 70000").contains("70000"));
-        assert!(
-            wrong("node = 1", "node = 64000").contains("node = 64000: a node has a number from 1 to 63999")
-        );
+        assert!(wrong("node = 1", "node = 64000").contains("node = 64000: must be from 1 to 63999"));
         assert!(wrong("node = 2", "node = 0").contains("peer.node = 0"));
         assert!(
             wrong("liveness_ms = 1000", "liveness_ms = 1000\nheartbeat_ms = 1000").contains("from 10 to 999")

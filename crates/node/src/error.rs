@@ -37,21 +37,31 @@ pub enum NodeError {
     },
     /// An address outside this host, and nobody said that it is understood that traffic is not encrypted.
     #[error(
-        "{address} is not on this host, and traffic would not be encrypted: allow it by `plaintext = \"i understand\"` \
+        "{key} names {address}, which is not on this host, and traffic would not be encrypted: allow it by `plaintext = \"i understand\"` \
          in the configuration, or by `Builder::plaintext_i_understand`"
     )]
     Plaintext {
+        /// The key that it stands under.
+        key: &'static str,
         /// The address.
         address: core::net::SocketAddr,
     },
     /// Processors were named for the serving thread that this process may not use.
-    #[error("[placement] serving: {0}")]
-    NotSeated(#[from] NotSeated),
+    #[error("placement.serving = {0}")]
+    NotSeated(NotSeated),
     /// A device was named that is not there.
-    #[error("[placement] device = {name:?}: there is no such network interface, and no such RDMA device")]
+    #[error("placement.device = {name:?}: there is no such network interface, and no such RDMA device")]
     NoDevice {
         /// Its name.
         name: String,
+    },
+    /// The folder of a socket is not there.
+    #[error("listen names {address}, whose folder {} is not there: make it (mkdir -p)", folder.display())]
+    NoFolder {
+        /// The address.
+        address: Address,
+        /// Its folder.
+        folder: std::path::PathBuf,
     },
     /// Listening at a shared-memory address failed.
     #[error("cannot listen at {address}: {cause}")]

@@ -26,6 +26,7 @@ mod queue_pair;
 mod rdma;
 mod refusals;
 mod serving;
+mod shape;
 mod sink;
 mod standing;
 mod system;

@@ -156,7 +156,7 @@ impl Machine {
             Some(name) => vec![self.device(name).ok_or_else(|| NodeError::NoDevice { name: name.clone() })?],
             None => interfaces.iter().filter_map(|name| self.device(name)).collect(),
         };
-        Ok(seat(&self.topology, &self.allowed, &asked.serving, &devices)?)
+        seat(&self.topology, &self.allowed, &asked.serving, &devices).map_err(NodeError::NotSeated)
     }
 
     fn device(&self, name: &str) -> Option<&Device> {
@@ -263,7 +263,7 @@ mod tests {
         let error =
             |wish, device| machine.decide(wish, device, "eth0").expect_err("it is not there").to_string();
         let far: Cpus = [Cpu(4001)].into_iter().collect();
-        assert!(error(Wish::On(far), None).contains("may use none of the processors 4001"));
+        assert!(error(Wish::On(far), None).starts_with("placement.serving = \"4001\": this process may not"));
         assert!(error(Wish::Auto, Some("eth7")).contains("device = \"eth7\""));
         let near = machine.decide(Wish::Auto, Some("eth1"), "eth0").expect("it is there").to_string();
         assert!(near.contains("may use none of the processors 4000-4003 near eth1"), "{near}");

@@ -94,9 +94,16 @@ fn nothing_is_done_where_nothing_is_asked_for_and_where_there_is_one_node() {
 fn what_cannot_be_is_refused_at_the_start() {
     let start = |placement: &str| {
         let config = Config::parse(&format!("node = 1\n[placement]\n{placement}"));
-        let started = Node::from_config(&config.expect("it is well written")).expect("it is good").start();
-        started.expect_err("it cannot be").to_string()
+        let builder = || Node::from_config(config.as_ref().expect("it is well written")).expect("it is good");
+        let said = builder().start().expect_err("it cannot be").to_string();
+        assert_eq!(builder().check().expect_err("and is found before").to_string(), said);
+        said
     };
-    assert!(start("serving = \"8191\"").starts_with("[placement] serving: this process may use none"));
+    let here = allowed().expect("the kernel tells");
+    for far in ["8191", "0-8191"] {
+        let said = start(&format!("serving = \"{far}\""));
+        assert!(said.starts_with(&format!("placement.serving = \"{far}\": this process may not")), "{said}");
+        assert!(said.ends_with(&format!("name some of {here}")), "{said}");
+    }
     assert!(start("serving = \"auto\"\ndevice = \"none0\"").contains("no such network interface"));
 }

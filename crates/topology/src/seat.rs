@@ -35,7 +35,7 @@ pub enum Seat {
         /// The device's name.
         device: String,
     },
-    /// On processors that the operator named; those of them that the process may use.
+    /// On processors that the operator named.
     Named(Cpus),
 }
 
@@ -68,8 +68,14 @@ pub enum Anywhere {
 /// What the operator asked for cannot be done.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotSeated {
-    /// None of the processors named may be used.
-    #[error("this process may use none of the processors {wanted}: it has {allowed}")]
+    /// No processor is named.
+    #[error("\"\": no processor is named: name some of {allowed}")]
+    NoneNamed {
+        /// Those that may be used.
+        allowed: Cpus,
+    },
+    /// Not all of the processors named may be used.
+    #[error("\"{wanted}\": this process may not use processors {}: name some of {allowed}", wanted.without(allowed))]
     NotAllowed {
         /// Those named.
         wanted: Cpus,
@@ -93,7 +99,7 @@ impl Seat {
 /// node's messages.
 ///
 /// # Errors
-/// If the operator named processors none of which may be used.
+/// If the operator named processors that may not be used, or none.
 pub fn seat(
     topology: &Topology,
     allowed: &Cpus,
@@ -103,11 +109,13 @@ pub fn seat(
     match wish {
         Wish::Off => Ok(Seat::Anywhere(Anywhere::NotAsked)),
         Wish::On(wanted) => {
-            let cpus = wanted.and(allowed);
-            if cpus.is_empty() {
+            if wanted.is_empty() {
+                return Err(NotSeated::NoneNamed { allowed: allowed.clone() });
+            }
+            if !wanted.is_within(allowed) {
                 return Err(NotSeated::NotAllowed { wanted: wanted.clone(), allowed: allowed.clone() });
             }
-            Ok(Seat::Named(cpus))
+            Ok(Seat::Named(wanted.clone()))
         }
         Wish::Auto => Ok(near(topology, allowed, devices)),
     }

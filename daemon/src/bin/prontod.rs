@@ -20,7 +20,7 @@ struct Options {
     /// The node's configuration (docs/operations.md).
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Only check the configuration: everything but whether the addresses can be listened at.
+    /// Only check the configuration, on the machine that it is for: everything but whether the addresses are free.
     #[arg(long)]
     check: bool,
     /// What is logged on standard error: error, warn, info, debug or trace. Connections that are refused, and peers that
@@ -46,10 +46,11 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> anyhow::Result<()> {
-    let config = Config::read(&options.config).with_context(|| options.config.display().to_string())?;
-    let builder = Node::from_config(&config)?;
+    let config = Config::read(&options.config)?;
+    let in_file = || options.config.display().to_string();
+    let builder = Node::from_config(&config).with_context(in_file)?;
     if options.check {
-        builder.check()?;
+        builder.check().with_context(in_file)?;
         println!("{}: good", options.config.display());
         return Ok(());
     }
@@ -60,7 +61,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     tell_when_panicking();
     keep_small_pages();
     measure_thresholds();
-    let node = builder.start()?;
+    let node = builder.start().with_context(in_file)?;
     let listening: Vec<_> = node.listening().iter().map(ToString::to_string).collect();
     let places = if listening.is_empty() {
         "nowhere: it only dials".into()

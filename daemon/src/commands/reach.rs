@@ -89,7 +89,7 @@ fn target(options: &ArgMatches) -> anyhow::Result<Target> {
         });
     }
     let file: &PathBuf = options.get_one("config").expect("clap asks for one of the two");
-    let config = Config::read(file).with_context(|| file.display().to_string())?;
+    let config = Config::read(file)?;
     let node = named.unwrap_or(config.node);
     let plaintext = config.plaintext.is_some() || options.get_flag("plaintext");
     let addresses = if node == config.node {

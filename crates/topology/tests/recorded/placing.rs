@@ -60,9 +60,13 @@ fn who_names_processors_gets_them_or_an_error() {
     let topology = Machine::new("named", TWO_SOCKETS).topology();
     let named = |allowed: &str, wanted: &str| seat(&topology, &cpus(allowed), &Wish::On(cpus(wanted)), &[]);
     assert_eq!(named("0-15", "3"), Ok(Seat::Named(cpus("3"))));
-    assert_eq!(named("0-7", "6-9"), Ok(Seat::Named(cpus("6-7"))));
-    let refused = named("0-7", "8-9");
-    assert_eq!(refused, Err(NotSeated::NotAllowed { wanted: cpus("8-9"), allowed: cpus("0-7") }));
+    for wanted in ["8-9", "6-9"] {
+        let refused = NotSeated::NotAllowed { wanted: cpus(wanted), allowed: cpus("0-7") };
+        assert_eq!(named("0-7", wanted), Err(refused));
+    }
+    let said = named("0-7", "6-9").map_err(|error| error.to_string());
+    assert_eq!(said, Err("\"6-9\": this process may not use processors 8-9: name some of 0-7".into()));
+    assert_eq!(named("0-7", ""), Err(NotSeated::NoneNamed { allowed: cpus("0-7") }));
     let off = seat(&topology, &cpus("0-15"), &Wish::Off, &[net(&topology, "ens1f0")]);
     assert_eq!(off, Ok(Seat::Anywhere(Anywhere::NotAsked)));
 }
