@@ -98,6 +98,15 @@ fn a_node_is_pinged_asked_and_stopped() {
     kill(pid, Signal::SIGTERM).expect("it lives");
     assert!(first.0.wait().expect("it ends").success(), "SIGTERM drains and stops");
     assert!(!dir.join("1.sock").exists(), "its socket is gone");
+    eventually("node 2 says why node 1 is not there", || {
+        let status = pronto(&["status", "--config", two.to_str().expect("text"), "--json"]);
+        let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("one object");
+        let peers = status["peers"].as_array().expect("a list");
+        peers.iter().any(|peer| {
+            let expected = (&"down".into(), &"goodbye".into(), &0.into());
+            peer["node"] == 1 && (&peer["state"], &peer["down"], &peer["counters"]["links_lost"]) == expected
+        })
+    });
     std::fs::remove_dir_all(&dir).expect("ours");
 }
 

@@ -135,7 +135,9 @@ impl<Q: QueuePair> Engine<Q> {
     fn close_link(&mut self, session: &Session<Q>, executor: &impl Executor) -> Option<(Link<Q>, u32)> {
         self.settle_early(session);
         let mut link = self.link.take()?;
-        session.stats.links_lost.add_alone(1);
+        if !link.peer_draining {
+            session.stats.links_lost.add_alone(1);
+        }
         for class in Class::ALL {
             session.credits[class.index()].reset(self.generation, 0);
             session.rings[class.index()].set(None);

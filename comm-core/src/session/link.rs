@@ -1,5 +1,7 @@
 //! Links: one after another, they carry a session.
 
+use core::fmt;
+
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
@@ -80,6 +82,19 @@ pub enum DownCause {
     Replaced,
     /// This node shuts down.
     Local,
+}
+
+impl fmt::Display for DownCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Goodbye => "goodbye",
+            Self::Died => "died",
+            Self::Silent => "silent",
+            Self::Corrupt(error) => return write!(f, "corrupt: {error}"),
+            Self::Replaced => "replaced",
+            Self::Local => "local",
+        })
+    }
 }
 
 /// One link as the engine drives it.

@@ -84,6 +84,10 @@ pub struct PeerReport {
     pub linked: bool,
     /// Why its link goes, or went, over what it does.
     pub choice: Option<String>,
+    /// Why it went down, if it was up and is not.
+    pub down: Option<String>,
+    /// How many milliseconds ago.
+    pub down_ms: Option<u64>,
     /// Why the last attempt of the reporting node to reach it failed, if it is not linked.
     pub last_failure: Option<String>,
     /// How its threads wait for it, and why.
@@ -250,6 +254,8 @@ impl From<&PeerStatus> for PeerReport {
             provider: peer.info.map_or("-", |info| info.provider).into(),
             linked: peer.linked,
             choice: peer.choice.clone(),
+            down: peer.down.map(|(cause, _)| cause.to_string()),
+            down_ms: peer.down.map(|(_, ago)| u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)),
             last_failure: peer.last_failure.clone(),
             waits: peer.waits.clone(),
             open_calls: peer.open_calls,

@@ -3,14 +3,14 @@
 use core::cell::Cell;
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::poll::PollTimeout;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::executor::{Channels, Circumstances, Polled, alone};
-use pronto_core::session::{Event, Identity, Limits, Session, Sink, Waiting};
+use pronto_core::session::{DownCause, Event, Identity, Limits, Session, Sink, Waiting};
 use pronto_core::{Clock, Executor, Nanos, Note, WaitPolicy};
 use pronto_fabric_tcp::ReceivePool;
 use pronto_progress::Engine;
@@ -66,6 +66,8 @@ pub struct NodeHost {
     pub(crate) failed_dials: Refusals,
     /// The last of them, by peer, while it is not linked. As many as peers are configured.
     failures: Mutex<BTreeMap<NodeId, Vec<String>>>,
+    /// Why peers that were up are not, and since when.
+    downs: Mutex<BTreeMap<NodeId, (DownCause, Nanos)>>,
     /// Why a link goes over what it goes over, by peer.
     choices: Mutex<BTreeMap<NodeId, String>>,
     pub(crate) stopping: AtomicBool,
@@ -141,6 +143,7 @@ impl NodeHost {
             refusals: Refusals::default(),
             failed_dials: Refusals::default(),
             failures: Mutex::default(),
+            downs: Mutex::default(),
             choices: Mutex::default(),
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -217,6 +220,7 @@ impl NodeHost {
             let peer = session.peer();
             peers.remove(&peer);
             self.forget_failure(peer);
+            self.downs().remove(&peer);
             self.choices.lock().expect("no holder panics").remove(&peer);
             self.version.fetch_add(1, Ordering::Release);
         }
@@ -262,6 +266,16 @@ impl NodeHost {
         self.failures.lock().expect("no holder panics").get(&peer)?.last().cloned()
     }
 
+    fn downs(&self) -> MutexGuard<'_, BTreeMap<NodeId, (DownCause, Nanos)>> {
+        self.downs.lock().expect("no holder panics")
+    }
+
+    /// Why a peer that was up is not, and for how long.
+    pub(crate) fn down(&self, peer: NodeId) -> Option<(DownCause, Duration)> {
+        let (cause, since) = *self.downs().get(&peer)?;
+        Some((cause, Duration::from_nanos(self.now().since(since).0)))
+    }
+
     /// Peers or links changed: the serving thread looks again.
     pub(crate) fn changed(&self) {
         self.version.fetch_add(1, Ordering::Release);
@@ -272,7 +286,14 @@ impl NodeHost {
         tracing::debug!(node = %self.identity.node, ?event, "peer event");
         // Who has gone is no source any more, and no node of this host.
         self.changed();
+        // Of the thread it happens in, which may have read no clock before.
+        self.note_time();
         self.note(flight::of_event(&event));
+        match event {
+            Event::PeerDown { peer, cause, .. } => drop(self.downs().insert(peer, (cause, self.now()))),
+            Event::PeerUp(info) => drop(self.downs().remove(&info.peer)),
+            Event::LinkLost { .. } | Event::LinkResumed { .. } => {}
+        }
         self.events.publish(event);
         self.wake_keeper();
     }

@@ -91,6 +91,8 @@ pub struct PeerStatus {
     pub linked: bool,
     /// Why its link goes, or went, over what it does.
     pub choice: Option<String>,
+    /// Why it went down, and how long ago, if it was up and is not.
+    pub down: Option<(DownCause, Duration)>,
     /// Why the last attempt of this node to reach it failed, if it is not linked.
     pub last_failure: Option<String>,
     /// How threads wait for it, and why: `adaptive, as configured; answers take 5 us; polls for 23 us, what a wake-up
@@ -237,14 +239,17 @@ impl NodeHost {
     /// What the node is doing.
     pub fn status(&self) -> Status {
         let host = self;
+        // Read once: it is the reason of many waits.
+        let crowded = host.waits.crowded();
         let peers = host.sessions().into_iter().map(|session| {
             let linked = session.is_linked(host);
             PeerStatus {
                 node: session.peer(),
                 info: session.info(host),
                 linked,
+                down: host.down(session.peer()),
                 last_failure: if linked { None } else { host.last_failure(session.peer()) },
-                waits: host.how_to_wait(&session),
+                waits: host.how_to_wait(&session, crowded),
                 choice: host.choice(session.peer()),
                 open_calls: session.open_calls(),
                 work_in_flight: session.work_in_flight(host),
@@ -258,8 +263,8 @@ impl NodeHost {
             name: host.identity.name.clone(),
             listening: host.listening.get().cloned().unwrap_or_default(),
             types: host.routes().iter().map(|route| route.name).collect(),
-            crowded: host.waits.crowded(),
-            serves: host.how_to_serve(),
+            crowded,
+            serves: host.how_to_serve(crowded),
             boost: host.boosting.to_string(),
             engine: host.serving.described(),
             carries: threshold::described(),

@@ -229,6 +229,7 @@ impl Shared {
         host.boosting.adopt();
         let bell = host.boosting.needs_descriptors().then(|| bell(host)).flatten();
         host.boosting.before_wait();
+        host.note_time();
         let mut state = self.state.lock().expect("no holder panics");
         state.came();
         loop {
@@ -237,6 +238,7 @@ impl Shared {
             }
             let Some((lane, job)) = state.ready.pop_front() else {
                 state = self.rest(state, bell.as_ref());
+                host.note_time();
                 state.came();
                 continue;
             };

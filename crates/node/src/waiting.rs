@@ -39,7 +39,7 @@ pub(crate) fn set(host: &Arc<NodeHost>, source: NodeId, request: &WaitingRequest
     session.set_waiting(waiting);
     // The serving thread reads it, and wakes for it.
     host.changed();
-    Ok(host.how_to_wait(&session))
+    Ok(host.how_to_wait(&session, host.waits.crowded()))
 }
 
 fn read(request: &WaitingRequest) -> Result<Option<Waiting>, NotSet> {
@@ -60,7 +60,7 @@ fn read(request: &WaitingRequest) -> Result<Option<Waiting>, NotSet> {
 
 impl NodeHost {
     /// How threads wait for answers of a peer, and why.
-    pub(crate) fn how_to_wait(&self, session: &NodeSession) -> String {
+    pub(crate) fn how_to_wait(&self, session: &NodeSession, crowded: Option<Crowded>) -> String {
         let (waiting, by) = match session.waiting() {
             Some(said) => (said, "said at run time"),
             None => (Waiting { policy: self.policy, bound: None }, "as configured"),
@@ -68,11 +68,11 @@ impl NodeHost {
         let bound = waiting.bound.map(|bound| (bound, "as said"));
         let learned = session.learned();
         let gap = if session.was_called() { came(learned, "answers take") } else { "no answers yet".into() };
-        self.described(waiting.policy, by, bound, learned, &gap)
+        self.described((waiting.policy, by), bound, learned, &gap, crowded)
     }
 
     /// How the serving thread waits for all peers, and why: as for the one that wants it to poll longest.
-    pub(crate) fn how_to_serve(&self) -> String {
+    pub(crate) fn how_to_serve(&self, crowded: Option<Crowded>) -> String {
         let (unsaid, learned) = (self.arrivals.unsaid(self.policy), self.arrivals.learned());
         let polls_for = |said: Option<Waiting>| {
             let Waiting { policy, bound } = said.unwrap_or(unsaid);
@@ -85,16 +85,16 @@ impl NodeHost {
             Some((None, _)) | None => (unsaid, "as configured".into(), "its spin-down"),
         };
         let bound = waiting.bound.map(|bound| (bound, why));
-        self.described(waiting.policy, &by, bound, learned, &came(learned, "messages come after"))
+        self.described((waiting.policy, &by), bound, learned, &came(learned, "messages come after"), crowded)
     }
 
     fn described(
         &self,
-        policy: WaitPolicy,
-        by: &str,
+        (policy, by): (WaitPolicy, &str),
         bound: Option<(Nanos, &str)>,
         learned: &Learned,
         gap: &str,
+        crowded: Option<Crowded>,
     ) -> String {
         match policy {
             WaitPolicy::Block => return format!("block, {by}"),
@@ -106,7 +106,7 @@ impl NodeHost {
         }
         let (bound, why) = bound.unwrap_or_else(|| (calibrate::wake_up_cost(), "what a wake-up costs here"));
         let decision = learned.decide_here(policy.into(), alone(bound));
-        format!("adaptive, {by}; {gap}; {}", polls(&decision, why, self.waits.crowded()))
+        format!("adaptive, {by}; {gap}; {}", polls(&decision, why, crowded))
     }
 }
 
@@ -145,15 +145,19 @@ mod tests {
     fn the_serving_thread_is_said_to_do_as_who_wants_it_to_poll_longest() {
         let node = Node::builder(1).wait(WaitPolicy::Block).start().expect("it listens nowhere");
         let host = &node.host;
-        assert_eq!(host.how_to_serve(), "block, as configured");
+        assert_eq!(host.how_to_serve(host.waits.crowded()), "block, as configured");
         let [two, three] = [2, 3].map(|peer| host.session(NodeId(peer)).expect("there is room"));
         two.set_waiting(Some(Waiting { policy: WaitPolicy::Block, bound: None }));
-        assert_eq!(host.how_to_serve(), "block, as configured", "which peer 3 wants as well");
+        assert_eq!(
+            host.how_to_serve(host.waits.crowded()),
+            "block, as configured",
+            "which peer 3 wants as well"
+        );
         two.set_waiting(Some(Waiting { policy: WaitPolicy::Spin, bound: None }));
-        assert_eq!(host.how_to_serve(), "spin, said at run time for peer 2");
+        assert_eq!(host.how_to_serve(host.waits.crowded()), "spin, said at run time for peer 2");
         two.set_waiting(None);
         three.set_waiting(Some(Waiting { policy: WaitPolicy::Adaptive, bound: Some(MOST) }));
-        let serves = host.how_to_serve();
+        let serves = host.how_to_serve(host.waits.crowded());
         assert!(
             serves.starts_with("adaptive, said at run time for peer 3; messages come after "),
             "{serves}"
@@ -175,7 +179,7 @@ mod tests {
     fn of_a_peer_that_was_never_called_no_answers_are_told() {
         let node = Node::builder(1).start().expect("it listens nowhere");
         let peer = node.host.session(NodeId(2)).expect("there is room");
-        let waits = node.host.how_to_wait(&peer);
+        let waits = node.host.how_to_wait(&peer, node.host.waits.crowded());
         assert!(waits.starts_with("adaptive, as configured; no answers yet; "), "{waits}");
     }
 

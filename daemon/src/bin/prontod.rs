@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use pronto::admin::{FIRST_VISITOR, recent};
-use pronto::{Config, Event, Node, measure_thresholds};
+use pronto::{Config, DownCause, Event, Node, measure_thresholds};
 use tracing_subscriber::filter::LevelFilter;
 
 /// Runs a node as its configuration says. SIGTERM and SIGINT let open calls end, then stop it.
@@ -84,6 +84,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let signal = stop.wait().context("waiting for a signal")?;
     eprintln!("prontod: {signal}: draining");
     node.drain(Duration::from_secs(options.drain))?;
+    eprintln!("prontod: stopped");
     Ok(())
 }
 
@@ -116,8 +117,10 @@ fn report(event: &Event) {
     match event {
         Event::PeerUp(info) if info.peer >= FIRST_VISITOR => {}
         Event::PeerDown { peer, .. } if *peer >= FIRST_VISITOR => {}
+        // Of every peer, when this node stops.
+        Event::PeerDown { cause: DownCause::Local, .. } => {}
         Event::PeerUp(info) => eprintln!("prontod: node {} is up ({})", info.peer, info.provider),
-        Event::PeerDown { peer, cause, .. } => eprintln!("prontod: node {peer} is down: {cause:?}"),
+        Event::PeerDown { peer, cause, .. } => eprintln!("prontod: node {peer} is down: {cause}"),
         Event::LinkLost { peer, error } => eprintln!("prontod: node {peer}: link lost: {error}"),
         Event::LinkResumed { peer, notifications_lost } => {
             eprintln!("prontod: node {peer}: link resumed, {notifications_lost} notifications lost");

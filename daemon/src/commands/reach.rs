@@ -57,7 +57,7 @@ pub(super) fn reach(options: &ArgMatches) -> anyhow::Result<Reached> {
     }
     let visitor = addresses.iter().fold(builder, |builder, address| builder.peer(node, address)).start();
     let visitor = visitor.map_err(|error| match error {
-        NodeError::Plaintext { address } => anyhow!(
+        NodeError::Plaintext { address, .. } => anyhow!(
             "{address} is not on this host, and traffic would not be encrypted: allow it by `--plaintext`, or by \
              `plaintext = \"i understand\"` in a configuration"
         ),

@@ -64,10 +64,13 @@ fn as_json(report: &StatusReport) -> serde_json::Value {
     let peer = |peer: &PeerReport| {
         serde_json::json!({
             "node": peer.node,
-            "epoch": peer.epoch,
+            "epoch": peer.epoch.map(hex),
             "provider": peer.provider,
+            "state": state(peer),
             "linked": peer.linked,
             "choice": peer.choice,
+            "down": peer.down,
+            "down_ms": peer.down_ms,
             "last_failure": peer.last_failure,
             "waits": peer.waits,
             "open_calls": peer.open_calls,
@@ -77,11 +80,10 @@ fn as_json(report: &StatusReport) -> serde_json::Value {
     };
     serde_json::json!({
         "node": report.node,
-        "epoch": report.epoch,
+        "epoch": hex(report.epoch),
         "name": report.name,
         "listening": report.listening,
         "types": report.types,
-        "oversubscribed": report.crowded.is_some(),
         "crowded": report.crowded,
         "serves": report.serves,
         "boost": report.boost,
@@ -104,7 +106,7 @@ fn as_text(report: &StatusReport, all: bool) -> String {
     let _ = writeln!(text, "  handles   {}", joined(&report.types));
     let waits = match &report.crowded {
         Some(why) => format!("adaptive ones sleep at once: {why}"),
-        None => "as configured".into(),
+        None => "adaptive ones poll before they sleep".into(),
     };
     let _ = writeln!(text, "  waits     {waits}");
     let _ = writeln!(text, "  serves    {}", report.serves);
@@ -122,18 +124,19 @@ fn as_text(report: &StatusReport, all: bool) -> String {
     }
     let shown = |peer: &&PeerReport| all || peer.linked || peer.node < FIRST_VISITOR.0;
     for peer in report.peers.iter().filter(shown) {
-        let state = match (peer.linked, peer.epoch) {
-            (true, _) => "up",
-            (false, Some(_)) => "link lost",
-            (false, None) => "down",
-        };
         let [control, bulk] = peer.credits;
         let _ = writeln!(
             text,
-            "peer {:<5} {state:<9} {:<5} open calls {:<3} credits {control}/{bulk}",
-            peer.node, peer.provider, peer.open_calls
+            "peer {:<5} {:<9} {:<5} open calls {:<3} credits {control}/{bulk}",
+            peer.node,
+            state(peer),
+            peer.provider,
+            peer.open_calls
         );
-        if let Some(why) = &peer.choice {
+        if let Some((why, ago)) = peer.down.as_ref().zip(peer.down_ms) {
+            let _ = writeln!(text, "  down for {} s: {why}", ago / 1_000);
+        }
+        if let Some(why) = peer.choice.as_ref().filter(|_| peer.linked) {
             let _ = writeln!(text, "  over {why}");
         }
         if let Some(why) = &peer.last_failure {
@@ -145,6 +148,20 @@ fn as_text(report: &StatusReport, all: bool) -> String {
         }
     }
     text
+}
+
+/// Of a peer that is down there is no session; of one whose link was lost there is, for a while.
+const fn state(peer: &PeerReport) -> &'static str {
+    match (peer.linked, peer.epoch) {
+        (true, _) => "up",
+        (false, Some(_)) => "link lost",
+        (false, None) => "down",
+    }
+}
+
+/// An epoch: its 64 bits are more than a number of JSON keeps.
+fn hex(epoch: u64) -> String {
+    format!("{epoch:016x}")
 }
 
 fn joined(items: &[String]) -> String {
@@ -163,6 +180,8 @@ mod tests {
             provider: "shm".into(),
             linked: true,
             choice: Some("shm: the same host, by its address".into()),
+            down: None,
+            down_ms: None,
             last_failure: None,
             waits: "adaptive, as configured; answers take 3 us; polls for 20 us, what a wake-up costs here"
                 .into(),
@@ -211,18 +230,23 @@ mod tests {
     #[test]
     fn why_waits_sleep_at_once_is_said() {
         let mut report = report();
-        assert!(as_text(&report, false).contains("  waits     as configured\n"));
+        assert!(as_text(&report, false).contains("  waits     adaptive ones poll before they sleep\n"));
         report.crowded = Some("others wanted the processors in 3 of 4 trials to poll".into());
         assert!(as_text(&report, false).contains("  waits     adaptive ones sleep at once: others wanted"));
-        assert_eq!(as_json(&report)["oversubscribed"], true);
+        assert_eq!(as_json(&report)["crowded"], "others wanted the processors in 3 of 4 trials to poll");
     }
 
     #[test]
     fn why_a_peer_is_not_there_is_said() {
         let mut report = report();
         report.peers[0].linked = false;
+        report.peers[0].epoch = None;
+        report.peers[0].down = Some("died".into());
+        report.peers[0].down_ms = Some(12_345);
         report.peers[0].last_failure = Some("shm:/y: nobody listens at this address".into());
         let text = as_text(&report, false);
+        assert!(text.contains("peer 2     down ") && text.contains("  down for 12 s: died\n"), "{text}");
+        assert!(!text.contains("  over shm"), "there is no link: {text}");
         assert!(text.contains("  not reached: shm:/y: nobody listens at this address\n"));
         assert!(
             text.contains("  waits adaptive, as configured; "),
@@ -245,7 +269,8 @@ mod tests {
     fn json_has_every_peer() {
         let json = as_json(&report());
         assert_eq!(json["peers"][0]["counters"]["messages_sent"], 3);
-        assert_eq!(json["peers"][0]["linked"], true);
+        assert_eq!((&json["peers"][0]["linked"], &json["peers"][0]["state"]), (&true.into(), &"up".into()));
+        assert_eq!(json["peers"][0]["epoch"], "0000000000000007");
         assert_eq!(json["refused"]["silent"], 4);
     }
 }
