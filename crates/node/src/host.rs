@@ -286,7 +286,6 @@ impl NodeHost {
         tracing::debug!(node = %self.identity.node, ?event, "peer event");
         // Who has gone is no source any more, and no node of this host.
         self.changed();
-        // Of the thread it happens in, which may have read no clock before.
         self.note_time();
         self.note(flight::of_event(&event));
         match event {
@@ -315,9 +314,9 @@ impl NodeHost {
         Duration::from_nanos(until.since(now).0)
     }
 
-    /// What is noted after a sleep has a time after it.
+    /// What the thread notes next has this time: after a sleep, or where it may have read no clock before.
     pub(crate) fn note_time(&self) {
-        let _noted = self.now();
+        pronto_recorder::time_of_next(self.now().0);
     }
 
     pub(crate) fn wake_keeper(&self) {

@@ -53,6 +53,14 @@ pub fn time(nanos: u64) {
     }
 }
 
+/// The same for a thread that is about to note something, perhaps for the first time.
+pub fn time_of_next(nanos: u64) {
+    match MINE.get() {
+        Some(ring) => ring.time(nanos),
+        None => first(|ring| ring.time(nanos)),
+    }
+}
+
 /// The last notes of every thread, at most `most` of each ring.
 #[must_use]
 pub fn threads(most: usize) -> Vec<Thread> {
@@ -152,7 +160,15 @@ mod tests {
         let seen: Vec<_> = one.entries.iter().map(|entry| (entry.word, entry.low, entry.time_ns)).collect();
         assert_eq!(seen, [(1, 10, 0), (2, 20, 1280)], "a time before the first note has no ring to be in");
         let count = rings().len();
-        in_thread("two", || note(3, 30));
+        in_thread("two", || {
+            time_of_next(2560);
+            note(3, 30);
+        });
+        assert_eq!(
+            of("two").map(|two| two.entries[0].time_ns),
+            Some(2560),
+            "unless it was said to be the next one's"
+        );
         let words = |name| of(name).map(|thread| thread.entries.iter().map(|e| e.word).collect::<Vec<_>>());
         assert_eq!((words("one"), words("two")), (Some(vec![1, 2]), Some(vec![3])));
         assert_eq!(rings().len(), count, "the ring of one that has ended is taken");
