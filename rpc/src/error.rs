@@ -13,32 +13,34 @@ use crate::codec::{Full, Malformed, Payload, decode_message};
 #[non_exhaustive]
 pub enum CallError {
     /// The handler returned an error of its own.
-    #[error("the handler returned an error")]
+    #[error("the handler returned {0}")]
     Handler(HandlerError),
     /// The handler ran, but not to a reply: it panicked, dropped its responder, or its reply cannot be carried.
-    #[error("the handler ran and gave no reply: {0:?}")]
+    #[error("no reply: {0}")]
     NoReply(FailureCode),
-    /// The deadline passed.
-    #[error("deadline passed (executed: {executed:?})")]
+    /// The deadline passed. The call keeps its slot, one of `limits.calls`, until its answer comes after all or the peer goes.
+    #[error(
+        "the deadline passed, and {executed}: give it more time (`call_within`), or see what keeps the peer (`pronto status`)"
+    )]
     Deadline {
         /// Whether the handler ran.
         executed: Executed,
     },
     /// Cancelled.
-    #[error("cancelled (executed: {executed:?})")]
+    #[error("cancelled, and {executed}")]
     Cancelled {
         /// Whether the handler ran.
         executed: Executed,
     },
     /// The peer went away.
-    #[error("peer down (executed: {executed:?})")]
+    #[error("the peer went away, and {executed}: once it is back, call again if twice does no harm")]
     PeerDown {
         /// Whether the handler ran.
         executed: Executed,
     },
     /// Not taken, here or there; the handler did not run.
     #[error("rejected: {0}")]
-    Rejected(#[from] Rejection),
+    Rejected(Rejection),
     /// There is a reply, but it is no legal value of its type.
     #[error("the reply is malformed: {0}")]
     MalformedReply(Malformed),
@@ -52,7 +54,7 @@ pub enum Rejection {
     #[error(transparent)]
     Here(#[from] Refused),
     /// By the callee.
-    #[error("by the callee: {0:?}")]
+    #[error("by the callee: {0}")]
     There(FailureCode),
     /// A handler that runs inline may not wait for a call.
     #[error("an inline handler may not wait: register it with its order instead")]
@@ -61,7 +63,9 @@ pub enum Rejection {
     #[error("this process is a fork of the node's: make a node of its own")]
     Forked,
     /// All spare workers wait in nested calls already.
-    #[error("no spare worker left for a nested call")]
+    #[error(
+        "no spare worker left for a call within a handler: answer later (`handle_deferred`) where handlers call"
+    )]
     NoWorker,
     /// The value encodes to something other than its announced length.
     #[error("encoding failed: {0}")]
@@ -69,7 +73,8 @@ pub enum Rejection {
 }
 
 /// A handler's own error, as bytes until somebody says which type it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("an error of its own, {} bytes: `HandlerError::decode` reads it as the type that the handler returns", bytes.len())]
 pub struct HandlerError {
     bytes: Box<[u8]>,
 }
@@ -115,6 +120,12 @@ impl CallError {
             code if code.executed() => Self::NoReply(code),
             code => Self::Rejected(Rejection::There(code)),
         }
+    }
+}
+
+impl From<Rejection> for CallError {
+    fn from(rejection: Rejection) -> Self {
+        Self::Rejected(rejection)
     }
 }
 

@@ -1,5 +1,7 @@
 //! How a call ends: exactly one of these, each saying whether the handler ran.
 
+use core::fmt;
+
 use pronto_wire::FailureCode;
 
 use crate::fabric::Arrived;
@@ -23,6 +25,16 @@ impl Executed {
             1 => Self::Maybe,
             _ => Self::Yes,
         }
+    }
+}
+
+impl fmt::Display for Executed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::No => "its handler did not run",
+            Self::Maybe => "its handler may have run, or may yet",
+            Self::Yes => "its handler ran",
+        })
     }
 }
 

@@ -10,7 +10,10 @@ use crate::buf::Exhausted;
 #[non_exhaustive]
 pub enum Refused {
     /// No link to the peer, now or yet.
-    #[error("node {peer} is not connected")]
+    #[error(
+        "node {peer} is not connected: wait for it; if it never comes, see that it runs, and that one of the two nodes was \
+         given an address of the other, by `Builder::peer` or a [[peer]]"
+    )]
     NotConnected {
         /// The node.
         peer: NodeId,
@@ -30,13 +33,18 @@ pub enum Refused {
         name: NameHash,
     },
     /// As many requests are under way as the peer can take.
-    #[error("no request credit left in class {class:?}")]
+    #[error(
+        "as many {class:?} requests are under way as the peer takes: wait for one of them, or raise its limits.requests"
+    )]
     NoCredit {
         /// The class.
         class: Class,
     },
-    /// As many calls are open as may be.
-    #[error("all {capacity} calls are open")]
+    /// As many calls are open as may be. One that was given up, or met its deadline, is open until its answer comes or the peer goes.
+    #[error(
+        "{capacity} calls to this peer are open, and no more may be: wait for one of them, or raise limits.calls; calls whose \
+         deadline passed count until they are answered"
+    )]
     NoCallSlot {
         /// How many there may be.
         capacity: u16,
@@ -45,10 +53,10 @@ pub enum Refused {
     #[error(transparent)]
     Ring(#[from] Exhausted),
     /// No link, so no send ring either.
-    #[error("no send ring: not connected")]
+    #[error("no send memory, as the peer is not connected: wait for it")]
     NoRing,
     /// Another thread holds the engine and the submission queue is full.
-    #[error("the submission queue is full")]
+    #[error("the submission queue is full: try again")]
     Busy,
     /// The payload is longer than the peer takes.
     #[error(
@@ -71,7 +79,7 @@ pub enum Refused {
         len: u64,
     },
     /// As many rendezvous sends or receives of this peer are under way as may be.
-    #[error("{max} rendezvous sends or receives are under way already")]
+    #[error("{max} rendezvous sends or receives are under way already: wait for one of them")]
     TooManyTransfers {
         /// How many there may be.
         max: usize,

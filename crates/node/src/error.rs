@@ -100,6 +100,15 @@ pub enum NodeError {
         /// Why the last attempt to reach it failed, if this node made one.
         why: Option<String>,
     },
+    /// The peer did not dial in time, and this node cannot.
+    #[error(
+        "node {peer} did not come up in time, and no address of it was given: give one (`Builder::peer`, or a [[peer]] in the \
+         configuration), or have node {peer} dial this one"
+    )]
+    NoAddress {
+        /// The peer.
+        peer: NodeId,
+    },
     /// Calls were still open, or handlers running, when the time for draining was over.
     #[error("{calls} calls were still open when the time for draining was over")]
     NotDrained {

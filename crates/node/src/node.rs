@@ -165,7 +165,10 @@ impl Node {
         limit: Duration,
     ) -> Result<Peer<NodeHost>, NodeError> {
         let node = node.into();
-        let not_up = || NodeError::NotUp { peer: node, why: self.host.last_failure(node) };
+        let not_up = || match self.host.last_failure(node) {
+            None if !self.links.dials(node) => NodeError::NoAddress { peer: node },
+            why => NodeError::NotUp { peer: node, why },
+        };
         let peer = self.peer(node).ok_or_else(not_up)?;
         self.host.events.wait_for(limit, || peer.is_up().then_some(())).ok_or_else(not_up)?;
         Ok(peer)

@@ -435,3 +435,51 @@ fn a_window_of_one_is_free_again_when_its_call_has_been_answered() {
         assert!(refused < calls / 2, "{transport}: the room that each reply brings is not found: {refused}");
     }
 }
+
+/// Asks for an answer that does not come while the test lasts.
+#[derive(Message, Debug)]
+#[message(name = "test.stay", reply = Sum)]
+struct Stay {}
+
+#[test]
+fn errors_say_what_to_do() {
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let address = format!("shm:@pronto-test-advice-{}", std::process::id());
+    let server = Node::builder(1)
+        .listen(&address)
+        .handle_inline(|_, add: Add| add.values.first().map(|total| Sum { total: *total }).ok_or(7_u64))
+        .handle(|_, _: Fetch| -> Page { panic!("asked to") })
+        .handle(move |_, _: Stay| {
+            let _closed = held.lock().expect("one handler").recv_timeout(SOON);
+            Sum { total: 0 }
+        })
+        .start()
+        .expect("it starts");
+    let limits = Limits { calls: 1, ..Limits::default() };
+    let client = Node::builder(2).limits(limits).peer(1, &address).start().expect("it starts");
+    let unknown = client.wait_for_peer(77, Duration::ZERO).expect_err("nobody is there").to_string();
+    assert!(unknown.contains("no address of it was given: give one (`Builder::peer`"), "{unknown}");
+    let unknown = client.peer(77).expect("there is room").call(&Add { values: vec![] });
+    let said = unknown.expect_err("nobody is there").to_string();
+    assert_eq!(said.matches("node 77 is not connected: wait for it").count(), 1, "{said}");
+    assert!(said.contains("given an address of the other"), "{said}");
+
+    let peer = client.wait_for_peer(1, SOON).expect("they meet");
+    let said = peer.call(&Add { values: vec![] }).expect_err("its own").to_string();
+    assert!(said.contains("`HandlerError::decode` reads it"), "{said}");
+    let said = peer.call(&Fetch { len: 1 }).expect_err("it panics").to_string();
+    assert_eq!(said, "no reply: the handler panicked: the log of its node says more");
+
+    // The only slot belongs to the call until it is answered, although nobody waits for that any more.
+    let late = peer.call_within(&Stay {}, Duration::from_millis(20)).expect_err("nobody answers").to_string();
+    assert!(
+        late.contains("its handler may have run, or may yet: give it more time (`call_within`)"),
+        "{late}"
+    );
+    let full = peer.start(&Add { values: vec![1] }).expect_err("there is no slot").to_string();
+    assert!(full.contains("1 calls to this peer are open") && full.contains("raise limits.calls"), "{full}");
+    drop(hold);
+    assert_eq!(peer.call(&Add { values: vec![1] }).expect("it is free again").total, 1);
+    drop(server);
+}

@@ -9,6 +9,8 @@
 //! line in it, tcp the kind and length of its frame; verbs needs none. The rest belongs to the session. With 40 bytes of
 //! payload a message fills one 64-byte cache line.
 
+use core::fmt;
+
 use thiserror::Error;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -199,6 +201,25 @@ impl FailureCode {
     /// The code that a number stands for.
     pub fn from_wire(code: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|known| *known as u16 == code)
+    }
+}
+
+impl fmt::Display for FailureCode {
+    /// What became of the call at its callee.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::HandlerError => "the handler returned an error",
+            Self::HandlerPanicked => "the handler panicked: the log of its node says more",
+            Self::NoHandler => "no handler for this message type: register one there",
+            Self::Malformed => "the request is no legal value of its type: build both from the same declaration",
+            Self::NoWorker => "all workers there wait in calls of their own, and no spare is left: try again",
+            Self::Expired => "its deadline had passed before the handler's turn",
+            Self::Cancelled => "it was cancelled before the handler's turn",
+            Self::Draining => "the node takes no new requests, as it is about to stop",
+            Self::ReplyTooLarge => "the reply encodes to more bytes than it said, or than the caller takes",
+            Self::NoReply => "the handler dropped its responder without an answer",
+            Self::NoBuffer => "there was no send memory there for the reply, or it is longer than limits.max_payload of the caller",
+        })
     }
 }
 

@@ -28,7 +28,9 @@ pub enum SendError {
     #[error("this provider has no one-sided operations")]
     Unsupported,
     /// The deadline passed: no receive was posted, or it was not done in time.
-    #[error("deadline passed before the message was received")]
+    #[error(
+        "the deadline passed before the message was received: has the peer posted a receive, of this tag and long enough?"
+    )]
     Deadline,
     /// The send was cancelled.
     #[error("cancelled; whether the message was received is not known")]

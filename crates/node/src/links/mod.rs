@@ -43,6 +43,7 @@ pub(crate) struct LinkMaker {
     shared: Arc<Shared>,
     tcp_listeners: Vec<Arc<tcp::Listener>>,
     listening: Vec<Address>,
+    dialled: Vec<NodeId>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -118,8 +119,9 @@ impl LinkMaker {
             devices: rdma::Devices::new(options.rdma),
             rdma: options.rdma,
         });
+        let dialled = options.peers.iter().map(|(peer, _)| *peer).collect();
         let mut maker =
-            Self { shared, tcp_listeners: Vec::new(), listening: Vec::new(), threads: Vec::new() };
+            Self { shared, tcp_listeners: Vec::new(), listening: Vec::new(), dialled, threads: Vec::new() };
         for address in options.listen {
             maker.listen(address)?;
         }
@@ -131,6 +133,11 @@ impl LinkMaker {
     /// Where the node listens, with the ports that the system chose.
     pub(crate) fn listening(&self) -> &[Address] {
         &self.listening
+    }
+
+    /// Whether the node was given an address of this peer.
+    pub(crate) fn dials(&self, peer: NodeId) -> bool {
+        self.dialled.contains(&peer)
     }
 
     fn listen(&mut self, address: Address) -> Result<(), NodeError> {
