@@ -443,7 +443,7 @@ struct Stay {}
 
 #[test]
 fn errors_say_what_to_do() {
-    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let (hold, held) = mpsc::channel::<()>();
     let held = Mutex::new(held);
     let address = format!("shm:@pronto-test-advice-{}", std::process::id());
     let server = Node::builder(1)
