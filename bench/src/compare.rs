@@ -388,7 +388,7 @@ mod tests {
         let (old, new) = (result(100, 1_000, 1.0, 50), result(160, 1_000, 1.0, 50));
         let three = |run: &Value| [(); 3].map(|()| run.clone());
         let said = text(&three(&old), &three(&new), false).unwrap();
-        for part in ["1 of 2 values", "shm spin 32", "p50_ns", "+60.0 %", "WORSE", "L1 holds no more"] {
+        for part in ["1 of 2 values", "shm spin size 32", "p50_ns", "+60.0 %", "WORSE", "L1 holds no more"] {
             assert!(said.contains(part), "{part} is missing in:\n{said}");
         }
         assert!(!said.contains("rpc_per_s") && !said.contains(TOO_FEW), "{said}");

@@ -26,19 +26,29 @@ pub(crate) fn rows(result: &Value) -> impl Iterator<Item = &Map<String, Value>> 
 
 /// What tells a row from the others: the columns by which rows are chosen, in their order, then all other texts but remarks.
 pub(crate) fn row_name(row: &Map<String, Value>, axes: &[&str]) -> String {
-    let chosen = axes.iter().filter_map(|column| row.get(*column));
+    row_name_among(row, axes, 0)
+}
+
+/// What tells a row from the others that are alike in the first `alike` of these columns.
+pub(crate) fn row_name_among(row: &Map<String, Value>, axes: &[&str], alike: usize) -> String {
+    let chosen = axes.iter().skip(alike).filter_map(|column| Some(name(column, row.get(*column)?)));
     let texts = row
         .iter()
         .filter(|(column, value)| value.is_string() && !axes.contains(&column.as_str()))
         .filter(|(column, _)| !is_remark(column))
-        .map(|(_, value)| value);
-    let words: Vec<_> = chosen.chain(texts).filter(|value| !value.is_null()).map(name).collect();
+        .map(|(_, value)| word(value));
+    let words: Vec<_> = chosen.chain(texts).filter(|word| !word.is_empty()).collect();
     words.join(" ")
 }
 
-/// A value as part of a name: a size in full.
-fn name(value: &Value) -> String {
-    if value.is_u64() { value.to_string() } else { word(value) }
+/// A value as part of a name: with what it is one of, where it does not say so itself; a number in full.
+fn name(column: &str, value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::Number(number) => format!("{column} {number}"),
+        Value::String(text) if text == "on" || text == "off" => format!("{column} {text}"),
+        value => word(value),
+    }
 }
 
 /// Whether a column says something about a row and does not name it.
@@ -85,13 +95,15 @@ mod tests {
     #[test]
     fn a_row_is_named_by_what_chooses_it_and_by_its_texts() {
         let row = json!({"size": 32, "provider": "shm", "kind": "call", "how": "spin", "p50_ns": 100});
-        assert_eq!(row_name(row.as_object().unwrap(), &["provider", "size"]), "shm 32 call");
+        let row = row.as_object().unwrap();
+        assert_eq!(row_name(row, &["provider", "size"]), "shm size 32 call");
+        assert_eq!(row_name_among(row, &["provider", "size", "kind"], 1), "size 32 call");
     }
 
     #[test]
     fn a_size_stands_in_full_in_a_name() {
         let row = json!({"size": 65_536});
-        assert_eq!(row_name(row.as_object().unwrap(), &["size"]), "65536");
+        assert_eq!(row_name(row.as_object().unwrap(), &["size"]), "size 65536");
     }
 
     #[test]

@@ -145,7 +145,7 @@ mod tests {
             "a &lt; b",
             "2.5",
             "<svg",
-            "shm spin 32",
+            "shm spin size 32",
             "6.1 &lt;test&gt;",
             "one &amp; two",
             "figcaption",
@@ -162,5 +162,19 @@ mod tests {
     fn values_far_apart_stand_on_a_logarithmic_axis_with_their_floors() {
         let html = page(&[result()], &[]);
         assert!(html.contains("logarithmic") && html.matches("class=\"floor\"").count() >= 2, "{html}");
+    }
+
+    #[test]
+    fn many_rows_are_divided_by_what_chooses_them() {
+        let rows: Vec<_> = ["shm", "tcp"]
+            .iter()
+            .flat_map(|provider| {
+                (0..20).map(move |size| json!({"provider": provider, "size": size, "p50_ns": 9}))
+            })
+            .collect();
+        let html = page(&[json!({"experiment": "latency", "rows": rows})], &[]);
+        assert_eq!(html.matches("<svg").count(), 2);
+        assert!(html.contains("<details open><summary>p50_ns, nanoseconds: shm</summary>"), "{html}");
+        assert!(html.contains(">size 19<"), "{html}");
     }
 }

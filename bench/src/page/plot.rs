@@ -15,8 +15,8 @@ const KINDS: [&[&str]; 3] = [
     &["ratio", "to_linux", "normalised", "buffer_share", "late", "work_per_cpu"],
 ];
 
-/// More rows than these are left to the table.
-const MOST: usize = 48;
+/// A plot of more rows than these is divided by the first columns that rows are chosen by.
+const MOST: usize = 24;
 
 /// Values further apart than this, in one plot, want a logarithmic axis.
 const FAR_APART: f64 = 40.0;
@@ -32,11 +32,13 @@ struct Bar<'a> {
     class: &'a str,
 }
 
-/// Every plot of a result.
+/// Every plot of a result: of each kind the first column that has a floor beside it, else the first that has values.
 pub(super) fn all(html: &mut String, result: &Value, axes: &[&str]) {
     for kind in KINDS {
-        let has = |column: &&&str| results::rows(result).any(|row| number(row, column).is_some());
-        if let Some(column) = kind.iter().find(has) {
+        let has = |column: &str| results::rows(result).any(|row| number(row, column).is_some());
+        let has_floor = |column: &&&str| has(column) && floor_of(column).is_some_and(has);
+        let column = kind.iter().find(has_floor).or_else(|| kind.iter().find(|column| has(column)));
+        if let Some(column) = column {
             one(html, result, axes, column);
         }
     }
@@ -46,31 +48,108 @@ fn number(row: &Map<String, Value>, column: &str) -> Option<f64> {
     row.get(column).and_then(Value::as_f64).filter(|value| *value > 0.0)
 }
 
+/// Where the floor of a column stands.
+fn floor_of(column: &str) -> Option<&'static str> {
+    match column {
+        "batch_ns" => Some("floor_batch_ns"),
+        _ if column.ends_with("_ns") => Some("floor_ns"),
+        _ => None,
+    }
+}
+
+/// What the values of a column are.
+fn unit(column: &str) -> &'static str {
+    match column {
+        "rpc_per_s" => ", calls a second",
+        "gbytes_per_s" => ", GB a second",
+        "messages_per_s" => ", messages a second",
+        "events_per_s" => ", events a second",
+        "seconds" | "burn_s" => ", seconds",
+        "ratio" => ", times the floor",
+        _ if column.ends_with("_ns") => ", nanoseconds",
+        _ if column.ends_with("_us") => ", microseconds",
+        _ => "",
+    }
+}
+
+/// A column of a result: one figure, or one for each part of its rows, all with the same scale.
 fn one(html: &mut String, result: &Value, axes: &[&str], column: &str) {
     let class = classes(result, axes);
-    let bars: Vec<Bar<'_>> = results::rows(result)
-        .filter_map(|row| {
-            let floor = if column.ends_with("_ns") { number(row, "floor_ns") } else { None };
-            let (name, value) = (results::row_name(row, axes), number(row, column)?);
-            Some(Bar { name, value, floor, class: class(row) })
-        })
-        .collect();
-    let shown = &bars[..bars.len().min(MOST)];
-    let values = || shown.iter().flat_map(|bar| [Some(bar.value), bar.floor]).flatten();
+    let rows: Vec<_> = results::rows(result).filter(|row| number(row, column).is_some()).collect();
+    let bar = |row: &&Map<String, Value>, alike: usize| {
+        let floor = floor_of(column).and_then(|floor| number(row, floor));
+        let (name, value) = (results::row_name_among(row, axes, alike), number(row, column)?);
+        Some(Bar { name, value, floor, class: class(row) })
+    };
+    let values =
+        || rows.iter().filter_map(|row| bar(row, 0)).flat_map(|bar| [Some(bar.value), bar.floor]).flatten();
     let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
     let scale =
         if most / least > FAR_APART { Scale::logarithmic(least, most) } else { Scale::Linear(most * 1.02) };
-    let (height, body) = (shown.len() * ROW, shown.len() * ROW + AXIS);
+    let parts = parts(&rows, axes);
+    for (index, (part, rows)) in parts.iter().enumerate() {
+        let named = &axes[part.len()..];
+        let title = Title { column, part: part.join(" "), named, scale };
+        let bars: Vec<Bar<'_>> = rows.iter().filter_map(|row| bar(row, part.len())).collect();
+        if parts.len() == 1 {
+            figure(html, &title, &bars);
+        } else {
+            let open = if index == 0 { " open" } else { "" };
+            let (unit, part) = (unit(column), escaped(&title.part));
+            let _ = writeln!(html, "<details{open}><summary>{column}{unit}: {part}</summary>");
+            figure(html, &title, &bars);
+            html.push_str("</details>\n");
+        }
+    }
+}
+
+/// A row of a result.
+type Row<'a> = &'a Map<String, Value>;
+
+/// Rows in parts of [`MOST`] at most, if the columns that they are chosen by divide them so: by the values of as few columns as do.
+fn parts<'a>(rows: &[Row<'a>], axes: &[&str]) -> Vec<(Vec<String>, Vec<Row<'a>>)> {
+    let by = |depth: usize| {
+        let mut parts: Vec<(Vec<String>, Vec<Row<'a>>)> = Vec::new();
+        for row in rows {
+            let values =
+                axes[..depth].iter().map(|axis| row.get(*axis).map_or_else(String::new, results::word));
+            let key: Vec<String> = values.collect();
+            match parts.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, rows)) => rows.push(row),
+                None => parts.push((key, vec![row])),
+            }
+        }
+        parts
+    };
+    let is_small =
+        |parts: &Vec<(Vec<String>, Vec<Row<'a>>)>| parts.iter().all(|(_, rows)| rows.len() <= MOST);
+    (0..axes.len()).map(by).find(is_small).unwrap_or_else(|| by(0))
+}
+
+/// What a figure shows.
+struct Title<'a> {
+    column: &'a str,
+    /// Of which rows, if not of all.
+    part: String,
+    /// The columns that name a bar.
+    named: &'a [&'a str],
+    scale: Scale,
+}
+
+fn figure(html: &mut String, title: &Title<'_>, bars: &[Bar<'_>]) {
+    let &Title { column, ref part, named, scale } = title;
+    let (height, body) = (bars.len() * ROW, bars.len() * ROW + AXIS);
+    let has_floor = bars.iter().any(|bar| bar.floor.is_some());
     let _ = write!(
         html,
-        "<figure><figcaption><b>{column}</b>{}{}</figcaption>\n<svg width=\"100%\" height=\"{body}\" role=\"img\" \
-         aria-label=\"{column} of each row\">\n",
+        "<figure><figcaption><b>{column}</b>{}{}{}{}{}</figcaption>\n<svg width=\"100%\" height=\"{body}\" \
+         role=\"img\" aria-label=\"{column} of each row {}\">\n",
+        unit(column),
         if matches!(scale, Scale::Linear(_)) { "" } else { ", logarithmic" },
-        if shown.iter().any(|bar| bar.floor.is_some()) {
-            "; the stroke across a bar is the floor of the same run"
-        } else {
-            ""
-        },
+        if part.is_empty() { String::new() } else { format!(", of {}", escaped(part)) },
+        if named.is_empty() { String::new() } else { format!("; by {}", named.join(", ")) },
+        if has_floor { "; the stroke across a bar is the floor of the same run" } else { "" },
+        escaped(part),
     );
     for tick in scale.ticks() {
         let at = scale.place(tick);
@@ -90,15 +169,10 @@ fn one(html: &mut String, result: &Value, axes: &[&str], column: &str) {
             "<text class=\"tick\" x=\"{at:.2}%\" y=\"{y}\" text-anchor=\"{anchor}\">{label}</text>"
         );
     }
-    for (index, bar) in shown.iter().enumerate() {
+    for (index, bar) in bars.iter().enumerate() {
         draw(html, bar, index * ROW, scale);
     }
-    html.push_str("</svg>");
-    if bars.len() > shown.len() {
-        let _ =
-            write!(html, "<p class=\"small\">{} more rows are in the table.</p>", bars.len() - shown.len());
-    }
-    html.push_str("</figure>\n");
+    html.push_str("</svg></figure>\n");
 }
 
 fn draw(html: &mut String, bar: &Bar<'_>, top: usize, scale: Scale) {

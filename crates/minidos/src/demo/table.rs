@@ -11,7 +11,16 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (rows, dims) = self.shape;
         writeln!(f, "kmeans on {}: {rows} points of {dims} numbers", self.title)?;
-        writeln!(f, "{} node processes over {}, {} iterations", self.nodes, self.transport, self.iterations)?;
+        match self.nodes {
+            1 => writeln!(f, "1 node process, which has nobody to send to; {} iterations", self.iterations)?,
+            nodes => {
+                writeln!(
+                    f,
+                    "{nodes} node processes over {}, {} iterations",
+                    self.transport, self.iterations
+                )?;
+            }
+        }
         writeln!(f, "\n{}\n", types(self))?;
         write_sizes(f, self)?;
         write_books(f, self)?;
@@ -101,7 +110,8 @@ fn write_verdict(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         write!(f, "; {:.1} % of the points are in a cluster where most have their label", purity * 100.0)?;
     }
     let (took, single) = (report.took.as_secs_f64(), report.single_took.as_secs_f64());
-    write!(f, "\n{took:.2} s on {} nodes, {single:.3} s in one process", report.nodes)
+    let nodes = if report.nodes == 1 { "1 node".into() } else { format!("{} nodes", report.nodes) };
+    write!(f, "\n{took:.2} s on {nodes}, {single:.3} s in one process that sends no messages")
 }
 
 /// With a comma after every three digits.
