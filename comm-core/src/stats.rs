@@ -41,9 +41,9 @@ macro_rules! stats {
 }
 
 stats! {
-    /// Messages posted, of any kind.
+    /// Messages posted, of any kind, heartbeats and returned credits as well.
     messages_sent,
-    /// Messages received, of any kind.
+    /// Messages received, of any kind, heartbeats and returned credits as well.
     messages_received,
     /// Doorbells rung: over TCP each is a write, as a rule. Messages that shared one are not counted twice.
     doorbells,
@@ -65,7 +65,7 @@ stats! {
     cancels_lost,
     /// Notifications that were under way when a link broke and did not arrive.
     notifications_lost,
-    /// Links that broke.
+    /// Links that broke. Not those that ended because one of the two nodes stopped in order.
     links_lost,
     /// Links that carried a session on.
     links_resumed,

@@ -80,6 +80,7 @@ fn a_node_is_pinged_asked_and_stopped() {
     assert!(ping.status.success(), "{}", String::from_utf8_lossy(&ping.stderr));
     let ping: serde_json::Value = serde_json::from_slice(&ping.stdout).expect("one object");
     assert_eq!((ping["node"].as_u64(), ping["calls"].as_u64()), (Some(1), Some(3)));
+    assert!(ping["first_ns"].as_u64() > Some(0), "told by itself: {ping}");
 
     eventually("node 2 dials node 1 although it started first", || {
         let status = pronto(&["status", "--config", two.to_str().expect("text"), "--json"]);
@@ -98,15 +99,6 @@ fn a_node_is_pinged_asked_and_stopped() {
     kill(pid, Signal::SIGTERM).expect("it lives");
     assert!(first.0.wait().expect("it ends").success(), "SIGTERM drains and stops");
     assert!(!dir.join("1.sock").exists(), "its socket is gone");
-    eventually("node 2 says why node 1 is not there", || {
-        let status = pronto(&["status", "--config", two.to_str().expect("text"), "--json"]);
-        let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("one object");
-        let peers = status["peers"].as_array().expect("a list");
-        peers.iter().any(|peer| {
-            let expected = (&"down".into(), &"goodbye".into(), &0.into());
-            peer["node"] == 1 && (&peer["state"], &peer["down"], &peer["counters"]["links_lost"]) == expected
-        })
-    });
     std::fs::remove_dir_all(&dir).expect("ours");
 }
 
@@ -123,27 +115,84 @@ fn waits_are_changed(config: &str) {
         peer["waits"].as_str().expect("text").to_owned()
     };
     assert!(waits().starts_with("adaptive, as configured; "), "{}", waits());
-    let changed = pronto(&["waiting", "1", "block", "--config", config]);
+    let changed = pronto(&["waiting", "block", "--peer", "1", "--config", config]);
     let said = String::from_utf8_lossy(&changed.stdout);
     assert!(changed.status.success() && said == "node 2 waits for 1: block, said at run time\n", "{said}");
     assert_eq!(waits(), "block, said at run time");
-    assert!(pronto(&["waiting", "1", "spin", "--config", config]).status.success());
+    assert!(pronto(&["waiting", "2", "spin", "--peer", "1", "--config", config]).status.success());
     assert_eq!(status()["serves"], "spin, said at run time for peer 1");
-    assert!(pronto(&["waiting", "1", "adaptive", "--bound", "7us", "--config", config]).status.success());
+    assert!(
+        pronto(&["waiting", "adaptive", "--peer", "1", "--bound", "7us", "--config", config])
+            .status
+            .success()
+    );
     let now = waits();
     assert!(now.starts_with("adaptive, said at run time; "), "{now}");
     assert!(now.ends_with("polls for 7 us, as said"), "{now}");
-    assert!(pronto(&["waiting", "1", "asked", "--config", config]).status.success());
+    assert!(pronto(&["waiting", "asked", "--peer", "1", "--config", config]).status.success());
     assert!(waits().starts_with("adaptive, as configured; "), "{}", waits());
     for (wrong, why) in [
-        (["waiting", "9", "block"].as_slice(), "knows no peer 9"),
-        (&["waiting", "1", "spin", "--bound", "7us"], "only adaptive waits have a bound"),
-        (&["waiting", "1", "adaptive", "--bound", "7"], "needs a unit"),
+        (["waiting", "block", "--peer", "9"].as_slice(), "knows no peer 9"),
+        (&["waiting", "spin", "--peer", "1", "--bound", "7us"], "only adaptive waits have a bound"),
+        (&["waiting", "adaptive", "--peer", "1", "--bound", "7"], "needs a unit"),
     ] {
         let refused = pronto(&[wrong, &["--config", config]].concat());
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(!refused.status.success() && said.contains(why), "{said}");
     }
+}
+
+#[test]
+fn a_stop_is_told_as_what_it_is() {
+    let dir = directory("stop");
+    let peer = format!("[[peer]]\nnode = 1\naddress = [\"shm:{}/1.sock\"]\n", dir.display());
+    let (one, two) = (config(&dir, 1, ""), config(&dir, 2, &peer));
+    let log = dir.join("1.log");
+    let file = std::fs::File::create(&log).expect("a directory takes files");
+    let mut prontod = Command::new(env!("CARGO_BIN_EXE_prontod"));
+    let mut first = Daemon(prontod.arg("--config").arg(&one).stderr(file).spawn().expect("it starts"));
+    let _second = start(&two);
+    let asked = |config: &Path, of: u16| {
+        let status = pronto(&["status", "--config", config.to_str().expect("text"), "--json"]);
+        let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap_or_default();
+        let peers = status["peers"].as_array().cloned().unwrap_or_default();
+        peers.into_iter().find(|peer| peer["node"] == of).unwrap_or_default()
+    };
+    eventually("they meet", || asked(&one, 2)["state"] == "up" && asked(&two, 1)["state"] == "up");
+    kill(Pid::from_raw(i32::try_from(first.0.id()).expect("a process id")), Signal::SIGTERM)
+        .expect("it lives");
+    assert!(first.0.wait().expect("it ends").success());
+    eventually("it is told as down", || asked(&two, 1)["state"] == "down");
+    let down = asked(&two, 1);
+    assert_eq!((&down["down"]["cause"], &down["counters"]["links_lost"]), (&"Goodbye".into(), &0.into()));
+    let said = std::fs::read_to_string(&log).expect("it was written to");
+    assert!(said.ends_with("prontod: node 1 has stopped\n") && !said.contains("is down"), "{said}");
+    std::fs::remove_dir_all(&dir).expect("ours");
+}
+
+#[test]
+fn notes_in_the_log_stand_alone_on_their_lines() {
+    let dir = directory("notes");
+    let peer = format!("[[peer]]\nnode = 1\naddress = [\"shm:{}/1.sock\"]\n", dir.display());
+    let (one, two) = (config(&dir, 1, ""), config(&dir, 2, &peer));
+    let mut first = start(&one);
+    let path = dir.join("2.log");
+    let file = std::fs::File::create(&path).expect("a directory takes files");
+    let mut prontod = Command::new(env!("CARGO_BIN_EXE_prontod"));
+    let _second = Daemon(prontod.arg("--config").arg(&two).stderr(file).spawn().expect("it starts"));
+    let log = || std::fs::read_to_string(&path).expect("it is written to");
+    eventually("they meet", || log().contains("node 1 is up"));
+    first.0.kill().expect("it lives");
+    let told = || {
+        log()
+            .split_once("node 2: a peer went away; what threads did last:")
+            .map(|(_, notes)| notes.to_owned())
+    };
+    eventually("the last notes are told", || {
+        told().is_some_and(|notes| notes.contains("peer down, peer 1\n"))
+    });
+    assert!(!told().is_some_and(|notes| notes.contains("node=2")), "{}", log());
+    std::fs::remove_dir_all(&dir).expect("ours");
 }
 
 /// A block of `docs/operations.md` that is to be copied into this file, with its addresses in `dir`.
@@ -211,29 +260,24 @@ fn mistakes_are_said_with_what_to_do() {
     let said = String::from_utf8_lossy(&ping.stderr).into_owned();
     assert!(!ping.status.success() && said.contains("node 9 does not answer"), "{said}");
 
+    for (arguments, why) in [
+        (["ping", "1", "--at", "udp:1"].as_slice(), "'udp:1' for '--at <ADDRESS>'"),
+        (&["ping", "1", "--at", "tcp:10.0.0.1:7001"], "allow it by --plaintext"),
+        (&["ping", "64000", "--at", "shm:@one"], "1..=63999"),
+        (&["ping", "1"], "--config <FILE>"),
+        (&["status"], "--config <FILE>"),
+        (&["waiting", "block"], "--peer <PEER>"),
+    ] {
+        let refused = pronto(arguments);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains(why), "{said}");
+    }
+
     let check = config(&dir, 2, "");
     let good =
         Command::new(env!("CARGO_BIN_EXE_prontod")).arg("--check").arg("--config").arg(&check).output();
     assert!(good.expect("it runs").status.success());
     std::fs::remove_dir_all(&dir).expect("ours");
-}
-
-#[test]
-fn what_is_wrong_with_a_command_line_is_said_in_its_own_words() {
-    let said = |args: &[&str]| {
-        let output = pronto(args);
-        assert!(!output.status.success(), "{args:?}");
-        String::from_utf8_lossy(&output.stderr).into_owned()
-    };
-    let wrong = said(&["ping", "1", "--at", "udp:1"]);
-    assert!(wrong.contains("--at: ") && !wrong.contains("peer.address"), "{wrong}");
-    // An address for documentation: nobody is called.
-    let remote = said(&["ping", "1", "--at", "tcp:192.0.2.1:7000"]);
-    assert!(remote.contains("`--plaintext`"), "{remote}");
-    for command in ["ping", "status", "waiting"] {
-        let usage = said(&[command]);
-        assert!(usage.contains("--config <FILE>") && usage.contains("--at <ADDRESS>"), "{usage}");
-    }
 }
 
 #[test]

@@ -135,9 +135,6 @@ impl<Q: QueuePair> Engine<Q> {
     fn close_link(&mut self, session: &Session<Q>, executor: &impl Executor) -> Option<(Link<Q>, u32)> {
         self.settle_early(session);
         let mut link = self.link.take()?;
-        if !link.peer_draining {
-            session.stats.links_lost.add_alone(1);
-        }
         for class in Class::ALL {
             session.credits[class.index()].reset(self.generation, 0);
             session.rings[class.index()].set(None);
@@ -161,6 +158,9 @@ impl<Q: QueuePair> Engine<Q> {
         executor: &impl Executor,
     ) {
         let Some((link, notifications)) = self.close_link(session, executor) else { return };
+        if !link.peer_draining {
+            session.stats.links_lost.add_alone(1);
+        }
         let corrupt = matches!(error, FabricError::Peer(_));
         if corrupt {
             session.stats.corrupt_peers.add_alone(1);
@@ -185,7 +185,11 @@ impl<Q: QueuePair> Engine<Q> {
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) {
-        self.close_link(session, executor);
+        let closed = self.close_link(session, executor);
+        let in_order = matches!(cause, DownCause::Goodbye | DownCause::Local);
+        if closed.is_some_and(|(link, _)| !link.peer_draining && !in_order) {
+            session.stats.links_lost.add_alone(1);
+        }
         self.end_session(cause, session, sink, executor);
     }
 

@@ -1,9 +1,8 @@
 //! Links: one after another, they carry a session.
 
-use core::fmt;
-
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use core::fmt;
 
 use pronto_wire::{Acks, CallId, Class, Epoch, Kind, NodeId, SessionId, Windows};
 
@@ -84,16 +83,30 @@ pub enum DownCause {
     Local,
 }
 
+impl DownCause {
+    /// Its name, as documents and programs know it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Goodbye => "Goodbye",
+            Self::Died => "Died",
+            Self::Silent => "Silent",
+            Self::Corrupt(_) => "Corrupt",
+            Self::Replaced => "Replaced",
+            Self::Local => "Local",
+        }
+    }
+}
+
 impl fmt::Display for DownCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Goodbye => "goodbye",
-            Self::Died => "died",
-            Self::Silent => "silent",
-            Self::Corrupt(error) => return write!(f, "corrupt: {error}"),
-            Self::Replaced => "replaced",
-            Self::Local => "local",
-        })
+        match self {
+            Self::Goodbye => f.write_str("it stopped in order"),
+            Self::Died => f.write_str("its process ended"),
+            Self::Silent => f.write_str("nothing was heard of it for the liveness limit"),
+            Self::Corrupt(error) => write!(f, "it broke the protocol: {error}"),
+            Self::Replaced => f.write_str("its process was started anew, or forgot the session"),
+            Self::Local => f.write_str("this node stops"),
+        }
     }
 }
 

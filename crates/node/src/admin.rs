@@ -8,7 +8,7 @@ use pronto_wire::NodeId;
 
 use crate::flight;
 use crate::host::NodeHost;
-use crate::node::{PeerStatus, Status};
+use crate::node::{Down, PeerStatus, Status};
 use crate::waiting;
 
 /// Ids from here on are those of visitors: nodes that join for a moment, to ask for something. No configuration takes one.
@@ -84,10 +84,8 @@ pub struct PeerReport {
     pub linked: bool,
     /// Why its link goes, or went, over what it does.
     pub choice: Option<String>,
-    /// Why it went down, if it was up and is not.
-    pub down: Option<String>,
-    /// How many milliseconds ago.
-    pub down_ms: Option<u64>,
+    /// Why it is down, if it was up before.
+    pub down: Option<DownReport>,
     /// Why the last attempt of the reporting node to reach it failed, if it is not linked.
     pub last_failure: Option<String>,
     /// How its threads wait for it, and why.
@@ -98,6 +96,17 @@ pub struct PeerReport {
     pub credits: [u32; 2],
     /// Counters, by name.
     pub counters: Vec<Counter>,
+}
+
+/// How a peer went down, as it travels.
+#[derive(Clone, Debug, Payload)]
+pub struct DownReport {
+    /// The cause's name: `Goodbye`, `Died`, `Silent`, `Replaced`, `Corrupt`.
+    pub cause: String,
+    /// The cause in words.
+    pub why: String,
+    /// How long ago, milliseconds.
+    pub ms_ago: u64,
 }
 
 /// A counter, as it travels.
@@ -246,6 +255,16 @@ impl From<&(&'static str, u64)> for Counter {
     }
 }
 
+impl From<&Down> for DownReport {
+    fn from(down: &Down) -> Self {
+        Self {
+            cause: down.cause.name().into(),
+            why: down.cause.to_string(),
+            ms_ago: u64::try_from(down.ago.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
 impl From<&PeerStatus> for PeerReport {
     fn from(peer: &PeerStatus) -> Self {
         Self {
@@ -254,8 +273,7 @@ impl From<&PeerStatus> for PeerReport {
             provider: peer.info.map_or("-", |info| info.provider).into(),
             linked: peer.linked,
             choice: peer.choice.clone(),
-            down: peer.down.map(|(cause, _)| cause.to_string()),
-            down_ms: peer.down.map(|(_, ago)| u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)),
+            down: peer.down.map(|down| DownReport::from(&down)),
             last_failure: peer.last_failure.clone(),
             waits: peer.waits.clone(),
             open_calls: peer.open_calls,

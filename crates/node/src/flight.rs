@@ -29,6 +29,11 @@ pub(crate) fn sleeps() {
     note(Note::of_peer(What::Sleeps, NodeId(0)));
 }
 
+/// The calling thread has slept: what it notes from now on has this time, and not the one before it slept.
+pub(crate) fn awake(host: &NodeHost) {
+    let _noted = host.now();
+}
+
 /// Something that happened to a peer.
 pub(crate) const fn of_event(event: &Event) -> Note {
     match event {
@@ -115,15 +120,15 @@ impl Flight {
         }
         *last = Some(now);
         drop(last);
+        // Not as a field: those come last, and would end the last note's line.
+        let node = host.identity.node;
         let notes: String = admin::recent(TOLD).iter().map(|note| format!("\n  {note}")).collect();
-        // The node is named in the text: a field would stand behind the last note.
-        let (node, what) = (host.identity.node, alarm.text());
         match alarm {
             Alarm::Rescued | Alarm::Panicked => {
-                tracing::warn!("node {node}: {what}; what threads did last:{notes}");
+                tracing::warn!("node {node}: {}; what threads did last:{notes}", alarm.text());
             }
             Alarm::PeerDown | Alarm::Deadline => {
-                tracing::info!("node {node}: {what}; what threads did last:{notes}");
+                tracing::info!("node {node}: {}; what threads did last:{notes}", alarm.text());
             }
         }
     }

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Instant;
 
 use nix::errno::Errno;
@@ -25,6 +25,7 @@ use crate::arrivals::Arrivals;
 use crate::boost::{Boost, Boosting};
 use crate::events::EventLog;
 use crate::flight::{self, Alarm, Flight};
+use crate::node::Down;
 use crate::placement::Placement;
 use crate::pool::Pool;
 use crate::queue_pair::{AnyLease, AnyQueuePair};
@@ -66,7 +67,7 @@ pub struct NodeHost {
     pub(crate) failed_dials: Refusals,
     /// The last of them, by peer, while it is not linked. As many as peers are configured.
     failures: Mutex<BTreeMap<NodeId, Vec<String>>>,
-    /// Why peers that were up are not, and since when.
+    /// Why and when a peer went down that was up, and is not again.
     downs: Mutex<BTreeMap<NodeId, (DownCause, Nanos)>>,
     /// Why a link goes over what it goes over, by peer.
     choices: Mutex<BTreeMap<NodeId, String>>,
@@ -220,8 +221,8 @@ impl NodeHost {
             let peer = session.peer();
             peers.remove(&peer);
             self.forget_failure(peer);
-            self.downs().remove(&peer);
             self.choices.lock().expect("no holder panics").remove(&peer);
+            self.downs.lock().expect("no holder panics").remove(&peer);
             self.version.fetch_add(1, Ordering::Release);
         }
     }
@@ -266,14 +267,19 @@ impl NodeHost {
         self.failures.lock().expect("no holder panics").get(&peer)?.last().cloned()
     }
 
-    fn downs(&self) -> MutexGuard<'_, BTreeMap<NodeId, (DownCause, Nanos)>> {
-        self.downs.lock().expect("no holder panics")
+    /// How a peer went down, if it is.
+    pub(crate) fn down(&self, peer: NodeId) -> Option<Down> {
+        let (cause, since) = self.downs.lock().expect("no holder panics").get(&peer).copied()?;
+        Some(Down { cause, ago: Duration::from_nanos(self.now().since(since).0) })
     }
 
-    /// Why a peer that was up is not, and for how long.
-    pub(crate) fn down(&self, peer: NodeId) -> Option<(DownCause, Duration)> {
-        let (cause, since) = *self.downs().get(&peer)?;
-        Some((cause, Duration::from_nanos(self.now().since(since).0)))
+    fn note_down(&self, event: &Event) {
+        let mut downs = self.downs.lock().expect("no holder panics");
+        match *event {
+            Event::PeerUp(info) => drop(downs.remove(&info.peer)),
+            Event::PeerDown { peer, cause, .. } => drop(downs.insert(peer, (cause, self.now()))),
+            Event::LinkLost { .. } | Event::LinkResumed { .. } => {}
+        }
     }
 
     /// Peers or links changed: the serving thread looks again.
@@ -286,13 +292,10 @@ impl NodeHost {
         tracing::debug!(node = %self.identity.node, ?event, "peer event");
         // Who has gone is no source any more, and no node of this host.
         self.changed();
-        self.note_time();
+        // In a thread that may have read no clock for long.
+        flight::awake(self);
         self.note(flight::of_event(&event));
-        match event {
-            Event::PeerDown { peer, cause, .. } => drop(self.downs().insert(peer, (cause, self.now()))),
-            Event::PeerUp(info) => drop(self.downs().remove(&info.peer)),
-            Event::LinkLost { .. } | Event::LinkResumed { .. } => {}
-        }
+        self.note_down(&event);
         self.events.publish(event);
         self.wake_keeper();
     }
@@ -312,11 +315,6 @@ impl NodeHost {
         standing::before_sleep(now);
         flight::sleeps();
         Duration::from_nanos(until.since(now).0)
-    }
-
-    /// What the thread notes next has this time: after a sleep, or where it may have read no clock before.
-    pub(crate) fn note_time(&self) {
-        pronto_recorder::time_of_next(self.now().0);
     }
 
     pub(crate) fn wake_keeper(&self) {
@@ -360,7 +358,7 @@ impl Executor for NodeHost {
     fn sleep(&self, word: &AtomicU32, until: Nanos) {
         let span = self.before_sleep(until);
         system::futex_wait_armed(word, span);
-        self.note_time();
+        flight::awake(self);
     }
 
     fn wake(&self, word: &AtomicU32) {
@@ -374,7 +372,7 @@ impl Executor for NodeHost {
     fn sleep_on_channels(&self, channels: &Channels, until: Nanos) -> [bool; 2] {
         let span = self.before_sleep(until);
         let woken = self.serving.sleep_instead(channels, span);
-        self.note_time();
+        flight::awake(self);
         woken
     }
 

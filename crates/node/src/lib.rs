@@ -42,7 +42,7 @@ pub use config::{Config, ConfigError};
 pub use error::NodeError;
 pub use events::Events;
 pub use host::NodeHost;
-pub use node::{Node, PeerStatus, Status, region};
+pub use node::{Down, Node, PeerStatus, Status, region};
 pub use pronto_progress as progress;
 pub use pronto_topology as topology;
 pub use queue_pair::{AnyLease, AnyQueuePair};

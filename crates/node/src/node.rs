@@ -91,8 +91,8 @@ pub struct PeerStatus {
     pub linked: bool,
     /// Why its link goes, or went, over what it does.
     pub choice: Option<String>,
-    /// Why it went down, and how long ago, if it was up and is not.
-    pub down: Option<(DownCause, Duration)>,
+    /// Why it is down, if it was up before.
+    pub down: Option<Down>,
     /// Why the last attempt of this node to reach it failed, if it is not linked.
     pub last_failure: Option<String>,
     /// How threads wait for it, and why: `adaptive, as configured; answers take 5 us; polls for 23 us, what a wake-up
@@ -106,6 +106,15 @@ pub struct PeerStatus {
     pub credits: [u32; 2],
     /// Counters, by name.
     pub counters: Vec<(&'static str, u64)>,
+}
+
+/// How a peer went down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Down {
+    /// Why.
+    pub cause: DownCause,
+    /// How long ago.
+    pub ago: Duration,
 }
 
 impl Node {
@@ -242,7 +251,7 @@ impl NodeHost {
     /// What the node is doing.
     pub fn status(&self) -> Status {
         let host = self;
-        // Read once: it is the reason of many waits.
+        // Once for all of them: it changes from one moment to the next.
         let crowded = host.waits.crowded();
         let peers = host.sessions().into_iter().map(|session| {
             let linked = session.is_linked(host);

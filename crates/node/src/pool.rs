@@ -11,6 +11,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::dispatch::Lanes;
 use pronto_wire::TypeId;
 
+use crate::flight;
 use crate::host::NodeHost;
 use crate::sink::Job;
 
@@ -229,7 +230,7 @@ impl Shared {
         host.boosting.adopt();
         let bell = host.boosting.needs_descriptors().then(|| bell(host)).flatten();
         host.boosting.before_wait();
-        host.note_time();
+        flight::awake(host);
         let mut state = self.state.lock().expect("no holder panics");
         state.came();
         loop {
@@ -238,7 +239,7 @@ impl Shared {
             }
             let Some((lane, job)) = state.ready.pop_front() else {
                 state = self.rest(state, bell.as_ref());
-                host.note_time();
+                flight::awake(host);
                 state.came();
                 continue;
             };

@@ -477,8 +477,8 @@ impl Keeper for Server {
         flight::sleeps();
     }
 
-    fn slept(&self) {
-        self.host.note_time();
+    fn after_sleep(&self) {
+        flight::awake(&self.host);
     }
 
     fn worked(&self) {

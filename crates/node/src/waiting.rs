@@ -59,7 +59,7 @@ fn read(request: &WaitingRequest) -> Result<Option<Waiting>, NotSet> {
 }
 
 impl NodeHost {
-    /// How threads wait for answers of a peer, and why.
+    /// How threads wait for answers of a peer, and why; `crowded` is why adaptive ones sleep at once.
     pub(crate) fn how_to_wait(&self, session: &NodeSession, crowded: Option<Crowded>) -> String {
         let (waiting, by) = match session.waiting() {
             Some(said) => (said, "said at run time"),
@@ -68,7 +68,7 @@ impl NodeHost {
         let bound = waiting.bound.map(|bound| (bound, "as said"));
         let learned = session.learned();
         let gap = if session.was_called() { came(learned, "answers take") } else { "no answers yet".into() };
-        self.described((waiting.policy, by), bound, learned, &gap, crowded)
+        self.described(waiting.policy, by, bound, learned, &gap, crowded)
     }
 
     /// How the serving thread waits for all peers, and why: as for the one that wants it to poll longest.
@@ -85,12 +85,13 @@ impl NodeHost {
             Some((None, _)) | None => (unsaid, "as configured".into(), "its spin-down"),
         };
         let bound = waiting.bound.map(|bound| (bound, why));
-        self.described((waiting.policy, &by), bound, learned, &came(learned, "messages come after"), crowded)
+        self.described(waiting.policy, &by, bound, learned, &came(learned, "messages come after"), crowded)
     }
 
     fn described(
         &self,
-        (policy, by): (WaitPolicy, &str),
+        policy: WaitPolicy,
+        by: &str,
         bound: Option<(Nanos, &str)>,
         learned: &Learned,
         gap: &str,
@@ -134,8 +135,11 @@ fn polls(decision: &Decision, why: &str, crowded: Option<Crowded>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use pronto_progress::Engine;
+    use pronto_sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
-    use crate::Node;
+    use crate::{Node, Status};
 
     fn request(policy: Option<&str>, bound_ns: Option<u64>) -> WaitingRequest {
         WaitingRequest { peer: 2, policy: policy.map(Into::into), bound_ns }
@@ -145,19 +149,15 @@ mod tests {
     fn the_serving_thread_is_said_to_do_as_who_wants_it_to_poll_longest() {
         let node = Node::builder(1).wait(WaitPolicy::Block).start().expect("it listens nowhere");
         let host = &node.host;
-        assert_eq!(host.how_to_serve(host.waits.crowded()), "block, as configured");
+        assert_eq!(host.how_to_serve(None), "block, as configured");
         let [two, three] = [2, 3].map(|peer| host.session(NodeId(peer)).expect("there is room"));
         two.set_waiting(Some(Waiting { policy: WaitPolicy::Block, bound: None }));
-        assert_eq!(
-            host.how_to_serve(host.waits.crowded()),
-            "block, as configured",
-            "which peer 3 wants as well"
-        );
+        assert_eq!(host.how_to_serve(None), "block, as configured", "which peer 3 wants as well");
         two.set_waiting(Some(Waiting { policy: WaitPolicy::Spin, bound: None }));
-        assert_eq!(host.how_to_serve(host.waits.crowded()), "spin, said at run time for peer 2");
+        assert_eq!(host.how_to_serve(None), "spin, said at run time for peer 2");
         two.set_waiting(None);
         three.set_waiting(Some(Waiting { policy: WaitPolicy::Adaptive, bound: Some(MOST) }));
-        let serves = host.how_to_serve(host.waits.crowded());
+        let serves = host.how_to_serve(None);
         assert!(
             serves.starts_with("adaptive, said at run time for peer 3; messages come after "),
             "{serves}"
@@ -176,10 +176,32 @@ mod tests {
     }
 
     #[test]
+    fn node_and_peers_agree_on_whether_processors_are_short() {
+        let node = Node::builder(1).engine(Engine::None).start().expect("it listens nowhere");
+        let _peer = node.host.session(NodeId(2)).expect("there is room");
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    node.host.waits.count(2, 1);
+                    node.host.waits.count(1, 1);
+                }
+            });
+            let differs = |status: &Status| {
+                let told = [&status.serves, &status.peers[0].waits];
+                told.iter().any(|text| text.contains("more nodes here") != status.crowded.is_some())
+            };
+            let found = (0..5_000).map(|_| node.status()).find(differs);
+            done.store(true, Ordering::Relaxed);
+            assert!(found.is_none(), "{found:#?}");
+        });
+    }
+
+    #[test]
     fn of_a_peer_that_was_never_called_no_answers_are_told() {
         let node = Node::builder(1).start().expect("it listens nowhere");
         let peer = node.host.session(NodeId(2)).expect("there is room");
-        let waits = node.host.how_to_wait(&peer, node.host.waits.crowded());
+        let waits = node.host.how_to_wait(&peer, None);
         assert!(waits.starts_with("adaptive, as configured; no answers yet; "), "{waits}");
     }
 

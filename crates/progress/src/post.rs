@@ -63,6 +63,7 @@ impl<K: Keeper> Post<K> {
     }
 
     fn on_duty(&self, role: MutexGuard<'_, Role<K>>, who: Who) {
+        role.keeper.after_sleep();
         match self.shared().engine {
             Engine::Idle => self.idle(role, who),
             Engine::Timer(period) => self.on_time(role, period, true, who),

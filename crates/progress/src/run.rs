@@ -88,8 +88,8 @@ pub trait Keeper {
     /// The thread gives its processor away now.
     fn before_sleep(&self) {}
 
-    /// It has one again.
-    fn slept(&self) {}
+    /// The thread has slept, or waited for the one before it: what it does next it does now.
+    fn after_sleep(&self) {}
 
     /// Some work is done.
     fn worked(&self) {}
@@ -274,6 +274,7 @@ impl<K: Keeper> Role<K> {
         shared.drowsy.store(limit > NET, Ordering::Relaxed);
         if !(who == Who::Spare && shared.spares.handover.is_wanted()) {
             shared.set.sleep_deaf(limit);
+            self.keeper.after_sleep();
         }
         shared.drowsy.store(false, Ordering::Relaxed);
         self.keeper.worked();
@@ -374,7 +375,7 @@ impl<K: Keeper> Sleepers for Everything<'_, K> {
         shared.reports.sleeps.add(1);
         self.slept = true;
         let woken = shared.set.sleep(limit);
-        self.keeper.slept();
+        self.keeper.after_sleep();
         shared.drowsy.store(false, Ordering::Relaxed);
         match woken {
             Woken::Limit => self.look_after_net(),

@@ -73,23 +73,43 @@ fn calls_handlers_and_their_ends_are_noted() {
     drop(server);
 }
 
-/// What is noted first after a sleep has a time after it.
+#[derive(Debug, Message)]
+#[message(name = "recorder.poke", reply = Answer)]
+struct Poke {}
+
+#[derive(Debug, Message)]
+#[message(name = "recorder.poke_pooled", reply = Answer)]
+struct PokePooled {}
+
 #[test]
-fn a_message_that_ends_a_sleep_has_the_time_of_its_coming() {
-    const APART: Duration = Duration::from_millis(200);
-    let address = format!("shm:@pronto-test-recorder-apart-{}", std::process::id());
-    let server = Node::builder(703).wait(WaitPolicy::Block).listen(&address);
-    let _server = server.handle_inline(|_, _: Ask| Answer {}).start().expect("the server starts");
-    let client = Node::builder(704).peer(703, &address).start().expect("the client starts");
-    let peer = client.wait_for_peer(703, PATIENCE).expect("they meet");
-    for _ in 0..2 {
-        std::thread::park_timeout(APART);
-        peer.call(&Ask { breaks: false }).expect("it is answered");
+fn what_comes_after_a_sleep_has_a_time_after_it() {
+    const PAUSE: Duration = Duration::from_millis(100);
+    // Each node has a clock of its own, from its start on: their notes are told apart by the caller.
+    for (caller, listen) in [(704, "shm:@pronto-test-recorder-pause"), (705, "tcp:127.0.0.1:0")] {
+        let server = Node::builder(703)
+            .wait(WaitPolicy::Block)
+            .listen(listen)
+            .handle_inline(|_, _: Poke| Answer {})
+            .handle(|_: &Context<'_>, _: PokePooled| Answer {})
+            .start()
+            .expect("the server starts");
+        let address = server.listening()[0].to_string();
+        let client =
+            Node::builder(caller).wait(WaitPolicy::Block).peer(703, &address).start().expect("it starts");
+        let peer = client.wait_for_peer(703, PATIENCE).expect("they meet");
+        let (_hold, never) = std::sync::mpsc::channel::<()>();
+        let handled = |call: &dyn Fn() -> Result<Answer, CallError>| {
+            call().expect("it is answered");
+            let of_handler = |note: &NoteReport| note.text.starts_with(&format!("handles, peer {caller},"));
+            recent(4096).iter().filter(|note| of_handler(note)).map(|note| note.time_us).max().expect("noted")
+        };
+        let calls: [&dyn Fn() -> _; 2] = [&|| peer.call(&Poke {}), &|| peer.call(&PokePooled {})];
+        for call in calls {
+            let before = handled(call);
+            assert!(never.recv_timeout(PAUSE).is_err(), "nobody sends");
+            let after = handled(call);
+            let pause = u64::try_from(PAUSE.as_micros()).expect("it is short");
+            assert!(after - before > pause / 2, "{before} and {after}, over {listen}");
+        }
     }
-    let notes = recent(4096);
-    let handled = notes.iter().filter(|note| note.text.starts_with("handles, peer 704"));
-    let times: Vec<_> = handled.map(|note| Duration::from_micros(note.time_us)).collect();
-    // Times are rounded down to 64 ns, and then to microseconds.
-    let apart = times[1] - times[0] + Duration::from_micros(2);
-    assert!(times.len() == 2 && apart >= APART, "{times:?}");
 }

@@ -13,4 +13,4 @@ mod threads;
 
 pub use ring::{Entry, Ring};
 #[cfg(not(loom))]
-pub use threads::{KEPT, Thread, note, threads, time, time_of_next};
+pub use threads::{KEPT, Thread, note, threads, time};

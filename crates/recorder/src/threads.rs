@@ -13,6 +13,8 @@ thread_local! {
     /// Has no destructor, so that reaching it is one load.
     static MINE: Cell<Option<&'static Ring<KEPT>>> = const { Cell::new(None) };
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    /// The last reading of a clock, until there is a ring for it.
+    static EARLY: Cell<u64> = const { Cell::new(0) };
 }
 
 static RINGS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
@@ -48,16 +50,9 @@ pub fn note(word: u64, low: u16) {
 /// The calling thread has read a clock: notes from now on have this time, nanoseconds.
 #[inline]
 pub fn time(nanos: u64) {
-    if let Some(ring) = MINE.get() {
-        ring.time(nanos);
-    }
-}
-
-/// The same for a thread that is about to note something, perhaps for the first time.
-pub fn time_of_next(nanos: u64) {
     match MINE.get() {
         Some(ring) => ring.time(nanos),
-        None => first(|ring| ring.time(nanos)),
+        None => EARLY.set(nanos),
     }
 }
 
@@ -91,6 +86,8 @@ fn first(note: impl FnOnce(&Ring<KEPT>)) {
     });
     if let Ok(Some(ring)) = given {
         MINE.set(Some(ring));
+        // Its own, and not that of a thread that had the ring before.
+        ring.time(EARLY.get());
         note(ring);
     }
 }
@@ -158,17 +155,11 @@ mod tests {
         let one = of("one").expect("its notes are still there");
         assert!(!one.runs);
         let seen: Vec<_> = one.entries.iter().map(|entry| (entry.word, entry.low, entry.time_ns)).collect();
-        assert_eq!(seen, [(1, 10, 0), (2, 20, 1280)], "a time before the first note has no ring to be in");
+        assert_eq!(seen, [(1, 10, 640), (2, 20, 1280)]);
         let count = rings().len();
-        in_thread("two", || {
-            time_of_next(2560);
-            note(3, 30);
-        });
-        assert_eq!(
-            of("two").map(|two| two.entries[0].time_ns),
-            Some(2560),
-            "unless it was said to be the next one's"
-        );
+        in_thread("two", || note(3, 30));
+        let time = |name| of(name).and_then(|thread| Some(thread.entries.last()?.time_ns));
+        assert_eq!(time("two"), Some(0), "no time of the thread that had the ring before");
         let words = |name| of(name).map(|thread| thread.entries.iter().map(|e| e.word).collect::<Vec<_>>());
         assert_eq!((words("one"), words("two")), (Some(vec![1, 2]), Some(vec![3])));
         assert_eq!(rings().len(), count, "the ring of one that has ended is taken");

@@ -83,8 +83,9 @@ fn run(options: &Options) -> anyhow::Result<()> {
     })?;
     let signal = stop.wait().context("waiting for a signal")?;
     eprintln!("prontod: {signal}: draining");
+    let id = node.id();
     node.drain(Duration::from_secs(options.drain))?;
-    eprintln!("prontod: stopped");
+    eprintln!("prontod: node {id} has stopped");
     Ok(())
 }
 
@@ -117,10 +118,12 @@ fn report(event: &Event) {
     match event {
         Event::PeerUp(info) if info.peer >= FIRST_VISITOR => {}
         Event::PeerDown { peer, .. } if *peer >= FIRST_VISITOR => {}
-        // Of every peer, when this node stops.
-        Event::PeerDown { cause: DownCause::Local, .. } => {}
         Event::PeerUp(info) => eprintln!("prontod: node {} is up ({})", info.peer, info.provider),
-        Event::PeerDown { peer, cause, .. } => eprintln!("prontod: node {peer} is down: {cause}"),
+        // Who stops leaves its peers; they have not gone.
+        Event::PeerDown { cause: DownCause::Local, .. } => {}
+        Event::PeerDown { peer, cause, .. } => {
+            eprintln!("prontod: node {peer} is down: {cause} ({})", cause.name());
+        }
         Event::LinkLost { peer, error } => eprintln!("prontod: node {peer}: link lost: {error}"),
         Event::LinkResumed { peer, notifications_lost } => {
             eprintln!("prontod: node {peer}: link resumed, {notifications_lost} notifications lost");

@@ -9,26 +9,25 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use pronto::admin::Ping;
 
 use super::Subcommand;
-use super::reach::{arguments, reach, usage};
+use super::reach::{of_a_node, reach};
 use super::say;
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "ping", describe, run };
 
 fn describe() -> Command {
-    Command::new("ping")
-        .override_usage(usage("ping"))
+    of_a_node(Command::new("ping"))
         .about("Calls a node a few times, and says how long each call took")
         .after_help(
-            "Examples:\n  pronto ping 1 --at shm:/run/pronto/1.sock\n  pronto ping --config /etc/pronto/1.toml --count 10",
+            "The first call is one more than --count, and told by itself: both nodes make ready for calls in it.\n\n\
+             Examples:\n  pronto ping 1 --at shm:/run/pronto/1.sock\n  pronto ping --config /etc/pronto/1.toml --count 10",
         )
-        .args(arguments())
         .arg(
             Arg::new("count")
                 .long("count")
                 .value_name("N")
                 .value_parser(value_parser!(u32).range(1..=1_000_000))
                 .default_value("4")
-                .help("Calls, after one that is not counted: the first finds everything cold"),
+                .help("Calls"),
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("One JSON object on standard output"))
 }
@@ -37,12 +36,16 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let reached = reach(options)?;
     let count: u32 = *options.get_one("count").expect("has a default");
     let json = options.get_flag("json");
-    let _cold = ping(&reached.peer, u64::MAX)?;
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    let first = ping(&reached.peer, 0)?;
+    if !json {
+        say(&format!("node {}: {:.1} us, the first call, not counted\n", reached.peer.node(), us(first)))?;
+    }
     let mut times = Vec::new();
-    for nonce in 0..u64::from(count) {
+    for nonce in 1..=u64::from(count) {
         let took = ping(&reached.peer, nonce)?;
         if !json {
-            say(&format!("node {}: {:.1} us\n", reached.peer.node(), took.as_secs_f64() * 1e6))?;
+            say(&format!("node {}: {:.1} us\n", reached.peer.node(), us(took)))?;
         }
         times.push(took);
     }
@@ -51,6 +54,7 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     if json {
         let object = serde_json::json!({
             "node": reached.peer.node().0,
+            "first_ns": nanos(first),
             "calls": count,
             "min_ns": nanos(least),
             "p50_ns": nanos(median),
@@ -58,7 +62,6 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
         });
         say(&format!("{object}\n"))?;
     } else {
-        let us = |time: Duration| time.as_secs_f64() * 1e6;
         let (least, median, most) = (us(least), us(median), us(most));
         say(&format!("{count} calls: min {least:.1}, median {median:.1}, max {most:.1} us\n"))?;
     }

@@ -4,7 +4,8 @@ use core::time::Duration;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow, bail};
-use clap::{Arg, ArgAction, ArgMatches, value_parser};
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
+use pronto::admin::FIRST_VISITOR;
 use pronto::{Address, Config, Node, NodeError, NodeId, Peer};
 
 /// Node and peer: the one must live as long as the other is called.
@@ -13,38 +14,42 @@ pub(super) struct Reached {
     _visitor: Node,
 }
 
-/// The two ways to say which node is meant, after the name of a subcommand.
-pub(super) fn usage(subcommand: &str) -> String {
-    format!(
-        "pronto {subcommand} [OPTIONS] <NODE> --at <ADDRESS>\n       pronto {subcommand} [OPTIONS] --config <FILE> [NODE]"
-    )
-}
-
-/// The options that say which node is meant.
-pub(super) fn arguments() -> [Arg; 5] {
-    [
-        Arg::new("node")
-            .value_name("NODE")
-            .value_parser(value_parser!(u16))
-            .required_unless_present("config")
-            .help("The node's id; with --config, it may be left out"),
-        Arg::new("at").long("at").value_name("ADDRESS").required_unless_present("config").help(
-            "Where it listens: shm:PATH, shm:@NAME or tcp:HOST:PORT; needed unless there is a --config",
-        ),
-        Arg::new("config").long("config").value_name("FILE").value_parser(value_parser!(PathBuf)).help(
-            "Instead of both, a configuration: reaches its own node, or with NODE a peer that it lists",
-        ),
-        Arg::new("plaintext")
-            .long("plaintext")
-            .action(ArgAction::SetTrue)
-            .help("Allow traffic to another host, which is not encrypted; a configuration says so by itself"),
-        Arg::new("timeout")
-            .long("timeout")
-            .value_name("SECONDS")
-            .value_parser(value_parser!(u64).range(1..=3600))
-            .default_value("5")
-            .help("How long to wait for it"),
-    ]
+/// A subcommand with the options that say which node is meant.
+pub(super) fn of_a_node(command: Command) -> Command {
+    let numbers = value_parser!(u16).range(1..=i64::from(FIRST_VISITOR.0 - 1));
+    command
+        .arg(
+            Arg::new("node")
+                .value_name("NODE")
+                .value_parser(numbers)
+                .required_unless_present("config")
+                .help("The node's id; with --config, it may be left out"),
+        )
+        .arg(
+            Arg::new("at")
+                .long("at")
+                .value_name("ADDRESS")
+                .value_parser(value_parser!(Address))
+                .requires("node")
+                .help("Where it listens: shm:PATH, shm:@NAME or tcp:HOST:PORT"),
+        )
+        .arg(Arg::new("config").long("config").value_name("FILE").value_parser(value_parser!(PathBuf)).help(
+            "In place of --at, a configuration: reaches its own node, or with NODE a peer that it lists",
+        ))
+        .group(ArgGroup::new("where").args(["at", "config"]).required(true))
+        .arg(
+            Arg::new("plaintext").long("plaintext").action(ArgAction::SetTrue).help(
+                "Allow traffic to another host, which is not encrypted; a configuration says so by itself",
+            ),
+        )
+        .arg(
+            Arg::new("timeout")
+                .long("timeout")
+                .value_name("SECONDS")
+                .value_parser(value_parser!(u64).range(1..=3600))
+                .default_value("5")
+                .help("How long to wait for it"),
+        )
 }
 
 /// Connects to the node that the options name.
@@ -58,7 +63,7 @@ pub(super) fn reach(options: &ArgMatches) -> anyhow::Result<Reached> {
     let visitor = addresses.iter().fold(builder, |builder, address| builder.peer(node, address)).start();
     let visitor = visitor.map_err(|error| match error {
         NodeError::Plaintext { address, .. } => anyhow!(
-            "{address} is not on this host, and traffic would not be encrypted: allow it by `--plaintext`, or by \
+            "{address} is not on this host, and traffic would not be encrypted: allow it by --plaintext, or by \
              `plaintext = \"i understand\"` in a configuration"
         ),
         error => error.into(),
@@ -79,14 +84,9 @@ struct Target {
 
 fn target(options: &ArgMatches) -> anyhow::Result<Target> {
     let named = options.get_one::<u16>("node").copied();
-    if let Some(at) = options.get_one::<String>("at") {
-        let Some(node) = named else { bail!("--at wants the id of the node as well") };
-        let _understood: Address = at.parse().context("--at")?;
-        return Ok(Target {
-            node: NodeId(node),
-            addresses: vec![at.clone()],
-            plaintext: options.get_flag("plaintext"),
-        });
+    if let (Some(node), Some(at)) = (named, options.get_one::<Address>("at")) {
+        let (node, plaintext) = (NodeId(node), options.get_flag("plaintext"));
+        return Ok(Target { node, addresses: vec![at.to_string()], plaintext });
     }
     let file: &PathBuf = options.get_one("config").expect("clap asks for one of the two");
     let config = Config::read(file)?;
@@ -96,10 +96,15 @@ fn target(options: &ArgMatches) -> anyhow::Result<Target> {
         config.listen
     } else {
         let peer = config.peer.into_iter().find(|peer| peer.node == node);
-        peer.with_context(|| format!("{} knows no node {node}", file.display()))?.address
+        let unknown =
+            || format!("{} has no [[peer]] with node = {node}: say --at ADDRESS instead", file.display());
+        peer.with_context(unknown)?.address
     };
     if addresses.is_empty() {
-        bail!("{} says no address for node {node}", file.display());
+        bail!(
+            "{} has no address for node {node}, which listens nowhere: ask one of its peers",
+            file.display()
+        );
     }
     Ok(Target { node: NodeId(node), addresses, plaintext })
 }

@@ -9,17 +9,15 @@ use pronto::admin::{
 };
 
 use super::Subcommand;
-use super::reach::{arguments, reach, usage};
+use super::reach::{of_a_node, reach};
 use super::say;
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "status", describe, run };
 
 fn describe() -> Command {
-    Command::new("status")
-        .override_usage(usage("status"))
+    of_a_node(Command::new("status"))
         .about("Says what a node is doing: its peers, its message types, what it counted")
         .after_help("Examples:\n  pronto status 1 --at tcp:127.0.0.1:7001\n  pronto status --config /etc/pronto/1.toml --all\n  pronto status --config /etc/pronto/1.toml --recent 100")
-        .args(arguments())
         .arg(Arg::new("all").long("all").action(ArgAction::SetTrue).help("Counters that are zero, and visitors without a link, as well"))
         .arg(
             Arg::new("recent")
@@ -64,13 +62,12 @@ fn as_json(report: &StatusReport) -> serde_json::Value {
     let peer = |peer: &PeerReport| {
         serde_json::json!({
             "node": peer.node,
-            "epoch": peer.epoch.map(hex),
-            "provider": peer.provider,
+            "epoch": peer.epoch.map(epoch),
             "state": state(peer),
+            "down": peer.down.as_ref().map(|down| serde_json::json!({ "cause": down.cause, "why": down.why, "ms_ago": down.ms_ago })),
+            "provider": peer.provider,
             "linked": peer.linked,
             "choice": peer.choice,
-            "down": peer.down,
-            "down_ms": peer.down_ms,
             "last_failure": peer.last_failure,
             "waits": peer.waits,
             "open_calls": peer.open_calls,
@@ -80,10 +77,11 @@ fn as_json(report: &StatusReport) -> serde_json::Value {
     };
     serde_json::json!({
         "node": report.node,
-        "epoch": hex(report.epoch),
+        "epoch": epoch(report.epoch),
         "name": report.name,
         "listening": report.listening,
         "types": report.types,
+        "oversubscribed": report.crowded.is_some(),
         "crowded": report.crowded,
         "serves": report.serves,
         "boost": report.boost,
@@ -101,12 +99,12 @@ fn as_text(report: &StatusReport, all: bool) -> String {
     use core::fmt::Write as _;
     let mut text = String::new();
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "node {} {:?}, epoch {:016x}", report.node, report.name, report.epoch);
+    let _ = writeln!(text, "node {} {:?}, epoch {}", report.node, report.name, epoch(report.epoch));
     let _ = writeln!(text, "  listens   {}", joined(&report.listening));
     let _ = writeln!(text, "  handles   {}", joined(&report.types));
     let waits = match &report.crowded {
         Some(why) => format!("adaptive ones sleep at once: {why}"),
-        None => "adaptive ones poll before they sleep".into(),
+        None => "as configured".into(),
     };
     let _ = writeln!(text, "  waits     {waits}");
     let _ = writeln!(text, "  serves    {}", report.serves);
@@ -129,15 +127,15 @@ fn as_text(report: &StatusReport, all: bool) -> String {
             text,
             "peer {:<5} {:<9} {:<5} open calls {:<3} credits {control}/{bulk}",
             peer.node,
-            state(peer),
+            state(peer).replace('_', " "),
             peer.provider,
             peer.open_calls
         );
-        if let Some((why, ago)) = peer.down.as_ref().zip(peer.down_ms) {
-            let _ = writeln!(text, "  down for {} s: {why}", ago / 1_000);
-        }
         if let Some(why) = peer.choice.as_ref().filter(|_| peer.linked) {
             let _ = writeln!(text, "  over {why}");
+        }
+        if let Some(down) = &peer.down {
+            let _ = writeln!(text, "  down for {}: {} ({})", ago(down.ms_ago), down.why, down.cause);
         }
         if let Some(why) = &peer.last_failure {
             let _ = writeln!(text, "  not reached: {why}");
@@ -150,18 +148,28 @@ fn as_text(report: &StatusReport, all: bool) -> String {
     text
 }
 
-/// Of a peer that is down there is no session; of one whose link was lost there is, for a while.
+/// Whether a peer can be called, and if not, whether its session may come back.
 const fn state(peer: &PeerReport) -> &'static str {
     match (peer.linked, peer.epoch) {
         (true, _) => "up",
-        (false, Some(_)) => "link lost",
+        (false, Some(_)) => "link_lost",
         (false, None) => "down",
     }
 }
 
-/// An epoch: its 64 bits are more than a number of JSON keeps.
-fn hex(epoch: u64) -> String {
+/// An epoch as it is written: too long a number for many a reader of JSON.
+fn epoch(epoch: u64) -> String {
     format!("{epoch:016x}")
+}
+
+/// A time in its two greatest units.
+fn ago(ms: u64) -> String {
+    let seconds = ms / 1_000;
+    match (seconds / 3_600, seconds / 60 % 60) {
+        (0, 0) => format!("{seconds}.{} s", ms % 1_000 / 100),
+        (0, minutes) => format!("{minutes} min {} s", seconds % 60),
+        (hours, minutes) => format!("{hours} h {minutes} min"),
+    }
 }
 
 fn joined(items: &[String]) -> String {
@@ -170,6 +178,8 @@ fn joined(items: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use pronto::admin::DownReport;
+
     use super::*;
 
     fn report() -> StatusReport {
@@ -181,7 +191,6 @@ mod tests {
             linked: true,
             choice: Some("shm: the same host, by its address".into()),
             down: None,
-            down_ms: None,
             last_failure: None,
             waits: "adaptive, as configured; answers take 3 us; polls for 20 us, what a wake-up costs here"
                 .into(),
@@ -230,23 +239,25 @@ mod tests {
     #[test]
     fn why_waits_sleep_at_once_is_said() {
         let mut report = report();
-        assert!(as_text(&report, false).contains("  waits     adaptive ones poll before they sleep\n"));
+        assert!(as_text(&report, false).contains("  waits     as configured\n"));
         report.crowded = Some("others wanted the processors in 3 of 4 trials to poll".into());
         assert!(as_text(&report, false).contains("  waits     adaptive ones sleep at once: others wanted"));
-        assert_eq!(as_json(&report)["crowded"], "others wanted the processors in 3 of 4 trials to poll");
+        assert_eq!(as_json(&report)["oversubscribed"], true);
     }
 
     #[test]
     fn why_a_peer_is_not_there_is_said() {
         let mut report = report();
-        report.peers[0].linked = false;
-        report.peers[0].epoch = None;
-        report.peers[0].down = Some("died".into());
-        report.peers[0].down_ms = Some(12_345);
-        report.peers[0].last_failure = Some("shm:/y: nobody listens at this address".into());
+        let peer = &mut report.peers[0];
+        (peer.linked, peer.epoch) = (false, None);
+        let (cause, why) = ("Died".into(), "its process ended".into());
+        peer.down = Some(DownReport { cause, why, ms_ago: 83_000 });
+        peer.last_failure = Some("shm:/y: nobody listens at this address".into());
         let text = as_text(&report, false);
-        assert!(text.contains("peer 2     down ") && text.contains("  down for 12 s: died\n"), "{text}");
-        assert!(!text.contains("  over shm"), "there is no link: {text}");
+        assert!(text.contains("  down for 1 min 23 s: its process ended (Died)\n"), "{text}");
+        assert!(!text.contains("over shm"), "it goes over nothing now: {text}");
+        assert_eq!(as_json(&report)["peers"][0]["state"], "down");
+        assert_eq!(as_json(&report)["peers"][0]["down"]["cause"], "Died");
         assert!(text.contains("  not reached: shm:/y: nobody listens at this address\n"));
         assert!(
             text.contains("  waits adaptive, as configured; "),
@@ -270,7 +281,10 @@ mod tests {
         let json = as_json(&report());
         assert_eq!(json["peers"][0]["counters"]["messages_sent"], 3);
         assert_eq!((&json["peers"][0]["linked"], &json["peers"][0]["state"]), (&true.into(), &"up".into()));
-        assert_eq!(json["peers"][0]["epoch"], "0000000000000007");
+        assert_eq!(
+            (&json["epoch"], &json["peers"][0]["epoch"]),
+            (&format!("{:016x}", 5).into(), &format!("{:016x}", 7).into())
+        );
         assert_eq!(json["refused"]["silent"], 4);
     }
 }

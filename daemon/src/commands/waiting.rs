@@ -8,30 +8,27 @@ use clap::{Arg, ArgMatches, Command, value_parser};
 use pronto::admin::{WaitingRequest, tell_waiting};
 
 use super::Subcommand;
-use super::reach::{arguments, reach};
+use super::reach::{of_a_node, reach};
 use super::say;
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "waiting", describe, run };
 
 fn describe() -> Command {
-    // The peer is what the command is about; the node is named by an option here.
-    let reached = arguments().map(|arg| if arg.get_id() == "node" { arg.long("node") } else { arg });
-    Command::new("waiting")
-        .override_usage(
-            "pronto waiting [OPTIONS] --node <NODE> --at <ADDRESS> <PEER> <HOW>\n       \
-             pronto waiting [OPTIONS] --config <FILE> <PEER> <HOW>",
-        )
+    of_a_node(Command::new("waiting"))
+        // NODE may be left out before HOW.
+        .allow_missing_positional(true)
         .about("Says how a running node waits for one of its peers from now on")
         .after_help(
             "Until the node ends, all its waits for that peer are like this, those of handlers included; `asked` takes it back.\n\
              Its serving thread, which waits for all peers at once, does as the one that wants it to poll longest.\n\
              `pronto status` shows how it waits for each, and why. Only processes of the node's own host may ask for it.\n\n\
-             Examples:\n  pronto waiting 2 block --config /etc/pronto/1.toml\n  \
-             pronto waiting 2 adaptive --bound 20us --config /etc/pronto/1.toml\n  \
-             pronto waiting 2 asked --node 1 --at shm:/run/pronto/1.sock",
+             Examples:\n  pronto waiting block --peer 2 --config /etc/pronto/1.toml\n  \
+             pronto waiting adaptive --peer 2 --bound 20us --config /etc/pronto/1.toml\n  \
+             pronto waiting 1 asked --peer 2 --at shm:/run/pronto/1.sock",
         )
         .arg(
             Arg::new("peer")
+                .long("peer")
                 .value_name("PEER")
                 .required(true)
                 .value_parser(value_parser!(u16))
@@ -51,7 +48,6 @@ fn describe() -> Command {
                 .value_parser(span)
                 .help("For how long adaptive waits poll, as 20us or 1ms; otherwise for what a wake-up costs there"),
         )
-        .args(reached)
 }
 
 fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -99,8 +95,14 @@ mod tests {
     #[test]
     fn the_command_line_is_whole() {
         describe().debug_assert();
-        let words = ["waiting", "2", "adaptive", "--bound", "20us", "--config", "x"];
-        let parsed = describe().try_get_matches_from(words);
-        assert_eq!(parsed.map(|options| options.get_one::<u16>("peer").copied()).ok(), Some(Some(2)));
+        for (words, node) in [
+            (["waiting", "adaptive", "--peer", "2", "--config", "x"].as_slice(), None),
+            (&["waiting", "1", "adaptive", "--peer", "2", "--at", "shm:@one"], Some(1)),
+        ] {
+            let options = describe().try_get_matches_from(words).expect("it is whole");
+            let number = |name| options.get_one::<u16>(name).copied();
+            assert_eq!((number("node"), number("peer")), (node, Some(2)), "{words:?}");
+            assert_eq!(options.get_one::<String>("how").map(String::as_str), Some("adaptive"));
+        }
     }
 }

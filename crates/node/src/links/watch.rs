@@ -53,8 +53,8 @@ impl Shared {
         let _kept: Vec<_> = peers.iter().filter_map(|(peer, _)| self.host.session(*peer)).collect();
         let mut pauses: HashMap<NodeId, (Nanos, Nanos)> = HashMap::new();
         while !self.host.is_stopping() {
-            self.bury_the_dead();
             let now = self.host.now();
+            self.bury_the_dead();
             let mut next = Nanos::NEVER;
             // A node that takes its leave makes no new links.
             let peers = if self.host.is_draining() { &[] } else { peers };

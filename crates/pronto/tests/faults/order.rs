@@ -3,13 +3,13 @@
 use core::time::Duration;
 
 use pronto::progress::Engine;
-use pronto::{DownCause, Event, Message, Node, NodeId};
+use pronto::{DownCause, Event, Message, Node};
 use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use crate::rig::{
-    SOON, TRANSPORTS, Watch, add, address, all, beside_others, client, counter, event, free_address, refused,
-    server, started, until,
+    SOON, TRANSPORTS, Watch, add, address, all, beside_others, client, event, free_address, refused, server,
+    started, until,
 };
 
 /// Two nodes that each know the other, so that both dial.
@@ -192,15 +192,9 @@ fn a_goodbye_counts_that_lies_there_unread_when_the_peer_ends() {
     let events = node.events();
     let (leaves, _) = client(2, &node.listening()[0].to_string());
     event(&events, SOON, |event| matches!(event, Event::PeerUp(_)));
-    let held = node.wait_for_peer(2, SOON).unwrap();
     drop(leaves);
     let down = event(&events, SOON, |event| matches!(event, Event::PeerDown { .. }));
     assert!(matches!(down, Event::PeerDown { cause: DownCause::Goodbye, .. }), "{down:?}");
-    let status = node.status();
-    let gone = status.peers.iter().find(|peer| peer.node == NodeId(2)).expect("it is held");
-    assert_eq!(gone.down.map(|(cause, _)| cause), Some(DownCause::Goodbye));
-    assert_eq!(counter(&node, 2, "links_lost"), 0, "it broke in order");
-    drop(held);
 }
 
 #[test]
