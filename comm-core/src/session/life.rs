@@ -150,6 +150,7 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// The link is gone. The session waits for another one, if it can.
+    #[cold]
     pub(super) fn lose(
         &mut self,
         error: FabricError,
@@ -178,6 +179,7 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// Ends link and session for a reason that is not the link's.
+    #[cold]
     pub(super) fn lose_for(
         &mut self,
         cause: DownCause,
