@@ -302,7 +302,7 @@ impl Builder {
             checks::number("node", node)?;
         }
         peers.iter().try_for_each(|(peer, _)| checks::number("peer.node", *peer))?;
-        checks::peers(&peers)?;
+        checks::peers(&peers, &listen)?;
         checks::listen(&listen)?;
         listen.iter().try_for_each(checks::folder)?;
         if !plaintext {

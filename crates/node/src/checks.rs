@@ -18,9 +18,12 @@ pub(crate) fn number(key: &'static str, node: NodeId) -> Result<(), ConfigError>
     Err(ConfigError::Range { key, value: node.0.into(), least: 1, most: LAST_NODE.into() })
 }
 
-/// Of the peers each has its own addresses, and none of them twice.
-pub(crate) fn peers(peers: &[(NodeId, Vec<Address>)]) -> Result<(), ConfigError> {
+/// Of the peers each has its own addresses, none of them twice, and none where this node listens itself.
+pub(crate) fn peers(peers: &[(NodeId, Vec<Address>)], listen: &[Address]) -> Result<(), ConfigError> {
     for (place, (peer, addresses)) in peers.iter().enumerate() {
+        if let Some(address) = addresses.iter().find(|address| listen.contains(address)) {
+            return Err(ConfigError::OwnAddress { peer: peer.0, address: address.clone() });
+        }
         if let Some(address) = twice(addresses) {
             return Err(ConfigError::PeerAddressTwice { peer: peer.0, address: address.clone() });
         }
@@ -117,6 +120,8 @@ mod tests {
         let shared = Node::builder(1).peer(2, "shm:@two").peer(3, "shm:@three").peer(3, "shm:@two");
         let said = wrong(shared);
         assert!(said.starts_with("peers 2 and 3 have one address, shm:@two: "), "{said}");
+        let own = Node::builder(1).listen("shm:@one").peer(2, "shm:@one");
+        assert!(wrong(own).starts_with("peer 2 has the address shm:@one, where this node itself listens: "));
         let listens = Node::builder(1).listen("tcp:127.0.0.1:7001").listen("tcp:127.0.0.1:7001");
         assert_eq!(wrong(listens), "listen names tcp:127.0.0.1:7001 twice: name it once");
         let ports = Node::builder(1).listen("tcp:127.0.0.1:0").listen("tcp:127.0.0.1:0");

@@ -256,6 +256,16 @@ pub enum ConfigError {
         /// The address.
         address: Address,
     },
+    /// A peer has an address of the node itself.
+    #[error(
+        "peer {peer} has the address {address}, where this node itself listens: name the one where the peer does"
+    )]
+    OwnAddress {
+        /// The peer.
+        peer: u16,
+        /// The address.
+        address: Address,
+    },
     /// Two peers have one address.
     #[error("peers {} and {} have one address, {address}: give each the one where it listens", peers[0], peers[1])]
     SharedAddress {
