@@ -110,6 +110,10 @@ pub fn command() -> Command {
     Command::new("pronto-bench")
         .about("Measures Pronto, always beside the floor of this machine in the same run")
         .version(env!("CARGO_PKG_VERSION"))
+        .after_help(
+            "Examples:\n  pronto-bench latency --quick\n  pronto-bench rate --provider shm --size 32 --json > rate.json\n  \
+             pronto-bench report rate.json\n\nWhat each measures, and what was seen: docs/measuring.md",
+        )
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)

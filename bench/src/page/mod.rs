@@ -23,6 +23,7 @@ pub(crate) const REPORT: &str = "report";
 pub(crate) fn command() -> Command {
     Command::new(REPORT)
         .about("Makes one HTML page from results, as --json printed them, and from figures, as --plots wrote them")
+        .after_help("Example:\n  pronto-bench report latency.json peers.json cosched-scale.svg --out page.html")
         .arg(
             Arg::new(FILES)
                 .required(true)
