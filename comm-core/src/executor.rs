@@ -80,6 +80,17 @@ pub trait Executor: Clock {
     /// Gives the processor away for a moment: to the thread that this one waits for, if that one is runnable here.
     fn yield_now(&self);
 
+    /// Returns whether the calling thread may wait for an engine lock. It must not while it holds one itself: in an inline handler,
+    /// and in everything that runs within [`Self::foreign`].
+    fn may_block(&self) -> bool {
+        true
+    }
+
+    /// Runs code of the program, such as a waker, on a thread that holds an engine lock. A panic of that code ends here.
+    fn foreign(&self, run: impl FnOnce()) {
+        run();
+    }
+
     /// Sleeps until one of the channels has an event or `until` has come. May return early. As long as a thread sleeps here, an
     /// event may wake it alone, and not the node's serving thread. Returns which have one, by class: a thread that was taken
     /// off its processor cannot tell an event from the time, and whoever is told of one looks after it
@@ -88,6 +99,10 @@ pub trait Executor: Clock {
 
     /// Something can be done now that no channel tells of: the node's serving thread looks, if it sleeps.
     fn attend(&self) {}
+
+    /// The calling thread found a session whose engine's holder panicked. The session is out of use until a thread calls
+    /// [`Session::fail`](crate::session::Session::fail), which must happen soon. Called again and again until then.
+    fn engine_failed(&self) {}
 
     /// For the flight recorder: what the calling thread does. Called on the way of a message, so it must cost next to nothing;
     /// where nothing is recorded it does nothing.

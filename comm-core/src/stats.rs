@@ -61,8 +61,6 @@ stats! {
     stale_replies,
     /// Replies that no link was there for.
     replies_lost,
-    /// Cancellations that could not be sent.
-    cancels_lost,
     /// Notifications that were under way when a link broke and did not arrive.
     notifications_lost,
     /// Links that broke. Not those that ended because one of the two nodes stopped in order.
@@ -71,6 +69,8 @@ stats! {
     links_resumed,
     /// Peers disconnected for breaking the rules.
     corrupt_peers,
+    /// Panics of this node while it served the peer: each ended the session.
+    failures,
     /// Messages that waited for room in the fabric's send queue.
     stalled,
     /// Waits that a timer ended although a wake-up was due: must stay 0.

@@ -6,8 +6,8 @@ use core::fmt;
 use core::time::Duration;
 
 use pronto_core::Nanos;
-use pronto_core::fabric::{self, Arrived, QueuePair};
-use pronto_core::session::{Answer, Inbound, OutgoingPayload, Session, TypeKey};
+use pronto_core::fabric::{self, Arrived, QueuePair, Withdrawn};
+use pronto_core::session::{Answer, Callee, DetachedToken, OutgoingPayload, RequestToken, Session, TypeKey};
 use pronto_wire::{CallId, Class, FailureCode, NodeId, ServiceId};
 
 use crate::codec::{Malformed, Payload, decode_message};
@@ -45,8 +45,8 @@ impl From<Order> for RouteMode {
     }
 }
 
-type OfBytes<H> = Box<dyn Fn(&Incoming<'_, H>, &[u8], &mut Answer) + Send + Sync>;
-type OfPlace<H> = Box<dyn Fn(&Incoming<'_, H>, &InPlace<'_>) -> Answer + Send + Sync>;
+type OfBytes<H> = Box<dyn Fn(&Incoming<'_, H>, &[u8], RequestToken<'_>) + Send + Sync>;
+type OfPlace<H> = Box<dyn Fn(&Incoming<'_, H>, &InPlace<'_>, RequestToken<'_>) + Send + Sync>;
 
 /// A handler, by what it wants of a message.
 enum Run<H: Host> {
@@ -77,10 +77,6 @@ pub struct Incoming<'a, H: Host> {
     pub host: &'a Arc<H>,
     /// The call; none for a notification.
     pub call: Option<CallId>,
-    /// The link that it came on.
-    pub link: u16,
-    /// The class that it came in.
-    pub class: Class,
     /// When its caller stops waiting, by the host's clock; `NEVER` for never, and for inline handlers, which do not ask.
     pub deadline: Nanos,
 }
@@ -90,10 +86,11 @@ impl<H: Host> Route<H> {
     pub fn inline<M: Request, A: IntoAnswer<M::Reply>>(
         handler: impl Fn(&InlineContext<'_, H>, M) -> A + Send + Sync + 'static,
     ) -> Self {
-        Self::new::<M>(RouteMode::Inline, move |incoming, bytes| {
-            decoded(bytes, |message| {
-                handler(&InlineContext { incoming }, message).into_answer(incoming.session, &|_| {})
-            })
+        Self::new::<M>(RouteMode::Inline, move |incoming, bytes, token| {
+            decoded(bytes, token, |message, token| {
+                let result = handler(&InlineContext { incoming }, message);
+                token.answer(result.into_answer(incoming.session, &|_| {}));
+            });
         })
     }
 
@@ -101,26 +98,28 @@ impl<H: Host> Route<H> {
     pub fn pooled<M: Request, A: IntoAnswer<M::Reply>>(
         handler: impl Fn(&Context<'_, H>, M) -> A + Send + Sync + 'static,
     ) -> Self {
-        Self::new::<M>(M::ORDER.into(), move |incoming, bytes| {
-            decoded(bytes, |message| {
+        Self::new::<M>(M::ORDER.into(), move |incoming, bytes, token| {
+            decoded(bytes, token, |message, token| {
                 let result = handler(&Context { incoming }, message);
-                result.into_answer(incoming.session, &|attempt| incoming.try_patiently(attempt))
-            })
+                let patience = |attempt: &mut dyn FnMut() -> bool| incoming.try_patiently(attempt);
+                token.answer(result.into_answer(incoming.session, &patience));
+            });
         })
     }
 
-    /// A handler that answers later, from wherever it gives its responder to. It runs inline and must not block.
+    /// A handler that answers later, from wherever it gives its responder to. It runs inline and must not block. A handler
+    /// that panics before it has parted with its responder drops it.
     pub fn deferred<M: Request>(
         handler: impl Fn(&InlineContext<'_, H>, M, Responder<M::Reply, H>) + Send + Sync + 'static,
     ) -> Self {
-        Self::new::<M>(RouteMode::Inline, move |incoming, bytes| {
-            decoded(bytes, |message| {
-                let Some(call) = incoming.call else { return Answer::Done };
-                let (session, host) = (Arc::clone(incoming.session), Arc::clone(incoming.host));
-                let responder = Responder::new(session, host, call, incoming.link, incoming.class);
+        Self::new::<M>(RouteMode::Inline, move |incoming, bytes, token| {
+            decoded(bytes, token, |message, token| {
+                if token.call().is_none() {
+                    return token.finish();
+                }
+                let responder = Responder::new(token.detach(incoming.origin()));
                 handler(&InlineContext { incoming }, message, responder);
-                Answer::Later
-            })
+            });
         })
     }
 
@@ -128,11 +127,11 @@ impl<H: Host> Route<H> {
     pub fn inline_notification<M: Message>(
         handler: impl Fn(&InlineContext<'_, H>, M) + Send + Sync + 'static,
     ) -> Self {
-        Self::new::<M>(RouteMode::Inline, move |incoming, bytes| {
-            decoded(bytes, |message| {
+        Self::new::<M>(RouteMode::Inline, move |incoming, bytes, token| {
+            decoded(bytes, token, |message, token| {
                 handler(&InlineContext { incoming }, message);
-                Answer::Done
-            })
+                token.finish();
+            });
         })
     }
 
@@ -140,11 +139,11 @@ impl<H: Host> Route<H> {
     pub fn pooled_notification<M: Message>(
         handler: impl Fn(&Context<'_, H>, M) + Send + Sync + 'static,
     ) -> Self {
-        Self::new::<M>(M::ORDER.into(), move |incoming, bytes| {
-            decoded(bytes, |message| {
+        Self::new::<M>(M::ORDER.into(), move |incoming, bytes, token| {
+            decoded(bytes, token, |message, token| {
                 handler(&Context { incoming }, message);
-                Answer::Done
-            })
+                token.finish();
+            });
         })
     }
 
@@ -153,38 +152,38 @@ impl<H: Host> Route<H> {
     pub fn inline_in_place<M: Request, A: IntoAnswer<M::Reply>>(
         handler: impl Fn(&InlineContext<'_, H>, &InPlace<'_>) -> A + Send + Sync + 'static,
     ) -> Self {
-        let run = move |incoming: &Incoming<'_, H>, place: &InPlace<'_>| {
-            handler(&InlineContext { incoming }, place).into_answer(incoming.session, &|_| {})
-        };
-        Self { run: Run::InPlace(Box::new(run)), ..Self::new::<M>(RouteMode::Inline, |_, _| Answer::Done) }
+        Self::in_place::<M>(RouteMode::Inline, move |incoming, place, token| {
+            let result = handler(&InlineContext { incoming }, place);
+            token.answer(result.into_answer(incoming.session, &|_| {}));
+        })
     }
 
     /// The same for a notification.
     pub fn inline_notification_in_place<M: Message>(
         handler: impl Fn(&InlineContext<'_, H>, &InPlace<'_>) + Send + Sync + 'static,
     ) -> Self {
-        let run = move |incoming: &Incoming<'_, H>, place: &InPlace<'_>| {
+        Self::in_place::<M>(RouteMode::Inline, move |incoming, place, token| {
             handler(&InlineContext { incoming }, place);
-            Answer::Done
-        };
-        Self { run: Run::InPlace(Box::new(run)), ..Self::new::<M>(RouteMode::Inline, |_, _| Answer::Done) }
+            token.finish();
+        })
     }
 
     /// The same on the pool, in the order that the type asks for; a key is decoded from the whole message.
     pub fn pooled_in_place<M: Request, A: IntoAnswer<M::Reply>>(
         handler: impl Fn(&Context<'_, H>, &InPlace<'_>) -> A + Send + Sync + 'static,
     ) -> Self {
-        let run = move |incoming: &Incoming<'_, H>, place: &InPlace<'_>| {
+        Self::in_place::<M>(M::ORDER.into(), move |incoming, place, token| {
             let result = handler(&Context { incoming }, place);
-            result.into_answer(incoming.session, &|attempt| incoming.try_patiently(attempt))
-        };
-        Self { run: Run::InPlace(Box::new(run)), ..Self::new::<M>(M::ORDER.into(), |_, _| Answer::Done) }
+            let patience = |attempt: &mut dyn FnMut() -> bool| incoming.try_patiently(attempt);
+            token.answer(result.into_answer(incoming.session, &patience));
+        })
     }
 
     /// The routes of the rendezvous' own messages, which every node has.
     pub fn rendezvous() -> [Self; 3] {
         // Sinks take these in themselves, and never run a handler.
-        let no_handler = |_: &Incoming<'_, H>, _: &[u8]| Answer::failure(FailureCode::NoHandler);
+        let no_handler =
+            |_: &Incoming<'_, H>, _: &[u8], token: RequestToken<'_>| token.fail(FailureCode::NoHandler);
         [
             Self::new::<ByReference>(RouteMode::Rendezvous(Form::ByReference), no_handler),
             Self::new::<Carried>(RouteMode::Rendezvous(Form::Carried), no_handler),
@@ -201,15 +200,23 @@ impl<H: Host> Route<H> {
 
     fn new<M: Message>(
         mode: RouteMode,
-        run: impl Fn(&Incoming<'_, H>, &[u8]) -> Answer + Send + Sync + 'static,
+        run: impl Fn(&Incoming<'_, H>, &[u8], RequestToken<'_>) + Send + Sync + 'static,
     ) -> Self {
+        Self::of::<M>(mode, Run::Bytes(Box::new(run)))
+    }
+
+    fn in_place<M: Message>(
+        mode: RouteMode,
+        run: impl Fn(&Incoming<'_, H>, &InPlace<'_>, RequestToken<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        Self::of::<M>(mode, Run::InPlace(Box::new(run)))
+    }
+
+    fn of<M: Message>(mode: RouteMode, run: Run<H>) -> Self {
         let (name, layout) = M::type_key();
         let key = TypeKey { service: ServiceId(0), name, layout };
         let key_of = |bytes: &[u8]| decode_message::<M>(bytes).map(|message| message.key());
-        let run = move |incoming: &Incoming<'_, H>, bytes: &[u8], answer: &mut Answer| {
-            *answer = run(incoming, bytes)
-        };
-        Self { key, name: M::NAME, mode, key_of, run: Run::Bytes(Box::new(run)) }
+        Self { key, name: M::NAME, mode, key_of, run }
     }
 
     /// The lane of a message, if the mode is [`RouteMode::ByKey`].
@@ -217,30 +224,44 @@ impl<H: Host> Route<H> {
         (self.key_of)(bytes)
     }
 
-    /// Runs the handler. [`Answer::Later`] says that a responder has taken over the answer and the credit.
-    pub fn run<L: fabric::Payload>(&self, incoming: &Incoming<'_, H>, payload: &Arrived<L>) -> Answer {
-        let mut answer = Answer::Later;
-        match &self.run {
-            Run::Bytes(run) => with_bytes(payload, |bytes| run(incoming, bytes, &mut answer)),
-            Run::InPlace(run) => answer = run(incoming, &InPlace::arrived(payload)),
+    /// Runs the handler, which consumes the token, unless the payload was withdrawn.
+    pub fn run<L: fabric::Payload>(
+        &self,
+        incoming: &Incoming<'_, H>,
+        payload: &Arrived<L>,
+        token: RequestToken<'_>,
+    ) {
+        let (ran, unused) = token.lend(|token| match &self.run {
+            Run::Bytes(run) => with_bytes(payload, |bytes| run(incoming, bytes, token)),
+            Run::InPlace(run) => {
+                payload.validate().map(|()| run(incoming, &InPlace::arrived(payload), token))
+            }
+        });
+        if let (Err(Withdrawn), Some(token)) = (ran, unused) {
+            // The caller has ended the link, and with it the call.
+            token.fail(FailureCode::Cancelled);
         }
-        answer
     }
 
-    /// The same for a payload that nobody else can write to, and a place of the caller's for the answer.
+    /// Runs the handler on a payload that nobody else can write to.
     #[inline]
-    pub fn run_on(&self, incoming: &Incoming<'_, H>, payload: &[u8], answer: &mut Answer) {
+    pub fn run_on(&self, incoming: &Incoming<'_, H>, payload: &[u8], token: RequestToken<'_>) {
         match &self.run {
-            Run::Bytes(run) => run(incoming, payload, answer),
-            Run::InPlace(run) => *answer = run(incoming, &InPlace::from(payload)),
+            Run::Bytes(run) => run(incoming, payload, token),
+            Run::InPlace(run) => run(incoming, &InPlace::from(payload), token),
         }
     }
 }
 
-fn decoded<M: Message>(bytes: &[u8], run: impl FnOnce(M) -> Answer) -> Answer {
+#[inline(always)]
+fn decoded<'turn, M: Message>(
+    bytes: &[u8],
+    token: RequestToken<'turn>,
+    run: impl FnOnce(M, RequestToken<'turn>),
+) {
     match decode_message(bytes) {
-        Ok(message) => run(message),
-        Err(_) => Answer::failure(FailureCode::Malformed),
+        Ok(message) => run(message, token),
+        Err(_) => token.fail(FailureCode::Malformed),
     }
 }
 
@@ -258,15 +279,39 @@ impl<'a, H: Host> Incoming<'a, H> {
         let _no_spare = self.host.while_waiting(patience);
     }
 
-    /// A message as the engine hands it over.
-    pub fn new<P>(
-        inbound: &Inbound<P>,
+    /// Returns the context of a handler for one message.
+    pub const fn new(
+        call: Option<CallId>,
         session: &'a Arc<Session<H::Qp>>,
         host: &'a Arc<H>,
         deadline: Nanos,
     ) -> Self {
-        let Inbound { call, link, class, .. } = *inbound;
-        Self { session, host, call, link, class, deadline }
+        Self { session, host, call, deadline }
+    }
+
+    fn origin(&self) -> Origin<H> {
+        Origin { session: Arc::clone(self.session), host: Arc::clone(self.host) }
+    }
+}
+
+/// The session that a request came through and the node that received it, for a token outside of the engine's turn.
+pub struct Origin<H: Host> {
+    /// The session.
+    pub session: Arc<Session<H::Qp>>,
+    /// The node.
+    pub host: Arc<H>,
+}
+
+impl<H: Host> Callee for Origin<H> {
+    type Qp = H::Qp;
+    type Executor = H;
+
+    fn session(&self) -> &Session<H::Qp> {
+        &self.session
+    }
+
+    fn executor(&self) -> &H {
+        &self.host
     }
 }
 
@@ -329,59 +374,39 @@ impl<H: Host> Context<'_, H> {
     }
 }
 
-/// The right, and the duty, to answer one call. Any thread may hold it; dropped unused, the call ends without a reply.
+/// The right, and the duty, to answer one call. Any thread may hold it. If it is dropped unused, the call fails with
+/// [`FailureCode::NoReply`].
 #[must_use = "dropping it ends the call without a reply"]
 pub struct Responder<R: Message, H: Host> {
-    session: Arc<Session<H::Qp>>,
-    host: Arc<H>,
-    call: CallId,
-    link: u16,
-    class: Class,
-    answered: bool,
+    token: DetachedToken<Origin<H>>,
     reply: core::marker::PhantomData<fn(R)>,
 }
 
 impl<R: Message, H: Host> Responder<R, H> {
-    const fn new(session: Arc<Session<H::Qp>>, host: Arc<H>, call: CallId, link: u16, class: Class) -> Self {
-        Self { session, host, call, link, class, answered: false, reply: core::marker::PhantomData }
+    const fn new(token: DetachedToken<Origin<H>>) -> Self {
+        Self { token, reply: core::marker::PhantomData }
     }
 
     /// The node that waits for the answer.
     pub fn source(&self) -> NodeId {
-        self.session.peer()
+        self.token.callee().session.peer()
     }
 
     /// Answers.
     pub fn reply(self, reply: &R) {
-        let answer = reply_of(reply, &self.session, &|_| {});
-        self.send(answer);
+        let answer = reply_of(reply, &self.token.callee().session, &|_| {});
+        self.token.answer(answer);
     }
 
     /// Answers with an error of the handler's own.
     pub fn fail<E: Payload>(self, error: &E) {
-        let answer = error_of(error, self.class, &self.session, &|_| {});
-        self.send(answer);
+        let answer = error_of(error, self.token.class(), &self.token.callee().session, &|_| {});
+        self.token.answer(answer);
     }
 
     /// Whether the caller has given up.
     pub fn is_cancelled(&self) -> bool {
-        self.session.is_cancelled(self.call)
-    }
-
-    fn send(mut self, answer: Answer) {
-        self.answered = true;
-        self.session.done_with(self.class, self.link, &*self.host);
-        self.session.answer(self.call, self.link, self.class, answer, &*self.host);
-    }
-}
-
-impl<R: Message, H: Host> Drop for Responder<R, H> {
-    fn drop(&mut self) {
-        if !self.answered {
-            self.session.done_with(self.class, self.link, &*self.host);
-            let answer = Answer::failure(FailureCode::NoReply);
-            self.session.answer(self.call, self.link, self.class, answer, &*self.host);
-        }
+        self.token.is_cancelled()
     }
 }
 
@@ -474,6 +499,7 @@ debug_as_name! {
     Incoming<'_, H: Host>;
     InlineContext<'_, H: Host>;
     Context<'_, H: Host>;
+    Origin<H: Host>;
     Responder<R: Message, H: Host>;
 }
 

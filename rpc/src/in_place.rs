@@ -3,7 +3,8 @@
 use core::fmt;
 
 use pronto_core::fabric::region::BLOCK;
-use pronto_core::fabric::{Arrived, OutOfBounds, Payload};
+use pronto_core::fabric::{Arrived, OutOfBounds, Payload, Withdrawn};
+use thiserror::Error;
 
 /// The encoding of a message, in the memory that it arrived in.
 ///
@@ -43,8 +44,8 @@ impl<'a> InPlace<'a> {
     /// Copies `out.len()` bytes from `offset`.
     ///
     /// # Errors
-    /// If the payload ends before.
-    pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
+    /// If the payload ends before, or was withdrawn by its sender.
+    pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), Unreadable> {
         match &self.0 {
             Memory::Private(bytes) => {
                 let end = offset.checked_add(out.len()).and_then(|end| bytes.get(offset..end));
@@ -52,7 +53,10 @@ impl<'a> InPlace<'a> {
                 out.copy_from_slice(end.ok_or(refused)?);
                 Ok(())
             }
-            Memory::Shared(lease) => lease.copy_to(offset, out),
+            Memory::Shared(lease) => {
+                lease.copy_to(offset, out)?;
+                Ok(lease.validate()?)
+            }
         }
     }
 
@@ -61,14 +65,15 @@ impl<'a> InPlace<'a> {
     /// short enough to be inlined.
     ///
     /// # Errors
-    /// If a shared payload cannot be read any more, as in a forked child.
+    /// If the payload was withdrawn by its sender, or cannot be read any more, as in a forked child. Blocks that `read` was given
+    /// before may not be those of the message: what was computed from them is void.
     #[inline]
-    pub fn read_blocks(&self, mut read: impl FnMut(&[u8; BLOCK], usize)) -> Result<(), OutOfBounds> {
+    pub fn read_blocks(&self, mut read: impl FnMut(&[u8; BLOCK], usize)) -> Result<(), Unreadable> {
         if let Memory::Shared(lease) = &self.0
             && let Some(shared) = lease.as_shared()
         {
             shared.read_blocks(&mut read);
-            return Ok(());
+            return Ok(lease.validate()?);
         }
         self.read_pieces(|piece| {
             let (blocks, rest) = piece.as_chunks();
@@ -85,8 +90,9 @@ impl<'a> InPlace<'a> {
     /// nobody else can write to it.
     ///
     /// # Errors
-    /// If a shared payload cannot be read any more, as in a forked child.
-    pub fn read_pieces(&self, mut read: impl FnMut(&[u8])) -> Result<(), OutOfBounds> {
+    /// If the payload was withdrawn by its sender, or cannot be read any more, as in a forked child. Each piece was checked before
+    /// `read` was given it.
+    pub fn read_pieces(&self, mut read: impl FnMut(&[u8])) -> Result<(), Unreadable> {
         let lease = match &self.0 {
             Memory::Private(bytes) => {
                 read(bytes);
@@ -99,6 +105,7 @@ impl<'a> InPlace<'a> {
         for offset in (0..len).step_by(PIECE) {
             let piece = &mut piece[..PIECE.min(len - offset)];
             lease.copy_to(offset, piece)?;
+            lease.validate()?;
             read(piece);
         }
         Ok(())
@@ -117,16 +124,62 @@ impl fmt::Debug for InPlace<'_> {
     }
 }
 
+/// Why a message cannot be read where it arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Unreadable {
+    /// The handler asked for more than there is, or this process is a forked child.
+    #[error(transparent)]
+    OutOfBounds(#[from] OutOfBounds),
+    /// The sender ended the connection while the handler read.
+    #[error(transparent)]
+    Withdrawn(#[from] Withdrawn),
+}
+
 /// Bytes of a piece: an eighth of a first-level cache, and a multiple of every number's length.
 pub const PIECE: usize = 4096;
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
     use alloc::vec::Vec;
 
     use super::*;
 
     struct Shared(Vec<u8>);
+
+    /// A payload whose sender has ended the connection.
+    struct Gone(Shared);
+
+    impl Payload for Gone {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
+            self.0.copy_to(offset, out)
+        }
+
+        fn as_private(&self) -> Option<&[u8]> {
+            None
+        }
+
+        fn validate(&self) -> Result<(), Withdrawn> {
+            Err(Withdrawn)
+        }
+    }
+
+    #[test]
+    fn a_withdrawn_payload_is_read_by_nobody() {
+        for len in [1, 100, 1000, 3 * PIECE] {
+            let gone = Arrived::Buffer(Gone(Shared(vec![7; len])));
+            let place = InPlace::arrived(&gone);
+            let refused = Err(Unreadable::Withdrawn(Withdrawn));
+            assert_eq!(place.copy_to(0, &mut [0]), refused);
+            assert_eq!(place.read_pieces(|_| panic!("a piece of it is read")), refused);
+            assert_eq!(place.read_blocks(|_, _| panic!("a block of it is read")), refused);
+            assert_eq!(crate::with_bytes(&gone, |_| panic!("a copy of it is used")), Err::<(), _>(Withdrawn));
+        }
+    }
 
     impl Payload for Shared {
         fn len(&self) -> usize {
@@ -134,7 +187,8 @@ mod tests {
         }
 
         fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
-            InPlace::from(&self.0[..]).copy_to(offset, out)
+            let copied = InPlace::from(&self.0[..]).copy_to(offset, out);
+            copied.map_err(|_| OutOfBounds { offset, wanted: out.len(), len: self.0.len() })
         }
 
         fn as_private(&self) -> Option<&[u8]> {

@@ -60,7 +60,7 @@ pub use codec::{Full, Malformed, Payload, Reader, Writer, decode_message, encode
 pub use error::{CallError, HandlerError, Rejection};
 pub use handler::{Context, InlineContext, IntoAnswer, Responder, Route, RouteMode};
 pub use host::Host;
-pub use in_place::InPlace;
+pub use in_place::{InPlace, Unreadable};
 pub use message::{Key, Message, Order, Request};
 pub use multicall::multicall;
 pub use one_sided::{AccessError, RemoteMemory};

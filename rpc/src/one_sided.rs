@@ -4,7 +4,7 @@ use core::ops::Range;
 use core::time::Duration;
 
 use pronto_core::executor::Asked;
-use pronto_core::fabric::{FabricError, Grant, GrantError, GrantId, Region, RemoteRange, Rights};
+use pronto_core::fabric::{Grant, GrantError, GrantId, Region, RemoteRange, Rights};
 use pronto_core::session::{Access, End, Refused, Waited};
 use thiserror::Error;
 
@@ -80,17 +80,29 @@ pub enum AccessError {
 impl<H: Host> Peer<H> {
     /// Readies a region for sends by reference and one-sided operations over the present link, ahead of need: where the
     /// transport pins memory, no message waits for that.
-    pub fn register(&self, region: &Region) -> Result<(), FabricError> {
+    ///
+    /// # Errors
+    /// [`GrantError::WouldDeadlock`] in an inline handler, [`GrantError::Failed`] without a link or where memory cannot be pinned.
+    pub fn register(&self, region: &Region) -> Result<(), GrantError> {
+        self.may_wait_for_engine()?;
         self.session().register_region(region, &**self.host())
     }
 
     /// Lets this peer, and nobody else, access a range of a region. Send it what the grant says is remote.
+    ///
+    /// # Errors
+    /// [`GrantError::WouldDeadlock`] in an inline handler, and why the transport does not grant.
     pub fn grant(&self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {
+        self.may_wait_for_engine()?;
         self.session().grant(region, range, rights, &**self.host())
     }
 
     /// Ends a grant.
+    ///
+    /// # Errors
+    /// [`GrantError::WouldDeadlock`] in an inline handler, and why there is nothing to end.
     pub fn revoke(&self, grant: GrantId) -> Result<(), GrantError> {
+        self.may_wait_for_engine()?;
         self.session().revoke(grant, &**self.host())
     }
 
@@ -132,6 +144,11 @@ impl<H: Host> Peer<H> {
     /// Adds to eight aligned bytes of the peer's memory, wrapping. Returns what was there.
     pub fn fetch_add(&self, remote: RemoteMemory, add: u64, timeout: Duration) -> Result<u64, AccessError> {
         self.access(Access::FetchAdd { remote: remote.into(), add }, timeout)
+    }
+
+    /// Refuses what an inline handler must not do, whether the engine is free at the moment or not.
+    fn may_wait_for_engine(&self) -> Result<(), GrantError> {
+        if self.host().may_wait() == MayWait::Never { Err(GrantError::WouldDeadlock) } else { Ok(()) }
     }
 
     fn access(&self, access: Access, timeout: Duration) -> Result<u64, AccessError> {

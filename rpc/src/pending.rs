@@ -8,7 +8,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 
 use pronto_core::executor::{Asked, expecting};
-use pronto_core::fabric::{Arrived, QueuePair, SmallMessage};
+use pronto_core::fabric::{Arrived, QueuePair, SmallMessage, Withdrawn};
 use pronto_core::note::{Ending, Note, What};
 use pronto_core::session::{End, Executed, Places, Soon, Waited};
 use pronto_core::{Nanos, WaitPolicy};
@@ -198,9 +198,9 @@ pub(crate) fn decode_end<M: Request, H: Host>(
     end: End<<H::Qp as QueuePair>::Lease>,
 ) -> Result<M::Reply, CallError> {
     match end {
-        End::Reply(payload) => with_bytes(&payload, decode_reply::<M>),
+        End::Reply(payload) => with_bytes(&payload, decode_reply::<M>).unwrap_or_else(withdrawn),
         End::Failure { code, payload } => {
-            with_bytes(&payload, |bytes| Err(CallError::from_failure(code, bytes)))
+            with_bytes(&payload, |bytes| Err(CallError::from_failure(code, bytes))).unwrap_or_else(withdrawn)
         }
         End::PeerDown { executed } => Err(CallError::PeerDown { executed }),
         End::Deadline { executed } => Err(CallError::Deadline { executed }),
@@ -210,13 +210,22 @@ pub(crate) fn decode_end<M: Request, H: Host>(
     }
 }
 
-/// The payload as bytes that nobody else can write to: in place where that is so, else a copy.
+/// The end of a call whose answer came, and was withdrawn before it was read: the peer went away.
+#[cold]
+fn withdrawn<R>(Withdrawn: Withdrawn) -> Result<R, CallError> {
+    Err(CallError::PeerDown { executed: Executed::Maybe })
+}
+
+/// Hands the payload to `use_it` as bytes that nobody else can write to: in place where that is so, else a copy.
+///
+/// # Errors
+/// If the payload was withdrawn before it was copied: `use_it` is not called.
 pub fn with_bytes<L: pronto_core::fabric::Payload, R>(
     payload: &Arrived<L>,
     use_it: impl FnOnce(&[u8]) -> R,
-) -> R {
+) -> Result<R, Withdrawn> {
     if let Some(bytes) = payload.as_private() {
-        return use_it(bytes);
+        return Ok(use_it(bytes));
     }
     // Room on the stack is cleared before it is written to: for a short payload a page of it would cost more than the rest.
     if payload.len() <= SHORT {
@@ -228,16 +237,16 @@ pub fn with_bytes<L: pronto_core::fabric::Payload, R>(
     with_kept_copy(payload, use_it)
 }
 
-/// The same with the provider's memory for it.
+/// Hands `use_it` a copy in memory that the provider keeps for long payloads.
 #[cold]
 #[inline(never)]
 fn with_kept_copy<L: pronto_core::fabric::Payload, R>(
     payload: &Arrived<L>,
     use_it: impl FnOnce(&[u8]) -> R,
-) -> R {
+) -> Result<R, Withdrawn> {
     let (mut use_it, mut used) = (Some(use_it), None);
     payload.read_copy(&mut |bytes| used = use_it.take().map(|use_it| use_it(bytes)));
-    used.expect("a payload can be copied, but in a forked child")
+    used.ok_or(Withdrawn)
 }
 
 #[inline]
@@ -245,9 +254,11 @@ fn with_copy<L: pronto_core::fabric::Payload, R>(
     payload: &Arrived<L>,
     bytes: &mut [u8],
     use_it: impl FnOnce(&[u8]) -> R,
-) -> R {
-    payload.copy_to(0, bytes).expect("as long as the payload");
-    use_it(bytes)
+) -> Result<R, Withdrawn> {
+    // As long as the payload: the copy fails only where there is nothing to copy from any more.
+    payload.copy_to(0, bytes).map_err(|_| Withdrawn)?;
+    payload.validate()?;
+    Ok(use_it(bytes))
 }
 
 /// Payloads up to this are short, bytes: what control messages carry.

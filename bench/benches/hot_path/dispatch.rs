@@ -11,7 +11,7 @@ use pronto::rpc::{NodeId, Route};
 use pronto_core::Nanos;
 use pronto_core::dispatch::Lanes;
 use pronto_core::fabric::Arrived;
-use pronto_core::session::{Answer, Limits, Session};
+use pronto_core::session::{Answer, Limits, Session, TokenSlot};
 use pronto_fabric_shm::ShmLease;
 use pronto_wire::{Class, InlinePayload};
 
@@ -53,20 +53,16 @@ pub(crate) fn benches(criterion: &mut Criterion) {
     });
     let host = Arc::new(Still);
     let session = Arc::new(Session::new(NodeId(2), Limits::default()));
-    let incoming = Incoming {
-        session: &session,
-        host: &host,
-        call: None,
-        link: 0,
-        class: Class::Control,
-        deadline: Nanos::NEVER,
-    };
+    let incoming = Incoming::new(None, &session, &host, Nanos::NEVER);
     let payload = InlinePayload::new(&bytes[..len]).expect("it is small");
     let payload: Arrived<ShmLease> = Arrived::Inline(payload);
-    assert!(matches!(route.run(&incoming, &payload), Answer::Reply { .. }), "the handler replies");
-    group.bench_function("handler", |bencher| {
-        bencher.iter(|| route.run(&incoming, black_box(&payload)));
-    });
+    let handled = |payload| {
+        let mut slot = TokenSlot::unowed(None, Class::Control);
+        route.run(&incoming, payload, slot.token());
+        slot.into_answer()
+    };
+    assert!(matches!(handled(&payload), Some(Answer::Reply { .. })), "the handler replies");
+    group.bench_function("handler", |bencher| bencher.iter(|| handled(black_box(&payload))));
     group.finish();
 }
 

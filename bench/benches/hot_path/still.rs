@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pronto::rpc::Host;
 use pronto::rpc::host::MayWait;
 use pronto_core::fabric::Arrived;
-use pronto_core::session::{Answer, Event, Inbound, Session, Sink};
+use pronto_core::session::{Event, Inbound, Session, Sink};
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
 use pronto_fabric_shm::ShmQueuePair;
 use pronto_sync::atomic::AtomicU32;
@@ -71,8 +71,8 @@ type Lease = <ShmQueuePair as pronto_core::fabric::QueuePair>::Lease;
 pub(crate) struct Nobody;
 
 impl<L> Sink<L> for Nobody {
-    fn request(&mut self, _: Inbound<Arrived<L>>) -> Answer {
-        Answer::Done
+    fn request(&mut self, inbound: Inbound<'_, Arrived<L>>) {
+        inbound.token.finish();
     }
 
     fn event(&mut self, _: Event) {}

@@ -7,13 +7,11 @@ use core::hint::black_box;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use pronto::Nanos;
-use pronto::rpc::handler::Incoming;
 use pronto_core::fabric::{Arrived, ConnectionLimits, QueuePair};
-use pronto_core::session::{Answer, Event, Inbound, Sink};
-use pronto_counts::pair::{Ends, LOOKS, Pairs};
+use pronto_core::session::{Event, Inbound, Sink};
+use pronto_counts::pair::{Callee, Ends, LOOKS, Pairs};
 
-use super::stages::{Ask, Stages};
+use super::stages::{Ask, Held, Stages};
 use super::watched::{Notes, Watched};
 use super::{Part, Parts, Way};
 use crate::clock;
@@ -72,22 +70,20 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Watched<Q>, M> {
 
     fn take_in_apart(&self, link: &Ends<Watched<Q>>, parts: &mut Parts) -> anyhow::Result<()> {
         let call = self.post(link, self.encoded(&link.caller)?)?;
-        let mut handed = Handed { inbound: None, when: None };
+        let mut handed = Handed { callee: &link.callee, request: None, when: None };
         let (notes, ()) = Notes::of(|| {
             for _ in 0..LOOKS {
                 link.callee.session.turn(1, || false, &mut handed, &self.still);
-                if handed.inbound.is_some() {
+                if handed.request.is_some() {
                     break;
                 }
             }
         });
-        let inbound = handed.inbound.context("a request is taken in")?;
+        let request = handed.request.context("a request is taken in")?;
         let pieces = notes.pieces([notes.looked, handed.when]).context("a request is looked for")?;
         parts.pieces([Part::InBegins, Part::InHanded, Part::InEnds], pieces);
-        let incoming = Incoming::new(&inbound, &link.callee.session, &link.callee.host, Nanos::NEVER);
-        let route = link.callee.routes.first().context("a handler")?;
-        let answer = route.run(&incoming, &inbound.payload);
-        self.answer(link, inbound, answer)?;
+        let answer = request.handled(&link.callee).context("a response")?;
+        request.answer(answer);
         match self.way {
             Way::Soon => self.find_soon(link, call, |_| ()),
             Way::Started => self.wait(link, call),
@@ -96,17 +92,16 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Watched<Q>, M> {
 }
 
 /// Keeps a request, and when it came.
-#[derive(Debug)]
-struct Handed<L> {
-    inbound: Option<Inbound<Arrived<L>>>,
+struct Handed<'a, Q: QueuePair + 'static> {
+    callee: &'a Callee<Q>,
+    request: Option<Held<Q>>,
     when: Option<Instant>,
 }
 
-impl<L> Sink<L> for Handed<L> {
-    fn request(&mut self, inbound: Inbound<Arrived<L>>) -> Answer {
+impl<Q: QueuePair + 'static> Sink<Q::Lease> for Handed<'_, Q> {
+    fn request(&mut self, inbound: Inbound<'_, Arrived<Q::Lease>>) {
         self.when = Some(clock::now());
-        self.inbound = Some(inbound);
-        Answer::Later
+        self.request = Some(Held::of(self.callee, inbound));
     }
 
     fn event(&mut self, _: Event) {}

@@ -9,7 +9,7 @@ use pronto::rpc::codec::encode_message;
 use pronto::rpc::handler::Incoming;
 use pronto::{Message as _, Nanos, Node, NodeId, Rdma, Route, ServiceId, WaitPolicy};
 use pronto_core::fabric::{Arrived, QueuePair};
-use pronto_core::session::{Inbound, Limits, Session, Sink as _};
+use pronto_core::session::{Answer, Inbound, Limits, Session, Sink as _, TokenSlot};
 use pronto_counts::pair::Still;
 use pronto_node::{AnyLease, AnyQueuePair, ServingSink};
 use pronto_wire::{CallId, InlinePayload, TypeId};
@@ -55,14 +55,18 @@ impl Dispatch {
     pub(crate) fn round(&self, parts: &mut Parts) -> anyhow::Result<()> {
         let peer = self.node.peer(NOBODY).context("a peer that is not there")?;
         let mut sink = ServingSink::new(peer.host(), peer.session());
-        let answer = sink.request(self.inbound());
+        let mut slot = Self::slot();
+        sink.request(self.inbound(&mut slot));
+        let answer = slot.into_answer();
         anyhow::ensure!(
-            matches!(answer, pronto_core::session::Answer::Reply { .. }),
+            matches!(answer, Some(Answer::Reply { .. })),
             "the handler replies, and not: {answer:?}"
         );
         parts.time(Part::Dispatch, REPEATS, || {
             for _ in 0..REPEATS {
-                drop(black_box(sink.request(black_box(self.inbound()))));
+                let mut slot = Self::slot();
+                sink.request(black_box(self.inbound(&mut slot)));
+                drop(black_box(slot));
             }
         });
         let (host, session) = (peer.host(), peer.session());
@@ -75,20 +79,24 @@ impl Dispatch {
         });
         parts.time(Part::Handler32, REPEATS, || {
             for _ in 0..REPEATS {
-                let inbound = black_box(self.inbound());
-                let incoming = Incoming::new(&inbound, &self.session, &self.host, Nanos::NEVER);
-                drop(black_box(self.route.run(&incoming, &inbound.payload)));
+                let mut slot = Self::slot();
+                let Inbound { token, payload, .. } = black_box(self.inbound(&mut slot));
+                let incoming = Incoming::new(token.call(), &self.session, &self.host, Nanos::NEVER);
+                self.route.run(&incoming, &payload, token);
+                drop(black_box(slot));
             }
         });
         Ok(())
     }
 
-    fn inbound(&self) -> Inbound<Arrived<Lease>> {
+    fn slot() -> TokenSlot {
+        TokenSlot::unowed(Some(CallId { slot: 0, generation: 1 }), Ask32::CLASS)
+    }
+
+    fn inbound<'slot>(&self, slot: &'slot mut TokenSlot) -> Inbound<'slot, Arrived<Lease>> {
         Inbound {
+            token: slot.token(),
             resent: false,
-            call: Some(CallId { slot: 0, generation: 1 }),
-            link: 1,
-            class: Ask32::CLASS,
             type_id: self.number,
             service: ServiceId(0),
             timeout: Nanos::NEVER,

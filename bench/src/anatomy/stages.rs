@@ -1,18 +1,19 @@
 //! Everything above the provider: the two ends of real sessions, each driven by itself.
 
 use core::hint::black_box;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use pronto::rpc::codec::{decode_message, encode_message};
-use pronto::rpc::handler::Incoming;
+use pronto::rpc::handler::{Incoming, Origin};
 use pronto::rpc::pending::with_bytes;
 use pronto::{Nanos, Request, Route, ServiceId, WaitPolicy};
 use pronto_core::fabric::{Arrived, ConnectionLimits, QueuePair, SHORT_PAYLOAD, SmallMessage};
 use pronto_core::session::{
-    Answer, CallSpec, Copied, End, Event, Inbound, OutgoingPayload, Places, Session, Sink, Soon, TypeKey,
-    Waited,
+    Answer, CallSpec, Copied, DetachedToken, End, Event, Inbound, OutgoingPayload, Places, Session, Sink,
+    Soon, TokenSlot, TypeKey, Waited,
 };
-use pronto_counts::pair::{Ends, LOOKS, Nobody, Pairs, Still};
+use pronto_counts::pair::{Callee, Ends, LOOKS, Nobody, Pairs, Still};
 use pronto_wire::{CallId, INLINE_PAYLOAD, InlinePayload};
 
 use super::{LINKS, Part, Parts, Way};
@@ -186,7 +187,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
             (Some(Soon::Small), _) => show(small.payload.as_slice()),
             (Some(Soon::Short), _) => {}
             // Something else was due first, and a turn of the engine took both in.
-            (Some(Soon::Ended(_)), Some(End::Reply(reply))) => with_bytes(&reply, &show),
+            (Some(Soon::Ended(_)), Some(End::Reply(reply))) => with_bytes(&reply, &show)?,
             (found, _) => anyhow::bail!("an answer that is there is found at once, and not: {found:?}"),
         }
         Ok(())
@@ -194,45 +195,30 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
 
     fn by_session(&self, parts: &mut Parts) -> anyhow::Result<()> {
         let calls = self.send(parts)?;
-        let mut kept = Kept(Vec::with_capacity(LINKS));
+        let mut kept = Vec::with_capacity(LINKS);
         parts.time(Part::TakeIn, OPS, || {
             for (index, link) in self.links.iter().enumerate() {
+                let mut sink = Keep { callee: &link.callee, kept: &mut kept };
                 for _ in 0..LOOKS {
-                    link.callee.session.turn(1, || false, &mut kept, &self.still);
-                    if kept.0.len() > index {
+                    link.callee.session.turn(1, || false, &mut sink, &self.still);
+                    if sink.kept.len() > index {
                         break;
                     }
                 }
             }
         });
-        anyhow::ensure!(kept.0.len() == LINKS, "each request is taken in once");
+        anyhow::ensure!(kept.len() == LINKS, "each request is taken in once");
         let mut answers = Vec::with_capacity(LINKS);
         parts.time(Part::Handler, OPS, || {
-            for (Ends { callee, .. }, inbound) in self.links.iter().zip(&kept.0) {
-                let incoming = Incoming::new(inbound, &callee.session, &callee.host, Nanos::NEVER);
-                answers.extend(callee.routes.first().map(|route| route.run(&incoming, &inbound.payload)));
+            for (Ends { callee, .. }, request) in self.links.iter().zip(&kept) {
+                answers.extend(request.handled(callee));
             }
         });
-        for ((link, inbound), answer) in self.links.iter().zip(kept.0).zip(answers) {
-            self.answer(link, inbound, answer)?;
+        for (request, answer) in kept.into_iter().zip(answers) {
+            request.answer(answer);
         }
         self.take_answers(&calls, parts)?;
         self.settle();
-        Ok(())
-    }
-
-    /// Answers a request that was taken in before.
-    pub(super) fn answer(
-        &self,
-        link: &Ends<Q>,
-        inbound: Inbound<Arrived<Q::Lease>>,
-        answer: Answer,
-    ) -> anyhow::Result<()> {
-        let session = &link.callee.session;
-        let call = inbound.call.context("a request")?;
-        drop(inbound.payload);
-        session.done_with(inbound.class, inbound.link, &self.still);
-        session.answer(call, inbound.link, inbound.class, answer, &self.still);
         Ok(())
     }
 
@@ -315,14 +301,45 @@ pub(super) enum Ready {
     Long(OutgoingPayload),
 }
 
-/// Keeps requests for later.
+/// A request that was taken in, and is answered later.
 #[derive(Debug)]
-struct Kept<L>(Vec<Inbound<Arrived<L>>>);
+pub(super) struct Held<Q: QueuePair + 'static> {
+    token: DetachedToken<Origin<Still<Q>>>,
+    payload: Arrived<Q::Lease>,
+}
 
-impl<L> Sink<L> for Kept<L> {
-    fn request(&mut self, inbound: Inbound<Arrived<L>>) -> Answer {
-        self.0.push(inbound);
-        Answer::Later
+impl<Q: QueuePair + 'static> Held<Q> {
+    /// Takes the token of a request into a detached one.
+    pub(super) fn of(callee: &Callee<Q>, inbound: Inbound<'_, Arrived<Q::Lease>>) -> Self {
+        let origin = Origin { session: Arc::clone(&callee.session), host: Arc::clone(&callee.host) };
+        Self { token: inbound.token.detach(origin), payload: inbound.payload }
+    }
+
+    /// Returns the response of the callee's only handler, which is not sent.
+    pub(super) fn handled(&self, callee: &Callee<Q>) -> Option<Answer> {
+        let call = self.token.call();
+        let incoming = Incoming::new(call, &callee.session, &callee.host, Nanos::NEVER);
+        let mut slot = TokenSlot::unowed(call, self.token.class());
+        callee.routes.first()?.run(&incoming, &self.payload, slot.token());
+        slot.into_answer()
+    }
+
+    /// Sends the response.
+    pub(super) fn answer(self, answer: Answer) {
+        drop(self.payload);
+        self.token.answer(answer);
+    }
+}
+
+/// Keeps requests for later.
+struct Keep<'a, Q: QueuePair + 'static> {
+    callee: &'a Callee<Q>,
+    kept: &'a mut Vec<Held<Q>>,
+}
+
+impl<Q: QueuePair + 'static> Sink<Q::Lease> for Keep<'_, Q> {
+    fn request(&mut self, inbound: Inbound<'_, Arrived<Q::Lease>>) {
+        self.kept.push(Held::of(self.callee, inbound));
     }
 
     fn event(&mut self, _: Event) {}

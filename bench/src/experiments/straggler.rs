@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pronto_core::Nanos;
 use pronto_core::buf::{Frame, Placement as Where, RingConfig, SendRing, SlotClass};
-use pronto_core::fabric::HeapMemory;
+use pronto_core::fabric::HeapSendMemory;
 
 use crate::clock;
 use crate::experiment::Experiment;
@@ -97,7 +97,7 @@ impl Policy {
             ..RingConfig::default()
         };
         let config = if self == Self::Ours { RingConfig::default() } else { circular };
-        let ring = Arc::new(SendRing::new(Arc::new(HeapMemory::new(MEMORY)), config));
+        let ring = Arc::new(SendRing::new(Arc::new(HeapSendMemory::new(MEMORY)), config)?);
         ring.tick(Nanos(1));
         // Every chunk is ready, as in a circular buffer that is registered when it is made.
         let mut full: Vec<Frame> = Vec::new();

@@ -250,7 +250,7 @@ fn measure(pair: &mut Pair, size: usize, huge: bool, rounds: usize) -> anyhow::R
 /// A loan and its return, of a ring that registered its memory ahead; None if a loan cannot be so long.
 fn ring_slot_us(size: usize) -> anyhow::Result<Option<f64>> {
     const RING: u32 = 32 << 20;
-    let ring = Arc::new(SendRing::new(Arc::new(Mapping::new(RING)?), RingConfig::default()));
+    let ring = Arc::new(SendRing::new(Arc::new(Mapping::new(RING)?), RingConfig::default())?);
     if size > ring.max_len() {
         return Ok(None);
     }

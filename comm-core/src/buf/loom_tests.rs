@@ -10,7 +10,7 @@ use pronto_sync::cell::UnsafeCell;
 
 use super::strip::STRIPS;
 use super::{Chunk, Frame, OVERFLOW_CLASSES, Placement, PresentRing, RingConfig, SendRing, SlotClass};
-use crate::fabric::HeapMemory;
+use crate::fabric::HeapSendMemory;
 use crate::time::Nanos;
 
 /// A ring of two chunks of two lines, the first one open, and a cell for each line: who has the line touches the cell, and loom sees whether
@@ -34,7 +34,8 @@ impl Touched {
             straggler_after: Nanos::NEVER,
             placement: Placement::HotFirst,
         };
-        let ring = Arc::new(SendRing::new(Arc::new(HeapMemory::new(256)), config));
+        let ring =
+            Arc::new(SendRing::new(Arc::new(HeapSendMemory::new(256)), config).expect("the memory is new"));
         Arc::new(Self { ring, lines: (0..4).map(|_| UnsafeCell::new(0)).collect() })
     }
 
@@ -194,7 +195,10 @@ impl Strips {
             straggler_after: Nanos::NEVER,
             placement: Placement::HotFirst,
         };
-        let ring = Arc::new(SendRing::new(Arc::new(HeapMemory::new(STRIPS * 256 * 4)), config));
+        let ring = Arc::new(
+            SendRing::new(Arc::new(HeapSendMemory::new(STRIPS * 256 * 4)), config)
+                .expect("the memory is new"),
+        );
         let weak = Arc::downgrade(&ring);
         let strips_at = ring.initial()[1].start;
         let present = PresentRing::new();

@@ -1,7 +1,8 @@
 //! The bytes behind the ring, and the one kind of access to them.
 //!
 //! # Invariants
-//! 1. `base .. base + len` is the memory of a [`SendMemory`], which `owner` keeps mapped and in place.
+//! 1. `base .. base + len` is the memory of a [`SendMemory`], which `owner` keeps mapped and in place, and of which this
+//!    `Memory` has the only claim: no other one lends the same bytes.
 //! 2. The extent of a [`Buffer`] lies within the memory, and overlaps no other `Buffer`'s: the ring hands lines out again only
 //!    after the buffer that had them is dropped.
 //! 3. Once posted, a buffer's bytes are only read: `bytes_mut` is reached through a `Loan` alone.
@@ -15,7 +16,7 @@ use core::ptr::NonNull;
 
 use super::ring::SendRing;
 use super::strip::{STRIPS, Strip};
-use crate::fabric::{Extent, SendMemory};
+use crate::fabric::{Extent, MemoryClaimed, SendMemory};
 
 /// The provider's memory.
 pub(super) struct Memory {
@@ -30,11 +31,14 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// The first 4 GiB of `owner`, or all of it.
-    pub(super) fn new(owner: Arc<dyn SendMemory>) -> Self {
+    /// Claims `owner`, and takes its first 4 GiB or all of it.
+    pub(super) fn new(owner: Arc<dyn SendMemory>) -> Result<Self, MemoryClaimed> {
+        if !owner.claim() {
+            return Err(MemoryClaimed);
+        }
         let base = owner.base();
         let len = u32::try_from(owner.len()).unwrap_or(u32::MAX);
-        Self { owner, base, len }
+        Ok(Self { owner, base, len })
     }
 
     /// Length, bytes.

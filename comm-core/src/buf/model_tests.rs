@@ -7,7 +7,7 @@ use core::ops::Range;
 use proptest::prelude::*;
 
 use super::{Chunk, Exhausted, Frame, Loan, Placement, PresentRing, RingConfig, SendRing, SlotClass};
-use crate::fabric::HeapMemory;
+use crate::fabric::HeapSendMemory;
 use crate::time::Nanos;
 
 const CHUNK: usize = 2048;
@@ -80,7 +80,8 @@ impl Model {
             straggler_after: Nanos::from_millis(100),
             placement,
         };
-        let ring = Arc::new(SendRing::new(Arc::new(HeapMemory::new(LEN)), config));
+        let ring =
+            Arc::new(SendRing::new(Arc::new(HeapSendMemory::new(LEN)), config).expect("the memory is new"));
         let ready = ring.initial().into();
         let present = PresentRing::new();
         present.set(Some(Arc::clone(&ring)));

@@ -44,7 +44,9 @@ impl PresentRing {
             }
         }
         let old = core::mem::replace(&mut *wait_for(&self.ring), ring);
-        drop(old);
+        if let Some(old) = old {
+            old.retire();
+        }
     }
 
     /// The ring.

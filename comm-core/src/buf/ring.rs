@@ -20,7 +20,7 @@ use super::memory::{Buffer, Memory};
 use super::overflow::Overflow;
 use super::strip::{LARGEST_PART, STRIPS, Strip};
 use super::{ALIGNMENT, lines};
-use crate::fabric::{Extent, SendMemory};
+use crate::fabric::{Extent, MemoryClaimed, SendMemory};
 use crate::time::Nanos;
 
 /// Ages are kept in ticks of 2^20 ns, about a millisecond.
@@ -104,6 +104,8 @@ pub struct SendRing {
     strips: Box<[Strip]>,
     /// Whether somebody has entered the strips: once, and nobody else.
     entered: AtomicBool,
+    /// Whether its link has ended: it makes no more loans.
+    retired: AtomicBool,
     overflow: Overflow,
     max_len: usize,
     /// The chunk to try first: a hint.
@@ -125,8 +127,12 @@ impl SendRing {
     /// Divides `memory` into chunks, of which the first is open, strips and overflow slots. In a small memory chunks get smaller (two
     /// at least), and strips or overflow slots that would take too much of it are left out. The caller makes
     /// [`initial`](Self::initial) ready before the first loan.
-    pub fn new(memory: Arc<dyn SendMemory>, config: RingConfig) -> Self {
-        let memory = Memory::new(memory);
+    ///
+    /// # Errors
+    /// [`MemoryClaimed`] if another ring was made of this memory, even if that ring has been dropped: loans of the two would
+    /// overlap.
+    pub fn new(memory: Arc<dyn SendMemory>, config: RingConfig) -> Result<Self, MemoryClaimed> {
+        let memory = Memory::new(memory)?;
         let (layout, classes) = config.layout(memory.len());
         let chunks: Box<[_]> = (0..layout.chunks)
             .map(|index| if index == 0 { layout.first_chunk_bytes } else { layout.chunk_bytes })
@@ -142,7 +148,7 @@ impl SendRing {
             1 => layout.first_chunk_bytes,
             _ => layout.chunk_bytes,
         };
-        Self {
+        Ok(Self {
             max_len: longest.max(overflow.longest()) as usize,
             records: zeroed_u64s((layout.overflow_at / ALIGNMENT) as usize + overflow.len()),
             memory,
@@ -151,6 +157,7 @@ impl SendRing {
             chunks,
             strips: (0..strips).map(|_| Strip::default()).collect(),
             entered: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
             overflow,
             current: CachePadded::new(AtomicUsize::new(0)),
             now: AtomicU32::new(0),
@@ -159,7 +166,7 @@ impl SendRing {
             overflowed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             abandoned: AtomicU64::new(0),
-        }
+        })
     }
 
     /// The bytes that must be ready from the start: the first chunk; strips and overflow slots.
@@ -174,11 +181,23 @@ impl SendRing {
     }
 
     /// A buffer of `len` bytes, 64-byte aligned. `owner` is named if it is held for long. Any thread; nothing waits. The loan
-    /// keeps the reference to the ring that it is called on.
+    /// keeps the reference to the ring that it is called on. A ring whose link has ended refuses as if it were full.
     #[inline]
     pub fn loan(self: Arc<Self>, len: usize, owner: u32) -> Result<Loan, Exhausted> {
         let extent = self.allocate(len, owner)?;
+        // SYNC: a buffer that was freed after `retire` is seen with the flag: the step that allocates it again is an acquire. So
+        // the peer of a link that has ended finds in its messages what they were sent with.
+        if self.retired.load(Ordering::Relaxed) {
+            self.release(extent);
+            return Err(Exhausted::Ring);
+        }
         Ok(Loan::new(Buffer::new(self, extent)))
+    }
+
+    /// Ends the loans: the link is about to end. Buffers that live are not touched.
+    pub(super) fn retire(&self) {
+        // SYNC: published by the release with which a buffer of the ended link is freed; see `loan`.
+        self.retired.store(true, Ordering::Relaxed);
     }
 
     /// Tells the ring the time; the engine does, once a turn.

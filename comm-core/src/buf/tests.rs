@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::strip::STRIPS;
 use super::{Exhausted, Frame, OVERFLOW_CLASSES, Placement, PresentRing, RingConfig, SendRing, SlotClass};
-use crate::fabric::HeapMemory;
+use crate::fabric::{HeapSendMemory, MemoryClaimed};
 use crate::time::Nanos;
 
 const CHUNK: usize = 1024;
@@ -34,7 +34,12 @@ fn config(overflow: [SlotClass; OVERFLOW_CLASSES]) -> RingConfig {
 fn ring(config: RingConfig) -> Arc<SendRing> {
     let overflow: usize =
         config.overflow.iter().map(|class| class.bytes as usize * usize::from(class.count)).sum();
-    Arc::new(SendRing::new(Arc::new(HeapMemory::new(CHUNKS * CHUNK + overflow)), config))
+    ring_of(CHUNKS * CHUNK + overflow, config)
+}
+
+/// A ring over `len` bytes of its own.
+fn ring_of(len: usize, config: RingConfig) -> Arc<SendRing> {
+    Arc::new(SendRing::new(Arc::new(HeapSendMemory::new(len)), config).expect("the memory is new"))
 }
 
 /// A ring with all its chunks open and empty, the first one current.
@@ -281,7 +286,7 @@ fn a_posted_buffer_that_is_dropped_stays_taken_and_is_counted() {
 #[test]
 fn any_memory_makes_a_ring() {
     for len in [0, 1, 63, 64, 127, 128, 1000, 70_000, 800_000, 5 << 20] {
-        let ring = Arc::new(SendRing::new(Arc::new(HeapMemory::new(len)), RingConfig::default()));
+        let ring = ring_of(len, RingConfig::default());
         let max = ring.max_len();
         assert!(max <= len);
         assert_eq!(max == 0, len < 64, "{len}");
@@ -304,7 +309,7 @@ fn impossible_overflow_slots_are_left_out() {
         SlotClass { bytes: 64, count: u16::MAX },
         SlotClass { bytes: u32::MAX, count: 2 },
     ] {
-        let ring = SendRing::new(Arc::new(HeapMemory::new(1 << 20)), config([class; OVERFLOW_CLASSES]));
+        let ring = ring_of(1 << 20, config([class; OVERFLOW_CLASSES]));
         assert!(ring.initial()[1].is_empty());
     }
 }
@@ -340,8 +345,7 @@ fn threads_never_share_bytes() {
 
 /// A strip of 1 KiB for each thread behind four chunks, and the ring.
 fn present() -> (PresentRing, Arc<SendRing>) {
-    let memory = Arc::new(HeapMemory::new((CHUNKS + 4 * STRIPS) * CHUNK));
-    let ring = Arc::new(SendRing::new(memory, RingConfig { strip_bytes: 1024, ..config(NONE) }));
+    let ring = ring_of((CHUNKS + 4 * STRIPS) * CHUNK, RingConfig { strip_bytes: 1024, ..config(NONE) });
     let present = PresentRing::new();
     present.set(Some(Arc::clone(&ring)));
     (present, ring)
@@ -451,10 +455,23 @@ fn a_ring_is_entered_once() {
     PresentRing::new().set(Some(ring));
 }
 
+/// A sender that found the ring before its link ended would otherwise write over messages that the peer has not read yet.
+#[test]
+fn a_ring_whose_link_has_ended_makes_no_loan_to_a_sender_that_has_found_it_before() {
+    let (present, ring) = present();
+    let found = present.ring().unwrap();
+    let unread = Arc::clone(&found).loan(300, 7).unwrap().finish();
+    present.set(None);
+    drop(unread);
+    assert_eq!(found.loan(300, 7).unwrap_err(), Exhausted::Ring);
+    assert!(present.loan(300, 7).is_none());
+    assert_eq!(ring.stats().live, 0);
+}
+
 /// Chunks of 128 KiB, of which the first is open.
 fn long_ring() -> Arc<SendRing> {
     let config = RingConfig { chunk_bytes: 128 << 10, first_chunk_bytes: 128 << 10, ..config(NONE) };
-    Arc::new(SendRing::new(Arc::new(HeapMemory::new(4 * LONG_CHUNK)), config))
+    ring_of(4 * LONG_CHUNK, config)
 }
 
 const LONG_CHUNK: usize = 128 << 10;
@@ -480,4 +497,15 @@ fn a_long_buffer_that_lives_is_never_walked_over() {
     assert_eq!(Arc::clone(&ring).loan(40 << 10, 0).unwrap_err(), Exhausted::Ring);
     drop((held, behind));
     assert_eq!(offset(&frame(&ring, 128 << 10)), 0, "an empty chunk takes what fits it");
+}
+
+#[test]
+fn two_rings_never_lend_the_same_bytes() {
+    let memory = Arc::new(HeapSendMemory::new(CHUNKS * CHUNK));
+    let ring = || SendRing::new(Arc::clone(&memory) as _, config(NONE));
+    let first = Arc::new(ring().expect("it is the first"));
+    let loan = first.loan(64, 0).expect("there is room");
+    assert_eq!(ring().unwrap_err(), MemoryClaimed, "a loan lives");
+    drop(loan);
+    assert_eq!(ring().unwrap_err(), MemoryClaimed, "the provider may still read what was posted");
 }

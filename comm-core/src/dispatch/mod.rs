@@ -1,5 +1,7 @@
-//! Where handlers run and in which order: lanes keep what must be kept in order, everything else is free to overtake.
+//! Where handlers run and in which order: lanes keep what must be kept in order, of what may run now control goes before bulk.
 
 mod lanes;
+mod ready;
 
 pub use lanes::Lanes;
+pub use ready::Ready;

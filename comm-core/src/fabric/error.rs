@@ -75,8 +75,8 @@ pub enum PeerFault {
     /// A one-sided access without a grant that allows it.
     #[error("access without a grant")]
     Access,
-    /// Memory that the peer could take away under our feet.
-    #[error("memory whose size is not sealed")]
+    /// Memory that the peer could take away while it is used here: its size is not sealed, or it is on huge pages.
+    #[error("memory that the peer could take away: its size is not sealed, or it is on huge pages")]
     Unsealed,
     /// A flood of wake-ups without messages.
     #[error("{0} wake-ups without a message")]
@@ -116,9 +116,14 @@ pub enum PostError {
     /// The queue pair has failed or was closed.
     #[error("queue pair failed: {0}")]
     Failed(#[from] FabricError),
+    /// An inline handler runs on this thread, under the engine lock of a session, and must not wait for an engine lock.
+    #[error(
+        "an inline handler must not wait for the engine lock: register the handler with an order, or do this in another thread"
+    )]
+    WouldDeadlock,
 }
 
-/// Why a grant could not be made or ended.
+/// Why a region could not be registered, or a grant could not be made or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum GrantError {
@@ -147,4 +152,9 @@ pub enum GrantError {
     /// The queue pair has failed or was closed.
     #[error("queue pair failed: {0}")]
     Failed(#[from] FabricError),
+    /// An inline handler runs on this thread, under the engine lock of a session, and must not wait for an engine lock.
+    #[error(
+        "an inline handler must not wait for the engine lock: register the handler with an order, or do this in another thread"
+    )]
+    WouldDeadlock,
 }

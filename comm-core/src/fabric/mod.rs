@@ -24,9 +24,11 @@
 //! 1. No more messages are in flight than the receive depth agreed when connecting, a write with an immediate counted as a
 //!    message until its immediate was polled. A provider that notices a breach by the peer fails; it need not notice a
 //!    breach by its own engine.
-//! 2. An extent of send memory stays untouched from `post_send` until its completion.
+//! 2. An extent of send memory is complete when it is posted, and nobody writes to it from `post_send` until its completion.
+//! 3. A range of send memory that is retired contains no buffer in use.
 
 mod capabilities;
+mod claim;
 mod error;
 mod immediates;
 pub mod region;
@@ -40,25 +42,32 @@ use core::ptr::NonNull;
 use pronto_wire::{InlinePayload, RawHeader};
 
 pub use capabilities::{AtomicScope, Capabilities, OneSided, Revocation};
+pub use claim::{MemoryClaim, MemoryClaimed};
 pub use error::{FabricError, GrantError, PeerFault, PostError};
 pub use immediates::Immediates;
-pub use region::{Grant, GrantId, HeapMemory, Region, RegionMemory, RemoteRange, Rights};
+pub use region::{Grant, GrantId, HeapMemory, HeapSendMemory, Region, RegionMemory, RemoteRange, Rights};
 pub use work::{
     Arrived, Completion, Extent, Gather, Operation, OutOfBounds, Payload, Received, SHORT_PAYLOAD, SendWork,
-    ShortMessage, Signal, SmallMessage, Status, WrId,
+    ShortMessage, Signal, SmallMessage, Status, Withdrawn, WrId,
 };
 
 /// Memory in which outgoing payloads are composed; the provider's, so that it lies where the transport wants it.
 ///
 /// # Safety
-/// The bytes `base .. base + len` stay mapped, readable and writable by this process, and in place, while the value
-/// lives, and nobody but its holders writes to them.
+/// - The bytes `base .. base + len` stay mapped, readable and writable by this process, and in place, while the value lives.
+/// - [`claim`](Self::claim) returns `true` at most once while the value lives, whichever handle it is called on.
+/// - Only the caller that got `true` from it writes to the bytes. No other value of this trait covers any of them, and no
+///   safe function of the implementing type reads or writes them. The provider reads an extent only between its posting and
+///   its completion.
 #[expect(unsafe_code, reason = "the promise about the memory is the provider's to make")]
 pub unsafe trait SendMemory: Send + Sync + fmt::Debug {
     /// First byte; aligned to 64 bytes.
     fn base(&self) -> NonNull<u8>;
     /// Length, bytes.
     fn len(&self) -> usize;
+    /// Claims the only right to write to the bytes. Returns `true` to the first caller and `false` to all later ones, also
+    /// after the first caller has gone. [`crate::buf::SendRing::new`] claims it; see [`MemoryClaim`] for implementers.
+    fn claim(&self) -> bool;
     /// Whether there is none.
     fn is_empty(&self) -> bool {
         self.len() == 0
@@ -123,7 +132,8 @@ pub trait QueuePair: Send + fmt::Debug {
     /// ahead of need, in whole chunks.
     fn prepare(&mut self, range: Range<usize>) -> Result<(), FabricError>;
 
-    /// Takes the readiness of an idle range back, and with it the memory behind it.
+    /// Takes the readiness of an idle range back, and with it the memory behind it: its bytes become undefined or zero. The
+    /// range contains no buffer in use (the engine's promise 3).
     fn retire(&mut self, range: Range<usize>) -> Result<(), FabricError>;
 
     /// Readies a region whose payloads will be sent by reference, or which one-sided operations will read or write: where the

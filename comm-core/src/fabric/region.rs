@@ -16,7 +16,7 @@ use pronto_sync::atomic::AtomicU64;
 
 use super::work::OutOfBounds;
 pub use copy::{BLOCK, SharedBytes};
-pub use heap::HeapMemory;
+pub use heap::{HeapMemory, HeapSendMemory};
 
 /// The memory behind a region.
 ///

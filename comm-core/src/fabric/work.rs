@@ -273,6 +273,14 @@ impl<L: Payload> Arrived<L> {
         }
     }
 
+    /// Checks that the bytes that were read until now are the message that was sent; see [`Payload::validate`].
+    pub fn validate(&self) -> Result<(), Withdrawn> {
+        match self {
+            Self::Inline(_) => Ok(()),
+            Self::Buffer(lease) => lease.validate(),
+        }
+    }
+
     /// See [`Payload::read_copy`].
     pub fn read_copy(&self, read: &mut dyn FnMut(&[u8])) {
         match self {
@@ -312,15 +320,28 @@ pub trait Payload: Send + 'static {
         None
     }
 
-    /// Hands a copy of all bytes to `read`, once; or nothing, if they cannot be copied. A provider whose payloads are long overrides it
+    /// Checks that the bytes that were read until now are the message that was sent. To be called after reading, and before
+    /// anything is done with the bytes, where [`as_private`](Self::as_private) has none: a sender whose connection has ended may
+    /// write to the memory of its messages again.
+    fn validate(&self) -> Result<(), Withdrawn> {
+        Ok(())
+    }
+
+    /// Hands a valid copy of all bytes to `read`, once; or nothing, if there is none. A provider whose payloads are long overrides it
     /// with memory that it keeps: each page of fresh memory is a fault, and all of them take several times as long as the copy.
     fn read_copy(&self, read: &mut dyn FnMut(&[u8])) {
         let mut bytes = vec![0; self.len()];
-        if self.copy_to(0, &mut bytes).is_ok() {
+        if self.copy_to(0, &mut bytes).is_ok() && self.validate().is_ok() {
             read(&bytes);
         }
     }
 }
+
+/// The bytes of a payload cannot be trusted: its sender has ended the connection and may have written to its memory since, or this
+/// process is a forked child, which has no such memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the payload was withdrawn: its sender ended the connection before the payload was read")]
+pub struct Withdrawn;
 
 /// A copy from beyond a payload's end was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -40,6 +40,9 @@ pub(super) struct Arming {
     waiters: AtomicU32,
     /// A future has listened since there was a call that nobody polled for.
     listened: AtomicBool,
+    /// A future has listened without the engine. Taken by the next thread that arms for the server, which arms everything then: the
+    /// number of open calls that it has read may be older.
+    requested: AtomicBool,
 }
 
 /// A waiter, counted until this is dropped.
@@ -63,6 +66,22 @@ impl Arming {
     /// Whether a future may wait for an answer.
     pub(super) fn has_listened(&self) -> bool {
         self.listened.load(Ordering::Relaxed)
+    }
+
+    /// Leaves it to the next thread that arms for the server to arm everything.
+    fn request(&self) {
+        self.requested.store(true, Ordering::Relaxed);
+        self.listened.store(true, Ordering::Relaxed);
+    }
+
+    /// Engine only.
+    fn takes_request(&self) -> bool {
+        let requested =
+            self.requested.load(Ordering::Relaxed) && self.requested.swap(false, Ordering::Relaxed);
+        if requested {
+            self.listened.store(true, Ordering::Relaxed);
+        }
+        requested
     }
 
     /// Grows whenever something else may have been asked for, and what had been asked for taken.
@@ -97,9 +116,9 @@ impl<Q: QueuePair> Engine<Q> {
         if !unattended {
             session.arming.listened.store(false, Ordering::Relaxed);
         }
-        let unattended = unattended && session.arming.listened.load(Ordering::Relaxed);
-        let stalled = self.stalled.iter().any(|stalled| !stalled.is_empty());
-        self.arm(if unattended || stalled { Armed::All } else { Armed::Solicited }, session);
+        let requested = session.arming.takes_request();
+        let unattended = requested || unattended && session.arming.listened.load(Ordering::Relaxed);
+        self.arm(if unattended || !self.backlog.is_clear() { Armed::All } else { Armed::Solicited }, session);
         true
     }
 }
@@ -109,15 +128,17 @@ impl<Q: QueuePair> Session<Q> {
     pub fn arm(&self) {
         if let Some(mut engine) = self.engine.try_lock() {
             engine.arm(Armed::All, self);
+            engine.release();
         }
     }
 
     /// Takes that back, unless a caller relies on it: the event is then the caller's to take.
     pub fn disarm(&self) {
-        if let Some(mut engine) = self.engine.try_lock()
-            && self.role.is_free()
-        {
-            engine.disarm([true; 2], self);
+        if let Some(mut engine) = self.engine.try_lock() {
+            if self.role.is_free() {
+                engine.disarm([true; 2], self);
+            }
+            engine.release();
         }
     }
 
@@ -125,6 +146,7 @@ impl<Q: QueuePair> Session<Q> {
     pub(super) fn disarm_as_poller(&self) {
         if let Some(mut engine) = self.engine.try_lock() {
             engine.disarm([false; 2], self);
+            engine.release();
         }
     }
 
@@ -134,7 +156,7 @@ impl<Q: QueuePair> Session<Q> {
             self.wake_follower(follower, executor);
         }
         if matches!(state, Server::Sleeps) && self.role.is_free() {
-            self.with_engine(executor, |engine| {
+            let _armed = self.with_engine(executor, |engine| {
                 engine.note_heard(executor.now());
                 let _armed = engine.arm_for_server(self);
             });
@@ -149,18 +171,18 @@ impl<Q: QueuePair> Session<Q> {
                 let turn = engine.arm_for_server(self);
                 turn.then(|| engine.turn(None, self, &mut || false, sink, executor).moved)
             });
-            if moved.is_some_and(|moved| moved >= RECEIVE_BATCH) {
+            if moved.flatten().is_some_and(|moved| moved >= RECEIVE_BATCH) {
                 // There may be more, and nobody else was told.
                 executor.attend();
             }
         }
     }
 
-    /// A future waits, and nobody polls for it: the server must hear of its answer, also if it sleeps already. Takes in
-    /// what has arrived.
+    /// Has the server hear of a future's answer, also if it sleeps already: nobody polls for the future. Takes in what has arrived,
+    /// unless the calling thread must not wait for the engine; then the server does so.
     pub fn listen(&self, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
         self.ring_if_held(executor);
-        self.with_engine(executor, |engine| {
+        let listening = self.with_engine(executor, |engine| {
             self.arming.listened.store(true, Ordering::Relaxed);
             if self.role.is_asleep() {
                 // A caller sleeps in the channel, armed for everything: the event is its own to take.
@@ -171,6 +193,12 @@ impl<Q: QueuePair> Session<Q> {
             }
             engine.turn(None, self, &mut || false, sink, executor);
         });
+        if listening.is_none() {
+            self.arming.request();
+            // SYNC: a server that is about to sleep finds the request when it arms, or is woken and arms again; pairs with the fence
+            // between its word and its sources. The other fence is in `attend`.
+            executor.attend();
+        }
     }
 }
 

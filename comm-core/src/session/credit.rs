@@ -10,7 +10,7 @@
 
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::call::most_aside;
+use super::calls::most_aside;
 
 const COUNT_BITS: u32 = 24;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
@@ -187,7 +187,7 @@ impl Returned {
 
 #[cfg(test)]
 mod tests {
-    use super::super::call::MOST_ASIDE;
+    use super::super::calls::MOST_ASIDE;
     use super::*;
 
     #[test]

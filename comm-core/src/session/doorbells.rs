@@ -43,7 +43,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// everything, then.
     #[inline]
     pub(super) fn ring(&mut self, class: Class, session: &Session<Q>) {
-        let Some(link) = &mut self.link else { return };
+        let Some(link) = self.phase.link_mut() else { return };
         if link.lanes[class.index()].unrung.is_due() {
             self.ring_out(class, session);
         }
@@ -52,7 +52,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// The same, also if all of it is held back.
     #[inline]
     pub(super) fn ring_out(&mut self, class: Class, session: &Session<Q>) {
-        let Some(link) = &mut self.link else { return };
+        let Some(link) = self.phase.link_mut() else { return };
         let lane = &mut link.lanes[class.index()];
         let unrung = core::mem::replace(&mut lane.unrung, Unrung::NOTHING);
         if unrung == Unrung::NOTHING {
@@ -87,8 +87,8 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// What was posted stays until somebody rings for it.
     fn hold_back(&mut self, class: Class) {
-        let latest = self.requests_posted;
-        let Some(link) = &mut self.link else { return };
+        let latest = self.calls.requests_posted();
+        let Some(link) = self.phase.link_mut() else { return };
         let lane = &mut link.lanes[class.index()];
         if lane.unrung.is_due() {
             if !lane.unrung.is_held() {
@@ -102,13 +102,12 @@ impl<Q: QueuePair> Engine<Q> {
     /// has something to do while this side takes in what it has done.
     #[cold]
     pub(super) fn ring_for_waiter(&mut self, call: CallId, session: &Session<Q>) {
-        let Some(link) = &self.link else { return };
-        let open = self.open.get(usize::from(call.slot)).filter(|open| open.generation == call.generation);
-        // Of what is no request nobody knows whether it has left.
-        let order = open.map_or(u64::MAX, |open| open.order);
+        let Some(link) = self.phase.link() else { return };
+        // For anything but a posted request it is unknown whether it has left.
+        let order = self.calls.order(call);
         let calls = u64::from(session.calls.in_use());
         let is_wanted = |lane: &Lane<Q>| {
-            let held = self.requests_posted + 1 - lane.held_from;
+            let held = self.calls.requests_posted() + 1 - lane.held_from;
             lane.unrung.is_held() && (order >= lane.held_from || held * 2 >= calls)
         };
         if link.lanes.iter().any(is_wanted) {

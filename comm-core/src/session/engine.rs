@@ -1,24 +1,23 @@
 //! The engine half of a session: one turn of it moves everything that can move.
 //!
 //! # Invariants
-//! 1. A call of this side is `live` in `open` from the posting of its request until its answer came or its session ended.
-//! 2. What a work request refers to is held by the work table until the completion, or the link's end.
-//! 3. No message waits in `stalled` while an older one could be posted: order of post is order of sending, per class.
-
-use alloc::collections::VecDeque;
+//! 1. The work table holds the memory that a work request refers to until its completion, or until the link ends.
+//! 2. No message waits in the backlog while an older one could be posted: the order of posting is the order of sending, per class.
 
 use pronto_ring::mpsc;
-use pronto_wire::{CallId, Class, Kind};
+use pronto_wire::{Class, Kind};
 
 use super::Session;
 use super::arming::Armed;
+use super::backlog::Backlog;
 use super::by_slot::BySlot;
+use super::calls::OpenCalls;
 use super::idleness::Idleness;
 use super::inbound::{InPlace, Seen, ShortInPlace, Sink};
 use super::limits::Limits;
-use super::link::{DownCause, Lane, Link, LinkInfo, Links, LostLink};
-use super::outbound::OpenCall;
+use super::link::{DownCause, Lane, Link, LinkInfo, Links};
 use super::outgoing::{Outgoing, OutgoingPayload, Submitted};
+use super::phase::Phase;
 use super::soon::Polled;
 use super::wait::Waiter;
 use super::work::WorkTable;
@@ -85,18 +84,13 @@ pub struct Ticked {
 pub struct Engine<Q: QueuePair> {
     pub(super) limits: Limits,
     pub(super) submissions: mpsc::Receiver<Submitted>,
-    /// Messages that wait for room in the fabric, by class: bulk never holds control up.
-    pub(super) stalled: [VecDeque<Submitted>; 2],
-    pub(super) link: Option<Link<Q>>,
-    pub(super) lost: Option<LostLink>,
-    pub(super) session: Option<LinkInfo>,
+    pub(super) backlog: Backlog,
+    pub(super) phase: Phase<Q>,
     /// Generation of the present or last link, wrapping.
     pub(super) generation: u16,
     /// Generation of the session's first link.
     pub(super) session_start: u16,
-    pub(super) open: BySlot<OpenCall>,
-    /// Requests posted so far, those sent again included.
-    pub(super) requests_posted: u64,
+    pub(super) calls: OpenCalls,
     pub(super) seen: BySlot<Seen>,
     /// The small message that is being taken in.
     pub(super) small: SmallMessage,
@@ -117,14 +111,11 @@ impl<Q: QueuePair> Engine<Q> {
         Self {
             limits,
             submissions,
-            stalled: [VecDeque::new(), VecDeque::new()],
-            link: None,
-            lost: None,
-            session: None,
+            backlog: Backlog::default(),
+            phase: Phase::Down,
             generation: 0,
             session_start: 0,
-            open: BySlot::new(limits.calls),
-            requests_posted: 0,
+            calls: OpenCalls::new(limits.calls),
             seen: BySlot::new(0),
             small: SmallMessage::default(),
             short: ShortMessage::default(),
@@ -138,7 +129,7 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     pub(super) fn lane(&mut self, class: Class) -> &mut Lane<Q> {
-        &mut self.link.as_mut().expect("asked only while there is a link").lanes[class.index()]
+        &mut self.phase.link_mut().expect("asked only while there is a link").lanes[class.index()]
     }
 
     /// Whether a turn would find nothing to do.
@@ -150,7 +141,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// Whether neither connection has anything to take in.
     #[inline(always)]
     pub(super) fn lanes_are_quiet(&self) -> bool {
-        match &self.link {
+        match self.phase.link() {
             Some(Link { lanes: [control, bulk], .. }) => control.is_quiet() && bulk.is_quiet(),
             None => true,
         }
@@ -159,8 +150,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// Whether something waits to be sent.
     #[inline(always)]
     pub(super) fn is_left(&self, session: &Session<Q>) -> bool {
-        let [control, bulk] = &self.stalled;
-        !control.is_empty() || !bulk.is_empty() || session.work_is_left()
+        !self.backlog.is_clear() || session.work_is_left()
     }
 
     /// One turn: receive, complete, submit, give credit, ring the doorbells. It receives no more when the waiter has what it
@@ -176,7 +166,7 @@ impl<Q: QueuePair> Engine<Q> {
     ) -> Progress {
         let (mut moved, solicited, credits) = (0, self.solicited, self.credits);
         let received = session.stats.messages_received.count();
-        if self.link.is_some() {
+        if self.phase.is_linked() {
             // Before anything else is polled, which would take its place.
             let mut turned = match polled {
                 Some(polled) => self.receive_polled(polled, session, waiter, sink, executor).map(|()| 1),
@@ -218,9 +208,8 @@ impl<Q: QueuePair> Engine<Q> {
             moved += self.move_rendezvous(session, executor);
         }
         let left = session.work_is_left();
-        let [control, bulk] = &self.stalled;
         // A turn in which nothing happened owes nothing: credits become due, and room comes, by what moves.
-        if moved == 0 && !left && control.is_empty() && bulk.is_empty() {
+        if moved == 0 && !left && self.backlog.is_clear() {
             return Progress::default();
         }
         let arrived = match session.arming.armed() {
@@ -238,7 +227,7 @@ impl<Q: QueuePair> Engine<Q> {
             }
         };
         self.extend_rings();
-        if left || !self.stalled.iter().all(VecDeque::is_empty) {
+        if left || !self.backlog.is_clear() {
             self.drain(session, executor);
         } else {
             self.give_credit(session);
@@ -262,7 +251,7 @@ impl<Q: QueuePair> Engine<Q> {
             self.settle(class, session)?;
         }
         while moved < RECEIVE_BATCH {
-            let link = self.link.as_mut().expect("asked only while there is a link");
+            let link = self.phase.link_mut().expect("asked only while there is a link");
             let qp = &mut link.lanes[class.index()].qp;
             if moved != 0 && qp.is_quiet() {
                 return Ok(moved);
@@ -363,7 +352,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// Tells the peer about credits where nothing else would.
     #[inline]
     pub(super) fn give_credit(&mut self, session: &Session<Q>) {
-        let Some(Link { lanes: [control, bulk], .. }) = &self.link else { return };
+        let Some(Link { lanes: [control, bulk], .. }) = self.phase.link() else { return };
         let [returned, returned_bulk] = &session.returned;
         let (owes, owes_bulk) =
             (control.owes_credit(returned.count()), bulk.owes_credit(returned_bulk.count()));
@@ -377,10 +366,9 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// Sends a message without payload, if the peer has room for one; it is asked for again otherwise.
     pub(super) fn control(&mut self, class: Class, kind: Kind, session: &Session<Q>) -> bool {
-        // What is stalled may wait for a credit that the peer gives when it has got one itself: these two wait for nothing. The
-        // others keep their place behind the requests that they are about.
-        let waits =
-            !matches!(kind, Kind::Credit | Kind::Heartbeat) && !self.stalled[class.index()].is_empty();
+        // A message in the backlog may wait for a credit that the peer returns only after it has received one itself, so credits and
+        // heartbeats do not wait. The other kinds keep their place behind the requests that they concern.
+        let waits = !matches!(kind, Kind::Credit | Kind::Heartbeat) && !self.backlog.is_empty(class);
         if waits {
             return false;
         }
@@ -397,24 +385,23 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// Tells the callee about calls that were given up, as far as there is room.
     pub(super) fn send_cancels(&mut self, session: &Session<Q>) {
-        if self.link.is_none() {
+        if !self.phase.is_linked() {
             return;
         }
-        for slot in (0..self.limits.calls).take(self.open.len()) {
-            let open = &self.open[usize::from(slot)];
-            let Some(class) = open.cancel_due.filter(|_| open.live) else { continue };
-            let call = CallId { slot, generation: open.generation };
+        let mut slot = 0;
+        while let Some((call, class)) = self.calls.next_cancel(slot) {
             if !self.control(class, Kind::Cancel { call }, session) {
                 return;
             }
-            self.open[usize::from(slot)].cancel_due = None;
+            self.calls.cancel_sent(call);
+            slot = call.slot + 1;
         }
     }
 
     /// Makes chunks of send memory ready where one is half full: a stream fills the rest of it long before the next tick.
     #[inline]
     pub(super) fn extend_rings(&mut self) {
-        let Some(link) = &mut self.link else { return };
+        let Some(link) = self.phase.link_mut() else { return };
         for lane in &mut link.lanes {
             if lane.ring.as_ref().is_some_and(|ring| ring.is_filling()) {
                 lane.extend_ring();
@@ -423,7 +410,7 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     pub(super) fn arm(&mut self, events: Armed, session: &Session<Q>) {
-        for lane in self.link.iter_mut().flat_map(|link| &mut link.lanes) {
+        for lane in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes) {
             let armed = match events {
                 Armed::Nothing => continue,
                 Armed::Solicited => lane.qp.arm_solicited(),
@@ -438,7 +425,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// knows of costs nobody anything, and whoever was not told of it need not look for it.
     pub(super) fn disarm(&mut self, told: [bool; 2], session: &Session<Q>) {
         let peer_wakes = self.peer_wakes();
-        for (lane, told) in self.link.iter_mut().flat_map(|link| &mut link.lanes).zip(told) {
+        for (lane, told) in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes).zip(told) {
             if told || peer_wakes {
                 lane.qp.disarm();
             }
@@ -449,12 +436,12 @@ impl<Q: QueuePair> Engine<Q> {
     /// Whether the fabric wakes a sleeper because the peer says so. Elsewhere the kernel knows whether something is there,
     /// and no wake-up can be lost.
     pub(super) fn peer_wakes(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.lanes[0].qp.capabilities().polls_without_syscalls)
+        self.phase.link().is_some_and(|link| link.lanes[0].qp.capabilities().polls_without_syscalls)
     }
 
     /// See [`QueuePair::told`], by class.
     fn told(&mut self, which: [bool; 2]) {
-        for (lane, told) in self.link.iter_mut().flat_map(|link| &mut link.lanes).zip(which) {
+        for (lane, told) in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes).zip(which) {
             if told {
                 lane.qp.told();
             }
@@ -463,22 +450,26 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// For a caller that sleeps.
     pub(super) fn callers_channels(&self, owner: u64) -> Channels {
-        let near = self.link.as_ref().and_then(|link| link.lanes[0].qp.near_channel());
+        let near = self.phase.link().and_then(|link| link.lanes[0].qp.near_channel());
         Channels { owner, link: self.generation, each: self.channels(), near }
     }
 
     pub(super) fn channels(&self) -> [Option<Channel>; 2] {
         let channel =
             |lane: &Lane<Q>| lane.qp.channel().map(|fd| Channel { fd, interest: lane.qp.interest() });
-        self.link.as_ref().map_or([None; 2], |link| [channel(&link.lanes[0]), channel(&link.lanes[1])])
+        self.phase.link().map_or([None; 2], |link| [channel(&link.lanes[0]), channel(&link.lanes[1])])
     }
 }
 
-/// What the node does to a session, beyond polling it. These wait for the engine, which is held for moments only.
+/// What the node does to a session, beyond polling it. These wait for the engine, which is held for moments only; in an inline handler
+/// they do not wait, and say how they end without it.
 impl<Q: QueuePair> Session<Q> {
-    /// A new link: it carries the held session on, or begins another one.
+    /// Installs a new link: it carries the held session on, or begins another one. Closes it instead in an inline handler.
     pub fn install(&self, links: Links<Q>, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
-        self.with_engine(executor, |engine| engine.install(links, self, sink, executor));
+        let Some(mut engine) = self.enter_recovered(sink, executor) else { return };
+        engine.install(links, self, sink, executor);
+        engine.release();
+        self.look_once_more(executor);
     }
 
     /// Deadlines, heartbeats, liveness. `slept` is how long the caller meant to be away since its last tick. None while
@@ -493,56 +484,67 @@ impl<Q: QueuePair> Session<Q> {
         let mut engine = self.engine.try_lock()?;
         engine.tick(self, now, slept, sink, executor);
         let ticked = Ticked { next_due: engine.next_due(), work_in_flight: engine.work.in_flight() };
-        drop(engine);
+        engine.release();
         self.look_once_more(executor);
         Some(ticked)
     }
 
-    /// The link is gone, as somebody outside noticed: the peer's process ended, or this node shuts down.
-    pub fn take_down(&self, cause: DownCause, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
-        self.with_engine(executor, |engine| {
-            if cause == DownCause::Died && engine.link.is_some() {
-                // Its end may be noticed sooner than what it had said before.
-                engine.take_last_words(self, sink, executor);
-            }
-            let said_so = engine.link.as_ref().is_some_and(|link| link.peer_draining);
-            let cause = if cause == DownCause::Died && said_so { DownCause::Goodbye } else { cause };
-            engine.lose_for(cause, self, sink, executor);
-        });
+    /// Ends the link for a reason that somebody outside noticed: the peer's process ended, or this node shuts down. Returns false, and
+    /// nothing was done, in an inline handler.
+    pub fn take_down(
+        &self,
+        cause: DownCause,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> bool {
+        let Some(mut engine) = self.enter_recovered(sink, executor) else { return false };
+        if cause == DownCause::Died && engine.phase.is_linked() {
+            // Its end may be noticed sooner than what it had said before.
+            engine.take_last_words(self, sink, executor);
+        }
+        let said_so = engine.phase.link().is_some_and(|link| link.peer_draining);
+        let cause = if cause == DownCause::Died && said_so { DownCause::Goodbye } else { cause };
+        engine.lose_for(cause, self, sink, executor);
+        engine.release();
+        self.look_once_more(executor);
+        true
     }
 
     /// Tells the peer that this node takes no new requests. Returns whether it could be told.
     pub fn goodbye(&self, executor: &impl Executor) -> bool {
         self.with_engine(executor, |engine| {
-            let told = engine.link.is_some() && engine.control(Class::Control, Kind::Goodbye, self);
+            let told = engine.phase.is_linked() && engine.control(Class::Control, Kind::Goodbye, self);
             engine.ring_doorbells(self);
             told
         })
+        .unwrap_or(false)
     }
 
-    /// Who is at the other end, while there is a session.
+    /// Returns the peer at the other end, while there is a session. In an inline handler `None` may also mean that the engine is busy.
     pub fn info(&self, executor: &impl Executor) -> Option<LinkInfo> {
-        self.with_engine(executor, |engine| engine.session)
+        self.with_engine(executor, |engine| engine.phase.info().copied()).flatten()
     }
 
-    /// Whether there is a link now.
+    /// Returns whether there is a link now. In an inline handler false may also mean that the engine is busy.
     pub fn is_linked(&self, executor: &impl Executor) -> bool {
-        self.with_engine(executor, |engine| engine.link.is_some())
+        self.with_engine(executor, |engine| engine.phase.is_linked()).unwrap_or(false)
     }
 
-    /// Work requests under way.
+    /// Returns the number of work requests under way; 0 in an inline handler if the engine is busy.
     pub fn work_in_flight(&self, executor: &impl Executor) -> usize {
-        self.with_engine(executor, |engine| engine.work.in_flight())
+        self.with_engine(executor, |engine| engine.work.in_flight()).unwrap_or(0)
     }
 
     /// A thread was woken by these channels, by class, in place of the serving thread.
     pub(super) fn told(&self, which: [bool; 2], executor: &impl Executor) {
-        self.with_engine(executor, |engine| engine.told(which));
+        // A thread that has slept on channels may block.
+        let _told = self.with_engine(executor, |engine| engine.told(which));
     }
 
-    /// The descriptors that have an event when something arrives, control and bulk.
+    /// Returns the descriptors that have an event when something arrives, control and bulk; none in an inline handler if the engine is
+    /// busy.
     pub fn channels(&self, executor: &impl Executor) -> [Option<Channel>; 2] {
-        self.with_engine(executor, |engine| engine.channels())
+        self.with_engine(executor, |engine| engine.channels()).unwrap_or([None; 2])
     }
 }
 

@@ -8,8 +8,8 @@
 //! 1. Who wants the engine says so before each time that it gives its own processor away.
 //! 2. Whoever gives the engine back looks at what is wanted afterwards, in [`Session::look_once_more`] or [`Session::serve_left`].
 
-use pronto_sync::TryLockGuard;
 use pronto_sync::atomic::{AtomicU32, Ordering, fence};
+use pronto_sync::{Poisons, TryLockGuard};
 
 use super::Session;
 use super::engine::Engine;
@@ -29,6 +29,9 @@ const YIELDS: u32 = 4;
 /// For so long a thread polls beside others before it gives its processor away. About what a wake-up costs: an answer that comes soon is
 /// not missed for it.
 const PATIENCE: Nanos = Nanos::from_micros(20);
+
+/// The right to a session's engine. Given back by `release`; dropped by a panic, it poisons the engine's lock.
+pub(super) type EngineGuard<'a, Q> = TryLockGuard<'a, Engine<Q>, Poisons>;
 
 /// Since when a thread that polls has been kept from it, or has kept others waiting.
 #[derive(Debug, Default)]
@@ -124,30 +127,54 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// The engine, as soon as its holder lets go. Not for a thread that has it already.
-    pub(super) fn enter(&self, executor: &impl Executor) -> TryLockGuard<'_, Engine<Q>> {
+    /// Returns the engine as soon as its holder lets go. `None` where the calling thread must not wait for it: it may hold this engine
+    /// itself, or another one whose next holder waits for this thread. `None` also if a holder panicked: the executor is
+    /// notified, which has the session recovered.
+    pub(super) fn enter(&self, executor: &impl Executor) -> Option<EngineGuard<'_, Q>> {
         loop {
+            if let Some(engine) = self.spin() {
+                return Some(engine);
+            }
+            if self.has_failed() {
+                executor.engine_failed();
+                return None;
+            }
+            if !executor.may_block() {
+                return None;
+            }
             if let Some(engine) = self.enter_soon(executor) {
-                return engine;
+                return Some(engine);
             }
         }
     }
 
-    /// The same for a while: none for an inline handler, whose own thread has it, and where the holder has been taken off its
-    /// processor.
-    fn enter_soon(&self, executor: &impl Executor) -> Option<TryLockGuard<'_, Engine<Q>>> {
-        for attempt in 0..YIELDS {
-            for _ in 0..SPINS_PER_YIELD {
-                if let Some(engine) = self.engine.try_lock() {
-                    if attempt != 0 {
-                        // Others who want it say so again.
-                        self.wanted.takes(ENGINE);
-                    }
-                    return Some(engine);
-                }
+    /// Returns the engine if it is free, or given back within [`SPINS_PER_YIELD`] attempts.
+    fn spin(&self) -> Option<EngineGuard<'_, Q>> {
+        (0..SPINS_PER_YIELD).find_map(|_| {
+            let engine = self.engine.try_lock();
+            if engine.is_none() {
                 pronto_sync::hint::spin_loop();
             }
-            // The holder may have been taken off the very processor that this thread spins on.
+            engine
+        })
+    }
+
+    /// Tries for a bounded time to get the engine. `None` in an inline handler, whose own thread holds it, and where the holder was
+    /// taken off its CPU.
+    fn enter_soon(&self, executor: &impl Executor) -> Option<EngineGuard<'_, Q>> {
+        for attempt in 0..YIELDS {
+            if let Some(engine) = self.spin() {
+                if attempt != 0 {
+                    // Other waiting threads set the flag again.
+                    self.wanted.takes(ENGINE);
+                }
+                return Some(engine);
+            }
+            if self.has_failed() {
+                executor.engine_failed();
+                return None;
+            }
+            // The holder may have been taken off the very CPU that this thread spins on.
             self.wanted.after_you(executor);
         }
         None
@@ -161,22 +188,23 @@ impl<Q: QueuePair> Session<Q> {
     ) -> Option<R> {
         let mut engine = self.enter_soon(executor)?;
         let taken = take(&mut engine);
-        drop(engine);
+        engine.release();
         self.look_once_more(executor);
         taken
     }
 
-    /// Uses the engine, as soon as its holder lets go.
+    /// Uses the engine as soon as its holder lets go. `None`, and nothing was done, where [`Self::enter`] returns none.
+    #[must_use = "nothing was done if the calling thread must not wait"]
     pub(super) fn with_engine<R>(
         &self,
         executor: &impl Executor,
         use_it: impl FnOnce(&mut Engine<Q>) -> R,
-    ) -> R {
-        let mut engine = self.enter(executor);
+    ) -> Option<R> {
+        let mut engine = self.enter(executor)?;
         let result = use_it(&mut engine);
-        drop(engine);
+        engine.release();
         self.look_once_more(executor);
-        result
+        Some(result)
     }
 
     /// After giving the engine back: what was submitted while it was being given back must not be stranded.
@@ -192,6 +220,9 @@ impl<Q: QueuePair> Session<Q> {
     pub(super) fn serve_left(&self, executor: &impl Executor) {
         let pending = || self.submissions.pending() || self.wanted.has(CREDIT);
         self.engine.serve(pending, |engine| engine.drain(self, executor));
+        if self.has_failed() {
+            executor.engine_failed();
+        }
         // A thread that holds the engine all the while is an inline handler's: it is not given back yet.
         if !self.engine.is_locked() && self.wanted.takes(ENGINE) {
             self.wanted.give_away(executor);

@@ -3,26 +3,23 @@
 use pronto_wire::{CallId, Class, FailureCode, Header, Kind, RawHeader, Request, ServiceId, TypeId};
 
 use super::Session;
-use super::call::Expects;
+use super::calls::{Cause, Ended, Report};
 use super::end::End;
 use super::engine::Engine;
 use super::link::{Event, Lane, Unrung};
 use super::outbound::Small;
 use super::outgoing::{Copied, Outgoing, OutgoingPayload};
+use super::token::{RequestToken, TokenSlot};
 use super::wait::Waiter;
 use crate::executor::Executor;
 use crate::fabric::{Arrived, FabricError, PeerFault, QueuePair, Received};
 use crate::time::Nanos;
 
 /// A request or notification that passed all checks of the session.
-#[derive(Clone, Debug)]
-pub struct Inbound<P> {
-    /// The call to answer; none for a notification.
-    pub call: Option<CallId>,
-    /// The link that it came on; goes back with [`Session::answer`] and [`Session::done_with`].
-    pub link: u16,
-    /// The class that it came in.
-    pub class: Class,
+#[derive(Debug)]
+pub struct Inbound<'turn, P> {
+    /// The duties that it leaves this side with: its response, and its credit.
+    pub token: RequestToken<'turn>,
     /// This node's number for its type.
     pub type_id: TypeId,
     /// Addressed service.
@@ -35,22 +32,25 @@ pub struct Inbound<P> {
     pub payload: P,
 }
 
-impl<P> Inbound<P> {
-    /// The same with another payload.
+/// The header of a request or notification, as far as sinks need it.
+struct Addressed {
+    type_id: TypeId,
+    service: ServiceId,
+    resent: bool,
+    timeout: Nanos,
+}
+
+impl Addressed {
     #[inline(always)]
-    const fn with<O>(&self, payload: O) -> Inbound<O> {
-        let &Self { call, link, class, type_id, service, resent, timeout, .. } = self;
-        Inbound { call, link, class, type_id, service, resent, timeout, payload }
+    fn inbound<'turn, P>(&self, slot: &'turn mut TokenSlot, payload: P) -> Inbound<'turn, P> {
+        let &Self { type_id, service, resent, timeout } = self;
+        Inbound { token: slot.token(), type_id, service, resent, timeout, payload }
     }
 }
 
-/// What becomes of a request.
+/// The response to a request.
 #[derive(Debug)]
 pub enum Answer {
-    /// Somebody will answer later, with [`Session::answer`], and say [`Session::done_with`].
-    Later,
-    /// It was a notification, and is done.
-    Done,
     /// The handler's reply.
     Reply {
         /// The class that the reply travels in.
@@ -58,7 +58,7 @@ pub enum Answer {
         /// What it carries.
         payload: OutgoingPayload,
     },
-    /// Any other answer.
+    /// A failure.
     Failure {
         /// Why.
         code: FailureCode,
@@ -73,28 +73,28 @@ impl Answer {
         Self::Failure { code, payload: OutgoingPayload::EMPTY }
     }
 
-    /// The message that answers a call that came in `class`, if this is an answer at all.
-    pub(super) fn into_message(self, call: CallId, class: Class) -> Option<(Class, Kind, OutgoingPayload)> {
+    /// Returns the message that answers a call that came in `class`.
+    #[inline]
+    pub(super) fn into_message(self, call: CallId, class: Class) -> (Class, Kind, OutgoingPayload) {
         match self {
-            Self::Later | Self::Done => None,
-            Self::Reply { class, payload } => Some((class, Kind::Reply { call }, payload)),
-            Self::Failure { code, payload } => Some((class, Kind::Failure { call, code }, payload)),
+            Self::Reply { class, payload } => (class, Kind::Reply { call }, payload),
+            Self::Failure { code, payload } => (class, Kind::Failure { call, code }, payload),
         }
     }
 }
 
 /// Where a session's engine hands what arrives.
 pub trait Sink<L> {
-    /// A request or notification. Whether its handler may run right here is the sink's to know: a waiting caller's sink
-    /// queues everything.
-    fn request(&mut self, inbound: Inbound<Arrived<L>>) -> Answer;
+    /// Takes a request or notification. The sink decides whether its handler runs here: the sink of a waiting caller
+    /// queues everything. A sink that does not answer here detaches the token.
+    fn request(&mut self, inbound: Inbound<'_, Arrived<L>>);
 
-    /// The same for a payload that lies in the engine's own place and is gone after this. False for a handler that does not run
-    /// right here: the sink gets the request with a payload that it may keep. The answer is written where it will be read: moved on
-    /// the way of every message, it would be waited for.
+    /// Like [`Self::request`], for a payload in an engine-owned buffer, valid only during this call. Returns `false`, and
+    /// leaves the token alone, if the handler does not run here; the sink then gets an owned payload through
+    /// [`Self::request`].
     #[inline]
-    fn request_here(&mut self, inbound: &Inbound<&[u8]>, answer: &mut Answer) -> bool {
-        let _ = (inbound, answer);
+    fn request_here(&mut self, inbound: Inbound<'_, &[u8]>) -> bool {
+        let _ = inbound;
         false
     }
 
@@ -114,8 +114,11 @@ pub(super) enum SeenState {
     /// No call yet.
     #[default]
     Never,
-    /// In hand.
-    Executing,
+    /// Its handler has not responded yet. The response goes out if this link, on which the request came last, is still there.
+    Executing {
+        /// The link's generation.
+        link: u16,
+    },
     /// Answered. The answer is kept on links that a session outlives, until the peer has acknowledged it.
     Answered(Option<KeptAnswer>),
 }
@@ -203,7 +206,7 @@ impl<Q: QueuePair> Arriving<Q> for ShortInPlace {
     }
 
     fn into_payload(self, engine: &Engine<Q>) -> Arrived<Q::Lease> {
-        let link = engine.link.as_ref().expect("messages are polled from a link");
+        let link = engine.phase.link().expect("messages are polled from a link");
         Arrived::Buffer(link.lanes[self.0.index()].qp.keep(engine.short.payload()))
     }
 }
@@ -223,7 +226,7 @@ impl<Q: QueuePair> Engine<Q> {
         let len = message.len(self);
         let header = message.header(self);
         let (acks, request) = (header.acks(), header.as_request());
-        let link = self.link.as_mut().expect("messages are polled from a link");
+        let link = self.phase.link_mut().expect("messages are polled from a link");
         link.heard = true;
         link.lanes[class.index()].hear(acks);
         session.stats.messages_received.add_alone(1);
@@ -242,11 +245,10 @@ impl<Q: QueuePair> Engine<Q> {
             Kind::Request { .. } => unreachable!("it was taken in above"),
             Kind::Notification { type_id, service } => {
                 self.count_request(class, session)?;
-                let (call, link, resent, timeout) = (None, self.generation, false, Nanos::NEVER);
-                let inbound = Inbound { call, link, class, type_id, service, resent, timeout, payload: () };
-                let mut answer = Answer::Later;
-                self.hand_over(&inbound, message, &mut answer, sink);
-                if !matches!(answer, Answer::Later) {
+                let addressed = Addressed { type_id, service, resent: false, timeout: Nanos::NEVER };
+                let mut slot = TokenSlot::new(None, self.generation, class);
+                self.hand_over(&addressed, message, &mut slot, sink);
+                if !slot.is_detached() {
                     self.done_here(class);
                 }
             }
@@ -263,6 +265,7 @@ impl<Q: QueuePair> Engine<Q> {
                 if usize::from(call.slot) < session.cancelled.len() {
                     let slot = session.cancelled.at(call.slot.into());
                     slot.store(call.generation, pronto_sync::atomic::Ordering::Relaxed);
+                    session.rendezvous.offer_cancelled(call);
                 }
             }
             Kind::Credit => {
@@ -272,7 +275,7 @@ impl<Q: QueuePair> Engine<Q> {
             Kind::Heartbeat => self.control_received(class),
             Kind::Goodbye => {
                 self.control_received(class);
-                self.link.as_mut().expect("still there").peer_draining = true;
+                self.phase.link_mut().expect("still there").peer_draining = true;
                 session.up.store(false, pronto_sync::atomic::Ordering::Relaxed);
                 session.types.replace(&[]);
             }
@@ -298,11 +301,10 @@ impl<Q: QueuePair> Engine<Q> {
             return Ok(());
         }
         let timeout = if deadline_us == 0 { Nanos::NEVER } else { Nanos::from_micros(deadline_us.into()) };
-        let (call_id, link) = (Some(call), self.generation);
-        let inbound = Inbound { call: call_id, link, class, type_id, service, resent, timeout, payload: () };
-        let mut answer = Answer::Later;
-        self.hand_over(&inbound, message, &mut answer, sink);
-        self.answer_now(call, class, &mut answer, session, executor);
+        let addressed = Addressed { type_id, service, resent, timeout };
+        let mut slot = TokenSlot::new(Some(call), self.generation, class);
+        self.hand_over(&addressed, message, &mut slot, sink);
+        self.answer_now(call, class, &mut slot, session, executor);
         Ok(())
     }
 
@@ -310,21 +312,21 @@ impl<Q: QueuePair> Engine<Q> {
     #[inline(always)]
     fn hand_over(
         &self,
-        inbound: &Inbound<()>,
+        addressed: &Addressed,
         message: impl Arriving<Q>,
-        answer: &mut Answer,
+        slot: &mut TokenSlot,
         sink: &mut impl Sink<Q::Lease>,
     ) {
-        let here = message.bytes(self).map(|payload| sink.request_here(&inbound.with(payload), answer));
+        let here = message.bytes(self).map(|payload| sink.request_here(addressed.inbound(slot, payload)));
         if here != Some(true) {
-            *answer = sink.request(inbound.with(message.into_payload(self)));
+            sink.request(addressed.inbound(slot, message.into_payload(self)));
         }
     }
 
     /// Takes in what the peer said last that it has taken, and gives back.
     #[inline]
     pub(super) fn settle(&mut self, class: Class, session: &Session<Q>) -> Result<(), FabricError> {
-        let Some(link) = &mut self.link else { return Ok(()) };
+        let Some(link) = self.phase.link_mut() else { return Ok(()) };
         let given = link.lanes[class.index()].acknowledge()?;
         if link.lanes.iter().any(Lane::is_ignored) {
             return Err(PeerFault::Unacknowledged.into());
@@ -341,7 +343,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// The same beside a turn, which reports what is wrong with it, where there is anything to take in.
     pub(super) fn settle_early(&mut self, session: &Session<Q>) {
         for class in Class::ALL {
-            let is_settled = self.link.as_ref().is_none_or(|link| link.lanes[class.index()].is_settled());
+            let is_settled = self.phase.link().is_none_or(|link| link.lanes[class.index()].is_settled());
             if !is_settled && self.settle(class, session).is_err() {
                 self.lane(class).failed = true;
             }
@@ -380,7 +382,7 @@ impl<Q: QueuePair> Engine<Q> {
         if !is_later && !matches!(seen.state, SeenState::Never) {
             return if resent { Ok(true) } else { Err(PeerFault::Unasked.into()) };
         }
-        *seen = Seen { generation: call.generation, state: SeenState::Executing };
+        *seen = Seen { generation: call.generation, state: SeenState::Executing { link: self.generation } };
         Ok(false)
     }
 
@@ -388,33 +390,38 @@ impl<Q: QueuePair> Engine<Q> {
     fn answer_again(&mut self, call: CallId, class: Class, session: &Session<Q>, executor: &impl Executor) {
         session.stats.duplicates_dropped.add_alone(1);
         self.done_here(class);
-        let present = Some(self.generation);
+        let link = self.generation;
         let seen = &mut self.seen[usize::from(call.slot)];
-        if seen.generation == call.generation
-            && let SeenState::Answered(kept) = &mut seen.state
-            && let Some(kept) = kept.take_if(|kept| kept.posted_on != present)
-        {
-            session.stats.replies_resent.add_alone(1);
-            let KeptAnswer { class, kind, payload, .. } = kept;
-            self.post_answer(class, kind, payload, session, executor);
+        if seen.generation != call.generation {
+            return;
+        }
+        match &mut seen.state {
+            SeenState::Answered(kept) => {
+                let Some(kept) = kept.take_if(|kept| kept.posted_on != Some(link)) else { return };
+                seen.state = SeenState::Executing { link };
+                session.stats.replies_resent.add_alone(1);
+                let KeptAnswer { class, kind, payload, .. } = kept;
+                self.post_answer(class, kind, payload, session, executor);
+            }
+            state => *state = SeenState::Executing { link },
         }
     }
 
-    /// What the sink said at once.
+    /// Does the duties of a request whose token the sink has not detached.
     #[inline(always)]
     fn answer_now(
         &mut self,
         call: CallId,
         class: Class,
-        answer: &mut Answer,
+        slot: &mut TokenSlot,
         session: &Session<Q>,
         executor: &impl Executor,
     ) {
-        if matches!(answer, Answer::Later) {
+        if slot.is_detached() {
             return;
         }
         self.done_here(class);
-        if let Answer::Reply { class, payload } = answer
+        if let Some(Answer::Reply { class, payload }) = slot.answer()
             && let Some(payload) = self.copied(*class, payload)
         {
             let (class, header) = (*class, |acks| RawHeader::reply(call, acks));
@@ -425,25 +432,20 @@ impl<Q: QueuePair> Engine<Q> {
                 return;
             }
         }
-        let answer = match core::mem::replace(answer, Answer::Later) {
-            Answer::Done => Answer::failure(FailureCode::NoReply),
-            answer => answer,
-        };
-        if let Some((class, kind, payload)) = answer.into_message(call, class) {
-            self.post_answer(class, kind, payload, session, executor);
-        }
+        let (class, kind, payload) = slot.take_answer().into_message(call, class);
+        self.post_answer(class, kind, payload, session, executor);
     }
 
     /// An answer's payload, if it is copied while it is posted and nothing goes before it.
     #[inline(always)]
     fn copied<'a>(&self, class: Class, payload: &'a OutgoingPayload) -> Option<Copied<'a>> {
-        if !self.stalled[class.index()].is_empty() {
+        if !self.backlog.is_empty(class) {
             return None;
         }
         match payload {
             OutgoingPayload::Inline(payload) => Some(Copied::Line(payload)),
             OutgoingPayload::Frame(frame) => {
-                let link = self.link.as_ref()?;
+                let link = self.phase.link()?;
                 // Nothing of it would be left for sending it again.
                 let copies = link.lanes[class.index()].qp.capabilities().copies as usize;
                 (!link.resumable && frame.len() <= copies).then(|| Copied::Short(frame.bytes()))
@@ -477,22 +479,16 @@ impl<Q: QueuePair> Engine<Q> {
         executor: &impl Executor,
     ) {
         self.lane(class).answer_received(len);
-        let open = self.open.get_mut(usize::from(call.slot));
-        let Some(open) = open.filter(|open| open.live && open.generation == call.generation) else {
+        let Some(Ended { report, .. }) = self.calls.end(call, Cause::Response) else {
             session.stats.stale_replies.add_alone(1);
             return;
         };
-        open.live = false;
-        open.kept = None;
-        if open.ended {
-            session.stats.stale_replies.add_alone(1);
-            session.calls.settle(call);
-        } else if waiter.waits_for(call) {
+        if matches!(report, Report::End(..)) && waiter.waits_for(call) {
             waiter.catch(end(self));
             if waiter.leaves_its_slot() {
                 session.calls.set_aside(call.slot);
             }
-        } else if !session.calls.end(call, end(self), Expects::Nothing, executor) {
+        } else if !self.report(call, report, |_| end(self), session, executor) {
             session.stats.stale_replies.add_alone(1);
         }
     }

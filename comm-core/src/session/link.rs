@@ -81,6 +81,8 @@ pub enum DownCause {
     Replaced,
     /// This node shuts down.
     Local,
+    /// This node panicked while it served the peer.
+    Panicked,
 }
 
 impl DownCause {
@@ -93,6 +95,7 @@ impl DownCause {
             Self::Corrupt(_) => "Corrupt",
             Self::Replaced => "Replaced",
             Self::Local => "Local",
+            Self::Panicked => "Panicked",
         }
     }
 }
@@ -106,6 +109,7 @@ impl fmt::Display for DownCause {
             Self::Corrupt(error) => write!(f, "it broke the protocol: {error}"),
             Self::Replaced => f.write_str("its process was started anew, or forgot the session"),
             Self::Local => f.write_str("this node stops"),
+            Self::Panicked => f.write_str("this node failed while it served the peer; see the log"),
         }
     }
 }
@@ -426,11 +430,3 @@ impl Unrung {
 const UNTOLD_BYTES: usize = 2 << 20;
 /// A correct peer leaves no more messages unacknowledged than this many times what it can receive at a time.
 const UNACKNOWLEDGED: u32 = 2;
-
-/// What is remembered of a lost link until the next one, or until the liveness limit.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LostLink {
-    pub(super) since: Nanos,
-    /// Notifications that were under way, at most so many of which are lost.
-    pub(super) notifications: u32,
-}

@@ -50,7 +50,7 @@ impl<Q: QueuePair> Session<Q> {
     pub(super) fn reap(&self, executor: &impl Executor) {
         if let Some(mut engine) = self.engine.try_lock() {
             engine.reap_sends(self, executor);
-            drop(engine);
+            engine.release();
             self.look_once_more(executor);
         }
     }

@@ -1,28 +1,41 @@
-//! One peer: what both sides share, over one link after another.
+//! One peer: the state that two nodes share, carried by one link after another.
 //!
-//! A session has two halves. The *shared half* ([`Session`] itself: call slots, credits, the peer's types, the queue of
-//! submissions) is reached by any thread through `&self`. The *engine half* ([`Engine`]: links, receive side, timers) is
-//! entered through one try-lock by whoever polls. A sender never waits for that lock: if it is taken, the message goes to
-//! the submission queue, and the holder looks there before it leaves and once more after it has left.
+//! A session has two halves. Any thread reaches the *shared half* ([`Session`] itself: call slots, credits, the peer's types,
+//! the submission queue) through `&self`. The *engine half* ([`Engine`]: links, receive side, timers) is behind one try-lock,
+//! which every polling thread enters. A sender never waits for that lock: if another thread holds it, the sender puts the
+//! message into the submission queue, and the holder looks there before it releases the lock and once more afterwards.
 //!
-//! A request's way through this folder: [`Session::call`] takes a slot and a credit → `outbound` writes the header and
-//! posts → (fabric) → `inbound` checks and hands it to the [`Sink`] → the answer goes back through `outbound` →
-//! `inbound` ends the call in its slot ([`call`]) → the waiter takes the [`End`].
+//! # Order of calls
+//! 1. [`Session::new`], then [`Session::install`] with each link that the greetings agreed on. [`Session::is_up`] is true from
+//!    the first one until the session ends.
+//! 2. While it is up: [`Session::call`] or [`Session::notify`] to send; [`Session::turn`] or [`Session::wait`] to receive and to
+//!    make progress; [`Session::tick`] when [`Ticked::next_due`](engine::Ticked) has come, and every few milliseconds while a call is open.
+//! 3. A call slot that [`Session::call`] returned is given back by exactly one of [`Session::take`] after the end, a
+//!    [`Session::wait`] that returns the end, or [`Session::abandon`].
+//! 4. Before a thread sleeps: [`Session::arm`], one more turn, and sleep only if that turn found nothing.
+//! 5. [`Session::take_down`] ends the session. Another link may be installed afterwards.
+//!
+//! # A request's path through this folder
+//! [`Session::call`] takes a slot and a credit. `outbound` writes the header and posts. On the other side, `inbound` checks the
+//! message and hands it, with its [`RequestToken`], to the [`Sink`]; the response goes back through `outbound`. `inbound` ends the
+//! call in its slot (`calls`), and the waiter takes the [`End`].
 
 mod arming;
+mod backlog;
 mod by_slot;
-mod call;
+mod calls;
 mod credit;
 mod doorbells;
 mod end;
 mod engine;
 mod entering;
+mod failing;
 mod greeting;
 mod growing;
 mod idleness;
 mod inbound;
 mod learned;
-mod life;
+mod lifecycle;
 mod limits;
 mod link;
 mod loans;
@@ -30,13 +43,15 @@ mod one_sided;
 mod outbound;
 mod outgoing;
 mod peer_types;
+mod phase;
 mod refusal;
 mod rendezvous;
+mod response_overflow;
 mod room;
 mod soon;
-mod stalled;
 mod synchronous;
 mod ticking;
+mod token;
 mod wait;
 mod waiting;
 mod work;
@@ -44,11 +59,11 @@ mod work;
 use core::fmt;
 
 use pronto_ring::{Mpsc, mpsc};
-use pronto_sync::TryLock;
 use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use pronto_sync::{Poisons, TryLock};
 use pronto_wire::{CallId, Class, InlinePayload, Kind, NodeId};
 
-pub use call::{CallTable, Expects};
+pub use calls::{CallTable, Expects};
 pub use credit::{Credit, Credits, Returned};
 pub use doorbells::Doorbells;
 pub use end::{End, Executed};
@@ -66,6 +81,7 @@ pub use refusal::Refused;
 pub use rendezvous::{Chunking, Lent, MAX_RECEIVES, MAX_SENDS, NotReceived, Offer, Offered, PARKED};
 pub use room::RoomWait;
 pub use soon::{Places, Soon};
+pub use token::{Callee, DetachedToken, RequestToken, TokenSlot};
 pub use wait::{LATE, RESCUE, Waited};
 pub use waiting::Waiting;
 
@@ -75,6 +91,7 @@ use crate::fabric::QueuePair;
 use crate::stats::Stats;
 use crate::time::Nanos;
 
+use backlog::is_new;
 use entering::Wanted;
 use growing::Growing;
 use outbound::NotPosted;
@@ -108,7 +125,9 @@ pub struct Session<Q: QueuePair> {
     /// Threads that hold doorbells back.
     held_doorbells: AtomicU32,
     submissions: mpsc::Sender<Submitted>,
-    engine: TryLock<Engine<Q>>,
+    response_overflow: response_overflow::ResponseOverflow,
+    /// A panic of its holder poisons it; see [`Session::fail`].
+    engine: TryLock<Engine<Q>, Poisons>,
     /// Who polls, and who sleeps meanwhile.
     pub(crate) role: crate::completion::Role,
     arming: arming::Arming,
@@ -150,7 +169,8 @@ impl<Q: QueuePair> Session<Q> {
             told: [AtomicU32::new(0), AtomicU32::new(0)],
             held_doorbells: AtomicU32::new(0),
             submissions,
-            engine: TryLock::new(Engine::new(limits, receiver)),
+            response_overflow: response_overflow::ResponseOverflow::default(),
+            engine: TryLock::with(Engine::new(limits, receiver)),
             role: crate::completion::Role::new(limits.calls),
             arming: arming::Arming::default(),
             rendezvous: rendezvous::Rendezvous::new(limits.calls),
@@ -236,6 +256,12 @@ impl<Q: QueuePair> Session<Q> {
     ) -> Result<CallId, Refused> {
         let call = self.claim(executor)?;
         let credit = self.credit(spec.class, executor).inspect_err(|_| self.calls.unclaim(call))?;
+        if self.calls.has_ended(call) {
+            // The session failed after the slot was claimed, and the credit may be of its next link.
+            self.credits[spec.class.index()].put_back(credit);
+            self.calls.unclaim(call);
+            return Err(Refused::NotConnected { peer: self.peer });
+        }
         let deadline_us = timeout_us(spec.timeout);
         let kind = Kind::Request { call, type_id, service: spec.key.service, resent: false, deadline_us };
         let outgoing = Outgoing {
@@ -298,29 +324,6 @@ impl<Q: QueuePair> Session<Q> {
         self.send(outgoing, executor).inspect_err(|_| self.credits[class.index()].put_back(credit))
     }
 
-    /// Answers a request that was not answered while it was handed over. `link` and `class` are those that it came on.
-    pub fn answer(&self, call: CallId, link: u16, class: Class, answer: Answer, executor: &impl Executor) {
-        let Some((class, kind, payload)) = answer.into_message(call, class) else { return };
-        let outgoing = Outgoing { class, link, kind, payload, completes: None, timeout: Nanos::NEVER };
-        // The caller reserved the reply's place, and there are as many submissions as replies and more: what is refused
-        // here is a message of a link that is gone.
-        if self.send(outgoing, executor).is_err() {
-            self.stats.replies_lost.add(1);
-        }
-    }
-
-    /// The handler of a request or notification is done with it: its credit goes back to the peer. `link` is the one
-    /// that it came on.
-    pub fn done_with(&self, class: Class, link: u16, executor: &impl Executor) {
-        self.returned[class.index()].add(link);
-        let told = self.told[class.index()].load(Ordering::Relaxed);
-        let untold = u32::from(self.returned[class.index()].count()).wrapping_sub(told) & u32::from(u16::MAX);
-        if untold > u32::from(self.limits.requests[class.index()]) / 2 {
-            self.wanted.credit();
-            self.serve_left(executor);
-        }
-    }
-
     /// Whether the caller of a request has cancelled it.
     pub fn is_cancelled(&self, call: CallId) -> bool {
         self.cancelled
@@ -355,13 +358,12 @@ impl<Q: QueuePair> Session<Q> {
 
     /// Stops waiting for a call. The callee is told, if it may still be at it.
     pub fn abandon(&self, call: CallId, class: Class, executor: &impl Executor) {
-        if self.calls.leave(call) {
+        if self.calls.is_unleft(call) && self.calls.leave(call) {
             let kind = Kind::Cancel { call };
             let payload = OutgoingPayload::EMPTY;
             let outgoing = Outgoing { class, link: 0, kind, payload, completes: None, timeout: Nanos::NEVER };
-            if self.send(outgoing, executor).is_err() {
-                self.stats.cancels_lost.add(1);
-            }
+            // If it finds no room, the next tick sees that the waiter has left.
+            let _refused = self.send(outgoing, executor);
         }
     }
 
@@ -430,21 +432,21 @@ impl<Q: QueuePair> Session<Q> {
     ) -> Option<R> {
         let mut engine = self.engine.try_lock()?;
         let used = use_it(&mut engine);
-        drop(engine);
+        engine.release();
         self.look_once_more(executor);
         used
     }
 
     /// Whether there is neither a link nor a session to be carried on. False while another thread is at it.
     pub fn is_over(&self, executor: &impl Executor) -> bool {
-        let over = |engine: &mut Engine<Q>| Some(engine.link.is_none() && engine.session.is_none());
+        let over = |engine: &mut Engine<Q>| Some(engine.phase.is_down());
         self.in_free_engine(executor, over).unwrap_or(false)
     }
 
     fn submit(&self, mut submitted: Submitted, executor: &impl Executor) -> Result<(), Refused> {
         if let Some(mut engine) = self.engine.try_lock() {
             let posted = engine.post_now(submitted, self, executor);
-            drop(engine);
+            engine.release();
             self.look_once_more(executor);
             match posted {
                 Ok(()) => return Ok(()),
@@ -452,7 +454,14 @@ impl<Q: QueuePair> Session<Q> {
                 Err(NotPosted::BehindOthers(back)) => submitted = back,
             }
         }
-        self.submissions.push(submitted).map_err(|_| Refused::Busy)?;
+        if let Err(mpsc::Full(submitted)) = self.submissions.push(submitted) {
+            let Submitted::Message(response) = submitted else { return Err(Refused::Busy) };
+            if is_new(&response) || matches!(response.kind, Kind::Cancel { .. }) {
+                return Err(Refused::Busy);
+            }
+            self.response_overflow.push(response, executor).map_err(|_| Refused::Busy)?;
+            self.wanted.credit();
+        }
         self.serve_left(executor);
         Ok(())
     }

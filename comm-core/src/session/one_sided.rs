@@ -118,17 +118,23 @@ impl<Q: QueuePair> Session<Q> {
         access.check()?;
         let completes = self.claim(executor)?;
         let link = self.credits[CLASS.index()].link();
+        if self.calls.has_ended(completes) {
+            // The session failed after the slot was claimed, and the link may be the next one.
+            self.calls.unclaim(completes);
+            return Err(Refused::NotConnected { peer: self.peer });
+        }
         let work = Submitted::OneSided(OneSided { access, link, completes });
         self.submit(work, executor).map(|()| completes).inspect_err(|_| self.calls.unclaim(completes))
     }
 
     /// Readies a region for sends by reference and one-sided operations on the present link, ahead of need: where the
     /// transport pins memory, no message waits for that.
-    pub fn register_region(&self, region: &Region, executor: &impl Executor) -> Result<(), FabricError> {
-        self.with_engine(executor, |engine| match &mut engine.link {
-            Some(link) => link.lanes[CLASS.index()].qp.register(region),
-            None => Err(FabricError::Lost),
+    pub fn register_region(&self, region: &Region, executor: &impl Executor) -> Result<(), GrantError> {
+        self.with_engine(executor, |engine| match engine.phase.link_mut() {
+            Some(link) => Ok(link.lanes[CLASS.index()].qp.register(region)?),
+            None => Err(FabricError::Lost.into()),
         })
+        .unwrap_or(Err(GrantError::WouldDeadlock))
     }
 
     /// Lets this peer, and nobody else, access a range of a region, while the present link lasts.
@@ -140,18 +146,20 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> Result<Grant, GrantError> {
         let lost = GrantError::Failed(FabricError::Lost);
-        self.with_engine(executor, |engine| match &mut engine.link {
+        self.with_engine(executor, |engine| match engine.phase.link_mut() {
             Some(link) => link.lanes[CLASS.index()].qp.grant(region, range, rights),
             None => Err(lost),
         })
+        .unwrap_or(Err(GrantError::WouldDeadlock))
     }
 
     /// Ends a grant. A link that ended has ended its grants.
     pub fn revoke(&self, grant: GrantId, executor: &impl Executor) -> Result<(), GrantError> {
-        self.with_engine(executor, |engine| match &mut engine.link {
+        self.with_engine(executor, |engine| match engine.phase.link_mut() {
             Some(link) => link.lanes[CLASS.index()].qp.revoke(grant),
             None => Ok(()),
         })
+        .unwrap_or(Err(GrantError::WouldDeadlock))
     }
 }
 
@@ -162,13 +170,15 @@ impl<Q: QueuePair> Engine<Q> {
         work: OneSided,
         session: &Session<Q>,
         executor: &impl Executor,
-    ) -> Result<(), Submitted> {
+    ) -> Result<(), OneSided> {
         let generation = self.generation;
-        let Some(link) = self.link.as_mut().filter(|_| work.link == generation) else {
-            session.end_access(work.completes, End::Flushed, executor);
+        let Some(link) = self.phase.link_mut().filter(|_| work.link == generation) else {
+            if session.is_unended(work.completes) {
+                session.end_access(work.completes, End::Flushed, executor);
+            }
             return Ok(());
         };
-        let Some(wr) = self.work.claim() else { return Err(Submitted::OneSided(work)) };
+        let Some(wr) = self.work.claim() else { return Err(work) };
         let lane = &mut link.lanes[CLASS.index()];
         let posted =
             lane.qp.post_send(SendWork { signal: Signal::Signalled(wr), operation: work.access.operation() });
@@ -183,7 +193,7 @@ impl<Q: QueuePair> Engine<Q> {
             Err(error) => {
                 self.work.unclaim(wr);
                 if error == PostError::Full {
-                    return Err(Submitted::OneSided(work));
+                    return Err(work);
                 }
                 let end = match error {
                     // The connection lives, and memory that cannot be locked now is not worth waiting for.

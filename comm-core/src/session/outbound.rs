@@ -5,43 +5,18 @@ use alloc::sync::Arc;
 use pronto_sync::atomic::Ordering;
 use pronto_wire::{Acks, CallId, Class, Header, Kind, RawHeader, TypeId};
 
+use super::backlog::is_new;
+use super::calls::Resend;
 use super::credit::Credit;
 use super::engine::Engine;
 use super::inbound::{KeptAnswer, SeenState};
 use super::link::Unrung;
 use super::outgoing::{Copied, Outgoing, OutgoingPayload, Submitted};
 use super::refusal::Refused;
-use super::stalled::is_new;
 use super::{CallSpec, Session};
 use crate::executor::Executor;
 use crate::fabric::{Gather, Operation, PostError, QueuePair, SendWork, Signal};
 use crate::time::Nanos;
-
-/// A call of this side, as the engine knows it. Indexed by call slot.
-#[derive(Debug, Default)]
-pub(super) struct OpenCall {
-    pub(super) generation: u32,
-    /// An answer is expected.
-    pub(super) live: bool,
-    /// The waiter was told an end already.
-    pub(super) ended: bool,
-    /// Its place among all requests of this side.
-    pub(super) order: u64,
-    pub(super) timeout: Nanos,
-    /// When it ends by its timeout; set by the first tick that sees it.
-    pub(super) deadline: Option<Nanos>,
-    pub(super) cancel_due: Option<Class>,
-    /// The request, to be sent again on the session's next link.
-    pub(super) kept: Option<KeptRequest>,
-}
-
-#[derive(Debug)]
-pub(super) struct KeptRequest {
-    pub(super) class: Class,
-    pub(super) kind: Kind,
-    /// None while the work request holds it.
-    pub(super) payload: Option<OutgoingPayload>,
-}
 
 /// Owner of ring space that a resent message takes.
 const OWNER_RESENT: u32 = u32::MAX;
@@ -62,10 +37,10 @@ impl<Q: QueuePair> Engine<Q> {
         if let Submitted::Message(outgoing) = &submitted
             && is_new(outgoing)
         {
-            if !self.stalled[outgoing.class.index()].is_empty() {
+            if !self.backlog.is_empty(outgoing.class) {
                 return Err(NotPosted::Refused(Refused::Busy));
             }
-            let Some(link) = &self.link else {
+            let Some(link) = self.phase.link() else {
                 return Err(NotPosted::Refused(Refused::NotConnected { peer: session.peer }));
             };
             if link.peer_draining {
@@ -96,7 +71,7 @@ impl<Q: QueuePair> Engine<Q> {
         session: &Session<Q>,
     ) -> Option<CallId> {
         let &CallSpec { key, class, timeout } = spec;
-        let present = self.link.as_ref()?;
+        let present = self.phase.link()?;
         let lane = &present.lanes[class.index()];
         let may_copy = match payload {
             Copied::Line(_) => true,
@@ -105,30 +80,25 @@ impl<Q: QueuePair> Engine<Q> {
         let free = !present.peer_draining
             && may_copy
             && payload.len() <= lane.peer_window.max_payload as usize
-            && self.stalled[class.index()].is_empty()
+            && self.backlog.is_empty(class)
             && !session.submissions.has_unpopped();
         if !free {
             return None;
         }
-        let resumable = present.resumable;
-        let again = if resumable { Again::of(payload, session, class)? } else { Again::Nothing };
+        let resend = match present.resumable {
+            true => Some(Resend {
+                type_id,
+                service: key.service,
+                payload: Some(resend_copy(payload, session, class)?),
+            }),
+            false => None,
+        };
         let call = session.calls.claim_in_engine()?;
         if let Some(credit) = self.credit(class, session) {
             let deadline_us = super::timeout_us(timeout);
             let header = |acks| RawHeader::request(call, type_id, key.service, deadline_us, acks);
             if self.post_copied(class, header, Unrung::SOLICITED, payload, session) {
-                self.note_request(call, timeout);
-                if resumable {
-                    let service = key.service;
-                    let kind = Kind::Request { call, type_id, service, resent: false, deadline_us };
-                    match again {
-                        Again::Payload(payload) => {
-                            self.open[usize::from(call.slot)].kept =
-                                Some(KeptRequest { class, kind, payload: Some(payload) })
-                        }
-                        Again::Nothing => self.keep_request_line(call, class, kind, payload),
-                    }
-                }
+                self.calls.posted(call, class, timeout, resend);
                 self.ring_for_sender(class, session);
                 return Some(call);
             }
@@ -161,8 +131,8 @@ impl<Q: QueuePair> Engine<Q> {
         }
         let outgoing = self.move_to_present_ring(outgoing)?;
         let Some(wr) = self.work.claim() else { return Err(outgoing) };
-        let resumable = self.link.as_ref().is_some_and(|link| link.resumable);
-        let link = self.link.as_mut().expect("posted only while there is a link");
+        let resumable = self.phase.link().is_some_and(|link| link.resumable);
+        let link = self.phase.link_mut().expect("posted only while there is a link");
         let lane = &mut link.lanes[class.index()];
         let returned = session.returned[class.index()].count();
         let acks = lane.acks(returned);
@@ -223,7 +193,7 @@ impl<Q: QueuePair> Engine<Q> {
         payload: Copied<'_>,
         session: &Session<Q>,
     ) -> bool {
-        let Some(link) = &mut self.link else { return false };
+        let Some(link) = self.phase.link_mut() else { return false };
         let lane = &mut link.lanes[class.index()];
         let returned = session.returned[class.index()].count();
         let acks = lane.acks(returned);
@@ -256,15 +226,17 @@ impl<Q: QueuePair> Engine<Q> {
         if !self.post_copied(class, header, Unrung::of(&kind), payload, session) {
             return false;
         }
-        let Some(link) = &mut self.link else { return true };
+        let Some(link) = self.phase.link_mut() else { return true };
         link.lanes[class.index()].was_posted(&kind);
         let resumable = link.resumable;
         match kind {
-            Kind::Request { call, .. } => {
-                self.note_request(call, timeout);
-                if resumable {
-                    self.keep_request_line(call, class, kind, payload);
-                }
+            Kind::Request { call, type_id, service, .. } => {
+                let payload = match payload {
+                    Copied::Line(payload) if resumable => Some(OutgoingPayload::Inline(*payload)),
+                    _ => None,
+                };
+                let resend = payload.map(|payload| Resend { type_id, service, payload: Some(payload) });
+                self.calls.posted(call, class, timeout, resend);
             }
             Kind::Reply { call } | Kind::Failure { call, .. } => self.note_answer(call, small),
             _ => {}
@@ -275,7 +247,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// An answer was posted.
     #[inline(always)]
     pub(super) fn note_answer(&mut self, call: CallId, small: &Small<'_>) {
-        let resumable = self.link.as_ref().is_some_and(|link| link.resumable);
+        let resumable = self.phase.link().is_some_and(|link| link.resumable);
         if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
             && seen.generation == call.generation
         {
@@ -290,39 +262,11 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// A request was posted: its call is open.
-    #[inline]
-    pub(super) fn note_request(&mut self, call: CallId, timeout: Nanos) {
-        self.requests_posted += 1;
-        if let Some(open) = self.open.at(call.slot) {
-            open.generation = call.generation;
-            open.live = true;
-            open.ended = false;
-            open.order = self.requests_posted;
-            open.timeout = timeout;
-            open.deadline = None;
-            open.cancel_due = None;
-            open.kept = None;
-        }
-    }
-
-    /// The session outlives its link: what may have to be sent again is kept. Always inlined: put together elsewhere, the message would
-    /// be read before it is out of the store buffer.
-    #[inline(always)]
-    fn keep_request_line(&mut self, call: CallId, class: Class, kind: Kind, payload: Copied<'_>) {
-        if let Copied::Line(payload) = payload
-            && let Some(open) = self.open.get_mut(usize::from(call.slot))
-        {
-            let payload = Some(OutgoingPayload::Inline(*payload));
-            open.kept = Some(KeptRequest { class, kind, payload });
-        }
-    }
-
     /// The same message with its payload in the present link's ring, if it was composed in an earlier one's.
     #[inline]
     fn move_to_present_ring(&self, outgoing: Outgoing) -> Result<Outgoing, Outgoing> {
         let OutgoingPayload::Frame(frame) = &outgoing.payload else { return Ok(outgoing) };
-        let lanes = self.link.as_ref().map(|link| &link.lanes);
+        let lanes = self.phase.link().map(|link| &link.lanes);
         let Some(ring) = lanes.and_then(|lanes| lanes[outgoing.class.index()].ring.as_ref()) else {
             return Ok(outgoing);
         };
@@ -352,20 +296,21 @@ impl<Q: QueuePair> Engine<Q> {
     }
 }
 
-/// What is kept of a short request beside what was posted, where it may have to be sent again.
-enum Again {
-    Nothing,
-    Payload(OutgoingPayload),
-}
-
-impl Again {
-    /// Composed in send memory, as a longer one would be; what fits a line is kept as that. None if there is no room for it.
-    fn of<Q: QueuePair>(payload: Copied<'_>, session: &Session<Q>, class: Class) -> Option<Self> {
-        let Copied::Short(bytes) = payload else { return Some(Self::Nothing) };
-        let mut loan = session.loan(class, bytes.len(), OWNER_RESENT).ok()?;
-        loan.as_mut_slice().copy_from_slice(bytes);
-        Some(Self::Payload(OutgoingPayload::Frame(loan.finish())))
-    }
+/// A copy of a short request, from which the session's next link can repeat it: a payload of up to 40 bytes as it is, a longer
+/// one in send memory. None if there is no room for it.
+#[inline(always)]
+fn resend_copy<Q: QueuePair>(
+    payload: Copied<'_>,
+    session: &Session<Q>,
+    class: Class,
+) -> Option<OutgoingPayload> {
+    let bytes = match payload {
+        Copied::Line(payload) => return Some(OutgoingPayload::Inline(*payload)),
+        Copied::Short(bytes) => bytes,
+    };
+    let mut loan = session.loan(class, bytes.len(), OWNER_RESENT).ok()?;
+    loan.as_mut_slice().copy_from_slice(bytes);
+    Some(OutgoingPayload::Frame(loan.finish()))
 }
 
 /// A message that is copied while it is posted, and that nobody waits for the completion of.

@@ -7,12 +7,12 @@
 //! can wait is done right after the request was sent, and a reply goes from its line into a place of the caller's: moved about in
 //! enumerations it would be copied three times, at offsets that no store buffer forwards.
 
-use pronto_sync::TryLockGuard;
 use pronto_wire::{CallId, Class, RawHeader};
 
 use super::arming::Armed;
 use super::end::End;
 use super::engine::Engine;
+use super::entering::EngineGuard;
 use super::inbound::Sink;
 use super::learned::Teaches;
 use super::outgoing::Copied;
@@ -58,6 +58,22 @@ enum Found {
     Other(Option<Polled>),
 }
 
+/// A call that perhaps only this thread knows. A panic drops this, which gives up the waiter's part of the slot; without a panic it is
+/// forgotten.
+pub(super) struct LeavesIfUnwound<'a, Q: QueuePair> {
+    pub(super) session: &'a Session<Q>,
+    pub(super) call: CallId,
+}
+
+impl<Q: QueuePair> Drop for LeavesIfUnwound<'_, Q> {
+    #[cold]
+    fn drop(&mut self) {
+        if self.session.calls.is_unleft(self.call) {
+            self.session.calls.leave(self.call);
+        }
+    }
+}
+
 /// A message of this class that was polled, and lies in the engine's own place for small messages or for short ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Polled {
@@ -91,10 +107,13 @@ impl<Q: QueuePair> Session<Q> {
             if decision.polls_for() != Nanos::ZERO {
                 // What came with the last reply: this one takes longer.
                 engine.settle_early(self);
-                return Some(self.look_soon(engine, (call, decision.teaches), places, sink, executor));
+                let leaves = LeavesIfUnwound { session: self, call };
+                let soon = self.look_soon(engine, (call, decision.teaches), places, sink, executor);
+                core::mem::forget(leaves);
+                return Some(soon);
             }
         }
-        drop(engine);
+        engine.release();
         self.look_once_more(executor);
         call.map(Soon::Open)
     }
@@ -128,7 +147,7 @@ impl<Q: QueuePair> Session<Q> {
     /// takes longer than the rest of the call.
     fn look_before_sleep(
         &self,
-        mut engine: TryLockGuard<'_, Engine<Q>>,
+        mut engine: EngineGuard<'_, Q>,
         (call, teaches): (CallId, Teaches),
         places: Places<'_, Q::Lease, impl FnOnce(&[u8])>,
         sink: &mut impl Sink<Q::Lease>,
@@ -152,7 +171,7 @@ impl<Q: QueuePair> Session<Q> {
                 }
             }
         }
-        drop(engine);
+        engine.release();
         if soon.is_some() {
             self.learned.ended_at_once(teaches);
         }
@@ -178,7 +197,7 @@ impl<Q: QueuePair> Session<Q> {
     #[inline]
     pub(super) fn look_soon(
         &self,
-        mut engine: TryLockGuard<'_, Engine<Q>>,
+        mut engine: EngineGuard<'_, Q>,
         (call, teaches): (CallId, Teaches),
         places: Places<'_, Q::Lease, impl FnOnce(&[u8])>,
         sink: &mut impl Sink<Q::Lease>,
@@ -218,7 +237,7 @@ impl<Q: QueuePair> Session<Q> {
                 }
             }
         }
-        drop(engine);
+        engine.release();
         if soon != Soon::Open(call) {
             self.learned.ended_at_once(teaches);
         }
@@ -232,7 +251,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// set aside.
     #[inline(always)]
     fn find_reply(&mut self, call: CallId, small: &mut SmallMessage, session: &Session<Q>) -> Found {
-        let Some(link) = &mut self.link else { return Found::Other(None) };
+        let Some(link) = self.phase.link_mut() else { return Found::Other(None) };
         for class in Class::ALL {
             let qp = &mut link.lanes[class.index()].qp;
             if qp.poll_small(small) {
@@ -262,15 +281,12 @@ impl<Q: QueuePair> Engine<Q> {
         call: CallId,
         session: &Session<Q>,
     ) -> bool {
-        let Some(link) = &mut self.link else { return false };
+        let Some(link) = self.phase.link_mut() else { return false };
         let lane = &mut link.lanes[class.index()];
-        let Some(open) = self.open.get_mut(usize::from(call.slot)) else { return false };
         let expected = header.is_reply_to(call)
-            && open.generation == call.generation
-            && open.live
-            && !open.ended
             && lane.answers.is_empty()
-            && lane.is_credible(header.acks());
+            && lane.is_credible(header.acks())
+            && self.calls.end_posted(call);
         if !expected {
             return false;
         }
@@ -280,8 +296,6 @@ impl<Q: QueuePair> Engine<Q> {
         link.heard = true;
         session.stats.messages_received.add_alone(1);
         session.stats.bytes_received.add_alone(len as u64);
-        open.live = false;
-        open.kept = None;
         session.calls.set_aside(call.slot);
         if lane.owes_receipts() {
             self.give_credit(session);

@@ -39,7 +39,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// Takes in what the send queues have.
     pub(super) fn reap_sends(&mut self, session: &Session<Q>, executor: &impl Executor) {
         for class in Class::ALL {
-            while let Some(link) = &mut self.link
+            while let Some(link) = self.phase.link_mut()
                 && let Some(completion) = link.lanes[class.index()].qp.poll_send()
             {
                 if !self.completed(completion, session, executor) {

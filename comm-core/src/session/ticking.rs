@@ -1,13 +1,13 @@
 //! What time does to a session: deadlines, heartbeats, liveness, room that is given back.
 
-use pronto_wire::{CallId, Class, Kind};
+use pronto_wire::{Class, Kind};
 
 use super::Session;
-use super::call::Expects;
-use super::end::{End, Executed};
+use super::calls::Cause;
 use super::engine::Engine;
 use super::inbound::Sink;
 use super::link::DownCause;
+use super::phase::Phase;
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
 use crate::time::Nanos;
@@ -26,10 +26,12 @@ impl<Q: QueuePair> Engine<Q> {
         let late =
             if self.last_tick == Nanos::ZERO { Nanos::ZERO } else { now.since(self.last_tick).since(slept) };
         let before = core::mem::replace(&mut self.last_tick, now);
-        self.pass_deadlines(session, now, executor);
+        // Calls that were submitted meanwhile have deadlines, too.
+        self.take_submissions(session, executor);
+        self.end_overdue(session, now, executor);
         self.settle_early(session);
         self.send_cancels(session);
-        if let Some(link) = &mut self.link {
+        if let Some(link) = self.phase.link_mut() {
             if core::mem::take(&mut link.heard) {
                 link.last_heard = now;
             } else if late > LATENESS {
@@ -55,9 +57,9 @@ impl<Q: QueuePair> Engine<Q> {
                     }
                 }
                 // The heartbeat itself is no reason to be silent for longer.
-                self.link.as_mut().expect("still there").spoke = false;
+                self.phase.link_mut().expect("still there").spoke = false;
             }
-        } else if let Some(lost) = &mut self.lost {
+        } else if let Phase::Suspended(lost) = &mut self.phase {
             if late > LATENESS {
                 lost.since = lost.since + late;
             }
@@ -74,19 +76,17 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// Gives back memory that a busier session needed.
     fn give_back(&mut self) {
-        self.open.give_back(|open| open.live);
+        self.calls.give_back();
         self.work.give_back();
-        for stalled in &mut self.stalled {
-            stalled.shrink_to_fit();
-        }
-        for lane in self.link.iter_mut().flat_map(|link| &mut link.lanes) {
+        self.backlog.give_back();
+        for lane in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes) {
             lane.give_back();
         }
     }
 
     /// Before a sleep, which may be long: what was heard since the last tick was heard by now, and not at its end.
     pub(super) fn note_heard(&mut self, now: Nanos) {
-        if let Some(link) = &mut self.link
+        if let Some(link) = self.phase.link_mut()
             && core::mem::take(&mut link.heard)
         {
             link.last_heard = now;
@@ -95,42 +95,35 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// When the next tick has something to do, if nothing happens before: a heartbeat is due, or the peer is overdue.
     pub(super) fn next_due(&self) -> Nanos {
-        match (&self.link, &self.lost) {
-            (Some(link), _) => {
+        match &self.phase {
+            Phase::Linked(link) => {
                 (link.last_spoke + self.limits.heartbeat).min(link.last_heard + self.limits.liveness)
             }
-            (None, Some(lost)) => lost.since + self.limits.liveness,
-            (None, None) => Nanos::NEVER,
+            Phase::Suspended(lost) => lost.since + self.limits.liveness,
+            Phase::Down => Nanos::NEVER,
         }
     }
 
-    fn pass_deadlines(&mut self, session: &Session<Q>, now: Nanos, executor: &impl Executor) {
-        for slot in 0..self.open.len() {
-            let open = &mut self.open[slot];
-            if !open.live || open.ended || open.timeout == Nanos::NEVER {
-                continue;
-            }
-            if *open.deadline.get_or_insert(now + open.timeout) <= now {
-                open.ended = true;
-                open.cancel_due = Some(open.kept.as_ref().map_or(Class::Control, |kept| kept.class));
-                let call = CallId {
-                    slot: u16::try_from(slot).expect("slots are 16 bits"),
-                    generation: open.generation,
-                };
-                session.calls.end(
-                    call,
-                    End::Deadline { executed: Executed::Maybe },
-                    Expects::Answer,
-                    executor,
-                );
-            }
+    /// Ends the calls whose deadline has passed, in whatever state they are, and those whose waiter has left unnoticed: its
+    /// cancel may have found the submission queue full.
+    fn end_overdue(&mut self, session: &Session<Q>, now: Nanos, executor: &impl Executor) {
+        let response = self.phase.response();
+        let mut slot = 0;
+        while let Some(call) = self.calls.next_overdue(slot, now) {
+            self.end_call(call, Cause::Deadline(response), session, executor);
+            slot = call.slot + 1;
+        }
+        slot = 0;
+        while let Some(call) = self.calls.next_left(slot, |call| session.calls.was_left(call)) {
+            self.end_call(call, Cause::Left(response), session, executor);
+            slot = call.slot + 1;
         }
     }
 
     /// Makes chunks of send memory ready ahead of need, and gives idle ones back.
     fn trim_rings(&mut self, session: &Session<Q>, now: Nanos) {
         let looks = self.idleness.is_due(now);
-        let Some(link) = &mut self.link else { return };
+        let Some(link) = self.phase.link_mut() else { return };
         for (lane, present) in link.lanes.iter_mut().zip(&session.rings) {
             let Some(ring) = lane.ring.clone() else { continue };
             ring.tick(now);

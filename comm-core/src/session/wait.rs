@@ -2,17 +2,18 @@
 
 use core::cell::Cell;
 
+use pronto_sync::ARMED;
 use pronto_sync::atomic::{AtomicU32, Ordering};
-use pronto_sync::{ARMED, TryLockGuard};
 use pronto_wire::CallId;
 
 use super::Session;
 use super::arming::Armed;
 use super::end::End;
-use super::engine::{Engine, Progress, RECEIVE_BATCH};
-use super::entering::Patience;
+use super::engine::{Progress, RECEIVE_BATCH};
+use super::entering::{EngineGuard, Patience};
 use super::inbound::Sink;
 use super::learned::{Decision, Sleep};
+use super::soon::LeavesIfUnwound;
 use crate::completion::Server;
 use crate::executor::{Asked, Channels, Executor, Polled};
 use crate::fabric::QueuePair;
@@ -121,6 +122,7 @@ impl<Q: QueuePair> Session<Q> {
         }
         // It may take long, and what the answer depends on may be held back.
         self.ring_if_held(executor);
+        let leaves = LeavesIfUnwound { session: self, call };
         let decision = self.decide(asked.into(), executor);
         let spin = decision.polls_for();
         let mut wait = Wait {
@@ -139,6 +141,7 @@ impl<Q: QueuePair> Session<Q> {
         if spin != Nanos::ZERO
             && let Some(end) = wait.at_once()
         {
+            core::mem::forget(leaves);
             self.learned.ended_at_once(decision.teaches);
             self.leave_transfers(executor);
             return Waited::Ended(end);
@@ -165,6 +168,7 @@ impl<Q: QueuePair> Session<Q> {
         drop(counted);
         wait.teaches();
         self.leave_transfers(executor);
+        core::mem::forget(leaves);
         match wait.caught {
             Some(end) => {
                 self.calls.settle_caught(call);
@@ -214,7 +218,7 @@ impl<Q: QueuePair> Session<Q> {
     #[inline]
     fn turn_with(
         &self,
-        mut engine: TryLockGuard<'_, Engine<Q>>,
+        mut engine: EngineGuard<'_, Q>,
         spins: u32,
         messages: usize,
         waiter: &mut impl Waiter<Q::Lease>,
@@ -232,7 +236,7 @@ impl<Q: QueuePair> Session<Q> {
             }
             // No pause: a look at both queues is one, and a processor's takes a third as long again.
         }
-        drop(engine);
+        engine.release();
         self.look_once_more(executor);
         progress
     }
@@ -314,7 +318,7 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
         let session = self.session;
         let engine = session.engine.try_lock()?;
         if !session.may_look(&engine) {
-            drop(engine);
+            engine.release();
             session.look_once_more(self.executor);
             return None;
         }
@@ -331,7 +335,7 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
         }
         let Some(engine) = session.engine.try_lock() else { return false };
         if !session.may_look_beside(&engine) {
-            drop(engine);
+            engine.release();
             session.look_once_more(self.executor);
             return false;
         }
@@ -474,11 +478,12 @@ impl<Q: QueuePair> Session<Q> {
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> bool {
-        let mut engine = self.enter(executor);
+        // Without the engine there is no sleep; the caller looks again.
+        let Some(mut engine) = self.enter(executor) else { return true };
         self.role.holder_sleeps(Server::Sleeps);
         engine.arm(Armed::All, self);
         let channels = engine.callers_channels(self.peer.0.into());
-        drop(engine);
+        engine.release();
         self.look_once_more(executor);
         let slept = self.sleep_unless_done(until, &channels, told, waiter, sink, executor);
         self.role.holder_sleeps(Server::Awake);
@@ -618,7 +623,11 @@ impl<Q: QueuePair> Session<Q> {
         woken: impl FnOnce() -> bool,
     ) {
         let changes = self.arming.changes();
-        let peer_wakes = self.engine.try_lock().is_some_and(|engine| engine.peer_wakes());
+        let peer_wakes = self.engine.try_lock().is_some_and(|engine| {
+            let peer_wakes = engine.peer_wakes();
+            engine.release();
+            peer_wakes
+        });
         let progress = self.turn_as_poller(1, &mut || false, sink, executor).unwrap_or_default();
         if peer_wakes && progress.arrived != 0 && !woken() && changes == self.arming.changes() {
             self.rescued(executor);

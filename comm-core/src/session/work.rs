@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 use pronto_wire::{CallId, Class, Kind};
 
 use super::Session;
+use super::calls::Resend;
 use super::end::End;
 use super::engine::Engine;
 use super::inbound::{KeptAnswer, SeenState};
-use super::outbound::KeptRequest;
 use super::outgoing::{Outgoing, OutgoingPayload};
 use crate::buf::Posted;
 use crate::executor::Executor;
@@ -148,11 +148,9 @@ impl<Q: QueuePair> Engine<Q> {
     pub(super) fn remember_copied(&mut self, outgoing: Outgoing, sequence: u16, resumable: bool) {
         let Outgoing { class, kind, payload, timeout, .. } = outgoing;
         match kind {
-            Kind::Request { call, .. } => {
-                self.note_request(call, timeout);
-                if resumable && let Some(open) = self.open.get_mut(usize::from(call.slot)) {
-                    open.kept = Some(KeptRequest { class, kind, payload: Some(payload) });
-                }
+            Kind::Request { call, type_id, service, .. } => {
+                let resend = resumable.then(|| Resend { type_id, service, payload: Some(payload) });
+                self.calls.posted(call, class, timeout, resend);
             }
             Kind::Reply { call } | Kind::Failure { call, .. } => {
                 if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
@@ -180,12 +178,10 @@ impl<Q: QueuePair> Engine<Q> {
             OutgoingPayload::Region { region, offset, len } => Held::Region { region, offset, len },
         };
         match kind {
-            Kind::Request { call, .. } => {
-                self.note_request(call, timeout);
-                if resumable && let Some(open) = self.open.get_mut(usize::from(call.slot)) {
-                    open.kept = Some(KeptRequest { class, kind, payload: None });
-                    keep_for = Some(KeepFor::Request(call));
-                }
+            Kind::Request { call, type_id, service, .. } => {
+                let resend = resumable.then_some(Resend { type_id, service, payload: None });
+                keep_for = resumable.then_some(KeepFor::Request(call));
+                self.calls.posted(call, class, timeout, resend);
             }
             Kind::Reply { call } | Kind::Failure { call, .. } => {
                 if resumable {
@@ -230,21 +226,13 @@ impl<Q: QueuePair> Engine<Q> {
     fn finish(&mut self, work: Work, status: Status, session: &Session<Q>, executor: &impl Executor) {
         let Work { holds, completes, keep_for, posted, sequence, .. } = work;
         self.end_send(completes, status, session, executor);
-        let lanes = self.link.as_ref().map(|link| &link.lanes);
+        let lanes = self.phase.link().map(|link| &link.lanes);
         let acknowledged = |class: Class, sequence| {
             lanes.is_some_and(|lanes| lanes[class.index()].is_acknowledged(sequence))
         };
         let Some(payload) = holds.and_then(Held::into_payload) else { return };
         match keep_for {
-            Some(KeepFor::Request(call)) => {
-                if let Some(open) = self.open.get_mut(usize::from(call.slot))
-                    && open.live
-                    && open.generation == call.generation
-                    && let Some(kept) = &mut open.kept
-                {
-                    kept.payload = Some(payload);
-                }
-            }
+            Some(KeepFor::Request(call)) => self.calls.payload_back(call, payload),
             Some(KeepFor::Answer(call)) => {
                 let posted_on = Some(self.generation);
                 if let Some(seen) = self.seen.get_mut(usize::from(call.slot))

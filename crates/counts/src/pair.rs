@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use pronto_core::fabric::{Arrived, ConnectionLimits, QueuePair};
 use pronto_core::note::{Note, What};
-use pronto_core::session::{Answer, Event, Identity, Inbound, Limits, Links, Session, Sink, introduce};
+use pronto_core::session::{Event, Identity, Inbound, Limits, Links, RequestToken, Session, Sink, introduce};
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
 use pronto_fabric_shm::ShmQueuePair;
 use pronto_fabric_tcp::{ReceivePool, TcpQueuePair};
@@ -162,15 +162,15 @@ struct Handlers<'a, Q: QueuePair + 'static> {
 }
 
 impl<Q: QueuePair + 'static> Sink<Q::Lease> for Handlers<'_, Q> {
-    fn request_here(&mut self, inbound: &Inbound<&[u8]>, answer: &mut Answer) -> bool {
-        self.run(inbound, |route, incoming| route.run_on(incoming, inbound.payload, answer));
+    fn request_here(&mut self, inbound: Inbound<'_, &[u8]>) -> bool {
+        let Inbound { token, type_id, payload, .. } = inbound;
+        self.run(type_id, token, |route, incoming, token| route.run_on(incoming, payload, token));
         true
     }
 
-    fn request(&mut self, inbound: Inbound<Arrived<Q::Lease>>) -> Answer {
-        let mut answer = Answer::Later;
-        self.run(&inbound, |route, incoming| answer = route.run(incoming, &inbound.payload));
-        answer
+    fn request(&mut self, inbound: Inbound<'_, Arrived<Q::Lease>>) {
+        let Inbound { token, type_id, payload, .. } = inbound;
+        self.run(type_id, token, |route, incoming, token| route.run(incoming, &payload, token));
     }
 
     fn event(&mut self, _: Event) {}
@@ -178,16 +178,18 @@ impl<Q: QueuePair + 'static> Sink<Q::Lease> for Handlers<'_, Q> {
 
 impl<Q: QueuePair + 'static> Handlers<'_, Q> {
     /// As a node's dispatch does.
-    fn run<P>(
+    fn run(
         &mut self,
-        inbound: &Inbound<P>,
-        handle: impl FnOnce(&Route<Still<Q>>, &Incoming<'_, Still<Q>>),
+        type_id: TypeId,
+        token: RequestToken<'_>,
+        handle: impl FnOnce(&Route<Still<Q>>, &Incoming<'_, Still<Q>>, RequestToken<'_>),
     ) {
         self.run += 1;
-        let call = inbound.call.unwrap_or(CallId { slot: 0, generation: 0 });
+        let call = token.call().unwrap_or(CallId { slot: 0, generation: 0 });
         self.host.note(Note { what: What::Handles, peer: self.session.peer(), call, more: 0 });
-        let route = &self.routes[usize::from(inbound.type_id.0)];
-        handle(route, &Incoming::new(inbound, self.session, self.host, Nanos::NEVER));
+        let route = &self.routes[usize::from(type_id.0)];
+        let incoming = Incoming::new(token.call(), self.session, self.host, Nanos::NEVER);
+        handle(route, &incoming, token);
     }
 }
 
@@ -196,8 +198,8 @@ impl<Q: QueuePair + 'static> Handlers<'_, Q> {
 pub struct Nobody;
 
 impl<L> Sink<L> for Nobody {
-    fn request(&mut self, _: Inbound<Arrived<L>>) -> Answer {
-        Answer::Done
+    fn request(&mut self, inbound: Inbound<'_, Arrived<L>>) {
+        inbound.token.finish();
     }
 
     fn event(&mut self, _: Event) {}

@@ -19,6 +19,17 @@ pub enum SetupError {
     /// Nobody listens at this address.
     #[error("nobody listens at this address")]
     NotListening,
+    /// The process that listens at this address runs as another user: it has taken a name that is not its own.
+    #[error(
+        "the socket at this address belongs to user {found}, and this process runs as user {expected}: only processes of one user \
+         share memory"
+    )]
+    OtherUser {
+        /// The listener's effective user.
+        found: u32,
+        /// This process's.
+        expected: u32,
+    },
     /// Somebody listens at this address already.
     #[error("somebody listens at this address already")]
     InUse,
@@ -103,6 +114,14 @@ pub enum SegmentFault {
     /// It is no memory file, or its seals are missing: it could be truncated under our feet.
     #[error("not a sealed memory file")]
     NotSealed,
+    /// It is not on ordinary memory: on huge pages its owner could take pages away for which there is no replacement.
+    #[error(
+        "a memory file of an unknown kind of memory (file system {magic:#x}); ordinary memory is needed, without huge pages"
+    )]
+    NotPlain {
+        /// What kind of file system it is on (`f_type` of `statfs`).
+        magic: i64,
+    },
     /// It has another size than agreed.
     #[error("{found} bytes where {expected} belong")]
     Size {

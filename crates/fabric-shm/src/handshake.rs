@@ -168,7 +168,9 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Connects to the listener at `path` (see [`Listener::bind`]), and bounds the whole handshake by `limit`.
+    /// Connects to the listener at `path` (see [`Listener::bind`]), and bounds the whole handshake by `limit`. A listener of another
+    /// user is refused ([`SetupError::OtherUser`]) before anything is sent: any user may take an abstract name, or a path in a
+    /// directory that all can write to.
     pub fn dial(path: &Path, limit: Duration) -> Result<Self, SetupError> {
         let address = address(path)?;
         let socket = new_socket()?;
@@ -181,7 +183,12 @@ impl Handshake {
             Errno::EAGAIN | Errno::EINTR => SetupError::TimedOut,
             errno => SetupError::system("connect")(errno),
         })?;
-        Self::new(socket, Side::Dialler, limit)
+        let handshake = Self::new(socket, Side::Dialler, limit)?;
+        let PeerCredentials { uid: found, .. } = handshake.peer;
+        match handshake.peer.same_user() {
+            true => Ok(handshake),
+            false => Err(SetupError::OtherUser { found, expected: geteuid().as_raw() }),
+        }
     }
 
     /// Two ends within this process.

@@ -7,12 +7,13 @@ use core::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pronto_core::fabric::region::SharedBytes;
-use pronto_core::fabric::{OutOfBounds, Payload};
+use pronto_core::fabric::{OutOfBounds, Payload, Withdrawn};
 use pronto_sync::Event;
-use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::bell::Bell;
-use crate::map::{Mapping, OwnArray, forked};
+use crate::layout::CLOSED;
+use crate::map::{Mapping, OwnArray, PeerArray, forked};
 
 /// Most bytes of a peer's memory that are lent out at a time: two chunks of its send memory.
 pub(crate) const MAX_LENT: u64 = 8 << 20;
@@ -29,6 +30,8 @@ const ONE_LEASE: u64 = 1 << 40;
 pub(crate) struct Incoming {
     /// The peer's send memory.
     pub(crate) memory: Mapping,
+    /// The peer's state word.
+    state: PeerArray<AtomicU64>,
     /// Count of releases, then the done words, in our segment.
     pub(crate) done: OwnArray<AtomicU32>,
     /// For waking a peer that sleeps for want of send memory.
@@ -44,12 +47,16 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    pub(crate) fn new(memory: Mapping, done: OwnArray<AtomicU32>, bell: Bell) -> Self {
+    pub(crate) fn new(
+        (memory, state): (Mapping, PeerArray<AtomicU64>),
+        done: OwnArray<AtomicU32>,
+        bell: Bell,
+    ) -> Self {
         let max_leases = done.len() as u64 / 2;
         let [lent, returned, copied] = [0; 3].map(AtomicU64::new);
         let spare = Mutex::new(Vec::with_capacity(SPARE_BUFFERS));
         let scratch = Mutex::default();
-        Self { memory, done, bell, lent, returned, copied, spare, scratch, max_leases }
+        Self { memory, state, done, bell, lent, returned, copied, spare, scratch, max_leases }
     }
 
     /// Bytes of the peer's memory that are lent out now, and in how many leases.
@@ -57,6 +64,14 @@ impl Incoming {
         let returned = self.returned.load(Ordering::Relaxed);
         let lent = self.lent.load(Ordering::Relaxed).wrapping_sub(returned);
         (lent % ONE_LEASE, lent / ONE_LEASE)
+    }
+
+    /// Whether the peer has closed the link. If not, everything that was read from its memory before this is what it has sent: the
+    /// peer writes to a region again only after it has closed.
+    fn is_closed_by_peer(&self) -> bool {
+        // SYNC: orders the loads of the payload before that of the state word; pairs with the fence in ShmQueuePair::close.
+        fence(Ordering::Acquire);
+        self.state.load(0, Ordering::Relaxed) & CLOSED != 0
     }
 
     fn lend(&self, len: u32) {
@@ -94,7 +109,7 @@ impl Incoming {
         }
     }
 
-    /// Copies a payload, and hands the copy to `read`.
+    /// Copies a payload, and hands the copy to `read` if it is valid.
     fn read_copy(&self, place: &Place, read: &mut dyn FnMut(&[u8])) {
         let scratch = || self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let mut buffer = core::mem::take(&mut *scratch());
@@ -103,7 +118,9 @@ impl Incoming {
             buffer = vec![0; len];
         }
         place.read(self, 0, &mut buffer[..len]).expect("the place was checked");
-        read(&buffer[..len]);
+        if place.validate(self).is_ok() {
+            read(&buffer[..len]);
+        }
         let mut kept = scratch();
         if kept.len() < buffer.len() {
             *kept = buffer;
@@ -143,6 +160,11 @@ impl Place {
         self.memory(incoming).lend(self.offset, self.len as usize).ok()
     }
 
+    /// Checks what was read from here. Send memory needs no check: its ring takes no new buffers once the link has ended.
+    fn validate(&self, incoming: &Incoming) -> Result<(), Withdrawn> {
+        if self.region.is_some() && incoming.is_closed_by_peer() { Err(Withdrawn) } else { Ok(()) }
+    }
+
     fn memory<'a>(&'a self, incoming: &'a Incoming) -> &'a Mapping {
         self.region.as_deref().unwrap_or(&incoming.memory)
     }
@@ -177,18 +199,27 @@ impl ShmLease {
         Self { held: Held::Private(buffer), incoming: Arc::clone(incoming) }
     }
 
-    /// Lends a payload out, or copies it if too much is lent out already; says which.
-    pub(crate) fn new(incoming: &Arc<Incoming>, place: Place, release: Release) -> (Self, Taken) {
+    /// Lends a payload out, or copies it if too much is lent out already; says which. Refuses one whose sender has closed the link.
+    pub(crate) fn new(
+        incoming: &Arc<Incoming>,
+        place: Place,
+        release: Release,
+    ) -> Result<(Self, Taken), Withdrawn> {
         let incoming = Arc::clone(incoming);
         if !incoming.may_lend(place.len)
             && let Some(mut buffer) = incoming.private(place.len)
         {
             place.read(&incoming, 0, &mut buffer).expect("the place was checked");
+            if let Err(withdrawn) = place.validate(&incoming) {
+                incoming.give_back(buffer);
+                return Err(withdrawn);
+            }
             incoming.release(release);
-            return (Self { held: Held::Private(buffer), incoming }, Taken::Copied);
+            return Ok((Self { held: Held::Private(buffer), incoming }, Taken::Copied));
         }
+        place.validate(&incoming)?;
         incoming.lend(place.len);
-        (Self { held: Held::Shared(place, release), incoming }, Taken::Lent)
+        Ok((Self { held: Held::Shared(place, release), incoming }, Taken::Lent))
     }
 }
 
@@ -234,6 +265,14 @@ impl Payload for ShmLease {
             Held::Shared(..) if forked() => None,
             Held::Shared(place, _) => place.lend(&self.incoming),
             Held::Private(_) => None,
+        }
+    }
+
+    fn validate(&self) -> Result<(), Withdrawn> {
+        match &self.held {
+            Held::Shared(..) if forked() => Err(Withdrawn),
+            Held::Shared(place, _) => place.validate(&self.incoming),
+            Held::Private(_) => Ok(()),
         }
     }
 

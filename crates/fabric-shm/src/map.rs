@@ -21,7 +21,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::mman::{self, MapFlags, MmapAdvise, ProtFlags};
 use pronto_core::fabric::region::{RegionMemory, SharedBytes, copy};
-use pronto_core::fabric::{OutOfBounds, Region, SendMemory};
+use pronto_core::fabric::{MemoryClaim, OutOfBounds, Region, SendMemory};
 use pronto_ring::{Line, LineStorage};
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pronto_sync::{Event, peer_is_armed};
@@ -310,13 +310,14 @@ pub(crate) struct SendSegment {
     mapping: Mapping,
     fd: OwnedFd,
     len: usize,
+    claim: MemoryClaim,
 }
 
 impl SendSegment {
     /// Over a memfd of at least `len` bytes that was created here.
     pub(crate) fn new(fd: OwnedFd, len: usize) -> Result<Self, Errno> {
         let mapping = Mapping::new(fd.as_fd(), 0, round_up(len), Access::Write)?;
-        Ok(Self { mapping, fd, len })
+        Ok(Self { mapping, fd, len, claim: MemoryClaim::new() })
     }
 
     pub(crate) fn mapping(&self) -> &Mapping {
@@ -353,13 +354,17 @@ impl SendSegment {
     }
 }
 
-// SAFETY: mapped for writing while `mapping` lives (invariant 1) and never shorter (invariant 4); the peer cannot write.
+// SAFETY: mapped for writing while `mapping` lives (invariant 1) and never shorter (invariant 4); the peer cannot write, and the flag is
+// claimed once.
 unsafe impl SendMemory for SendSegment {
     fn base(&self) -> NonNull<u8> {
         self.mapping.base
     }
     fn len(&self) -> usize {
         self.len
+    }
+    fn claim(&self) -> bool {
+        self.claim.take()
     }
 }
 

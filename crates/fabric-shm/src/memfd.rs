@@ -1,7 +1,8 @@
 //! Memory files: making them, sealing them, and what is refused of a peer's.
 //!
 //! A peer that could shrink a file that we mapped would kill us with `SIGBUS`. So nothing is mapped whose size is not
-//! sealed, and nothing is believed about a file that the kernel does not say.
+//! sealed, and nothing is believed about a file that the kernel does not say. A hole that is punched into ordinary memory reads
+//! as zeros. One in huge pages needs another huge page to be read, and is a `SIGBUS` where none is free: such files are refused.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -9,6 +10,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, FcntlArg, OFlag, SealFlag, fallocate, fcntl, open};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::{Mode, fchmod, fstat};
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::ftruncate;
 
 use crate::error::SegmentFault;
@@ -67,8 +69,15 @@ pub(crate) fn check(fd: BorrowedFd<'_>, demand: Demand) -> Result<u64, SegmentFa
     if !SealFlag::from_bits_retain(seals).contains(wanted) {
         return Err(SegmentFault::NotSealed);
     }
+    is_plain(fd)?;
     let stat = fstat(fd).map_err(|_| SegmentFault::NotSealed)?;
     u64::try_from(stat.st_size).map_err(|_| SegmentFault::NotSealed)
+}
+
+/// Checks that a file is on ordinary memory, as memory files are unless they were made with huge pages.
+pub(crate) fn is_plain(fd: BorrowedFd<'_>) -> Result<(), SegmentFault> {
+    let kind = fstatfs(fd).map_err(|_| SegmentFault::NotSealed)?.filesystem_type();
+    if kind == TMPFS_MAGIC { Ok(()) } else { Err(SegmentFault::NotPlain { magic: kind.0 }) }
 }
 
 /// Checks that a peer's file is as long as it has to be, exactly.

@@ -2,7 +2,8 @@
 //!
 //! The region's descriptor travels with the grant, for reading only unless the peer may write, and the holder maps the
 //! granted pages. A word per grant in the giver's segment says whether it is live; the holder looks at it before every
-//! access, so that access needs nobody at the giver's side. The kernel enforces who can map and what cannot be written;
+//! access, so that access needs nobody at the giver's side, and once more after it: an access during which the grant ended is not
+//! reported as done. The kernel enforces who can map and what cannot be written;
 //! bounds within pages and revocation bind only a peer that runs this code.
 
 use std::os::fd::OwnedFd;
@@ -11,7 +12,7 @@ use nix::errno::Errno;
 use pronto_core::fabric::{
     FabricError, Grant, GrantError, GrantId, OutOfBounds, PeerFault, PostError, Region, RemoteRange, Rights,
 };
-use pronto_sync::atomic::{AtomicU32, Ordering};
+use pronto_sync::atomic::{AtomicU32, Ordering, fence};
 
 use crate::announce::Announcement;
 use crate::layout::MAX_GRANTS;
@@ -78,13 +79,16 @@ impl Given {
     pub(crate) fn revoke(&mut self, GrantId(slot): GrantId) -> Result<(), GrantError> {
         let word = self.words.get(slot as usize).ok_or(GrantError::Unknown)?;
         // SYNC: pairs with the load in Held::live.
-        match word.swap(NOBODY, Ordering::SeqCst) {
+        let revoked = word.swap(NOBODY, Ordering::SeqCst);
+        // SYNC: the grant ends before this side reads or writes the memory again; pairs with the fence in Held::live_after.
+        fence(Ordering::SeqCst);
+        match revoked {
             NOBODY => Err(GrantError::Unknown),
             _ => Ok(()),
         }
     }
 
-    /// Ends all grants.
+    /// Ends all grants. The caller puts a fence behind it.
     pub(crate) fn revoke_all(&mut self) {
         for word in self.words.iter() {
             // SYNC: as in revoke.
@@ -172,13 +176,24 @@ impl Held {
         Ok((&grant.memory, grant.start + remote.offset))
     }
 
+    /// Checks that a grant which was live before an access is live after it. Otherwise its giver may have written to the memory while
+    /// it was read, or read it before all was written: such an access is not done, and may have been carried out in part.
+    fn live_after(&self, remote: RemoteRange) -> Result<(), PostError> {
+        let (slot, grant) = self.find(remote).ok_or(PostError::NotGranted)?;
+        // SYNC: orders the access before the load, stores too; pairs with the fences in Given::revoke and ShmQueuePair::close.
+        fence(Ordering::SeqCst);
+        let live = self.words.load(slot, Ordering::Relaxed) == grant.generation;
+        if live { Ok(()) } else { Err(PostError::NotGranted) }
+    }
+
     /// The peer's memory into a region.
     pub(crate) fn read(&self, local: &Region, offset: u64, remote: RemoteRange) -> Result<(), PostError> {
         let (memory, start) = self.live(remote, |rights| rights.read)?;
         pieces(local, offset, remote.len, |at, done, piece| {
             memory.read(start + done, piece)?;
             local.write(at, piece)
-        })
+        })?;
+        self.live_after(remote)
     }
 
     /// A region into the peer's memory.
@@ -187,7 +202,8 @@ impl Held {
         pieces(local, offset, remote.len, |at, done, piece| {
             local.read(at, piece)?;
             memory.write(start + done, piece)
-        })
+        })?;
+        self.live_after(remote)
     }
 
     /// An atomic operation on eight bytes of the peer's memory; says what was there.
@@ -198,12 +214,14 @@ impl Held {
             return Err(OutOfBounds { offset, wanted: size_of::<u64>(), len }.into());
         }
         let word = memory.word(start)?;
-        Ok(match operation {
+        let before = match operation {
             Atomic::CompareSwap { expected, desired } => word
                 .compare_exchange(expected, desired, Ordering::SeqCst, Ordering::SeqCst)
                 .unwrap_or_else(|found| found),
             Atomic::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),
-        })
+        };
+        self.live_after(remote)?;
+        Ok(before)
     }
 }
 

@@ -12,7 +12,7 @@ use pronto_core::fabric::{
     ShortMessage, Signal, SmallMessage,
 };
 use pronto_sync::Event as Published;
-use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use pronto_wire::{INLINE_PAYLOAD, InlinePayload, RawHeader};
 
 use crate::announce::{Announcement, Announcements};
@@ -247,11 +247,11 @@ impl ShmQueuePair {
         if form == form::IMMEDIATE {
             return self.take_immediates(words);
         }
-        let mut message = self.receiving.elsewhere(words, form).map_err(|fault| self.fail(fault.into()))?;
+        let mut message = self.receiving.elsewhere(words, form).map_err(|failure| self.fail(failure))?;
         if message.is_none() {
             // Its region was announced, but not adopted yet.
             self.adopt()?;
-            message = self.receiving.elsewhere(words, form).map_err(|fault| self.fail(fault.into()))?;
+            message = self.receiving.elsewhere(words, form).map_err(|failure| self.fail(failure))?;
         }
         match message {
             Some(message) => Ok(Some(message)),
@@ -442,6 +442,9 @@ impl QueuePair for ShmQueuePair {
         let last = self.state[0].load(Ordering::Relaxed) | CLOSED;
         // SYNC: everything that was published comes before it; pairs with the load in look_around.
         self.state[0].store(last, Ordering::Release);
+        // SYNC: the grants are revoked and the link is closed before this side writes to its regions again; pairs with the fences
+        // in Incoming::is_closed_by_peer and in Held::live_after.
+        fence(Ordering::SeqCst);
         self.announcements.close();
         self.incoming().bell.close();
     }

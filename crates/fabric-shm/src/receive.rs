@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use pronto_core::fabric::{Arrived, FabricError, PeerFault, Received, ShortMessage, SmallMessage};
+use pronto_core::fabric::{Arrived, FabricError, PeerFault, Received, ShortMessage, SmallMessage, Withdrawn};
 use pronto_ring::{Line, LineReader};
 use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
 
@@ -86,7 +86,7 @@ impl Receiving {
         &mut self,
         words: &Words,
         form: u8,
-    ) -> Result<Option<Received<ShmLease>>, PeerFault> {
+    ) -> Result<Option<Received<ShmLease>>, FabricError> {
         match form {
             form::RING => self.lease(words, Elsewhere::parse(words), None).map(Some),
             form::REGION => self.in_region(words),
@@ -94,9 +94,9 @@ impl Receiving {
                 Ok(Some(self.beside(words, len)))
             }
             len if usize::from(len) <= form::BESIDE => {
-                Err(PeerFault::Length { len: len.into(), max: self.max_payload.into() })
+                Err(PeerFault::Length { len: len.into(), max: self.max_payload.into() }.into())
             }
-            other => Err(PeerFault::UnknownForm(other)),
+            other => Err(PeerFault::UnknownForm(other).into()),
         }
     }
 
@@ -128,7 +128,7 @@ impl Receiving {
         self.slots.read(self.reader.last_index(), beside);
     }
 
-    fn in_region(&mut self, words: &Words) -> Result<Option<Received<ShmLease>>, PeerFault> {
+    fn in_region(&mut self, words: &Words) -> Result<Option<Received<ShmLease>>, FabricError> {
         let place = Elsewhere::parse(words);
         let RegionName { slot, generation } = place.region;
         let known = self.regions.get(slot as usize).and_then(Option::as_ref);
@@ -137,26 +137,29 @@ impl Receiving {
         self.lease(words, place, Some(memory)).map(Some)
     }
 
+    /// A message whose payload lies at a place in the peer's memory. If the peer may have written there since it sent the message,
+    /// the connection is lost: a later message must not be delivered in its stead.
     fn lease(
         &mut self,
         words: &Words,
         place: Elsewhere,
         region: Option<Arc<Mapping>>,
-    ) -> Result<Received<ShmLease>, PeerFault> {
+    ) -> Result<Received<ShmLease>, FabricError> {
         let Elsewhere { offset, len, tag, token, .. } = place;
         if len > self.max_payload {
-            return Err(PeerFault::Length { len: len.into(), max: self.max_payload.into() });
+            return Err(PeerFault::Length { len: len.into(), max: self.max_payload.into() }.into());
         }
         let all = region.as_deref().unwrap_or(&self.incoming.memory).len() as u64;
         if offset.checked_add(len.into()).is_none_or(|end| end > all) {
-            return Err(PeerFault::Offset { offset, len: all });
+            return Err(PeerFault::Offset { offset, len: all }.into());
         }
         let tags = self.incoming.done.len() - 1;
         if tag as usize >= tags {
-            return Err(PeerFault::Offset { offset: tag.into(), len: tags as u64 });
+            return Err(PeerFault::Offset { offset: tag.into(), len: tags as u64 }.into());
         }
         let place = Place { region, offset, len };
-        let (lease, taken) = ShmLease::new(&self.incoming, place, Release { tag, token });
+        let lent = ShmLease::new(&self.incoming, place, Release { tag, token });
+        let (lease, taken) = lent.map_err(|Withdrawn| FabricError::Lost)?;
         self.copied += u64::from(taken == Taken::Copied);
         Ok(Received { header: form::header(words), payload: Arrived::Buffer(lease) })
     }

@@ -170,7 +170,8 @@ impl Own {
         let Sockets { bell, announcements } = peer.sockets;
         let bell = Bell::new(bell, PeerArray::new(&theirs, layout::SLEEP, SLEEP_WORDS));
         let done = OwnArray::new(own, layout::DONE, 1 + ours.tags);
-        let incoming = Arc::new(Incoming::new(their_memory, done, bell));
+        let state = PeerArray::new(&theirs, layout::STATE, 1);
+        let incoming = Arc::new(Incoming::new((their_memory, state), done, bell));
         let lines = OwnArray::new(own, ours.first_line(), ours.lines);
         let slots = OwnArray::new(own, ours.first_slot(), ours.lines);
         let done = PeerArray::new(&theirs, layout::DONE, 1 + layout.tags);

@@ -35,7 +35,7 @@ pub struct Outcome {
 /// atomic are open.
 pub fn outcome(stream: &[u8], piece: usize) -> Outcome {
     let pool = ReceivePool::new(1 << 20).expect("an event descriptor");
-    let mut inbound = Inbound::new(Account::new(&pool), MAX_PAYLOAD);
+    let mut inbound = Inbound::new(Account::new(&pool, 1), MAX_PAYLOAD);
     let mut outbound = Outbound::new(16);
     let mut one_sided = OneSided::new(DEPTH);
     let [target, local] = [(); 2].map(|()| Region::new(Arc::new(HeapMemory::new(REGION))));

@@ -13,8 +13,9 @@
 //! - *writable* only while the socket is full and something is left to send (else it would wake the sleeper at once, for
 //!   nothing); after it, `poll_send` sends on. If others post while it sleeps, [`TcpQueuePair::on_blocked`] says when to
 //!   ask again.
-//! - *readable* except while a message waits for a receive buffer. Then the event is on [`ReceivePool::channel`], which
-//!   whoever sleeps watches as well: clear it, then poll.
+//! - *readable* except while a message waits for a receive buffer. That happens only while this side holds as many leases
+//!   as the connection's receive depth, and the pool's budget is used up. Then the event is on [`ReceivePool::channel`],
+//!   which the sleeping thread watches as well: clear it, then poll.
 //!
 //! # Copies
 //! Up to 1 KiB of payload is copied into the staging ring. More is written from send memory where it lies. A region's
@@ -38,6 +39,7 @@ mod pool;
 mod queue_pair;
 mod random;
 mod setup;
+mod silence;
 mod socket;
 mod staging;
 mod tuning;

@@ -314,7 +314,13 @@ impl Outbound {
                     staged += len;
                     self.staging.parts(staged - len, *len)
                 }
-                Segment::Memory(extent) => (memory.bytes(*extent), &[][..]),
+                Segment::Memory(extent) => {
+                    #[expect(unsafe_code, reason = "posted send memory is read in place")]
+                    // SAFETY: the segment was posted and its completion comes after it (invariant 3), so nobody writes to the
+                    // extent (the engine's promise 2 at the seam).
+                    let bytes = unsafe { memory.bytes(*extent) };
+                    (bytes, &[][..])
+                }
                 _ => (self.piece.left(), &[][..]),
             };
             for part in [first, second] {

@@ -1,13 +1,21 @@
-//! Receive buffers: one pool per node, with a budget in bytes, shared by all its connections.
+//! Receive buffers: one pool per node, shared by all its connections, with a budget in bytes for what it keeps.
+//!
+//! A connection's receive depth is a promise to the peer: the peer sends that many messages without asking. A connection
+//! that holds fewer leases is therefore always served, also beyond the budget. Otherwise a message without a buffer
+//! would stop the stream, and with it the replies behind it. The users of the leases may be waiting for exactly those
+//! replies, and then no lease would ever return.
+//!
+//! A connection that holds more leases than its depth shares the budget with the others. The peer has a credit for a
+//! message only after the user of an earlier one was done with it, so the lease that is missing returns without
+//! another message.
 //!
 //! # Invariants
-//! 1. `allocated` counts the bytes of every buffer that exists, leased or free. It exceeds the budget only by what
-//!    connections without a lease were served (see below).
-//! 2. `held` of an account changes only under the pool's lock, so that a connection either sees its last lease come
-//!    back or is woken by it.
-//!
-//! A connection that holds no lease is always served, budget or not: one slow user cannot stop the others. The surplus
-//! is at most one buffer per connection and goes back to the system, not into the pool.
+//! 1. `allocated` counts the bytes of every buffer that exists, leased or free. It exceeds the budget only by buffers
+//!    that connections were served within their depths, and buffers above the budget go back to the system, not into
+//!    the pool. So it is at most the budget, plus depth times longest payload (rounded up to a size class) of each
+//!    connection. Pages of a new buffer take memory only when bytes arrive in them.
+//! 2. `held` of an account changes only under the pool's lock, so that a connection either sees a lease come back or is
+//!    woken by it.
 
 use core::mem;
 use core::sync::atomic::Ordering;
@@ -41,7 +49,8 @@ struct State {
 }
 
 impl ReceivePool {
-    /// A pool of at most `budget` bytes (but for one buffer per connection, see the module). Nothing is allocated yet.
+    /// Makes a pool that keeps at most `budget` bytes, and allocates more while connections need it to receive as many
+    /// messages as their depths promise. Nothing is allocated yet.
     pub fn new(budget: usize) -> Result<Arc<Self>, SetupError> {
         let returned = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let state = State { free: [const { Vec::new() }; CLASSES], allocated: 0, waiting: false };
@@ -79,7 +88,7 @@ impl ReceivePool {
         let _ = self.returned.read();
     }
 
-    fn take(&self, len: usize, held: &AtomicUsize) -> Option<Box<[u8]>> {
+    fn take(&self, len: usize, Account { held, depth, .. }: &Account) -> Option<Box<[u8]>> {
         let class = class_of(len)?;
         let size = SMALLEST << class;
         let mut state = self.lock();
@@ -90,7 +99,7 @@ impl ReceivePool {
             return Some(buffer);
         }
         let evicted = state.make_room(size, self.budget);
-        if state.allocated + size > self.budget && served > 0 {
+        if state.allocated + size > self.budget && served >= *depth {
             state.waiting = true;
             return None;
         }
@@ -154,16 +163,22 @@ fn class_of(len: usize) -> Option<usize> {
 pub(crate) struct Account {
     pool: Arc<ReceivePool>,
     held: AtomicUsize,
+    /// Leases that the connection may hold whatever the budget.
+    depth: usize,
 }
 
 impl Account {
-    pub(crate) fn new(pool: &Arc<ReceivePool>) -> Arc<Self> {
-        Arc::new(Self { pool: Arc::clone(pool), held: AtomicUsize::new(0) })
+    /// Opens an account for a connection on which `depth` messages may be under way.
+    pub(crate) fn new(pool: &Arc<ReceivePool>, depth: u32) -> Arc<Self> {
+        // At least one: a connection that can receive nothing would never end.
+        let depth = usize::try_from(depth).unwrap_or(usize::MAX).max(1);
+        Arc::new(Self { pool: Arc::clone(pool), held: AtomicUsize::new(0), depth })
     }
 
-    /// A buffer for `len` bytes, or none before a lease comes back.
+    /// Leases a buffer for `len` bytes. Returns none until a lease comes back, if the connection holds as many as its depth
+    /// and the budget is used up.
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> Option<Lease> {
-        let buffer = self.pool.take(len, &self.held)?;
+        let buffer = self.pool.take(len, self)?;
         Some(Lease { account: Arc::clone(self), buffer, len })
     }
 }
@@ -222,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_warm_pool_hands_out_what_came_back() {
-        let account = Account::new(&ReceivePool::new(1 << 20).unwrap());
+        let account = Account::new(&ReceivePool::new(1 << 20).unwrap(), 1);
         let first = account.take(300).unwrap();
         let at = first.buffer.as_ptr();
         drop(first);
@@ -233,7 +248,7 @@ mod tests {
     #[test]
     fn an_empty_pool_says_no_and_tells_when_a_buffer_is_back() {
         let pool = ReceivePool::new(1024).unwrap();
-        let account = Account::new(&pool);
+        let account = Account::new(&pool, 1);
         let lease = account.take(1000).unwrap();
         assert!(account.take(100).is_none());
         assert!(!event(&pool));
@@ -249,20 +264,21 @@ mod tests {
     #[test]
     fn nobody_is_told_when_nobody_waits() {
         let pool = ReceivePool::new(1024).unwrap();
-        drop(Account::new(&pool).take(1000));
+        drop(Account::new(&pool, 1).take(1000));
         assert!(!event(&pool));
     }
 
     #[test]
-    fn a_connection_without_a_lease_is_served_beyond_the_budget() {
+    fn a_connection_within_its_depth_is_served_beyond_the_budget() {
         let pool = ReceivePool::new(1024).unwrap();
-        let (greedy, modest) = (Account::new(&pool), Account::new(&pool));
+        let (greedy, modest) = (Account::new(&pool, 1), Account::new(&pool, 3));
         let held = greedy.take(1000).unwrap();
-        let served = modest.take(1000).unwrap();
+        assert!(greedy.take(1000).is_none());
+        let served = [(); 3].map(|()| modest.take(1000).unwrap());
         assert!(modest.take(1000).is_none());
-        assert_eq!(pool.allocated(), 2048);
+        assert_eq!(pool.allocated(), 4096);
         drop(served);
-        assert_eq!(pool.allocated(), 1024);
+        assert_eq!(pool.allocated(), 1024, "what exceeds the budget is given back");
         drop(held);
     }
 

@@ -26,6 +26,7 @@ use crate::one_sided::{OneSided, Open};
 use crate::outbound::{COPIED_PAYLOAD, Outbound};
 use crate::pool::{Account, Lease, ReceivePool};
 use crate::setup::Options;
+use crate::silence::Silence;
 use crate::socket::{Calls, Socket};
 use crate::tuning::BusyPolling;
 use pronto_mapping::Mapping;
@@ -39,6 +40,7 @@ pub struct TcpQueuePair {
     inbound: Inbound,
     outbound: Outbound,
     one_sided: OneSided,
+    silence: Silence,
     failed: Option<FabricError>,
     cut: Option<FabricError>,
     /// See [`QueuePair::has_answered`].
@@ -83,9 +85,10 @@ impl TcpQueuePair {
             },
             socket: Socket::new(stream, class, options)?,
             memory: Arc::new(Mapping::new(limits.send_memory)?),
-            inbound: Inbound::new(Account::new(pool), max_receive),
+            inbound: Inbound::new(Account::new(pool, limits.receive_depth), max_receive),
             outbound: Outbound::new(limits.send_depth),
             one_sided: OneSided::new(limits.receive_depth),
+            silence: Silence::new(options.answer_timeout),
             failed: None,
             cut: None,
             answered: false,
@@ -152,7 +155,12 @@ impl TcpQueuePair {
         self.outbound.push(header.as_array());
         match payload {
             Gather::Inline(bytes) => self.outbound.push(bytes),
-            Gather::Ring(extent) if copied => self.outbound.push(self.memory.bytes(extent)),
+            Gather::Ring(extent) if copied => {
+                #[expect(unsafe_code, reason = "posted send memory is read in place")]
+                // SAFETY: the extent is being posted, so nobody writes to it until its completion (the engine's promise 2).
+                let bytes = unsafe { self.memory.bytes(extent) };
+                self.outbound.push(bytes);
+            }
             Gather::Ring(extent) => self.outbound.push_memory(extent),
             Gather::Region { region, offset, .. } => {
                 let offset = usize::try_from(offset).expect("within the region, checked above");
@@ -243,6 +251,14 @@ impl TcpQueuePair {
         flushed
     }
 
+    /// Fails the connection if the peer's kernel has not answered for too long.
+    #[cold]
+    fn check_silence(&mut self) -> Result<(), FabricError> {
+        self.silence
+            .check(&self.socket.as_fd(), self.socket.calls.sends)
+            .inspect_err(|error| self.fail(*error))
+    }
+
     fn fail(&mut self, error: FabricError) {
         if self.failed.is_some() {
             return;
@@ -278,7 +294,11 @@ impl QueuePair for TcpQueuePair {
     }
 
     fn retire(&mut self, range: Range<usize>) -> Result<(), FabricError> {
-        self.memory.retire(range)
+        #[expect(unsafe_code, reason = "discards the bytes")]
+        // SAFETY: no buffer in use lies in a range that is retired (the engine's promise 3), so none in it is posted either.
+        unsafe {
+            self.memory.retire(range)
+        }
     }
 
     fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
@@ -370,6 +390,9 @@ impl QueuePair for TcpQueuePair {
                     self.answered = true;
                     let _ = self.flush();
                 }
+                if self.silence.is_due() {
+                    self.check_silence()?;
+                }
                 Ok(None)
             }
             Ok(message) => Ok(message),
@@ -388,6 +411,7 @@ impl QueuePair for TcpQueuePair {
         if let Some(error) = self.failed {
             return Err(error);
         }
+        self.check_silence()?;
         self.inbound.leave_out_next_receive();
         self.outbound.rest();
         Ok(())

@@ -1,5 +1,6 @@
 //! The socket: the only file that sends and receives; counts every call.
 
+use core::time::Duration;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -39,6 +40,8 @@ pub(crate) struct Socket {
     stream: TcpStream,
     /// What of busy polling was refused.
     not_busy: Refused,
+    /// How long the kernel tries to send what is left when the socket is closed.
+    answer_timeout: Duration,
     pub(crate) calls: Calls,
 }
 
@@ -47,7 +50,7 @@ impl Socket {
     pub(crate) fn new(stream: TcpStream, class: Class, options: &Options) -> Result<Self, FabricError> {
         let refused = |errno: Errno| FabricError::System { errno: errno as i32 };
         let not_busy = tuning::apply(&stream, class, options).map_err(refused)?;
-        Ok(Self { stream, not_busy, calls: Calls::default() })
+        Ok(Self { stream, not_busy, answer_timeout: options.answer_timeout, calls: Calls::default() })
     }
 
     /// Whether the kernel polls the device for it.
@@ -118,6 +121,12 @@ impl Socket {
     pub(crate) fn finish(&self) {
         // Fails only if the connection is gone already, which tells the peer as well.
         let _ = self.stream.shutdown(Shutdown::Write);
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        tuning::end_after(&self.stream, self.answer_timeout);
     }
 }
 

@@ -130,8 +130,6 @@ pub(crate) fn apply(stream: &TcpStream, class: Class, options: &Options) -> Resu
     let io = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(0));
     stream.set_nonblocking(true).map_err(io)?;
     stream.set_nodelay(true).map_err(io)?;
-    let millis = u32::try_from(options.user_timeout.as_millis()).unwrap_or(u32::MAX);
-    setsockopt(stream, sockopt::TcpUserTimeout, &millis)?;
     if class == Class::Bulk {
         setsockopt(stream, kernel::NotSentLowAt, &BULK_UNSENT)?;
     }
@@ -143,6 +141,14 @@ pub(crate) fn apply(stream: &TcpStream, class: Class, options: &Options) -> Resu
     }
     // Who may not is served all the same, as any other connection.
     Ok(poll_devices(stream, options))
+}
+
+/// Has the kernel drop what it still has to send after `limit`, instead of about a quarter of an hour, once the process has
+/// closed the socket.
+pub(crate) fn end_after(stream: &TcpStream, limit: Duration) {
+    let millis = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+    // Refused only by a socket that is closed already.
+    let _ = setsockopt(stream, sockopt::TcpUserTimeout, &millis);
 }
 
 /// Busy polling, as far as the kernel lets us.

@@ -10,19 +10,37 @@ use pronto_core::fabric::{
 use pronto_mapping::Mapping;
 use pronto_wire::INLINE_PAYLOAD;
 
+use crate::account::Share;
 use crate::alive::Alive;
 use crate::device::Shared;
 use crate::error::VerbsError;
 use crate::inbox::Inbox;
 use crate::queue_pair::{Counters, LAST_LOOKS, VerbsQueuePair};
 use crate::reaping::Reaping;
-use crate::receives::Promise;
+use crate::receives::Receives;
 use crate::sleep::{Heard, Waits};
 use crate::sys::{COPY, Channel, CompletionQueue, Connect, Queue, QueueSizes, Verb};
 use crate::windows::{self, Windows};
 
 /// Requests beside messages: one-sided operations, reads of payloads, answers.
 const MORE_REQUESTS: u32 = 128;
+
+/// Returns the receives that a connection of these limits may need at a time. They are posted before the peer learns of the
+/// connection. The sum of their users:
+/// - `receive_depth` messages, which is the depth of the windows that the greeting grants: requests, replies and control;
+/// - for each of this side's windows onto payloads, the peer's report that it has read the payload;
+/// - one that is being filled when the connection ends ([`Share::connected`]).
+///
+/// Reads, writes and atomics take no receive. A write with an immediate takes one of `receive_depth`, for which its user must have
+/// a credit.
+const fn receives(limits: &ConnectionLimits) -> u32 {
+    limits.receive_depth + payload_windows(limits) + 1
+}
+
+/// Returns the number of payloads of this side that may wait to be read at a time.
+const fn payload_windows(limits: &ConnectionLimits) -> u32 {
+    if limits.send_depth < windows::MOST { limits.send_depth } else { windows::MOST }
+}
 
 /// A queue pair before it is connected.
 #[derive(Debug)]
@@ -36,32 +54,35 @@ pub(crate) struct Half {
     limits: ConnectionLimits,
     depth: u32,
     shared: Arc<Shared>,
-    promise: Promise,
+    buffers: Arc<Receives>,
+    share: Share,
 }
 
 impl Half {
     pub(crate) fn new(shared: &Arc<Shared>, limits: ConnectionLimits) -> Result<Self, VerbsError> {
         let domain = &shared.domain;
-        let windows = limits.send_depth.min(windows::MOST);
+        let windows = payload_windows(&limits);
         // A message of the longer kind takes two requests; as many of theirs may have to be read and answered.
         let depth = 2 * limits.send_depth + MORE_REQUESTS;
-        let promise = shared.receives.promise(limits.receive_depth + windows + 1)?;
+        let buffers = shared.receives();
+        let share = buffers.promise(receives(&limits))?;
         let channel = Channel::new(domain.context())?;
         let sends = CompletionQueue::new(&channel, depth + 1, domain.place())?;
-        let receives = CompletionQueue::new(&channel, limits.receive_depth + windows + 1, domain.place())?;
+        let completions = CompletionQueue::new(&channel, receives(&limits), domain.place())?;
         let sizes = QueueSizes { depth };
-        let queue = Queue::new(domain, shared.port, (&sends, &receives), shared.receives.queue(), sizes)?;
+        let queue = Queue::new(domain, shared.port, (&sends, &completions), buffers.queue(), sizes)?;
         Ok(Self {
             queue,
             windows: Windows::new(domain, windows)?,
             sends,
-            receives,
+            receives: completions,
             channel,
             memory: domain.memory(limits.send_memory)?,
             limits,
             depth,
             shared: Arc::clone(shared),
-            promise,
+            buffers,
+            share,
         })
     }
 
@@ -107,6 +128,7 @@ impl Half {
         let bell = Arc::new(bell.map_err(system("eventfd"))?);
         waits.add(Heard::CHANNEL, &*self.channel)?;
         waits.add(Heard::BELL, &*bell)?;
+        self.share.connected();
         self.queue.connect(first_sequence, to)?;
         let limits = &self.limits;
         let capabilities = self.capabilities(longest);
@@ -138,6 +160,8 @@ impl Half {
             reaping: Reaping::default(),
             kept: Arc::default(),
             depth: self.depth,
+            fetch_waiter: self.shared.pool.waiter(&bell),
+            copy_waiter: self.shared.pool.waiter(&bell),
             bell,
             waits,
             channel: self.channel,
@@ -152,7 +176,8 @@ impl Half {
             last_looks: LAST_LOOKS,
             closed: false,
             counters: Counters::default(),
-            _promise: self.promise,
+            buffers: self.buffers,
+            _share: self.share,
         })
     }
 }
@@ -173,5 +198,31 @@ fn unreachable_peer(error: &FabricError) -> VerbsError {
         FabricError::WorkFailed { status } => VerbsError::Unreachable { status: *status },
         // IBV_WC_RETRY_EXC_ERR
         _ => VerbsError::Unreachable { status: 12 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pronto_core::Class;
+    use pronto_core::session::{Identity, Limits, introduce};
+    use pronto_wire::{Epoch, NodeId};
+
+    use super::*;
+
+    #[test]
+    fn every_message_that_the_windows_grant_has_a_receive() {
+        let ours = Limits { calls: 5, requests: [200, 3], ..Limits::default() };
+        let identity =
+            |id| Identity { node: NodeId(id), epoch: Epoch(1), name: String::new(), types: Vec::new() };
+        for limits in [ours, Limits::default()] {
+            let [near, far] = introduce(&identity(1), &identity(2), &limits).unwrap();
+            for class in Class::ALL {
+                let (here, there) = (near.connection(class), far.connection(class));
+                assert_eq!(here.receive_depth, limits.window(class).depth());
+                // The peer sends messages up to the depth that was granted, and a report for each window onto a payload.
+                let reports = here.send_depth.min(windows::MOST);
+                assert!(there.send_depth + reports < receives(&here), "{class:?}");
+            }
+        }
     }
 }

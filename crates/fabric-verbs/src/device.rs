@@ -35,7 +35,7 @@ pub struct Device {
 /// What the connections of one port share.
 pub(crate) struct Shared {
     pub(crate) port: PortAddress,
-    pub(crate) receives: Arc<Receives>,
+    receives: Mutex<Arc<Receives>>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) regions: Regions,
     pub(crate) domain: Arc<Domain>,
@@ -66,6 +66,10 @@ pub struct DeviceCounters {
     pub regions_registered: u64,
     /// Bytes of the pool for long payloads that are registered.
     pub pool_bytes: u64,
+    /// Receives that connections may count on, of the shared receive queue that new connections take from.
+    pub receives_promised: u64,
+    /// Receives of that queue that connections may have kept when they ended; beyond 1,024 the next connection gets a fresh queue.
+    pub receives_doubtful: u64,
 }
 
 /// A registration by itself; ended when dropped.
@@ -108,7 +112,7 @@ impl Device {
     fn open(context: &Arc<Context>, port: PortAddress, place: Place) -> Result<Self, VerbsError> {
         let identity = identity(context);
         let domain = Domain::new(context, place)?;
-        let receives = Receives::new(&domain)?;
+        let receives = Mutex::new(Receives::new(&domain)?);
         let pool = Pool::new(&domain, POOL_BUDGET)?;
         let queue_pairs = Mutex::default();
         let regions = Regions::default();
@@ -140,9 +144,13 @@ impl Device {
 
     /// What was counted so far.
     pub fn counters(&self) -> DeviceCounters {
+        let receives = self.shared.current_receives();
+        let account = receives.account();
         DeviceCounters {
             regions_registered: self.shared.regions.made(),
             pool_bytes: self.shared.pool.registered() as u64,
+            receives_promised: account.promised() as u64,
+            receives_doubtful: account.doubtful() as u64,
         }
     }
 
@@ -191,6 +199,22 @@ impl Device {
 }
 
 impl Shared {
+    fn current_receives(&self) -> MutexGuard<'_, Arc<Receives>> {
+        self.receives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the receives that a new connection takes from. Connections that end may keep some of them, so a worn queue is
+    /// replaced; it ends with the last of its connections.
+    pub(crate) fn receives(&self) -> Arc<Receives> {
+        let mut current = self.current_receives();
+        let is_worn = current.account().is_worn();
+        // Where the device has no further queue, the worn one goes on as long as it has receives left.
+        if is_worn && let Ok(fresh) = Receives::new(&self.domain) {
+            *current = fresh;
+        }
+        Arc::clone(&current)
+    }
+
     fn queue_pairs(&self) -> MutexGuard<'_, HashMap<u32, Weak<Alive>>> {
         self.queue_pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -81,7 +81,7 @@ impl Drop for VerbsQueuePair {
         self.shared.delist(self.queue.number());
         // Receives that were completed and not looked at go back to where all take them from.
         while let Ok(Some(found)) = self.receives.poll() {
-            drop(self.shared.receives.completed(found.id, found.len));
+            drop(self.buffers.completed(found.id, found.len));
         }
     }
 }

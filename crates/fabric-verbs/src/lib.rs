@@ -33,6 +33,7 @@
 //! peer's end by a [`Lifeline`], which somebody else watches.
 #![deny(unsafe_code)]
 
+mod account;
 mod alive;
 mod arming;
 mod buddies;
@@ -58,6 +59,7 @@ mod sending;
 mod setup;
 mod sleep;
 mod sys;
+mod waiters;
 mod windows;
 
 pub use alive::Lifeline;

@@ -17,6 +17,7 @@ use pronto_sync::atomic::{AtomicBool, Ordering};
 
 use crate::buddies::{Buddies, Piece, class_of, size_of};
 use crate::sys::{Access, Domain, MemoryRegion, PinnedBytes};
+use crate::waiters::{Entry, Waiters};
 
 /// What is registered at a time, bytes, unless a piece is longer.
 const CHUNK: usize = 1 << 20;
@@ -27,21 +28,21 @@ pub(crate) const UNREGISTERED: usize = 64 << 10;
 pub(crate) struct Pool {
     domain: Arc<Domain>,
     budget: usize,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     /// Somebody went away without a buffer, or the last one was taken.
     low: AtomicBool,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     chunks: Vec<Chunk>,
     free: Buddies,
     registered: usize,
-    waiting: Vec<Arc<EventFd>>,
+    waiters: Waiters,
 }
 
 /// Registered memory.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Chunk {
     memory: Arc<MemoryRegion>,
     bytes: Arc<Mapping>,
@@ -59,7 +60,7 @@ impl fmt::Debug for Pool {
 impl Pool {
     /// A pool that registers at most `budget` bytes, beginning with one chunk of 1 MiB.
     pub(crate) fn new(domain: &Arc<Domain>, budget: usize) -> Result<Arc<Self>, FabricError> {
-        let state = Mutex::default();
+        let state = Arc::default();
         let this = Self { domain: Arc::clone(domain), budget, state, low: AtomicBool::new(false) };
         let first = this.chunk(CHUNK)?;
         this.lock().add(first);
@@ -67,7 +68,12 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
+    }
+
+    /// Makes a waiter for buffers of this pool, which `bell` wakes.
+    pub(crate) fn waiter(&self, bell: &Arc<EventFd>) -> Waiter {
+        Waiter::new(&self.state, bell)
     }
 
     /// Bytes that are registered.
@@ -82,8 +88,8 @@ impl Pool {
         Ok(Chunk { memory, bytes })
     }
 
-    /// A buffer for `len` bytes, if there is one; else the bell rings when it is worth another look.
-    pub(crate) fn take(self: &Arc<Self>, len: usize, bell: Option<&Arc<EventFd>>) -> Option<PoolBuffer> {
+    /// Takes a buffer of `len` bytes for `waiter`. If there is none, the waiter is woken when another attempt may succeed.
+    pub(crate) fn take(self: &Arc<Self>, len: usize, waiter: &Waiter) -> Option<PoolBuffer> {
         let class = class_of(len)?;
         let mut state = self.lock();
         let mut piece = state.free.take(class);
@@ -96,10 +102,8 @@ impl Pool {
         }
         if piece.is_none() {
             self.low.store(true, Ordering::Relaxed);
-            if let Some(bell) = bell {
-                state.waiting.push(Arc::clone(bell));
-            }
         }
+        waiter.attempted(&mut state, piece.is_some());
         let piece = piece?;
         // The last of its size: time to think of the next.
         if state.free.is_out_of(class) {
@@ -127,7 +131,7 @@ impl Pool {
         if let Ok(chunk) = self.chunk(CHUNK) {
             let mut state = self.lock();
             state.add(chunk);
-            state.wake();
+            state.waiters.wake();
         }
     }
 }
@@ -139,12 +143,38 @@ impl State {
         self.free.add(self.chunks.len(), len);
         self.chunks.push(chunk);
     }
+}
 
-    fn wake(&mut self) {
-        for bell in self.waiting.drain(..) {
-            // A full counter is as good as a write: the descriptor is readable.
-            let _full = bell.write(1);
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One purpose for which one queue pair takes buffers of a pool. Each purpose has a waiter of its own: service for one must not
+/// end the wait for another.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    state: Arc<Mutex<State>>,
+    entry: Arc<Entry>,
+}
+
+impl Waiter {
+    fn new(state: &Arc<Mutex<State>>, bell: &Arc<EventFd>) -> Self {
+        Self { state: Arc::clone(state), entry: Arc::new(Entry::new(bell)) }
+    }
+
+    /// Records in the pool's state whether an attempt of this waiter to take a buffer has succeeded.
+    fn attempted(&self, state: &mut State, succeeded: bool) {
+        if succeeded {
+            state.waiters.remove(&self.entry);
+        } else {
+            state.waiters.add(&self.entry);
         }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        lock(&self.state).waiters.remove(&self.entry);
     }
 }
 
@@ -192,6 +222,92 @@ impl Drop for PoolBuffer {
     fn drop(&mut self) {
         let mut state = self.pool.lock();
         state.free.give(self.piece, self.class);
-        state.wake();
+        state.waiters.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::eventfd::EfdFlags;
+
+    use super::*;
+
+    fn bell() -> Arc<EventFd> {
+        Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).unwrap())
+    }
+
+    /// A pool that has no buffers, and two waiters for them with bells of their own.
+    struct EmptyPool {
+        state: Arc<Mutex<State>>,
+        bells: [Arc<EventFd>; 2],
+        waiters: [Waiter; 2],
+    }
+
+    impl EmptyPool {
+        fn new() -> Self {
+            let state = Arc::default();
+            let bells = [(); 2].map(|()| bell());
+            let waiters = bells.each_ref().map(|bell| Waiter::new(&state, bell));
+            Self { state, bells, waiters }
+        }
+
+        fn entries(&self) -> usize {
+            lock(&self.state).waiters.len()
+        }
+
+        fn fail_once(&self, waiter: &Waiter) {
+            let mut state = lock(&self.state);
+            assert!(state.free.take(0).is_none(), "the pool is empty");
+            waiter.attempted(&mut state, false);
+        }
+    }
+
+    #[test]
+    fn a_waiter_that_tries_again_and_again_has_one_entry() {
+        let pool = EmptyPool::new();
+        for _ in 0..100 {
+            pool.waiters.iter().for_each(|waiter| pool.fail_once(waiter));
+        }
+        assert_eq!(pool.entries(), 2, "entries of two waiters");
+        lock(&pool.state).waiters.wake();
+        for bell in &pool.bells {
+            assert_eq!(bell.read(), Ok(1), "each waiter is woken once");
+        }
+        assert_eq!(pool.entries(), 0);
+    }
+
+    #[test]
+    fn a_waiter_that_is_served_has_no_entry() {
+        let pool = EmptyPool::new();
+        pool.waiters.iter().for_each(|waiter| pool.fail_once(waiter));
+        pool.waiters[0].attempted(&mut lock(&pool.state), true);
+        assert_eq!(pool.entries(), 1, "the entry of the waiter that was served");
+        lock(&pool.state).waiters.wake();
+        assert!(pool.bells[0].read().is_err(), "this waiter does not wait any more");
+        assert_eq!(pool.bells[1].read(), Ok(1));
+    }
+
+    #[test]
+    fn a_waiter_that_is_dropped_leaves_neither_its_entry_nor_its_descriptor() {
+        let pool = EmptyPool::new();
+        let bell = bell();
+        let dropped = Waiter::new(&pool.state, &bell);
+        pool.fail_once(&dropped);
+        pool.fail_once(&pool.waiters[1]);
+        drop(dropped);
+        assert_eq!(pool.entries(), 1, "the entry of the waiter that was dropped");
+        assert_eq!(Arc::strong_count(&bell), 1, "nobody else keeps the descriptor open");
+    }
+
+    /// A queue pair waits for two purposes with one bell: service for one must not end the wait for the other.
+    #[test]
+    fn service_for_one_purpose_leaves_the_wait_for_another() {
+        let state: Arc<Mutex<State>> = Arc::default();
+        let bell = bell();
+        let [fetches, copies] = [(); 2].map(|()| Waiter::new(&state, &bell));
+        fetches.attempted(&mut lock(&state), false);
+        copies.attempted(&mut lock(&state), true);
+        lock(&state).waiters.wake();
+        assert_eq!(bell.read(), Ok(1));
     }
 }

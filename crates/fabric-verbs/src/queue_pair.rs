@@ -18,14 +18,15 @@ use pronto_core::fabric::{
 };
 use pronto_mapping::Mapping;
 
+use crate::account::Share;
 use crate::alive::Alive;
 use crate::device::Shared;
 use crate::error::VerbsError;
 use crate::inbox::Inbox;
 use crate::lease::{InUse, Kept, Lease};
-use crate::pool::PoolBuffer;
+use crate::pool::{PoolBuffer, Waiter};
 use crate::reaping::Reaping;
-use crate::receives::Promise;
+use crate::receives::Receives;
 use crate::sending::Entry;
 use crate::sleep::{Heard, Waits};
 use crate::sys::{Access, Channel, CompletionQueue, MemoryRegion, PinnedBytes, Queue, SendRequest, Verb};
@@ -75,7 +76,12 @@ pub struct VerbsQueuePair {
     /// Where short messages lie that somebody keeps.
     pub(crate) kept: Arc<Kept>,
     pub(crate) depth: u32,
+    /// Readable when a buffer came back to the pool that this queue pair waits for.
     pub(crate) bell: Arc<EventFd>,
+    /// Waits for buffers to read payloads to.
+    pub(crate) fetch_waiter: Waiter,
+    /// Waits for buffers to copy payloads of unregistered regions to.
+    pub(crate) copy_waiter: Waiter,
     pub(crate) waits: Waits,
     /// Held by the completion queues as well; named here to be taken out of the epoll.
     pub(crate) channel: Arc<Channel>,
@@ -93,7 +99,9 @@ pub struct VerbsQueuePair {
     pub(crate) last_looks: u32,
     pub(crate) closed: bool,
     pub(crate) counters: Counters,
-    pub(crate) _promise: Promise,
+    /// The receive buffers that messages of this queue pair arrive in.
+    pub(crate) buffers: Arc<Receives>,
+    pub(crate) _share: Share,
 }
 
 /// What a queue pair has counted.
@@ -176,7 +184,11 @@ impl QueuePair for VerbsQueuePair {
         let inside =
             |chunk: &Arc<MemoryRegion>| range.start <= chunk.range().start && chunk.range().end <= range.end;
         self.chunks.retain(|chunk| !inside(chunk));
-        self.memory.retire(range)
+        #[expect(unsafe_code, reason = "discards the bytes")]
+        // SAFETY: no buffer in use lies in a range that is retired (the engine's promise 3), so none in it is posted either.
+        unsafe {
+            self.memory.retire(range)
+        }
     }
 
     fn register(&mut self, region: &Region) -> Result<(), FabricError> {

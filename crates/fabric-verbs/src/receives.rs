@@ -7,12 +7,13 @@
 #![expect(unsafe_code, reason = "buffers that the device writes to are handed out as slices")]
 
 use core::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use nix::errno::Errno;
 use pronto_core::fabric::{FabricError, SendMemory as _};
 use pronto_mapping::Mapping;
 
+use crate::account::{self, Account, Share};
 use crate::error::VerbsError;
 use crate::sys::{Access, Domain, MemoryRegion, PinnedBytes, SharedReceives};
 
@@ -21,17 +22,16 @@ pub(crate) const BUFFER: u32 = 2048;
 /// Buffers that are registered at a time.
 const CHUNK: usize = 128;
 const MAX_CHUNKS: usize = 128;
-/// Receives of one device.
+/// Receives of one shared receive queue, at most.
 const MOST: u32 = 16384;
 const _: () = assert!(MOST as usize == MAX_CHUNKS * CHUNK);
 
-/// The receive buffers of one device.
+/// A shared receive queue of a device, with its buffers. New connections take from the newest one.
 pub(crate) struct Receives {
     queue: Arc<SharedReceives>,
     domain: Arc<Domain>,
     chunks: [OnceLock<Chunk>; MAX_CHUNKS],
-    limit: usize,
-    counts: Mutex<Counts>,
+    account: Arc<Mutex<Account>>,
 }
 
 struct Chunk {
@@ -39,16 +39,9 @@ struct Chunk {
     bytes: Arc<Mapping>,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    chunks: usize,
-    /// Receives that connections may count on.
-    promised: usize,
-}
-
 impl fmt::Debug for Receives {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.counts.fmt(f)
+        self.account.fmt(f)
     }
 }
 
@@ -59,8 +52,7 @@ impl Receives {
             queue: Arc::new(SharedReceives::new(domain, limit)?),
             domain: Arc::clone(domain),
             chunks: [const { OnceLock::new() }; MAX_CHUNKS],
-            limit: limit as usize,
-            counts: Mutex::default(),
+            account: Account::new(limit as usize),
         }))
     }
 
@@ -68,33 +60,30 @@ impl Receives {
         &self.queue
     }
 
-    /// Promises receives to a connection: registers and posts what is missing.
-    pub(crate) fn promise(self: &Arc<Self>, receives: u32) -> Result<Promise, VerbsError> {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let promised = counts.promised + receives as usize;
-        if promised > self.limit {
-            let (has, needs) = (self.limit as u64, promised as u64);
-            return Err(VerbsError::Device { what: "shared receives", has, needs });
-        }
-        while counts.chunks * CHUNK < promised {
-            self.add(counts.chunks)?;
-            counts.chunks += 1;
-        }
-        counts.promised = promised;
-        Ok(Promise { receives: Arc::clone(self), count: receives as usize })
+    pub(crate) fn account(&self) -> MutexGuard<'_, Account> {
+        account::lock(&self.account)
     }
 
+    /// Promises receives to a connection: registers and posts what is missing.
+    pub(crate) fn promise(&self, receives: u32) -> Result<Share, VerbsError> {
+        Share::new(&self.account, receives as usize, CHUNK, |number| Ok(self.add(number)?))
+    }
+
+    /// Posts the buffer of one number for the first time, under the account's lock. The first of a chunk makes the chunk.
     fn add(&self, number: usize) -> Result<(), FabricError> {
+        if self.chunks.get(number / CHUNK).is_some_and(|chunk| chunk.get().is_none()) {
+            self.add_chunk(number / CHUNK)?;
+        }
+        self.post(number as u64).map_err(|errno| FabricError::System { errno: errno as i32 })
+    }
+
+    fn add_chunk(&self, number: usize) -> Result<(), FabricError> {
         let len = CHUNK * BUFFER as usize;
         let bytes = self.domain.memory(u32::try_from(len).unwrap_or(u32::MAX))?;
         let pinned = PinnedBytes::Mapped(Arc::clone(&bytes));
         let memory = MemoryRegion::register(&self.domain, pinned, 0..len, Access::Local)?;
         let fresh = self.chunks[number].set(Chunk { memory, bytes }).is_ok();
         assert!(fresh, "chunks are added under the lock, each once");
-        for place in 0..CHUNK {
-            self.post((number * CHUNK + place) as u64)
-                .map_err(|errno| FabricError::System { errno: errno as i32 })?;
-        }
         Ok(())
     }
 
@@ -114,22 +103,6 @@ impl Receives {
     pub(crate) fn completed(self: &Arc<Self>, name: u64, len: u32) -> Option<ReceiveBuffer> {
         self.chunk(name)?;
         Some(ReceiveBuffer { receives: Arc::clone(self), name, len: len.min(BUFFER) })
-    }
-}
-
-/// Receives that a connection may count on, until dropped.
-#[derive(Debug)]
-pub(crate) struct Promise {
-    receives: Arc<Receives>,
-    count: usize,
-}
-
-impl Drop for Promise {
-    fn drop(&mut self) {
-        let mut counts = self.receives.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        // A connection that ends in the middle of a message may keep the receive that it had begun to fill: one is
-        // never counted on again.
-        counts.promised -= self.count.saturating_sub(1);
     }
 }
 

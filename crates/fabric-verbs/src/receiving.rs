@@ -134,7 +134,7 @@ impl VerbsQueuePair {
     fn look(&mut self) -> Result<Found, FabricError> {
         let polled = self.receives.poll().map_err(|errno| FabricError::System { errno: errno as i32 })?;
         let Some(completed) = polled else { return Ok(Found::Nothing) };
-        let Some(buffer) = self.shared.receives.completed(completed.id, completed.len) else {
+        let Some(buffer) = self.buffers.completed(completed.id, completed.len) else {
             return Err(FabricError::WorkFailed { status: completed.status });
         };
         match completed.status {
@@ -195,7 +195,7 @@ impl VerbsQueuePair {
         while self.queue.room() > 1 {
             let Some((number, fetch)) = self.inbox.first_wanted() else { break };
             let len = fetch.waiting.len.get();
-            let Some(buffer) = self.shared.pool.take(len as usize, Some(&self.bell)) else { break };
+            let Some(buffer) = self.shared.pool.take(len as usize, &self.fetch_waiter) else { break };
             let (memory, offset) = buffer.registered();
             let beside = Some((memory.local(offset), len));
             let verb = Verb::Read(0, fetch.waiting.key.get());

@@ -45,6 +45,8 @@ impl Regions {
         if let Some(known) = self.find(region) {
             return Ok(known);
         }
+        // The list grows here alone: a node whose threads always poll never arms, and would keep every region it ever used.
+        self.forget_unused();
         let bytes = PinnedBytes::Region(Arc::clone(region.memory()));
         let made = MemoryRegion::register(domain, bytes, 0..region.len(), Access::Windows)?;
         self.made.fetch_add(1, Ordering::Relaxed);

@@ -147,7 +147,12 @@ impl VerbsQueuePair {
             let rest = &mut line[HEADER_LEN..HEADER_LEN + len];
             match payload {
                 Gather::Inline(bytes) => rest.copy_from_slice(bytes),
-                Gather::Ring(extent) => rest.copy_from_slice(self.memory.bytes(extent)),
+                Gather::Ring(extent) => {
+                    #[expect(unsafe_code, reason = "posted send memory is read in place")]
+                    // SAFETY: the extent is being posted, so nobody writes to it until its completion (the engine's promise 2).
+                    let bytes = unsafe { self.memory.bytes(extent) };
+                    rest.copy_from_slice(bytes);
+                }
                 Gather::Region { region, .. } => region.read(offset, rest)?,
             }
             self.send_copied(len, wr);
@@ -201,7 +206,7 @@ impl VerbsQueuePair {
             return Ok(Piece { memory, offset, copy: None });
         }
         if len <= UNREGISTERED {
-            let mut copy = self.shared.pool.take(len, Some(&self.bell)).ok_or(PostError::Full)?;
+            let mut copy = self.shared.pool.take(len, &self.copy_waiter).ok_or(PostError::Full)?;
             if !copy.fill(region, offset) {
                 return Err(OutOfBounds { offset, wanted: len, len: region.len() }.into());
             }

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! 1. `base .. base + len` is one private mapping made in `new` and ended in `drop`, nowhere else.
-//! 2. Between the posting of an extent and its completion nobody writes to it (the engine's promise 2 at the seam), so a
-//!    shared slice of it may exist for the length of one system call.
+//! 2. The bytes are reached through the only claim ([`SendMemory::claim`]), and through `unsafe` functions whose callers promise that
+//!    no write overlaps their access. No safe function reads, writes or discards them.
 #![expect(unsafe_code, reason = "mapping memory, and promising the seam that it stays")]
 
 use core::num::NonZeroUsize;
@@ -11,13 +11,14 @@ use core::ops::Range;
 use core::ptr::NonNull;
 
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
-use pronto_core::fabric::{Extent, FabricError, SendMemory};
+use pronto_core::fabric::{Extent, FabricError, MemoryClaim, SendMemory};
 
 /// The send memory of one connection.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    claim: MemoryClaim,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread; access to its bytes is governed by invariant 2.
@@ -25,7 +26,7 @@ unsafe impl Send for Mapping {}
 // SAFETY: as for Send: `&self` gives out no mutable access.
 unsafe impl Sync for Mapping {}
 
-// SAFETY: invariant 1 keeps the bytes mapped and in place while the value lives; only holders know the address.
+// SAFETY: invariant 1 keeps the bytes mapped and in place while the value lives; the flag is claimed once; invariant 2.
 unsafe impl SendMemory for Mapping {
     fn base(&self) -> NonNull<u8> {
         self.base
@@ -33,6 +34,10 @@ unsafe impl SendMemory for Mapping {
 
     fn len(&self) -> usize {
         self.len
+    }
+
+    fn claim(&self) -> bool {
+        self.claim.take()
     }
 }
 
@@ -48,8 +53,9 @@ impl Mapping {
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing that exists.
         let mapped =
             unsafe { mmap_anonymous(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags) };
-        let this = Self { base: mapped.map_err(system)?.cast(), len };
-        this.advise(0..len, MmapAdvise::MADV_DONTFORK)?;
+        let this = Self { base: mapped.map_err(system)?.cast(), len, claim: MemoryClaim::new() };
+        // SAFETY: the whole mapping, of which DONTFORK changes no byte.
+        unsafe { this.advise(0..len, MmapAdvise::MADV_DONTFORK) }?;
         Ok(this)
     }
 
@@ -83,31 +89,55 @@ impl Mapping {
         }
     }
 
-    /// Gives the pages of an idle range back to the system.
+    /// Gives the pages of an idle range back to the system; they read as zeros afterwards.
+    ///
+    /// ```compile_fail,E0133
+    /// let memory = pronto_mapping::Mapping::new(4096).unwrap();
+    /// memory.retire(0..4096).unwrap();
+    /// ```
     ///
     /// # Errors
     /// EINVAL for a range outside, or what madvise(2) says.
-    pub fn retire(&self, range: Range<usize>) -> Result<(), FabricError> {
+    ///
+    /// # Safety
+    /// No reference to a byte of the range exists: no loan of a send ring lies in it, and no slice of [`bytes`](Self::bytes).
+    pub unsafe fn retire(&self, range: Range<usize>) -> Result<(), FabricError> {
         self.prepare(&range)?;
-        self.advise(range, MmapAdvise::MADV_DONTNEED)
+        // SAFETY: the range lies within the mapping, as `prepare` checked; the caller promises that nobody refers to it.
+        unsafe { self.advise(range, MmapAdvise::MADV_DONTNEED) }
     }
 
-    /// The bytes of a posted extent that lies within the memory; empty if it does not.
-    pub fn bytes(&self, Extent { offset, len }: Extent) -> &[u8] {
+    /// Returns the bytes of a posted extent that lies within the memory, or an empty slice if it does not.
+    ///
+    /// ```compile_fail,E0133
+    /// use pronto_core::fabric::Extent;
+    ///
+    /// let memory = pronto_mapping::Mapping::new(4096).unwrap();
+    /// let slice = memory.bytes(Extent { offset: 0, len: 64 });
+    /// ```
+    ///
+    /// # Safety
+    /// Nobody writes to the extent, and no `&mut` to a byte of it exists, while the slice lives. That is so for an extent
+    /// between its posting and its completion.
+    pub unsafe fn bytes(&self, Extent { offset, len }: Extent) -> &[u8] {
         let (offset, len) = (offset as usize, len as usize);
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return &[];
         }
         // SAFETY: offset + len <= self.len, checked above, so the sum stays within the mapping.
         let first = unsafe { self.base.add(offset) };
-        // SAFETY: invariants 1 and 2; the slice lives no longer than `self`.
+        // SAFETY: invariant 1, and the caller's promise; the slice lives no longer than `self`.
         unsafe { core::slice::from_raw_parts(first.as_ptr(), len) }
     }
 
-    fn advise(&self, range: Range<usize>, advice: MmapAdvise) -> Result<(), FabricError> {
-        // SAFETY: whoever calls passes a range within the mapping.
+    /// Gives the kernel advice about a range.
+    ///
+    /// # Safety
+    /// The range lies within the mapping. If the advice changes bytes, no reference to a byte of the range exists.
+    unsafe fn advise(&self, range: Range<usize>, advice: MmapAdvise) -> Result<(), FabricError> {
+        // SAFETY: the caller promises a range within the mapping.
         let first = unsafe { self.base.add(range.start) };
-        // SAFETY: the range is ours (invariant 1); DONTFORK changes no byte, and what is retired is idle, by contract.
+        // SAFETY: the range is ours (invariant 1), and the caller promises that the advice may be given.
         unsafe { madvise(first.cast(), range.len(), advice) }.map_err(system)
     }
 }
@@ -133,12 +163,18 @@ fn system(errno: nix::Error) -> FabricError {
 mod tests {
     use super::*;
 
+    /// A copy of an extent of a mapping that only the calling test uses.
+    fn copied(memory: &Mapping, offset: u32, len: u32) -> Vec<u8> {
+        // SAFETY: one thread, which holds no reference to the bytes and writes none during the call.
+        unsafe { memory.bytes(Extent { offset, len }) }.to_vec()
+    }
+
     #[test]
     fn an_extent_outside_is_empty_and_one_inside_is_not() {
         let memory = Mapping::new(8192).unwrap();
-        assert_eq!(memory.bytes(Extent { offset: 8000, len: 192 }), [0; 192]);
-        assert!(memory.bytes(Extent { offset: 8000, len: 193 }).is_empty());
-        assert!(memory.bytes(Extent { offset: u32::MAX, len: u32::MAX }).is_empty());
+        assert_eq!(copied(&memory, 8000, 192), [0; 192]);
+        assert!(copied(&memory, 8000, 193).is_empty());
+        assert!(copied(&memory, u32::MAX, u32::MAX).is_empty());
     }
 
     /// Of get_mempolicy(2): of the memory at an address.
@@ -176,7 +212,7 @@ mod tests {
         }
         // SAFETY: within the mapping, which nobody else uses.
         unsafe { memory.base().write(7) };
-        assert_eq!(memory.bytes(Extent { offset: 0, len: 2 }), [7, 0]);
+        assert_eq!(copied(&memory, 0, 2), [7, 0]);
     }
 
     #[test]
@@ -192,9 +228,27 @@ mod tests {
         let memory = Mapping::new(8192).unwrap();
         // SAFETY: within the mapping, which nobody else uses.
         unsafe { memory.base().write(7) };
-        assert_eq!(memory.bytes(Extent { offset: 0, len: 1 }), [7]);
-        memory.retire(0..4096).unwrap();
-        assert_eq!(memory.bytes(Extent { offset: 0, len: 1 }), [0]);
-        assert!(memory.retire(4096..8193).is_err());
+        assert_eq!(copied(&memory, 0, 1), [7]);
+        // SAFETY: nobody refers to the bytes.
+        unsafe { memory.retire(0..4096) }.unwrap();
+        assert_eq!(copied(&memory, 0, 1), [0]);
+        // SAFETY: as above.
+        assert!(unsafe { memory.retire(4096..8193) }.is_err());
+    }
+
+    /// A mapping is lent by one ring only.
+    #[test]
+    fn a_second_ring_over_a_mapping_is_refused() {
+        let memory = std::sync::Arc::new(Mapping::new(1 << 20).unwrap());
+        let ring = || {
+            pronto_core::buf::SendRing::new(
+                std::sync::Arc::clone(&memory) as _,
+                pronto_core::buf::RingConfig::default(),
+            )
+        };
+        let first = ring().unwrap();
+        assert_eq!(ring().unwrap_err(), pronto_core::fabric::MemoryClaimed);
+        drop(first);
+        assert_eq!(ring().unwrap_err(), pronto_core::fabric::MemoryClaimed);
     }
 }

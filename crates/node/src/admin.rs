@@ -67,6 +67,8 @@ pub struct StatusReport {
     pub refused: Vec<Counter>,
     /// Its own attempts to connect that failed, by reason.
     pub failed_dials: Vec<Counter>,
+    /// What the node as a whole has counted, by name.
+    pub counters: Vec<Counter>,
     /// Its peers.
     pub peers: Vec<PeerReport>,
 }
@@ -237,6 +239,7 @@ impl From<&Status> for StatusReport {
             progress: status.progress.iter().map(Counter::from).collect(),
             refused: status.refused.iter().map(Counter::from).collect(),
             failed_dials: status.failed_dials.iter().map(Counter::from).collect(),
+            counters: status.counters.iter().map(Counter::from).collect(),
             peers: status.peers.iter().map(PeerReport::from).collect(),
         }
     }

@@ -132,7 +132,8 @@ impl Drop for Attempt {
 }
 
 impl Canceller {
-    fn cancel(&self) {
+    /// Ends the handshake, whatever its thread waits for.
+    pub(crate) fn cancel(&self) {
         match self {
             Self::Shm(canceller) => canceller.cancel(),
             Self::Tcp(canceller) => canceller.cancel(),

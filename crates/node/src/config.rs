@@ -158,7 +158,8 @@ pub struct LimitsConfig {
     pub liveness_ms: Option<u64>,
     /// A silent session says so often that it lives, milliseconds.
     pub heartbeat_ms: Option<u64>,
-    /// Memory for what arrives by TCP, bytes.
+    /// Receive buffers that the node keeps for what arrives by TCP, bytes. Each connection gets more while it needs them for
+    /// the messages that its window (`requests`, `calls`) permits the peer to send.
     pub receive_budget: Option<usize>,
     /// Whether messages to one peer share doorbells, which are writes over TCP; on if nothing is said.
     pub coalesce: Option<bool>,
@@ -423,7 +424,7 @@ impl From<Wait> for WaitPolicy {
 
 /// How often a timer's engine polls: as PIOMan's does.
 pub const TIMER: Nanos = Nanos::from_millis(10);
-/// Memory for what arrives by TCP if nothing else is said, bytes.
+/// Default of [`LimitsConfig::receive_budget`], bytes.
 pub const RECEIVE_BUDGET: usize = 256 << 20;
 /// Time for one handshake.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);

@@ -1,49 +1,132 @@
-//! What happens to peers, for whoever wants to know.
+//! What happens to peers, for subscribers and for threads that wait for a state.
+//!
+//! A subscriber has a queue of its own, of at most [`HELD`] events. When it is full the oldest event is dropped and counted, so
+//! that a program that does not read costs a bounded amount of memory and delays nobody. The subscriber learns of the loss where
+//! it happened: before the first event that is left.
 
 use core::time::Duration;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, Weak};
 
 use pronto_core::session::Event;
+use pronto_sync::atomic::{AtomicU64, Ordering};
+use thiserror::Error;
 
-/// Where a subscriber reads what happens to peers: `PeerUp`, `PeerDown`, and what happens to links.
+/// Events that one subscriber may have unread: enough for 256 peers that each come up, lose a link, resume and go down between two
+/// reads. Chosen by us; no source.
+pub const HELD: usize = 1_024;
+
+/// The subscriber did not read in time, and its oldest events were dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{events} events were dropped because {HELD} were unread")]
+pub struct Missed {
+    /// How many events were dropped since the last one that was read.
+    pub events: u64,
+}
+
+/// Where a subscriber reads what happens to peers: `PeerUp`, `PeerDown`, and what happens to links. At most [`HELD`] events
+/// wait here; beyond that the oldest are dropped, and [`Missed`] takes their place.
 #[derive(Debug)]
 pub struct Events {
-    receiver: Receiver<Event>,
+    queue: Arc<Queue>,
 }
 
 impl Events {
-    /// The next event, if there is one.
-    pub fn try_next(&self) -> Option<Event> {
-        self.receiver.try_recv().ok()
+    /// Returns the next event if there is one, or how many were dropped before it.
+    pub fn try_next(&self) -> Option<Result<Event, Missed>> {
+        self.queue.lock().take()
     }
 
-    /// The next event, if one comes within `limit`.
-    pub fn next_within(&self, limit: Duration) -> Option<Event> {
-        self.receiver.recv_timeout(limit).ok()
+    /// Waits for the next event for at most `limit`. Returns how many were dropped before it if any were, and `None` at the limit
+    /// or when the node has ended and everything was read.
+    pub fn next_within(&self, limit: Duration) -> Option<Result<Event, Missed>> {
+        let held = self.queue.lock();
+        let waited = self.queue.bell.wait_timeout_while(held, limit, |held| held.is_empty() && !held.closed);
+        let (mut held, _) = waited.expect("no holder panics");
+        held.take()
     }
 }
 
-/// All subscribers, and a bell for those who wait for a state rather than an event.
+/// One subscriber's events.
+#[derive(Debug, Default)]
+struct Queue {
+    held: Mutex<Held>,
+    bell: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    events: VecDeque<Event>,
+    /// Dropped, and not reported to the subscriber yet.
+    missed: u64,
+    /// The node has ended: nothing comes any more.
+    closed: bool,
+}
+
+impl Queue {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Held> {
+        self.held.lock().expect("no holder panics")
+    }
+}
+
+impl Held {
+    fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.missed == 0
+    }
+
+    fn take(&mut self) -> Option<Result<Event, Missed>> {
+        match core::mem::take(&mut self.missed) {
+            0 => self.events.pop_front().map(Ok),
+            events => Some(Err(Missed { events })),
+        }
+    }
+
+    /// Appends an event. Returns whether another one was dropped for it.
+    fn push(&mut self, event: Event) -> bool {
+        let full = self.events.len() >= HELD;
+        if full {
+            self.events.pop_front();
+            self.missed += 1;
+        }
+        self.events.push_back(event);
+        full
+    }
+}
+
+/// All subscribers, and a bell for threads that wait for a state rather than an event.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
-    subscribers: Mutex<Vec<Sender<Event>>>,
+    subscribers: Mutex<Vec<Weak<Queue>>>,
+    missed: AtomicU64,
     count: Mutex<u64>,
     bell: Condvar,
 }
 
 impl EventLog {
     pub(crate) fn subscribe(&self) -> Events {
-        let (sender, receiver) = channel();
-        self.subscribers.lock().expect("no holder panics").push(sender);
-        Events { receiver }
+        let queue = Arc::new(Queue::default());
+        let mut subscribers = self.subscribers.lock().expect("no holder panics");
+        subscribers.retain(|subscriber| subscriber.strong_count() != 0);
+        subscribers.push(Arc::downgrade(&queue));
+        drop(subscribers);
+        Events { queue }
+    }
+
+    /// Events dropped so far, of all subscribers together.
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed.load(Ordering::Relaxed)
     }
 
     pub(crate) fn publish(&self, event: Event) {
-        self.subscribers
-            .lock()
-            .expect("no holder panics")
-            .retain(|subscriber| subscriber.send(event).is_ok());
+        let publish_to = |subscriber: &Weak<Queue>| {
+            let Some(queue) = subscriber.upgrade() else { return false };
+            if queue.lock().push(event) {
+                self.missed.fetch_add(1, Ordering::Relaxed);
+            }
+            queue.bell.notify_one();
+            true
+        };
+        self.subscribers.lock().expect("no holder panics").retain(publish_to);
         *self.count.lock().expect("no holder panics") += 1;
         self.bell.notify_all();
     }
@@ -58,5 +141,81 @@ impl EventLog {
         });
         drop(waited);
         found
+    }
+}
+
+impl Drop for EventLog {
+    fn drop(&mut self) {
+        let Ok(subscribers) = self.subscribers.get_mut() else { return };
+        for queue in subscribers.iter().filter_map(Weak::upgrade) {
+            queue.lock().closed = true;
+            queue.bell.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pronto_wire::NodeId;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    fn event(number: u16) -> Event {
+        Event::LinkResumed { peer: NodeId(number), notifications_lost: 0 }
+    }
+
+    #[test]
+    fn a_subscriber_that_never_reads_holds_a_bounded_number_of_events() {
+        let log = EventLog::default();
+        let [events, other] = [log.subscribe(), log.subscribe()];
+        (0..u16::MAX).for_each(|number| {
+            log.publish(event(number));
+            assert_eq!(other.try_next(), Some(Ok(event(number))), "the one that reads misses nothing");
+        });
+        let dropped = u64::from(u16::MAX) - HELD as u64;
+        assert_eq!(log.missed(), dropped);
+        assert_eq!(events.try_next(), Some(Err(Missed { events: dropped })), "and learns of it first");
+        let held: Vec<_> = core::iter::from_fn(|| events.try_next()).collect();
+        assert_eq!(held.len(), HELD);
+        assert_eq!(held.first(), Some(&Ok(event(u16::MAX - 1_024))), "the oldest are dropped");
+        assert_eq!(held.last(), Some(&Ok(event(u16::MAX - 1))));
+    }
+
+    #[test]
+    fn a_waiting_subscriber_learns_what_it_missed() {
+        let log = EventLog::default();
+        let events = log.subscribe();
+        (0..=1_024).for_each(|number| log.publish(event(number)));
+        assert_eq!(events.next_within(SOON), Some(Err(Missed { events: 1 })));
+        assert_eq!(events.next_within(SOON), Some(Ok(event(1))));
+        log.publish(event(0));
+        log.publish(event(0));
+        assert_eq!(events.next_within(SOON), Some(Err(Missed { events: 1 })), "each loss is reported once");
+        assert_eq!(events.next_within(SOON), Some(Ok(event(3))));
+    }
+
+    #[test]
+    fn a_waiting_subscriber_wakes_for_an_event_and_for_the_end() {
+        let log = EventLog::default();
+        let events = log.subscribe();
+        let reader = std::thread::spawn(move || {
+            [events.next_within(Duration::MAX), events.next_within(Duration::MAX)]
+        });
+        log.publish(event(5));
+        drop(log);
+        assert_eq!(reader.join().unwrap(), [Some(Ok(event(5))), None]);
+    }
+
+    #[test]
+    fn subscribers_that_are_gone_are_forgotten() {
+        let log = EventLog::default();
+        (0..100).for_each(|_| drop(log.subscribe()));
+        let kept = log.subscribe();
+        assert_eq!(log.subscribers.lock().unwrap().len(), 1);
+        drop(kept);
+        log.publish(event(0));
+        assert!(log.subscribers.lock().unwrap().is_empty());
     }
 }

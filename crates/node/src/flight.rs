@@ -3,11 +3,11 @@
 use std::sync::Mutex;
 
 use pronto_core::note::{Ending, Note, What};
-use pronto_core::session::{DownCause, Event, Inbound};
+use pronto_core::session::{DownCause, Event};
 use pronto_core::{Clock as _, Nanos};
 use pronto_recorder::{Entry, Thread};
 use pronto_sync::atomic::{AtomicU8, Ordering};
-use pronto_wire::{CallId, NodeId};
+use pronto_wire::{CallId, NodeId, TypeId};
 
 use crate::admin;
 use crate::host::NodeHost;
@@ -50,9 +50,9 @@ pub(crate) const fn of_event(event: &Event) -> Note {
 /// Something that happens to a message of the peer's.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "as many types as fit are told apart")]
-pub(crate) fn of_message<P>(what: What, peer: NodeId, inbound: &Inbound<P>) -> Note {
-    let call = inbound.call.unwrap_or(CallId { slot: 0, generation: 0 });
-    Note { what, peer, call, more: inbound.type_id.0 as u8 }
+pub(crate) fn of_message(what: What, peer: NodeId, call: Option<CallId>, type_id: TypeId) -> Note {
+    let call = call.unwrap_or(CallId { slot: 0, generation: 0 });
+    Note { what, peer, call, more: type_id.0 as u8 }
 }
 
 /// Why the recorder is read.

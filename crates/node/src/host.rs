@@ -1,8 +1,10 @@
 //! The node as its threads share it: clock, waits, routes, peers.
 
 use core::cell::Cell;
+use core::panic::AssertUnwindSafe;
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::panic::catch_unwind;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Instant;
 
@@ -10,10 +12,10 @@ use nix::errno::Errno;
 use nix::poll::PollTimeout;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::executor::{Channels, Circumstances, Polled, alone};
-use pronto_core::session::{DownCause, Event, Identity, Limits, Session, Sink, Waiting};
+use pronto_core::session::{DownCause, Event, Identity, Limits, LinkInfo, Session, Sink, Waiting};
 use pronto_core::{Clock, Executor, Nanos, Note, WaitPolicy};
 use pronto_fabric_tcp::ReceivePool;
-use pronto_progress::Engine;
+use pronto_progress::{Engine, panic_message};
 use pronto_rpc::host::MayWait;
 use pronto_rpc::{Host, Route};
 use pronto_sched_policy::policy::spin::{Processors, Standing};
@@ -25,6 +27,7 @@ use crate::arrivals::Arrivals;
 use crate::boost::{Boost, Boosting};
 use crate::events::EventLog;
 use crate::flight::{self, Alarm, Flight};
+use crate::guard::Panics;
 use crate::node::Down;
 use crate::placement::Placement;
 use crate::pool::Pool;
@@ -56,6 +59,7 @@ pub struct NodeHost {
     /// The keeper of links should look again.
     pub(crate) keeper: EventFd,
     pub(crate) events: EventLog,
+    pub(crate) panics: Panics,
     pub(crate) flight: Flight,
     /// Where on its machine the node is, once it is put together.
     pub(crate) placement: OnceLock<Placement>,
@@ -69,6 +73,8 @@ pub struct NodeHost {
     failures: Mutex<BTreeMap<NodeId, Vec<String>>>,
     /// Why and when a peer went down that was up, and is not again.
     downs: Mutex<BTreeMap<NodeId, (DownCause, Nanos)>>,
+    /// Sessions as their events tell of them, for threads that must not wait for an engine.
+    sessions_seen: Mutex<BTreeMap<NodeId, SessionSeen>>,
     /// Why a link goes over what it goes over, by peer.
     choices: Mutex<BTreeMap<NodeId, String>>,
     pub(crate) stopping: AtomicBool,
@@ -93,6 +99,13 @@ impl NodeClock {
     }
 }
 
+/// A session, as its last event said.
+#[derive(Clone, Copy, Debug)]
+struct SessionSeen {
+    info: LinkInfo,
+    linked: bool,
+}
+
 /// Reasons why a peer is not reached that are remembered, so that each is told once.
 const REASONS: usize = 16;
 
@@ -103,12 +116,19 @@ thread_local! {
     static ROLE: Cell<MayWait> = const { Cell::new(MayWait::Freely) };
 }
 
-/// Runs something as a handler of some kind: what it may wait for depends on it.
+/// Runs something as a handler of some kind: what it may wait for depends on it. A panic in it leaves no trace here.
 pub(crate) fn as_handler<R>(may: MayWait, run: impl FnOnce() -> R) -> R {
-    let before = ROLE.replace(may);
-    let result = run();
-    ROLE.set(before);
-    result
+    let _before = Before(ROLE.replace(may));
+    run()
+}
+
+/// What the calling thread might wait for before; it may again when this is dropped.
+struct Before(MayWait);
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        ROLE.set(self.0);
+    }
 }
 
 impl NodeHost {
@@ -138,6 +158,7 @@ impl NodeHost {
             receive_pool,
             keeper: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             events: EventLog::default(),
+            panics: Panics::default(),
             flight: Flight::default(),
             placement: OnceLock::new(),
             listening: OnceLock::new(),
@@ -145,6 +166,7 @@ impl NodeHost {
             failed_dials: Refusals::default(),
             failures: Mutex::default(),
             downs: Mutex::default(),
+            sessions_seen: Mutex::default(),
             choices: Mutex::default(),
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -223,6 +245,7 @@ impl NodeHost {
             self.forget_failure(peer);
             self.choices.lock().expect("no holder panics").remove(&peer);
             self.downs.lock().expect("no holder panics").remove(&peer);
+            self.sessions_seen.lock().expect("no holder panics").remove(&peer);
             self.version.fetch_add(1, Ordering::Release);
         }
     }
@@ -273,6 +296,32 @@ impl NodeHost {
         Some(Down { cause, ago: Duration::from_nanos(self.now().since(since).0) })
     }
 
+    /// Returns the session with a peer, if there is one, and whether a link carries it. An inline handler, which must not wait for the
+    /// engine, gets what the last event of the session said: its `provider` is that of the session's first link.
+    pub(crate) fn link_of(&self, session: &NodeSession) -> (Option<LinkInfo>, bool) {
+        if self.may_block() {
+            return (session.info(self), session.is_linked(self));
+        }
+        let seen = self.sessions_seen.lock().expect("no holder panics");
+        let seen = seen.get(&session.peer());
+        (seen.map(|seen| seen.info), seen.is_some_and(|seen| seen.linked))
+    }
+
+    fn note_session(&self, event: &Event) {
+        let mut seen = self.sessions_seen.lock().expect("no holder panics");
+        let mut links = |peer, linked| {
+            if let Some(seen) = seen.get_mut(&peer) {
+                seen.linked = linked;
+            }
+        };
+        match *event {
+            Event::LinkLost { peer, .. } => links(peer, false),
+            Event::LinkResumed { peer, .. } => links(peer, true),
+            Event::PeerUp(info) => drop(seen.insert(info.peer, SessionSeen { info, linked: true })),
+            Event::PeerDown { peer, .. } => drop(seen.remove(&peer)),
+        }
+    }
+
     fn note_down(&self, event: &Event) {
         let mut downs = self.downs.lock().expect("no holder panics");
         match *event {
@@ -289,15 +338,17 @@ impl NodeHost {
     }
 
     pub(crate) fn on_event(&self, event: Event) {
-        tracing::debug!(node = %self.identity.node, ?event, "peer event");
         // Who has gone is no source any more, and no node of this host.
         self.changed();
         // In a thread that may have read no clock for long.
         flight::awake(self);
         self.note(flight::of_event(&event));
         self.note_down(&event);
+        self.note_session(&event);
         self.events.publish(event);
         self.wake_keeper();
+        // Last: a subscriber that panics keeps nobody from the event.
+        tracing::debug!(node = %self.identity.node, ?event, "peer event");
     }
 
     /// The flight recorder is to be read, by the thread that keeps links: this one may hold an engine.
@@ -369,6 +420,17 @@ impl Executor for NodeHost {
         std::thread::yield_now();
     }
 
+    fn may_block(&self) -> bool {
+        ROLE.get() != MayWait::Never
+    }
+
+    fn foreign(&self, run: impl FnOnce()) {
+        let run = || as_handler(MayWait::Never, run);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+            tracing::error!(node = %self.identity.node, why = panic_message(&*panic), "a waker panicked");
+        }
+    }
+
     fn sleep_on_channels(&self, channels: &Channels, until: Nanos) -> [bool; 2] {
         let span = self.before_sleep(until);
         let woken = self.serving.sleep_instead(channels, span);
@@ -378,6 +440,11 @@ impl Executor for NodeHost {
 
     fn attend(&self) {
         self.serving.wake();
+    }
+
+    fn engine_failed(&self) {
+        // The serving thread looks at its sessions before it sleeps.
+        self.changed();
     }
 
     #[inline]

@@ -76,6 +76,10 @@ pub struct Status {
     pub refused: Vec<(&'static str, u64)>,
     /// Its own attempts to connect that failed, by reason.
     pub failed_dials: Vec<(&'static str, u64)>,
+    /// What the node as a whole has counted, by name: `events_missed`, the events that subscribers did not read in time;
+    /// `key_panics`, the messages whose `Message::key` panicked (requests failed with `HandlerPanicked`, notifications were
+    /// dropped).
+    pub counters: Vec<(&'static str, u64)>,
     /// Its peers: those that it was told of, those that are there or may come back to their session, and those that somebody holds.
     pub peers: Vec<PeerStatus>,
 }
@@ -100,7 +104,7 @@ pub struct PeerStatus {
     pub waits: String,
     /// Calls of this node that are open.
     pub open_calls: u16,
-    /// Work requests under way: buffers that are not back yet.
+    /// Work requests under way: buffers that are not back yet. 0 in an inline handler that holds the engine lock of this peer.
     pub work_in_flight: usize,
     /// Request credits left, by class.
     pub credits: [u32; 2],
@@ -254,10 +258,10 @@ impl NodeHost {
         // Once for all of them: it changes from one moment to the next.
         let crowded = host.waits.crowded();
         let peers = host.sessions().into_iter().map(|session| {
-            let linked = session.is_linked(host);
+            let (info, linked) = host.link_of(&session);
             PeerStatus {
                 node: session.peer(),
-                info: session.info(host),
+                info,
                 linked,
                 down: host.down(session.peer()),
                 last_failure: if linked { None } else { host.last_failure(session.peer()) },
@@ -284,6 +288,7 @@ impl NodeHost {
             progress: host.serving.manager.counters().each().to_vec(),
             refused: host.refusals.each(),
             failed_dials: host.failed_dials.each(),
+            counters: vec![("events_missed", host.events.missed()), ("key_panics", host.panics.keys())],
             peers: peers.collect(),
         }
     }
@@ -309,6 +314,7 @@ impl Drop for Node {
         if let Some(server) = self.server.take() {
             serving::end(self.manager(), server);
         }
+        self.host.serving.discard_jobs();
     }
 }
 

@@ -1,14 +1,17 @@
-//! The workers: they run every handler that is not inline, lanes in their order, the rest in any.
+//! The workers: they run every handler that is not inline.
+//!
+//! A lane runs its jobs one at a time, in their order. Jobs that may run now wait in one ready queue per class. A worker takes control
+//! before bulk, whatever arrived first, and takes one of bulk after a bounded number of control, so that bulk does not starve. A bulk
+//! handler that has begun is not interrupted.
 //!
 //! A worker that waits in a nested call leaves its place to a spare, so that two nodes that call each other from their
 //! handlers do not wait for each other's workers; up to a bound.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use pronto_core::dispatch::Lanes;
+use pronto_core::dispatch::{Lanes, Ready};
 use pronto_wire::TypeId;
 
 use crate::flight;
@@ -50,7 +53,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    ready: VecDeque<(Option<LaneKey>, Job)>,
+    ready: Ready<(Option<LaneKey>, Job)>,
     lanes: Lanes<LaneKey, Job>,
     /// Workers that may run handlers now.
     places: usize,
@@ -84,15 +87,22 @@ impl Pool {
         self.shared.state.lock().expect("no holder panics").host = Some(Arc::clone(host));
     }
 
-    /// A job, in its lane if it has one. [`Self::wake`] is to follow.
+    /// Queues a job, in its lane if it has one. [`Self::wake`] is to follow. A pool that has stopped drops the job, which
+    /// fails its call.
     pub(crate) fn submit(&self, lane: Option<LaneKey>, job: Job) {
         let mut state = self.shared.state.lock().expect("no holder panics");
+        if state.stopping {
+            // A token that is dropped sends, which must not happen under this lock.
+            drop(state);
+            drop(job);
+            return;
+        }
         let job = match lane {
             Some(lane) => state.lanes.push(lane, job),
             None => Some(job),
         };
         if let Some(job) = job {
-            state.ready.push_back((lane, job));
+            state.enqueue(lane, job);
         }
     }
 
@@ -122,14 +132,16 @@ impl Pool {
         state.ready.is_empty() && state.running == 0 && state.lanes.running() == 0
     }
 
-    /// Workers end after what they run now.
+    /// Workers end after what they run now. Jobs that still wait are dropped, which fails their calls.
     pub(crate) fn stop(&self) {
         let mut state = self.shared.state.lock().expect("no holder panics");
         state.stopping = true;
         state.host = None;
-        state.ready.clear();
+        let (ready, lanes) = (core::mem::take(&mut state.ready), core::mem::take(&mut state.lanes));
         let bells = core::mem::take(&mut state.bells);
         drop(state);
+        // Their tokens send, which must not happen under the pool's lock.
+        drop((ready, lanes));
         bells.iter().for_each(|bell| ring(bell));
         self.shared.work.notify_all();
     }
@@ -155,6 +167,11 @@ enum Called {
 }
 
 impl State {
+    /// Queues a job that may run now, behind those of its class.
+    fn enqueue(&mut self, lane: Option<LaneKey>, job: Job) {
+        self.ready.push(job.token.class(), (lane, job));
+    }
+
     /// Who is to take the next job, if there is one, nobody is coming for it, and a place is free.
     fn call(&mut self) -> Option<Called> {
         if self.ready.is_empty() || self.coming > 0 {
@@ -237,7 +254,7 @@ impl Shared {
             if state.stopping || state.threads > state.places {
                 break;
             }
-            let Some((lane, job)) = state.ready.pop_front() else {
+            let Some((lane, job)) = state.ready.pop() else {
                 state = self.rest(state, bell.as_ref());
                 flight::awake(host);
                 state.came();
@@ -255,7 +272,7 @@ impl Shared {
             if let Some(lane) = lane
                 && let Some(next) = state.lanes.finish(&lane)
             {
-                state.ready.push_back((Some(lane), next));
+                state.enqueue(Some(lane), next);
             }
         }
         state.threads -= 1;
@@ -281,52 +298,74 @@ fn ring(bell: &EventFd) {
 #[cfg(test)]
 mod tests {
     use pronto_core::Nanos;
-
     use pronto_core::fabric::Arrived;
-    use pronto_core::session::{Inbound, Limits, Session};
+    use pronto_core::session::{Limits, Session, TokenSlot};
+    use pronto_rpc::handler::Origin;
     use pronto_wire::{Class, InlinePayload, NodeId, ServiceId};
 
     use super::*;
+    use crate::Node;
 
-    fn job() -> (Option<LaneKey>, Job) {
-        let inbound = Inbound {
-            resent: false,
-            call: None,
-            link: 1,
-            class: Class::Control,
+    /// A node for the tokens of jobs that nobody has sent.
+    fn node() -> Node {
+        Node::builder(1).start().expect("it listens nowhere")
+    }
+
+    fn job(node: &Node, class: Class) -> Job {
+        let session = Arc::new(Session::new(NodeId(9), Limits::default()));
+        let origin = Origin { session, host: Arc::clone(&node.host) };
+        Job {
+            token: TokenSlot::unowed(None, class).token().detach(origin),
             type_id: TypeId(0),
             service: ServiceId(0),
-            timeout: Nanos::NEVER,
-            payload: Arrived::Inline(InlinePayload::new(&[]).unwrap()),
-        };
-        let session = Arc::new(Session::new(NodeId(9), Limits::default()));
-        (None, Job { session, inbound, deadline: Nanos::NEVER })
+            deadline: Nanos::NEVER,
+            payload: Arrived::Inline(InlinePayload::EMPTY),
+        }
     }
 
     #[test]
     fn one_worker_is_called_for_many_jobs_and_calls_the_next() {
+        let node = node();
         let mut state = State { places: 4, threads: 3, idle: 3, ..State::default() };
         assert!(state.call().is_none(), "there is nothing to do");
-        state.ready.extend([job(), job(), job()]);
+        for class in [Class::Control, Class::Bulk, Class::Control] {
+            state.enqueue(None, job(&node, class));
+        }
         assert!(matches!(state.call(), Some(Called::Idle)));
         assert!(state.call().is_none(), "one is coming");
         // It comes, and takes one.
         state.idle -= 1;
         state.came();
-        state.ready.pop_front();
+        state.ready.pop();
         assert!(matches!(state.call(), Some(Called::Idle)), "for the rest");
         // And one that woke by itself found the rest done.
-        state.ready.clear();
+        state.ready = Ready::new();
         state.came();
         state.came();
-        state.ready.push_back(job());
+        state.enqueue(None, job(&node, Class::Control));
         assert!(matches!(state.call(), Some(Called::Idle)));
     }
 
     #[test]
+    fn control_is_taken_before_bulk_also_where_it_comes_out_of_a_lane() {
+        let node = node();
+        let mut state = State::default();
+        let lane = LaneKey::of_type(TypeId(1));
+        assert!(state.lanes.push(lane, job(&node, Class::Control)).is_some(), "it runs");
+        assert!(state.lanes.push(lane, job(&node, Class::Control)).is_none(), "it waits for the first");
+        state.enqueue(None, job(&node, Class::Bulk));
+        let next = state.lanes.finish(&lane).expect("it waits no more");
+        state.enqueue(Some(lane), next);
+        let taken = [state.ready.pop(), state.ready.pop()];
+        let taken = taken.map(|job| job.map(|(lane, job)| (lane, job.token.class())));
+        assert_eq!(taken, [Some((Some(lane), Class::Control)), Some((None, Class::Bulk))]);
+    }
+
+    #[test]
     fn nobody_is_called_where_no_place_is_free() {
+        let node = node();
         let mut state = State { places: 2, threads: 2, running: 2, ..State::default() };
-        state.ready.push_back(job());
+        state.enqueue(None, job(&node, Class::Control));
         assert!(state.call().is_none());
         // Not before a pool has begun, or after its end: without a host no thread is started, and none is counted.
         state.places += 1;

@@ -7,6 +7,7 @@ use pronto_core::fabric::region::SharedBytes;
 use pronto_core::fabric::{
     Capabilities, Completion, FabricError, Grant, GrantError, GrantId, Interest, OutOfBounds, Payload,
     PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage,
+    Withdrawn,
 };
 use pronto_fabric_shm::{ShmLease, ShmQueuePair};
 use pronto_fabric_tcp::{Lease as TcpLease, TcpQueuePair};
@@ -216,6 +217,15 @@ impl Payload for AnyLease {
             Self::Tcp(lease) => lease.as_shared(),
             #[cfg(feature = "verbs")]
             Self::Verbs(lease) => lease.as_shared(),
+        }
+    }
+
+    fn validate(&self) -> Result<(), Withdrawn> {
+        match self {
+            Self::Shm(lease) => lease.validate(),
+            Self::Tcp(lease) => lease.validate(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(lease) => lease.validate(),
         }
     }
 

@@ -88,11 +88,6 @@ impl Refusals {
         news
     }
 
-    /// One more that there was no room for.
-    pub(crate) fn count_crowded(&self) {
-        self.counts[Reason::Crowded as usize].add(1);
-    }
-
     /// What this listener drops by itself counts, too.
     pub(crate) fn watch(&self, listener: &Arc<tcp::Listener>) {
         self.listeners.lock().expect("no holder panics").push(Arc::clone(listener));
@@ -119,6 +114,7 @@ fn reason_of(error: &NoLink) -> Reason {
         | NoLink::RefusedNode { refusal, .. } => of_refusal(*refusal),
         NoLink::Greeting(_) => Reason::Greeting,
         NoLink::OtherNode { .. } => Reason::WrongNode,
+        NoLink::Crowded => Reason::Crowded,
         NoLink::Superseded => Reason::Superseded,
         NoLink::Rdma(_) => Reason::Rdma,
     }
@@ -129,6 +125,7 @@ const fn of_shm(error: &shm::SetupError) -> Reason {
         shm::SetupError::TimedOut => Reason::Silent,
         shm::SetupError::Closed => Reason::Broken,
         shm::SetupError::NotListening => Reason::NotListening,
+        shm::SetupError::OtherUser { .. } => Reason::NotPermitted,
         shm::SetupError::Peer(shm::SetupFault::Oversized { .. }) => Reason::Oversized,
         shm::SetupError::Peer(shm::SetupFault::Version { .. }) => Reason::Version,
         shm::SetupError::Peer(shm::SetupFault::Segment(_)) => Reason::BadMemory,
@@ -180,7 +177,7 @@ mod tests {
         refusals.count(&NoLink::Shm(shm::SetupError::System { call: "poll", errno: 4 }));
         refusals.count(&NoLink::Shm(shm::SetupError::NotListening));
         refusals.count(&NoLink::Tcp(tcp::SetupError::NotListening));
-        refusals.count_crowded();
+        refusals.count(&NoLink::Crowded);
         let expected = [
             ("crowded", 1),
             ("not_pronto", 1),

@@ -3,10 +3,12 @@
 //! It is the engine's thread of a [`Manager`]: each peer is a source, and what waiting callers leave to it is a tasklet.
 
 use core::cell::Cell;
+use core::panic::AssertUnwindSafe;
 use core::task::Waker;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd as _;
+use std::panic::catch_unwind;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Wake;
 use std::thread::JoinHandle;
@@ -15,12 +17,12 @@ use nix::errno::Errno;
 use pronto_core::completion::Server as State;
 use pronto_core::executor::{Channel, Channels, Polled};
 use pronto_core::fabric::Interest;
-use pronto_core::session::{Patience, Sleep as Slept};
+use pronto_core::session::{DownCause, Patience, Sleep as Slept};
 use pronto_core::{Clock, Executor, Nanos};
 use pronto_expedite::schedule::{CALLER, set_nice};
 use pronto_progress::{
-    BusyPoll, BusyPollError, Cost, Engine, Keeper, Manager, NET, Net, Place, Post, Priority, Registration,
-    Sleep, Source, Spec, Tasklet, Trigger, Triggers,
+    AfterPanic, BusyPoll, BusyPollError, Cost, Engine, Keeper, Manager, NET, Net, Place, Post, Priority,
+    Registration, Sleep, Source, Spec, Tasklet, Trigger, Triggers, panic_message,
 };
 use pronto_sync::atomic::{AtomicUsize, Ordering};
 
@@ -29,8 +31,9 @@ use crate::arrivals::Present;
 use crate::boost::Boosting;
 use crate::calibrate;
 use crate::flight;
+use crate::guard;
 use crate::host::{NodeClock, NodeHost, NodeSession};
-use crate::sink::{Job, ServingSink};
+use crate::sink::{Job, ServingSink, WaitingSink};
 use crate::standing;
 
 /// How often time passes while a call is open, or a send is not reaped.
@@ -138,11 +141,21 @@ impl Serving {
         loop {
             let next = self.queue.lock().expect("no holder panics").pop_front();
             let Some(job) = next else { break };
-            job.run_inline(host);
+            let peer = job.token.callee().session.peer();
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.run_inline(host))) {
+                tracing::error!(%peer, why = panic_message(&*panic), "a queued message panicked its engine");
+            }
             let _queue = self.queue.lock().expect("no holder panics");
             // Until here whatever else came for an inline handler was queued behind it.
             self.queued.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// Drops the messages that still wait when the node ends, which fails their calls: each of them holds the node.
+    pub(crate) fn discard_jobs(&self) {
+        let jobs = core::mem::take(&mut *self.queue.lock().expect("no holder panics"));
+        self.queued.fetch_sub(jobs.len(), Ordering::Relaxed);
+        drop(jobs);
     }
 
     /// A thread of the program is about to wait.
@@ -210,6 +223,11 @@ impl Source for PeerSource {
         let stop = || self.host.is_stopping();
         // An answer that a caller is about to look for has ended a sleep for nothing, as if the caller had taken it.
         let progress = self.session.turn(looks, stop, &mut sink, &*self.host);
+        if progress.is_none() && self.session.has_failed() {
+            drop(sink);
+            recover(&self.host, &self.session);
+            return 1;
+        }
         if progress.is_none_or(|progress| progress.moved != 0 && self.session.is_awaited()) {
             let now = self.host.now();
             self.session.be_patient(&mut self.patience, progress.is_some(), now, &*self.host);
@@ -234,6 +252,13 @@ impl Source for PeerSource {
         !self.session.is_servers()
     }
 
+    /// Ends the session and goes on with the next one.
+    fn panicked(&mut self, why: &str) -> AfterPanic {
+        guard::caught(|| tracing::error!(peer = %self.session.peer(), why, "the service of a peer panicked"));
+        recover(&self.host, &self.session);
+        AfterPanic::Keep
+    }
+
     fn after_net(&mut self, woken: &mut dyn FnMut() -> bool) -> Net {
         if self.session.is_servers() {
             let mut sink = ServingSink::new(&self.host, &self.session);
@@ -251,6 +276,19 @@ struct Served {
     _source: Registration,
 }
 
+/// Ends the session of a peer if the engine's holder panicked, so that the peer can be linked again. Ends the process if that panics, too.
+#[cold]
+fn recover(host: &Arc<NodeHost>, session: &Arc<NodeSession>) {
+    let mut failed = false;
+    serve_or_abort(|| failed = session.fail(&mut WaitingSink { host, session }, &**host));
+    if failed {
+        // Where the session was over, no event has said so.
+        host.wake_keeper();
+        let why = DownCause::Panicked;
+        guard::caught(|| tracing::error!(peer = %session.peer(), %why, "a session was ended"));
+    }
+}
+
 /// Starts the serving thread. It serves until the node stops, and so do the spares that stand in for it where a program's tasklets
 /// block it ([`Manager::may_block`]).
 pub(crate) fn start(host: &Arc<NodeHost>) -> std::io::Result<JoinHandle<()>> {
@@ -265,7 +303,7 @@ pub(crate) fn start(host: &Arc<NodeHost>) -> std::io::Result<JoinHandle<()>> {
             let _lower = set_nice(CALLER, SPARE_NICE);
             host.take_seat();
             drop(host);
-            post.stand_in();
+            serve_or_abort(|| post.stand_in());
         };
         let started = std::thread::Builder::new().name("pronto-spare".into()).spawn(stands_in);
         if let Err(error) = &started {
@@ -279,8 +317,21 @@ pub(crate) fn start(host: &Arc<NodeHost>) -> std::io::Result<JoinHandle<()>> {
         boosted.take_seat();
         boosted.boosting.adopt();
         drop(boosted);
-        post.serve();
+        serve_or_abort(|| post.serve());
     })
+}
+
+/// Runs a thread that serves peers. If it panics, ends the process: a node that accepts links and serves none of them would look alive
+/// to its peers, and to nobody else.
+fn serve_or_abort(serve: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(serve)) {
+        let why = panic_message(&*panic);
+        // Straight to the standard error: a subscriber may be what has panicked.
+        eprintln!(
+            "pronto: the serving thread panicked: {why}; the process ends, as its node would not serve its peers any more"
+        );
+        std::process::abort();
+    }
 }
 
 /// Ends the serving thread and its spares, when the node is stopping. One that is in a call which does not come back is left
@@ -398,6 +449,8 @@ impl Keeper for Server {
         let version = self.host.version.load(Ordering::Acquire);
         if version != self.version {
             self.version = version;
+            // Nothing below works with a session whose engine's holder panicked.
+            self.host.sessions().iter().for_each(|session| recover(&self.host, session));
             self.serve(self.host.sessions());
             // Those that came are told with the others.
             self.told.set(None);
@@ -434,13 +487,22 @@ impl Keeper for Server {
         let mut due = now + IDLE_TICK;
         for Served { session, .. } in &self.served {
             let mut sink = ServingSink::new(&self.host, session);
-            match session.tick(now, self.tick_after, &mut sink, &*self.host) {
+            let tick = || session.tick(now, self.tick_after, &mut sink, &*self.host);
+            // The time of other peers passes all the same.
+            let ticked = catch_unwind(AssertUnwindSafe(tick)).unwrap_or_else(|panic| {
+                tracing::error!(peer = %session.peer(), why = panic_message(&*panic), "a tick panicked");
+                None
+            });
+            match ticked {
                 Some(ticked) => {
                     busy |= session.open_calls() != 0 || ticked.work_in_flight != 0;
                     due = due.min(ticked.next_due);
                 }
                 // A caller polls: there is another tick soon.
-                None => busy = true,
+                None => {
+                    recover(&self.host, session);
+                    busy = true;
+                }
             }
         }
         // What this forgets is no source from the next look on.
@@ -483,5 +545,39 @@ impl Keeper for Server {
 
     fn worked(&self) {
         self.host.boosting.worked();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::{Command, Stdio};
+
+    use super::serve_or_abort;
+
+    const ROLE: &str = "PRONTO_NODE_SERVE_OR_ABORT";
+
+    /// The child's part; the parent has nothing to do here.
+    #[test]
+    fn serves_and_panics() {
+        if std::env::var_os(ROLE).is_some() {
+            let thread = std::thread::spawn(|| serve_or_abort(|| panic!("meant for {}", "the test")));
+            let _ended = thread.join();
+            panic!("the process outlived its serving thread");
+        }
+    }
+
+    #[test]
+    fn a_serving_thread_that_panics_ends_its_process_and_says_why() {
+        let child = Command::new(std::env::current_exe().expect("it runs"))
+            .args(["--exact", "serving::tests::serves_and_panics", "--nocapture", "--test-threads=1"])
+            .env(ROLE, "1")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .output()
+            .expect("it is this program");
+        let said = String::from_utf8_lossy(&child.stderr);
+        assert_eq!(child.status.signal(), Some(libc::SIGABRT), "{said}");
+        assert!(said.contains("the serving thread panicked: meant for the test"), "{said}");
     }
 }

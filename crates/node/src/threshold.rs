@@ -10,7 +10,7 @@ use std::sync::{Arc, Once, OnceLock};
 
 use pronto_core::executor::Channels;
 use pronto_core::fabric::{Arrived, ConnectionLimits, QueuePair, Region};
-use pronto_core::session::{Answer, Event, Identity, Inbound, Limits, Links, Session, Sink, introduce};
+use pronto_core::session::{Event, Identity, Inbound, Limits, Links, Session, Sink, introduce};
 use pronto_core::{Clock, Executor, Nanos, WaitPolicy};
 use pronto_fabric_tcp::ReceivePool;
 use pronto_rpc::host::MayWait;
@@ -202,12 +202,11 @@ struct Offers<'a, Q: QueuePair + 'static> {
 }
 
 impl<Q: QueuePair + 'static> Sink<Q::Lease> for Offers<'_, Q> {
-    fn request(&mut self, inbound: Inbound<Arrived<Q::Lease>>) -> Answer {
+    fn request(&mut self, inbound: Inbound<'_, Arrived<Q::Lease>>) {
         const FORMS: [Form; 3] = [Form::ByReference, Form::Carried, Form::Regrant];
         let form = FORMS.get(usize::from(inbound.type_id.0));
-        let Some(form) = form else { return Answer::failure(FailureCode::NoHandler) };
+        let Some(form) = form else { return inbound.token.fail(FailureCode::NoHandler) };
         take_in(*form, inbound, self.session, &**self.host);
-        Answer::Later
     }
 
     fn event(&mut self, _: Event) {}

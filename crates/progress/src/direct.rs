@@ -52,7 +52,15 @@ impl Direct {
         Some(self.take(place))
     }
 
-    /// The source that was being called.
+    /// The source that was being called, left in its place.
+    pub(crate) fn called_slot(&mut self) -> &mut Slot {
+        match self.at.checked_sub(self.hot.len()) {
+            None => &mut self.hot[self.at],
+            Some(place) => &mut self.cold[place],
+        }
+    }
+
+    /// Takes the source out that was being called.
     pub(crate) fn take_called(&mut self) -> Slot {
         self.take(self.at)
     }

@@ -15,7 +15,7 @@ use pronto_core::fabric::Interest;
 
 use crate::descriptor::epoll_flags;
 use crate::poller::Slot;
-use crate::source::{Sleep, Trigger};
+use crate::source::{AfterPanic, Sleep, Trigger};
 use crate::stuck::Stuck;
 
 /// Ready sources that one look polls. The kernel hands those out first that waited longest.
@@ -79,11 +79,12 @@ impl Group {
         Some(slot)
     }
 
-    /// Polls the sources that are ready, once each. Those that panic are taken out, and handed over.
+    /// Polls the sources that are ready, once each. Those that panic are taken out and handed over, unless `after_panic` keeps them.
     pub(crate) fn look(
         &mut self,
         trigger: Trigger,
         now: Nanos,
+        after_panic: impl Fn(&mut Slot, &(dyn Any + Send)) -> AfterPanic,
         mut expelled: impl FnMut(Slot, Box<dyn Any + Send>),
     ) -> usize {
         self.try_again(now);
@@ -103,6 +104,9 @@ impl Group {
                     }
                 }
                 Err(panic) => {
+                    if after_panic(slot, &*panic) == AfterPanic::Keep {
+                        continue;
+                    }
                     if let Some(slot) = self.take(token) {
                         expelled(slot, panic);
                     }

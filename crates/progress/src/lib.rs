@@ -73,11 +73,12 @@ pub use busy_poll::{BusyPoll, BusyPollError, MOST_PACKETS, busy_poll_offered};
 pub use manager::{
     Engine, GROUP_INTERVAL, MAX_KINDS, MAX_SOURCES, Manager, NET, Notifier, RegisterError, Registration,
 };
+pub use poller::panic_message;
 pub use post::Post;
 pub use reports::{Counters, Failure};
 pub use rest::{Sleepers, arm_recheck_sleep};
 pub use run::Keeper;
 pub use sleep_set::Watch;
-pub use source::{Cost, Net, Priority, Sleep, Source, Spec, Trigger, Triggers};
+pub use source::{AfterPanic, Cost, Net, Priority, Sleep, Source, Spec, Trigger, Triggers};
 pub use spares::{BLOCKS_AFTER, Hire, MAX_SPARES};
 pub use tasklet::{Kind, Place, Tasklet};

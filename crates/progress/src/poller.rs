@@ -3,7 +3,7 @@
 //! # Invariants
 //! 1. A source is in the direct lists or in the group, and `grouped` says where.
 //! 2. While the engine sleeps, or is about to, no source is cold.
-//! 3. A source that panicked is called no more.
+//! 3. A source that panicked is called no more, unless it has recovered ([`Source::panicked`]).
 
 use core::any::Any;
 use core::panic::AssertUnwindSafe;
@@ -19,7 +19,7 @@ use pronto_core::fabric::Interest;
 use crate::direct::Direct;
 use crate::group::Group;
 use crate::reports::Reports;
-use crate::source::{Cost, Net, Priority, Sleep, Source, Spec, Trigger};
+use crate::source::{AfterPanic, Cost, Net, Priority, Sleep, Source, Spec, Trigger};
 
 /// A registered source.
 pub(crate) struct Slot {
@@ -204,7 +204,7 @@ impl Poller {
         });
     }
 
-    /// Every direct source of a trigger, before or after a sleep. One that panics is taken out.
+    /// Every direct source of a trigger, before or after a sleep. One that panics is taken out, unless it recovers.
     #[inline]
     fn each(&mut self, trigger: Trigger, mut with: impl FnMut(&mut Slot)) {
         self.direct.warm();
@@ -214,21 +214,30 @@ impl Poller {
             let all = || direct.each_hot(begin, trigger, &mut with);
             let Err(panic) = catch_unwind(AssertUnwindSafe(all)) else { return };
             begin = self.direct.called();
-            self.expel(&*panic);
+            // The one that was called is behind it, or its place is another's now.
+            if self.expel(&*panic) == AfterPanic::Keep {
+                begin += 1;
+            }
         }
     }
 
-    /// Takes the source out that has panicked.
-    fn expel(&mut self, panic: &(dyn Any + Send)) {
-        let slot = self.direct.take_called();
-        self.reports.panicked(slot.spec.name, panic);
-        discard(slot, &self.reports);
+    /// Takes the source out that has panicked, unless it recovers.
+    #[cold]
+    fn expel(&mut self, panic: &(dyn Any + Send)) -> AfterPanic {
+        let after = after_panic(self.direct.called_slot(), panic, &self.reports);
+        if after == AfterPanic::Remove {
+            let slot = self.direct.take_called();
+            self.reports.panicked(slot.spec.name, panic);
+            discard(slot, &self.reports);
+        }
+        after
     }
 
     /// Asks the epoll of the others.
     pub(crate) fn look_at_group(&mut self, trigger: Trigger, now: Nanos) -> usize {
         let Self { group, grouped, reports, .. } = self;
-        group.look(trigger, now, |slot, panic| {
+        let after = |slot: &mut Slot, panic: &(dyn Any + Send)| after_panic(slot, panic, reports);
+        group.look(trigger, now, after, |slot, panic| {
             grouped.remove(&slot.id);
             reports.panicked(slot.spec.name, &*panic);
             discard(slot, reports);
@@ -245,6 +254,16 @@ pub(crate) struct Burst {
     pub(crate) dry: bool,
 }
 
+/// Asks a source that has panicked whether it goes on.
+fn after_panic(slot: &mut Slot, panic: &(dyn Any + Send), reports: &Reports) -> AfterPanic {
+    let why = panic_message(panic);
+    let after = catch_unwind(AssertUnwindSafe(|| slot.source.panicked(&why))).unwrap_or(AfterPanic::Remove);
+    if after == AfterPanic::Keep {
+        reports.recovered(slot.spec.name, &why);
+    }
+    after
+}
+
 /// Drops a source, which is code of its own.
 pub(crate) fn discard(slot: Slot, reports: &Reports) {
     let name = slot.spec.name;
@@ -253,8 +272,9 @@ pub(crate) fn discard(slot: Slot, reports: &Reports) {
     }
 }
 
-/// What a panic says of itself.
-pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
+/// Returns the message of a panic that was caught.
+#[must_use]
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

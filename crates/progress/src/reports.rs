@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pronto_sync::atomic::{AtomicU64, Ordering};
 
-use crate::poller::message;
+use crate::poller::panic_message;
 
 /// Failures that are remembered.
 const KEPT: usize = 16;
@@ -34,7 +34,7 @@ pub struct Counters {
     pub group_looks: u64,
     /// How often a descriptor was left out for a while, as it said ready and had nothing.
     pub muted: u64,
-    /// Sources and tasklets that panicked, and were taken out.
+    /// Panics of sources and tasklets. Those that did not recover were taken out.
     pub panics: u64,
     /// Tasklets run.
     pub tasklets: u64,
@@ -114,7 +114,13 @@ pub(crate) struct Reports {
 impl Reports {
     pub(crate) fn panicked(&self, name: &'static str, panic: &(dyn Any + Send)) {
         self.panics.add(1);
-        self.fail(name, message(panic));
+        self.fail(name, panic_message(panic));
+    }
+
+    /// A source panicked and goes on.
+    pub(crate) fn recovered(&self, name: &'static str, why: &str) {
+        self.panics.add(1);
+        tracing::error!(source = name, why, "panicked, and goes on");
     }
 
     pub(crate) fn fail(&self, name: &'static str, why: String) {

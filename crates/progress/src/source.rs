@@ -48,6 +48,13 @@ pub trait Source: Send {
         false
     }
 
+    /// The source's last call panicked with the message `why`. Returns whether the source goes on; one that does must be fit to be called
+    /// again. A second panic, in this method, removes it.
+    fn panicked(&mut self, why: &str) -> AfterPanic {
+        let _ = why;
+        AfterPanic::Remove
+    }
+
     /// A sleep ended by its time limit, and the source is still armed: looks for what should have ended it. `woken` waits for
     /// a wake-up that is only late, for a bounded time, and says whether one came.
     fn after_net(&mut self, woken: &mut dyn FnMut() -> bool) -> Net {
@@ -57,6 +64,15 @@ pub trait Source: Send {
             _ => Net::Lost,
         }
     }
+}
+
+/// Whether a source that panicked is called again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterPanic {
+    /// It has recovered.
+    Keep,
+    /// It is taken out, and reported as a failure of the manager.
+    Remove,
 }
 
 /// What was found after a sleep that ended by its time limit.

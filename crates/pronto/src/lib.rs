@@ -32,8 +32,8 @@ pub use pronto_core::fabric::{Grant, GrantError, GrantId, Region, Rights};
 pub use pronto_core::session::{Doorbells, DownCause, Event, Executed, Limits, LinkInfo, Refused};
 pub use pronto_core::{Nanos, WaitPolicy};
 pub use pronto_node::{
-    Address, Boost, Builder, Config, ConfigError, Down, Events, Node, NodeError, NodeHost, PeerStatus, Rdma,
-    SPIN_DOWN, Status, measure_thresholds, region,
+    Address, Boost, Builder, Config, ConfigError, Down, EVENTS_HELD, Events, Missed, Node, NodeError,
+    NodeHost, PeerStatus, Rdma, SPIN_DOWN, Status, measure_thresholds, region,
 };
 pub use pronto_node::{admin, progress, topology};
 pub use pronto_rpc as rpc;

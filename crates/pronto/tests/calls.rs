@@ -356,9 +356,9 @@ fn a_node_that_drains_says_goodbye_once() {
         server.wait_for_peer(2, SOON).expect("it is up here as well");
         let events = server.events();
         client.drain(SOON).expect("nothing is open");
-        let mut seen = vec![events.next_within(SOON).expect("it goes")];
+        let mut seen = vec![events.next_within(SOON).expect("it goes").expect("all are read")];
         while let Some(event) = events.next_within(Duration::from_millis(30)) {
-            seen.push(event);
+            seen.push(event.expect("all are read"));
         }
         assert!(matches!(seen[..], [pronto::Event::PeerDown { .. }]), "round {round}: {seen:?}");
     }

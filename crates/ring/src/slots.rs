@@ -105,6 +105,11 @@ impl Slots {
         }
     }
 
+    /// Returns whether a slot is claimed; out of date by the time the caller knows, unless the caller keeps it so.
+    pub fn is_claimed(&self, slot: u16) -> bool {
+        self.next[usize::from(slot)].load(Ordering::Relaxed) == CLAIMED
+    }
+
     /// Slots claimed at the moment.
     pub fn in_use(&self) -> u16 {
         Head::unpack(self.head.load(Ordering::Relaxed)).in_use

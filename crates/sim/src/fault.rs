@@ -46,6 +46,15 @@ pub enum Fault {
         /// For how long.
         span: Nanos,
     },
+    /// For a while the connections from one node to another take no message: each post is refused for want of room.
+    Full {
+        /// The node whose posts are refused.
+        from: SimNode,
+        /// The node that its connections lead to.
+        to: SimNode,
+        /// How long.
+        span: Nanos,
+    },
     /// Every turn of a node comes this much late, until told otherwise.
     Slow {
         /// Which.
@@ -80,11 +89,15 @@ pub struct Fired {
     pub slowdowns: u64,
     /// Frames that were held up by a spike.
     pub spikes: u64,
+    /// Spans in which connections took no message.
+    pub fulls: u64,
+    /// Posts that were refused in such a span.
+    pub refused_posts: u64,
 }
 
 impl Fired {
     /// Every count.
-    pub const fn each(&self) -> [u64; 11] {
+    pub const fn each(&self) -> [u64; 13] {
         let Self {
             cuts,
             blocks,
@@ -97,6 +110,8 @@ impl Fired {
             suspends,
             slowdowns,
             spikes,
+            fulls,
+            refused_posts,
         } = *self;
         [
             cuts,
@@ -110,6 +125,8 @@ impl Fired {
             suspends,
             slowdowns,
             spikes,
+            fulls,
+            refused_posts,
         ]
     }
 }
@@ -127,6 +144,8 @@ impl AddAssign for Fired {
         self.suspends += more.suspends;
         self.slowdowns += more.slowdowns;
         self.spikes += more.spikes;
+        self.fulls += more.fulls;
+        self.refused_posts += more.refused_posts;
     }
 }
 
@@ -145,6 +164,10 @@ pub struct FaultRates {
     pub pause: Option<(Nanos, Span)>,
     /// The machine of a random node is suspended for a time within the span.
     pub suspend: Option<(Nanos, Span)>,
+    /// The connections from a random node to another take no message for a time within the span.
+    pub full: Option<(Nanos, Span)>,
+    /// A random pair of nodes is cut, its next connections take no message, and are cut as well within the span.
+    pub starved: Option<(Nanos, Span)>,
     /// A random node is slow, by so much, for a time within the span.
     pub slow: Option<(Nanos, Nanos, Span)>,
 }
@@ -187,6 +210,24 @@ impl FaultRates {
         if let Some((every, span)) = self.suspend {
             strike(&mut random, every, duration, |random, at| {
                 plan.push((at, Fault::Suspend { node: one(random, nodes), span: random.within(span) }));
+            });
+        }
+        if let Some((every, span)) = self.full {
+            strike(&mut random, every, duration, |random, at| {
+                let (from, to) = pair(random, nodes);
+                plan.push((at, Fault::Full { from, to, span: random.within(span) }));
+            });
+        }
+        if let Some((every, span)) = self.starved {
+            strike(&mut random, every, duration, |random, at| {
+                let (a, b) = pair(random, nodes);
+                let (full, lasts) = (random.within(span), random.within(span));
+                plan.extend([
+                    (at, Fault::CutBetween(a, b)),
+                    (at, Fault::Full { from: a, to: b, span: full }),
+                    (at, Fault::Full { from: b, to: a, span: random.within(span) }),
+                    (at + lasts, Fault::CutBetween(a, b)),
+                ]);
             });
         }
         if let Some((every, by, span)) = self.slow {
@@ -239,6 +280,8 @@ mod tests {
             crash: Some((every, span)),
             pause: Some((every, span)),
             suspend: Some((every, span)),
+            full: Some((every, span)),
+            starved: Some((every, span)),
             slow: Some((every, Nanos::from_millis(1), span)),
         };
         let plan = rates.plan(&nodes, Nanos::from_secs(1), 7);

@@ -17,7 +17,7 @@
 //! 3. A frame that does not get through is not lost: it waits, as transports try again, until the direction is open or
 //!    the connection is given up. What is lost is lost with its connection.
 //! 4. A node that is dead makes no turn, and its connections are closed.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod access;
 mod dial;
@@ -37,6 +37,7 @@ mod world;
 pub use dial::{DialError, DialId, Dialled, Incoming};
 pub use executor::SimExecutor;
 pub use fault::{Fault, FaultRates, Fired};
+pub use link::Exchanged;
 pub use options::{CompletionMeaning, SimOptions, Target};
 pub use queue_pair::{SimLease, SimQueuePair};
 pub use random::{Random, Span};

@@ -6,7 +6,7 @@ use pronto_core::Nanos;
 use pronto_core::fabric::{
     Completion, ConnectionLimits, FabricError, Immediates, OutOfBounds, Region, Rights, Status, WrId,
 };
-use pronto_wire::RawHeader;
+use pronto_wire::{Header, Kind, RawHeader};
 
 use crate::access::{Outcome, Request};
 use crate::world::SimNode;
@@ -101,6 +101,29 @@ pub(crate) struct Message {
     pub(crate) wr: Option<WrId>,
 }
 
+impl Message {
+    pub(crate) fn is_request(&self) -> bool {
+        matches!(self.kind(), Some(Kind::Request { .. }))
+    }
+
+    pub(crate) fn is_response(&self) -> bool {
+        matches!(self.kind(), Some(Kind::Reply { .. } | Kind::Failure { .. }))
+    }
+
+    fn kind(&self) -> Option<Kind> {
+        Header::check(&self.header, self.body.len()).ok().map(|header| header.kind)
+    }
+}
+
+/// Requests that one end of a connection has sent, and responses that have arrived there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exchanged {
+    /// Requests handed to the connection, those sent again included.
+    pub requests: u64,
+    /// Replies and failures that have arrived.
+    pub responses: u64,
+}
+
 /// A payload.
 #[derive(Debug)]
 pub(crate) enum Body {
@@ -171,6 +194,7 @@ pub(crate) struct End {
     pub(crate) completions: VecDeque<Completion>,
     pub(crate) inbox: VecDeque<Message>,
     pub(crate) immediates: Immediates,
+    pub(crate) exchanged: Exchanged,
     /// One-sided requests of the other end that wait for this one to poll.
     pub(crate) requests: VecDeque<Request>,
     /// Payloads that have been taken and not let go.
@@ -202,6 +226,7 @@ impl End {
             completions: VecDeque::new(),
             inbox: VecDeque::new(),
             immediates: Immediates::new(limits.receive_depth),
+            exchanged: Exchanged::default(),
             requests: VecDeque::new(),
             leases: 0,
             grants: BTreeMap::new(),

@@ -5,14 +5,14 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use pronto_core::fabric::{
-    Arrived, Capabilities, Completion, FabricError, Gather, Grant, GrantError, GrantId, HeapMemory, OneSided,
-    Operation, OutOfBounds, Payload, PostError, QueuePair, Received, Region, RemoteRange, Revocation, Rights,
-    SendMemory, SendWork, Signal, WrId,
+    Arrived, Capabilities, Completion, FabricError, Gather, Grant, GrantError, GrantId, HeapSendMemory,
+    OneSided, Operation, OutOfBounds, Payload, PostError, QueuePair, Received, Region, RemoteRange,
+    Revocation, Rights, SendMemory, SendWork, Signal, WrId,
 };
 use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
 
 use crate::access::Request;
-use crate::link::{Body, End, Frame, GrantEntry, Message, Posted};
+use crate::link::{Body, End, Exchanged, Frame, GrantEntry, Message, Posted};
 use crate::options::{CompletionMeaning, Target};
 use crate::state::{Event, State};
 use crate::world::{LinkId, SimWorld};
@@ -30,7 +30,7 @@ pub struct SimQueuePair {
     link: LinkId,
     end: usize,
     capabilities: Capabilities,
-    memory: Arc<HeapMemory>,
+    memory: Arc<HeapSendMemory>,
 }
 
 impl SimQueuePair {
@@ -61,13 +61,18 @@ impl SimQueuePair {
             ready_when_touched: false,
             one_sided,
         };
-        let memory = Arc::new(HeapMemory::new(limits.send_memory as usize));
+        let memory = Arc::new(HeapSendMemory::new(limits.send_memory as usize));
         Self { world, link, end, capabilities, memory }
     }
 
     /// The connection that this is an end of.
     pub fn link(&self) -> LinkId {
         self.link
+    }
+
+    /// Requests sent and responses received at this end so far.
+    pub fn exchanged(&self) -> Exchanged {
+        self.world.exchanged(self.link)[self.end]
     }
 
     /// Whether an event has come that was asked for: what a readable channel is elsewhere.
@@ -77,6 +82,15 @@ impl SimQueuePair {
 
     fn with<T>(&mut self, action: impl FnOnce(&mut End) -> T) -> T {
         action(&mut self.world.lock().link(self.link).ends[self.end])
+    }
+
+    /// Whether a fault has the connection take no message; counts the post that finds it so.
+    fn is_full(&self) -> bool {
+        let mut state = self.world.lock();
+        let ends = &state.links[self.link.0].ends;
+        let full = state.is_full(ends[self.end].node, ends[1 - self.end].node);
+        state.fired.refused_posts += u64::from(full);
+        full
     }
 
     fn body(&self, payload: Gather<'_>) -> Result<Body, PostError> {
@@ -91,7 +105,9 @@ impl SimQueuePair {
         Ok(match payload {
             Gather::Inline(bytes) => Body::Owned(bytes.to_vec()),
             Gather::Ring(extent) => {
-                let memory = Region::new(Arc::clone(&self.memory) as _);
+                #[expect(unsafe_code, reason = "the receiving end reads the payload where it was composed")]
+                // SAFETY: a body is only read, within the extent, and no longer than until the message completes.
+                let memory = unsafe { self.memory.posted() };
                 Body::place(memory, extent.offset.into(), extent.len.into())?
             }
             Gather::Region { region, offset, len } => Body::place(region.clone(), offset, len.into())?,
@@ -128,6 +144,7 @@ fn send(state: &mut State, link: LinkId, end: usize, mut message: Message) {
         let at = state.now + state.random.within(state.options.delay);
         state.schedule(at, Event::Copied { link, end, wr });
     }
+    state.link(link).ends[end].exchanged.requests += u64::from(message.is_request());
     state.transmit(link, end, Frame::Message(message));
 }
 
@@ -153,6 +170,9 @@ impl QueuePair for SimQueuePair {
     fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
         self.with(|end| alive(end))?;
         let posted = self.posted(work)?;
+        if self.is_full() {
+            return Err(PostError::Full);
+        }
         self.with(|end| {
             let depth = end.limits.send_depth as usize + ONE_SIDED_DEPTH;
             if end.batch.len().max(end.outstanding.len()) >= depth {

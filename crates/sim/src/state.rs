@@ -30,9 +30,13 @@ pub(crate) struct State {
     pub(crate) nodes: Vec<Node>,
     /// Directions in which nothing gets through.
     pub(crate) blocked: BTreeSet<(SimNode, SimNode)>,
+    /// Directions in which no message is taken, and until when.
+    pub(crate) full_until: BTreeMap<(SimNode, SimNode), Nanos>,
     /// Keys of grants given so far, in all the world.
     pub(crate) keys: u64,
     pub(crate) overruns: u64,
+    /// Responses that arrived on a connection beyond the requests that were sent on it.
+    pub(crate) unasked: u64,
     pub(crate) attempts: BTreeMap<DialId, Attempt>,
     pub(crate) dials: u64,
     agenda: BTreeMap<(Nanos, u64), Event>,
@@ -112,6 +116,11 @@ pub(crate) enum Event {
     HelloAnswered(DialId),
     /// Time is up for an attempt to connect, if it has not ended.
     DialTimeout(DialId),
+    /// A span in which connections took no message is over, unless another one has begun.
+    Room {
+        from: SimNode,
+        to: SimNode,
+    },
     Fault(Fault),
 }
 
@@ -127,8 +136,10 @@ impl State {
             links: Vec::new(),
             nodes: Vec::new(),
             blocked: BTreeSet::new(),
+            full_until: BTreeMap::new(),
             keys: 0,
             overruns: 0,
+            unasked: 0,
             attempts: BTreeMap::new(),
             dials: 0,
             agenda: BTreeMap::new(),
@@ -171,6 +182,7 @@ impl State {
             Event::Hello(id) => self.hello(id),
             Event::HelloAnswered(id) => self.hello_answered(id),
             Event::DialTimeout(id) => self.dial_timeout(id),
+            Event::Room { from, to } => self.room(from, to),
             Event::Fault(fault) => self.inflict(fault),
         }
         true
@@ -187,6 +199,11 @@ impl State {
     /// Whether frames get from one node to another.
     pub(crate) fn is_open(&self, from: SimNode, to: SimNode) -> bool {
         !self.blocked.contains(&(from, to)) && !self.nodes[to.0].dark && !self.nodes[from.0].dark
+    }
+
+    /// Whether connections from one node to another take no message at the moment.
+    pub(crate) fn is_full(&self, from: SimNode, to: SimNode) -> bool {
+        self.full_until.get(&(from, to)).is_some_and(|until| self.now < *until)
     }
 
     /// Something happened at an end: if it is armed, an event, which wakes its node.
@@ -300,7 +317,12 @@ impl State {
                 self.transmit(id, to, Frame::Ack(wr));
             }
         }
-        self.link(id).ends[to].inbox.push_back(message);
+        let is_response = message.is_response();
+        let end = &mut self.link(id).ends[to];
+        end.exchanged.responses += u64::from(is_response);
+        let unasked = is_response && end.exchanged.responses > end.exchanged.requests;
+        end.inbox.push_back(message);
+        self.unasked += u64::from(unasked);
         self.touch(id, to);
     }
 

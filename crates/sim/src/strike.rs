@@ -52,6 +52,14 @@ impl State {
                 slept.behind.fetch_add(until.saturating_sub(before), Ordering::Relaxed);
                 self.stop(node, span);
             }
+            Fault::Full { from, to, span } => {
+                self.fired.fulls += 1;
+                self.note("full", [from.0 as u64, to.0 as u64, span.0]);
+                let until = self.now + span;
+                let full = self.full_until.entry((from, to)).or_default();
+                *full = (*full).max(until);
+                self.schedule(until, Event::Room { from, to });
+            }
             Fault::Slow { node, by } => {
                 self.fired.slowdowns += 1;
                 self.note("slow", [node.0 as u64, by.0, 0]);
@@ -83,6 +91,22 @@ impl State {
         for end in [0, 1] {
             let at = self.now + self.random.within(self.options.loss_notice);
             self.schedule(at, Event::Notice { link: id, end });
+        }
+    }
+
+    /// Connections may take messages again: an event for their senders, as the completion that makes room is elsewhere.
+    pub(crate) fn room(&mut self, from: SimNode, to: SimNode) {
+        if self.is_full(from, to) {
+            return;
+        }
+        self.full_until.remove(&(from, to));
+        for index in 0..self.links.len() {
+            for end in [0, 1] {
+                let ends = &self.links[index].ends;
+                if ends[end].node == from && ends[1 - end].node == to && !ends[end].is_gone() {
+                    self.touch(LinkId(index), end);
+                }
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use pronto_core::{Clock, Nanos};
 use pronto_sync::atomic::{AtomicU64, Ordering};
 
 use crate::fault::{Fault, Fired};
+use crate::link::Exchanged;
 use crate::options::SimOptions;
 use crate::queue_pair::SimQueuePair;
 use crate::state::{Event, Node, Slept, State};
@@ -154,6 +155,18 @@ impl SimWorld {
     /// Messages that arrived although every receive was in use: breaches of flow control.
     pub fn overruns(&self) -> u64 {
         self.lock().overruns
+    }
+
+    /// Requests sent and responses received at both ends of a connection so far; the dialling end, or `a` of
+    /// [`Self::connect`], comes first.
+    pub fn exchanged(&self, link: LinkId) -> [Exchanged; 2] {
+        self.lock().links[link.0].ends.each_ref().map(|end| end.exchanged)
+    }
+
+    /// Responses that arrived on a connection beyond the requests that were sent on it, in all the world. Each of them takes a
+    /// receive that no request has reserved.
+    pub fn unasked_responses(&self) -> u64 {
+        self.lock().unasked
     }
 
     /// Received payloads that somebody holds, in all the world.

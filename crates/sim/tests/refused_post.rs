@@ -3,7 +3,7 @@
 use pronto_core::Nanos;
 use pronto_core::fabric::{Arrived, ConnectionLimits};
 use pronto_core::session::{
-    Answer, Event, Identity, Inbound, Limits, Links, OutgoingPayload, Session, Sink, TypeKey, agree, greet,
+    Event, Identity, Inbound, Limits, Links, OutgoingPayload, Session, Sink, TypeKey, agree, greet,
 };
 use pronto_sim::{SimExecutor, SimLease, SimNode, SimOptions, SimQueuePair, SimWorld};
 use pronto_wire::{Class, Epoch, LayoutHash, NameHash, NodeId, ServiceId, SessionId, TypeEntry, TypeId};
@@ -16,8 +16,8 @@ const OWED: u64 = 4;
 struct Nobody;
 
 impl Sink<SimLease> for Nobody {
-    fn request(&mut self, _inbound: Inbound<Arrived<SimLease>>) -> Answer {
-        Answer::Done
+    fn request(&mut self, inbound: Inbound<'_, Arrived<SimLease>>) {
+        inbound.token.finish();
     }
 
     fn event(&mut self, _event: Event) {}

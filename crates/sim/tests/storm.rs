@@ -33,6 +33,9 @@ fn rates(seed: u64) -> FaultRates {
         crash: sometimes(800).map(|every| (every, Span::millis(1, 2_000))),
         pause: sometimes(500).map(|every| (every, long)),
         suspend: sometimes(700).map(|every| (every, long)),
+        full: sometimes(150).map(|every| (every, Span::micros(100, 60_000))),
+        // A story of its own: see `backlogs.rs`.
+        starved: None,
         slow: sometimes(400).map(|every| (every, Nanos::from_millis(3), long)),
     }
 }

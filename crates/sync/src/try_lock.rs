@@ -3,47 +3,107 @@
 //! # Invariants
 //! 1. The value is reached through a guard only, or through `&mut`.
 //! 2. A guard exists only between the CAS that took the lock and the store that gives it back.
+//! 3. A poisoned lock is taken by nobody, and looks taken to everybody but [`TryLock::take_poisoned`].
 #![expect(unsafe_code, reason = "the guard turns exclusion into references")]
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
-use crate::atomic::{AtomicBool, Ordering, fence};
+use core::marker::PhantomData;
+use core::mem;
+
+use crate::atomic::{AtomicU8, Ordering, fence};
 use crate::cell::UnsafeCell;
 
-/// A value that one thread at a time may enter. A panic inside gives the lock back as any other exit does.
-pub struct TryLock<T> {
-    taken: AtomicBool,
+const FREE: u8 = 0;
+const TAKEN: u8 = 1;
+const POISONED: u8 = 2;
+
+/// What a panic of the holder does to a lock: [`Frees`] or [`Poisons`].
+pub trait OnPanic {
+    /// The state that the lock is left in.
+    #[doc(hidden)]
+    const LEAVES: u8;
+}
+
+/// A panic inside gives the lock back as any other exit does.
+#[derive(Debug)]
+pub struct Frees;
+
+/// A panic inside leaves the lock taken, until [`TryLock::take_poisoned`] gives the value to a thread that repairs it. Needs feature
+/// `std`; without it a panic gives the lock back.
+#[derive(Debug)]
+pub struct Poisons;
+
+impl OnPanic for Frees {
+    const LEAVES: u8 = FREE;
+}
+
+impl OnPanic for Poisons {
+    const LEAVES: u8 = POISONED;
+}
+
+/// A value that one thread at a time may enter.
+pub struct TryLock<T, P = Frees> {
+    state: AtomicU8,
+    on_panic: PhantomData<fn() -> P>,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: invariants 1 and 2: threads reach the value one after another, so it moves between them but is not shared.
-unsafe impl<T: Send> Sync for TryLock<T> {}
+unsafe impl<T: Send, P> Sync for TryLock<T, P> {}
 
 impl<T> TryLock<T> {
-    /// A free lock around `value`.
+    /// A free lock around `value`. A panic of its holder gives it back.
     #[cfg(not(loom))]
     pub const fn new(value: T) -> Self {
-        Self { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Self::with(value)
     }
 
-    /// A free lock around `value`.
+    /// A free lock around `value`. A panic of its holder gives it back.
     #[cfg(loom)]
     pub fn new(value: T) -> Self {
-        Self { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Self::with(value)
+    }
+}
+
+impl<T, P: OnPanic> TryLock<T, P> {
+    /// A free lock around `value`, with the kind of lock that its type says.
+    #[cfg(not(loom))]
+    pub const fn with(value: T) -> Self {
+        Self { state: AtomicU8::new(FREE), on_panic: PhantomData, value: UnsafeCell::new(value) }
+    }
+
+    /// A free lock around `value`, with the kind of lock that its type says.
+    #[cfg(loom)]
+    pub fn with(value: T) -> Self {
+        Self { state: AtomicU8::new(FREE), on_panic: PhantomData, value: UnsafeCell::new(value) }
     }
 
     /// Takes the lock if it is free. A failing attempt only reads the lock's line.
     #[inline]
-    pub fn try_lock(&self) -> Option<TryLockGuard<'_, T>> {
-        if self.taken.load(Ordering::Relaxed) {
+    pub fn try_lock(&self) -> Option<TryLockGuard<'_, T, P>> {
+        if self.state.load(Ordering::Relaxed) != FREE {
             return None;
         }
         // SYNC: Acquire sees what the last holder did; pairs with the Release in TryLockGuard::drop.
-        match self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed) {
+        match self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Some(TryLockGuard { lock: self }),
             Err(_) => None,
         }
+    }
+
+    /// Returns whether a holder has panicked, and nobody has taken the value since.
+    #[inline]
+    pub fn is_poisoned(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == POISONED
+    }
+
+    /// Takes a poisoned lock, whose value may be half changed. `None` if it is not poisoned, or another thread was first.
+    pub fn take_poisoned(&self) -> Option<TryLockGuard<'_, T, P>> {
+        // SYNC: Acquire sees what the holder did before it panicked; pairs with the Release in TryLockGuard::drop.
+        let taken = self.state.compare_exchange(POISONED, TAKEN, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok().then_some(TryLockGuard { lock: self })
     }
 
     /// Does the work that other threads leave for whoever holds the lock, and leaves none behind.
@@ -59,7 +119,7 @@ impl<T> TryLock<T> {
         fence(Ordering::SeqCst);
         while let Some(mut guard) = self.try_lock() {
             work(&mut guard);
-            drop(guard);
+            guard.release();
             served = true;
             fence(Ordering::SeqCst);
             if !pending() {
@@ -77,26 +137,42 @@ impl<T> TryLock<T> {
 
     /// Whether somebody holds it at the moment; old news by the time the caller knows.
     pub fn is_locked(&self) -> bool {
-        self.taken.load(Ordering::Relaxed)
+        self.state.load(Ordering::Relaxed) != FREE
     }
 }
 
-impl<T> fmt::Debug for TryLock<T> {
+impl<T, P: OnPanic> fmt::Debug for TryLock<T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TryLock").field("taken", &self.is_locked()).finish_non_exhaustive()
     }
 }
 
 /// The right to the value, until dropped.
-pub struct TryLockGuard<'a, T> {
-    lock: &'a TryLock<T>,
+pub struct TryLockGuard<'a, T, P: OnPanic = Frees> {
+    lock: &'a TryLock<T, P>,
 }
 
 // SAFETY: a shared guard gives out `&T` only, so it may be shared between threads if `T` may. (The guard may also move
 // to another thread with T: Send, which holds by its reference to a Sync lock.)
-unsafe impl<T: Send + Sync> Sync for TryLockGuard<'_, T> {}
+unsafe impl<T: Send + Sync, P: OnPanic> Sync for TryLockGuard<'_, T, P> {}
 
-impl<T> Deref for TryLockGuard<'_, T> {
+impl<T, P: OnPanic> TryLockGuard<'_, T, P> {
+    /// Gives the lock back. Unlike dropping the guard it asks for no panic: a destructor that runs while its thread unwinds gives the
+    /// lock back by this.
+    #[inline]
+    pub fn release(self) {
+        self.leave(FREE);
+        mem::forget(self);
+    }
+
+    #[inline]
+    fn leave(&self, state: u8) {
+        // SYNC: publishes what the holder did; pairs with the Acquire in try_lock and take_poisoned.
+        self.lock.state.store(state, Ordering::Release);
+    }
+}
+
+impl<T, P: OnPanic> Deref for TryLockGuard<'_, T, P> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -105,7 +181,7 @@ impl<T> Deref for TryLockGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for TryLockGuard<'_, T> {
+impl<T, P: OnPanic> DerefMut for TryLockGuard<'_, T, P> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: invariant 2: this guard is the only one, and it is borrowed exclusively.
@@ -113,15 +189,24 @@ impl<T> DerefMut for TryLockGuard<'_, T> {
     }
 }
 
-impl<T> Drop for TryLockGuard<'_, T> {
+impl<T, P: OnPanic> Drop for TryLockGuard<'_, T, P> {
     #[inline]
     fn drop(&mut self) {
-        // SYNC: publishes what the holder did; pairs with the Acquire in try_lock.
-        self.lock.taken.store(false, Ordering::Release);
+        let panics = P::LEAVES != FREE && panicking();
+        self.leave(if panics { P::LEAVES } else { FREE });
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for TryLockGuard<'_, T> {
+/// Whether the calling thread unwinds.
+#[inline]
+fn panicking() -> bool {
+    #[cfg(any(test, feature = "std"))]
+    return std::thread::panicking();
+    #[cfg(not(any(test, feature = "std")))]
+    false
+}
+
+impl<T: fmt::Debug, P: OnPanic> fmt::Debug for TryLockGuard<'_, T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("TryLockGuard").field(&**self).finish()
     }
@@ -129,7 +214,7 @@ impl<T: fmt::Debug> fmt::Debug for TryLockGuard<'_, T> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::TryLock;
+    use super::{Poisons, TryLock};
 
     #[test]
     fn a_taken_lock_refuses_and_a_dropped_guard_frees() {
@@ -151,6 +236,41 @@ mod tests {
         }));
         assert!(result.is_err());
         assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn a_panic_inside_poisons_until_somebody_takes_the_value() {
+        let lock = TryLock::<_, Poisons>::with(0);
+        let panics = || {
+            let mut guard = lock.try_lock().unwrap();
+            *guard = 1;
+            panic!("inside");
+        };
+        assert!(std::panic::catch_unwind(core::panic::AssertUnwindSafe(panics)).is_err());
+        assert!(lock.is_poisoned() && lock.is_locked() && lock.try_lock().is_none());
+        assert!(!lock.serve(|| true, |_| unreachable!("it is poisoned")));
+        let guard = lock.take_poisoned().unwrap();
+        assert!(*guard == 1 && lock.take_poisoned().is_none());
+        drop(guard);
+        assert!(!lock.is_poisoned() && lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn a_destructor_gives_the_lock_back_while_its_thread_unwinds() {
+        struct Uses<'a>(&'a TryLock<i32, Poisons>);
+        impl Drop for Uses<'_> {
+            fn drop(&mut self) {
+                assert!(std::thread::panicking());
+                self.0.try_lock().unwrap().release();
+            }
+        }
+        let lock = TryLock::<_, Poisons>::with(0);
+        let panics = || {
+            let _uses = Uses(&lock);
+            panic!("outside");
+        };
+        assert!(std::panic::catch_unwind(core::panic::AssertUnwindSafe(panics)).is_err());
+        assert!(!lock.is_poisoned() && lock.try_lock().is_some());
     }
 
     #[test]

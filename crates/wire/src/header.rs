@@ -232,7 +232,8 @@ pub struct Request {
     pub type_id: TypeId,
     /// Addressed service.
     pub service: ServiceId,
-    /// Sent before on an earlier link of the session; the callee may have seen it.
+    /// Sent before on an earlier link of the session, so that the callee may have seen it, or composed for an earlier link. Grants that
+    /// it names have ended with that link.
     pub resent: bool,
     /// Remaining time when sent, microseconds; 0 is none. The flight is nobody's to subtract.
     pub deadline_us: u32,
@@ -249,7 +250,8 @@ pub enum Kind {
         type_id: TypeId,
         /// Addressed service.
         service: ServiceId,
-        /// Sent before on an earlier link of the session; the callee may have seen it.
+        /// Sent before on an earlier link of the session, so that the callee may have seen it, or composed for an earlier link. Grants that
+        /// it names have ended with that link.
         resent: bool,
         /// Remaining time when sent, microseconds; 0 is none. The flight is nobody's to subtract.
         deadline_us: u32,

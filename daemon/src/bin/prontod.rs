@@ -76,8 +76,10 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let reporter = std::thread::Builder::new().name("events".into());
     reporter.spawn(move || {
         while let Some(event) = events.next_within(Duration::MAX) {
-            if !matches!(&event, Event::PeerUp(info) if early.contains(info)) {
-                report(&event);
+            match event {
+                Ok(Event::PeerUp(info)) if early.contains(&info) => {}
+                Ok(event) => report(&event),
+                Err(missed) => eprintln!("prontod: events of peers: {missed}"),
             }
         }
     })?;

@@ -91,6 +91,7 @@ fn as_json(report: &StatusReport) -> serde_json::Value {
         "progress": counts(&report.progress),
         "refused": counts(&report.refused),
         "failed_dials": counts(&report.failed_dials),
+        "counters": counts(&report.counters),
         "peers": report.peers.iter().map(peer).collect::<Vec<_>>(),
     })
 }
@@ -119,6 +120,9 @@ fn as_text(report: &StatusReport, all: bool) -> String {
         for reason in reasons {
             let _ = writeln!(text, "  {title:<9} {:<20}{:>14}", reason.name, reason.count);
         }
+    }
+    for counter in report.counters.iter().filter(|counter| all || counter.count != 0) {
+        let _ = writeln!(text, "  counted   {:<20}{:>14}", counter.name, counter.count);
     }
     let shown = |peer: &&PeerReport| all || peer.linked || peer.node < FIRST_VISITOR.0;
     for peer in report.peers.iter().filter(shown) {
@@ -213,6 +217,7 @@ mod tests {
             progress: vec![counter("sleeps", 9), counter("late", 0)],
             refused: vec![counter("silent", 4)],
             failed_dials: vec![],
+            counters: vec![counter("events_missed", 2), counter("key_panics", 0)],
             peers: vec![peer],
         }
     }
@@ -234,6 +239,8 @@ mod tests {
         assert!(as_text(&report(), false).contains("  placed    on processors 8-15: node 1, near eth1\n"));
         assert!(as_text(&report(), false).contains("  engine    idle: 2 sources\n            sleeps "));
         assert!(!as_text(&report(), false).contains("late"));
+        assert!(as_text(&report(), false).contains("  counted   events_missed "));
+        assert!(!as_text(&report(), false).contains("key_panics"));
     }
 
     #[test]
@@ -286,5 +293,6 @@ mod tests {
             (&format!("{:016x}", 5).into(), &format!("{:016x}", 7).into())
         );
         assert_eq!(json["refused"]["silent"], 4);
+        assert_eq!(json["counters"]["events_missed"], 2);
     }
 }

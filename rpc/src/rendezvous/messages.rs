@@ -1,6 +1,6 @@
 //! The rendezvous' own messages: offers, with their bytes or without, and what a node does with them.
 
-use pronto_core::fabric::{Arrived, QueuePair};
+use pronto_core::fabric::{Arrived, QueuePair, Withdrawn};
 use pronto_core::session::{Inbound, Offered, Session, TypeKey};
 use pronto_wire::{CallId, FailureCode, ServiceId};
 
@@ -51,25 +51,17 @@ pub enum Form {
 /// Takes one of the rendezvous' own messages in; for sinks. It runs no user's code, so any thread that polls may do it.
 pub fn take_in<H: Host>(
     form: Form,
-    inbound: Inbound<Arrived<<H::Qp as QueuePair>::Lease>>,
+    inbound: Inbound<'_, Arrived<<H::Qp as QueuePair>::Lease>>,
     session: &Session<H::Qp>,
     host: &H,
 ) {
-    let (call, link, class) = (inbound.call, inbound.link, inbound.class);
-    let malformed = |inbound: Inbound<_>| {
-        drop(inbound);
-        session.done_with(class, link, host);
-        if let Some(call) = call {
-            let answer = pronto_core::session::Answer::failure(FailureCode::Malformed);
-            session.answer(call, link, class, answer, host);
-        }
-    };
     match form {
         Form::ByReference => match with_bytes(&inbound.payload, decode_message::<ByReference>) {
-            Ok(ByReference { tag, memory }) => {
+            Ok(Ok(ByReference { tag, memory })) => {
                 session.take_offer(inbound, tag, Offered::ByReference(memory.into()), host);
             }
-            Err(_) => malformed(inbound),
+            Ok(Err(_)) => inbound.token.fail(FailureCode::Malformed),
+            Err(Withdrawn) => inbound.token.fail(FailureCode::Cancelled),
         },
         Form::Carried => {
             let mut tag = [0; CARRIED];
@@ -77,16 +69,16 @@ pub fn take_in<H: Host>(
                 let offered = Offered::Carried { skip: CARRIED };
                 session.take_offer(inbound, u64::from_le_bytes(tag), offered, host);
             } else {
-                malformed(inbound);
+                inbound.token.fail(FailureCode::Malformed);
             }
         }
         Form::Regrant => {
-            if let Ok(regrant) = with_bytes(&inbound.payload, decode_message::<Regrant>) {
+            if let Ok(Ok(regrant)) = with_bytes(&inbound.payload, decode_message::<Regrant>) {
                 let Regrant { slot, generation, memory } = regrant;
+                let link = inbound.token.link();
                 session.take_regrant(CallId { slot, generation }, memory.into(), link, host);
             }
-            drop(inbound);
-            session.done_with(class, link, host);
+            inbound.token.finish();
         }
     }
 }

@@ -5,16 +5,17 @@
 #![expect(unsafe_code, reason = "the promises of SendMemory and RegionMemory are about raw memory")]
 
 use alloc::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
+use alloc::sync::Arc;
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use super::super::SendMemory;
-use super::RegionMemory;
+use super::super::{MemoryClaim, SendMemory};
+use super::{Region, RegionMemory};
 
 /// Alignment of the first byte: a cache line, as [`SendMemory::base`] asks for.
 const ALIGNMENT: usize = 64;
 
-/// Zeroed memory of this process alone; large pieces cost nothing until they are touched.
+/// Zeroed memory of this process alone, for regions; large pieces cost nothing until they are touched.
 #[derive(Debug)]
 pub struct HeapMemory {
     base: NonNull<u8>,
@@ -44,23 +45,12 @@ impl Drop for HeapMemory {
     }
 }
 
-// SAFETY: the memory belongs to no thread; who accesses it how is laid down by SendMemory and RegionMemory.
+// SAFETY: the memory belongs to no thread; SendMemory and RegionMemory say which accesses are allowed.
 unsafe impl Send for HeapMemory {}
-// SAFETY: a shared HeapMemory only tells where the memory is.
+// SAFETY: a shared HeapMemory gives out the address of the memory only.
 unsafe impl Sync for HeapMemory {}
 
-// SAFETY: invariant 1 keeps the bytes in place until the drop, and nobody else knows where they are.
-unsafe impl SendMemory for HeapMemory {
-    fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-}
-
-// SAFETY: as for SendMemory; this type accesses the bytes in no way at all.
+// SAFETY: invariant 1 keeps the bytes in place until the drop; this type itself never accesses them.
 unsafe impl RegionMemory for HeapMemory {
     fn base(&self) -> NonNull<u8> {
         self.base
@@ -71,12 +61,80 @@ unsafe impl RegionMemory for HeapMemory {
     }
 }
 
+/// Zeroed memory of this process for payloads to send. Regions have [`HeapMemory`] instead, because a region's bytes may be
+/// written at any time and those of a loan may not.
+///
+/// ```compile_fail,E0277
+/// use std::sync::Arc;
+/// use pronto_core::fabric::{HeapSendMemory, Region};
+///
+/// let region = Region::new(Arc::new(HeapSendMemory::new(64)));
+/// ```
+///
+/// Nor is a region's memory send memory:
+///
+/// ```compile_fail,E0277
+/// use std::sync::Arc;
+/// use pronto_core::buf::{RingConfig, SendRing};
+/// use pronto_core::fabric::HeapMemory;
+///
+/// let ring = SendRing::new(Arc::new(HeapMemory::new(1 << 20)), RingConfig::default());
+/// ```
+///
+/// Each has its own type:
+///
+/// ```
+/// use std::sync::Arc;
+/// use pronto_core::buf::{RingConfig, SendRing};
+/// use pronto_core::fabric::{HeapMemory, HeapSendMemory, Region};
+///
+/// let region = Region::new(Arc::new(HeapMemory::new(64)));
+/// let ring = SendRing::new(Arc::new(HeapSendMemory::new(1 << 20)), RingConfig::default());
+/// assert!(ring.is_ok());
+/// ```
+#[derive(Debug)]
+pub struct HeapSendMemory {
+    bytes: Arc<HeapMemory>,
+    claim: MemoryClaim,
+}
+
+impl HeapSendMemory {
+    /// Memory of `len` bytes. Ends the process, as every allocation does, if there is none.
+    ///
+    /// # Panics
+    /// If `len` is longer than half the address space.
+    pub fn new(len: usize) -> Self {
+        Self { bytes: Arc::new(HeapMemory::new(len)), claim: MemoryClaim::new() }
+    }
+
+    /// Returns a region of the same bytes, for a provider whose receiving end reads payloads where they were composed.
+    ///
+    /// # Safety
+    /// Bytes are only read through the region, and only those of an extent that was posted and has not completed.
+    pub unsafe fn posted(&self) -> Region {
+        Region::new(Arc::clone(&self.bytes) as _)
+    }
+}
+
+// SAFETY: invariant 1 of `bytes`, which no safe function gives out; the flag is claimed once; callers of
+// `posted` promise to read posted extents only.
+unsafe impl SendMemory for HeapSendMemory {
+    fn base(&self) -> NonNull<u8> {
+        self.bytes.base
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len
+    }
+
+    fn claim(&self) -> bool {
+        self.claim.take()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use alloc::sync::Arc;
-
     use super::*;
-    use crate::fabric::Region;
 
     #[test]
     fn is_aligned_zeroed_and_bounded() {
@@ -90,6 +148,14 @@ mod tests {
         region.read(0, &mut bytes).unwrap();
         assert_eq!((bytes[89], bytes[90], bytes[99]), (0, 7, 7));
         assert!(region.write(91, &[7; 10]).is_err());
+    }
+
+    #[test]
+    fn send_memory_is_claimed_once_on_whichever_handle() {
+        let memory = Arc::new(HeapSendMemory::new(100));
+        let other = Arc::clone(&memory);
+        assert_eq!([memory.claim(), other.claim(), memory.claim()], [true, false, false]);
+        assert_eq!((other.base().align_offset(ALIGNMENT), other.len()), (0, 100));
     }
 
     #[test]

@@ -11,12 +11,13 @@
 //!
 //! # Invariants
 //! 1. The table is locked for moments, by posters and by the engine's holder; nobody who holds it waits for the engine.
-//! 2. The state is written under the table's lock: `DUE` when something can be moved at once, `OPEN` when something can be moved
+//! 2. The state is written under the table's lock, or to `DUE` by the engine's holder: `DUE` when something can be moved at once, `OPEN` when something can be moved
 //!    after something else has moved, `CLOSED` when there is nothing.
 //! 3. Every offer is answered once, unless its session has ended; every receive that was posted ends once.
 
 mod table;
 mod transfer;
+mod unmatched;
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -24,7 +25,7 @@ mod tests;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use pronto_sync::atomic::{AtomicU32, Ordering};
+use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pronto_sync::{TryLock, TryLockGuard};
 use pronto_wire::{CallId, Class, FailureCode};
 
@@ -33,14 +34,15 @@ pub use transfer::Chunking;
 
 use super::Session;
 use super::arming::Armed;
-use super::call::{CallTable, Expects};
+use super::calls::{CallTable, Expects};
 use super::end::{End, Executed};
 use super::engine::Engine;
-use super::entering::Wanted;
+use super::entering::{EngineGuard, Wanted};
 use super::inbound::{Answer, Inbound};
 use super::one_sided::{CLASS, OneSided};
 use super::outgoing::{OutgoingPayload, Submitted};
 use super::refusal::Refused;
+use super::token::Duties;
 use crate::executor::Executor;
 use crate::fabric::{Arrived, Payload, QueuePair, Region, RemoteRange};
 use table::{Body, Met, Posted, Table, Waiting};
@@ -104,6 +106,8 @@ impl NotReceived {
 pub(super) struct Rendezvous<L> {
     table: TryLock<Table<L>>,
     state: AtomicU32,
+    /// A call was cancelled while a poster held the table: the messages of all calls are looked through once.
+    missed_cancel: AtomicBool,
     /// Where chunks end. Their slots are numbered on from those of calls.
     chunks: CallTable<L>,
     first_chunk: u16,
@@ -117,6 +121,7 @@ impl<L: Payload> Rendezvous<L> {
         Self {
             table: TryLock::new(Table::default()),
             state: AtomicU32::new(CLOSED),
+            missed_cancel: AtomicBool::new(false),
             chunks: CallTable::new(MAX_CHUNKS),
             first_chunk: calls,
             sends: AtomicU32::new(0),
@@ -144,6 +149,24 @@ impl<L: Payload> Rendezvous<L> {
     fn chunk_end(&self, slot: CallId) -> Option<End<L>> {
         let chunk = self.chunk(slot).filter(|chunk| self.chunks.has_ended(*chunk))?;
         Some(self.chunks.take(chunk))
+    }
+
+    /// Engine only: the peer has cancelled a call, and [`Session::is_cancelled`] says so. If it is an offer that waits for a
+    /// receive, it is answered by the next turn.
+    pub(super) fn offer_cancelled(&self, call: CallId) {
+        match self.table.try_lock() {
+            Some(mut table) => {
+                table.cancel(call);
+                if !table.given_up.is_empty() {
+                    self.state.store(DUE, Ordering::Relaxed);
+                }
+            }
+            None => {
+                self.missed_cancel.store(true, Ordering::Relaxed);
+                // Without the lock: posters write nothing but this, and the engine's holder is the calling thread.
+                self.state.store(DUE, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Whether something can be moved now.
@@ -182,6 +205,26 @@ impl<Q: QueuePair> Session<Q> {
         };
     }
 
+    /// Whether a one-sided operation's slot, a call's or a chunk's, waits for its end. A session that failed has ended all slots.
+    pub(super) fn is_unended(&self, slot: CallId) -> bool {
+        match self.rendezvous.chunk(slot) {
+            Some(chunk) => self.rendezvous.chunks.is_unended(chunk),
+            None => self.calls.is_unended(slot),
+        }
+    }
+
+    /// The session has failed: drops its receives, its offers and what it had granted, and gives the slots of all chunks back. The
+    /// receives' own slots are ended with those of all calls.
+    pub(super) fn fail_rendezvous(&self, executor: &impl Executor) {
+        let mut table = self.rendezvous.lock(&self.wanted, executor);
+        let dropped = core::mem::take(&mut *table);
+        self.rendezvous.state.store(CLOSED, Ordering::Relaxed);
+        self.rendezvous.missed_cancel.store(false, Ordering::Relaxed);
+        drop(table);
+        drop(dropped);
+        self.rendezvous.chunks.clear(executor);
+    }
+
     /// Posts a receive: the next message with this tag goes to `len` bytes of the region from `offset`. Wait for the returned
     /// slot: it ends with [`End::Done`] and the message's length, with a failure whose code is `ReplyTooLarge` if the
     /// message was longer or `Cancelled` if the receive was cancelled, or with [`End::PeerDown`].
@@ -200,8 +243,10 @@ impl<Q: QueuePair> Session<Q> {
         let refused = if table.posted.len() + table.transfers.len() >= MAX_RECEIVES {
             Some(Refused::TooManyTransfers { max: MAX_RECEIVES })
         } else {
-            // Under the table's lock: the end of a session takes what is posted before it, and this sees it after.
-            (!self.is_up()).then_some(Refused::NotConnected { peer: self.peer })
+            // Under the table's lock: the end of a session takes what is posted before it, and this sees it after. A session that
+            // failed has ended the slot as well.
+            let gone = !self.is_up() || self.calls.has_ended(slot);
+            gone.then_some(Refused::NotConnected { peer: self.peer })
         };
         if let Some(refused) = refused {
             drop(table);
@@ -240,16 +285,14 @@ impl<Q: QueuePair> Session<Q> {
     /// not wait for that.
     pub fn take_offer(
         &self,
-        inbound: Inbound<Arrived<Q::Lease>>,
+        inbound: Inbound<'_, Arrived<Q::Lease>>,
         tag: u64,
         offered: Offered,
         executor: &impl Executor,
     ) {
-        let Inbound { call, link, class, resent, payload, .. } = inbound;
-        let Some(call) = call else {
-            self.done_with(class, link, executor);
-            return;
-        };
+        let Inbound { token, resent, payload, .. } = inbound;
+        let Some(call) = token.call() else { return token.finish() };
+        let Duties { link, class, .. } = token.take();
         let offer = Offer { call, link, class, tag };
         let body = match offered {
             // One that was sent before names a grant of another link; the present one's comes behind it.
@@ -260,21 +303,33 @@ impl<Q: QueuePair> Session<Q> {
             Offered::Carried { skip } => Body::Carried { payload, skip },
         };
         let mut table = self.rendezvous.lock(&self.wanted, executor);
-        let parks = !table.is_awaited(tag) && table.has_room_to_park();
+        let parks = !table.is_awaited(tag) && table.waiting.has_room_to_park();
         let body = match body {
             Body::Carried { payload, skip } if parks => park(&payload, skip),
             body => body,
         };
         let (parked, carried) = (matches!(body, Body::Parked(_)), matches!(body, Body::Carried { .. }));
-        table.waiting.push_back(Waiting { offer, body });
+        let ended = table.add(Waiting { offer, body });
+        if self.is_cancelled(call) {
+            // The cancellation was looked for before the offer was here.
+            table.cancel(call);
+        }
         self.rendezvous.state.store(DUE, Ordering::Relaxed);
         drop(table);
+        if let Some(Waiting { offer, body }) = ended {
+            let carried = matches!(body, Body::Carried { .. });
+            drop(body);
+            if carried {
+                // The receive buffer is free again. No response: its caller has ended the call.
+                self.return_credit(offer.class, offer.link, executor);
+            }
+        }
         if !carried {
             // It holds no receive buffer any more.
-            self.done_with(class, link, executor);
+            self.return_credit(class, link, executor);
         }
         if parked {
-            self.answer(call, link, Class::Control, received(), executor);
+            self.respond(call, link, Class::Control, received(), executor);
         }
     }
 
@@ -315,7 +370,7 @@ impl<Q: QueuePair> Session<Q> {
     /// Messages that wait for a receive, receives that wait for a message, and transfers under way.
     pub fn transfers(&self, executor: &impl Executor) -> [usize; 3] {
         let table = self.rendezvous.lock(&self.wanted, executor);
-        [table.waiting.len(), table.posted.len(), table.transfers.len()]
+        [table.waiting.len() + table.given_up.len(), table.posted.len(), table.transfers.len()]
     }
 
     /// Whether a turn would move a transfer on although nothing has arrived.
@@ -333,15 +388,12 @@ impl<Q: QueuePair> Session<Q> {
 
     /// A turn while a caller sleeps on the channels: what arrives is the caller's to take, but chunks are not, and nothing wakes
     /// the caller for them where they are done as soon as they are asked for.
-    pub(super) fn move_for_sleeper(
-        &self,
-        mut engine: TryLockGuard<'_, Engine<Q>>,
-        executor: &impl Executor,
-    ) -> usize {
+    pub(super) fn move_for_sleeper(&self, mut engine: EngineGuard<'_, Q>, executor: &impl Executor) -> usize {
         if !self.rendezvous.is_due() {
+            engine.release();
             return 0;
         }
-        if engine.link.is_some() {
+        if engine.phase.is_linked() {
             while let Some(completion) = engine.lane(CLASS).qp.poll_send() {
                 let known = engine.completed(completion, self, executor);
                 engine.lane(CLASS).failed |= !known;
@@ -349,6 +401,7 @@ impl<Q: QueuePair> Session<Q> {
         }
         let moved = engine.move_rendezvous(self, executor);
         engine.ring_doorbells(self);
+        engine.release();
         moved
     }
 
@@ -369,7 +422,7 @@ impl<Q: QueuePair> Engine<Q> {
         // Held by a poster, who comes here next.
         let Some(mut guard) = session.rendezvous.table.try_lock() else { return 0 };
         let table = &mut *guard;
-        let linked = self.link.is_some();
+        let linked = self.phase.is_linked();
         let mut moved = 0;
         for transfer in &mut table.transfers {
             moved += transfer.take_ended(|slot| session.rendezvous.chunk_end(slot));
@@ -380,7 +433,10 @@ impl<Q: QueuePair> Engine<Q> {
                 transfer.go_on(self.generation);
             }
         }
-        while let Some(gone) = table.take_cancelled(|call| session.is_cancelled(call)) {
+        if session.rendezvous.missed_cancel.swap(false, Ordering::Relaxed) {
+            table.cancel_where(|call| session.is_cancelled(call));
+        }
+        while let Some(gone) = table.given_up.pop_front() {
             let carried = matches!(gone.body, Body::Carried { .. });
             answer(&gone.offer, Answer::failure(FailureCode::Cancelled), carried, session, executor);
             moved += 1;
@@ -411,15 +467,11 @@ impl<Q: QueuePair> Engine<Q> {
     /// Ends the grants of sends whose calls have been answered. Says how many.
     fn take_back(&mut self, table: &mut Table<Q::Lease>) -> usize {
         let before = table.lent.len();
-        let (open, present) = (&self.open, self.generation);
-        let mut link = self.link.as_mut();
+        let (calls, present) = (&self.calls, self.generation);
+        let mut link = self.phase.link_mut();
         table.lent.retain(|lent| {
             let Some(link) = link.as_mut().filter(|_| lent.link == present) else { return false };
-            let is_open = |call: &CallId| {
-                let open = open.get(usize::from(call.slot));
-                open.is_some_and(|open| open.live && open.generation == call.generation)
-            };
-            if lent.call.as_ref().is_some_and(is_open) {
+            if lent.call.is_some_and(|call| calls.is_open(call)) {
                 return true;
             }
             // Refused only if it has ended before.
@@ -458,10 +510,10 @@ impl<Q: QueuePair> Engine<Q> {
     /// The session has ended: so have its receives, and what its peer offered. Called when no chunk is under way any more.
     pub(super) fn end_rendezvous(&mut self, session: &Session<Q>, executor: &impl Executor) {
         let mut table = session.rendezvous.lock(&session.wanted, executor);
-        let Table { posted, waiting, transfers, lent } = core::mem::take(&mut *table);
+        let Table { posted, waiting, given_up, transfers, lent } = core::mem::take(&mut *table);
         session.rendezvous.state.store(CLOSED, Ordering::Relaxed);
         drop(table);
-        drop((waiting, lent));
+        drop((waiting, given_up, lent));
         let mut slots: Vec<_> = posted.iter().map(|posted| posted.slot).collect();
         for mut transfer in transfers {
             transfer.take_ended(|slot| session.rendezvous.chunk_end(slot));
@@ -552,9 +604,9 @@ fn answer<Q: QueuePair>(
     executor: &impl Executor,
 ) {
     if carried {
-        session.done_with(offer.class, offer.link, executor);
+        session.return_credit(offer.class, offer.link, executor);
     }
-    session.answer(offer.call, offer.link, Class::Control, said, executor);
+    session.respond(offer.call, offer.link, Class::Control, said, executor);
 }
 
 /// Copies the bytes of a message that carries them, so that it needs no receive buffer.

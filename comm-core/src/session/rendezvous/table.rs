@@ -5,6 +5,7 @@
 //!    its place when its request arrives, so a shorter one that is carried along does not overtake it.
 //! 2. No message waits for a receive that is there: whoever adds one of the two looks for the other.
 //! 3. No more than [`PARKED`] messages wait whose sender was told that they have arrived.
+//! 4. Of the other messages one waits per call slot of the peer at most, so that the peer's own limit bounds the table.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -12,7 +13,8 @@ use alloc::vec::Vec;
 
 use pronto_wire::{CallId, Class};
 
-use super::transfer::{Source, Transfer};
+use super::transfer::{GivenUp, Source, Transfer};
+use super::unmatched::{Added, Unmatched, is_later};
 use crate::fabric::{Arrived, GrantId, Region};
 
 /// Messages carried along that are parked in memory of this side until there is a receive, while their senders go on. The others'
@@ -72,7 +74,10 @@ pub(super) struct Met<L> {
 #[derive(Debug)]
 pub(super) struct Table<L> {
     pub(super) posted: VecDeque<Posted>,
-    pub(super) waiting: VecDeque<Waiting<L>>,
+    /// Messages without a receive.
+    pub(super) waiting: Unmatched<L>,
+    /// Messages that their senders have given up, to be answered.
+    pub(super) given_up: VecDeque<Waiting<L>>,
     pub(super) transfers: VecDeque<Transfer>,
     /// What this side has lent for its own sends, and takes back when nobody reads it any more.
     pub(super) lent: Vec<Lent>,
@@ -95,7 +100,8 @@ impl<L> Default for Table<L> {
     fn default() -> Self {
         Self {
             posted: VecDeque::new(),
-            waiting: VecDeque::new(),
+            waiting: Unmatched::default(),
+            given_up: VecDeque::new(),
             transfers: VecDeque::new(),
             lent: Vec::new(),
         }
@@ -104,12 +110,23 @@ impl<L> Default for Table<L> {
 
 impl<L> Table<L> {
     pub(super) fn is_empty(&self) -> bool {
-        self.posted.is_empty() && self.waiting.is_empty() && self.transfers.is_empty() && self.lent.is_empty()
+        let no_messages = self.waiting.is_empty() && self.given_up.is_empty();
+        no_messages && self.posted.is_empty() && self.transfers.is_empty() && self.lent.is_empty()
     }
 
-    /// Whether a message that waits now may be parked, and its sender go on.
-    pub(super) fn has_room_to_park(&self) -> bool {
-        self.waiting.iter().filter(|other| other.is_parked()).count() < PARKED
+    /// A message has arrived. Returns one that is not waited for any more: its caller has used the call slot again.
+    pub(super) fn add(&mut self, message: Waiting<L>) -> Option<Waiting<L>> {
+        let CallId { slot, generation } = message.offer.call;
+        for transfer in &mut self.transfers {
+            let other = transfer.offer.call;
+            if other.slot == slot && is_later(generation, other.generation) {
+                transfer.give_up(GivenUp::BySender);
+            }
+        }
+        match self.waiting.add(message) {
+            Added::Waits => None,
+            Added::Replaced(ended) | Added::Outdated(ended) => Some(ended),
+        }
     }
 
     /// Whether a receive with this tag waits, so that a message that arrives meets it at once.
@@ -119,20 +136,26 @@ impl<L> Table<L> {
 
     /// The first message, in the order of arrival, for which there is a receive, and that receive: the first posted with its tag.
     pub(super) fn meet(&mut self) -> Option<Met<L>> {
-        let (message, receive) = self.waiting.iter().enumerate().find_map(|(message, waiting)| {
-            let receive = self.posted.iter().position(|posted| posted.tag == waiting.offer.tag)?;
-            Some((message, receive))
-        })?;
-        let waiting = self.waiting.remove(message)?;
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let first = |(receive, posted): (usize, &Posted)| Some((self.waiting.first(posted.tag)?, receive));
+        // Of several receives with one tag the minimum is the one posted first.
+        let (message, receive) = self.posted.iter().enumerate().filter_map(first).min()?;
+        let waiting = self.waiting.take(message)?;
         let posted = self.posted.remove(receive)?;
         Some(Met { posted, waiting })
     }
 
-    /// Takes a message out that waits and whose sender gave it up.
-    pub(super) fn take_cancelled(&mut self, is_cancelled: impl Fn(CallId) -> bool) -> Option<Waiting<L>> {
-        let gone = |waiting: &Waiting<L>| !waiting.is_parked() && is_cancelled(waiting.offer.call);
-        let at = self.waiting.iter().position(gone)?;
-        self.waiting.remove(at)
+    /// The sender of a message has given it up: if it waits, it is to be answered. One that was answered is nobody's to cancel.
+    pub(super) fn cancel(&mut self, call: CallId) {
+        self.given_up.extend(self.waiting.take_call(call));
+    }
+
+    /// Cancels the messages of all calls for which `is_cancelled` holds.
+    pub(super) fn cancel_where(&mut self, is_cancelled: impl Fn(CallId) -> bool) {
+        let cancelled: Vec<_> = self.waiting.calls().filter(|call| is_cancelled(*call)).collect();
+        cancelled.into_iter().for_each(|call| self.cancel(call));
     }
 
     /// Takes a receive out that has not met a message.
@@ -148,13 +171,10 @@ impl<L> Table<L> {
 
     /// The sender of a message has granted its bytes again.
     pub(super) fn regrant(&mut self, call: CallId, source: Source) {
-        for waiting in &mut self.waiting {
-            if let Body::Source(old) = &mut waiting.body
-                && waiting.offer.call == call
-                && old.remote.len == source.remote.len
-            {
-                *old = source;
-            }
+        if let Some(Body::Source(old)) = self.waiting.body_of(call)
+            && old.remote.len == source.remote.len
+        {
+            *old = source;
         }
         if let Some(transfer) = self.transfers.iter_mut().find(|transfer| transfer.offer.call == call) {
             transfer.regrant(source);
@@ -163,7 +183,7 @@ impl<L> Table<L> {
 }
 
 impl<L> Waiting<L> {
-    fn is_parked(&self) -> bool {
+    pub(super) fn is_parked(&self) -> bool {
         matches!(self.body, Body::Parked(_))
     }
 }

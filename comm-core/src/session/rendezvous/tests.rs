@@ -80,7 +80,7 @@ fn all_end(transfer: &mut Transfer, end: impl Fn(CallId) -> End<NoLease>) -> usi
 fn messages_and_receives_of_a_tag_meet_in_their_orders() {
     let mut table = Table::default();
     for message in [by_reference(1, 7), carried(2, 7), carried(3, 8)] {
-        table.waiting.push_back(message);
+        assert!(table.add(message).is_none());
     }
     table.posted.extend([posted(11, 8), posted(12, 7), posted(13, 7), posted(14, 9)]);
     let mut met = Vec::new();
@@ -96,33 +96,54 @@ fn so_many_are_parked_and_nobody_cancels_them() {
     let mut table = Table::default();
     let parked = |call| Waiting { offer: offer(call, 1), body: Body::Parked([].into()) };
     for call in (0..).take(PARKED) {
-        assert!(table.has_room_to_park());
-        table.waiting.push_back(parked(call));
+        assert!(table.waiting.has_room_to_park());
+        assert!(table.add(parked(call)).is_none());
     }
-    assert!(!table.has_room_to_park());
-    table.waiting.extend([carried(50, 1), by_reference(51, 1)]);
+    assert!(!table.waiting.has_room_to_park());
+    for message in [carried(50, 1), by_reference(51, 1)] {
+        assert!(table.add(message).is_none());
+    }
     // One that was answered is nobody's to cancel any more; the others are.
-    let gone: Vec<_> = core::iter::from_fn(|| table.take_cancelled(|_| true)).collect();
-    assert_eq!(gone.iter().map(|gone| gone.offer.call.slot).collect::<Vec<_>>(), [50, 51]);
+    table.cancel_where(|_| true);
+    let gone: Vec<_> = table.given_up.drain(..).map(|gone| gone.offer.call.slot).collect();
+    assert_eq!(gone, [50, 51]);
     assert!(!table.is_awaited(1));
     table.posted.push_back(posted(20, 1));
     assert!(table.is_awaited(1) && !table.is_awaited(2));
     assert!(table.meet().is_some());
-    assert!(table.has_room_to_park(), "there is room again");
+    assert!(table.waiting.has_room_to_park(), "there is room again");
 }
 
 #[test]
 fn a_receive_is_there_again_before_others_when_its_sender_gives_up() {
     let mut table: Table<NoLease> = Table::default();
     table.posted.extend([posted(1, 5), posted(2, 5)]);
-    table.waiting.push_back(by_reference(1, 5));
+    assert!(table.add(by_reference(1, 5)).is_none());
     let met = table.meet().expect("both are there");
     table.post_again(met.posted);
-    table.waiting.push_back(carried(2, 5));
+    assert!(table.add(carried(2, 5)).is_none());
     assert_eq!(table.meet().expect("both are there").posted.slot, slot(1));
     assert!(table.withdraw(slot(1)).is_none(), "it has met");
     assert!(table.withdraw(slot(2)).is_some());
     assert!(table.posted.is_empty());
+}
+
+#[test]
+fn a_later_call_in_its_slot_ends_an_offer_and_a_transfer() {
+    let later = |call: u16, tag| {
+        let Waiting { offer, body } = by_reference(call, tag);
+        let call = CallId { generation: offer.call.generation + 1, ..offer.call };
+        Waiting { offer: Offer { call, ..offer }, body }
+    };
+    let mut table: Table<NoLease> = Table::default();
+    assert!(table.add(by_reference(1, 7)).is_none());
+    let replaced = table.add(later(1, 7)).expect("one waits per slot");
+    assert_eq!(replaced.offer.call, by_reference(1, 7).offer.call);
+    table.transfers.push_back(Transfer::new(posted(11, 8), offer(2, 8), source(250, LINK)));
+    assert!(table.add(by_reference(3, 9)).is_none());
+    assert_eq!(table.transfers[0].is_over(), None, "another slot");
+    assert!(table.add(later(2, 8)).is_none());
+    assert_eq!(table.transfers[0].is_over(), Some(Err(GivenUp::BySender)));
 }
 
 #[test]

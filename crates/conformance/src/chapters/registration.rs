@@ -12,6 +12,7 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
         name: "registration",
         tests: tests![
             send_memory_is_one_aligned_piece,
+            send_memory_has_one_writer_on_whichever_handle,
             the_next_chunk_is_prepared_while_one_is_in_use,
             an_idle_chunk_is_retired_and_prepared_again,
             send_memory_outlives_its_queue_pair,
@@ -37,6 +38,16 @@ fn send_memory_is_one_aligned_piece<H: Harness>(harness: &H) {
         assert_eq!(memory.base(), qp.send_memory().base(), "send memory moved");
     }
     assert_ne!(a.send_memory().base(), b.send_memory().base());
+    drop((a, b, link));
+}
+
+/// Two writers would lend the same bytes twice.
+fn send_memory_has_one_writer_on_whichever_handle<H: Harness>(harness: &H) {
+    let Pair { a, b, link } = harness.pair(LIMITS);
+    for qp in [&a, &b] {
+        let claims = [(); 3].map(|()| qp.send_memory().claim());
+        assert_eq!(claims, [true, false, false], "one claim in the life of a queue pair");
+    }
     drop((a, b, link));
 }
 

@@ -22,6 +22,7 @@ pub(crate) enum Flaw {
     ReadsOutsideMemory,
     TellsWrongLimits,
     ForgetsRetiredMemory,
+    LetsTwoWrite,
     PollingDisarms,
     CompletionsDoNotWake,
     LossDoesNotWake,
@@ -63,7 +64,7 @@ pub(crate) enum Flaw {
 
 impl Flaw {
     /// Every mutant with the chapter that must fail.
-    pub(crate) const ALL: [(Self, &'static str); 56] = [
+    pub(crate) const ALL: [(Self, &'static str); 57] = [
         (Self::SwapsMessages, "ordering"),
         (Self::SmallOvertakes, "ordering"),
         (Self::SpoilsHeaders, "ordering"),
@@ -83,6 +84,7 @@ impl Flaw {
         (Self::ReadsOutsideMemory, "bounds"),
         (Self::TellsWrongLimits, "bounds"),
         (Self::ForgetsRetiredMemory, "registration"),
+        (Self::LetsTwoWrite, "registration"),
         (Self::PollingDisarms, "arming"),
         (Self::CompletionsDoNotWake, "arming"),
         (Self::LossDoesNotWake, "arming"),

@@ -1,6 +1,7 @@
 //! One end of a reference pair.
 
 use core::ops::Range;
+use core::ptr::NonNull;
 use std::collections::HashSet;
 use std::os::fd::AsRawFd as _;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,7 +10,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::fabric::{
     Arrived, AtomicScope, Capabilities, Completion, ConnectionLimits, FabricError, Gather, Grant, GrantError,
-    GrantId, HeapMemory, OneSided, Operation, OutOfBounds, PostError, QueuePair, Received, Region,
+    GrantId, HeapSendMemory, OneSided, Operation, OutOfBounds, PostError, QueuePair, Received, Region,
     RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, Status,
 };
 use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
@@ -40,6 +41,24 @@ fn sleepers(me: usize, flaw: Option<Flaw>) -> (Arc<EventFd>, Epoll, Epoll) {
     (Arc::new(bell), near, far)
 }
 
+/// Send memory whose claim is given out again and again.
+#[derive(Debug)]
+struct ClaimedAgain(Arc<HeapSendMemory>);
+
+#[expect(unsafe_code, reason = "a flaw that the suite must find")]
+// SAFETY: the promise about the claim is broken on purpose; no test of the suite makes a ring of this memory.
+unsafe impl SendMemory for ClaimedAgain {
+    fn base(&self) -> NonNull<u8> {
+        self.0.base()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn claim(&self) -> bool {
+        true
+    }
+}
+
 /// One end.
 #[derive(Debug)]
 pub(crate) struct Reference {
@@ -48,7 +67,7 @@ pub(crate) struct Reference {
     node: Arc<Node>,
     flaw: Option<Flaw>,
     capabilities: Capabilities,
-    memory: Arc<HeapMemory>,
+    memory: Arc<HeapSendMemory>,
     batch: Vec<Posted>,
     grants: HashSet<GrantId>,
     only_buffer: Arc<Mutex<Vec<u8>>>,
@@ -99,7 +118,7 @@ impl Reference {
             node,
             flaw,
             capabilities,
-            memory: Arc::new(HeapMemory::new(limits.send_memory as usize)),
+            memory: Arc::new(HeapSendMemory::new(limits.send_memory as usize)),
             batch: Vec::new(),
             grants: HashSet::new(),
             only_buffer: Arc::default(),
@@ -134,7 +153,10 @@ impl Reference {
         let (region, offset, len) = match payload {
             Gather::Inline(bytes) => return Ok(Body::Bytes(bytes.to_vec())),
             Gather::Ring(extent) => {
-                (Region::new(Arc::clone(&self.memory) as _), u64::from(extent.offset), extent.len)
+                #[expect(unsafe_code, reason = "the receiving end reads the payload where it was composed")]
+                // SAFETY: a body is only read; the suite writes no extent before its completion.
+                let memory = unsafe { self.memory.posted() };
+                (memory, u64::from(extent.offset), extent.len)
             }
             Gather::Region { region, offset, len } => {
                 if self.has(Flaw::KeepsRegions) {
@@ -225,6 +247,9 @@ impl QueuePair for Reference {
     }
 
     fn send_memory(&self) -> Arc<dyn SendMemory> {
+        if self.has(Flaw::LetsTwoWrite) {
+            return Arc::new(ClaimedAgain(Arc::clone(&self.memory)));
+        }
         Arc::clone(&self.memory) as _
     }
 

@@ -4,9 +4,11 @@ mod announce;
 mod leases;
 mod lines;
 mod listener;
+mod revoked;
 mod rogue;
 mod setup;
 mod solicited;
+mod withdrawn;
 
 use pronto_core::fabric::ConnectionLimits;
 

@@ -2,8 +2,11 @@
 
 use core::time::Duration;
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::statfs::{HUGETLBFS_MAGIC, PROC_SUPER_MAGIC};
 use nix::unistd::ftruncate;
 use zerocopy::IntoBytes;
 
@@ -12,7 +15,7 @@ use super::rogue::{Segment, Shown, establish, establish_with, meet, offer};
 use crate::error::{SegmentFault, SetupError, SetupFault};
 use crate::handshake::Handshake;
 use crate::layout::Layout;
-use crate::memfd;
+use crate::memfd::{self, Demand};
 use crate::setup::{ACCEPTOR_FDS, RawOffer};
 
 #[track_caller]
@@ -53,6 +56,32 @@ fn what_is_no_memory_file_is_refused() {
     refused(Shown { segment: device, ..good() }, SegmentFault::NotSealed);
     let (pipe, _) = nix::unistd::pipe().unwrap();
     refused(Shown { memory: pipe, ..good() }, SegmentFault::NotSealed);
+}
+
+/// On huge pages a page that its owner gives back is not replaced by zeros where no huge page is free: access to it is a SIGBUS.
+#[test]
+fn memory_on_huge_pages_is_refused() {
+    const HUGE: i64 = 2 << 20;
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_HUGETLB;
+    let Ok(huge) = memfd_create(c"huge", flags) else {
+        eprintln!("skipped: this kernel has no huge pages");
+        return;
+    };
+    ftruncate(&huge, 4 * HUGE).unwrap();
+    memfd::seal_size(&huge).unwrap();
+    let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    fallocate(&huge, hole, 0, HUGE).expect("its seals let its owner take pages away");
+    let checked = memfd::check(huge.as_fd(), Demand::FixedSize);
+    assert_eq!(checked, Err(SegmentFault::NotPlain { magic: HUGETLBFS_MAGIC.0 }));
+    refused(Shown { memory: huge, ..good() }, SegmentFault::NotPlain { magic: HUGETLBFS_MAGIC.0 });
+}
+
+#[test]
+fn only_ordinary_memory_is_plain() {
+    memfd::is_plain(memfd::create(4096).unwrap().as_fd()).unwrap();
+    let other = File::open("/proc/self/maps").unwrap();
+    let magic = PROC_SUPER_MAGIC.0;
+    assert_eq!(memfd::is_plain(other.as_fd()), Err(SegmentFault::NotPlain { magic }));
 }
 
 #[test]

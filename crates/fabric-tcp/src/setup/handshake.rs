@@ -22,6 +22,11 @@ use crate::random::random_bytes;
 pub struct Canceller(TcpStream);
 
 impl Canceller {
+    /// For a connection that has not become a handshake yet.
+    pub(super) fn of(stream: &TcpStream) -> Result<Self, SetupError> {
+        Ok(Self(stream.try_clone()?))
+    }
+
     /// Breaks the first connection: both sides find it lost.
     pub fn cancel(&self) {
         // Fails only if the connection is broken already.
@@ -93,7 +98,7 @@ impl Handshake {
 
     /// What ends this handshake from another thread.
     pub fn canceller(&self) -> Result<Canceller, SetupError> {
-        Ok(Canceller(self.stream.try_clone()?))
+        Canceller::of(&self.stream)
     }
 
     /// Sends a set-up message, at most 4 GiB - 1 long.

@@ -12,7 +12,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{Shutdown, shutdown};
 
 use super::deadline::Deadline;
-use super::handshake::Handshake;
+use super::handshake::{Canceller, Handshake};
 use super::{Options, Purpose, Token, await_link, preamble, purpose_of};
 use crate::error::SetupError;
 
@@ -200,6 +200,12 @@ impl Incoming {
     /// Who connected.
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// Returns what ends this connection, and the handshake that it becomes, from another thread. Drop it before the
+    /// handshake becomes a link.
+    pub fn canceller(&self) -> Result<Canceller, SetupError> {
+        Canceller::of(&self.stream)
     }
 
     /// Reads what the connection is for: a handshake, which then has `timeout` for all of it, or nothing if it was the

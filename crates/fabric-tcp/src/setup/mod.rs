@@ -33,8 +33,8 @@ use crate::error::SetupError;
 pub use handshake::{Canceller, Handshake, Link};
 pub use listener::{Incoming, Listener, ListenerCounters, MAX_HALF_OPEN};
 
-/// How long what we sent may stay unacknowledged before the kernel gives the connection up, unless told otherwise.
-const USER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Default of [`Options::answer_timeout`]. Chosen by us; no source.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whether traffic may leave the host unencrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,8 +62,9 @@ impl Plaintext {
 pub struct Options {
     /// Whether traffic may leave the host unencrypted.
     pub plaintext: Plaintext,
-    /// How long what was sent may stay unacknowledged before the connection counts as lost (TCP_USER_TIMEOUT, tcp(7)).
-    pub user_timeout: Duration,
+    /// How long the peer's kernel may leave what was sent without any answer before the connection counts as lost. A peer
+    /// that reads slowly, or not at all, is not lost: its kernel answers the probes of its closed window.
+    pub answer_timeout: Duration,
     /// How long the kernel polls a device with NAPI when somebody waits for it (SO_BUSY_POLL, socket(7)); zero is what the system does
     /// anyway. Where the kernel wants a privilege for it, it is not set without.
     pub busy_poll: Duration,
@@ -80,7 +81,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             plaintext: Plaintext::default(),
-            user_timeout: USER_TIMEOUT,
+            answer_timeout: ANSWER_TIMEOUT,
             busy_poll: Duration::ZERO,
             busy_poll_packets: None,
             prefer_busy_poll: false,

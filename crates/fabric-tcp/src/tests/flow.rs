@@ -81,12 +81,38 @@ fn a_full_queue_says_so_and_takes_more_after_the_doorbell() {
     post(&mut a, 0, Gather::Inline(&[5; 40])).unwrap();
 }
 
+/// One message may be under way to this side.
+const SHALLOW: ConnectionLimits = ConnectionLimits { receive_depth: 1, ..LIMITS };
+
+#[test]
+fn as_many_messages_as_the_depth_promises_arrive_although_no_lease_returns() {
+    let (a, b) = streams();
+    let pool = ReceivePool::new(256).unwrap();
+    let mut a = over(a, &LIMITS, &ReceivePool::new(256).unwrap());
+    let mut b = over(b, &ConnectionLimits { receive_depth: 8, ..LIMITS }, &pool);
+    let extent = compose(&a, 0, &pattern(2000, 2));
+    for slot in 0..9 {
+        post(&mut a, slot, Gather::Ring(extent)).unwrap();
+    }
+    a.ring_doorbell().unwrap();
+    let held: Vec<_> = (0..8).map(|_| receive(&mut b).unwrap()).collect();
+    assert!(pool.allocated() > pool.budget(), "the budget alone is too small for them");
+    until(&mut a, &mut b, |_, b| {
+        assert!(b.poll_recv().unwrap().is_none());
+        (!b.interest().readable).then_some(())
+    });
+    assert_eq!(b.counters().starved, 1, "one message more than the depth waits");
+    drop(held);
+    assert_eq!(bytes_of(&receive(&mut b).unwrap()), pattern(2000, 2));
+    assert!(pool.allocated() <= pool.budget(), "the surplus is given back");
+}
+
 #[test]
 fn an_empty_pool_stops_reading_until_a_lease_returns() {
     let (a, b) = streams();
     let pool = ReceivePool::new(4 << 20).unwrap();
     let mut a = over(a, &LIMITS, &ReceivePool::new(4 << 20).unwrap());
-    let mut b = over(b, &LIMITS, &pool);
+    let mut b = over(b, &SHALLOW, &pool);
     for slot in 0..3 {
         let extent = compose(&a, 0, &pattern(4 << 20, 2));
         post(&mut a, slot, Gather::Ring(extent)).unwrap();
@@ -125,7 +151,7 @@ fn an_empty_pool_stops_reading_until_a_lease_returns() {
 #[test]
 fn a_starved_connection_notices_a_reset() {
     let (a, b) = streams();
-    let mut b = over(b, &LIMITS, &ReceivePool::new(256).unwrap());
+    let mut b = over(b, &SHALLOW, &ReceivePool::new(256).unwrap());
     let mut a = over(a, &LIMITS, &ReceivePool::new(256).unwrap());
     let extent = compose(&a, 0, &pattern(200, 0));
     for slot in 0..2 {

@@ -4,6 +4,7 @@ mod faults;
 mod flow;
 mod messages;
 mod one_sided;
+mod silent;
 
 use core::time::Duration;
 use std::net::{TcpListener, TcpStream};
@@ -39,7 +40,7 @@ fn streams() -> (TcpStream, TcpStream) {
 }
 
 fn over(stream: TcpStream, limits: &ConnectionLimits, pool: &Arc<ReceivePool>) -> TcpQueuePair {
-    let options = Options { user_timeout: Duration::from_secs(10), ..Options::default() };
+    let options = Options { answer_timeout: Duration::from_secs(10), ..Options::default() };
     TcpQueuePair::new(stream, Class::Bulk, limits, pool, &options).unwrap()
 }
 

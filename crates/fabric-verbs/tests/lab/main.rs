@@ -12,3 +12,4 @@ mod place;
 mod receivers;
 mod registration;
 mod removal;
+mod returned;

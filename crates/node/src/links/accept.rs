@@ -14,14 +14,12 @@ use pronto_wire::greeting::{MAX_GREETING, RDMA};
 use pronto_wire::{Greeting, NodeId, Refusal, SessionId};
 
 use super::establish::{NOT_OFFERED, connections};
+use super::places::Place;
 use super::{NoLink, Shared};
 use crate::attempts::{Attempt, Canceller};
 use crate::config::HANDSHAKE;
 use crate::host::NodeSession;
 use crate::system;
-
-/// Handshakes under way at a time, accepted ones; more wait in the listener's backlog.
-const MAX_HANDSHAKES: usize = 32;
 
 /// What a greeting that was accepted leads to.
 #[derive(Debug)]
@@ -46,7 +44,12 @@ impl Shared {
             }
             if fds[0].any() == Some(true) {
                 match listener.accept() {
-                    Ok(handshake) => self.in_thread(move |shared| shared.answer_shm(handshake)),
+                    Ok(handshake) => match handshake.canceller() {
+                        Ok(canceller) => self.in_thread(Canceller::Shm(canceller), move |shared, place| {
+                            shared.answer_shm(handshake, place)
+                        }),
+                        Err(error) => self.accept_failed(&error),
+                    },
                     Err(error) => self.accept_failed(&error),
                 }
             }
@@ -56,10 +59,15 @@ impl Shared {
     pub(super) fn accept_tcp(self: &Arc<Self>, listener: &tcp::Listener) {
         loop {
             match listener.accept() {
-                Ok(incoming) => self.in_thread(move |shared| match incoming.begin(HANDSHAKE)? {
-                    Some(handshake) => shared.answer_tcp(handshake),
-                    None => Ok(()),
-                }),
+                Ok(incoming) => match incoming.canceller() {
+                    Ok(canceller) => self.in_thread(Canceller::Tcp(canceller), move |shared, place| {
+                        match incoming.begin(HANDSHAKE)? {
+                            Some(handshake) => shared.answer_tcp(handshake, place),
+                            None => Ok(()),
+                        }
+                    }),
+                    Err(error) => self.accept_failed(&error),
+                },
                 Err(tcp::SetupError::Closed) => return,
                 Err(_) if self.host.is_stopping() => return,
                 Err(error) => self.accept_failed(&error),
@@ -73,32 +81,30 @@ impl Shared {
         pause(Duration::from_millis(10));
     }
 
-    /// A handshake in a thread of its own, a bounded number at a time.
-    fn in_thread(self: &Arc<Self>, run: impl FnOnce(&Arc<Self>) -> Result<(), NoLink> + Send + 'static) {
-        if self.handshakes.fetch_add(1, Ordering::Relaxed) >= MAX_HANDSHAKES {
-            self.handshakes.fetch_sub(1, Ordering::Relaxed);
-            self.host.refusals.count_crowded();
-            tracing::warn!("too many handshakes at a time; one is dropped");
-            return;
-        }
+    /// Runs a handshake in a thread of its own, as soon as there is a place for it. `run` marks the place when the peer has
+    /// greeted well.
+    fn in_thread(
+        self: &Arc<Self>,
+        canceller: Canceller,
+        run: impl FnOnce(&Arc<Self>, &mut Place) -> Result<(), NoLink> + Send + 'static,
+    ) {
+        let mut place = self.places.enter(canceller);
         let shared = Arc::clone(self);
-        let spawned = std::thread::Builder::new().name("pronto-handshake".into()).spawn(move || {
-            if let Err(error) = run(&shared) {
+        // If there is no thread, the place goes with its closure, as it does if the thread panics.
+        let _no_thread = std::thread::Builder::new().name("pronto-handshake".into()).spawn(move || {
+            if let Err(error) = run(&shared, &mut place) {
+                let error = if place.was_ended() { NoLink::Crowded } else { error };
                 shared.host.refusals.count(&error);
                 if error.is_one_too_many() {
                     tracing::debug!("a node has dialled that has a link already; that one is kept");
                 } else if shared.host.refusals.is_news(&error) {
-                    tracing::info!(%error, "no link to a connection that was accepted; told again when it is another reason");
+                    tracing::info!(%error, "incoming connection rejected (repeats with the same reason are not logged)");
                 }
             }
-            shared.handshakes.fetch_sub(1, Ordering::Relaxed);
         });
-        if spawned.is_err() {
-            self.handshakes.fetch_sub(1, Ordering::Relaxed);
-        }
     }
 
-    fn answer_shm(self: &Arc<Self>, mut handshake: shm::Handshake) -> Result<(), NoLink> {
+    fn answer_shm(self: &Arc<Self>, mut handshake: shm::Handshake, place: &mut Place) -> Result<(), NoLink> {
         if !handshake.peer().same_user() {
             handshake.send(&Refusal::NotPermitted.encode())?;
             return Err(NoLink::Refused(Refusal::NotPermitted));
@@ -113,6 +119,7 @@ impl Shared {
                     return Err(NoLink::RefusedNode { refusal, node: node_of(&theirs) });
                 }
             };
+        place.greeted()?;
         agreement.resumable = false;
         agreement.local = true;
         let made = handshake.send(&reply).map_err(NoLink::from);
@@ -121,7 +128,7 @@ impl Shared {
         Ok(())
     }
 
-    fn answer_tcp(self: &Arc<Self>, mut handshake: tcp::Handshake) -> Result<(), NoLink> {
+    fn answer_tcp(self: &Arc<Self>, mut handshake: tcp::Handshake, place: &mut Place) -> Result<(), NoLink> {
         let theirs = handshake.receive(MAX_GREETING)?;
         let canceller = Canceller::Tcp(handshake.canceller()?);
         let device = self.device_for(&handshake)?;
@@ -133,6 +140,7 @@ impl Shared {
                     return Err(NoLink::RefusedNode { refusal, node: node_of(&theirs) });
                 }
             };
+        place.greeted()?;
         agreement.local = handshake.peer_addr().ip().is_loopback();
         let made = handshake.send(&reply).map_err(NoLink::from).and_then(|()| {
             let tried = match (device, agreement.features & RDMA != 0) {

@@ -11,13 +11,31 @@ use pronto_wire::{Greeting, NodeId, Refusal, SessionId};
 use super::establish::{NOT_OFFERED, connections};
 use super::{NoLink, Shared};
 use crate::address::Address;
+use crate::attempts::Attempts;
 use crate::config::HANDSHAKE;
 use crate::host::NodeSession;
+
+/// The attempt of one dialling thread. It is over when this is dropped, however the thread ends; until then the peer is not
+/// dialled again.
+#[derive(Debug)]
+struct Dialling {
+    attempts: Arc<Attempts>,
+    peer: NodeId,
+}
+
+impl Drop for Dialling {
+    fn drop(&mut self) {
+        self.attempts.has_dialled(self.peer);
+    }
+}
 
 impl Shared {
     pub(super) fn dial(self: &Arc<Self>, peer: NodeId, addresses: Vec<Address>, session: Arc<NodeSession>) {
         let shared = Arc::clone(self);
-        let spawned = std::thread::Builder::new().name("pronto-dial".into()).spawn(move || {
+        let dialling = Dialling { attempts: Arc::clone(&self.attempts), peer };
+        // If there is no thread, the attempt is over with its closure, as it is if the thread panics.
+        let _no_thread = std::thread::Builder::new().name("pronto-dial".into()).spawn(move || {
+            let _dialling = dialling;
             for address in &addresses {
                 if shared.host.is_draining() {
                     break;
@@ -35,11 +53,7 @@ impl Shared {
                     }
                 }
             }
-            shared.attempts.has_dialled(peer);
         });
-        if spawned.is_err() {
-            self.attempts.has_dialled(peer);
-        }
     }
 
     fn dial_one(&self, peer: NodeId, address: &Address, session: &Arc<NodeSession>) -> Result<(), NoLink> {

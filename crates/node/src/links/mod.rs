@@ -4,6 +4,7 @@
 mod accept;
 mod dial;
 mod establish;
+mod places;
 mod watch;
 
 use core::time::Duration;
@@ -15,8 +16,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_progress::BusyPoll;
-use pronto_sync::atomic::AtomicUsize;
-use pronto_wire::{GreetingFault, NodeId, Refusal, SessionId};
+use pronto_wire::{GreetingFault, NodeId, Refusal};
 use thiserror::Error;
 
 use crate::address::Address;
@@ -24,7 +24,8 @@ use crate::attempts::Attempts;
 use crate::error::NodeError;
 use crate::host::NodeHost;
 use crate::rdma::{self, Rdma};
-use watch::Lifeline;
+use places::Places;
+use watch::Watched;
 
 /// What links are made from.
 #[derive(Debug)]
@@ -52,9 +53,10 @@ struct Shared {
     host: Arc<NodeHost>,
     /// Readable once the node stops.
     stop: EventFd,
-    handshakes: AtomicUsize,
+    places: Arc<Places>,
     attempts: Arc<Attempts>,
-    lifelines: Mutex<Vec<(NodeId, SessionId, Lifeline)>>,
+    /// Of every link that has one, until the link is over. Only the links thread takes any out: it sleeps on their descriptors.
+    lifelines: Mutex<Vec<Watched>>,
     tcp: tcp::Options,
     devices: rdma::Devices,
     rdma: Rdma,
@@ -77,6 +79,8 @@ pub(crate) enum NoLink {
     OtherNode { expected: NodeId, found: NodeId },
     #[error("a newer attempt of the same node took its place")]
     Superseded,
+    #[error("too many handshakes at a time")]
+    Crowded,
     #[error("no link over RDMA, which the configuration requires: {0}")]
     Rdma(String),
 }
@@ -112,7 +116,7 @@ impl LinkMaker {
         let shared = Arc::new(Shared {
             host: Arc::clone(host),
             stop: EventFd::from_flags(flags).map_err(system)?,
-            handshakes: AtomicUsize::new(0),
+            places: Arc::default(),
             attempts: Attempts::new(host),
             lifelines: Mutex::default(),
             tcp: tcp_options,

@@ -30,6 +30,9 @@ pub(super) enum Lifeline {
     Link(rdma::Lifeline),
 }
 
+/// The lifeline of a link, with the peer and the session of that link.
+pub(super) type Watched = (NodeId, SessionId, Lifeline);
+
 impl Lifeline {
     fn descriptors(&self) -> Vec<RawFd> {
         match self {
@@ -54,7 +57,7 @@ impl Shared {
         let mut pauses: HashMap<NodeId, (Nanos, Nanos)> = HashMap::new();
         while !self.host.is_stopping() {
             let now = self.host.now();
-            self.bury_the_dead();
+            self.sort_out();
             let mut next = Nanos::NEVER;
             // A node that takes its leave makes no new links.
             let peers = if self.host.is_draining() { &[] } else { peers };
@@ -103,24 +106,41 @@ impl Shared {
         self.host.flight.tell(&self.host);
     }
 
-    /// Ends the sessions of peers whose processes have ended, and has links looked at whose other end has.
-    fn bury_the_dead(&self) {
-        let mut lifelines = self.lifelines.lock().expect("no holder panics");
-        let (dead, alive) = lifelines.drain(..).partition(|(_, _, line)| line.is_cut());
-        *lifelines = alive;
-        drop(lifelines);
-        let dead: Vec<(NodeId, SessionId, Lifeline)> = dead;
-        for (peer, id, line) in dead {
-            if let Lifeline::Link(_) = line {
-                self.devices.forget_absent();
-                self.host.serving.wake();
-                continue;
-            }
-            let Some(session) = self.host.known_session(peer) else { continue };
-            if session.info(&*self.host).is_some_and(|info| info.session == id) {
-                let mut sink = WaitingSink { host: &self.host, session: &session };
-                session.take_down(DownCause::Died, &mut sink, &*self.host);
+    /// Goes through all lifelines. A cut one ends its session, or has its link polled. One whose link is over is closed: its peer
+    /// lives, and might keep its own end open for ever.
+    fn sort_out(&self) {
+        let found = core::mem::take(&mut *self.lifelines.lock().expect("no holder panics"));
+        let mut kept: Vec<Watched> = Vec::with_capacity(found.len());
+        // The newest first: of the links that carried one session, one after another, the last one counts.
+        for (peer, id, line) in found.into_iter().rev() {
+            if line.is_cut() {
+                self.is_cut(peer, id, &line);
+            } else if self.has_session(peer, id) && !kept.iter().any(|(other, ..)| *other == peer) {
+                kept.push((peer, id, line));
             }
         }
+        kept.reverse();
+        let mut lifelines = self.lifelines.lock().expect("no holder panics");
+        kept.append(&mut lifelines);
+        *lifelines = kept;
+    }
+
+    /// The other end of a link is gone.
+    fn is_cut(&self, peer: NodeId, id: SessionId, line: &Lifeline) {
+        if let Lifeline::Link(_) = line {
+            self.devices.forget_absent();
+            self.host.serving.wake();
+        } else if let Some(session) = self.host.known_session(peer)
+            && self.has_session(peer, id)
+        {
+            let mut sink = WaitingSink { host: &self.host, session: &session };
+            session.take_down(DownCause::Died, &mut sink, &*self.host);
+        }
+    }
+
+    /// Whether this is the present session with a peer.
+    fn has_session(&self, peer: NodeId, id: SessionId) -> bool {
+        let session = self.host.known_session(peer);
+        session.and_then(|session| session.info(&*self.host)).is_some_and(|info| info.session == id)
     }
 }

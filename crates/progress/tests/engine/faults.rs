@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use pronto_core::Nanos;
-use pronto_progress::{Engine, Manager, Registration, Sleep, Source, Spec, Trigger};
+use pronto_progress::{AfterPanic, Engine, Manager, Registration, Sleep, Source, Spec, Trigger};
 use pronto_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::rig::{Real, Running, Set, Word, eventually};
@@ -19,6 +19,56 @@ impl Source for Panics {
         self.0.fetch_add(1, Ordering::Relaxed);
         panic!("it cannot count to {}", 3)
     }
+}
+
+/// Panics every other time, and recovers.
+struct Recovers {
+    polls: Arc<AtomicUsize>,
+    recovered: Arc<AtomicUsize>,
+}
+
+impl Source for Recovers {
+    fn poll(&mut self) -> usize {
+        if self.polls.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+            panic!("it cannot count to {}", 4)
+        }
+        1
+    }
+
+    fn panicked(&mut self, why: &str) -> AfterPanic {
+        assert_eq!(why, "it cannot count to 4");
+        self.recovered.fetch_add(1, Ordering::Relaxed);
+        AfterPanic::Keep
+    }
+}
+
+#[test]
+fn a_source_that_recovers_from_its_panics_is_kept_and_the_others_go_on() {
+    let manager = Manager::new(Engine::None, Real::new()).unwrap();
+    let before = Word::default();
+    let _before = manager.register(Spec::memory("before", Sleep::Notified), before.clone()).unwrap();
+    let (polls, recovered) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let recovers = || Recovers { polls: Arc::clone(&polls), recovered: Arc::clone(&recovered) };
+    let source = manager.register(Spec::memory("in memory", Sleep::Notified), recovers()).unwrap();
+    let after = Word::default();
+    let _after = manager.register(Spec::memory("after", Sleep::Notified), after.clone()).unwrap();
+    for _ in 0..20 {
+        let _taken = manager.poll(Trigger::Yield);
+    }
+    assert_eq!(manager.counters().panics, 10);
+    assert_eq!((polls.load(Ordering::Relaxed), recovered.load(Ordering::Relaxed)), (20, 10));
+    assert_eq!(before.polls.load(Ordering::Relaxed), 20);
+    assert_eq!(after.polls.load(Ordering::Relaxed), 10, "it has its turn whenever the one before it returns");
+    drop(source);
+    let (event, spec) = Counted::new();
+    event.event.write(1).unwrap();
+    let _socket = manager.register(spec, recovers()).unwrap();
+    eventually("it goes on behind the epoll, too", || {
+        let _taken = manager.poll(Trigger::Yield);
+        manager.counters().panics >= 12
+    });
+    assert_eq!(recovered.load(Ordering::Relaxed) as u64, manager.counters().panics);
+    assert!(manager.failures().is_empty());
 }
 
 /// Says that its descriptor had nothing.

@@ -16,7 +16,7 @@ use pronto::progress::{Registration, Sleep, Source, Spec};
 use pronto::{CallError, Event, Executed, Node, WaitPolicy};
 use pronto_core::session::DownCause;
 
-use crate::rig::{Add, SOON, Watch, Work, server};
+use crate::rig::{Add, Mark, PooledMark, SOON, Sum, Watch, Work, server, until};
 
 const ROLE: &str = "PRONTO_FAULTS_ROLE";
 const ARGUMENTS: &str = "PRONTO_FAULTS_ARGUMENTS";
@@ -83,6 +83,18 @@ impl Child {
         kill(Pid::from_raw(self.process.id().try_into().unwrap()), signal).unwrap();
     }
 
+    /// Stops it, and waits until each of its threads stands still: the signal alone lets some go on for a while.
+    pub(crate) fn stands_still(&self) {
+        self.signal(Signal::SIGSTOP);
+        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+            // The state follows the name, which is in brackets.
+            stat.rsplit(") ").next().unwrap().starts_with('T')
+        };
+        let tasks = format!("/proc/{}/task", self.id());
+        until("every thread has stopped", || std::fs::read_dir(&tasks).unwrap().all(is_stopped));
+    }
+
     /// Kills it as `kill -9` does, and reaps it.
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
@@ -113,7 +125,10 @@ fn in_its_role() {
         "node" => node(&arguments),
         "fork" => crate::forked::forks(arguments[0]),
         "scribble" => crate::scribbler::scribbles(&arguments),
+        "squat" => crate::other_user::squats(arguments[0]),
+        "visit" => crate::other_user::visits(arguments[0]),
         "transfers" => crate::killed_transfers::serves(&arguments),
+        "ledger" => crate::ledger::serves(&arguments),
         "hog" => hog(),
         other => panic!("unknown role {other}"),
     }
@@ -135,14 +150,24 @@ fn node(arguments: &[&str]) {
         let (id, address) = peer.split_once('=').unwrap();
         builder = builder.peer(id.parse::<u16>().unwrap(), address);
     }
+    let executes = |number: u64| {
+        say(&format!("executed {number}"));
+        Sum { total: number }
+    };
+    let builder = builder
+        .handle_inline(move |_, mark: Mark| executes(mark.number))
+        .handle(move |_, mark: PooledMark| executes(mark.number));
     let node = Arc::new(builder.wait(WaitPolicy::Block).start().unwrap());
     let events = node.events();
     std::thread::spawn(move || {
         loop {
             match events.next_within(SOON) {
-                Some(Event::PeerUp(info)) => say(&format!("up {} {:?}", info.peer, info.epoch)),
-                Some(Event::PeerDown { peer, cause, .. }) => say(&format!("down {peer} {}", name_of(cause))),
-                Some(other) => say(&format!("link {other:?}")),
+                Some(Ok(Event::PeerUp(info))) => say(&format!("up {} {:?}", info.peer, info.epoch)),
+                Some(Ok(Event::PeerDown { peer, cause, .. })) => {
+                    say(&format!("down {peer} {}", name_of(cause)))
+                }
+                Some(Ok(other)) => say(&format!("link {other:?}")),
+                Some(Err(missed)) => panic!("{missed}"),
                 None => {}
             }
         }

@@ -36,7 +36,7 @@ struct Nested {
     depth: u64,
 }
 
-fn quiet<R>(run: impl FnOnce() -> R) -> R {
+pub(crate) fn quiet<R>(run: impl FnOnce() -> R) -> R {
     // What a handler's panic prints is not this story's output.
     static HOOK: OnceLock<()> = OnceLock::new();
     HOOK.get_or_init(|| {

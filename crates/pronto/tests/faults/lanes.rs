@@ -1,12 +1,15 @@
-//! Lanes: ordered handlers keep the order of each sender, keys have lanes of their own, unordered ones overtake.
+//! The order of handlers on the workers: lanes keep the order of each sender, keys have lanes of their own, unordered handlers overtake,
+//! and queued control requests start before queued bulk requests, which do not starve.
 
 use std::collections::HashMap;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use pronto::{Message, Node, Peer, WaitPolicy};
 
-use crate::rig::{SOON, Sum, TRANSPORTS, Work, address, beside_others, client, server, until};
+use crate::rig::{
+    Add, SOON, Sum, TRANSPORTS, Work, add, address, assert_all_back, beside_others, client, server, until,
+};
 
 #[derive(Message, Debug)]
 #[message(name = "faults.step", order = ordered)]
@@ -23,6 +26,16 @@ struct Keyed {
 }
 
 type Log = Arc<Mutex<HashMap<u64, Vec<u64>>>>;
+
+#[derive(Message, Debug)]
+#[message(name = "faults.bulk-work", reply = Sum, class = bulk)]
+struct BulkWork {
+    key: u64,
+}
+
+#[derive(Message, Debug)]
+#[message(name = "faults.bulk-mark", reply = Sum, class = bulk)]
+struct BulkMark {}
 
 const SENDERS: u32 = 8;
 const STEPS: u32 = 500;
@@ -128,4 +141,109 @@ fn unordered_calls_overtake() {
     assert_eq!(peer.call(&Work { key: 1 }).unwrap().total, 1, "the later call is answered first");
     release.send(()).unwrap();
     assert_eq!(first.wait().unwrap().total, 0);
+}
+
+/// Keys in the order in which their handlers began.
+type Executed = Arc<Mutex<Vec<u64>>>;
+
+/// A caller, and a node with one worker. Work with key 0 holds the worker until something is sent; marks are answered without a worker.
+struct OneWorker {
+    _node: Node,
+    caller: Node,
+    peer: Peer,
+    executed: Executed,
+    release: Sender<()>,
+}
+
+impl OneWorker {
+    fn start(transport: &str, name: &str) -> Self {
+        let executed = Executed::default();
+        let (release, released) = channel();
+        let released = Arc::new(Mutex::new(released));
+        let work = {
+            let executed = Arc::clone(&executed);
+            move |key| {
+                executed.lock().unwrap().push(key);
+                if key == 0 {
+                    let _released: Result<(), _> = released.lock().unwrap().recv();
+                }
+                Sum { total: key }
+            }
+        };
+        let bulk_work = work.clone();
+        let node = Node::builder(1)
+            .workers(1)
+            .wait(WaitPolicy::Block)
+            .listen(&address(transport, name))
+            .handle_inline(|_, add: Add| Sum { total: add.values.iter().sum() })
+            .handle_inline(|_, _: BulkMark| Sum { total: 0 })
+            .handle(move |_, request: Work| work(request.key))
+            .handle(move |_, request: BulkWork| bulk_work(request.key))
+            .start()
+            .unwrap();
+        let (caller, peer) = client(2, &node.listening()[0].to_string());
+        Self { _node: node, caller, peer, executed, release }
+    }
+
+    fn wait_until_held(&self) {
+        until("the only worker is taken", || *self.executed.lock().unwrap() == [0]);
+    }
+
+    /// Waits until all posted requests are queued: messages of one class arrive in the order of their posting, so each mark is answered
+    /// after the requests of its class have arrived.
+    fn wait_until_queued(&self) {
+        self.peer.call(&BulkMark {}).unwrap();
+        add(&self.peer);
+        assert_eq!(*self.executed.lock().unwrap(), [0], "the worker is still taken");
+    }
+}
+
+#[test]
+fn a_control_request_passes_queued_bulk_requests() {
+    let _beside = beside_others();
+    for transport in TRANSPORTS {
+        let rig = OneWorker::start(transport, "control-first");
+        let holder = rig.peer.start(&BulkWork { key: 0 }).unwrap();
+        rig.wait_until_held();
+        let bulk: Vec<_> = (1..=10).map(|key| rig.peer.start(&BulkWork { key }).unwrap()).collect();
+        rig.wait_until_queued();
+        let control = rig.peer.start(&Work { key: 100 }).unwrap();
+        rig.wait_until_queued();
+        rig.release.send(()).unwrap();
+        assert_eq!(control.wait().unwrap().total, 100);
+        assert_eq!(holder.wait().unwrap().total, 0);
+        for (key, call) in (1..).zip(bulk) {
+            assert_eq!(call.wait().unwrap().total, key);
+        }
+        let expected: Vec<_> = [0, 100].into_iter().chain(1..=10).collect();
+        assert_eq!(*rig.executed.lock().unwrap(), expected, "{transport}: control goes first");
+        assert_all_back(&rig.caller, &rig.peer);
+    }
+}
+
+/// Control requests that pass a bulk request in a row: `lanes::IN_A_ROW` of the scheduling policy.
+const IN_A_ROW: u64 = 16;
+
+#[test]
+fn a_bulk_request_has_its_turn_among_queued_control_requests() {
+    let _beside = beside_others();
+    for transport in TRANSPORTS {
+        let rig = OneWorker::start(transport, "bulk-in-turn");
+        let holder = rig.peer.start(&Work { key: 0 }).unwrap();
+        rig.wait_until_held();
+        let last = IN_A_ROW + 4;
+        let control: Vec<_> = (1..=last).map(|key| rig.peer.start(&Work { key }).unwrap()).collect();
+        let bulk = [100, 101].map(|key| rig.peer.start(&BulkWork { key }).unwrap());
+        rig.wait_until_queued();
+        rig.release.send(()).unwrap();
+        for (key, call) in (0..).zip([holder].into_iter().chain(control)) {
+            assert_eq!(call.wait().unwrap().total, key);
+        }
+        for (key, call) in (100..).zip(bulk) {
+            assert_eq!(call.wait().unwrap().total, key);
+        }
+        let expected: Vec<_> = (0..=IN_A_ROW).chain([100]).chain(IN_A_ROW + 1..=last).chain([101]).collect();
+        assert_eq!(*rig.executed.lock().unwrap(), expected, "{transport}: bulk has a turn");
+        assert_all_back(&rig.caller, &rig.peer);
+    }
 }

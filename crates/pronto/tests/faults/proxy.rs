@@ -31,6 +31,10 @@ struct State {
     breaks_in: Option<usize>,
     /// The next word of a node that a link is ready is not carried.
     loses_ready: bool,
+    /// Bytes that each connection carries in a direction, about; more of them wait.
+    most: Option<usize>,
+    /// Nothing is carried any more after the next word of a node that a link is ready.
+    dies_when_ready: bool,
     /// What the first dialler said, as far as it was carried.
     first_words: Vec<u8>,
     dialled: bool,
@@ -68,10 +72,20 @@ impl Proxy {
         self.shared.state.lock().unwrap().loses_ready = true;
     }
 
+    /// Carries about `most` bytes of each connection in each direction, and holds the others back: long messages do not arrive.
+    pub(crate) fn holds_back_beyond(&self, most: usize) {
+        self.shared.state.lock().unwrap().most = Some(most);
+    }
+
+    /// Goes dead when it has carried a node's word that a link is ready, once: one end has another link, over which nothing comes.
+    pub(crate) fn dies_when_ready(&self) {
+        self.shared.state.lock().unwrap().dies_when_ready = true;
+    }
+
     /// Whether what should break or get lost has done so.
     pub(crate) fn has_failed(&self) -> bool {
         let state = self.shared.state.lock().unwrap();
-        state.breaks_in.is_none() && !state.loses_ready
+        state.breaks_in.is_none() && !state.loses_ready && !state.dies_when_ready
     }
 
     /// Breaks every connection, as a cable that is pulled out and put back. Returns how many broke.
@@ -93,7 +107,7 @@ impl Proxy {
     /// All is well again.
     pub(crate) fn recovers(&self) {
         let mut state = self.shared.state.lock().unwrap();
-        (state.dead, state.closed) = (false, false);
+        (state.dead, state.closed, state.most) = (false, false, None);
         drop(state);
         self.shared.changed.notify_all();
     }
@@ -148,15 +162,20 @@ impl Shared {
 
     fn copy(&self, mut from: TcpStream, mut to: TcpStream, record: bool) {
         let mut bytes = vec![0; 64 << 10];
+        let mut carried = 0;
         while let Ok(count @ 1..) = from.read(&mut bytes) {
             let mut state = self.state.lock().unwrap();
-            while state.dead {
+            carried += count;
+            while state.dead || state.most.is_some_and(|most| carried > most) {
                 state = self.changed.wait(state).unwrap();
             }
             state.bytes += count;
             if state.loses_ready && bytes.starts_with(READY) {
                 state.loses_ready = false;
                 continue;
+            }
+            if state.dies_when_ready && bytes.starts_with(READY) {
+                (state.dies_when_ready, state.dead) = (false, true);
             }
             if record {
                 state.first_words.extend_from_slice(&bytes[..count]);

@@ -79,7 +79,7 @@ pub(crate) struct Raw {
     rings: [Arc<SendRing>; 2],
     /// Messages received on each connection; what a correct peer acknowledges.
     pub(crate) received: [u16; 2],
-    _lifeline: Option<shm::Lifeline>,
+    lifeline: Option<shm::Lifeline>,
 }
 
 impl Raw {
@@ -90,13 +90,13 @@ impl Raw {
 
     fn new(mut pairs: [AnyQueuePair; 2], agreement: Agreement, lifeline: Option<shm::Lifeline>) -> Self {
         let rings = [0, 1].map(|class: usize| {
-            let ring = SendRing::new(pairs[class].send_memory(), RingConfig::default());
+            let ring = SendRing::new(pairs[class].send_memory(), RingConfig::default()).unwrap();
             for range in ring.initial() {
                 pairs[class].prepare(range).unwrap();
             }
             Arc::new(ring)
         });
-        Self { pairs, agreement, rings, received: [0; 2], _lifeline: lifeline }
+        Self { pairs, agreement, rings, received: [0; 2], lifeline }
     }
 
     /// The node's number for a type.
@@ -165,6 +165,12 @@ impl Raw {
         let (header, payload) = self.hear(Class::Control);
         assert_eq!(header.kind, Kind::Reply { call: CallId { slot: 0, generation: 1 } });
         assert_eq!(payload, 3_u64.to_le_bytes());
+    }
+
+    /// Waits until the node has closed its end of the connection that a link over shared memory began with.
+    pub(crate) fn is_left(&self) {
+        let lifeline = self.lifeline.as_ref().expect("a link over shared memory");
+        until("the other end is closed", || lifeline.is_cut().unwrap());
     }
 
     /// Waits until the node has thrown this peer out.

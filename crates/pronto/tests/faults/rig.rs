@@ -29,6 +29,22 @@ pub(crate) struct Work {
     pub(crate) key: u64,
 }
 
+/// A long message for a handler that runs where the message is taken in, and reports its number.
+#[derive(Message, Debug)]
+#[message(name = "faults.mark", reply = Sum)]
+pub(crate) struct Mark {
+    pub(crate) number: u64,
+    pub(crate) padding: Vec<u8>,
+}
+
+/// A [`Mark`] for a handler on the pool.
+#[derive(Message, Debug)]
+#[message(name = "faults.pooled_mark", reply = Sum)]
+pub(crate) struct PooledMark {
+    pub(crate) number: u64,
+    pub(crate) padding: Vec<u8>,
+}
+
 #[derive(Message, Debug, PartialEq)]
 #[message(name = "faults.page", class = bulk)]
 pub(crate) struct Page {
@@ -170,7 +186,7 @@ pub(crate) fn event(events: &Events, limit: Duration, fits: impl Fn(&Event) -> b
     let mut seen = Vec::new();
     while let Some(left) = limit.checked_sub(watch.passed()) {
         match events.next_within(left) {
-            Some(event) if fits(&event) => return event,
+            Some(Ok(event)) if fits(&event) => return event,
             other => seen.extend(other),
         }
     }
@@ -179,5 +195,7 @@ pub(crate) fn event(events: &Events, limit: Duration, fits: impl Fn(&Event) -> b
 
 /// Everything that happened until now.
 pub(crate) fn all(events: &Events) -> Vec<Event> {
-    core::iter::from_fn(|| events.try_next()).collect()
+    core::iter::from_fn(|| events.try_next())
+        .map(|event| event.expect("few events happen in a test"))
+        .collect()
 }

@@ -3,11 +3,13 @@
 use core::time::Duration;
 
 use nix::sys::signal::Signal;
-use pronto::{Event, NodeId};
+use pronto::{CallError, Event, Executed, NodeId, Region, Request};
 
 use crate::child::Child;
+use crate::raw::encoded_in;
 use crate::rig::{
-    SOON, TRANSPORTS, Watch, Work, add, address, all, alone, assert_all_back, client, event, lasts,
+    Mark, PooledMark, SOON, Sum, TRANSPORTS, Watch, Work, add, address, all, alone, assert_all_back,
+    beside_others, client, event, lasts,
 };
 
 #[test]
@@ -115,4 +117,40 @@ fn five_seconds_are_one_down_and_one_up() {
         assert!(!rest.iter().any(|event| matches!(event, Event::PeerDown { .. })), "{rest:?}");
         assert_all_back(node, peer);
     }
+}
+
+/// A caller whose call has ended may write to the region that the request was sent from. A callee that stood still meanwhile finds
+/// the request when it goes on, and must not execute it with the new bytes.
+#[test]
+fn a_request_by_reference_is_not_executed_after_its_caller_gave_it_up() {
+    let _beside = beside_others();
+    is_not_executed_late("inline", |number| Mark { number, padding: vec![0; LONG] });
+    is_not_executed_late("pooled", |number| PooledMark { number, padding: vec![0; LONG] });
+}
+
+/// Too long for a message line, so that the callee reads it from the region.
+const LONG: usize = 10_000;
+
+fn is_not_executed_late<M: Request<Reply = Sum>>(name: &str, numbered: impl Fn(u64) -> M) {
+    let (child, listening) = Child::node(1, &address("shm", &format!("late-{name}")));
+    let (node, peer) = client(2, &listening);
+    add(&peer);
+    let events = node.events();
+    let bytes = encoded_in(2 * LONG, &numbered(1));
+    let region: Region = node.region(bytes.len()).unwrap();
+    region.write(0, &bytes).unwrap();
+    child.stands_still();
+    let call = peer.start_from::<M>(&region, 0..bytes.len() as u64).unwrap();
+    event(&events, SOON, |event| matches!(event, Event::PeerDown { .. }));
+    let outcome = call.wait();
+    assert!(
+        matches!(outcome, Err(CallError::PeerDown { executed: Executed::Maybe })),
+        "the request was not posted: {outcome:?}"
+    );
+    region.write(0, &encoded_in(2 * LONG, &numbered(2))).unwrap();
+    child.signal(Signal::SIGCONT);
+    event(&events, SOON, |event| matches!(event, Event::PeerUp(_)));
+    assert_eq!(peer.call(&numbered(3)).unwrap().total, 3);
+    let executed = child.hears("executed ");
+    assert_eq!(executed, "3", "the callee executed what the caller wrote after the end of its call");
 }

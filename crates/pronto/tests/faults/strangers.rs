@@ -155,3 +155,25 @@ fn silence_is_ended_in_time_and_crowds_are_turned_away() {
     let (_another, peer) = client(3, &address);
     add(&peer);
 }
+
+/// More connections than there are places for handshakes: they say nothing, or begin a handshake and say no more.
+#[test]
+fn idle_strangers_keep_no_peer_out() {
+    let _beside = beside_others();
+    for words in [&b""[..], FIRST] {
+        let (node, address) = started(1, "tcp", "idle");
+        let idle: Vec<_> = (0..64)
+            .map(|_| {
+                let mut stream = stranger(&address);
+                // One that has lost its place is closed already.
+                let _closed = stream.write_all(words);
+                stream
+            })
+            .collect();
+        until("all places are taken", || refused(&node, "crowded") >= 32);
+        let (_client, peer) = client(3, &address);
+        add(&peer);
+        assert_eq!(refused(&node, "silent"), 0, "only after a stranger's time was over");
+        drop(idle);
+    }
+}

@@ -130,8 +130,12 @@ impl Scenario {
     /// # Panics
     /// If an invariant is broken.
     pub fn finish(mut self) -> u64 {
+        let links_may_be_tight = self.common.traffic.get().tight_one_in != 0;
         self.set_traffic(self.common.traffic.get().silent());
         self.make_peace();
+        if links_may_be_tight {
+            self.replace_links();
+        }
         self.run(RECOVERY);
         let open = self.ledger().open();
         assert_eq!(open, 0, "calls open long after the last fault");
@@ -149,6 +153,15 @@ impl Scenario {
             world.inflict(Fault::Restart(*a));
             for b in &self.places[index + 1..] {
                 world.inflict(Fault::Heal(*a, *b));
+            }
+        }
+    }
+
+    /// Has all nodes greet each other again, and grant each other what they usually do.
+    fn replace_links(&self) {
+        for (index, a) in self.places.iter().enumerate() {
+            for b in &self.places[index + 1..] {
+                self.world().inflict(Fault::CutBetween(*a, *b));
             }
         }
     }

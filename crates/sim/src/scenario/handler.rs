@@ -6,15 +6,16 @@ use std::rc::Rc;
 use pronto_core::Nanos;
 use pronto_core::dispatch::Lanes;
 use pronto_core::fabric::{Arrived, QueuePair};
-use pronto_core::session::{Answer, Event, Inbound, OutgoingPayload, Session, Sink};
+use pronto_core::session::{Answer, Callee, DetachedToken, Event, Inbound, OutgoingPayload, Session, Sink};
 use pronto_wire::{Class, FailureCode, NodeId};
 
 use super::ledger::Ledger;
 use super::message::{Kind, STAMP, Stamp};
+use super::traffic::Traffic;
 use super::transfers::take_in;
 use crate::executor::SimExecutor;
 use crate::queue_pair::SimQueuePair;
-use crate::random::{Random, Span};
+use crate::random::Random;
 
 pub(super) type Lease = <SimQueuePair as QueuePair>::Lease;
 pub(super) type SimSession = Session<SimQueuePair>;
@@ -22,10 +23,30 @@ pub(super) type SimSession = Session<SimQueuePair>;
 /// A call in a lane, with the payload that it came with.
 #[derive(Debug)]
 pub(super) struct Job {
-    session: Rc<SimSession>,
+    token: DetachedToken<Origin>,
     stamp: Stamp,
-    inbound: Inbound<Arrived<Lease>>,
+    payload: Arrived<Lease>,
     executed: bool,
+}
+
+/// Where the response and the credit of a call in a lane go.
+#[derive(Clone, Debug)]
+struct Origin {
+    session: Rc<SimSession>,
+    executor: SimExecutor,
+}
+
+impl Callee for Origin {
+    type Qp = SimQueuePair;
+    type Executor = SimExecutor;
+
+    fn session(&self) -> &SimSession {
+        &self.session
+    }
+
+    fn executor(&self) -> &SimExecutor {
+        &self.executor
+    }
 }
 
 /// Lanes: per caller and class.
@@ -37,6 +58,9 @@ pub(super) struct Workshop {
     lanes: Lanes<LaneKey, Job>,
     /// What is worked on, and until when.
     running: Vec<(Nanos, LaneKey, Job)>,
+    /// Jobs that are done, and whose responses are hoarded until then.
+    hoard: Vec<Job>,
+    hoarded_until: Nanos,
 }
 
 /// Where the engine of one session hands what arrives.
@@ -47,41 +71,44 @@ pub(super) struct NodeSink<'a> {
     pub(super) ledger: &'a Rc<RefCell<Ledger>>,
     pub(super) workshop: &'a mut Workshop,
     pub(super) random: &'a mut Random,
-    pub(super) work: Span,
+    pub(super) traffic: Traffic,
     pub(super) now: Nanos,
     pub(super) executor: &'a SimExecutor,
 }
 
 impl Sink<Lease> for NodeSink<'_> {
-    fn request(&mut self, inbound: Inbound<Arrived<Lease>>) -> Answer {
+    fn request(&mut self, inbound: Inbound<'_, Arrived<Lease>>) {
         let kind = Kind::of(inbound.type_id);
         if matches!(kind, Kind::Offer | Kind::Carried | Kind::Regrant) {
-            take_in(kind, inbound, self.session, self.executor);
-            return Answer::Later;
+            return take_in(kind, inbound, self.session, self.executor);
         }
-        let stamp = Stamp::read(&inbound.payload);
+        let Inbound { token, payload, .. } = inbound;
+        let stamp = Stamp::read(&payload);
         assert!(!stamp.answer, "an answer came as a request: {stamp:?}");
+        // Responses that the engine's holder gives: they are submitted.
+        self.workshop.respond();
         let mut ledger = self.ledger.borrow_mut();
-        ledger.arrived(stamp.name, self.me.0, self.me.1, inbound.class);
+        ledger.arrived(stamp.name, self.me.0, self.me.1, token.class());
         match kind {
             Kind::Offer | Kind::Carried | Kind::Regrant => unreachable!("taken in above"),
             Kind::Prompt => {
                 ledger.executed(stamp.name);
-                answer_to(self.session, &stamp, inbound.class)
+                let answer = answer_to(self.session, &stamp, token.class());
+                token.answer(answer);
             }
             Kind::Notice => {
                 ledger.executed(stamp.name);
-                Answer::Done
+                token.finish();
             }
             Kind::Laned => {
                 drop(ledger);
-                let lane = (self.peer, inbound.class);
-                let job = Job { session: Rc::clone(self.session), stamp, inbound, executed: false };
+                let lane = (self.peer, token.class());
+                let origin = Origin { session: Rc::clone(self.session), executor: self.executor.clone() };
+                let job = Job { token: token.detach(origin), stamp, payload, executed: false };
                 if let Some(job) = self.workshop.lanes.push(lane, job) {
-                    let until = self.now + self.random.within(self.work);
+                    let until = self.now + self.traffic.work_on(self.random);
                     self.workshop.start(lane, job, until, self.me, self.ledger);
                 }
-                Answer::Later
             }
         }
     }
@@ -116,10 +143,9 @@ impl Workshop {
         me: (NodeId, u32),
         ledger: &Rc<RefCell<Ledger>>,
     ) {
-        let cancelled = job.inbound.call.is_some_and(|call| job.session.is_cancelled(call));
-        if !cancelled {
+        if !job.token.is_cancelled() {
             job.executed = true;
-            ledger.borrow_mut().executed_in_lane(job.stamp.name, me.0, me.1, job.inbound.class);
+            ledger.borrow_mut().executed_in_lane(job.stamp.name, me.0, me.1, job.token.class());
         }
         self.running.push((until, lane, job));
     }
@@ -130,37 +156,52 @@ impl Workshop {
         now: Nanos,
         me: (NodeId, u32),
         ledger: &Rc<RefCell<Ledger>>,
-        executor: &SimExecutor,
-        mut next_end: impl FnMut() -> Nanos,
+        traffic: &Traffic,
+        random: &mut Random,
     ) {
         while let Some(at) = self.running.iter().position(|(until, _, _)| *until <= now) {
             let (_, lane, job) = self.running.remove(at);
             if let Some(next) = self.lanes.finish(&lane) {
-                self.start(lane, next, now + next_end(), me, ledger);
+                self.start(lane, next, now + traffic.work_on(random), me, ledger);
             }
-            job.finish(executor);
+            if let Some(longest) = traffic.hoard {
+                if self.hoard.is_empty() {
+                    self.hoarded_until = now + longest;
+                }
+                self.hoard.push(job);
+            } else {
+                job.finish();
+            }
+        }
+        if self.hoarded_until <= now || traffic.gap.is_none() {
+            self.respond();
         }
     }
 
-    /// When the next one is done.
+    /// Gives the responses that are hoarded.
+    pub(super) fn respond(&mut self) {
+        self.hoard.drain(..).for_each(Job::finish);
+    }
+
+    /// When the next one is done, or those that are done are to be given.
     pub(super) fn next(&self) -> Nanos {
-        self.running.iter().map(|(until, _, _)| *until).min().unwrap_or(Nanos::NEVER)
+        let running = self.running.iter().map(|(until, _, _)| *until);
+        let hoarded = (!self.hoard.is_empty()).then_some(self.hoarded_until);
+        running.chain(hoarded).min().unwrap_or(Nanos::NEVER)
     }
 }
 
 impl Job {
-    fn finish(self, executor: &SimExecutor) {
-        let Self { session, stamp, inbound, executed } = self;
-        let call = inbound.call.expect("only calls are worked on in lanes");
-        let (link, class) = (inbound.link, inbound.class);
+    fn finish(self) {
+        let Self { token, stamp, payload, executed } = self;
+        assert!(token.call().is_some(), "only calls are worked on in lanes");
         // The request's buffer goes back before its credit does.
-        drop(inbound);
-        session.done_with(class, link, executor);
-        let answer = if executed {
-            answer_to(&session, &stamp, class)
+        drop(payload);
+        if executed {
+            let answer = answer_to(&token.callee().session, &stamp, token.class());
+            token.answer(answer);
         } else {
-            Answer::failure(FailureCode::Cancelled)
-        };
-        session.answer(call, link, class, answer, executor);
+            token.fail(FailureCode::Cancelled);
+        }
     }
 }

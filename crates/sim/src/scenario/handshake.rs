@@ -1,7 +1,7 @@
 //! Links of scenario nodes: dialled, greeted, installed, as a composition root does it.
 
 use pronto_core::Nanos;
-use pronto_core::session::{Agreement, Links, MAX_CALLS, agree, greet};
+use pronto_core::session::{Agreement, Limits, Links, MAX_CALLS, agree, greet};
 use pronto_wire::{Class, Greeting, NodeId, Refusal, SessionId};
 
 use super::node::ScenarioNode;
@@ -20,11 +20,13 @@ pub(super) struct Dialling {
     under_way: bool,
     /// The session that the hello under way would carry on.
     held: Option<SessionId>,
+    /// What that hello grants.
+    grants: Option<Limits>,
 }
 
 impl Dialling {
     pub(super) const fn new() -> Self {
-        Self { due: Nanos::ZERO, pause: FIRST_PAUSE, under_way: false, held: None }
+        Self { due: Nanos::ZERO, pause: FIRST_PAUSE, under_way: false, held: None, grants: None }
     }
 }
 
@@ -41,14 +43,15 @@ impl ScenarioNode {
             let peer = &self.peers[&id];
             let linked = peer.session.is_linked(&self.executor);
             let held = peer.session.info(&self.executor).map(|info| info.session);
+            let grants = self.grants();
             let dialling = &mut self.peers.get_mut(&id).expect("one of the peers").dialling;
             if linked {
                 (dialling.due, dialling.pause) = (now, FIRST_PAUSE);
             } else if now >= dialling.due && !dialling.under_way {
-                (dialling.under_way, dialling.held) = (true, held);
+                (dialling.under_way, dialling.held, dialling.grants) = (true, held, Some(grants));
                 dialling.due = now + dialling.pause;
                 dialling.pause = Nanos((dialling.pause.0 * 2).min(LAST_PAUSE.0));
-                let hello = greet(&self.identity, &self.limits, id, held).encode();
+                let hello = greet(&self.identity, &grants, id, held).encode();
                 self.world.dial(self.place, self.place_of(id), hello);
             }
         }
@@ -95,9 +98,10 @@ impl ScenarioNode {
         let id = theirs.session.filter(|_| resumes);
         let id = id.unwrap_or_else(|| SessionId(self.random.next().max(1)));
         let held = held.map(|held| held.session);
-        let mut agreement = agree(&self.identity, &self.limits, theirs, id, held)?;
+        let grants = self.grants();
+        let mut agreement = agree(&self.identity, &grants, theirs, id, held)?;
         agreement.resumable = self.resumable;
-        Ok((agreement, greet(&self.identity, &self.limits, target, Some(id)).encode()))
+        Ok((agreement, greet(&self.identity, &grants, target, Some(id)).encode()))
     }
 
     fn dialled(&mut self, dialled: Dialled, now: Nanos) {
@@ -114,10 +118,17 @@ impl ScenarioNode {
     fn receive_answer(&self, bytes: &[u8], id: NodeId) -> Result<Agreement, Refusal> {
         let theirs = Greeting::decode(bytes).map_err(|_| Refusal::Malformed)?;
         let session = theirs.session.ok_or(Refusal::Malformed)?;
-        let held = self.peers[&id].dialling.held;
-        let mut agreement = agree(&self.identity, &self.limits, theirs, session, held)?;
+        let Dialling { held, grants, .. } = self.peers[&id].dialling;
+        let grants = grants.expect("a hello was sent");
+        let mut agreement = agree(&self.identity, &grants, theirs, session, held)?;
         agreement.resumable = self.resumable;
         Ok(agreement)
+    }
+
+    /// What this node grants on its next link: at times one request at a time.
+    fn grants(&mut self) -> Limits {
+        let tight = self.random.one_in(self.traffic().tight_one_in);
+        if tight { Limits { requests: [1; 2], ..self.limits } } else { self.limits }
     }
 
     fn install(&mut self, pairs: Vec<SimQueuePair>, agreement: Agreement, now: Nanos) {

@@ -3,7 +3,7 @@
 //! | type | what for |
 //! | --- | --- |
 //! | [`Scenario`] | a cluster from a seed; runs its story, then the epilogue that every story has |
-//! | [`for_each_seed`] | tells a story many times |
+//! | [`for_each_seed`], [`for_each_seed_or_soak`] | tell a story many times |
 //! | [`Traffic`] | what the nodes send each other |
 //! | [`Ledger`] | every message and what became of it; its rules are the invariants |
 
@@ -19,6 +19,6 @@ mod transfers;
 
 pub use cluster::Scenario;
 pub use ledger::{Ledger, PeerEvents, Tally};
-pub use seeds::for_each_seed;
+pub use seeds::{for_each_seed, for_each_seed_or_soak};
 pub use traffic::Traffic;
 pub use transfers::TransferTally;

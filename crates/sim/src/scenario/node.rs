@@ -9,8 +9,7 @@ use std::sync::Arc;
 use pronto_core::executor::WaitPolicy;
 use pronto_core::fabric::{Arrived, HeapMemory, Region, SHORT_PAYLOAD, SmallMessage};
 use pronto_core::session::{
-    Answer, CallSpec, Copied, End, Event, Identity, Inbound, Limits, OutgoingPayload, Places, Refused, Sink,
-    Soon,
+    CallSpec, Copied, End, Event, Identity, Inbound, Limits, OutgoingPayload, Places, Refused, Sink, Soon,
 };
 use pronto_core::{Clock as _, Nanos};
 use pronto_wire::{CallId, Class, Epoch, INLINE_PAYLOAD, NodeId};
@@ -62,7 +61,7 @@ fn call_in_copy(
 struct Nobody;
 
 impl Sink<Lease> for Nobody {
-    fn request(&mut self, _: Inbound<Arrived<Lease>>) -> Answer {
+    fn request(&mut self, _: Inbound<'_, Arrived<Lease>>) {
         unreachable!("nobody looks")
     }
 
@@ -111,6 +110,8 @@ struct Open {
     class: Class,
     answer_len: u32,
     abandon_at: Nanos,
+    /// The sender's memory, of a message that was sent by reference.
+    lent: Option<Region>,
 }
 
 /// One life of a node.
@@ -185,6 +186,11 @@ impl ScenarioNode {
         id_at(place)
     }
 
+    /// What the node sends at present.
+    pub(super) fn traffic(&self) -> Traffic {
+        self.common.traffic.get()
+    }
+
     pub(super) fn peer_ids(&self) -> Vec<NodeId> {
         self.peers.keys().copied().collect()
     }
@@ -203,7 +209,7 @@ impl ScenarioNode {
             ledger: &self.common.ledger,
             workshop: &mut self.workshop,
             random: &mut self.random,
-            work: self.common.traffic.get().work,
+            traffic: self.common.traffic.get(),
             now,
             executor: &self.executor,
         };
@@ -242,7 +248,11 @@ impl ScenarioNode {
             peer.open.retain(|open| {
                 let ended = session.has_ended(open.call);
                 if ended {
-                    ends.push((open.name, open.answer_len, session.take(open.call)));
+                    let end = session.take(open.call);
+                    if matches!(end, End::Reply(_) | End::Done(_)) {
+                        use_again(open.lent.as_ref());
+                    }
+                    ends.push((open.name, open.answer_len, end));
                 }
                 !ended
             });
@@ -343,7 +353,11 @@ impl ScenarioNode {
         };
         let answer_len = self.random_len(class, traffic);
         let stamp = Stamp { name, answer_len, answer: false };
+        let mut lent = None;
         let sent = self.payload(peer, class, &stamp, traffic).and_then(|payload| {
+            if let OutgoingPayload::Region { region, .. } = &payload {
+                lent = Some(region.clone());
+            }
             let session = &self.peers[&peer].session;
             if kind != Kind::Notice {
                 let timeout = if self.random.one_in(traffic.deadline_one_in) {
@@ -369,7 +383,7 @@ impl ScenarioNode {
                 let gives_up = kind != Kind::Notice && self.random.one_in(traffic.abandon_one_in);
                 let abandon_at =
                     if gives_up { now + self.random.within(traffic.abandon_after) } else { Nanos::NEVER };
-                let open = awaited.map(|call| Open { name, call, class, answer_len, abandon_at });
+                let open = awaited.map(|call| Open { name, call, class, answer_len, abandon_at, lent });
                 self.peers.get_mut(&peer).expect("one of the peers").open.extend(open);
             }
             Err(refused) => {
@@ -464,9 +478,9 @@ impl ScenarioNode {
 impl Actor for ScenarioNode {
     fn turn(&mut self, now: Nanos) -> Nanos {
         self.keep_links(now);
-        let (me, executor) = ((self.identity.node, self.life), self.executor.clone());
-        let (random, work) = (&mut self.random, self.common.traffic.get().work);
-        self.workshop.work(now, me, &self.common.ledger, &executor, || random.within(work));
+        let me = (self.identity.node, self.life);
+        let traffic = self.common.traffic.get();
+        self.workshop.work(now, me, &self.common.ledger, &traffic, &mut self.random);
         self.give_up(now);
         self.release(now);
         self.send_bursts(now);
@@ -491,6 +505,13 @@ impl Actor for ScenarioNode {
 impl fmt::Debug for ScenarioNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ScenarioNode").field("identity", &self.identity.node).finish_non_exhaustive()
+    }
+}
+
+/// Overwrites the memory of a message that has ended, as its sender may: a receiver that still reads it finds other bytes.
+fn use_again(lent: Option<&Region>) {
+    if let Some(region) = lent {
+        region.write(0, &vec![0xaa; region.len()]).expect("as long as it is");
     }
 }
 

@@ -20,7 +20,22 @@ const UNOPTIMISED: u64 = 20;
 /// # Panics
 /// If a story fails, or differs when told again, or if a variable is no number.
 pub fn for_each_seed(usual: u64, story: impl Fn(u64) -> u64 + Sync) {
-    let range = range(usual);
+    tell_all(range(usual), story);
+}
+
+/// Tells a story once per seed, as [`for_each_seed`], and for at least `soak` seeds where `PRONTO_SIM_SOAK` is set, as
+/// `cargo xtask soak` sets it.
+///
+/// # Panics
+/// If a story fails, or differs when told again, or if a variable is no number.
+pub fn for_each_seed_or_soak(usual: u64, soak: u64, story: impl Fn(u64) -> u64 + Sync) {
+    let Range { start, end } = range(usual);
+    let alone = number("PRONTO_SIM_SEED").is_some();
+    let soaks = env::var_os("PRONTO_SIM_SOAK").is_some() && !alone;
+    tell_all(start..if soaks { end.max(soak) } else { end }, story);
+}
+
+fn tell_all(range: Range<u64>, story: impl Fn(u64) -> u64 + Sync) {
     let next = AtomicU64::new(range.start);
     let tellers = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {

@@ -2,7 +2,7 @@
 
 use pronto_core::Nanos;
 
-use crate::random::Span;
+use crate::random::{Random, Span};
 
 /// Random traffic of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,15 @@ pub struct Traffic {
     pub abandon_after: Span,
     /// How long a lane works on a call.
     pub work: Span,
+    /// One call in `n` is worked on for longer.
+    pub late_one_in: u32,
+    /// How much longer, at most.
+    pub late: Span,
+    /// Responses that are ready wait for the next inline handler of the same node, which gives them all while the engine is held;
+    /// or for this time to pass. None gives each when it is ready.
+    pub hoard: Option<Nanos>,
+    /// One link in `n` is granted a window of one request in each class.
+    pub tight_one_in: u32,
     /// Between two receives or sends of a rendezvous with one peer; none for none of them.
     pub transfers: Option<Span>,
     /// One burst in so many is sent with doorbells held back, to each peer by itself.
@@ -55,6 +64,10 @@ impl Traffic {
             abandon_one_in: 12,
             abandon_after: Span::micros(0, 3_000),
             work: Span::micros(1, 2_000),
+            late_one_in: 0,
+            late: Span::millis(1, 400),
+            hoard: None,
+            tight_one_in: 0,
             transfers: None,
             held_one_in: 0,
             hold: Span::micros(0, 10_000),
@@ -69,7 +82,7 @@ impl Traffic {
     /// No new messages.
     #[must_use]
     pub const fn silent(self) -> Self {
-        Self { gap: None, transfers: None, ..self }
+        Self { gap: None, transfers: None, tight_one_in: 0, ..self }
     }
 
     /// Some of the messages are held back for a while.
@@ -82,6 +95,24 @@ impl Traffic {
     #[must_use]
     pub const fn transferring(self, gap: Span) -> Self {
         Self { transfers: Some(gap), ..self }
+    }
+
+    /// Some handlers respond long after their request, and many of them at a time.
+    #[must_use]
+    pub const fn responding_late(self, late_one_in: u32, hoard: Nanos) -> Self {
+        Self { late_one_in, hoard: Some(hoard), ..self }
+    }
+
+    /// Some links have room for one request at a time.
+    #[must_use]
+    pub const fn over_tight_links(self, tight_one_in: u32) -> Self {
+        Self { tight_one_in, ..self }
+    }
+
+    /// How long a lane works on the next call.
+    pub(super) fn work_on(&self, random: &mut Random) -> Nanos {
+        let span = if random.one_in(self.late_one_in) { self.late } else { self.work };
+        random.within(span)
     }
 
     /// Handlers that take this long.

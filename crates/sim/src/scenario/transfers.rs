@@ -97,7 +97,7 @@ pub(super) struct Transfers {
 /// Takes one of the rendezvous' messages in.
 pub(super) fn take_in(
     kind: Kind,
-    inbound: Inbound<Arrived<Lease>>,
+    inbound: Inbound<'_, Arrived<Lease>>,
     session: &SimSession,
     executor: &SimExecutor,
 ) {
@@ -116,10 +116,8 @@ pub(super) fn take_in(
     }
     let slot = u16::try_from(first >> 32).expect("as its sender made it");
     let generation = u32::try_from(first & u64::from(u32::MAX)).expect("masked");
-    let (class, link) = (inbound.class, inbound.link);
-    drop(inbound);
-    session.take_regrant(CallId { slot, generation }, remote, link, executor);
-    session.done_with(class, link, executor);
+    session.take_regrant(CallId { slot, generation }, remote, inbound.token.link(), executor);
+    inbound.token.finish();
 }
 
 fn words(words: [u64; 4]) -> OutgoingPayload {

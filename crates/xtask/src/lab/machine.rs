@@ -48,6 +48,11 @@ struct Patience {
 /// restarts it, which QEMU takes for an end). The rest stands in lab/lab.toml.
 const PARAMETERS: &str = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic sysctl.kernel.hung_task_panic=1";
 
+/// Software emulation sometimes executes a breakpoint that the kernel has already patched out again, which no CPU does.
+const EMULATORS_FAULT: &str = "Oops: int3";
+/// Machines that a command gets at most, if that fault ends them.
+const ATTEMPTS: u32 = 3;
+
 /// Variables of this process that the command gets too: all that begin so.
 const PASSED_ON: &[&str] = &["PRONTO_", "RUST_BACKTRACE", "RUST_LOG"];
 
@@ -188,11 +193,26 @@ impl<'a> Machine<'a> {
         self
     }
 
-    /// Runs a command to its end or to `limit`, boot included; passes its output on as it comes.
+    /// Runs a command to its end or to `limit`, boot included; passes its output on as it comes. Another machine runs it again if
+    /// the emulator's own fault ends the kernel.
     ///
     /// # Errors
     /// QEMU does not start.
     pub(super) fn run(&self, words: &[String], limit: Duration) -> Result<Ending> {
+        for _ in 1..ATTEMPTS {
+            match self.run_once(words, limit)? {
+                Ending::Failed(Failure::Kernel(why)) if why.contains(EMULATORS_FAULT) => {
+                    eprintln!(
+                        "lab: {why}: a fault of the emulator; the command runs again in another machine"
+                    );
+                }
+                ending => return Ok(ending),
+            }
+        }
+        self.run_once(words, limit)
+    }
+
+    fn run_once(&self, words: &[String], limit: Duration) -> Result<Ending> {
         let variables = std::env::vars()
             .filter(|(name, _)| PASSED_ON.iter().any(|start| name.starts_with(start)))
             .map(|(name, value)| format!("{name}={value}"))

@@ -20,7 +20,10 @@ pub(super) fn claims(package: &Package, test: &str) -> bool {
     test.starts_with("faults") || package.has("faults")
 }
 
-fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
+/// The variable that tells a test for how many seconds to go on.
+const SOAK: &str = "PRONTO_SOAK_SECONDS";
+
+fn plan(workspace: &Workspace, effort: Effort) -> Result<Plan> {
     let mut plan = Plan::default();
     let mut names: Vec<_> = workspace
         .packages
@@ -31,10 +34,13 @@ fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
     names.dedup();
     if !names.is_empty() {
         let programs = names.len();
-        plan.tests(
-            unit::selection(workspace).args(names.into_iter().flat_map(|name| ["--test", name])),
-            programs,
-        );
+        let mut command =
+            unit::selection(workspace).args(names.into_iter().flat_map(|name| ["--test", name]));
+        if let Effort::Full(time) = effort {
+            // The tests that go on for this long run next to each other; the rest of the time is for all others.
+            command = command.env(SOAK, (time * 2 / 3).as_secs().to_string());
+        }
+        plan.tests(command, programs);
     }
     Ok(plan)
 }
@@ -56,6 +62,18 @@ mod tests {
             panic!("a command is planned")
         };
         assert!(command.to_string().ends_with(" --test faults_kill --test flood"), "{command}");
+    }
+
+    #[test]
+    fn a_soak_gives_the_tests_two_thirds_of_its_time() {
+        let workspace = workspace(&[("node", Value::Null, &[("test", "faults_kill")])]);
+        let command = |effort| match &plan(&workspace, effort).unwrap().steps[0].work {
+            crate::stages::Work::Command(command) => format!("{command:?}"),
+            other => panic!("a command is planned, not {other:?}"),
+        };
+        assert!(!command(Effort::Bounded).contains(SOAK));
+        let soak = command(Effort::Full(core::time::Duration::from_secs(900)));
+        assert!(soak.contains(SOAK) && soak.contains("600"), "{soak}");
     }
 
     #[test]

@@ -27,7 +27,7 @@ fn plan(workspace: &Workspace, effort: Effort) -> Result<Plan> {
         let mut command = CommandLine::cargo(["test", "--release", "--no-fail-fast", "-p", &package.name])
             .env("CARGO_PROFILE_RELEASE_LTO", "off");
         if let Effort::Full(time) = effort {
-            command = command.env("PRONTO_SIM_SEEDS", seeds(time).to_string());
+            command = command.env("PRONTO_SIM_SEEDS", seeds(time).to_string()).env("PRONTO_SIM_SOAK", "1");
         }
         plan.tests(command, 1);
     }

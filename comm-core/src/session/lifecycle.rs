@@ -1,25 +1,20 @@
 //! How an engine gets a link, loses it, and how a session ends.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use pronto_sync::atomic::Ordering;
-use pronto_wire::{CallId, Class, Kind};
+use pronto_wire::Class;
 
 use super::Session;
 use super::arming::Armed;
 use super::by_slot::BySlot;
-use super::call::Expects;
-use super::end::{End, Executed};
 use super::engine::Engine;
 use super::inbound::Sink;
-use super::link::{DownCause, Event, Link, Links, LostLink};
-use super::outbound::KeptRequest;
-use super::outgoing::Outgoing;
+use super::link::{DownCause, Event, Link, Links};
+use super::phase::{LostLink, Phase};
 use crate::buf::{RingConfig, SendRing};
 use crate::executor::Executor;
 use crate::fabric::{FabricError, QueuePair};
-use crate::time::Nanos;
 
 impl<Q: QueuePair> Engine<Q> {
     /// A new link. It carries the held session on, or begins another one.
@@ -31,11 +26,11 @@ impl<Q: QueuePair> Engine<Q> {
         executor: &impl Executor,
     ) {
         let Links { mut pairs, agreement } = links;
-        if self.link.is_some() {
+        if self.phase.is_linked() {
             self.lose(FabricError::Lost, session, sink, executor);
         }
         let resumed = agreement.resumed;
-        if resumed && self.session.is_none_or(|held| held.session != agreement.session) {
+        if resumed && self.phase.info().is_none_or(|held| held.session != agreement.session) {
             // The session ended while the greetings travelled. The peer would carry on what has begun anew here, so it
             // must greet again.
             pairs.iter_mut().for_each(QueuePair::close);
@@ -50,7 +45,12 @@ impl<Q: QueuePair> Engine<Q> {
             let lane = &mut link.lanes[class.index()];
             let pinned = lane.qp.capabilities().pins_memory;
             let config = if pinned { RingConfig::pinned() } else { RingConfig::default() };
-            let ring = SendRing::new(lane.qp.send_memory(), config);
+            let Ok(ring) = SendRing::new(lane.qp.send_memory(), config) else {
+                // Another ring lends the memory of this queue pair, so nothing may be composed in it: the link is lost.
+                lane.qp.close();
+                lane.failed = true;
+                continue;
+            };
             for range in ring.initial() {
                 lane.failed |= lane.qp.prepare(range).is_err();
             }
@@ -69,19 +69,16 @@ impl<Q: QueuePair> Engine<Q> {
         }
         session.arming.set(Armed::Nothing);
         let info = link.info;
-        self.session = Some(info);
-        self.link = Some(link);
-        let lost = self.lost.take();
+        let before = core::mem::replace(&mut self.phase, Phase::Linked(link));
         for class in Class::ALL {
             let window = agreement.peer_windows[class.index()].requests;
             session.credits[class.index()].reset(self.generation, window);
         }
         if resumed {
-            self.resend(session, executor);
+            self.resend_unanswered(session, executor);
         }
         session.up.store(true, Ordering::Relaxed);
-        if resumed {
-            let notifications_lost = lost.map_or(0, |lost| lost.notifications);
+        if let Phase::Suspended(LostLink { notifications: notifications_lost, .. }) = before {
             session.stats.notifications_lost.add_alone(notifications_lost.into());
             session.stats.links_resumed.add_alone(1);
             sink.event(Event::LinkResumed { peer: info.peer, notifications_lost });
@@ -91,62 +88,29 @@ impl<Q: QueuePair> Engine<Q> {
         self.drain(session, executor);
     }
 
-    /// Sends every unanswered request again, in the order in which they were first posted, and before what has waited to
-    /// be posted since; the callee drops those that it saw. There may be more of them than credits, for a request gives
-    /// its credit back before its answer is there: each takes one of this link, or waits for one.
-    fn resend(&mut self, session: &Session<Q>, executor: &impl Executor) {
-        let mut waiting = core::mem::take(&mut self.stalled);
-        let mut unanswered: Vec<_> = (0..self.open.len()).filter(|slot| self.open[*slot].live).collect();
-        unanswered.sort_unstable_by_key(|slot| self.open[*slot].order);
-        for slot in unanswered {
-            if let Some(outgoing) = self.unanswered_request(slot, session, executor.now()) {
-                session.stats.requests_resent.add_alone(1);
-                self.post(outgoing, session, executor);
-            }
-        }
-        for (stalled, waiting) in self.stalled.iter_mut().zip(&mut waiting) {
-            stalled.append(waiting);
-        }
-    }
-
-    /// The request of a live call, to be sent again: none if its caller has an end already, or if it still waits to be
-    /// sent again for an earlier loss.
-    fn unanswered_request(&mut self, slot: usize, session: &Session<Q>, now: Nanos) -> Option<Outgoing> {
-        let open = &mut self.open[slot];
-        let timeout = remaining(open.timeout, open.deadline, now);
-        let call =
-            CallId { slot: u16::try_from(slot).expect("slots are 16 bits"), generation: open.generation };
-        if open.ended {
-            // Its slot waited only for an answer that the lost link took with it.
-            open.live = false;
-            open.kept = None;
-            session.calls.settle(call);
-            return None;
-        }
-        let KeptRequest { class, kind, payload } = open.kept.take()?;
-        let Kind::Request { type_id, service, .. } = kind else { return None };
-        let deadline_us = super::timeout_us(timeout);
-        let kind = Kind::Request { call, type_id, service, resent: true, deadline_us };
-        let link = self.generation.wrapping_sub(1);
-        payload.map(|payload| Outgoing { class, link, kind, payload, completes: None, timeout })
-    }
-
-    /// Closes the link, with everything under way on it. Returns how many notifications that may have hit.
-    fn close_link(&mut self, session: &Session<Q>, executor: &impl Executor) -> Option<(Link<Q>, u32)> {
+    /// Closes the link, with everything under way on it: the session is suspended. Returns how the link was, if there was one.
+    fn close_link(&mut self, session: &Session<Q>, executor: &impl Executor) -> Option<ClosedLink> {
         self.settle_early(session);
-        let mut link = self.link.take()?;
+        let link = self.phase.link_mut()?;
         for class in Class::ALL {
             session.credits[class.index()].reset(self.generation, 0);
             session.rings[class.index()].set(None);
-            let lane = &mut link.lanes[class.index()];
-            lane.qp.close();
-            while let Some(completion) = lane.qp.poll_send() {
+            link.lanes[class.index()].qp.close();
+        }
+        for class in Class::ALL {
+            while let Some(completion) = self.lane(class).qp.poll_send() {
                 self.completed(completion, session, executor);
             }
         }
         self.flush_work(session, executor);
+        let link = self.phase.link()?;
         let notifications = link.lanes.iter().map(|lane| lane.notifications.len()).sum::<usize>();
-        Some((link, u32::try_from(notifications).unwrap_or(u32::MAX)))
+        let notifications = u32::try_from(notifications).unwrap_or(u32::MAX);
+        let (info, peer_draining, resumable) = (link.info, link.peer_draining, link.resumable);
+        // The link's queue pairs are dropped with it.
+        self.phase = Phase::Suspended(LostLink { info, since: executor.now(), notifications });
+        self.suspend_calls(session, executor);
+        Some(ClosedLink { peer_draining, resumable })
     }
 
     /// The link is gone. The session waits for another one, if it can.
@@ -158,7 +122,7 @@ impl<Q: QueuePair> Engine<Q> {
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) {
-        let Some((link, notifications)) = self.close_link(session, executor) else { return };
+        let Some(link) = self.close_link(session, executor) else { return };
         if !link.peer_draining {
             session.stats.links_lost.add_alone(1);
         }
@@ -173,8 +137,7 @@ impl<Q: QueuePair> Engine<Q> {
         } else if !link.resumable {
             self.end_session(DownCause::Died, session, sink, executor);
         } else {
-            self.lost = Some(LostLink { since: executor.now(), notifications });
-            sink.event(Event::LinkLost { peer: link.info.peer, error });
+            sink.event(Event::LinkLost { peer: session.peer, error });
         }
     }
 
@@ -189,13 +152,13 @@ impl<Q: QueuePair> Engine<Q> {
     ) {
         let closed = self.close_link(session, executor);
         let in_order = matches!(cause, DownCause::Goodbye | DownCause::Local);
-        if closed.is_some_and(|(link, _)| !link.peer_draining && !in_order) {
+        if closed.is_some_and(|link| !link.peer_draining && !in_order) {
             session.stats.links_lost.add_alone(1);
         }
         self.end_session(cause, session, sink, executor);
     }
 
-    /// Every open call ends; the peer is down until another session begins.
+    /// Ends the session, whose link is gone already: every open call ends, and the peer is down until another session begins.
     pub(super) fn end_session(
         &mut self,
         cause: DownCause,
@@ -203,44 +166,27 @@ impl<Q: QueuePair> Engine<Q> {
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) {
-        let Some(info) = self.session.take() else { return };
+        debug_assert!(!self.phase.is_linked(), "a session ends after its link was closed");
+        let Phase::Suspended(LostLink { info, notifications, .. }) =
+            core::mem::replace(&mut self.phase, Phase::Down)
+        else {
+            return;
+        };
         session.up.store(false, Ordering::Relaxed);
         session.types.replace(&[]);
-        if let Some(lost) = self.lost.take() {
-            session.stats.notifications_lost.add_alone(lost.notifications.into());
-        }
-        for class in Class::ALL {
-            while let Some(submitted) = self.stalled[class.index()].pop_front() {
-                self.post_any(submitted, session, executor);
-            }
-        }
+        session.stats.notifications_lost.add_alone(notifications.into());
+        self.end_calls(session, executor);
         self.drain(session, executor);
-        for slot in 0..self.open.len() {
-            let open = &mut self.open[slot];
-            if !core::mem::take(&mut open.live) {
-                continue;
-            }
-            open.kept = None;
-            let (ended, generation) = (open.ended, open.generation);
-            let call = CallId { slot: u16::try_from(slot).expect("slots are 16 bits"), generation };
-            if ended {
-                session.calls.settle(call);
-            } else {
-                session.calls.end(
-                    call,
-                    End::PeerDown { executed: Executed::Maybe },
-                    Expects::Nothing,
-                    executor,
-                );
-            }
-        }
         self.end_rendezvous(session, executor);
         self.seen = BySlot::new(0);
         sink.event(Event::PeerDown { peer: info.peer, epoch: info.epoch, cause });
     }
 }
 
-/// What is left of a timeout that began before a link was lost.
-fn remaining(timeout: Nanos, deadline: Option<Nanos>, now: Nanos) -> Nanos {
-    deadline.map_or(timeout, |deadline| deadline.since(now))
+/// A link that was closed.
+struct ClosedLink {
+    /// The peer had said goodbye.
+    peer_draining: bool,
+    /// Whether its session may wait for another link.
+    resumable: bool,
 }

@@ -16,19 +16,19 @@ use pronto_sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use pronto_sync::{FlagWaker, TryLock, WakeWord};
 use pronto_wire::{CallId, FailureCode, INLINE_PAYLOAD, InlinePayload};
 
-use super::end::{End, Executed};
 use crate::executor::Executor;
 use crate::fabric::{Arrived, Payload};
+use crate::session::end::{End, Executed};
 
 const ENDED: u32 = 1;
 const WAITER_GONE: u32 = 2;
 const ENGINE_DONE: u32 = 4;
 
 /// Slots or credits that are set aside at most.
-pub(super) const MOST_ASIDE: u8 = 8;
+pub(in crate::session) const MOST_ASIDE: u8 = 8;
 
 /// Of so many, how many are set aside for whoever holds the engine, at most: senders without it have the others.
-pub(super) fn most_aside(of: u16) -> u32 {
+pub(in crate::session) fn most_aside(of: u16) -> u32 {
     u32::from(of).div_ceil(4).min(MOST_ASIDE.into())
 }
 
@@ -101,7 +101,7 @@ impl<L: Payload> CallTable<L> {
 
     /// Engine only: takes a slot that was set aside, else a free one.
     #[inline(always)]
-    pub(super) fn claim_in_engine(&self) -> Option<CallId> {
+    pub(in crate::session) fn claim_in_engine(&self) -> Option<CallId> {
         let last = self.aside_count.load(Ordering::Relaxed).wrapping_sub(1);
         match self.aside.get(last as usize) {
             Some(aside) => {
@@ -115,7 +115,7 @@ impl<L: Payload> CallTable<L> {
     /// Engine only: gives a slot back, whose waiter and engine are done with it, for the next call of a thread that holds
     /// the engine anyway. The free list is for those who do not, and changing it empties the store buffer.
     #[inline(always)]
-    pub(super) fn set_aside(&self, index: u16) {
+    pub(in crate::session) fn set_aside(&self, index: u16) {
         let count = self.aside_count.load(Ordering::Relaxed);
         match self.aside.get(count as usize) {
             Some(aside) if count < self.most_aside => {
@@ -163,6 +163,13 @@ impl<L: Payload> CallTable<L> {
         before & ENGINE_DONE == 0
     }
 
+    /// Whether the waiter has left without the end of this call.
+    pub(in crate::session) fn was_left(&self, call: CallId) -> bool {
+        let slot = &self.slots[usize::from(call.slot)];
+        slot.generation.load(Ordering::Relaxed) == call.generation
+            && slot.state.load(Ordering::Relaxed) & WAITER_GONE != 0
+    }
+
     /// The engine's word on how a call ended; `expects` says whether an answer may still come. Returns whether there is
     /// still somebody to take it.
     pub fn end(&self, call: CallId, end: End<L>, expects: Expects, executor: &impl Executor) -> bool {
@@ -180,14 +187,16 @@ impl<L: Payload> CallTable<L> {
         if slot.sleeper.needs_wake() {
             executor.wake(slot.sleeper.by_ref().0);
         }
-        slot.waker.wake();
+        if let Some(waker) = slot.waker.take() {
+            executor.foreign(|| waker.wake());
+        }
         true
     }
 
     /// The waiter has taken its answer straight from the engine, which is done with the call: nothing went through the
     /// slot.
     #[inline]
-    pub(super) fn settle_caught(&self, call: CallId) {
+    pub(in crate::session) fn settle_caught(&self, call: CallId) {
         self.free.release(call.slot);
     }
 
@@ -196,6 +205,62 @@ impl<L: Payload> CallTable<L> {
         let before = self.slots[usize::from(call.slot)].state.fetch_or(ENGINE_DONE, Ordering::AcqRel);
         if before & WAITER_GONE != 0 {
             self.recycle(call.slot);
+        }
+    }
+
+    /// Returns whether the slot still belongs to this call, ended or not.
+    pub(in crate::session) fn is_current(&self, call: CallId) -> bool {
+        self.slots[usize::from(call.slot)].generation.load(Ordering::Relaxed) == call.generation
+    }
+
+    /// Returns whether the slot still belongs to this call, and its waiter is not known to have left.
+    pub(in crate::session) fn is_unleft(&self, call: CallId) -> bool {
+        self.is_current(call) && !self.was_left(call)
+    }
+
+    /// Returns whether the slot belongs to this call, and the call has not ended. After a failed session the engine may hear of a call
+    /// that [`Self::end_claimed`] has ended.
+    pub(in crate::session) fn is_unended(&self, call: CallId) -> bool {
+        self.is_current(call) && !self.has_ended(call)
+    }
+
+    /// Engine only: ends every call whose slot is claimed with `PeerDown`, whatever the engine knew of it, and expects nothing more for
+    /// any slot. A call that has ended keeps its end. Returns how many calls ended.
+    ///
+    /// A slot whose end was packed but not published counts as not ended. A slot that is being claimed or given back may be ended, too:
+    /// its thread then finds that when it goes on, or gives the slot back without a look at its end.
+    pub(in crate::session) fn end_claimed(&self, executor: &impl Executor) -> usize {
+        let mut ended = 0;
+        for call in self.claimed() {
+            let state = self.slots[usize::from(call.slot)].state.load(Ordering::Acquire);
+            if state & ENGINE_DONE != 0 {
+                continue;
+            }
+            if state & ENDED != 0 {
+                self.settle(call);
+            } else {
+                self.end(call, End::PeerDown { executed: Executed::Maybe }, Expects::Nothing, executor);
+                ended += 1;
+            }
+        }
+        ended
+    }
+
+    /// Every claimed slot, with its present generation; not those that are set aside.
+    fn claimed(&self) -> impl Iterator<Item = CallId> {
+        let aside_count = self.aside_count.load(Ordering::Relaxed) as usize;
+        let aside = &self.aside[..aside_count.min(self.aside.len())];
+        let is_aside = |index| aside.iter().any(|aside| aside.load(Ordering::Relaxed) == index);
+        let indices = (0u16..).zip(&self.slots);
+        let claimed = indices.filter(move |(index, _)| self.free.is_claimed(*index) && !is_aside(*index));
+        claimed.map(|(slot, state)| CallId { slot, generation: state.generation.load(Ordering::Relaxed) })
+    }
+
+    /// Ends and gives back every claimed slot, for a table of which the calling thread is the only user: nobody waits for the ends.
+    pub(in crate::session) fn clear(&self, executor: &impl Executor) {
+        self.end_claimed(executor);
+        for call in self.claimed() {
+            self.leave(call);
         }
     }
 

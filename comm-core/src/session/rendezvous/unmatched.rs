@@ -1,0 +1,225 @@
+//! Messages that have arrived and wait for a receive, found by tag, by call and by their order without a search.
+//!
+//! A message that its sender still waits for occupies the sender's call slot. So there is one per slot at most: where a later call
+//! arrives in the slot, the earlier one has ended at its caller, as happens when its deadline passed on a link that was lost.
+//! Its message will be read by nobody, and the later one replaces it.
+//!
+//! # Invariants
+//! 1. `by_tag` names every message, and `by_slot` every message that is not parked, each by its place in the order of arrival.
+//! 2. `parked` counts the others, of which there are [`PARKED`] at most.
+//! 3. So there are no more messages than the peer has call slots, and [`PARKED`].
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use pronto_wire::CallId;
+
+use super::table::{Body, PARKED, Waiting};
+
+/// Messages without a receive; see the module's documentation.
+#[derive(Debug)]
+pub(super) struct Unmatched<L> {
+    messages: BTreeMap<Place, Waiting<L>>,
+    by_tag: BTreeSet<(u64, Place)>,
+    by_slot: BTreeMap<u16, Place>,
+    parked: usize,
+    /// The place of the next one.
+    next: Place,
+}
+
+/// A place in the order of arrival.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place(u64);
+
+/// What adding a message has come to.
+#[derive(Debug)]
+pub(super) enum Added<L> {
+    /// It waits.
+    Waits,
+    /// It waits, and the message of an earlier call in its slot does not any more.
+    Replaced(Waiting<L>),
+    /// It is of an earlier call than the message that waits in its slot, and was not taken.
+    Outdated(Waiting<L>),
+}
+
+impl<L> Default for Unmatched<L> {
+    fn default() -> Self {
+        Self {
+            messages: BTreeMap::new(),
+            by_tag: BTreeSet::new(),
+            by_slot: BTreeMap::new(),
+            parked: 0,
+            next: Place::default(),
+        }
+    }
+}
+
+impl<L> Unmatched<L> {
+    /// Messages that wait.
+    pub(super) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// Whether another message may be parked, and its sender go on.
+    pub(super) const fn has_room_to_park(&self) -> bool {
+        self.parked < PARKED
+    }
+
+    /// Adds a message behind all others.
+    pub(super) fn add(&mut self, message: Waiting<L>) -> Added<L> {
+        let place = self.next;
+        let CallId { slot, generation } = message.offer.call;
+        let mut replaced = None;
+        if message.is_parked() {
+            self.parked += 1;
+            debug_assert!(self.parked <= PARKED, "whoever parks a message asks for room first");
+        } else {
+            if let Some(earlier) = self.in_slot(slot) {
+                if !is_later(generation, earlier.offer.call.generation) {
+                    return Added::Outdated(message);
+                }
+                replaced = self.by_slot.get(&slot).copied().and_then(|place| self.take(place));
+            }
+            self.by_slot.insert(slot, place);
+        }
+        self.next = Place(place.0 + 1);
+        self.by_tag.insert((message.offer.tag, place));
+        self.messages.insert(place, message);
+        debug_assert_eq!(self.messages.len(), self.by_slot.len() + self.parked, "invariants 1 and 2");
+        replaced.map_or(Added::Waits, Added::Replaced)
+    }
+
+    /// The place of the first message with a tag.
+    pub(super) fn first(&self, tag: u64) -> Option<Place> {
+        let mut of_tag = self.by_tag.range((tag, Place(0))..=(tag, Place(u64::MAX)));
+        of_tag.next().map(|(_, place)| *place)
+    }
+
+    /// Takes the message at a place out.
+    pub(super) fn take(&mut self, place: Place) -> Option<Waiting<L>> {
+        let message = self.messages.remove(&place)?;
+        self.by_tag.remove(&(message.offer.tag, place));
+        if message.is_parked() {
+            self.parked -= 1;
+        } else {
+            self.by_slot.remove(&message.offer.call.slot);
+        }
+        Some(message)
+    }
+
+    /// Takes the message of a call out, unless it is parked: its sender was answered, and has nothing to give up.
+    pub(super) fn take_call(&mut self, call: CallId) -> Option<Waiting<L>> {
+        self.in_slot(call.slot).filter(|message| message.offer.call == call)?;
+        let place = self.by_slot.get(&call.slot).copied()?;
+        self.take(place)
+    }
+
+    /// The body of a call's message, unless it is parked.
+    pub(super) fn body_of(&mut self, call: CallId) -> Option<&mut Body<L>> {
+        let place = self.by_slot.get(&call.slot)?;
+        let message = self.messages.get_mut(place).filter(|message| message.offer.call == call)?;
+        Some(&mut message.body)
+    }
+
+    /// The calls of all messages that are not parked.
+    pub(super) fn calls(&self) -> impl Iterator<Item = CallId> {
+        self.by_slot.values().filter_map(|place| Some(self.messages.get(place)?.offer.call))
+    }
+
+    fn in_slot(&self, slot: u16) -> Option<&Waiting<L>> {
+        self.messages.get(self.by_slot.get(&slot)?)
+    }
+}
+
+/// Whether the use of a slot with one generation comes after that with the other; generations wrap.
+pub(super) const fn is_later(generation: u32, than: u32) -> bool {
+    matches!(generation.wrapping_sub(than), 1..=0x7fff_ffff)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use alloc::vec::Vec;
+
+    use pronto_wire::Class;
+
+    use super::super::table::Offer;
+    use super::super::transfer::Source;
+    use super::*;
+    use crate::fabric::RemoteRange;
+
+    fn call(slot: u16, generation: u32) -> CallId {
+        CallId { slot, generation }
+    }
+
+    fn message(call: CallId, tag: u64) -> Waiting<()> {
+        let remote = RemoteRange { key: 1, offset: 0, len: 1 };
+        let body = Body::Source(Source { remote, link: 1 });
+        Waiting { offer: Offer { call, link: 1, class: Class::Bulk, tag }, body }
+    }
+
+    fn parked(call: CallId, tag: u64) -> Waiting<()> {
+        Waiting { body: Body::Parked([].into()), ..message(call, tag) }
+    }
+
+    /// The calls of all messages with a tag, taken out in their order.
+    fn drain(messages: &mut Unmatched<()>, tag: u64) -> Vec<CallId> {
+        let next = || messages.first(tag).and_then(|place| messages.take(place)).map(|one| one.offer.call);
+        core::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn a_later_call_in_a_slot_replaces_the_message_of_the_earlier_one() {
+        let mut messages = Unmatched::default();
+        assert!(matches!(messages.add(message(call(3, 5), 1)), Added::Waits));
+        assert!(matches!(messages.add(message(call(4, 5), 1)), Added::Waits));
+        let Added::Replaced(earlier) = messages.add(message(call(3, 6), 1)) else { panic!("one per slot") };
+        assert_eq!((earlier.offer.call, messages.len()), (call(3, 5), 2));
+        let Added::Outdated(late) = messages.add(message(call(3, 5), 2)) else { panic!("it is over") };
+        assert_eq!((late.offer.call, messages.len()), (call(3, 5), 2));
+        assert!(matches!(messages.add(message(call(3, 6), 2)), Added::Outdated(_)), "no message comes twice");
+        assert_eq!(messages.calls().collect::<Vec<_>>(), [call(3, 6), call(4, 5)]);
+        assert_eq!(drain(&mut messages, 1), [call(4, 5), call(3, 6)], "its place is that of its own arrival");
+        assert!(messages.is_empty() && messages.calls().next().is_none());
+    }
+
+    #[test]
+    fn generations_wrap() {
+        let mut messages = Unmatched::default();
+        assert!(matches!(messages.add(message(call(0, u32::MAX), 1)), Added::Waits));
+        assert!(matches!(messages.add(message(call(0, 2), 1)), Added::Replaced(_)));
+        assert!(matches!(messages.add(message(call(0, u32::MAX - 1), 1)), Added::Outdated(_)));
+    }
+
+    #[test]
+    fn however_many_arrive_there_are_no_more_than_slots_and_parked_ones() {
+        let mut messages = Unmatched::default();
+        let slots = 16;
+        for number in 0..10_000 {
+            let call = call(u16::try_from(number % slots).expect("a few"), number);
+            if messages.has_room_to_park() && number % 3 == 0 {
+                assert!(matches!(messages.add(parked(call, number.into())), Added::Waits));
+            } else {
+                let added = messages.add(message(call, u64::from(number) % 5));
+                assert!(!matches!(added, Added::Outdated(_)), "each is later than those before");
+            }
+            assert!(messages.len() <= usize::try_from(slots).expect("a few") + PARKED);
+        }
+        assert_eq!(messages.calls().count(), 16);
+        assert_eq!(messages.by_tag.len(), messages.len(), "nothing is left in an index");
+    }
+
+    #[test]
+    fn the_message_of_a_call_is_taken_out_once_and_a_parked_one_never() {
+        let mut messages = Unmatched::default();
+        assert!(matches!(messages.add(parked(call(1, 1), 9)), Added::Waits));
+        assert!(matches!(messages.add(message(call(1, 2), 9)), Added::Waits), "the parked one was answered");
+        assert!(messages.take_call(call(1, 1)).is_none() && messages.body_of(call(1, 1)).is_none());
+        assert!(messages.body_of(call(1, 2)).is_some());
+        assert!(messages.take_call(call(1, 2)).is_some() && messages.take_call(call(1, 2)).is_none());
+        assert_eq!(drain(&mut messages, 9), [call(1, 1)]);
+        assert!(messages.has_room_to_park());
+    }
+}

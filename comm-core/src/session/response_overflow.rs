@@ -1,0 +1,59 @@
+//! Responses for which the submission queue has no room. A request must not go unanswered because another thread holds the
+//! engine: its caller may have no deadline.
+
+use alloc::collections::VecDeque;
+
+use pronto_sync::TryLock;
+use pronto_sync::atomic::{AtomicU32, Ordering};
+
+use super::MAX_CALLS;
+use super::outgoing::Outgoing;
+use crate::executor::Executor;
+
+/// Responses that may wait here: one for each call that a peer may have open. A response beyond that belongs to a call that its
+/// peer has given up.
+const CAPACITY: usize = MAX_CALLS as usize;
+
+/// Responses that wait for the engine's holder.
+#[derive(Debug)]
+pub(super) struct ResponseOverflow {
+    responses: TryLock<VecDeque<Outgoing>>,
+    /// How many there are: the engine's holder reads this first.
+    count: AtomicU32,
+}
+
+impl Default for ResponseOverflow {
+    fn default() -> Self {
+        Self { responses: TryLock::new(VecDeque::new()), count: AtomicU32::new(0) }
+    }
+}
+
+impl ResponseOverflow {
+    /// Adds a response; gives it back if there is no room. The caller then lets the engine's holder know.
+    pub(super) fn push(&self, response: Outgoing, executor: &impl Executor) -> Result<(), Outgoing> {
+        loop {
+            // Other threads hold this lock for one push or one pop.
+            let Some(mut responses) = self.responses.try_lock() else {
+                executor.yield_now();
+                continue;
+            };
+            if responses.len() == CAPACITY {
+                return Err(response);
+            }
+            responses.push_back(response);
+            self.count.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+    }
+
+    /// Engine only: takes the oldest response. None also while another thread adds one, which lets the holder know afterwards.
+    #[inline]
+    pub(super) fn take(&self) -> Option<Outgoing> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let response = self.responses.try_lock()?.pop_front()?;
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        Some(response)
+    }
+}

@@ -1,0 +1,402 @@
+//! The token of an inbound request: the duties to send its response and to return its credit, which are done once.
+//!
+//! A request of the peer leaves this side with two duties; a notification leaves it with one, to return the credit. During
+//! the engine's turn they belong to the engine, in a [`TokenSlot`] on its stack, and a handler gets a [`RequestToken`], a
+//! pointer to that slot. After the turn the engine does both duties, unless the token was detached.
+//! [`RequestToken::detach`] moves them into a [`DetachedToken`], which any thread may hold and which does both when it is
+//! consumed or dropped. This split keeps the inline path free of references to the session.
+//!
+//! # Invariants
+//! 1. A slot leaves [`State::Pending`] at most once, because a [`RequestToken`] is neither `Clone` nor `Copy`, every
+//!    method that changes the state consumes it, and [`RequestToken::lend`] gives it back only while the slot is pending.
+//! 2. The holder of the slot does the duties if and only if the slot is not [`State::Detached`].
+//! 3. A [`DetachedToken`] has its [`Duties`] until it is consumed or dropped; whichever comes first takes them out.
+
+use core::fmt;
+
+use pronto_sync::atomic::Ordering;
+use pronto_wire::{CallId, Class, FailureCode};
+
+use super::Session;
+use super::inbound::Answer;
+use super::outgoing::Outgoing;
+use crate::executor::Executor;
+use crate::fabric::QueuePair;
+use crate::time::Nanos;
+
+/// The duties that one inbound request leaves this side with.
+#[derive(Debug)]
+pub(super) struct Duties {
+    /// The call to answer; none for a notification.
+    pub(super) call: Option<CallId>,
+    /// The link that the request came on. Its credit and its response belong to that link.
+    pub(super) link: u16,
+    /// The class that the request came in.
+    pub(super) class: Class,
+}
+
+impl Duties {
+    /// Returns the credit and sends the response. The credit comes first, so that the response carries it.
+    fn settle<C: Callee>(self, response: Answer, callee: &C) {
+        let Self { call, link, class } = self;
+        let (session, executor) = (callee.session(), callee.executor());
+        session.return_credit(class, link, executor);
+        if let Some(call) = call {
+            session.respond(call, link, class, response, executor);
+        }
+    }
+}
+
+/// How far the duties in a slot are.
+#[derive(Debug)]
+enum State {
+    /// Nothing was decided: the holder of the slot fails the call with [`FailureCode::NoReply`].
+    Pending,
+    /// The response, which the holder of the slot sends.
+    Answered(Answer),
+    /// A [`DetachedToken`] has the duties.
+    Detached,
+}
+
+/// Duties whose holder does them after a handler had its chance; the engine has one on its stack for each request.
+#[derive(Debug)]
+pub struct TokenSlot {
+    state: State,
+    duties: Duties,
+}
+
+impl TokenSlot {
+    #[inline(always)]
+    pub(super) const fn new(call: Option<CallId>, link: u16, class: Class) -> Self {
+        Self { state: State::Pending, duties: Duties { call, link, class } }
+    }
+
+    /// Returns a slot for a request that was never received, to measure or test what handles requests. Its link never
+    /// exists: a token detached from it returns no credit, and its response is lost.
+    pub const fn unowed(call: Option<CallId>, class: Class) -> Self {
+        Self::new(call, u16::MAX, class)
+    }
+
+    /// Returns the token of the request. Each sink that the engine asks in turn gets one, as long as none has used it.
+    #[inline(always)]
+    pub fn token(&mut self) -> RequestToken<'_> {
+        debug_assert!(matches!(self.state, State::Pending), "a request has one token: {:?}", self.state);
+        RequestToken(self)
+    }
+
+    /// Returns the response, if a handler has given one.
+    pub fn into_answer(self) -> Option<Answer> {
+        match self.state {
+            State::Answered(answer) => Some(answer),
+            State::Pending | State::Detached => None,
+        }
+    }
+
+    /// Whether the duties have moved into a [`DetachedToken`].
+    #[inline(always)]
+    pub(super) const fn is_detached(&self) -> bool {
+        matches!(self.state, State::Detached)
+    }
+
+    /// Returns the response in its place, if there is one.
+    #[inline(always)]
+    pub(super) const fn answer(&self) -> Option<&Answer> {
+        match &self.state {
+            State::Answered(answer) => Some(answer),
+            State::Pending | State::Detached => None,
+        }
+    }
+
+    /// Takes the response out: a failure if no handler gave one.
+    #[inline]
+    pub(super) fn take_answer(&mut self) -> Answer {
+        match core::mem::replace(&mut self.state, State::Detached) {
+            State::Answered(answer) => answer,
+            State::Pending => Answer::failure(FailureCode::NoReply),
+            State::Detached => unreachable!("whoever holds the duties answers, and that is not this slot"),
+        }
+    }
+}
+
+/// The duties of one inbound request or notification, as a handler holds them while the engine's turn lasts. It is consumed
+/// once. If it is dropped, a call fails with [`FailureCode::NoReply`]; the credit goes back in any case.
+///
+/// ```compile_fail
+/// use pronto_core::session::{Answer, RequestToken};
+/// use pronto_wire::FailureCode;
+///
+/// fn answer_twice(token: RequestToken<'_>) {
+///     token.fail(FailureCode::NoHandler);
+///     token.fail(FailureCode::NoHandler);
+/// }
+/// ```
+#[must_use = "dropping it fails the call"]
+#[derive(Debug)]
+pub struct RequestToken<'turn>(&'turn mut TokenSlot);
+
+impl<'turn> RequestToken<'turn> {
+    /// The call to answer; none for a notification.
+    #[inline(always)]
+    pub const fn call(&self) -> Option<CallId> {
+        self.0.duties.call
+    }
+
+    /// The class that the request came in.
+    #[inline(always)]
+    pub const fn class(&self) -> Class {
+        self.0.duties.class
+    }
+
+    /// The link that the request came on: a grant that it names ends with that link.
+    #[inline(always)]
+    pub const fn link(&self) -> u16 {
+        self.0.duties.link
+    }
+
+    /// Answers with this response. It is sent at the end of the handler's turn, with the credit; a notification has no
+    /// response, and only its credit goes back.
+    #[inline(always)]
+    pub fn answer(self, answer: Answer) {
+        debug_assert!(matches!(self.0.state, State::Pending), "answered before: {:?}", self.0.state);
+        self.0.state = State::Answered(answer);
+    }
+
+    /// Answers with a failure without payload.
+    #[inline]
+    pub fn fail(self, code: FailureCode) {
+        self.answer(Answer::failure(code));
+    }
+
+    /// Returns the credit of a notification. A request that is finished so fails with [`FailureCode::NoReply`].
+    #[inline(always)]
+    pub fn finish(self) {
+        debug_assert!(matches!(self.0.state, State::Pending), "answered before: {:?}", self.0.state);
+    }
+
+    /// Runs something with this token. Returns its result, and the token if it was not used; that is how a panic in a
+    /// handler is answered once.
+    #[inline(always)]
+    pub fn lend<R>(self, run: impl FnOnce(RequestToken<'_>) -> R) -> (R, Option<Self>) {
+        let result = run(RequestToken(self.0));
+        let is_unused = matches!(self.0.state, State::Pending);
+        (result, is_unused.then_some(self))
+    }
+
+    /// Moves the duties out of the engine's turn, to `callee`, which does them later.
+    #[inline]
+    pub fn detach<C: Callee>(self, callee: C) -> DetachedToken<C> {
+        DetachedToken { duties: Some(self.take()), callee }
+    }
+
+    /// Moves the duties into the session, which does them itself.
+    #[inline]
+    pub(super) fn take(self) -> Duties {
+        debug_assert!(matches!(self.0.state, State::Pending), "answered before: {:?}", self.0.state);
+        self.0.state = State::Detached;
+        let Duties { call, link, class } = self.0.duties;
+        Duties { call, link, class }
+    }
+}
+
+/// The means by which a detached token does its duties: the session that the request came through, and the executor.
+pub trait Callee {
+    /// The session's connections.
+    type Qp: QueuePair;
+    /// How threads are woken.
+    type Executor: Executor;
+
+    /// Returns the session that the request came through.
+    fn session(&self) -> &Session<Self::Qp>;
+
+    /// Returns the executor.
+    fn executor(&self) -> &Self::Executor;
+}
+
+/// The duties of one inbound request or notification, outside of the engine's turn. Any thread may hold it. Consuming it
+/// returns the credit and sends the response; so does dropping it, where the response is [`FailureCode::NoReply`].
+///
+/// ```compile_fail
+/// use pronto_core::session::{Callee, DetachedToken};
+/// use pronto_wire::FailureCode;
+///
+/// fn answer_twice<C: Callee>(token: DetachedToken<C>) {
+///     token.fail(FailureCode::NoHandler);
+///     token.fail(FailureCode::NoHandler);
+/// }
+/// ```
+#[must_use = "dropping it fails the call"]
+pub struct DetachedToken<C: Callee> {
+    /// None only while it is consumed or dropped.
+    duties: Option<Duties>,
+    callee: C,
+}
+
+impl<C: Callee> DetachedToken<C> {
+    /// The call to answer; none for a notification.
+    pub fn call(&self) -> Option<CallId> {
+        self.duties().call
+    }
+
+    /// The class that the request came in.
+    pub fn class(&self) -> Class {
+        self.duties().class
+    }
+
+    /// The callee that the duties are done by.
+    pub const fn callee(&self) -> &C {
+        &self.callee
+    }
+
+    /// Whether the caller has given up.
+    pub fn is_cancelled(&self) -> bool {
+        self.call().is_some_and(|call| self.callee.session().is_cancelled(call))
+    }
+
+    /// Returns the credit and sends this response; a notification has none.
+    pub fn answer(mut self, answer: Answer) {
+        self.take().settle(answer, &self.callee);
+    }
+
+    /// Returns the credit and answers with a failure without payload.
+    pub fn fail(self, code: FailureCode) {
+        self.answer(Answer::failure(code));
+    }
+
+    /// Runs a handler with the token of a turn of its own. Afterwards, also when `handle` panics, the credit goes back and
+    /// the response is sent, unless the handler has detached the token again.
+    pub fn handle(mut self, handle: impl FnOnce(&C, RequestToken<'_>)) {
+        let slot = TokenSlot { state: State::Pending, duties: self.take() };
+        let mut turn = Turn { slot, callee: &self.callee };
+        handle(&self.callee, turn.slot.token());
+    }
+
+    fn take(&mut self) -> Duties {
+        self.duties.take().expect("consuming a token takes its duties, and nothing uses it afterwards")
+    }
+
+    fn duties(&self) -> &Duties {
+        self.duties.as_ref().expect("a token that is not consumed has its duties")
+    }
+}
+
+impl<C: Callee> Drop for DetachedToken<C> {
+    fn drop(&mut self) {
+        if let Some(duties) = self.duties.take() {
+            duties.settle(Answer::failure(FailureCode::NoReply), &self.callee);
+        }
+    }
+}
+
+impl<C: Callee> fmt::Debug for DetachedToken<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DetachedToken").field("duties", &self.duties).finish_non_exhaustive()
+    }
+}
+
+/// The turn of a handler outside of the engine: its end settles the slot, also while a panic unwinds.
+struct Turn<'c, C: Callee> {
+    slot: TokenSlot,
+    callee: &'c C,
+}
+
+impl<C: Callee> Drop for Turn<'_, C> {
+    fn drop(&mut self) {
+        if !self.slot.is_detached() {
+            let answer = self.slot.take_answer();
+            let Duties { call, link, class } = self.slot.duties;
+            Duties { call, link, class }.settle(answer, self.callee);
+        }
+    }
+}
+
+impl<Q: QueuePair> Session<Q> {
+    /// Sends the response to a request that came on `link` in `class`, outside of the engine's turn.
+    pub(super) fn respond(
+        &self,
+        call: CallId,
+        link: u16,
+        class: Class,
+        answer: Answer,
+        executor: &impl Executor,
+    ) {
+        let (class, kind, payload) = answer.into_message(call, class);
+        let outgoing = Outgoing { class, link, kind, payload, completes: None, timeout: Nanos::NEVER };
+        // The caller reserved the reply's place, and there are more submissions than replies: only a message of a link
+        // that has ended is refused here.
+        if self.send(outgoing, executor).is_err() {
+            self.stats.replies_lost.add(1);
+        }
+    }
+
+    /// Returns the credit of a request or notification that came on `link` in `class`, outside of the engine's turn.
+    pub(super) fn return_credit(&self, class: Class, link: u16, executor: &impl Executor) {
+        self.returned[class.index()].add(link);
+        let told = self.told[class.index()].load(Ordering::Relaxed);
+        let untold = u32::from(self.returned[class.index()].count()).wrapping_sub(told) & u32::from(u16::MAX);
+        if untold > u32::from(self.limits.requests[class.index()]) / 2 {
+            self.wanted.credit();
+            self.serve_left(executor);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALL: CallId = CallId { slot: 3, generation: 7 };
+
+    fn slot() -> TokenSlot {
+        TokenSlot::new(Some(CALL), 2, Class::Bulk)
+    }
+
+    fn code(answer: &Answer) -> Option<FailureCode> {
+        match answer {
+            Answer::Failure { code, .. } => Some(*code),
+            Answer::Reply { .. } => None,
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_dropped_fails_its_call() {
+        let mut slot = slot();
+        drop(slot.token());
+        assert!(!slot.is_detached() && slot.answer().is_none());
+        assert_eq!(code(&slot.take_answer()), Some(FailureCode::NoReply));
+        assert!(slot.is_detached(), "the duties were taken out");
+    }
+
+    #[test]
+    fn a_lent_token_comes_back_only_if_it_was_not_used() {
+        let mut unused = slot();
+        let ((), token) = unused.token().lend(|token| drop(token));
+        token.expect("nothing has used it").fail(FailureCode::HandlerPanicked);
+        assert_eq!(unused.into_answer().as_ref().and_then(code), Some(FailureCode::HandlerPanicked));
+
+        let mut answered = slot();
+        let ((), token) = answered.token().lend(|token| token.fail(FailureCode::Draining));
+        assert!(token.is_none());
+        assert_eq!(code(&answered.take_answer()), Some(FailureCode::Draining));
+
+        let mut moved = slot();
+        let (duties, token) = moved.token().lend(|token| token.take());
+        assert!(token.is_none() && moved.is_detached() && moved.into_answer().is_none());
+        assert_eq!((duties.call, duties.link, duties.class), (Some(CALL), 2, Class::Bulk));
+    }
+
+    #[test]
+    fn a_token_says_whose_it_is() {
+        let mut slot = slot();
+        let token = slot.token();
+        assert_eq!((token.call(), token.class(), token.link()), (Some(CALL), Class::Bulk, 2));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "a request has one token")]
+    fn a_slot_whose_token_was_used_gives_no_other() {
+        let mut slot = slot();
+        slot.token().fail(FailureCode::Draining);
+        drop(slot.token());
+    }
+}

@@ -1,0 +1,106 @@
+//! Payloads whose sender closed the link: it may have reused their memory, so they are not read any more.
+
+use pronto_core::fabric::{
+    Arrived, Extent, FabricError, Gather, Operation, Payload, QueuePair, Region, SendWork, Signal, Withdrawn,
+    WrId,
+};
+
+use super::LIMITS;
+use crate::queue_pair::ShmQueuePair;
+use crate::region::ShmRegion;
+use crate::setup::Link;
+
+const LEN: usize = 8192;
+
+/// A region full of this byte.
+fn region_of(byte: u8) -> Region {
+    let region = ShmRegion::allocate(LEN).unwrap();
+    region.write(0, &[byte; LEN]).unwrap();
+    region
+}
+
+fn post(qp: &mut ShmQueuePair, region: &Region) {
+    let payload = Gather::Region { region, offset: 0, len: u32::try_from(LEN).unwrap() };
+    let operation = Operation::Send { header: &Default::default(), payload };
+    let signal = Signal::Signalled(WrId { slot: 0, generation: 1 });
+    qp.post_send(SendWork { signal, operation }).unwrap();
+    qp.ring_doorbell().unwrap();
+}
+
+/// The sender ends the link, which gives it its region back, and writes other bytes to it.
+fn close_and_reuse(qp: &mut ShmQueuePair, region: &Region) {
+    qp.close();
+    assert!(qp.poll_send().is_some(), "the send has ended");
+    region.write(0, &[2; LEN]).unwrap();
+}
+
+#[test]
+fn a_message_that_is_polled_after_its_sender_closed_is_not_delivered() {
+    let (mut a, mut b) = Link::pair([LIMITS; 2]).unwrap();
+    let region = region_of(1);
+    post(&mut a.bulk, &region);
+    close_and_reuse(&mut a.bulk, &region);
+    match b.bulk.poll_recv() {
+        Err(error) => assert_eq!(error, FabricError::Lost),
+        Ok(None) => panic!("the end of the link is not reported"),
+        Ok(Some(message)) => {
+            let Arrived::Buffer(_) = message.payload else { panic!("a long payload is not inline") };
+            let mut byte = [0];
+            message.payload.copy_to(LEN / 2, &mut byte).unwrap();
+            panic!("a message with bytes that were never sent: {byte:?}");
+        }
+    }
+}
+
+#[test]
+fn a_payload_that_is_read_after_its_sender_closed_is_not_valid() {
+    let (mut a, mut b) = Link::pair([LIMITS; 2]).unwrap();
+    let region = region_of(1);
+    post(&mut a.bulk, &region);
+    let Arrived::Buffer(lease) = b.bulk.poll_recv().unwrap().unwrap().payload else {
+        panic!("a long payload is not inline")
+    };
+    let mut bytes = [0; LEN];
+    lease.copy_to(0, &mut bytes).unwrap();
+    assert_eq!((lease.validate(), bytes), (Ok(()), [1; LEN]));
+    close_and_reuse(&mut a.bulk, &region);
+    lease.copy_to(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [2; LEN], "the region was not written to");
+    assert_eq!(lease.validate(), Err(Withdrawn));
+    lease.read_copy(&mut |_| panic!("a copy that is not valid was handed out"));
+}
+
+/// A payload beyond the bound on leases is copied while it is polled.
+#[test]
+fn a_payload_that_would_be_copied_after_its_sender_closed_is_not_delivered() {
+    let (mut a, mut b) = Link::pair([LIMITS; 2]).unwrap();
+    let region = region_of(1);
+    let mut held = Vec::new();
+    while b.bulk.counts().copied == 0 {
+        post(&mut a.bulk, &region);
+        held.push(b.bulk.poll_recv().unwrap().unwrap());
+        assert!(held.len() < 1000, "there is no bound");
+    }
+    post(&mut a.bulk, &region);
+    close_and_reuse(&mut a.bulk, &region);
+    assert_eq!(b.bulk.poll_recv().unwrap_err(), FabricError::Lost);
+    assert_eq!(b.bulk.counts().copied, 1);
+    let private: Vec<_> = held.iter().filter_map(|message| message.payload.as_private()).collect();
+    assert_eq!(private, [[1; LEN]], "what was copied before stays as it was sent");
+}
+
+/// Send memory is not reused after the end, so that what a node said last is heard.
+#[test]
+fn a_message_in_send_memory_is_delivered_after_its_sender_closed() {
+    let (mut a, mut b) = Link::pair([LIMITS; 2]).unwrap();
+    a.bulk.prepare(0..LEN).unwrap();
+    a.bulk.sending.memory.mapping().write(0, &[1; LEN]).unwrap();
+    let payload = Gather::Ring(Extent { offset: 0, len: u32::try_from(LEN).unwrap() });
+    let operation = Operation::Send { header: &Default::default(), payload };
+    a.bulk.post_send(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
+    a.bulk.close();
+    let message = b.bulk.poll_recv().unwrap().unwrap();
+    let mut bytes = [0; LEN];
+    message.payload.copy_to(0, &mut bytes).unwrap();
+    assert_eq!((message.payload.validate(), bytes), (Ok(()), [1; LEN]));
+}

@@ -1,0 +1,109 @@
+//! Shared memory and a process of another user: neither end makes a link with it.
+
+use std::io::IoSlice;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, sendmsg, socket,
+};
+use nix::unistd::{Uid, geteuid, setresuid};
+use pronto::{Epoch, Node, NodeId, WaitPolicy};
+use pronto_core::session::{Identity, Limits, greet};
+use pronto_fabric_shm::{Listener, SetupError};
+use pronto_wire::Greeting;
+use pronto_wire::greeting::MAX_GREETING;
+
+use crate::child::{Child, command, say};
+use crate::rig::{add, address, beside_others, client, refused, started, until};
+
+/// A user that owns nothing here (`nobody`).
+const STRANGER: u32 = 65_534;
+
+/// Whether this process may become another user. Says so if not.
+fn may_change_user() -> bool {
+    let may = geteuid().is_root();
+    if !may {
+        eprintln!("skipped: only root can start a process of another user");
+    }
+    may
+}
+
+fn become_stranger() {
+    let stranger = Uid::from_raw(STRANGER);
+    setresuid(stranger, stranger, stranger).unwrap();
+    assert_eq!(geteuid(), stranger);
+}
+
+#[test]
+fn a_node_does_not_dial_a_name_that_another_user_has_taken() {
+    let _beside = beside_others();
+    if !may_change_user() {
+        return;
+    }
+    let address = address("shm", "squatted");
+    let squatter = Child::start("squat", &[address.strip_prefix("shm:").unwrap()]);
+    squatter.hears("listening");
+    let node = Node::builder(2).wait(WaitPolicy::Block).peer(1, &address).start().unwrap();
+    let heard = squatter.hears("heard ");
+    assert_eq!(heard, "Closed", "the dialler has greeted a process of another user");
+    let dials = |node: &Node| node.status().failed_dials.iter().any(|(reason, _)| *reason == "not_permitted");
+    until("the reason is counted", || dials(&node));
+    let why = node.status().peers[0].last_failure.clone().unwrap_or_default();
+    assert!(why.contains(&format!("user {STRANGER}")), "the error does not say whose socket it is: {why}");
+    assert!(node.status().peers.iter().all(|peer| !peer.linked));
+}
+
+/// Listens at a name as another user, and reports what its first visitor says.
+pub(crate) fn squats(name: &str) {
+    become_stranger();
+    let listener = Listener::bind(Path::new(name)).unwrap();
+    say("listening");
+    let mut visitor = listener.accept().unwrap();
+    match visitor.receive(MAX_GREETING) {
+        Ok(greeting) => say(&format!("heard a greeting of {} bytes", greeting.len())),
+        Err(SetupError::Closed) => say("heard Closed"),
+        Err(error) => say(&format!("heard {error}")),
+    }
+    while !command().is_empty() {}
+}
+
+#[test]
+fn a_node_refuses_a_visitor_of_another_user() {
+    let _beside = beside_others();
+    if !may_change_user() {
+        return;
+    }
+    let (node, address) = started(1, "shm", "visited");
+    let (_good, peer) = client(2, &address);
+    let visitor = Child::start("visit", &[address.strip_prefix("shm:@").unwrap()]);
+    assert_eq!(visitor.hears("answer "), "Err(Refused(NotPermitted))");
+    until("the reason is counted", || refused(&node, "not_permitted") == 1);
+    assert!(node.status().peers.iter().all(|known| known.node != NodeId(9)));
+    add(&peer);
+}
+
+/// Greets a node as another user, by hand, as a process that may make a link does. Reports the answer.
+pub(crate) fn visits(name: &str) {
+    become_stranger();
+    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).unwrap()).unwrap();
+    let me = Identity { node: NodeId(9), epoch: Epoch(5), name: String::new(), types: Vec::new() };
+    let greeting = greet(&me, &Limits::default(), NodeId(1), None).encode();
+    for packet in [&u32::try_from(greeting.len()).unwrap().to_le_bytes()[..], &greeting] {
+        // The node may have refused this process before it has said anything.
+        let flags = MsgFlags::MSG_NOSIGNAL;
+        let _refused = sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(packet)], &[], flags, None);
+    }
+    let mut answer = vec![0; 1 << 16];
+    let mut receive = || match recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty()) {
+        // The node has left packets unread. That is reported once, and its answer lies behind it.
+        Err(Errno::ECONNRESET) => recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty()),
+        received => received,
+    };
+    assert_eq!(receive(), Ok(4));
+    let len = receive().unwrap();
+    say(&format!("answer {:?}", Greeting::decode(&answer[..len]).map(|greeting| greeting.node)));
+    while !command().is_empty() {}
+}

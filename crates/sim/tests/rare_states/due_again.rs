@@ -1,0 +1,185 @@
+//! A request that one link carried is due again on the next one and finds no room there. Whatever becomes of its call then, the
+//! call ends once, and as one that may have been executed.
+
+use core::panic::AssertUnwindSafe;
+use core::task::Waker;
+use std::panic::{catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::Wake;
+
+use pronto_core::Nanos;
+use pronto_core::session::Executed;
+use pronto_sim::SimOptions;
+use pronto_wire::{CallId, Class};
+
+use super::pair::{Nothing, Outcome, Pair, Room, SimSession, enough, few};
+
+/// What the second link has none of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lacks {
+    Credits,
+    Places,
+    Memory,
+}
+
+/// Payload of a request that is composed in send memory, bytes.
+const LONG: usize = 40 << 10;
+
+/// Two requests were carried by the first link, and have come to the callee, which keeps them. The second link is there, and the
+/// second request waits for room on it, as does the first one where there is none at all. Only the second one has a timeout.
+fn due_again(lacks: Lacks, timeout: Nanos) -> (Pair, [CallId; 2]) {
+    let mut pair = Pair::new(SimOptions::like_verbs(), few());
+    let calls = match lacks {
+        Lacks::Memory => [1, 2].map(|number| pair.long_call(number, LONG)),
+        Lacks::Credits | Lacks::Places => [pair.call(1, Nanos::NEVER), pair.call(2, timeout)],
+    };
+    pair.turn();
+    assert_eq!(pair.callee.numbers(), [1, 2], "the first link carried both");
+    pair.cut();
+    assert!(calls.iter().all(|call| !pair.near.has_ended(*call)), "the session outlives its link");
+    match lacks {
+        Lacks::Credits => pair.link(Room { requests: 1, ..enough() }),
+        Lacks::Places => {
+            pair.fill(Nanos::from_secs(60));
+            pair.link(enough());
+        }
+        Lacks::Memory => pair.link(Room { send_memory: 64 << 10, ..enough() }),
+    }
+    if lacks == Lacks::Places {
+        assert!(pair.world.fired().refused_posts > 0, "nothing was posted in vain");
+    }
+    assert!(pair.exchanged().requests < 2, "there was room for both: {:?}", pair.exchanged());
+    (pair, calls)
+}
+
+/// Takes the end of a call at the moment at which it is woken, as an executor does that polls its tasks where they are woken.
+struct AtOnce {
+    session: Weak<SimSession>,
+    call: CallId,
+    seen: Mutex<Vec<Outcome>>,
+}
+
+impl Wake for AtOnce {
+    fn wake(self: Arc<Self>) {
+        let Some(session) = self.session.upgrade() else { return };
+        if session.has_ended(self.call) {
+            self.seen.lock().expect("no holder panics").push(Outcome::of(&session.take(self.call)));
+        }
+    }
+}
+
+/// The end of the session ends the call, whose waiter looks at the first moment.
+fn ends_as_maybe(lacks: Lacks) {
+    let (pair, [_, call]) = due_again(lacks, Nanos::NEVER);
+    let waiter = Arc::new(AtOnce { session: Arc::downgrade(&pair.near), call, seen: Mutex::default() });
+    pair.near.register(call, &Waker::from(Arc::clone(&waiter)));
+    let ended = catch_unwind(AssertUnwindSafe(|| pair.take_down()));
+    let seen = waiter.seen.lock().expect("no holder panics").clone();
+    assert_eq!(seen, [Outcome::PeerDown(Executed::Maybe)], "the first link carried it");
+    ended.unwrap_or_else(|panic| resume_unwind(panic));
+    assert_eq!(pair.near.open_calls(), 1, "the other call has its end, and nobody has taken it");
+}
+
+#[test]
+fn without_a_credit_it_may_have_been_executed() {
+    ends_as_maybe(Lacks::Credits);
+}
+
+#[test]
+fn without_a_place_in_the_queue_it_may_have_been_executed() {
+    ends_as_maybe(Lacks::Places);
+}
+
+#[test]
+fn without_send_memory_it_may_have_been_executed() {
+    ends_as_maybe(Lacks::Memory);
+}
+
+/// Its slot is free once, and for one call at a time.
+fn all_slots_are_free(pair: &Pair) {
+    assert_eq!(pair.near.open_calls(), 0);
+}
+
+#[test]
+fn given_up_before_the_session_ends_it_is_over_once() {
+    let (mut pair, calls) = due_again(Lacks::Credits, Nanos::NEVER);
+    for call in calls {
+        pair.near.abandon(call, Class::Control, &pair.executor);
+    }
+    pair.end_session();
+    all_slots_are_free(&pair);
+}
+
+#[test]
+fn given_up_while_the_link_is_away_it_is_over_once() {
+    let mut pair = Pair::new(SimOptions::like_verbs(), few());
+    let calls = [1, 2].map(|number| pair.call(number, Nanos::NEVER));
+    pair.turn();
+    pair.cut();
+    for call in calls {
+        pair.near.abandon(call, Class::Control, &pair.executor);
+    }
+    pair.link(Room { requests: 1, ..enough() });
+    pair.take_down();
+    all_slots_are_free(&pair);
+}
+
+/// Short enough to pass while a request waits for room, and longer than the first link is there.
+const TIMEOUT: Nanos = Nanos::from_millis(100);
+
+#[test]
+fn past_its_deadline_it_is_over_once() {
+    let (mut pair, [_, call]) = due_again(Lacks::Places, TIMEOUT);
+    pair.pass(TIMEOUT + TIMEOUT);
+    assert_eq!(pair.outcome(call), Outcome::Deadline(Executed::Maybe));
+    pair.take_down();
+}
+
+#[test]
+fn the_first_end_stays() {
+    let (mut pair, [_, call]) = due_again(Lacks::Places, TIMEOUT);
+    pair.pass(TIMEOUT + TIMEOUT);
+    assert!(pair.near.has_ended(call), "its deadline has passed");
+    let ended = catch_unwind(AssertUnwindSafe(|| pair.take_down()));
+    assert_eq!(pair.outcome(call), Outcome::Deadline(Executed::Maybe));
+    ended.unwrap_or_else(|panic| resume_unwind(panic));
+}
+
+/// The callee responds while the request waits to be sent again, and another call is made in the meantime: in the same slot, if
+/// the first one has left it. Each of the two ends once, by itself.
+#[test]
+fn no_other_call_is_ended_in_its_place() {
+    let (pair, [_, waiting]) = due_again(Lacks::Places, Nanos::NEVER);
+    let asked = pair.callee.asked[1].clone();
+    pair.respond(&asked);
+    pair.world.run_until(pair.world.now() + Nanos::from_millis(1));
+    let turned = pair.near.turn(1, || false, &mut Nothing, &pair.executor);
+    assert!(turned.is_some(), "nobody else has the engine");
+    if pair.near.has_ended(waiting) {
+        assert_eq!(pair.outcome(waiting), Outcome::Reply);
+    }
+    let other = pair.call_in(Class::Bulk, 3, Nanos::NEVER);
+    pair.near.abandon(other, Class::Bulk, &pair.executor);
+    pair.take_down();
+    if other.slot != waiting.slot {
+        assert_eq!(pair.outcome(waiting), Outcome::PeerDown(Executed::Maybe));
+    }
+}
+
+/// Nothing is wrong with a link that has room: both requests are sent again, and executed once.
+#[test]
+fn with_room_both_are_answered_once() {
+    let mut pair = Pair::new(SimOptions::like_verbs(), few());
+    let calls = [1, 2].map(|number| pair.call(number, Nanos::NEVER));
+    pair.turn();
+    pair.cut();
+    pair.link(enough());
+    pair.turn();
+    assert_eq!(pair.callee.numbers(), [1, 2], "the second time both are duplicates");
+    for asked in pair.callee.asked.clone() {
+        pair.respond(&asked);
+    }
+    pair.turn();
+    assert_eq!(calls.map(|call| pair.outcome(call)), [Outcome::Reply; 2]);
+    all_slots_are_free(&pair);
+}

@@ -1,0 +1,121 @@
+//! A peer that offers messages which nobody receives, in call slots that it uses again although it has no response: its own bytes
+//! on a real connection, as a correct session never sends such.
+
+use pronto_core::Nanos;
+use pronto_core::fabric::{Arrived, Gather, Operation, QueuePair as _, RemoteRange, SendWork, Signal};
+use pronto_core::session::{Event, Inbound, Limits, Links, Offered, PARKED, Session, Sink, agree, greet};
+use pronto_sim::{SimExecutor, SimLease, SimOptions, SimQueuePair, SimWorld};
+use pronto_wire::{Acks, CallId, Class, NodeId, RawHeader, ServiceId, SessionId, TypeId};
+
+use super::pair::{SimSession, few, identity};
+
+/// Offers of the flood.
+const OFFERS: u32 = 2_000;
+
+/// Takes every request for an offer.
+struct Receiver<'a> {
+    session: &'a SimSession,
+    executor: &'a SimExecutor,
+    offered: Offered,
+}
+
+impl Sink<SimLease> for Receiver<'_> {
+    fn request(&mut self, inbound: Inbound<'_, Arrived<SimLease>>) {
+        self.session.take_offer(inbound, 7, self.offered, self.executor);
+    }
+
+    fn event(&mut self, _event: Event) {}
+}
+
+/// A peer that writes its headers by itself, next to a session that is correct.
+struct Flood {
+    world: SimWorld,
+    executor: SimExecutor,
+    session: SimSession,
+    /// The peer's ends.
+    pairs: [SimQueuePair; 2],
+    /// Messages that the peer has received, by class.
+    received: [u16; 2],
+}
+
+impl Flood {
+    fn new(limits: Limits) -> Self {
+        let world = SimWorld::new(1, SimOptions::like_verbs());
+        let nodes = [world.add_node(), world.add_node()];
+        let executor = SimExecutor::new(&world);
+        let greeting = greet(&identity(1), &limits, NodeId(2), None);
+        let agreement =
+            agree(&identity(2), &limits, greeting, SessionId(7), None).expect("the greetings fit");
+        let connect = |class: Class| world.connect(nodes[1], nodes[0], agreement.connection(class));
+        let [(control, peer), (bulk, peer_bulk)] = Class::ALL.map(connect);
+        let session = Session::new(NodeId(1), limits);
+        let mut nobody = super::pair::Callee::default();
+        session.install(Links { pairs: [control, bulk], agreement }, &mut nobody, &executor);
+        Self { world, executor, session, pairs: [peer, peer_bulk], received: [0; 2] }
+    }
+
+    /// One request of the peer, and the session's turn.
+    fn offer(&mut self, call: CallId, offered: Offered) {
+        let class = Class::Bulk.index();
+        let acks = Acks { received: self.received[class], returned: 0 };
+        let header = RawHeader::request(call, TypeId(2), ServiceId(0), 0, acks);
+        let operation = Operation::Send { header: &header, payload: Gather::Inline(&[0; 16]) };
+        let posted = self.pairs[class].post_send(SendWork { signal: Signal::Unsignalled, operation });
+        assert!(posted.is_ok() && self.pairs[class].ring_doorbell().is_ok(), "the link lives");
+        self.world.run_until(self.world.now() + Nanos::from_millis(3));
+        let mut sink = Receiver { session: &self.session, executor: &self.executor, offered };
+        let turned = self.session.turn(1, || false, &mut sink, &self.executor);
+        assert!(turned.is_some(), "nobody else has the engine");
+        self.world.run_until(self.world.now() + Nanos::from_millis(3));
+        for (pair, received) in self.pairs.iter_mut().zip(&mut self.received) {
+            while let Ok(Some(_)) = pair.poll_recv() {
+                *received = received.wrapping_add(1);
+            }
+        }
+    }
+
+    /// Offers that wait for a receive.
+    fn waiting(&self) -> usize {
+        self.session.transfers(&self.executor)[0]
+    }
+}
+
+const BY_REFERENCE: Offered = Offered::ByReference(RemoteRange { key: 1, offset: 0, len: 100 });
+
+#[test]
+fn offers_in_a_slot_replace_each_other() {
+    let mut flood = Flood::new(few());
+    for number in 0..OFFERS {
+        let slot = u16::try_from(number % u32::from(few().calls)).expect("a few slots");
+        flood.offer(CallId { slot, generation: number + 1 }, BY_REFERENCE);
+        if !flood.session.is_up() {
+            // To end the session is a right answer to such a peer, too.
+            assert_eq!(flood.session.stats().corrupt_peers.count(), 1);
+            return;
+        }
+    }
+    let waiting = flood.waiting();
+    assert!(
+        waiting <= usize::from(few().calls),
+        "{waiting} offers wait, of a peer with {} call slots",
+        few().calls
+    );
+}
+
+/// What is parked has been answered, so that its slot is free for another offer.
+#[test]
+fn parked_messages_are_bounded_by_themselves() {
+    let mut flood = Flood::new(few());
+    let slots = u32::from(few().calls);
+    for number in 0..2 * slots {
+        let slot = u16::try_from(number % slots).expect("a few slots");
+        let call = CallId { slot, generation: number + 1 };
+        if number < u32::try_from(PARKED).expect("a few") {
+            flood.offer(call, Offered::Carried { skip: 8 });
+        } else {
+            flood.offer(call, BY_REFERENCE);
+        }
+        assert!(flood.session.is_up(), "a correct peer may do this");
+    }
+    assert_eq!(flood.waiting(), PARKED + usize::from(few().calls));
+}
