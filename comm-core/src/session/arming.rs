@@ -14,14 +14,7 @@
 //!    was none. Others are waited for in their turn, as where several calls are under way: were everything asked for meanwhile, each of their
 //!    answers would cost its sender a wake-up.
 
-use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
-
-use super::Session;
-use super::engine::{Engine, RECEIVE_BATCH};
-use super::inbound::Sink;
-use crate::completion::Server;
-use crate::executor::Executor;
-use crate::fabric::QueuePair;
+use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// What the fabric was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,19 +56,29 @@ impl Arming {
         self.changes.store(self.changes().wrapping_add(1), Ordering::Relaxed);
     }
 
+    /// Threads that wait for calls of their own.
+    pub(super) fn waiters(&self) -> u32 {
+        self.waiters.load(Ordering::Relaxed)
+    }
+
+    /// Engine only: a future waits for an answer, or there is no call that nobody polls for.
+    pub(super) fn set_listened(&self, listened: bool) {
+        self.listened.store(listened, Ordering::Relaxed);
+    }
+
     /// Whether a future may wait for an answer.
     pub(super) fn has_listened(&self) -> bool {
         self.listened.load(Ordering::Relaxed)
     }
 
     /// Leaves it to the next thread that arms for the server to arm everything.
-    fn request(&self) {
+    pub(super) fn request(&self) {
         self.requested.store(true, Ordering::Relaxed);
         self.listened.store(true, Ordering::Relaxed);
     }
 
     /// Engine only.
-    fn takes_request(&self) -> bool {
+    pub(super) fn takes_request(&self) -> bool {
         let requested =
             self.requested.load(Ordering::Relaxed) && self.requested.swap(false, Ordering::Relaxed);
         if requested {
@@ -99,106 +102,6 @@ impl Arming {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.0.waiters.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl<Q: QueuePair> Engine<Q> {
-    /// Asks for what the sleeping server must be woken for. Returns whether it is the server's business: it is not while a caller
-    /// sleeps in the channel.
-    fn arm_for_server(&mut self, session: &Session<Q>) -> bool {
-        if session.role.is_asleep() {
-            return false;
-        }
-        let open = u32::from(session.calls.in_use());
-        // SYNC: a waiter leaves the count before its slot is given back; pairs with the release of the slot.
-        fence(Ordering::Acquire);
-        let unattended = open > session.arming.waiters.load(Ordering::Relaxed);
-        if !unattended {
-            session.arming.listened.store(false, Ordering::Relaxed);
-        }
-        let requested = session.arming.takes_request();
-        let unattended = requested || unattended && session.arming.listened.load(Ordering::Relaxed);
-        self.arm(if unattended || !self.backlog.is_clear() { Armed::All } else { Armed::Solicited }, session);
-        true
-    }
-}
-
-impl<Q: QueuePair> Session<Q> {
-    /// Asks the fabric for an event. Poll once more before sleeping.
-    pub fn arm(&self) {
-        if let Some(mut engine) = self.engine.try_lock() {
-            engine.arm(Armed::All, self);
-            engine.release();
-        }
-    }
-
-    /// Takes that back, unless a caller relies on it: the event is then the caller's to take.
-    pub fn disarm(&self) {
-        if let Some(mut engine) = self.engine.try_lock() {
-            if self.role.is_free() {
-                engine.disarm([true; 2], self);
-            }
-            engine.release();
-        }
-    }
-
-    /// The same for the one who holds the role, and has not slept, or was told of everything that ended the sleep.
-    pub(super) fn disarm_as_poller(&self) {
-        if let Some(mut engine) = self.engine.try_lock() {
-            engine.disarm([false; 2], self);
-            engine.release();
-        }
-    }
-
-    /// The server is about to sleep, or awake again, or polls for good. Before it does sleep, it looks once more at what has arrived.
-    pub fn server(&self, state: Server, executor: &impl Executor) {
-        if let Some(follower) = self.role.server_is(state) {
-            self.wake_follower(follower, executor);
-        }
-        if matches!(state, Server::Sleeps) && self.role.is_free() {
-            let _armed = self.with_engine(executor, |engine| {
-                engine.note_heard(executor.now());
-                let _armed = engine.arm_for_server(self);
-            });
-        }
-    }
-
-    /// A poller has left: if nobody polls any more and the server sleeps, what arrives from now on must wake it.
-    pub(super) fn serve_again(&self, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
-        let nobody = self.role.server_relies_on_channel() && self.role.is_free();
-        if nobody && self.arming.armed() == Armed::Nothing {
-            let moved = self.with_engine(executor, |engine| {
-                let turn = engine.arm_for_server(self);
-                turn.then(|| engine.turn(None, self, &mut || false, sink, executor).moved)
-            });
-            if moved.flatten().is_some_and(|moved| moved >= RECEIVE_BATCH) {
-                // There may be more, and nobody else was told.
-                executor.attend();
-            }
-        }
-    }
-
-    /// Has the server hear of a future's answer, also if it sleeps already: nobody polls for the future. Takes in what has arrived,
-    /// unless the calling thread must not wait for the engine; then the server does so.
-    pub fn listen(&self, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
-        self.ring_if_held(executor);
-        let listening = self.with_engine(executor, |engine| {
-            self.arming.listened.store(true, Ordering::Relaxed);
-            if self.role.is_asleep() {
-                // A caller sleeps in the channel, armed for everything: the event is its own to take.
-                return;
-            }
-            if self.arming.armed() == Armed::Solicited {
-                engine.arm(Armed::All, self);
-            }
-            engine.turn(None, self, &mut || false, sink, executor);
-        });
-        if listening.is_none() {
-            self.arming.request();
-            // SYNC: a server that is about to sleep finds the request when it arms, or is woken and arms again; pairs with the fence
-            // between its word and its sources. The other fence is in `attend`.
-            executor.attend();
-        }
     }
 }
 

@@ -4,7 +4,7 @@ use pronto_sched_policy::policy::spin::{End, Reason, Spin, Wait};
 use pronto_sched_policy::policy::time;
 use pronto_sync::atomic::{AtomicU64, Ordering};
 
-use super::Waiting;
+use super::waiting::Waiting;
 use crate::executor::{Asked, Circumstances, Executor};
 use crate::time::Nanos;
 

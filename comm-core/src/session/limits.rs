@@ -5,6 +5,9 @@ use pronto_wire::{Class, Windows};
 use super::doorbells::Doorbells;
 use crate::time::Nanos;
 
+/// Calls that a peer may have open: what its greeting may ask for.
+pub const MAX_CALLS: u16 = 1024;
+
 /// Sizes and times of a session. The windows are what this side grants to its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -10,7 +10,8 @@
 //! ```
 
 use super::calls::Expects;
-use super::link::{Link, LinkInfo};
+use super::lane::Link;
+use super::link::LinkInfo;
 use crate::time::Nanos;
 
 /// The engine's view of the session's life.

@@ -6,7 +6,7 @@ use alloc::collections::VecDeque;
 use pronto_sync::TryLock;
 use pronto_sync::atomic::{AtomicU32, Ordering};
 
-use super::MAX_CALLS;
+use super::limits::MAX_CALLS;
 use super::outgoing::Outgoing;
 use crate::executor::Executor;
 

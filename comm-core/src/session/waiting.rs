@@ -1,11 +1,8 @@
-//! How threads wait for one peer, where somebody has said so while the program runs.
+//! The wait override: how threads wait for one peer, where an operator has said so while the program runs.
 
 use pronto_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use super::Session;
-use super::learned::{Decision, Learned};
-use crate::executor::{Asked, Executor, WaitPolicy};
-use crate::fabric::QueuePair;
+use crate::executor::WaitPolicy;
 use crate::time::Nanos;
 
 /// How to wait for a peer, whatever a wait asks for itself.
@@ -30,7 +27,20 @@ pub(super) struct Said {
 const AS_ASKED: u8 = 0;
 
 impl Said {
-    fn read(&self) -> Option<Waiting> {
+    /// From now on every wait is like this; with `None` as it asks for itself.
+    pub(super) fn set(&self, waiting: Option<Waiting>) {
+        let policy = match waiting.map(|waiting| waiting.policy) {
+            None => AS_ASKED,
+            Some(WaitPolicy::Spin) => 1,
+            Some(WaitPolicy::Block) => 2,
+            Some(WaitPolicy::Adaptive) => 3,
+        };
+        let bound = waiting.and_then(|waiting| waiting.bound).unwrap_or(Nanos::ZERO);
+        self.bound.store(bound.0, Ordering::Relaxed);
+        self.policy.store(policy, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self) -> Option<Waiting> {
         // SYNC: a wait that reads one of the two before it is changed is as good as one that began sooner.
         let policy = match self.policy.load(Ordering::Relaxed) {
             AS_ASKED => return None,
@@ -40,44 +50,6 @@ impl Said {
         };
         let bound = Some(Nanos(self.bound.load(Ordering::Relaxed))).filter(|bound| *bound != Nanos::ZERO);
         Some(Waiting { policy, bound })
-    }
-}
-
-impl<Q: QueuePair> Session<Q> {
-    /// From now on every wait for this peer is like this, those of handlers included; with `None` as it asks for itself.
-    pub fn set_waiting(&self, waiting: Option<Waiting>) {
-        let policy = match waiting.map(|waiting| waiting.policy) {
-            None => AS_ASKED,
-            Some(WaitPolicy::Spin) => 1,
-            Some(WaitPolicy::Block) => 2,
-            Some(WaitPolicy::Adaptive) => 3,
-        };
-        let bound = waiting.and_then(|waiting| waiting.bound).unwrap_or(Nanos::ZERO);
-        self.said.bound.store(bound.0, Ordering::Relaxed);
-        self.said.policy.store(policy, Ordering::Relaxed);
-    }
-
-    /// What was said last.
-    pub fn waiting(&self) -> Option<Waiting> {
-        self.said.read()
-    }
-
-    /// How a wait for an answer of this peer is to go that asks for this.
-    #[inline(always)]
-    pub fn decide(&self, asked: Asked, executor: &impl Executor) -> Decision {
-        self.decide_by(&self.learned, asked, executor)
-    }
-
-    /// The same for a wait of which `learned` says what is usual.
-    #[inline(always)]
-    pub(super) fn decide_by(&self, learned: &Learned, asked: Asked, executor: &impl Executor) -> Decision {
-        let waiting = self.said.read().unwrap_or(Waiting { policy: asked.preference, bound: None });
-        learned.decide(waiting, asked, executor)
-    }
-
-    /// How long this node waits for the peer's answers.
-    pub const fn learned(&self) -> &Learned {
-        &self.learned
     }
 }
 

@@ -1,57 +1,56 @@
-//! Work requests under way: what must live until each of them completes, and what its completion means.
+//! Work requests under way, each with what must live until it completes.
 
 use alloc::vec::Vec;
 
 use pronto_wire::{CallId, Class, Kind};
 
-use super::Session;
-use super::calls::Resend;
-use super::end::End;
-use super::engine::Engine;
-use super::inbound::{KeptAnswer, SeenState};
-use super::outgoing::{Outgoing, OutgoingPayload};
+use super::outgoing::OutgoingPayload;
 use crate::buf::Posted;
-use crate::executor::Executor;
-use crate::fabric::{Completion, QueuePair, Region, Status, WrId};
+use crate::fabric::{Region, WrId};
 
 /// Work requests under way, each with what must live until it completes. Indexed by WR slot.
 #[derive(Debug)]
 pub(super) struct WorkTable {
-    slots: Vec<Work>,
+    pub(super) slots: Vec<Work>,
     free: Vec<u16>,
 }
 
+/// One work request under way.
 #[derive(Debug, Default)]
-struct Work {
+pub(super) struct Work {
     generation: u32,
     /// What it was posted as.
-    posted: Option<(Class, Kind)>,
+    pub(super) posted: Option<(Class, Kind)>,
     /// Its place among the messages of its connection.
-    sequence: u16,
-    holds: Option<Held>,
+    pub(super) sequence: u16,
+    pub(super) holds: Option<Held>,
     /// The slot whose waiter waits for this completion.
-    completes: Option<CallId>,
+    pub(super) completes: Option<CallId>,
     /// The call whose request this is, or the slot of the peer whose answer: gets the payload back for sending again.
-    keep_for: Option<KeepFor>,
+    pub(super) keep_for: Option<KeepFor>,
 }
 
+/// What a work request refers to.
 #[derive(Debug)]
-enum Held {
+pub(super) enum Held {
     Posted(Posted),
     Region { region: Region, offset: u64, len: u32 },
     Nothing,
 }
 
+/// For what a payload is kept.
 #[derive(Clone, Copy, Debug)]
-enum KeepFor {
+pub(super) enum KeepFor {
     Request(CallId),
     Answer(CallId),
 }
 
 /// Work requests with a completion that may be under way per peer, over both classes.
 const WORK_SLOTS: u16 = 256;
+
 /// Of these, for how many there is room before more were needed: most peers never need them.
 const FEW_WORK_SLOTS: u16 = 4;
+
 /// How many times as many there are each time that they were not enough.
 const GROWTH: u16 = 4;
 
@@ -109,7 +108,7 @@ impl WorkTable {
     }
 
     /// The work that a completion names, taken out of its slot; none for a completion of no work under way.
-    fn complete(&mut self, wr: WrId) -> Option<Work> {
+    pub(super) fn complete(&mut self, wr: WrId) -> Option<Work> {
         let work = self.slots.get_mut(usize::from(wr.slot))?;
         if work.generation != wr.generation || work.holds.is_none() {
             return None;
@@ -120,7 +119,7 @@ impl WorkTable {
     }
 
     /// Everything under way, when a link ends.
-    fn take_all(&mut self) -> Vec<Work> {
+    pub(super) fn take_all(&mut self) -> Vec<Work> {
         let slots = u16::try_from(self.slots.len()).expect("slots are 16 bits");
         (0..slots)
             .filter_map(|slot| {
@@ -133,134 +132,11 @@ impl WorkTable {
 
 impl Held {
     /// The payload, back from the transport.
-    fn into_payload(self) -> Option<OutgoingPayload> {
+    pub(super) fn into_payload(self) -> Option<OutgoingPayload> {
         Some(match self {
             Self::Posted(posted) => OutgoingPayload::Frame(posted.completed()),
             Self::Region { region, offset, len } => OutgoingPayload::Region { region, offset, len },
             Self::Nothing => return None,
         })
-    }
-}
-
-impl<Q: QueuePair> Engine<Q> {
-    /// Notes what must be known later about a message that was copied while it was posted. Its buffer is free again, unless it
-    /// may have to be sent once more.
-    pub(super) fn remember_copied(&mut self, outgoing: Outgoing, sequence: u16, resumable: bool) {
-        let Outgoing { class, kind, payload, timeout, .. } = outgoing;
-        match kind {
-            Kind::Request { call, type_id, service, .. } => {
-                let resend = resumable.then(|| Resend { type_id, service, payload: Some(payload) });
-                self.calls.posted(call, class, timeout, resend);
-            }
-            Kind::Reply { call } | Kind::Failure { call, .. } => {
-                if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
-                    && seen.generation == call.generation
-                {
-                    let posted_on = Some(self.generation);
-                    let kept = resumable.then(|| KeptAnswer { class, kind, payload, posted_on });
-                    seen.state = SeenState::Answered(kept);
-                    if resumable {
-                        self.lane(class).answers.push_back((sequence, call));
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Notes what must be known about a posted message later.
-    pub(super) fn remember(&mut self, outgoing: Outgoing, wr: WrId, sequence: u16, resumable: bool) {
-        let Outgoing { class, kind, payload, completes, timeout, .. } = outgoing;
-        let mut keep_for = None;
-        let held = match payload {
-            OutgoingPayload::Inline(_) => Held::Nothing,
-            OutgoingPayload::Frame(frame) => Held::Posted(frame.post()),
-            OutgoingPayload::Region { region, offset, len } => Held::Region { region, offset, len },
-        };
-        match kind {
-            Kind::Request { call, type_id, service, .. } => {
-                let resend = resumable.then_some(Resend { type_id, service, payload: None });
-                keep_for = resumable.then_some(KeepFor::Request(call));
-                self.calls.posted(call, class, timeout, resend);
-            }
-            Kind::Reply { call } | Kind::Failure { call, .. } => {
-                if resumable {
-                    self.lane(class).answers.push_back((sequence, call));
-                    keep_for = Some(KeepFor::Answer(call));
-                }
-                if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
-                    && seen.generation == call.generation
-                {
-                    seen.state = SeenState::Answered(None);
-                }
-            }
-            _ => {}
-        }
-        let work = &mut self.work.slots[usize::from(wr.slot)];
-        work.holds = Some(held);
-        work.completes = completes;
-        work.keep_for = keep_for;
-        work.posted = Some((class, kind));
-        work.sequence = sequence;
-    }
-
-    /// One completion.
-    pub(super) fn completed(
-        &mut self,
-        completion: Completion,
-        session: &Session<Q>,
-        executor: &impl Executor,
-    ) -> bool {
-        let Some(work) = self.work.complete(completion.wr) else { return false };
-        self.finish(work, completion.status, session, executor);
-        true
-    }
-
-    /// Everything under way ends with its link.
-    pub(super) fn flush_work(&mut self, session: &Session<Q>, executor: &impl Executor) {
-        for work in self.work.take_all() {
-            self.finish(work, Status::Flushed, session, executor);
-        }
-    }
-
-    fn finish(&mut self, work: Work, status: Status, session: &Session<Q>, executor: &impl Executor) {
-        let Work { holds, completes, keep_for, posted, sequence, .. } = work;
-        self.end_send(completes, status, session, executor);
-        let lanes = self.phase.link().map(|link| &link.lanes);
-        let acknowledged = |class: Class, sequence| {
-            lanes.is_some_and(|lanes| lanes[class.index()].is_acknowledged(sequence))
-        };
-        let Some(payload) = holds.and_then(Held::into_payload) else { return };
-        match keep_for {
-            Some(KeepFor::Request(call)) => self.calls.payload_back(call, payload),
-            Some(KeepFor::Answer(call)) => {
-                let posted_on = Some(self.generation);
-                if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
-                    && seen.generation == call.generation
-                    && let Some((class, kind)) = posted
-                    && !acknowledged(class, sequence)
-                {
-                    seen.state = SeenState::Answered(Some(KeptAnswer { class, kind, payload, posted_on }));
-                }
-            }
-            None => {}
-        }
-    }
-
-    pub(super) fn end_send(
-        &self,
-        completes: Option<CallId>,
-        status: Status,
-        session: &Session<Q>,
-        executor: &impl Executor,
-    ) {
-        if let Some(slot) = completes {
-            let end = match status {
-                Status::Done(value) => End::Done(value),
-                Status::Flushed => End::Flushed,
-                Status::AccessRefused => End::AccessRefused,
-            };
-            session.end_access(slot, end, executor);
-        }
     }
 }

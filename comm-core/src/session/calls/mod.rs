@@ -1,11 +1,13 @@
 //! Calls of this side: the slot that a caller waits on, shared by all threads, and what the engine knows of each call.
 
 mod open;
+mod request;
 mod table;
 
+pub(super) use open::{Cause, Ended, OpenCalls, Report};
+pub(super) use request::{Before, Request, Resend, TimeLimit};
 pub use table::{CallTable, Expects};
 
-pub(super) use open::{Before, Cause, Ended, OpenCalls, Report, Request, Resend, TimeLimit};
 #[cfg(test)]
 pub(super) use table::MOST_ASIDE;
 pub(super) use table::most_aside;

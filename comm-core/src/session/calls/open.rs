@@ -22,9 +22,10 @@
 
 use alloc::vec::Vec;
 
-use pronto_wire::{CallId, Class, ServiceId, TypeId};
+use pronto_wire::{CallId, Class};
 
 use super::Expects;
+use super::request::{Before, Request, Resend, TimeLimit};
 use crate::session::by_slot::BySlot;
 use crate::session::end::Executed;
 use crate::session::outgoing::OutgoingPayload;
@@ -71,92 +72,11 @@ impl CallState {
     }
 }
 
-/// Whether a waiting request was posted on an earlier link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::session) enum Before {
-    /// No link ever carried it: its handler did not run.
-    NeverPosted,
-    /// An earlier link carried it: its handler may have run.
-    Posted,
-    /// An earlier link carried it, and its waiter has its end or has left. It is repeated nevertheless: the peer may be at work
-    /// on it, reading memory that was lent for it, and only a response tells when that is over.
-    GivenUp,
-}
-
-impl Before {
-    const fn executed(self) -> Executed {
-        match self {
-            Self::NeverPosted => Executed::No,
-            Self::Posted | Self::GivenUp => Executed::Maybe,
-        }
-    }
-}
-
 /// Whether the peer has to be asked to cancel a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cancel {
     Due,
     Sent,
-}
-
-/// A request that waits to be posted.
-#[derive(Debug)]
-pub(in crate::session) struct Request {
-    pub(in crate::session) class: Class,
-    /// The link for which it was composed: it may name grants of that link.
-    pub(in crate::session) composed: u16,
-    /// The link whose credit it holds.
-    pub(in crate::session) link: u16,
-    pub(in crate::session) type_id: TypeId,
-    pub(in crate::session) service: ServiceId,
-    pub(in crate::session) payload: OutgoingPayload,
-}
-
-impl Request {
-    /// Whether its payload stays as it is after the call has ended. The owner of a region may write to it from then on.
-    const fn keeps_its_payload(&self) -> bool {
-        !matches!(self.payload, OutgoingPayload::Region { .. })
-    }
-}
-
-/// What repeats a posted request on the session's next link.
-#[derive(Debug)]
-pub(in crate::session) struct Resend {
-    pub(in crate::session) type_id: TypeId,
-    pub(in crate::session) service: ServiceId,
-    /// None while the work request holds it.
-    pub(in crate::session) payload: Option<OutgoingPayload>,
-}
-
-/// How long the caller waits.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::session) struct TimeLimit {
-    timeout: Nanos,
-    /// When the call ends by its timeout; set by the first tick that sees the call.
-    deadline: Option<Nanos>,
-}
-
-impl Default for TimeLimit {
-    fn default() -> Self {
-        Self::new(Nanos::NEVER)
-    }
-}
-
-impl TimeLimit {
-    /// A limit that begins with the first tick that sees it.
-    #[inline]
-    pub(in crate::session) const fn new(timeout: Nanos) -> Self {
-        Self { timeout, deadline: None }
-    }
-
-    /// What is left of the timeout.
-    pub(in crate::session) fn remaining(&self, now: Nanos) -> Nanos {
-        self.deadline.map_or(self.timeout, |deadline| deadline.since(now))
-    }
-
-    fn has_passed(&mut self, now: Nanos) -> bool {
-        self.timeout != Nanos::NEVER && *self.deadline.get_or_insert(now + self.timeout) <= now
-    }
 }
 
 /// Why a call ends.
@@ -458,159 +378,4 @@ fn call_id(slot: usize, generation: u32) -> CallId {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    const NOW: Nanos = Nanos::from_millis(1);
-
-    fn call(slot: u16) -> CallId {
-        CallId { slot, generation: 7 }
-    }
-
-    fn request(payload: &[u8]) -> Request {
-        let payload = OutgoingPayload::inline(payload).expect("it is short");
-        Request {
-            class: Class::Control,
-            composed: 1,
-            link: 1,
-            type_id: TypeId(3),
-            service: ServiceId(0),
-            payload,
-        }
-    }
-
-    fn resend() -> Option<Resend> {
-        let payload = OutgoingPayload::inline(b"again");
-        Some(Resend { type_id: TypeId(3), service: ServiceId(0), payload })
-    }
-
-    fn calls_with(state: &str) -> OpenCalls {
-        let mut calls = OpenCalls::new(4);
-        match state {
-            "waiting" => {
-                calls.wait(call(0), request(b"new"), Before::NeverPosted, TimeLimit::new(Nanos::NEVER))
-            }
-            "due again" => calls.wait(call(0), request(b"old"), Before::Posted, TimeLimit::new(Nanos::NEVER)),
-            "posted" => calls.posted(call(0), Class::Bulk, Nanos::NEVER, resend()),
-            "awaiting" => {
-                calls.posted(call(0), Class::Bulk, Nanos::NEVER, resend());
-                calls.end(call(0), Cause::Left(Expects::Answer)).expect("it was posted");
-            }
-            _ => unreachable!("no such state"),
-        }
-        calls
-    }
-
-    fn report(state: &str, cause: Cause) -> (Option<Report>, bool) {
-        let mut calls = calls_with(state);
-        let ended = calls.end(call(0), cause);
-        let withdrawn = ended.as_ref().is_some_and(|ended| ended.withdrawn.is_some());
-        let waited = state == "waiting" || state == "due again";
-        assert_eq!(
-            withdrawn,
-            waited && !calls.is_open(call(0)),
-            "a request leaves the backlog with its call"
-        );
-        (ended.map(|ended| ended.report), calls.is_open(call(0)))
-    }
-
-    #[test]
-    fn a_request_that_was_never_posted_was_not_executed_and_one_that_was_may_have_been() {
-        let over = |executed| (Some(Report::End(executed, Expects::Nothing)), false);
-        for cause in [Cause::SessionOver, Cause::Deadline(Expects::Nothing)] {
-            assert_eq!(report("waiting", cause), over(Executed::No), "{cause:?}");
-            assert_eq!(report("due again", cause), over(Executed::Maybe), "{cause:?}");
-        }
-        assert_eq!(report("waiting", Cause::Deadline(Expects::Answer)), over(Executed::No));
-        let repeated = Some(Report::End(Executed::Maybe, Expects::Answer));
-        assert_eq!(report("due again", Cause::Deadline(Expects::Answer)), (repeated, true));
-        assert_eq!(report("posted", Cause::SessionOver), over(Executed::Maybe));
-        assert_eq!(report("posted", Cause::Deadline(Expects::Nothing)), over(Executed::Maybe));
-        let answer = Some(Report::End(Executed::Maybe, Expects::Answer));
-        assert_eq!(report("posted", Cause::Deadline(Expects::Answer)), (answer, true));
-    }
-
-    #[test]
-    fn a_waiter_that_leaves_frees_the_slot_unless_a_response_may_come() {
-        assert_eq!(report("waiting", Cause::Left(Expects::Answer)), (Some(Report::Settle), false));
-        assert_eq!(report("due again", Cause::Left(Expects::Nothing)), (Some(Report::Settle), false));
-        assert_eq!(report("due again", Cause::Left(Expects::Answer)), (Some(Report::Nothing), true));
-        assert_eq!(report("posted", Cause::Left(Expects::Nothing)), (Some(Report::Settle), false));
-        assert_eq!(report("posted", Cause::Left(Expects::Answer)), (Some(Report::Nothing), true));
-    }
-
-    #[test]
-    fn an_outstanding_response_settles_the_slot_once() {
-        for cause in [Cause::Response, Cause::LinkLost, Cause::SessionOver] {
-            assert_eq!(report("awaiting", cause), (Some(Report::Settle), false), "{cause:?}");
-        }
-        for cause in [Cause::Deadline(Expects::Answer), Cause::Left(Expects::Answer)] {
-            assert_eq!(report("awaiting", cause), (None, true), "it has ended for its waiter: {cause:?}");
-        }
-        assert_eq!(report("waiting", Cause::Response), (None, true), "nothing was asked on this link");
-        assert_eq!(report("due again", Cause::Response), (None, true), "nothing was asked on this link");
-    }
-
-    #[test]
-    fn nothing_ends_twice_and_nothing_ends_a_later_call_in_the_slot() {
-        let mut calls = calls_with("posted");
-        assert!(calls.end(call(0), Cause::Response).is_some());
-        assert!(calls.end(call(0), Cause::SessionOver).is_none());
-        let next = CallId { slot: 0, generation: 8 };
-        calls.posted(next, Class::Control, Nanos::NEVER, None);
-        assert!(calls.end(call(0), Cause::Response).is_none(), "a late response");
-        assert!(calls.is_posted(next));
-    }
-
-    #[test]
-    fn a_deadline_counts_from_the_first_tick_that_sees_the_call_and_goes_on_while_it_waits() {
-        let mut calls = OpenCalls::new(4);
-        let timeout = Nanos::from_millis(10);
-        calls.wait(call(2), request(b"new"), Before::NeverPosted, TimeLimit::new(timeout));
-        assert_eq!(calls.next_overdue(0, NOW), None);
-        let (request, before, limit) = calls.take_waiting(call(2)).expect("it waits");
-        assert_eq!(limit.remaining(NOW + Nanos::from_millis(4)), Nanos::from_millis(6));
-        calls.wait(call(2), request, before, limit);
-        assert_eq!(calls.next_overdue(0, NOW + timeout), Some(call(2)));
-        assert_eq!(calls.next_overdue(3, NOW + timeout), None, "it lies before that slot");
-    }
-
-    #[test]
-    fn unanswered_requests_are_taken_out_in_the_order_of_their_posting() {
-        let mut calls = OpenCalls::new(4);
-        for slot in [2, 0, 1] {
-            calls.posted(call(slot), Class::Control, Nanos::NEVER, resend());
-        }
-        calls.posted(call(3), Class::Control, Nanos::NEVER, None);
-        calls.end(call(0), Cause::Left(Expects::Answer)).expect("it was posted");
-        let slots: Vec<_> = calls.take_unanswered().iter().map(|(call, ..)| call.slot).collect();
-        assert_eq!(slots, [2, 1], "not the one that was given up, nor the one that nobody kept");
-        assert_eq!(calls.open().map(|call| call.slot).collect::<Vec<_>>(), [0, 3]);
-    }
-
-    #[test]
-    fn a_request_that_was_given_up_is_repeated_unless_its_bytes_may_change() {
-        let mut calls = OpenCalls::new(4);
-        let region = crate::fabric::Region::new(alloc::sync::Arc::new(crate::fabric::HeapMemory::new(8)));
-        let payload = OutgoingPayload::Region { region, offset: 0, len: 8 };
-        let by_reference = Request { payload, ..request(b"") };
-        calls.wait(call(0), by_reference, Before::Posted, TimeLimit::new(Nanos::NEVER));
-        let ended = calls.end(call(0), Cause::Left(Expects::Answer)).expect("it waits");
-        assert!(ended.report == Report::Settle && ended.withdrawn.is_some() && !calls.is_open(call(0)));
-        calls.wait(call(1), request(b"kept"), Before::Posted, TimeLimit::new(Nanos::ZERO));
-        calls.end(call(1), Cause::Left(Expects::Answer)).expect("it waits");
-        assert!(calls.is_waiting(call(1)));
-        assert_eq!(calls.next_overdue(0, NOW), None, "nobody waits for it any more");
-        assert!(calls.end(call(1), Cause::Deadline(Expects::Answer)).is_none());
-        let ended = calls.end(call(1), Cause::LinkLost).expect("no response comes on a later link");
-        assert!(ended.report == Report::Settle && ended.withdrawn.is_some() && !calls.is_open(call(1)));
-    }
-
-    #[test]
-    fn each_cancel_is_sent_once() {
-        let mut calls = calls_with("awaiting");
-        assert_eq!(calls.next_cancel(0), Some((call(0), Class::Bulk)));
-        calls.cancel_sent(call(0));
-        assert_eq!(calls.next_cancel(0), None);
-    }
-}
+mod tests;

@@ -23,13 +23,13 @@ pub const PARKED: usize = 8;
 
 /// A receive that was posted.
 #[derive(Debug)]
-pub(super) struct Posted {
+pub(in crate::session) struct Posted {
     /// Where its end is waited for.
-    pub(super) slot: CallId,
-    pub(super) tag: u64,
-    pub(super) region: Region,
-    pub(super) offset: u64,
-    pub(super) len: u64,
+    pub(in crate::session) slot: CallId,
+    pub(in crate::session) tag: u64,
+    pub(in crate::session) region: Region,
+    pub(in crate::session) offset: u64,
+    pub(in crate::session) len: u64,
 }
 
 /// Whose message it is, and how it is answered.
@@ -47,14 +47,14 @@ pub struct Offer {
 
 /// A message without a receive.
 #[derive(Debug)]
-pub(super) struct Waiting<L> {
-    pub(super) offer: Offer,
-    pub(super) body: Body<L>,
+pub(in crate::session) struct Waiting<L> {
+    pub(in crate::session) offer: Offer,
+    pub(in crate::session) body: Body<L>,
 }
 
 /// What a message consists of.
 #[derive(Debug)]
-pub(super) enum Body<L> {
+pub(in crate::session) enum Body<L> {
     /// The sender's memory, to be read.
     Source(Source),
     /// Bytes that came along, behind `skip` others, in their receive buffer.
@@ -65,22 +65,22 @@ pub(super) enum Body<L> {
 
 /// A message and its receive.
 #[derive(Debug)]
-pub(super) struct Met<L> {
-    pub(super) posted: Posted,
-    pub(super) waiting: Waiting<L>,
+pub(in crate::session) struct Met<L> {
+    pub(in crate::session) posted: Posted,
+    pub(in crate::session) waiting: Waiting<L>,
 }
 
 /// All of one peer's.
 #[derive(Debug)]
-pub(super) struct Table<L> {
-    pub(super) posted: VecDeque<Posted>,
+pub(in crate::session) struct Table<L> {
+    pub(in crate::session) posted: VecDeque<Posted>,
     /// Messages without a receive.
-    pub(super) waiting: Unmatched<L>,
+    pub(in crate::session) waiting: Unmatched<L>,
     /// Messages that their senders have given up, to be answered.
-    pub(super) given_up: VecDeque<Waiting<L>>,
-    pub(super) transfers: VecDeque<Transfer>,
+    pub(in crate::session) given_up: VecDeque<Waiting<L>>,
+    pub(in crate::session) transfers: VecDeque<Transfer>,
     /// What this side has lent for its own sends, and takes back when nobody reads it any more.
-    pub(super) lent: Vec<Lent>,
+    pub(in crate::session) lent: Vec<Lent>,
 }
 
 /// A sender's bytes, granted to the peer.
@@ -109,13 +109,13 @@ impl<L> Default for Table<L> {
 }
 
 impl<L> Table<L> {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::session) fn is_empty(&self) -> bool {
         let no_messages = self.waiting.is_empty() && self.given_up.is_empty();
         no_messages && self.posted.is_empty() && self.transfers.is_empty() && self.lent.is_empty()
     }
 
     /// A message has arrived. Returns one that is not waited for any more: its caller has used the call slot again.
-    pub(super) fn add(&mut self, message: Waiting<L>) -> Option<Waiting<L>> {
+    pub(in crate::session) fn add(&mut self, message: Waiting<L>) -> Option<Waiting<L>> {
         let CallId { slot, generation } = message.offer.call;
         for transfer in &mut self.transfers {
             let other = transfer.offer.call;
@@ -130,12 +130,12 @@ impl<L> Table<L> {
     }
 
     /// Whether a receive with this tag waits, so that a message that arrives meets it at once.
-    pub(super) fn is_awaited(&self, tag: u64) -> bool {
+    pub(in crate::session) fn is_awaited(&self, tag: u64) -> bool {
         self.posted.iter().any(|posted| posted.tag == tag)
     }
 
     /// The first message, in the order of arrival, for which there is a receive, and that receive: the first posted with its tag.
-    pub(super) fn meet(&mut self) -> Option<Met<L>> {
+    pub(in crate::session) fn meet(&mut self) -> Option<Met<L>> {
         if self.waiting.is_empty() {
             return None;
         }
@@ -148,29 +148,29 @@ impl<L> Table<L> {
     }
 
     /// The sender of a message has given it up: if it waits, it is to be answered. One that was answered is nobody's to cancel.
-    pub(super) fn cancel(&mut self, call: CallId) {
+    pub(in crate::session) fn cancel(&mut self, call: CallId) {
         self.given_up.extend(self.waiting.take_call(call));
     }
 
     /// Cancels the messages of all calls for which `is_cancelled` holds.
-    pub(super) fn cancel_where(&mut self, is_cancelled: impl Fn(CallId) -> bool) {
+    pub(in crate::session) fn cancel_where(&mut self, is_cancelled: impl Fn(CallId) -> bool) {
         let cancelled: Vec<_> = self.waiting.calls().filter(|call| is_cancelled(*call)).collect();
         cancelled.into_iter().for_each(|call| self.cancel(call));
     }
 
     /// Takes a receive out that has not met a message.
-    pub(super) fn withdraw(&mut self, slot: CallId) -> Option<Posted> {
+    pub(in crate::session) fn withdraw(&mut self, slot: CallId) -> Option<Posted> {
         let at = self.posted.iter().position(|posted| posted.slot == slot)?;
         self.posted.remove(at)
     }
 
     /// A receive whose message was given up by its sender is there for the next one, before those posted after it.
-    pub(super) fn post_again(&mut self, posted: Posted) {
+    pub(in crate::session) fn post_again(&mut self, posted: Posted) {
         self.posted.push_front(posted);
     }
 
     /// The sender of a message has granted its bytes again.
-    pub(super) fn regrant(&mut self, call: CallId, source: Source) {
+    pub(in crate::session) fn regrant(&mut self, call: CallId, source: Source) {
         if let Some(Body::Source(old)) = self.waiting.body_of(call)
             && old.remote.len == source.remote.len
         {
@@ -183,7 +183,7 @@ impl<L> Table<L> {
 }
 
 impl<L> Waiting<L> {
-    pub(super) fn is_parked(&self) -> bool {
+    pub(in crate::session) fn is_parked(&self) -> bool {
         matches!(self.body, Body::Parked(_))
     }
 }

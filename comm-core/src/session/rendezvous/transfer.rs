@@ -62,7 +62,7 @@ struct Again {
 
 /// Why a transfer ends before its last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GivenUp {
+pub(in crate::session) enum GivenUp {
     /// Its receiver cancelled the receive.
     ByReceiver,
     /// Its sender's call was cancelled, or had its deadline.
@@ -73,9 +73,9 @@ pub(super) enum GivenUp {
 
 /// A transfer.
 #[derive(Debug)]
-pub(super) struct Transfer {
-    pub(super) posted: Posted,
-    pub(super) offer: Offer,
+pub(in crate::session) struct Transfer {
+    pub(in crate::session) posted: Posted,
+    pub(in crate::session) offer: Offer,
     /// Where the sender's bytes are, on the link that granted them.
     source: Source,
     next: u64,
@@ -86,14 +86,14 @@ pub(super) struct Transfer {
 
 /// Where a sender's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Source {
-    pub(super) remote: RemoteRange,
+pub(in crate::session) struct Source {
+    pub(in crate::session) remote: RemoteRange,
     /// The link whose grant it is.
-    pub(super) link: u16,
+    pub(in crate::session) link: u16,
 }
 
 impl Transfer {
-    pub(super) fn new(posted: Posted, offer: Offer, source: Source) -> Self {
+    pub(in crate::session) fn new(posted: Posted, offer: Offer, source: Source) -> Self {
         Self {
             posted,
             offer,
@@ -106,12 +106,12 @@ impl Transfer {
     }
 
     /// Bytes in all.
-    pub(super) const fn len(&self) -> u64 {
+    pub(in crate::session) const fn len(&self) -> u64 {
         self.source.remote.len
     }
 
     /// The next chunk to ask for on `link`, if one may be.
-    pub(super) fn next_chunk(&self, chunking: Chunking, link: u16) -> Option<(u64, Access)> {
+    pub(in crate::session) fn next_chunk(&self, chunking: Chunking, link: u16) -> Option<(u64, Access)> {
         let may = self.given_up.is_none()
             && self.again.is_none()
             && self.source.link == link
@@ -126,13 +126,16 @@ impl Transfer {
     }
 
     /// That chunk, up to `end`, was asked for.
-    pub(super) fn started(&mut self, slot: CallId, end: u64) {
+    pub(in crate::session) fn started(&mut self, slot: CallId, end: u64) {
         self.under_way.push(Chunk { slot, at: self.next, link: self.source.link });
         self.next = end;
     }
 
     /// Takes in the chunks that have ended; says how many.
-    pub(super) fn take_ended<L>(&mut self, mut ended: impl FnMut(CallId) -> Option<End<L>>) -> usize {
+    pub(in crate::session) fn take_ended<L>(
+        &mut self,
+        mut ended: impl FnMut(CallId) -> Option<End<L>>,
+    ) -> usize {
         let before = self.under_way.len();
         let (again, given_up, present) = (&mut self.again, &mut self.given_up, self.source.link);
         self.under_way.retain(|chunk| {
@@ -153,14 +156,14 @@ impl Transfer {
     }
 
     /// The sender has granted its bytes again, on another link.
-    pub(super) fn regrant(&mut self, source: Source) {
+    pub(in crate::session) fn regrant(&mut self, source: Source) {
         if source.remote.len == self.source.remote.len {
             self.source = source;
         }
     }
 
     /// Goes on from the lowest byte that is missing, on another grant, once nothing of the old one is under way.
-    pub(super) fn go_on(&mut self, link: u16) {
+    pub(in crate::session) fn go_on(&mut self, link: u16) {
         if self.under_way.is_empty()
             && self.source.link == link
             && let Some(again) = self.again.take_if(|again| again.link != link)
@@ -170,14 +173,14 @@ impl Transfer {
     }
 
     /// No more chunks are asked for. That the receiver wants no message any more counts more than that this one will not come.
-    pub(super) fn give_up(&mut self, why: GivenUp) {
+    pub(in crate::session) fn give_up(&mut self, why: GivenUp) {
         if why == GivenUp::ByReceiver || self.given_up.is_none() {
             self.given_up = Some(why);
         }
     }
 
     /// Whether it is over, and how: all bytes are here, or it was given up.
-    pub(super) fn is_over(&self) -> Option<Result<u64, GivenUp>> {
+    pub(in crate::session) fn is_over(&self) -> Option<Result<u64, GivenUp>> {
         if !self.under_way.is_empty() {
             return None;
         }

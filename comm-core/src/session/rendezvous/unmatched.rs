@@ -17,7 +17,7 @@ use super::table::{Body, PARKED, Waiting};
 
 /// Messages without a receive; see the module's documentation.
 #[derive(Debug)]
-pub(super) struct Unmatched<L> {
+pub(in crate::session) struct Unmatched<L> {
     messages: BTreeMap<Place, Waiting<L>>,
     by_tag: BTreeSet<(u64, Place)>,
     by_slot: BTreeMap<u16, Place>,
@@ -28,11 +28,11 @@ pub(super) struct Unmatched<L> {
 
 /// A place in the order of arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place(u64);
+pub(in crate::session) struct Place(u64);
 
 /// What adding a message has come to.
 #[derive(Debug)]
-pub(super) enum Added<L> {
+pub(in crate::session) enum Added<L> {
     /// It waits.
     Waits,
     /// It waits, and the message of an earlier call in its slot does not any more.
@@ -55,21 +55,21 @@ impl<L> Default for Unmatched<L> {
 
 impl<L> Unmatched<L> {
     /// Messages that wait.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::session) fn len(&self) -> usize {
         self.messages.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::session) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
     /// Whether another message may be parked, and its sender go on.
-    pub(super) const fn has_room_to_park(&self) -> bool {
+    pub(in crate::session) const fn has_room_to_park(&self) -> bool {
         self.parked < PARKED
     }
 
     /// Adds a message behind all others.
-    pub(super) fn add(&mut self, message: Waiting<L>) -> Added<L> {
+    pub(in crate::session) fn add(&mut self, message: Waiting<L>) -> Added<L> {
         let place = self.next;
         let CallId { slot, generation } = message.offer.call;
         let mut replaced = None;
@@ -93,13 +93,13 @@ impl<L> Unmatched<L> {
     }
 
     /// The place of the first message with a tag.
-    pub(super) fn first(&self, tag: u64) -> Option<Place> {
+    pub(in crate::session) fn first(&self, tag: u64) -> Option<Place> {
         let mut of_tag = self.by_tag.range((tag, Place(0))..=(tag, Place(u64::MAX)));
         of_tag.next().map(|(_, place)| *place)
     }
 
     /// Takes the message at a place out.
-    pub(super) fn take(&mut self, place: Place) -> Option<Waiting<L>> {
+    pub(in crate::session) fn take(&mut self, place: Place) -> Option<Waiting<L>> {
         let message = self.messages.remove(&place)?;
         self.by_tag.remove(&(message.offer.tag, place));
         if message.is_parked() {
@@ -111,21 +111,21 @@ impl<L> Unmatched<L> {
     }
 
     /// Takes the message of a call out, unless it is parked: its sender was answered, and has nothing to give up.
-    pub(super) fn take_call(&mut self, call: CallId) -> Option<Waiting<L>> {
+    pub(in crate::session) fn take_call(&mut self, call: CallId) -> Option<Waiting<L>> {
         self.in_slot(call.slot).filter(|message| message.offer.call == call)?;
         let place = self.by_slot.get(&call.slot).copied()?;
         self.take(place)
     }
 
     /// The body of a call's message, unless it is parked.
-    pub(super) fn body_of(&mut self, call: CallId) -> Option<&mut Body<L>> {
+    pub(in crate::session) fn body_of(&mut self, call: CallId) -> Option<&mut Body<L>> {
         let place = self.by_slot.get(&call.slot)?;
         let message = self.messages.get_mut(place).filter(|message| message.offer.call == call)?;
         Some(&mut message.body)
     }
 
     /// The calls of all messages that are not parked.
-    pub(super) fn calls(&self) -> impl Iterator<Item = CallId> {
+    pub(in crate::session) fn calls(&self) -> impl Iterator<Item = CallId> {
         self.by_slot.values().filter_map(|place| Some(self.messages.get(place)?.offer.call))
     }
 
@@ -135,7 +135,7 @@ impl<L> Unmatched<L> {
 }
 
 /// Whether the use of a slot with one generation comes after that with the other; generations wrap.
-pub(super) const fn is_later(generation: u32, than: u32) -> bool {
+pub(in crate::session) const fn is_later(generation: u32, than: u32) -> bool {
     matches!(generation.wrapping_sub(than), 1..=0x7fff_ffff)
 }
 

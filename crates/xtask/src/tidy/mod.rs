@@ -1,5 +1,6 @@
 //! The style rules that rustfmt and clippy do not know, as checks over the files of the tree.
 
+mod layers;
 mod links;
 mod rules;
 mod source;
@@ -27,6 +28,7 @@ const RULES: &[Rule] = &[
     rules::unfinished_work,
     rules::forbidden_unsafe,
     unsafe_list::matches_the_code,
+    layers::one_direction,
     links::resolve,
 ];
 

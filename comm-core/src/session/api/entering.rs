@@ -8,21 +8,18 @@
 //! 1. Who wants the engine says so before each time that it gives its own processor away.
 //! 2. Whoever gives the engine back looks at what is wanted afterwards, in [`Session::look_once_more`] or [`Session::serve_left`].
 
-use pronto_sync::atomic::{AtomicU32, Ordering, fence};
+use pronto_sync::atomic::{Ordering, fence};
 use pronto_sync::{Poisons, TryLockGuard};
 
 use super::Session;
-use super::engine::Engine;
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
+use crate::session::engine::Engine;
 use crate::time::Nanos;
 
-/// So many requests were given back since the peer was last told that it should be told again.
-const CREDIT: u32 = 1;
-/// A thread wants the engine that cannot leave its work to the holder.
-const ENGINE: u32 = 2;
 /// Attempts at an engine that another thread holds before a processor is given away.
 const SPINS_PER_YIELD: u32 = 64;
+
 /// How often a processor is given away for an engine that is wanted, but not at all costs.
 const YIELDS: u32 = 4;
 
@@ -37,79 +34,7 @@ pub(super) type EngineGuard<'a, Q> = TryLockGuard<'a, Engine<Q>, Poisons>;
 #[derive(Debug, Default)]
 pub struct Patience(Option<Nanos>);
 
-/// What others want of whoever holds the engine, beside what they have submitted.
-#[derive(Debug, Default)]
-pub(super) struct Wanted {
-    what: AtomicU32,
-    /// Threads that are awake and wait for what whoever polls finds: they have given their processor away, or poll their own words.
-    awaiting: AtomicU32,
-}
-
-/// A thread that waits awake, counted until this is dropped.
-pub(super) struct Awaiting<'a>(&'a AtomicU32);
-
-impl Drop for Awaiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Wanted {
-    /// Whether there is anything.
-    #[inline]
-    pub(super) fn anything(&self) -> bool {
-        self.what.load(Ordering::Relaxed) != 0
-    }
-
-    fn has(&self, what: u32) -> bool {
-        self.what.load(Ordering::Relaxed) & what != 0
-    }
-
-    fn takes(&self, what: u32) -> bool {
-        self.has(what) && self.what.fetch_and(!what, Ordering::Relaxed) & what != 0
-    }
-
-    /// Has the holder tell the peer about credits, and ring what doorbells are held.
-    pub(super) fn credit(&self) {
-        self.what.fetch_or(CREDIT, Ordering::Relaxed);
-    }
-
-    /// Engine only: the peer is told now.
-    pub(super) fn credit_is_given(&self) {
-        self.takes(CREDIT);
-    }
-
-    /// For a thread that finds taken what only the engine's holder has, or has for long: gives its processor to that one, which gives
-    /// it back.
-    pub(super) fn after_you(&self, executor: &impl Executor) {
-        self.what.fetch_or(ENGINE, Ordering::Relaxed);
-        self.give_away(executor);
-    }
-
-    fn give_away(&self, executor: &impl Executor) {
-        let _awaits = self.awaits();
-        executor.yield_now();
-    }
-
-    /// Counts the calling thread among those that wait awake.
-    pub(super) fn awaits(&self) -> Awaiting<'_> {
-        self.awaiting.fetch_add(1, Ordering::Relaxed);
-        Awaiting(&self.awaiting)
-    }
-
-    /// Whether there is such a thread. It may share the processor of the one that polls, and then waits for its turn.
-    pub(super) fn is_awaited(&self) -> bool {
-        self.awaiting.load(Ordering::Relaxed) != 0
-    }
-}
-
 impl<Q: QueuePair> Session<Q> {
-    /// Whether other threads wait awake for what whoever polls finds.
-    #[inline]
-    pub fn is_awaited(&self) -> bool {
-        self.wanted.is_awaited()
-    }
-
     /// For a thread that polls, after a look: gives its processor away where for a while another one was at it, or others have waited
     /// awake for what this one finds. They may share the processor, and would have it only when the time slice is over.
     pub fn be_patient(
@@ -166,7 +91,7 @@ impl<Q: QueuePair> Session<Q> {
             if let Some(engine) = self.spin() {
                 if attempt != 0 {
                     // Other waiting threads set the flag again.
-                    self.wanted.takes(ENGINE);
+                    self.wanted.takes_engine();
                 }
                 return Some(engine);
             }
@@ -218,20 +143,14 @@ impl<Q: QueuePair> Session<Q> {
 
     /// Has what was left done by this thread, if the engine is free, and lets those in who want it.
     pub(super) fn serve_left(&self, executor: &impl Executor) {
-        let pending = || self.submissions.pending() || self.wanted.has(CREDIT);
+        let pending = || self.submissions.pending() || self.wanted.wants_credit();
         self.engine.serve(pending, |engine| engine.drain(self, executor));
         if self.has_failed() {
             executor.engine_failed();
         }
         // A thread that holds the engine all the while is an inline handler's: it is not given back yet.
-        if !self.engine.is_locked() && self.wanted.takes(ENGINE) {
+        if !self.engine.is_locked() && self.wanted.takes_engine() {
             self.wanted.give_away(executor);
         }
-    }
-
-    /// Whether others left something to do for whoever holds the engine.
-    #[inline]
-    pub(super) fn work_is_left(&self) -> bool {
-        self.submissions.pending() || self.wanted.anything()
     }
 }

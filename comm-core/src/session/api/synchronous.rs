@@ -1,13 +1,12 @@
 //! Waiting for one's own synchronous send, which has often ended by the time it was posted.
 
-use pronto_wire::{CallId, Class};
+use pronto_wire::CallId;
 
 use super::Session;
-use super::engine::Engine;
-use super::inbound::Sink;
 use super::wait::Waited;
 use crate::executor::{Asked, Executor, WaitPolicy};
 use crate::fabric::QueuePair;
+use crate::session::inbound::Sink;
 use crate::time::Nanos;
 
 impl<Q: QueuePair> Session<Q> {
@@ -32,22 +31,5 @@ impl<Q: QueuePair> Session<Q> {
     fn reap_sends(&self, slot: CallId, executor: &impl Executor) -> bool {
         self.reap(executor);
         self.has_ended(slot)
-    }
-}
-
-impl<Q: QueuePair> Engine<Q> {
-    /// Takes in what the send queues have.
-    pub(super) fn reap_sends(&mut self, session: &Session<Q>, executor: &impl Executor) {
-        for class in Class::ALL {
-            while let Some(link) = self.phase.link_mut()
-                && let Some(completion) = link.lanes[class.index()].qp.poll_send()
-            {
-                if !self.completed(completion, session, executor) {
-                    // The next turn loses the link.
-                    self.lane(class).failed = true;
-                    return;
-                }
-            }
-        }
     }
 }

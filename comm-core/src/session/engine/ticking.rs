@@ -2,22 +2,22 @@
 
 use pronto_wire::{Class, Kind};
 
-use super::Session;
-use super::calls::Cause;
-use super::engine::Engine;
-use super::inbound::Sink;
-use super::link::DownCause;
-use super::phase::Phase;
+use super::Engine;
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
+use crate::session::calls::Cause;
+use crate::session::inbound::Sink;
+use crate::session::link::DownCause;
+use crate::session::phase::Phase;
+use crate::session::shared::Shared;
 use crate::time::Nanos;
 
 impl<Q: QueuePair> Engine<Q> {
     /// Deadlines, heartbeats, liveness. `slept` is how long the caller meant to be away since the last tick: what was
     /// longer is this node's own lateness, and not the peer's silence.
-    pub(super) fn tick(
+    pub(in crate::session) fn tick(
         &mut self,
-        session: &Session<Q>,
+        shared: &Shared<Q::Lease>,
         now: Nanos,
         slept: Nanos,
         sink: &mut impl Sink<Q::Lease>,
@@ -27,10 +27,10 @@ impl<Q: QueuePair> Engine<Q> {
             if self.last_tick == Nanos::ZERO { Nanos::ZERO } else { now.since(self.last_tick).since(slept) };
         let before = core::mem::replace(&mut self.last_tick, now);
         // Calls that were submitted meanwhile have deadlines, too.
-        self.take_submissions(session, executor);
-        self.end_overdue(session, now, executor);
-        self.settle_early(session);
-        self.send_cancels(session);
+        self.take_submissions(shared, executor);
+        self.end_overdue(shared, now, executor);
+        self.settle_early(shared);
+        self.send_cancels(shared);
         if let Some(link) = self.phase.link_mut() {
             if core::mem::take(&mut link.heard) {
                 link.last_heard = now;
@@ -42,18 +42,18 @@ impl<Q: QueuePair> Engine<Q> {
                 link.last_spoke = link.last_spoke.max(before);
             }
             if now.since(link.last_heard) >= self.limits.liveness + LATENESS {
-                self.lose_for(DownCause::Silent, session, sink, executor);
+                self.lose_for(DownCause::Silent, shared, sink, executor);
                 return;
             }
             // Together with others rather than when it is due: ticks are rare when all is quiet, and each may be a wake-up
             // at the other side.
             if now.since(link.last_spoke).0 >= self.limits.heartbeat.0 / 2 {
                 link.last_spoke = now;
-                self.control(Class::Control, Kind::Heartbeat, session);
+                self.control(Class::Control, Kind::Heartbeat, shared);
                 for class in Class::ALL {
                     // The peer keeps its answers until it knows that they have arrived.
                     if self.lane(class).has_untold_answers() {
-                        self.control(class, Kind::Credit, session);
+                        self.control(class, Kind::Credit, shared);
                     }
                 }
                 // The heartbeat itself is no reason to be silent for longer.
@@ -64,14 +64,14 @@ impl<Q: QueuePair> Engine<Q> {
                 lost.since = lost.since + late;
             }
             if now.since(lost.since) >= self.limits.liveness {
-                self.end_session(DownCause::Silent, session, sink, executor);
+                self.end_session(DownCause::Silent, shared, sink, executor);
             }
         }
-        self.trim_rings(session, now);
-        if self.idleness.passed(now, session.stats.messages_sent.count()) {
+        self.trim_rings(shared, now);
+        if self.idleness.passed(now, shared.stats.messages_sent.count()) {
             self.give_back();
         }
-        self.ring_doorbells(session);
+        self.ring_doorbells(shared);
     }
 
     /// Gives back memory that a busier session needed.
@@ -85,7 +85,7 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// Before a sleep, which may be long: what was heard since the last tick was heard by now, and not at its end.
-    pub(super) fn note_heard(&mut self, now: Nanos) {
+    pub(in crate::session) fn note_heard(&mut self, now: Nanos) {
         if let Some(link) = self.phase.link_mut()
             && core::mem::take(&mut link.heard)
         {
@@ -94,7 +94,7 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// When the next tick has something to do, if nothing happens before: a heartbeat is due, or the peer is overdue.
-    pub(super) fn next_due(&self) -> Nanos {
+    pub(in crate::session) fn next_due(&self) -> Nanos {
         match &self.phase {
             Phase::Linked(link) => {
                 (link.last_spoke + self.limits.heartbeat).min(link.last_heard + self.limits.liveness)
@@ -106,25 +106,25 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// Ends the calls whose deadline has passed, in whatever state they are, and those whose waiter has left unnoticed: its
     /// cancel may have found the submission queue full.
-    fn end_overdue(&mut self, session: &Session<Q>, now: Nanos, executor: &impl Executor) {
+    fn end_overdue(&mut self, shared: &Shared<Q::Lease>, now: Nanos, executor: &impl Executor) {
         let response = self.phase.response();
         let mut slot = 0;
         while let Some(call) = self.calls.next_overdue(slot, now) {
-            self.end_call(call, Cause::Deadline(response), session, executor);
+            self.end_call(call, Cause::Deadline(response), shared, executor);
             slot = call.slot + 1;
         }
         slot = 0;
-        while let Some(call) = self.calls.next_left(slot, |call| session.calls.was_left(call)) {
-            self.end_call(call, Cause::Left(response), session, executor);
+        while let Some(call) = self.calls.next_left(slot, |call| shared.calls.was_left(call)) {
+            self.end_call(call, Cause::Left(response), shared, executor);
             slot = call.slot + 1;
         }
     }
 
     /// Makes chunks of send memory ready ahead of need, and gives idle ones back.
-    fn trim_rings(&mut self, session: &Session<Q>, now: Nanos) {
+    fn trim_rings(&mut self, shared: &Shared<Q::Lease>, now: Nanos) {
         let looks = self.idleness.is_due(now);
         let Some(link) = self.phase.link_mut() else { return };
-        for (lane, present) in link.lanes.iter_mut().zip(&session.rings) {
+        for (lane, present) in link.lanes.iter_mut().zip(&shared.rings) {
             let Some(ring) = lane.ring.clone() else { continue };
             ring.tick(now);
             if lane.extend_ring() || !looks {

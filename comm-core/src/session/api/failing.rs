@@ -12,59 +12,16 @@
 use pronto_sync::atomic::Ordering;
 use pronto_wire::Class;
 
-#[cfg(doc)]
-use super::CallTable;
 use super::Session;
-use super::arming::Armed;
-use super::backlog::Backlog;
-use super::by_slot::BySlot;
-use super::calls::OpenCalls;
-use super::engine::{CreditsAlone, Engine};
 use super::entering::EngineGuard;
-use super::idleness::Idleness;
-use super::inbound::{Seen, Sink};
-use super::link::{DownCause, Event, LinkInfo};
-use super::phase::Phase;
-use super::work::WorkTable;
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
+use crate::session::arming::Armed;
+use crate::session::inbound::Sink;
+use crate::session::link::{DownCause, Event, LinkInfo};
 
-/// The parts of a failed engine that hold memory, in the order in which they are dropped.
-#[derive(Debug)]
-struct Remains<Q: QueuePair> {
-    _work: WorkTable,
-    _backlog: Backlog,
-    _calls: OpenCalls,
-    _seen: BySlot<Seen>,
-    /// The queue pairs go last.
-    phase: Phase<Q>,
-}
-
-impl<Q: QueuePair> Remains<Q> {
-    /// Closes the link, if there was one. Returns the peer at its other end.
-    fn close(&mut self) -> Option<LinkInfo> {
-        for lane in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes) {
-            lane.qp.close();
-        }
-        self.phase.info().copied()
-    }
-}
-
-impl<Q: QueuePair> Engine<Q> {
-    /// Makes the engine as good as new, but for the queue of submissions and the number of its last link.
-    fn renew(&mut self) -> Remains<Q> {
-        let remains = Remains {
-            _work: core::mem::replace(&mut self.work, WorkTable::new()),
-            _backlog: core::mem::take(&mut self.backlog),
-            _calls: core::mem::replace(&mut self.calls, OpenCalls::new(self.limits.calls)),
-            _seen: core::mem::replace(&mut self.seen, BySlot::new(0)),
-            phase: core::mem::replace(&mut self.phase, Phase::Down),
-        };
-        self.idleness = Idleness::default();
-        self.credits_alone = CreditsAlone::default();
-        remains
-    }
-}
+#[cfg(doc)]
+use crate::session::CallTable;
 
 impl<Q: QueuePair> Session<Q> {
     /// Returns whether a thread panicked while it held the engine. The session is out of use until [`Self::fail`].
@@ -95,7 +52,7 @@ impl<Q: QueuePair> Session<Q> {
             self.rings[class.index()].set(None);
         }
         self.arming.set(Armed::Nothing);
-        self.fail_rendezvous(executor);
+        self.rendezvous.fail(&self.wanted, executor);
         // The requests among these were never posted, and end as such.
         engine.take_submissions(self, executor);
         self.calls.end_claimed(executor);

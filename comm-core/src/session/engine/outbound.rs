@@ -5,17 +5,18 @@ use alloc::sync::Arc;
 use pronto_sync::atomic::Ordering;
 use pronto_wire::{Acks, CallId, Class, Header, Kind, RawHeader, TypeId};
 
-use super::backlog::is_new;
-use super::calls::Resend;
-use super::credit::Credit;
-use super::engine::Engine;
-use super::inbound::{KeptAnswer, SeenState};
-use super::link::Unrung;
-use super::outgoing::{Copied, Outgoing, OutgoingPayload, Submitted};
-use super::refusal::Refused;
-use super::{CallSpec, Session};
+use super::Engine;
 use crate::executor::Executor;
-use crate::fabric::{Gather, Operation, PostError, QueuePair, SendWork, Signal};
+use crate::fabric::{Gather, Operation, Payload, PostError, QueuePair, SendWork, Signal};
+use crate::session::backlog::is_new;
+use crate::session::calls::Resend;
+use crate::session::credit::Credit;
+use crate::session::doorbells::Unrung;
+use crate::session::inbound::{KeptAnswer, SeenState};
+use crate::session::outgoing::{Copied, Outgoing, OutgoingPayload, Submitted};
+use crate::session::refusal::Refused;
+use crate::session::shared::Shared;
+use crate::session::spec::{CallSpec, timeout_us};
 use crate::time::Nanos;
 
 /// Owner of ring space that a resent message takes.
@@ -23,14 +24,14 @@ const OWNER_RESENT: u32 = u32::MAX;
 
 impl<Q: QueuePair> Engine<Q> {
     /// A message or operation of a sender that holds the engine. Refused as a value if there is no room for it.
-    pub(super) fn post_now(
+    pub(in crate::session) fn post_now(
         &mut self,
         submitted: Submitted,
-        session: &Session<Q>,
+        shared: &Shared<Q::Lease>,
         executor: &impl Executor,
     ) -> Result<(), NotPosted> {
-        self.take_submissions(session, executor);
-        if session.submissions.has_unpopped() {
+        self.take_submissions(shared, executor);
+        if shared.submissions.has_unpopped() {
             // A push is under way. A message of this very sender may stand behind it, and must not be overtaken.
             return Err(NotPosted::BehindOthers(submitted));
         }
@@ -41,7 +42,7 @@ impl<Q: QueuePair> Engine<Q> {
                 return Err(NotPosted::Refused(Refused::Busy));
             }
             let Some(link) = self.phase.link() else {
-                return Err(NotPosted::Refused(Refused::NotConnected { peer: session.peer }));
+                return Err(NotPosted::Refused(Refused::NotConnected { peer: shared.peer }));
             };
             if link.peer_draining {
                 return Err(NotPosted::Refused(Refused::Draining));
@@ -53,9 +54,9 @@ impl<Q: QueuePair> Engine<Q> {
         }
         // Whoever holds doorbells back means what it sends itself: somebody else's answer does not wait for that.
         let answers = matches!(&submitted, Submitted::Message(outgoing) if !is_new(outgoing));
-        self.post_any(submitted, session, executor);
+        self.post_any(submitted, shared, executor);
         for class in Class::ALL {
-            if answers { self.ring(class, session) } else { self.ring_for_sender(class, session) }
+            if answers { self.ring(class, shared) } else { self.ring_for_sender(class, shared) }
         }
         Ok(())
     }
@@ -63,12 +64,12 @@ impl<Q: QueuePair> Engine<Q> {
     /// A request of a caller that holds the engine, straight into its line. None if anything stands in the way: then it
     /// goes the longer way, which knows why.
     #[inline(always)]
-    pub(super) fn call_small(
+    pub(in crate::session) fn call_small(
         &mut self,
         spec: &CallSpec,
         type_id: TypeId,
         payload: Copied<'_>,
-        session: &Session<Q>,
+        shared: &Shared<Q::Lease>,
     ) -> Option<CallId> {
         let &CallSpec { key, class, timeout } = spec;
         let present = self.phase.link()?;
@@ -81,7 +82,7 @@ impl<Q: QueuePair> Engine<Q> {
             && may_copy
             && payload.len() <= lane.peer_window.max_payload as usize
             && self.backlog.is_empty(class)
-            && !session.submissions.has_unpopped();
+            && !shared.submissions.has_unpopped();
         if !free {
             return None;
         }
@@ -89,44 +90,48 @@ impl<Q: QueuePair> Engine<Q> {
             true => Some(Resend {
                 type_id,
                 service: key.service,
-                payload: Some(resend_copy(payload, session, class)?),
+                payload: Some(resend_copy(payload, shared, class)?),
             }),
             false => None,
         };
-        let call = session.calls.claim_in_engine()?;
-        if let Some(credit) = self.credit(class, session) {
-            let deadline_us = super::timeout_us(timeout);
+        let call = shared.calls.claim_in_engine()?;
+        if let Some(credit) = self.credit(class, shared) {
+            let deadline_us = timeout_us(timeout);
             let header = |acks| RawHeader::request(call, type_id, key.service, deadline_us, acks);
-            if self.post_copied(class, header, Unrung::SOLICITED, payload, session) {
+            if self.post_copied(class, header, Unrung::SOLICITED, payload, shared) {
                 self.calls.posted(call, class, timeout, resend);
-                self.ring_for_sender(class, session);
+                self.ring_for_sender(class, shared);
                 return Some(call);
             }
-            session.credits[class.index()].put_back(credit);
+            shared.credits[class.index()].put_back(credit);
         }
-        session.calls.set_aside(call.slot);
+        shared.calls.set_aside(call.slot);
         None
     }
 
     /// A credit, also one that the peer has just given back.
     #[inline(always)]
-    pub(super) fn credit(&mut self, class: Class, session: &Session<Q>) -> Option<Credit> {
-        let credits = &session.credits[class.index()];
+    pub(in crate::session) fn credit(&mut self, class: Class, shared: &Shared<Q::Lease>) -> Option<Credit> {
+        let credits = &shared.credits[class.index()];
         if let Some(credit) = credits.take_in_engine() {
             return Some(credit);
         }
-        self.settle_early(session);
+        self.settle_early(shared);
         credits.take_in_engine()
     }
 
     /// Posts one message on the present link; gives it back if there is no room.
-    pub(super) fn try_post(&mut self, outgoing: Outgoing, session: &Session<Q>) -> Result<(), Outgoing> {
+    pub(in crate::session) fn try_post(
+        &mut self,
+        outgoing: Outgoing,
+        shared: &Shared<Q::Lease>,
+    ) -> Result<(), Outgoing> {
         let class = outgoing.class;
         if let Some(small) = Small::of(&outgoing) {
-            if !self.post_small(&small, session) {
+            if !self.post_small(&small, shared) {
                 return Err(outgoing);
             }
-            self.ring_between(outgoing.class, session);
+            self.ring_between(outgoing.class, shared);
             return Ok(());
         }
         let outgoing = self.move_to_present_ring(outgoing)?;
@@ -134,7 +139,7 @@ impl<Q: QueuePair> Engine<Q> {
         let resumable = self.phase.link().is_some_and(|link| link.resumable);
         let link = self.phase.link_mut().expect("posted only while there is a link");
         let lane = &mut link.lanes[class.index()];
-        let returned = session.returned[class.index()].count();
+        let returned = shared.returned[class.index()].count();
         let acks = lane.acks(returned);
         let header = Header { kind: outgoing.kind, acks }.emit();
         let copies = lane.qp.capabilities().copies as usize;
@@ -159,25 +164,25 @@ impl<Q: QueuePair> Engine<Q> {
             }
             Err(PostError::Unsupported) if matches!(outgoing.payload, OutgoingPayload::Region { .. }) => {
                 self.work.unclaim(wr);
-                let outgoing = copy_into_ring(outgoing, session)?;
-                return self.try_post(outgoing, session);
+                let outgoing = copy_into_ring(outgoing, shared)?;
+                return self.try_post(outgoing, shared);
             }
             // The queue pair is dead or refuses for good; the next poll says so, and the link's end ends this message.
             Err(_) => lane.failed = true,
         }
-        session.told[class.index()].store(returned.into(), Ordering::Relaxed);
+        shared.told[class.index()].store(returned.into(), Ordering::Relaxed);
         let sequence = lane.posted(acks, Unrung::of(&outgoing.kind));
         lane.was_posted(&outgoing.kind);
         link.spoke = true;
-        session.stats.messages_sent.add_alone(1);
-        session.stats.bytes_sent.add_alone(len as u64);
+        shared.stats.messages_sent.add_alone(1);
+        shared.stats.bytes_sent.add_alone(len as u64);
         if copied {
             self.work.unclaim(wr);
             self.remember_copied(outgoing, sequence, resumable);
         } else {
             self.remember(outgoing, wr, sequence, resumable);
         }
-        self.ring_between(class, session);
+        self.ring_between(class, shared);
         Ok(())
     }
 
@@ -185,17 +190,17 @@ impl<Q: QueuePair> Engine<Q> {
     /// nothing of it is moved but into the line. Always inlined, with the header made where the acknowledgements are known: words that
     /// are put together in registers need not wait for the store buffer.
     #[inline(always)]
-    pub(super) fn post_copied(
+    pub(in crate::session) fn post_copied(
         &mut self,
         class: Class,
         header: impl FnOnce(Acks) -> RawHeader,
         rings: Unrung,
         payload: Copied<'_>,
-        session: &Session<Q>,
+        shared: &Shared<Q::Lease>,
     ) -> bool {
         let Some(link) = self.phase.link_mut() else { return false };
         let lane = &mut link.lanes[class.index()];
-        let returned = session.returned[class.index()].count();
+        let returned = shared.returned[class.index()].count();
         let acks = lane.acks(returned);
         let header = header(acks);
         let posted = match payload {
@@ -211,19 +216,19 @@ impl<Q: QueuePair> Engine<Q> {
             // The queue pair is dead or refuses for good; the next poll says so, and the link's end ends this message.
             Err(_) => lane.failed = true,
         }
-        session.told[class.index()].store(returned.into(), Ordering::Relaxed);
+        shared.told[class.index()].store(returned.into(), Ordering::Relaxed);
         lane.posted(acks, rings);
         link.spoke = true;
-        session.stats.messages_sent.add_alone(1);
-        session.stats.bytes_sent.add_alone(payload.len() as u64);
+        shared.stats.messages_sent.add_alone(1);
+        shared.stats.bytes_sent.add_alone(payload.len() as u64);
         true
     }
 
     /// The same for a message of any kind.
-    fn post_small(&mut self, small: &Small<'_>, session: &Session<Q>) -> bool {
+    fn post_small(&mut self, small: &Small<'_>, shared: &Shared<Q::Lease>) -> bool {
         let &Small { class, kind, payload, timeout } = small;
         let header = |acks| Header { kind, acks }.emit();
-        if !self.post_copied(class, header, Unrung::of(&kind), payload, session) {
+        if !self.post_copied(class, header, Unrung::of(&kind), payload, shared) {
             return false;
         }
         let Some(link) = self.phase.link_mut() else { return true };
@@ -246,7 +251,7 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// An answer was posted.
     #[inline(always)]
-    pub(super) fn note_answer(&mut self, call: CallId, small: &Small<'_>) {
+    pub(in crate::session) fn note_answer(&mut self, call: CallId, small: &Small<'_>) {
         let resumable = self.phase.link().is_some_and(|link| link.resumable);
         if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
             && seen.generation == call.generation
@@ -279,7 +284,7 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// The peer has acknowledged answers: their payloads need not be kept any longer.
-    pub(super) fn trim_answers(&mut self, class: Class) {
+    pub(in crate::session) fn trim_answers(&mut self, class: Class) {
         loop {
             let lane = self.lane(class);
             let Some(&(sequence, call)) = lane.answers.front() else { return };
@@ -299,27 +304,23 @@ impl<Q: QueuePair> Engine<Q> {
 /// A copy of a short request, from which the session's next link can repeat it: a payload of up to 40 bytes as it is, a longer
 /// one in send memory. None if there is no room for it.
 #[inline(always)]
-fn resend_copy<Q: QueuePair>(
-    payload: Copied<'_>,
-    session: &Session<Q>,
-    class: Class,
-) -> Option<OutgoingPayload> {
+fn resend_copy<L: Payload>(payload: Copied<'_>, shared: &Shared<L>, class: Class) -> Option<OutgoingPayload> {
     let bytes = match payload {
         Copied::Line(payload) => return Some(OutgoingPayload::Inline(*payload)),
         Copied::Short(bytes) => bytes,
     };
-    let mut loan = session.loan(class, bytes.len(), OWNER_RESENT).ok()?;
+    let mut loan = shared.loan(class, bytes.len(), OWNER_RESENT).ok()?;
     loan.as_mut_slice().copy_from_slice(bytes);
     Some(OutgoingPayload::Frame(loan.finish()))
 }
 
 /// A message that is copied while it is posted, and that nobody waits for the completion of.
 #[derive(Debug)]
-pub(super) struct Small<'a> {
-    pub(super) class: Class,
-    pub(super) kind: Kind,
-    pub(super) payload: Copied<'a>,
-    pub(super) timeout: Nanos,
+pub(in crate::session) struct Small<'a> {
+    pub(in crate::session) class: Class,
+    pub(in crate::session) kind: Kind,
+    pub(in crate::session) payload: Copied<'a>,
+    pub(in crate::session) timeout: Nanos,
 }
 
 impl<'a> Small<'a> {
@@ -333,7 +334,7 @@ impl<'a> Small<'a> {
 
 /// Why a message was not posted by a sender that holds the engine.
 #[derive(Debug)]
-pub(super) enum NotPosted {
+pub(in crate::session) enum NotPosted {
     /// It is not taken.
     Refused(Refused),
     /// It has to queue behind submissions that are still being made.
@@ -341,10 +342,10 @@ pub(super) enum NotPosted {
 }
 
 /// A payload by reference that this provider cannot reach: it travels as a copy.
-fn copy_into_ring<Q: QueuePair>(outgoing: Outgoing, session: &Session<Q>) -> Result<Outgoing, Outgoing> {
+fn copy_into_ring<L: Payload>(outgoing: Outgoing, shared: &Shared<L>) -> Result<Outgoing, Outgoing> {
     let class = outgoing.class.index();
     let OutgoingPayload::Region { region, offset, len } = &outgoing.payload else { return Ok(outgoing) };
-    let ring = session.rings[class].ring();
+    let ring = shared.rings[class].ring();
     let Some(Ok(mut loan)) = ring.map(|ring| ring.loan(*len as usize, OWNER_RESENT)) else {
         return Err(outgoing);
     };

@@ -5,29 +5,30 @@ use alloc::sync::Arc;
 use pronto_sync::atomic::Ordering;
 use pronto_wire::Class;
 
-use super::Session;
-use super::arming::Armed;
-use super::by_slot::BySlot;
-use super::engine::Engine;
-use super::inbound::Sink;
-use super::link::{DownCause, Event, Link, Links};
-use super::phase::{LostLink, Phase};
+use super::Engine;
 use crate::buf::{RingConfig, SendRing};
 use crate::executor::Executor;
 use crate::fabric::{FabricError, QueuePair};
+use crate::session::arming::Armed;
+use crate::session::by_slot::BySlot;
+use crate::session::inbound::Sink;
+use crate::session::lane::Link;
+use crate::session::link::{DownCause, Event, Links};
+use crate::session::phase::{LostLink, Phase};
+use crate::session::shared::Shared;
 
 impl<Q: QueuePair> Engine<Q> {
     /// A new link. It carries the held session on, or begins another one.
-    pub(super) fn install(
+    pub(in crate::session) fn install(
         &mut self,
         links: Links<Q>,
-        session: &Session<Q>,
+        shared: &Shared<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) {
         let Links { mut pairs, agreement } = links;
         if self.phase.is_linked() {
-            self.lose(FabricError::Lost, session, sink, executor);
+            self.lose(FabricError::Lost, shared, sink, executor);
         }
         let resumed = agreement.resumed;
         if resumed && self.phase.info().is_none_or(|held| held.session != agreement.session) {
@@ -37,7 +38,7 @@ impl<Q: QueuePair> Engine<Q> {
             return;
         }
         if !resumed {
-            self.end_session(DownCause::Replaced, session, sink, executor);
+            self.end_session(DownCause::Replaced, shared, sink, executor);
         }
         self.generation = self.generation.wrapping_add(1);
         let mut link = Link::new(pairs, &agreement, executor.now());
@@ -56,113 +57,113 @@ impl<Q: QueuePair> Engine<Q> {
             }
             let ring = Arc::new(ring);
             lane.ring = Some(Arc::clone(&ring));
-            session.rings[class.index()].set(Some(ring));
-            session.returned[class.index()].reset(self.generation);
-            session.told[class.index()].store(0, Ordering::Relaxed);
+            shared.rings[class.index()].set(Some(ring));
+            shared.returned[class.index()].reset(self.generation);
+            shared.told[class.index()].store(0, Ordering::Relaxed);
         }
         if !resumed {
             self.session_start = self.generation;
             self.seen = BySlot::new(agreement.peer_windows[0].replies);
-            session.types.replace(&agreement.types);
+            shared.types.replace(&agreement.types);
             // Another life of the peer uses the same slots and generations for other calls.
-            session.cancelled.made().for_each(|slot| slot.store(0, Ordering::Relaxed));
+            shared.cancelled.made().for_each(|slot| slot.store(0, Ordering::Relaxed));
         }
-        session.arming.set(Armed::Nothing);
+        shared.arming.set(Armed::Nothing);
         let info = link.info;
         let before = core::mem::replace(&mut self.phase, Phase::Linked(link));
         for class in Class::ALL {
             let window = agreement.peer_windows[class.index()].requests;
-            session.credits[class.index()].reset(self.generation, window);
+            shared.credits[class.index()].reset(self.generation, window);
         }
         if resumed {
-            self.resend_unanswered(session, executor);
+            self.resend_unanswered(shared, executor);
         }
-        session.up.store(true, Ordering::Relaxed);
+        shared.up.store(true, Ordering::Relaxed);
         if let Phase::Suspended(LostLink { notifications: notifications_lost, .. }) = before {
-            session.stats.notifications_lost.add_alone(notifications_lost.into());
-            session.stats.links_resumed.add_alone(1);
+            shared.stats.notifications_lost.add_alone(notifications_lost.into());
+            shared.stats.links_resumed.add_alone(1);
             sink.event(Event::LinkResumed { peer: info.peer, notifications_lost });
         } else {
             sink.event(Event::PeerUp(info));
         }
-        self.drain(session, executor);
+        self.drain(shared, executor);
     }
 
     /// Closes the link, with everything under way on it: the session is suspended. Returns how the link was, if there was one.
-    fn close_link(&mut self, session: &Session<Q>, executor: &impl Executor) -> Option<ClosedLink> {
-        self.settle_early(session);
+    fn close_link(&mut self, shared: &Shared<Q::Lease>, executor: &impl Executor) -> Option<ClosedLink> {
+        self.settle_early(shared);
         let link = self.phase.link_mut()?;
         for class in Class::ALL {
-            session.credits[class.index()].reset(self.generation, 0);
-            session.rings[class.index()].set(None);
+            shared.credits[class.index()].reset(self.generation, 0);
+            shared.rings[class.index()].set(None);
             link.lanes[class.index()].qp.close();
         }
         for class in Class::ALL {
             while let Some(completion) = self.lane(class).qp.poll_send() {
-                self.completed(completion, session, executor);
+                self.completed(completion, shared, executor);
             }
         }
-        self.flush_work(session, executor);
+        self.flush_work(shared, executor);
         let link = self.phase.link()?;
         let notifications = link.lanes.iter().map(|lane| lane.notifications.len()).sum::<usize>();
         let notifications = u32::try_from(notifications).unwrap_or(u32::MAX);
         let (info, peer_draining, resumable) = (link.info, link.peer_draining, link.resumable);
         // The link's queue pairs are dropped with it.
         self.phase = Phase::Suspended(LostLink { info, since: executor.now(), notifications });
-        self.suspend_calls(session, executor);
+        self.suspend_calls(shared, executor);
         Some(ClosedLink { peer_draining, resumable })
     }
 
     /// The link is gone. The session waits for another one, if it can.
     #[cold]
-    pub(super) fn lose(
+    pub(in crate::session) fn lose(
         &mut self,
         error: FabricError,
-        session: &Session<Q>,
+        shared: &Shared<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) {
-        let Some(link) = self.close_link(session, executor) else { return };
+        let Some(link) = self.close_link(shared, executor) else { return };
         if !link.peer_draining {
-            session.stats.links_lost.add_alone(1);
+            shared.stats.links_lost.add_alone(1);
         }
         let corrupt = matches!(error, FabricError::Peer(_));
         if corrupt {
-            session.stats.corrupt_peers.add_alone(1);
+            shared.stats.corrupt_peers.add_alone(1);
         }
         if link.peer_draining {
-            self.end_session(DownCause::Goodbye, session, sink, executor);
+            self.end_session(DownCause::Goodbye, shared, sink, executor);
         } else if corrupt {
-            self.end_session(DownCause::Corrupt(error), session, sink, executor);
+            self.end_session(DownCause::Corrupt(error), shared, sink, executor);
         } else if !link.resumable {
-            self.end_session(DownCause::Died, session, sink, executor);
+            self.end_session(DownCause::Died, shared, sink, executor);
         } else {
-            sink.event(Event::LinkLost { peer: session.peer, error });
+            sink.event(Event::LinkLost { peer: shared.peer, error });
         }
     }
 
     /// Ends link and session for a reason that is not the link's.
     #[cold]
-    pub(super) fn lose_for(
+    pub(in crate::session) fn lose_for(
         &mut self,
         cause: DownCause,
-        session: &Session<Q>,
+        shared: &Shared<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) {
-        let closed = self.close_link(session, executor);
+        let closed = self.close_link(shared, executor);
         let in_order = matches!(cause, DownCause::Goodbye | DownCause::Local);
         if closed.is_some_and(|link| !link.peer_draining && !in_order) {
-            session.stats.links_lost.add_alone(1);
+            shared.stats.links_lost.add_alone(1);
         }
-        self.end_session(cause, session, sink, executor);
+        self.end_session(cause, shared, sink, executor);
     }
 
     /// Ends the session, whose link is gone already: every open call ends, and the peer is down until another session begins.
-    pub(super) fn end_session(
+    pub(in crate::session) fn end_session(
         &mut self,
         cause: DownCause,
-        session: &Session<Q>,
+        shared: &Shared<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) {
@@ -172,12 +173,12 @@ impl<Q: QueuePair> Engine<Q> {
         else {
             return;
         };
-        session.up.store(false, Ordering::Relaxed);
-        session.types.replace(&[]);
-        session.stats.notifications_lost.add_alone(notifications.into());
-        self.end_calls(session, executor);
-        self.drain(session, executor);
-        self.end_rendezvous(session, executor);
+        shared.up.store(false, Ordering::Relaxed);
+        shared.types.replace(&[]);
+        shared.stats.notifications_lost.add_alone(notifications.into());
+        self.end_calls(shared, executor);
+        self.drain(shared, executor);
+        self.end_rendezvous(shared, executor);
         self.seen = BySlot::new(0);
         sink.event(Event::PeerDown { peer: info.peer, epoch: info.epoch, cause });
     }

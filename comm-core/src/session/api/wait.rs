@@ -2,29 +2,27 @@
 
 use core::cell::Cell;
 
-use pronto_sync::ARMED;
-use pronto_sync::atomic::{AtomicU32, Ordering};
 use pronto_wire::CallId;
 
 use super::Session;
-use super::arming::Armed;
-use super::end::End;
-use super::engine::{Progress, RECEIVE_BATCH};
 use super::entering::{EngineGuard, Patience};
-use super::inbound::Sink;
-use super::learned::{Decision, Sleep};
+use super::sleep::{Enlisted, RESCUE, RoleGuard};
 use super::soon::LeavesIfUnwound;
-use crate::completion::Server;
-use crate::executor::{Asked, Channels, Executor, Polled};
+use crate::executor::{Asked, Executor, Polled};
 use crate::fabric::QueuePair;
-use crate::note::{Note, What};
+use crate::session::arming::Armed;
+use crate::session::end::End;
+use crate::session::engine::Progress;
+use crate::session::engine::RECEIVE_BATCH;
+use crate::session::inbound::Sink;
+use crate::session::learned::{Decision, Sleep};
+use crate::session::waiter::Waiter;
 use crate::time::Nanos;
 
 /// How often an idle poller looks before it reads the clock, which takes as long as a few looks, and lets others at the
 /// engine.
 pub(super) const SPINS_PER_LOOK: u32 = 64;
-/// The net under every sleep: a wake-up that was lost costs this much, and is counted.
-pub const RESCUE: Nanos = Nanos(pronto_sched_policy::policy::spin::NET.0);
+
 /// A wake-up that comes within this time after the net has caught the sleeper was late, not lost: a sender rings after a
 /// whole batch, and may be taken off its processor before.
 pub const LATE: Nanos = Nanos::from_millis(20);
@@ -36,41 +34,6 @@ pub enum Waited<L> {
     Ended(End<L>),
     /// The timeout came first.
     TimedOut,
-}
-
-/// For whom a turn is made.
-pub(super) trait Waiter<L> {
-    /// Whether what it waits for has come: the turn receives no more.
-    fn is_done(&self) -> bool;
-
-    /// Whether this is its call.
-    fn waits_for(&self, call: CallId) -> bool;
-
-    /// The end of its call, straight from the message.
-    fn catch(&mut self, end: End<L>);
-
-    /// Whether it has no more to do with the slot of a call whose end it caught.
-    fn leaves_its_slot(&self) -> bool;
-}
-
-impl<L, F: Fn() -> bool> Waiter<L> for F {
-    #[inline]
-    fn is_done(&self) -> bool {
-        self()
-    }
-
-    #[inline]
-    fn waits_for(&self, _: CallId) -> bool {
-        false
-    }
-
-    fn catch(&mut self, _: End<L>) {
-        unreachable!("it waits for no call")
-    }
-
-    fn leaves_its_slot(&self) -> bool {
-        unreachable!("it waits for no call")
-    }
 }
 
 /// A thread that polls for the end of its own call.
@@ -202,7 +165,7 @@ impl<Q: QueuePair> Session<Q> {
 
     /// The same for the one who holds the role.
     #[inline]
-    fn turn_as_poller(
+    pub(super) fn turn_as_poller(
         &self,
         spins: u32,
         waiter: &mut impl Waiter<Q::Lease>,
@@ -467,95 +430,6 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
     }
 }
 
-impl<Q: QueuePair> Session<Q> {
-    /// Arm, recheck, sleep, for the holder of the role. Returns false if the recheck found what is waited for. Sets `told` if an event ended
-    /// the sleep.
-    fn sleep_in_channel(
-        &self,
-        until: Nanos,
-        told: &Cell<bool>,
-        waiter: &mut impl Waiter<Q::Lease>,
-        sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
-    ) -> bool {
-        // Without the engine there is no sleep; the caller looks again.
-        let Some(mut engine) = self.enter(executor) else { return true };
-        self.role.holder_sleeps(Server::Sleeps);
-        engine.arm(Armed::All, self);
-        let channels = engine.callers_channels(self.peer.0.into());
-        engine.release();
-        self.look_once_more(executor);
-        let slept = self.sleep_unless_done(until, &channels, told, waiter, sink, executor);
-        self.role.holder_sleeps(Server::Awake);
-        slept
-    }
-
-    fn sleep_unless_done(
-        &self,
-        until: Nanos,
-        channels: &Channels,
-        told: &Cell<bool>,
-        waiter: &mut impl Waiter<Q::Lease>,
-        sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
-    ) -> bool {
-        let recheck = self.turn_as_poller(1, waiter, sink, executor);
-        if waiter.is_done() {
-            return false;
-        }
-        if recheck.is_some_and(|progress| progress.moved == 0) {
-            let sleep = |until| {
-                let which = executor.sleep_on_channels(channels, until);
-                let woken = which.contains(&true);
-                if woken {
-                    told.set(true);
-                    self.told(which, executor);
-                }
-                woken
-            };
-            if !sleep(until) && executor.now() >= until {
-                self.look_after_net(sink, executor, || {
-                    let late = executor.now() + LATE;
-                    loop {
-                        if sleep(late) {
-                            break true;
-                        }
-                        if executor.now() >= late {
-                            break false;
-                        }
-                    }
-                });
-            }
-        }
-        self.disarm_as_poller();
-        true
-    }
-
-    /// Sleeps until something comes, or `until`, where the calling thread can have the role and the server does not poll. Returns whether it
-    /// could: if not, another thread sees to what comes.
-    pub(super) fn sleep_for(
-        &self,
-        done: impl Fn() -> bool,
-        until: Nanos,
-        sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
-    ) -> bool {
-        if self.role.is_left_to_server() || !self.role.claim() {
-            return false;
-        }
-        let role = RoleGuard { session: self, executor, told: Cell::new(false) };
-        let mut done = done;
-        if self.sleep_in_channel(until, &role.told, &mut done, sink, executor)
-            && self.turn_as_poller(1, &mut done, sink, executor).is_some()
-        {
-            role.told.set(false);
-        }
-        drop(role);
-        self.serve_again(sink, executor);
-        true
-    }
-}
-
 /// How a thread stopped to poll as the holder of the role.
 enum Polls {
     /// What it waits for has ended.
@@ -563,93 +437,4 @@ enum Polls {
     TimedOut,
     /// It would sleep, and the server polls.
     LeftToServer,
-}
-
-/// Gives the role up when dropped, also by a panic in the sink.
-struct RoleGuard<'a, Q: QueuePair, X: Executor> {
-    session: &'a Session<Q>,
-    executor: &'a X,
-    /// An event has woken this thread alone, and it has not looked since.
-    told: Cell<bool>,
-}
-
-impl<Q: QueuePair, X: Executor> Drop for RoleGuard<'_, Q, X> {
-    fn drop(&mut self) {
-        if let Some(follower) = self.session.role.release() {
-            self.session.wake_follower(follower, self.executor);
-        }
-        if self.told.get() {
-            self.executor.attend();
-        }
-    }
-}
-
-/// Strikes the waiter from the list of followers when dropped.
-struct Enlisted<'a, Q: QueuePair, X: Executor> {
-    session: &'a Session<Q>,
-    slot: u16,
-    executor: &'a X,
-}
-
-impl<Q: QueuePair, X: Executor> Drop for Enlisted<'_, Q, X> {
-    fn drop(&mut self) {
-        if let Some(follower) = self.session.role.strike(self.slot) {
-            self.session.wake_follower(follower, self.executor);
-        }
-    }
-}
-
-impl<Q: QueuePair> Session<Q> {
-    /// Whether a follower that nobody has woken should be awake: its call has ended, or the role is free, the server does not poll,
-    /// and no other follower is on the way to it.
-    fn overslept(&self, call: CallId, word: &AtomicU32) -> bool {
-        let sleeps = |slot| self.calls.sleeper(slot).should_sleep();
-        word.load(Ordering::Relaxed) == ARMED
-            && (self.has_ended(call) || self.is_abandoned() && self.role.followers().all(sleeps))
-    }
-
-    /// Whether nobody takes in what arrives.
-    fn is_abandoned(&self) -> bool {
-        self.role.is_free() && !self.role.is_left_to_server()
-    }
-
-    /// After a sleep that ended by the net, before anything is disarmed: one look. If something had arrived and the event
-    /// for it does not come either (`woken` waits for it, [`LATE`] at most), a wake-up was lost. Unless another thread has armed or
-    /// disarmed meanwhile: then it may have taken the event.
-    pub fn look_after_net(
-        &self,
-        sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
-        woken: impl FnOnce() -> bool,
-    ) {
-        let changes = self.arming.changes();
-        let peer_wakes = self.engine.try_lock().is_some_and(|engine| {
-            let peer_wakes = engine.peer_wakes();
-            engine.release();
-            peer_wakes
-        });
-        let progress = self.turn_as_poller(1, &mut || false, sink, executor).unwrap_or_default();
-        if peer_wakes && progress.arrived != 0 && !woken() && changes == self.arming.changes() {
-            self.rescued(executor);
-        }
-    }
-
-    /// A wake-up was lost.
-    fn rescued(&self, executor: &impl Executor) {
-        self.stats.rescues.add(1);
-        executor.note(Note::of_peer(What::Rescued, self.peer));
-    }
-
-    /// Whether nobody waits for this peer, so that what arrives is the server's to take in.
-    pub fn is_servers(&self) -> bool {
-        self.role.is_free()
-    }
-
-    pub(super) fn wake_follower(&self, slot: u16, executor: &impl Executor) {
-        self.stats.handovers.add(1);
-        let word = self.calls.sleeper(slot);
-        if word.needs_wake() {
-            executor.wake(word.by_ref().0);
-        }
-    }
 }

@@ -2,12 +2,12 @@
 
 use super::Session;
 use super::entering::Patience;
-use super::inbound::Sink;
-use super::learned::{Decision, Sleep};
-use super::refusal::Refused;
-use super::wait::RESCUE;
+use super::sleep::RESCUE;
 use crate::executor::{Asked, Executor};
 use crate::fabric::QueuePair;
+use crate::session::inbound::Sink;
+use crate::session::learned::{Decision, Sleep};
+use crate::session::refusal::Refused;
 use crate::time::Nanos;
 
 /// What a sender knows of its wait from one attempt to the next.

@@ -4,22 +4,42 @@
 //! 1. The work table holds the memory that a work request refers to until its completion, or until the link ends.
 //! 2. No message waits in the backlog while an older one could be posted: the order of posting is the order of sending, per class.
 
+mod arming;
+mod arriving;
+mod backlog;
+mod completions;
+mod doorbells;
+mod inbound;
+mod lifecycle;
+mod one_sided;
+mod outbound;
+mod progress;
+mod rendezvous;
+mod renew;
+mod reply;
+mod ticking;
+
+pub(super) use outbound::NotPosted;
+pub(super) use progress::CreditsAlone;
+pub use progress::Progress;
+pub(super) use reply::{Found, Polled};
+
+use arriving::{InPlace, ShortInPlace};
 use pronto_ring::mpsc;
 use pronto_wire::{Class, Kind};
 
-use super::Session;
 use super::arming::Armed;
 use super::backlog::Backlog;
 use super::by_slot::BySlot;
 use super::calls::OpenCalls;
 use super::idleness::Idleness;
-use super::inbound::{InPlace, Seen, ShortInPlace, Sink};
+use super::inbound::{Seen, Sink};
+use super::lane::{Lane, Link};
 use super::limits::Limits;
-use super::link::{DownCause, Lane, Link, LinkInfo, Links};
 use super::outgoing::{Outgoing, OutgoingPayload, Submitted};
 use super::phase::Phase;
-use super::soon::Polled;
-use super::wait::Waiter;
+use super::shared::Shared;
+use super::waiter::Waiter;
 use super::work::WorkTable;
 use crate::executor::{Channel, Channels, Executor};
 use crate::fabric::{FabricError, PeerFault, QueuePair, Received, ShortMessage, SmallMessage};
@@ -27,48 +47,6 @@ use crate::time::Nanos;
 
 /// Messages taken from one connection per turn, so that a flood in one class does not starve the other.
 pub(super) const RECEIVE_BATCH: usize = 64;
-
-/// Messages with credits alone, in a row, from which on the serving thread has no business with them. They come to a side that sends, and
-/// takes them in itself; where requests come in between, whoever is not woken for the one misses the other.
-const CREDITS_ALONE: u32 = 8;
-
-/// The present row of messages that carry nothing but credits.
-#[derive(Debug, Default)]
-pub(super) struct CreditsAlone {
-    row: u32,
-    /// How many solicited messages had come when the last one came.
-    at: usize,
-}
-
-impl CreditsAlone {
-    /// One has come, as the last of so many solicited messages. Whether it is one of many without anything else in between.
-    pub(super) fn came(&mut self, solicited: usize) -> bool {
-        let follows = self.at.wrapping_add(1) == solicited;
-        self.row = if follows { self.row.saturating_add(1) } else { 0 };
-        self.at = solicited;
-        self.row >= CREDITS_ALONE
-    }
-}
-
-/// What a turn did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Messages received, completions taken in, submissions posted, one-sided operations of the peer carried out.
-    pub moved: usize,
-    /// Of these, what a sleeper would have been woken for.
-    pub arrived: usize,
-    /// Answers to calls whose callers look for them themselves, none while a future waits for one; and credits where nothing else comes,
-    /// which senders look for.
-    pub answers: usize,
-}
-
-impl Progress {
-    /// What two turns did.
-    pub(super) const fn and(self, other: Self) -> Self {
-        let Self { moved, arrived, answers } = other;
-        Self { moved: self.moved + moved, arrived: self.arrived + arrived, answers: self.answers + answers }
-    }
-}
 
 /// What a tick found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,8 +112,8 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// Whether a turn would find nothing to do.
     #[inline(always)]
-    pub(super) fn is_quiet(&self, session: &Session<Q>) -> bool {
-        self.lanes_are_quiet() && !self.is_left(session) && !session.rendezvous.is_due()
+    pub(super) fn is_quiet(&self, shared: &Shared<Q::Lease>) -> bool {
+        self.lanes_are_quiet() && !self.is_left(shared) && !shared.rendezvous.is_due()
     }
 
     /// Whether neither connection has anything to take in.
@@ -149,8 +127,8 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// Whether something waits to be sent.
     #[inline(always)]
-    pub(super) fn is_left(&self, session: &Session<Q>) -> bool {
-        !self.backlog.is_clear() || session.work_is_left()
+    pub(super) fn is_left(&self, shared: &Shared<Q::Lease>) -> bool {
+        !self.backlog.is_clear() || shared.work_is_left()
     }
 
     /// One turn: receive, complete, submit, give credit, ring the doorbells. It receives no more when the waiter has what it
@@ -159,24 +137,24 @@ impl<Q: QueuePair> Engine<Q> {
     pub(super) fn turn(
         &mut self,
         polled: Option<Polled>,
-        session: &Session<Q>,
+        shared: &Shared<Q::Lease>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Progress {
         let (mut moved, solicited, credits) = (0, self.solicited, self.credits);
-        let received = session.stats.messages_received.count();
+        let received = shared.stats.messages_received.count();
         if self.phase.is_linked() {
             // Before anything else is polled, which would take its place.
             let mut turned = match polled {
-                Some(polled) => self.receive_polled(polled, session, waiter, sink, executor).map(|()| 1),
+                Some(polled) => self.receive_polled(polled, shared, waiter, sink, executor).map(|()| 1),
                 None => Ok(0),
             };
             // Written out, so that each class is a constant of its own copy.
             if let Ok(before) = turned
                 && (before == 0 || !waiter.is_done())
             {
-                let control = self.turn_class(Class::Control, session, waiter, sink, executor);
+                let control = self.turn_class(Class::Control, shared, waiter, sink, executor);
                 turned = control.map(|control| before + control);
             }
             if let Ok(before) = turned
@@ -185,11 +163,11 @@ impl<Q: QueuePair> Engine<Q> {
                 let is_quiet = before != 0 && self.lane(Class::Bulk).is_quiet();
                 if before != 0 {
                     // A look at the other connection may be a system call, and what was answered does not wait for it.
-                    self.ring(Class::Control, session);
+                    self.ring(Class::Control, shared);
                 }
                 let bulk = match is_quiet {
                     true => Ok(0),
-                    false => self.turn_class(Class::Bulk, session, waiter, sink, executor),
+                    false => self.turn_class(Class::Bulk, shared, waiter, sink, executor),
                 };
                 turned = bulk.map(|bulk| before + bulk);
             }
@@ -197,41 +175,41 @@ impl<Q: QueuePair> Engine<Q> {
                 Ok(both) => moved = both,
                 Err(error) => {
                     if error == FabricError::Lost {
-                        self.take_last_words(session, sink, executor);
+                        self.take_last_words(shared, sink, executor);
                     }
-                    self.lose(error, session, sink, executor);
+                    self.lose(error, shared, sink, executor);
                     return Progress::default();
                 }
             }
         }
-        if session.rendezvous.wants(moved) {
-            moved += self.move_rendezvous(session, executor);
+        if shared.rendezvous.wants(moved) {
+            moved += self.move_rendezvous(shared, executor);
         }
-        let left = session.work_is_left();
+        let left = shared.work_is_left();
         // A turn in which nothing happened owes nothing: credits become due, and room comes, by what moves.
         if moved == 0 && !left && self.backlog.is_clear() {
             return Progress::default();
         }
-        let arrived = match session.arming.armed() {
+        let arrived = match shared.arming.armed() {
             Armed::Nothing => 0,
             Armed::Solicited => self.solicited.wrapping_sub(solicited),
             Armed::All => moved,
         };
         let credits = self.credits.wrapping_sub(credits);
-        let answers = match session.arming.has_listened() {
+        let answers = match shared.arming.has_listened() {
             true => credits,
             false => {
-                let received = session.stats.messages_received.count().wrapping_sub(received);
+                let received = shared.stats.messages_received.count().wrapping_sub(received);
                 let received = usize::try_from(received).unwrap_or(usize::MAX);
                 received.saturating_sub(self.solicited.wrapping_sub(solicited)) + credits
             }
         };
         self.extend_rings();
         if left || !self.backlog.is_clear() {
-            self.drain(session, executor);
+            self.drain(shared, executor);
         } else {
-            self.give_credit(session);
-            self.ring_due(session);
+            self.give_credit(shared);
+            self.ring_due(shared);
         }
         Progress { moved: moved + usize::from(left), arrived, answers }
     }
@@ -240,7 +218,7 @@ impl<Q: QueuePair> Engine<Q> {
     fn turn_class(
         &mut self,
         class: Class,
-        session: &Session<Q>,
+        shared: &Shared<Q::Lease>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
@@ -248,7 +226,7 @@ impl<Q: QueuePair> Engine<Q> {
         let mut moved = 0;
         if self.lane(class).failed {
             // It may have failed for what the peer acknowledged.
-            self.settle(class, session)?;
+            self.settle(class, shared)?;
         }
         while moved < RECEIVE_BATCH {
             let link = self.phase.link_mut().expect("asked only while there is a link");
@@ -257,12 +235,12 @@ impl<Q: QueuePair> Engine<Q> {
                 return Ok(moved);
             }
             if qp.poll_small(&mut self.small) {
-                self.receive(class, InPlace, session, waiter, sink, executor)?;
+                self.receive(class, InPlace, shared, waiter, sink, executor)?;
             } else if qp.poll_short(&mut self.short) {
-                self.receive_short(class, session, waiter, sink, executor)?;
+                self.receive_short(class, shared, waiter, sink, executor)?;
             } else {
                 let Some(message) = qp.poll_recv()? else { break };
-                self.receive_large(class, message, session, waiter, sink, executor)?;
+                self.receive_large(class, message, shared, waiter, sink, executor)?;
             }
             moved += 1;
             if waiter.is_done() {
@@ -270,7 +248,7 @@ impl<Q: QueuePair> Engine<Q> {
             }
         }
         while let Some(completion) = self.lane(class).qp.poll_send() {
-            if !self.completed(completion, session, executor) {
+            if !self.completed(completion, shared, executor) {
                 return Err(PeerFault::Unasked.into());
             }
             moved += 1;
@@ -286,16 +264,16 @@ impl<Q: QueuePair> Engine<Q> {
     /// One connection has ended. What the peer had sent before on the other one counts: a goodbye, or answers.
     #[cold]
     #[inline(never)]
-    fn take_last_words(
+    pub(in crate::session) fn take_last_words(
         &mut self,
-        session: &Session<Q>,
+        shared: &Shared<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) {
         self.told([true; 2]);
         for class in Class::ALL {
             // Where it fails it has ended, too.
-            let _taken = self.turn_class(class, session, &mut || false, sink, executor);
+            let _taken = self.turn_class(class, shared, &mut || false, sink, executor);
         }
     }
 
@@ -304,14 +282,14 @@ impl<Q: QueuePair> Engine<Q> {
     fn receive_polled(
         &mut self,
         polled: Polled,
-        session: &Session<Q>,
+        shared: &Shared<Q::Lease>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Result<(), FabricError> {
         match polled {
-            Polled::Small(class) => self.receive(class, InPlace, session, waiter, sink, executor),
-            Polled::Short(class) => self.receive_short(class, session, waiter, sink, executor),
+            Polled::Small(class) => self.receive(class, InPlace, shared, waiter, sink, executor),
+            Polled::Short(class) => self.receive_short(class, shared, waiter, sink, executor),
         }
     }
 
@@ -320,12 +298,12 @@ impl<Q: QueuePair> Engine<Q> {
     fn receive_short(
         &mut self,
         class: Class,
-        session: &Session<Q>,
+        shared: &Shared<Q::Lease>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Result<(), FabricError> {
-        self.receive(class, ShortInPlace(class), session, waiter, sink, executor)
+        self.receive(class, ShortInPlace(class), shared, waiter, sink, executor)
     }
 
     /// A message that may lie anywhere.
@@ -334,12 +312,12 @@ impl<Q: QueuePair> Engine<Q> {
         &mut self,
         class: Class,
         message: Received<Q::Lease>,
-        session: &Session<Q>,
+        shared: &Shared<Q::Lease>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Result<(), FabricError> {
-        self.receive(class, message, session, waiter, sink, executor)
+        self.receive(class, message, shared, waiter, sink, executor)
     }
 
     /// A message with credits and nothing else has come. Apart, as requests are taken in beside it.
@@ -351,21 +329,21 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// Tells the peer about credits where nothing else would.
     #[inline]
-    pub(super) fn give_credit(&mut self, session: &Session<Q>) {
+    pub(super) fn give_credit(&mut self, shared: &Shared<Q::Lease>) {
         let Some(Link { lanes: [control, bulk], .. }) = self.phase.link() else { return };
-        let [returned, returned_bulk] = &session.returned;
+        let [returned, returned_bulk] = &shared.returned;
         let (owes, owes_bulk) =
             (control.owes_credit(returned.count()), bulk.owes_credit(returned_bulk.count()));
         if owes {
-            self.control(Class::Control, Kind::Credit, session);
+            self.control(Class::Control, Kind::Credit, shared);
         }
         if owes_bulk {
-            self.control(Class::Bulk, Kind::Credit, session);
+            self.control(Class::Bulk, Kind::Credit, shared);
         }
     }
 
     /// Sends a message without payload, if the peer has room for one; it is asked for again otherwise.
-    pub(super) fn control(&mut self, class: Class, kind: Kind, session: &Session<Q>) -> bool {
+    pub(super) fn control(&mut self, class: Class, kind: Kind, shared: &Shared<Q::Lease>) -> bool {
         // A message in the backlog may wait for a credit that the peer returns only after it has received one itself, so credits and
         // heartbeats do not wait. The other kinds keep their place behind the requests that they concern.
         let waits = !matches!(kind, Kind::Credit | Kind::Heartbeat) && !self.backlog.is_empty(class);
@@ -373,24 +351,24 @@ impl<Q: QueuePair> Engine<Q> {
             return false;
         }
         if !self.lane(class).has_control_credit() {
-            self.settle_early(session);
+            self.settle_early(shared);
             if !self.lane(class).has_control_credit() {
                 return false;
             }
         }
         let (payload, timeout) = (OutgoingPayload::EMPTY, Nanos::NEVER);
         let outgoing = Outgoing { class, link: self.generation, kind, payload, completes: None, timeout };
-        self.try_post(outgoing, session).is_ok()
+        self.try_post(outgoing, shared).is_ok()
     }
 
     /// Tells the callee about calls that were given up, as far as there is room.
-    pub(super) fn send_cancels(&mut self, session: &Session<Q>) {
+    pub(super) fn send_cancels(&mut self, shared: &Shared<Q::Lease>) {
         if !self.phase.is_linked() {
             return;
         }
         let mut slot = 0;
         while let Some((call, class)) = self.calls.next_cancel(slot) {
-            if !self.control(class, Kind::Cancel { call }, session) {
+            if !self.control(class, Kind::Cancel { call }, shared) {
                 return;
             }
             self.calls.cancel_sent(call);
@@ -409,7 +387,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    pub(super) fn arm(&mut self, events: Armed, session: &Session<Q>) {
+    pub(super) fn arm(&mut self, events: Armed, shared: &Shared<Q::Lease>) {
         for lane in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes) {
             let armed = match events {
                 Armed::Nothing => continue,
@@ -418,19 +396,19 @@ impl<Q: QueuePair> Engine<Q> {
             };
             lane.failed |= armed.is_err();
         }
-        session.arming.set(events);
+        shared.arming.set(events);
     }
 
     /// Takes back what was asked for, where somebody was told of an event or the peer would cause one. An event that the kernel
     /// knows of costs nobody anything, and whoever was not told of it need not look for it.
-    pub(super) fn disarm(&mut self, told: [bool; 2], session: &Session<Q>) {
+    pub(super) fn disarm(&mut self, told: [bool; 2], shared: &Shared<Q::Lease>) {
         let peer_wakes = self.peer_wakes();
         for (lane, told) in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes).zip(told) {
             if told || peer_wakes {
                 lane.qp.disarm();
             }
         }
-        session.arming.set(Armed::Nothing);
+        shared.arming.set(Armed::Nothing);
     }
 
     /// Whether the fabric wakes a sleeper because the peer says so. Elsewhere the kernel knows whether something is there,
@@ -440,7 +418,7 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// See [`QueuePair::told`], by class.
-    fn told(&mut self, which: [bool; 2]) {
+    pub(in crate::session) fn told(&mut self, which: [bool; 2]) {
         for (lane, told) in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes).zip(which) {
             if told {
                 lane.qp.told();
@@ -458,112 +436,5 @@ impl<Q: QueuePair> Engine<Q> {
         let channel =
             |lane: &Lane<Q>| lane.qp.channel().map(|fd| Channel { fd, interest: lane.qp.interest() });
         self.phase.link().map_or([None; 2], |link| [channel(&link.lanes[0]), channel(&link.lanes[1])])
-    }
-}
-
-/// What the node does to a session, beyond polling it. These wait for the engine, which is held for moments only; in an inline handler
-/// they do not wait, and say how they end without it.
-impl<Q: QueuePair> Session<Q> {
-    /// Installs a new link: it carries the held session on, or begins another one. Closes it instead in an inline handler.
-    pub fn install(&self, links: Links<Q>, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
-        let Some(mut engine) = self.enter_recovered(sink, executor) else { return };
-        engine.install(links, self, sink, executor);
-        engine.release();
-        self.look_once_more(executor);
-    }
-
-    /// Deadlines, heartbeats, liveness. `slept` is how long the caller meant to be away since its last tick. None while
-    /// another thread holds the engine: it is skipped, and soon to be tried again.
-    pub fn tick(
-        &self,
-        now: Nanos,
-        slept: Nanos,
-        sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
-    ) -> Option<Ticked> {
-        let mut engine = self.engine.try_lock()?;
-        engine.tick(self, now, slept, sink, executor);
-        let ticked = Ticked { next_due: engine.next_due(), work_in_flight: engine.work.in_flight() };
-        engine.release();
-        self.look_once_more(executor);
-        Some(ticked)
-    }
-
-    /// Ends the link for a reason that somebody outside noticed: the peer's process ended, or this node shuts down. Returns false, and
-    /// nothing was done, in an inline handler.
-    pub fn take_down(
-        &self,
-        cause: DownCause,
-        sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
-    ) -> bool {
-        let Some(mut engine) = self.enter_recovered(sink, executor) else { return false };
-        if cause == DownCause::Died && engine.phase.is_linked() {
-            // Its end may be noticed sooner than what it had said before.
-            engine.take_last_words(self, sink, executor);
-        }
-        let said_so = engine.phase.link().is_some_and(|link| link.peer_draining);
-        let cause = if cause == DownCause::Died && said_so { DownCause::Goodbye } else { cause };
-        engine.lose_for(cause, self, sink, executor);
-        engine.release();
-        self.look_once_more(executor);
-        true
-    }
-
-    /// Tells the peer that this node takes no new requests. Returns whether it could be told.
-    pub fn goodbye(&self, executor: &impl Executor) -> bool {
-        self.with_engine(executor, |engine| {
-            let told = engine.phase.is_linked() && engine.control(Class::Control, Kind::Goodbye, self);
-            engine.ring_doorbells(self);
-            told
-        })
-        .unwrap_or(false)
-    }
-
-    /// Returns the peer at the other end, while there is a session. In an inline handler `None` may also mean that the engine is busy.
-    pub fn info(&self, executor: &impl Executor) -> Option<LinkInfo> {
-        self.with_engine(executor, |engine| engine.phase.info().copied()).flatten()
-    }
-
-    /// Returns whether there is a link now. In an inline handler false may also mean that the engine is busy.
-    pub fn is_linked(&self, executor: &impl Executor) -> bool {
-        self.with_engine(executor, |engine| engine.phase.is_linked()).unwrap_or(false)
-    }
-
-    /// Returns the number of work requests under way; 0 in an inline handler if the engine is busy.
-    pub fn work_in_flight(&self, executor: &impl Executor) -> usize {
-        self.with_engine(executor, |engine| engine.work.in_flight()).unwrap_or(0)
-    }
-
-    /// A thread was woken by these channels, by class, in place of the serving thread.
-    pub(super) fn told(&self, which: [bool; 2], executor: &impl Executor) {
-        // A thread that has slept on channels may block.
-        let _told = self.with_engine(executor, |engine| engine.told(which));
-    }
-
-    /// Returns the descriptors that have an event when something arrives, control and bulk; none in an inline handler if the engine is
-    /// busy.
-    pub fn channels(&self, executor: &impl Executor) -> [Option<Channel>; 2] {
-        self.with_engine(executor, |engine| engine.channels()).unwrap_or([None; 2])
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn credits_are_alone_after_many_with_nothing_else_in_between() {
-        let mut credits = CreditsAlone::default();
-        let mut solicited = usize::MAX - 3;
-        let mut comes = |others: usize| {
-            solicited = solicited.wrapping_add(others + 1);
-            credits.came(solicited)
-        };
-        assert!(!comes(5));
-        let told = (0..CREDITS_ALONE + 3).map(|_| comes(0));
-        assert_eq!(told.filter(|&alone| alone).count(), 4, "all after the first eight");
-        assert!(!comes(1), "a request came in between");
-        assert!(!comes(0));
     }
 }

@@ -3,30 +3,18 @@
 use pronto_wire::Class;
 
 use super::Session;
-use super::refusal::Refused;
 use crate::buf::Loan;
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
+use crate::session::refusal::Refused;
 
 impl<Q: QueuePair> Session<Q> {
-    /// A piece of the send ring to compose a payload in; for payloads longer than 40 bytes.
-    ///
-    /// # Errors
-    /// [`Refused::Ring`] says why there is no room, [`Refused::NoRing`] that there is no link.
-    #[inline]
-    pub fn loan(&self, class: Class, len: usize, owner: u32) -> Result<Loan, Refused> {
-        match self.rings[class.index()].loan(len, owner) {
-            Some(loan) => loan.map_err(Refused::Ring),
-            None => Err(Refused::NoRing),
-        }
-    }
-
     /// The same for a sender outside of the engine. Where the strip of its thread does not do, it first takes in which sends have
     /// completed, if nobody else is at it: a stream then comes back to memory that it has used a moment ago. A caller that finds
     /// each answer when it looks takes in nothing else, and would walk through all send memory, out of every cache.
     ///
     /// # Errors
-    /// As [`Self::loan`].
+    /// As [`Shared::loan`](crate::session::Shared::loan).
     #[inline]
     pub fn loan_after_reaping(
         &self,

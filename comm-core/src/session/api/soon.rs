@@ -7,21 +7,22 @@
 //! can wait is done right after the request was sent, and a reply goes from its line into a place of the caller's: moved about in
 //! enumerations it would be copied three times, at offsets that no store buffer forwards.
 
-use pronto_wire::{CallId, Class, RawHeader};
+use pronto_wire::CallId;
 
-use super::arming::Armed;
-use super::end::End;
-use super::engine::Engine;
+use super::Session;
 use super::entering::EngineGuard;
-use super::inbound::Sink;
-use super::learned::Teaches;
-use super::outgoing::Copied;
-use super::peer_types::Known;
 use super::wait::{Caller, SPINS_PER_LOOK};
-use super::{CallSpec, Session};
 use crate::executor::{Asked, Executor};
 use crate::fabric::{QueuePair, SmallMessage};
 use crate::note::{Note, What};
+use crate::session::arming::Armed;
+use crate::session::end::End;
+use crate::session::engine::{Engine, Found};
+use crate::session::inbound::Sink;
+use crate::session::learned::Teaches;
+use crate::session::outgoing::Copied;
+use crate::session::peer_types::Known;
+use crate::session::spec::CallSpec;
 use crate::time::Nanos;
 
 /// What became of a call that was looked for at once.
@@ -48,16 +49,6 @@ pub struct Places<'a, L, F> {
     pub end: &'a mut Option<End<L>>,
 }
 
-/// What was found first.
-enum Found {
-    /// The reply, in the caller's place for small ones.
-    Reply,
-    /// The reply, in the engine's place for short ones.
-    ShortReply,
-    /// Something else, in one of these places if it is not too long.
-    Other(Option<Polled>),
-}
-
 /// A call that perhaps only this thread knows. A panic drops this, which gives up the waiter's part of the slot; without a panic it is
 /// forgotten.
 pub(super) struct LeavesIfUnwound<'a, Q: QueuePair> {
@@ -72,13 +63,6 @@ impl<Q: QueuePair> Drop for LeavesIfUnwound<'_, Q> {
             self.session.calls.leave(self.call);
         }
     }
-}
-
-/// A message of this class that was polled, and lies in the engine's own place for small messages or for short ones.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Polled {
-    Small(Class),
-    Short(Class),
 }
 
 impl<Q: QueuePair> Session<Q> {
@@ -243,64 +227,5 @@ impl<Q: QueuePair> Session<Q> {
         }
         self.look_once_more(executor);
         soon
-    }
-}
-
-impl<Q: QueuePair> Engine<Q> {
-    /// Takes the reply to a call in, if it is the next message; asked where nothing else is due. Its call is over then, and the slot
-    /// set aside.
-    #[inline(always)]
-    fn find_reply(&mut self, call: CallId, small: &mut SmallMessage, session: &Session<Q>) -> Found {
-        let Some(link) = self.phase.link_mut() else { return Found::Other(None) };
-        for class in Class::ALL {
-            let qp = &mut link.lanes[class.index()].qp;
-            if qp.poll_small(small) {
-                if self.take_reply(class, &small.header, small.payload.len().into(), call, session) {
-                    return Found::Reply;
-                }
-                self.small = *small;
-                return Found::Other(Some(Polled::Small(class)));
-            }
-            if qp.poll_short(&mut self.short) {
-                let (header, len) = (self.short.header, self.short.payload().len());
-                let is_it = self.take_reply(class, &header, len, call, session);
-                return if is_it { Found::ShortReply } else { Found::Other(Some(Polled::Short(class))) };
-            }
-        }
-        Found::Other(None)
-    }
-
-    /// Does for a reply what [`Engine::receive`] would do, if it is that of the call; if it is not, or there is more to it,
-    /// nothing has changed that `receive` would not find again.
-    #[inline(always)]
-    fn take_reply(
-        &mut self,
-        class: Class,
-        header: &RawHeader,
-        len: usize,
-        call: CallId,
-        session: &Session<Q>,
-    ) -> bool {
-        let Some(link) = self.phase.link_mut() else { return false };
-        let lane = &mut link.lanes[class.index()];
-        let expected = header.is_reply_to(call)
-            && lane.answers.is_empty()
-            && lane.is_credible(header.acks())
-            && self.calls.end_posted(call);
-        if !expected {
-            return false;
-        }
-        // What it acknowledges is taken in when there is time, or need.
-        lane.hear(header.acks());
-        lane.answer_received(len);
-        link.heard = true;
-        session.stats.messages_received.add_alone(1);
-        session.stats.bytes_received.add_alone(len as u64);
-        session.calls.set_aside(call.slot);
-        if lane.owes_receipts() {
-            self.give_credit(session);
-            self.ring_due(session);
-        }
-        true
     }
 }

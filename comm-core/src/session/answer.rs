@@ -1,0 +1,40 @@
+//! The response to a request: a reply, or a failure with a code.
+
+use pronto_wire::{CallId, Class, FailureCode, Kind};
+
+use super::outgoing::OutgoingPayload;
+
+/// The response to a request.
+#[derive(Debug)]
+pub enum Answer {
+    /// The handler's reply.
+    Reply {
+        /// The class that the reply travels in.
+        class: Class,
+        /// What it carries.
+        payload: OutgoingPayload,
+    },
+    /// A failure.
+    Failure {
+        /// Why.
+        code: FailureCode,
+        /// A handler's own error, encoded.
+        payload: OutgoingPayload,
+    },
+}
+
+impl Answer {
+    /// A failure without payload.
+    pub const fn failure(code: FailureCode) -> Self {
+        Self::Failure { code, payload: OutgoingPayload::EMPTY }
+    }
+
+    /// Returns the message that answers a call that came in `class`.
+    #[inline]
+    pub(super) fn into_message(self, call: CallId, class: Class) -> (Class, Kind, OutgoingPayload) {
+        match self {
+            Self::Reply { class, payload } => (class, Kind::Reply { call }, payload),
+            Self::Failure { code, payload } => (class, Kind::Failure { call, code }, payload),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The duties of a request outside of the engine's turn: a token that any thread may hold. See [`token`](crate::session::token).
+
+use core::fmt;
+
+use pronto_wire::{CallId, Class, FailureCode};
+
+use super::Session;
+use crate::executor::Executor;
+use crate::fabric::QueuePair;
+use crate::session::answer::Answer;
+use crate::session::outgoing::Outgoing;
+use crate::session::token::{Duties, RequestToken, TokenSlot};
+use crate::time::Nanos;
+
+impl Duties {
+    /// Returns the credit and sends the response. The credit comes first, so that the response carries it.
+    fn settle<C: Callee>(self, response: Answer, callee: &C) {
+        let Self { call, link, class } = self;
+        let (session, executor) = (callee.session(), callee.executor());
+        session.return_credit(class, link, executor);
+        if let Some(call) = call {
+            session.respond(call, link, class, response, executor);
+        }
+    }
+}
+
+impl RequestToken<'_> {
+    /// Moves the duties out of the engine's turn, to `callee`, which does them later.
+    #[inline]
+    pub fn detach<C: Callee>(self, callee: C) -> DetachedToken<C> {
+        DetachedToken { duties: Some(self.take()), callee }
+    }
+}
+
+/// The means by which a detached token does its duties: the session that the request came through, and the executor.
+pub trait Callee {
+    /// The session's connections.
+    type Qp: QueuePair;
+    /// How threads are woken.
+    type Executor: Executor;
+
+    /// Returns the session that the request came through.
+    fn session(&self) -> &Session<Self::Qp>;
+
+    /// Returns the executor.
+    fn executor(&self) -> &Self::Executor;
+}
+
+/// The duties of one inbound request or notification, outside of the engine's turn. Any thread may hold it. Consuming it
+/// returns the credit and sends the response; so does dropping it, where the response is [`FailureCode::NoReply`].
+///
+/// ```compile_fail
+/// use pronto_core::session::{Callee, DetachedToken};
+/// use pronto_wire::FailureCode;
+///
+/// fn answer_twice<C: Callee>(token: DetachedToken<C>) {
+///     token.fail(FailureCode::NoHandler);
+///     token.fail(FailureCode::NoHandler);
+/// }
+/// ```
+#[must_use = "dropping it fails the call"]
+pub struct DetachedToken<C: Callee> {
+    /// None only while it is consumed or dropped.
+    duties: Option<Duties>,
+    callee: C,
+}
+
+impl<C: Callee> DetachedToken<C> {
+    /// The call to answer; none for a notification.
+    pub fn call(&self) -> Option<CallId> {
+        self.duties().call
+    }
+
+    /// The class that the request came in.
+    pub fn class(&self) -> Class {
+        self.duties().class
+    }
+
+    /// The callee that the duties are done by.
+    pub const fn callee(&self) -> &C {
+        &self.callee
+    }
+
+    /// Whether the caller has given up.
+    pub fn is_cancelled(&self) -> bool {
+        self.call().is_some_and(|call| self.callee.session().is_cancelled(call))
+    }
+
+    /// Returns the credit and sends this response; a notification has none.
+    pub fn answer(mut self, answer: Answer) {
+        self.take().settle(answer, &self.callee);
+    }
+
+    /// Returns the credit and answers with a failure without payload.
+    pub fn fail(self, code: FailureCode) {
+        self.answer(Answer::failure(code));
+    }
+
+    /// Runs a handler with the token of a turn of its own. Afterwards, also when `handle` panics, the credit goes back and
+    /// the response is sent, unless the handler has detached the token again.
+    pub fn handle(mut self, handle: impl FnOnce(&C, RequestToken<'_>)) {
+        let mut turn = HandlerTurn { slot: TokenSlot::of(self.take()), callee: &self.callee };
+        handle(&self.callee, turn.slot.token());
+    }
+
+    fn take(&mut self) -> Duties {
+        self.duties.take().expect("consuming a token takes its duties, and nothing uses it afterwards")
+    }
+
+    fn duties(&self) -> &Duties {
+        self.duties.as_ref().expect("a token that is not consumed has its duties")
+    }
+}
+
+impl<C: Callee> Drop for DetachedToken<C> {
+    fn drop(&mut self) {
+        if let Some(duties) = self.duties.take() {
+            duties.settle(Answer::failure(FailureCode::NoReply), &self.callee);
+        }
+    }
+}
+
+impl<C: Callee> fmt::Debug for DetachedToken<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DetachedToken").field("duties", &self.duties).finish_non_exhaustive()
+    }
+}
+
+/// The turn of a handler outside of the engine: its end settles the slot, also while a panic unwinds.
+struct HandlerTurn<'c, C: Callee> {
+    slot: TokenSlot,
+    callee: &'c C,
+}
+
+impl<C: Callee> Drop for HandlerTurn<'_, C> {
+    fn drop(&mut self) {
+        if let Some((duties, answer)) = self.slot.settle() {
+            duties.settle(answer, self.callee);
+        }
+    }
+}
+
+impl<Q: QueuePair> Session<Q> {
+    /// Sends the response to a request that came on `link` in `class`, outside of the engine's turn.
+    pub(super) fn respond(
+        &self,
+        call: CallId,
+        link: u16,
+        class: Class,
+        answer: Answer,
+        executor: &impl Executor,
+    ) {
+        let (class, kind, payload) = answer.into_message(call, class);
+        let outgoing = Outgoing { class, link, kind, payload, completes: None, timeout: Nanos::NEVER };
+        // The caller reserved the reply's place, and there are more submissions than replies: only a message of a link
+        // that has ended is refused here.
+        if self.send(outgoing, executor).is_err() {
+            self.stats.replies_lost.add(1);
+        }
+    }
+
+    /// Returns the credit of a request or notification that came on `link` in `class`, outside of the engine's turn.
+    pub(super) fn return_credit(&self, class: Class, link: u16, executor: &impl Executor) {
+        if self.credit_returned(class, link) {
+            self.wanted.credit();
+            self.serve_left(executor);
+        }
+    }
+}

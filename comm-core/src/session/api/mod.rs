@@ -1,0 +1,158 @@
+//! The session as its users see it: the shared half, and the engine behind its lock.
+
+mod arming;
+mod detached;
+mod doorbells;
+mod entering;
+mod failing;
+mod loans;
+mod one_sided;
+mod operating;
+mod rendezvous;
+mod room;
+mod send;
+mod sleep;
+mod soon;
+mod synchronous;
+mod wait;
+mod waiting;
+
+use core::fmt;
+use core::ops::Deref;
+
+use pronto_ring::{Mpsc, mpsc};
+use pronto_sync::{Poisons, TryLock};
+use pronto_wire::{CallId, Class, Kind, NodeId};
+
+pub use detached::{Callee, DetachedToken};
+pub use entering::Patience;
+pub use room::RoomWait;
+pub use sleep::RESCUE;
+pub use soon::{Places, Soon};
+pub use wait::{LATE, Waited};
+
+use super::backlog::is_new;
+use super::credit::Credit;
+use super::engine::Engine;
+use super::engine::NotPosted;
+use super::limits::Limits;
+use super::outgoing::{Outgoing, Submitted};
+use super::refusal::Refused;
+use super::shared::Shared;
+use crate::executor::Executor;
+use crate::fabric::QueuePair;
+
+/// Messages that may wait in the submission queue while another thread holds the engine; beyond it a sender is refused.
+const SUBMISSIONS: usize = 256;
+
+/// Of these, for how many there is room before more were ever needed.
+const FEW_SUBMISSIONS: usize = 8;
+
+/// One peer, as all its senders share it.
+pub struct Session<Q: QueuePair> {
+    shared: Shared<Q::Lease>,
+    /// A panic of its holder poisons it; see [`Session::fail`].
+    engine: TryLock<Engine<Q>, Poisons>,
+}
+
+impl<Q: QueuePair> Deref for Session<Q> {
+    type Target = Shared<Q::Lease>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.shared
+    }
+}
+
+impl<Q: QueuePair> Session<Q> {
+    /// A session without a link yet.
+    pub fn new(peer: NodeId, limits: Limits) -> Self {
+        let (submissions, receiver) = Mpsc::growing(FEW_SUBMISSIONS, SUBMISSIONS);
+        Self {
+            shared: Shared::new(peer, limits, submissions),
+            engine: TryLock::with(Engine::new(limits, receiver)),
+        }
+    }
+
+    /// Posts directly if the engine is free, else leaves the message for whoever holds it.
+    fn send(&self, outgoing: Outgoing, executor: &impl Executor) -> Result<(), Refused> {
+        if !outgoing.payload.is_within() {
+            return Err(Refused::OutOfRegion);
+        }
+        self.submit(Submitted::Message(outgoing), executor)
+    }
+
+    /// A call slot; when none is left also the one that is set aside for whoever holds the engine, if that can be had soon.
+    fn claim(&self, executor: &impl Executor) -> Result<CallId, Refused> {
+        let claimed = self.calls.claim();
+        let claimed = claimed.or_else(|| self.of_engine(executor, |_| self.calls.claim_in_engine()));
+        claimed.ok_or_else(|| {
+            // There is room when others have been answered, which may be held back.
+            self.ring_if_held(executor);
+            Refused::NoCallSlot { capacity: self.limits.calls }
+        })
+    }
+
+    /// A credit; when none is left also one that the engine has set aside, or not taken in yet, if that can be had soon.
+    fn credit(&self, class: Class, executor: &impl Executor) -> Result<Credit, Refused> {
+        let credits = &self.credits[class.index()];
+        let taken = credits.try_take();
+        let taken = taken.or_else(|| self.of_engine(executor, |engine| engine.credit(class, self)));
+        taken.ok_or_else(|| {
+            self.ring_if_held(executor);
+            Refused::NoCredit { class }
+        })
+    }
+
+    /// Uses the engine if it is free. A sender must not wait for it: an inline handler runs while its own thread holds it.
+    #[inline(always)]
+    fn in_free_engine<R>(
+        &self,
+        executor: &impl Executor,
+        use_it: impl FnOnce(&mut Engine<Q>) -> Option<R>,
+    ) -> Option<R> {
+        let mut engine = self.engine.try_lock()?;
+        let used = use_it(&mut engine);
+        engine.release();
+        self.look_once_more(executor);
+        used
+    }
+
+    /// Whether there is neither a link nor a session to be carried on. False while another thread is at it.
+    pub fn is_over(&self, executor: &impl Executor) -> bool {
+        let over = |engine: &mut Engine<Q>| Some(engine.phase.is_down());
+        self.in_free_engine(executor, over).unwrap_or(false)
+    }
+
+    fn submit(&self, mut submitted: Submitted, executor: &impl Executor) -> Result<(), Refused> {
+        if let Some(mut engine) = self.engine.try_lock() {
+            let posted = engine.post_now(submitted, self, executor);
+            engine.release();
+            self.look_once_more(executor);
+            match posted {
+                Ok(()) => return Ok(()),
+                Err(NotPosted::Refused(refused)) => return Err(refused),
+                Err(NotPosted::BehindOthers(back)) => submitted = back,
+            }
+        }
+        if let Err(mpsc::Full(submitted)) = self.submissions.push(submitted) {
+            let Submitted::Message(response) = submitted else { return Err(Refused::Busy) };
+            if is_new(&response) || matches!(response.kind, Kind::Cancel { .. }) {
+                return Err(Refused::Busy);
+            }
+            self.response_overflow.push(response, executor).map_err(|_| Refused::Busy)?;
+            self.wanted.credit();
+        }
+        self.serve_left(executor);
+        Ok(())
+    }
+}
+
+impl<Q: QueuePair> fmt::Debug for Session<Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("peer", &self.peer)
+            .field("calls", &self.calls)
+            .finish_non_exhaustive()
+    }
+}

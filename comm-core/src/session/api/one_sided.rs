@@ -1,0 +1,66 @@
+//! One-sided operations and grants, as a program asks for them.
+
+use core::ops::Range;
+
+use pronto_wire::CallId;
+
+use super::Session;
+use crate::executor::Executor;
+use crate::fabric::{FabricError, Grant, GrantError, GrantId, QueuePair, Region, Rights};
+use crate::session::one_sided::{Access, CLASS, OneSided};
+use crate::session::outgoing::Submitted;
+use crate::session::refusal::Refused;
+
+impl<Q: QueuePair> Session<Q> {
+    /// Starts a one-sided operation. Wait for the returned slot's end.
+    pub fn access(&self, access: Access, executor: &impl Executor) -> Result<CallId, Refused> {
+        if !self.is_up() {
+            return Err(Refused::NotConnected { peer: self.peer });
+        }
+        access.check()?;
+        let completes = self.claim(executor)?;
+        let link = self.credits[CLASS.index()].link();
+        if self.calls.has_ended(completes) {
+            // The session failed after the slot was claimed, and the link may be the next one.
+            self.calls.unclaim(completes);
+            return Err(Refused::NotConnected { peer: self.peer });
+        }
+        let work = Submitted::OneSided(OneSided { access, link, completes });
+        self.submit(work, executor).map(|()| completes).inspect_err(|_| self.calls.unclaim(completes))
+    }
+
+    /// Readies a region for sends by reference and one-sided operations on the present link, ahead of need: where the
+    /// transport pins memory, no message waits for that.
+    pub fn register_region(&self, region: &Region, executor: &impl Executor) -> Result<(), GrantError> {
+        self.with_engine(executor, |engine| match engine.phase.link_mut() {
+            Some(link) => Ok(link.lanes[CLASS.index()].qp.register(region)?),
+            None => Err(FabricError::Lost.into()),
+        })
+        .unwrap_or(Err(GrantError::WouldDeadlock))
+    }
+
+    /// Lets this peer, and nobody else, access a range of a region, while the present link lasts.
+    pub fn grant(
+        &self,
+        region: &Region,
+        range: Range<u64>,
+        rights: Rights,
+        executor: &impl Executor,
+    ) -> Result<Grant, GrantError> {
+        let lost = GrantError::Failed(FabricError::Lost);
+        self.with_engine(executor, |engine| match engine.phase.link_mut() {
+            Some(link) => link.lanes[CLASS.index()].qp.grant(region, range, rights),
+            None => Err(lost),
+        })
+        .unwrap_or(Err(GrantError::WouldDeadlock))
+    }
+
+    /// Ends a grant. A link that ended has ended its grants.
+    pub fn revoke(&self, grant: GrantId, executor: &impl Executor) -> Result<(), GrantError> {
+        self.with_engine(executor, |engine| match engine.phase.link_mut() {
+            Some(link) => link.lanes[CLASS.index()].qp.revoke(grant),
+            None => Ok(()),
+        })
+        .unwrap_or(Err(GrantError::WouldDeadlock))
+    }
+}

@@ -1,0 +1,97 @@
+//! What the node does to a session, beyond polling it: links, ticks, its end. These methods wait for the engine, which is held for
+//! moments only; in an inline handler they do not wait, and say how they end without it.
+
+use pronto_wire::{Class, Kind};
+
+use super::Session;
+use crate::executor::{Channel, Executor};
+use crate::fabric::QueuePair;
+use crate::session::engine::Ticked;
+use crate::session::inbound::Sink;
+use crate::session::link::{DownCause, LinkInfo, Links};
+use crate::time::Nanos;
+
+impl<Q: QueuePair> Session<Q> {
+    /// Installs a new link: it carries the held session on, or begins another one. Closes it instead in an inline handler.
+    pub fn install(&self, links: Links<Q>, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
+        let Some(mut engine) = self.enter_recovered(sink, executor) else { return };
+        engine.install(links, self, sink, executor);
+        engine.release();
+        self.look_once_more(executor);
+    }
+
+    /// Deadlines, heartbeats, liveness. `slept` is how long the caller meant to be away since its last tick. None while
+    /// another thread holds the engine: it is skipped, and soon to be tried again.
+    pub fn tick(
+        &self,
+        now: Nanos,
+        slept: Nanos,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Option<Ticked> {
+        let mut engine = self.engine.try_lock()?;
+        engine.tick(self, now, slept, sink, executor);
+        let ticked = Ticked { next_due: engine.next_due(), work_in_flight: engine.work.in_flight() };
+        engine.release();
+        self.look_once_more(executor);
+        Some(ticked)
+    }
+
+    /// Ends the link for a reason that somebody outside noticed: the peer's process ended, or this node shuts down. Returns false, and
+    /// nothing was done, in an inline handler.
+    pub fn take_down(
+        &self,
+        cause: DownCause,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> bool {
+        let Some(mut engine) = self.enter_recovered(sink, executor) else { return false };
+        if cause == DownCause::Died && engine.phase.is_linked() {
+            // Its end may be noticed sooner than what it had said before.
+            engine.take_last_words(self, sink, executor);
+        }
+        let said_so = engine.phase.link().is_some_and(|link| link.peer_draining);
+        let cause = if cause == DownCause::Died && said_so { DownCause::Goodbye } else { cause };
+        engine.lose_for(cause, self, sink, executor);
+        engine.release();
+        self.look_once_more(executor);
+        true
+    }
+
+    /// Tells the peer that this node takes no new requests. Returns whether it could be told.
+    pub fn goodbye(&self, executor: &impl Executor) -> bool {
+        self.with_engine(executor, |engine| {
+            let told = engine.phase.is_linked() && engine.control(Class::Control, Kind::Goodbye, self);
+            engine.ring_doorbells(self);
+            told
+        })
+        .unwrap_or(false)
+    }
+
+    /// Returns the peer at the other end, while there is a session. In an inline handler `None` may also mean that the engine is busy.
+    pub fn info(&self, executor: &impl Executor) -> Option<LinkInfo> {
+        self.with_engine(executor, |engine| engine.phase.info().copied()).flatten()
+    }
+
+    /// Returns whether there is a link now. In an inline handler false may also mean that the engine is busy.
+    pub fn is_linked(&self, executor: &impl Executor) -> bool {
+        self.with_engine(executor, |engine| engine.phase.is_linked()).unwrap_or(false)
+    }
+
+    /// Returns the number of work requests under way; 0 in an inline handler if the engine is busy.
+    pub fn work_in_flight(&self, executor: &impl Executor) -> usize {
+        self.with_engine(executor, |engine| engine.work.in_flight()).unwrap_or(0)
+    }
+
+    /// A thread was woken by these channels, by class, in place of the serving thread.
+    pub(super) fn told(&self, which: [bool; 2], executor: &impl Executor) {
+        // A thread that has slept on channels may block.
+        let _told = self.with_engine(executor, |engine| engine.told(which));
+    }
+
+    /// Returns the descriptors that have an event when something arrives, control and bulk; none in an inline handler if the engine is
+    /// busy.
+    pub fn channels(&self, executor: &impl Executor) -> [Option<Channel>; 2] {
+        self.with_engine(executor, |engine| engine.channels()).unwrap_or([None; 2])
+    }
+}

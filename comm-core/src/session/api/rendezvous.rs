@@ -1,0 +1,220 @@
+//! Posting receives, taking offers, and lending memory for a send.
+
+use alloc::vec;
+
+use pronto_sync::atomic::Ordering;
+use pronto_wire::{CallId, Class, FailureCode};
+
+use super::Session;
+use super::entering::EngineGuard;
+use crate::executor::Executor;
+use crate::fabric::{Arrived, Payload, QueuePair, Region, RemoteRange};
+use crate::session::calls::Expects;
+use crate::session::end::End;
+use crate::session::inbound::Inbound;
+use crate::session::one_sided::CLASS;
+use crate::session::outgoing::Submitted;
+use crate::session::refusal::Refused;
+use crate::session::rendezvous::table::{Body, Lent, Offer, Posted, Waiting};
+use crate::session::rendezvous::transfer::{GivenUp, Source};
+use crate::session::rendezvous::{DUE, MAX_RECEIVES, MAX_SENDS, Offered, received};
+use crate::session::token::Duties;
+
+impl<Q: QueuePair> Session<Q> {
+    /// Posts a receive: the next message with this tag goes to `len` bytes of the region from `offset`. Wait for the returned
+    /// slot: it ends with [`End::Done`] and the message's length, with a failure whose code is `ReplyTooLarge` if the
+    /// message was longer or `Cancelled` if the receive was cancelled, or with [`End::PeerDown`].
+    pub fn post_receive(
+        &self,
+        tag: u64,
+        region: &Region,
+        (offset, len): (u64, u64),
+        executor: &impl Executor,
+    ) -> Result<CallId, Refused> {
+        if offset.checked_add(len).is_none_or(|end| end > region.len() as u64) {
+            return Err(Refused::OutOfRegion);
+        }
+        let slot = self.claim(executor)?;
+        let mut table = self.rendezvous.lock(&self.wanted, executor);
+        let refused = if table.posted.len() + table.transfers.len() >= MAX_RECEIVES {
+            Some(Refused::TooManyTransfers { max: MAX_RECEIVES })
+        } else {
+            // Under the table's lock: the end of a session takes what is posted before it, and this sees it after. A session that
+            // failed has ended the slot as well.
+            let gone = !self.is_up() || self.calls.has_ended(slot);
+            gone.then_some(Refused::NotConnected { peer: self.peer })
+        };
+        if let Some(refused) = refused {
+            drop(table);
+            self.calls.unclaim(slot);
+            return Err(refused);
+        }
+        table.posted.push_back(Posted { slot, tag, region: region.clone(), offset, len });
+        self.rendezvous.state.store(DUE, Ordering::Relaxed);
+        drop(table);
+        self.move_soon(executor);
+        Ok(slot)
+    }
+
+    /// Cancels a receive. It has ended when its slot has: until then chunks that are under way may still be written to its
+    /// buffer. Its sender, if there is one already, is told.
+    pub fn cancel_receive(&self, slot: CallId, executor: &impl Executor) {
+        let mut table = self.rendezvous.lock(&self.wanted, executor);
+        let withdrawn = table.withdraw(slot);
+        if withdrawn.is_none() {
+            let found = table.transfers.iter_mut().find(|transfer| transfer.posted.slot == slot);
+            let Some(transfer) = found else { return };
+            transfer.give_up(GivenUp::ByReceiver);
+            self.rendezvous.state.store(DUE, Ordering::Relaxed);
+        }
+        drop(table);
+        if let Some(posted) = withdrawn {
+            let payload = Arrived::Inline(pronto_wire::InlinePayload::EMPTY);
+            let end = End::Failure { code: FailureCode::Cancelled, payload };
+            self.calls.end(posted.slot, end, Expects::Nothing, executor);
+        } else {
+            self.move_soon(executor);
+        }
+    }
+
+    /// An offer has arrived: for sinks, in place of a handler. It is answered when its bytes have arrived, or its sender need
+    /// not wait for that.
+    pub fn take_offer(
+        &self,
+        inbound: Inbound<'_, Arrived<Q::Lease>>,
+        tag: u64,
+        offered: Offered,
+        executor: &impl Executor,
+    ) {
+        let Inbound { token, resent, payload, .. } = inbound;
+        let Some(call) = token.call() else { return token.finish() };
+        let Duties { link, class, .. } = token.take();
+        let offer = Offer { call, link, class, tag };
+        let body = match offered {
+            // One that was sent before names a grant of another link; the present one's comes behind it.
+            Offered::ByReference(remote) if resent => {
+                Body::Source(Source { remote, link: link.wrapping_sub(1) })
+            }
+            Offered::ByReference(remote) => Body::Source(Source { remote, link }),
+            Offered::Carried { skip } => Body::Carried { payload, skip },
+        };
+        let mut table = self.rendezvous.lock(&self.wanted, executor);
+        let parks = !table.is_awaited(tag) && table.waiting.has_room_to_park();
+        let body = match body {
+            Body::Carried { payload, skip } if parks => park(&payload, skip),
+            body => body,
+        };
+        let (parked, carried) = (matches!(body, Body::Parked(_)), matches!(body, Body::Carried { .. }));
+        let ended = table.add(Waiting { offer, body });
+        if self.is_cancelled(call) {
+            // The cancellation was looked for before the offer was here.
+            table.cancel(call);
+        }
+        self.rendezvous.state.store(DUE, Ordering::Relaxed);
+        drop(table);
+        if let Some(Waiting { offer, body }) = ended {
+            let carried = matches!(body, Body::Carried { .. });
+            drop(body);
+            if carried {
+                // The receive buffer is free again. No response: its caller has ended the call.
+                self.return_credit(offer.class, offer.link, executor);
+            }
+        }
+        if !carried {
+            // It holds no receive buffer any more.
+            self.return_credit(class, link, executor);
+        }
+        if parked {
+            self.respond(call, link, Class::Control, received(), executor);
+        }
+    }
+
+    /// The sender of an offer has granted its bytes again, on the present link: grants end with their link, calls do not.
+    pub fn take_regrant(&self, call: CallId, remote: RemoteRange, link: u16, executor: &impl Executor) {
+        let mut table = self.rendezvous.lock(&self.wanted, executor);
+        table.regrant(call, Source { remote, link });
+        self.rendezvous.state.store(DUE, Ordering::Relaxed);
+    }
+
+    /// Counts a send, if there may be one more; [`Self::leave_send`] when it has ended.
+    pub fn enter_send(&self) -> Result<(), Refused> {
+        let sends = &self.rendezvous.sends;
+        if sends.fetch_add(1, Ordering::Relaxed) >= MAX_SENDS {
+            sends.fetch_sub(1, Ordering::Relaxed);
+            return Err(Refused::TooManyTransfers { max: MAX_SENDS as usize });
+        }
+        Ok(())
+    }
+
+    /// A send has ended, or was given up: what was lent for it is taken back as soon as its call is answered. Until then the
+    /// peer may be reading, and where a refused access ends the connection it must not be refused.
+    pub fn leave_send(&self, lent: Option<Lent>, executor: &impl Executor) {
+        self.rendezvous.sends.fetch_sub(1, Ordering::Relaxed);
+        let Some(lent) = lent else { return };
+        let mut table = self.rendezvous.lock(&self.wanted, executor);
+        table.lent.push(lent);
+        self.rendezvous.state.store(DUE, Ordering::Relaxed);
+        drop(table);
+        self.move_soon(executor);
+    }
+
+    /// The present link, or the last one: what is granted ends with it.
+    pub fn link_generation(&self) -> u16 {
+        self.credits[CLASS.index()].link()
+    }
+
+    /// Messages that wait for a receive, receives that wait for a message, and transfers under way.
+    pub fn transfers(&self, executor: &impl Executor) -> [usize; 3] {
+        let table = self.rendezvous.lock(&self.wanted, executor);
+        [table.waiting.len() + table.given_up.len(), table.posted.len(), table.transfers.len()]
+    }
+
+    /// Whether a turn would move a transfer on although nothing has arrived.
+    pub fn is_due(&self) -> bool {
+        self.rendezvous.is_due()
+    }
+
+    /// A thread that has turned the engine goes: what can be moved is the serving thread's from now on.
+    #[inline]
+    pub(super) fn leave_transfers(&self, executor: &impl Executor) {
+        if self.rendezvous.is_due() {
+            executor.attend();
+        }
+    }
+
+    /// A turn while a caller sleeps on the channels: what arrives is the caller's to take, but chunks are not, and nothing wakes
+    /// the caller for them where they are done as soon as they are asked for.
+    pub(super) fn move_for_sleeper(&self, mut engine: EngineGuard<'_, Q>, executor: &impl Executor) -> usize {
+        if !self.rendezvous.is_due() {
+            engine.release();
+            return 0;
+        }
+        if engine.phase.is_linked() {
+            while let Some(completion) = engine.lane(CLASS).qp.poll_send() {
+                let known = engine.completed(completion, self, executor);
+                engine.lane(CLASS).failed |= !known;
+            }
+        }
+        let moved = engine.move_rendezvous(self, executor);
+        engine.ring_doorbells(self);
+        engine.release();
+        moved
+    }
+
+    /// Has whoever holds the engine look, this thread if it is free; what is left then is the serving thread's.
+    fn move_soon(&self, executor: &impl Executor) {
+        // Refused when the queue is full: then its holder is awake, and finds it due.
+        let _refused = self.submit(Submitted::Move, executor);
+        if self.rendezvous.is_due() {
+            executor.attend();
+        }
+    }
+}
+
+/// Copies the bytes of a message that carries them, so that it needs no receive buffer.
+fn park<L: Payload>(payload: &Arrived<L>, skip: usize) -> Body<L> {
+    let mut bytes = vec![0; payload.len().saturating_sub(skip)];
+    // Cannot fail: as long as the payload behind `skip`.
+    let _whole = payload.copy_to(skip, &mut bytes);
+    Body::Parked(bytes.into())
+}

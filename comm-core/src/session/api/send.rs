@@ -1,0 +1,140 @@
+//! Sending: requests, notifications, and giving calls up.
+
+use pronto_wire::{CallId, Class, InlinePayload, Kind};
+
+use super::Session;
+use crate::executor::Executor;
+use crate::fabric::QueuePair;
+use crate::session::outgoing::{Copied, Outgoing, OutgoingPayload};
+use crate::session::peer_types::TypeKey;
+use crate::session::refusal::Refused;
+use crate::session::spec::{CallSpec, timeout_us};
+use crate::time::Nanos;
+
+impl<Q: QueuePair> Session<Q> {
+    /// Sends a request. The call's slot is returned; wait with [`Self::wait`], poll, or register a waker.
+    pub fn call(
+        &self,
+        spec: &CallSpec,
+        payload: OutgoingPayload,
+        executor: &impl Executor,
+    ) -> Result<CallId, Refused> {
+        let type_id = self.number_of(&spec.key)?;
+        self.call_later(spec, type_id, payload, executor)
+    }
+
+    /// The same for a payload that fits the message's line.
+    #[inline]
+    pub fn call_small(
+        &self,
+        spec: &CallSpec,
+        payload: &InlinePayload,
+        executor: &impl Executor,
+    ) -> Result<CallId, Refused> {
+        let type_id = self.number_of(&spec.key)?;
+        match self.call_at_once(spec, type_id, payload, executor) {
+            Some(call) => Ok(call),
+            None => self.call_later(spec, type_id, OutgoingPayload::Inline(*payload), executor),
+        }
+    }
+
+    fn call_later(
+        &self,
+        spec: &CallSpec,
+        type_id: pronto_wire::TypeId,
+        payload: OutgoingPayload,
+        executor: &impl Executor,
+    ) -> Result<CallId, Refused> {
+        let call = self.claim(executor)?;
+        let credit = self.credit(spec.class, executor).inspect_err(|_| self.calls.unclaim(call))?;
+        if self.calls.has_ended(call) {
+            // The session failed after the slot was claimed, and the credit may be of its next link.
+            self.credits[spec.class.index()].put_back(credit);
+            self.calls.unclaim(call);
+            return Err(Refused::NotConnected { peer: self.peer });
+        }
+        let deadline_us = timeout_us(spec.timeout);
+        let kind = Kind::Request { call, type_id, service: spec.key.service, resent: false, deadline_us };
+        let outgoing = Outgoing {
+            class: spec.class,
+            link: credit.link,
+            kind,
+            payload,
+            completes: None,
+            timeout: spec.timeout,
+        };
+        self.send(outgoing, executor).inspect_err(|_| {
+            self.credits[spec.class.index()].put_back(credit);
+            self.calls.unclaim(call);
+        })?;
+        Ok(call)
+    }
+
+    /// Sends a notification and does not wait.
+    pub fn notify(
+        &self,
+        key: &TypeKey,
+        class: Class,
+        payload: OutgoingPayload,
+        executor: &impl Executor,
+    ) -> Result<(), Refused> {
+        self.notification(key, class, payload, None, executor)
+    }
+
+    /// Sends a notification synchronously: the returned slot ends with [`End::Done`](crate::session::End::Done) when its buffer may be used again;
+    /// wait with [`Self::wait_for_send`].
+    pub fn notify_sync(
+        &self,
+        key: &TypeKey,
+        class: Class,
+        payload: OutgoingPayload,
+        executor: &impl Executor,
+    ) -> Result<CallId, Refused> {
+        let slot = self.claim(executor)?;
+        match self.notification(key, class, payload, Some(slot), executor) {
+            Ok(()) => Ok(slot),
+            Err(refused) => {
+                self.calls.unclaim(slot);
+                Err(refused)
+            }
+        }
+    }
+
+    fn notification(
+        &self,
+        key: &TypeKey,
+        class: Class,
+        payload: OutgoingPayload,
+        completes: Option<CallId>,
+        executor: &impl Executor,
+    ) -> Result<(), Refused> {
+        let type_id = self.number_of(key)?;
+        let credit = self.credit(class, executor)?;
+        let kind = Kind::Notification { type_id, service: key.service };
+        let outgoing = Outgoing { class, link: credit.link, kind, payload, completes, timeout: Nanos::NEVER };
+        self.send(outgoing, executor).inspect_err(|_| self.credits[class.index()].put_back(credit))
+    }
+
+    /// Stops waiting for a call. The callee is told, if it may still be at it.
+    pub fn abandon(&self, call: CallId, class: Class, executor: &impl Executor) {
+        if self.calls.is_unleft(call) && self.calls.leave(call) {
+            let kind = Kind::Cancel { call };
+            let payload = OutgoingPayload::EMPTY;
+            let outgoing = Outgoing { class, link: 0, kind, payload, completes: None, timeout: Nanos::NEVER };
+            // If it finds no room, the next tick sees that the waiter has left.
+            let _refused = self.send(outgoing, executor);
+        }
+    }
+
+    /// A request that fits its line, if the engine is free and nothing stands in the way.
+    #[inline]
+    fn call_at_once(
+        &self,
+        spec: &CallSpec,
+        type_id: pronto_wire::TypeId,
+        payload: &InlinePayload,
+        executor: &impl Executor,
+    ) -> Option<CallId> {
+        self.in_free_engine(executor, |engine| engine.call_small(spec, type_id, Copied::Line(payload), self))
+    }
+}

@@ -1,0 +1,147 @@
+//! The engine ends a call while its waiter takes the end, sleeps on it or leaves, explored by loom; and the mutants
+//! that it must refute.
+
+use alloc::sync::Arc;
+
+use loom::thread::{self, Thread};
+
+use super::*;
+use crate::fabric::OutOfBounds;
+use crate::{Channels, Clock, Nanos, WaitPolicy};
+
+/// A lease of which the model sees whether it was given back.
+#[derive(Debug)]
+struct Lease(#[expect(dead_code, reason = "that it is dropped is what counts")] Arc<()>);
+
+impl Payload for Lease {
+    fn len(&self) -> usize {
+        0
+    }
+
+    fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
+        if out.is_empty() { Ok(()) } else { Err(OutOfBounds { offset, wanted: out.len(), len: 0 }) }
+    }
+
+    fn as_private(&self) -> Option<&[u8]> {
+        None
+    }
+}
+
+/// The thread that sleeps.
+struct Sleeper(Thread);
+
+impl Clock for Sleeper {
+    fn now(&self) -> Nanos {
+        Nanos::ZERO
+    }
+}
+
+impl Executor for Sleeper {
+    fn circumstances(&self, _: WaitPolicy) -> crate::executor::Circumstances {
+        crate::executor::ASLEEP
+    }
+
+    fn sleep(&self, _: &AtomicU32, _: Nanos) {
+        thread::park();
+    }
+
+    fn wake(&self, _: &AtomicU32) {
+        self.0.unpark();
+    }
+
+    fn yield_now(&self) {
+        thread::yield_now();
+    }
+
+    fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
+        unreachable!("a call table has no channel");
+    }
+}
+
+/// The engine ends a call, at once or with an answer still to come, against its waiter. Afterwards the one slot has
+/// been given back once, and what the end held as well. A sleeper that misses the end is a deadlock.
+fn engine_against(waiter: fn(&CallTable<Lease>, CallId), expects: Expects) {
+    loom::model(move || {
+        let table = Arc::new(CallTable::new(1));
+        let call = table.claim().expect("it is free");
+        let lease = Arc::new(());
+        let executor = Sleeper(thread::current());
+        let (shared, held) = (Arc::clone(&table), Lease(Arc::clone(&lease)));
+        let engine = thread::spawn(move || {
+            shared.end(call, End::Reply(Arrived::Buffer(held)), expects, &executor);
+            if expects == Expects::Answer {
+                shared.settle(call);
+            }
+        });
+        waiter(&table, call);
+        engine.join().expect("it ended the call");
+        assert_eq!(table.in_use(), 0, "the slot is lost");
+        assert_eq!(Arc::strong_count(&lease), 1, "the lease is lost");
+        let next = table.claim().expect("it is free again");
+        assert!(next.generation != call.generation && !table.has_ended(next));
+    });
+}
+
+/// Leaves, with the end if it has come, and takes the slot again as soon as it can.
+fn leave(table: &CallTable<Lease>, call: CallId) {
+    if table.has_ended(call) {
+        assert!(matches!(table.take(call), End::Reply(Arrived::Buffer(_))));
+    } else {
+        table.leave(call);
+    }
+    if let Some(next) = table.claim() {
+        assert!(!table.has_ended(next), "the end of the call before");
+        table.unclaim(next);
+    }
+}
+
+fn sleep_until(ready: impl Fn() -> bool, table: &CallTable<Lease>, call: CallId) {
+    while !table.has_ended(call) {
+        table.sleeper(call.slot).sleep_unless(&ready, |_| thread::park());
+    }
+    assert!(matches!(table.take(call), End::Reply(Arrived::Buffer(_))));
+}
+
+fn sleep(table: &CallTable<Lease>, call: CallId) {
+    sleep_until(|| table.has_ended(call), table, call);
+}
+
+#[test]
+fn loom_a_slot_is_given_back_once_by_who_is_last() {
+    engine_against(leave, Expects::Nothing);
+}
+
+#[test]
+fn loom_a_slot_whose_answer_is_awaited_is_given_back_once_by_who_is_last() {
+    engine_against(leave, Expects::Answer);
+}
+
+#[test]
+fn loom_a_sleeper_gets_its_end() {
+    engine_against(sleep, Expects::Nothing);
+}
+
+#[test]
+fn loom_a_sleeper_gets_its_end_before_the_answer_is_settled() {
+    engine_against(sleep, Expects::Answer);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_refutes_sleeping_without_a_second_look() {
+    engine_against(|table, call| sleep_until(|| false, table, call), Expects::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "the slot is lost")]
+fn loom_refutes_leaving_in_two_steps() {
+    let leave = |table: &CallTable<Lease>, call: CallId| {
+        let slot = &table.slots[usize::from(call.slot)];
+        let before = slot.state.load(Ordering::Acquire);
+        slot.state.store(before | WAITER_GONE, Ordering::Release);
+        if before & ENGINE_DONE != 0 {
+            table.recycle(call.slot);
+        }
+    };
+    engine_against(leave, Expects::Nothing);
+}

@@ -1,0 +1,84 @@
+//! A polled message, wherever it lies: in the engine's own slots, or in a receive buffer. Its payload is moved once.
+
+use pronto_wire::{Class, RawHeader};
+
+use super::Engine;
+use crate::fabric::{Arrived, QueuePair, Received};
+
+/// A message that was polled, wherever it lies. Its payload is moved once, to where it is wanted.
+pub(in crate::session) trait Arriving<Q: QueuePair> {
+    /// The payload, if it lies in the engine's own place.
+    fn bytes<'a>(&self, engine: &'a Engine<Q>) -> Option<&'a [u8]>;
+
+    fn header<'a>(&'a self, engine: &'a Engine<Q>) -> &'a RawHeader;
+    fn len(&self, engine: &Engine<Q>) -> usize;
+    fn into_payload(self, engine: &Engine<Q>) -> Arrived<Q::Lease>;
+}
+
+impl<Q: QueuePair> Arriving<Q> for Received<Q::Lease> {
+    fn bytes<'a>(&self, _: &'a Engine<Q>) -> Option<&'a [u8]> {
+        None
+    }
+
+    fn header<'a>(&'a self, _: &'a Engine<Q>) -> &'a RawHeader {
+        &self.header
+    }
+
+    fn len(&self, _: &Engine<Q>) -> usize {
+        self.payload.len()
+    }
+
+    fn into_payload(self, _: &Engine<Q>) -> Arrived<Q::Lease> {
+        self.payload
+    }
+}
+
+/// The message in the engine's own place for small ones.
+pub(in crate::session) struct InPlace;
+
+impl<Q: QueuePair> Arriving<Q> for InPlace {
+    #[inline]
+    fn bytes<'a>(&self, engine: &'a Engine<Q>) -> Option<&'a [u8]> {
+        Some(engine.small.payload.as_slice())
+    }
+
+    #[inline]
+    fn header<'a>(&'a self, engine: &'a Engine<Q>) -> &'a RawHeader {
+        &engine.small.header
+    }
+
+    #[inline]
+    fn len(&self, engine: &Engine<Q>) -> usize {
+        engine.small.payload.len().into()
+    }
+
+    #[inline]
+    fn into_payload(self, engine: &Engine<Q>) -> Arrived<Q::Lease> {
+        Arrived::Inline(engine.small.payload)
+    }
+}
+
+/// The message in the engine's own place for short ones, of a connection of this class.
+pub(in crate::session) struct ShortInPlace(pub(in crate::session) Class);
+
+impl<Q: QueuePair> Arriving<Q> for ShortInPlace {
+    #[inline]
+    fn bytes<'a>(&self, engine: &'a Engine<Q>) -> Option<&'a [u8]> {
+        Some(engine.short.payload())
+    }
+
+    #[inline]
+    fn header<'a>(&'a self, engine: &'a Engine<Q>) -> &'a RawHeader {
+        &engine.short.header
+    }
+
+    #[inline]
+    fn len(&self, engine: &Engine<Q>) -> usize {
+        engine.short.payload().len()
+    }
+
+    fn into_payload(self, engine: &Engine<Q>) -> Arrived<Q::Lease> {
+        let link = engine.phase.link().expect("messages are polled from a link");
+        Arrived::Buffer(link.lanes[self.0.index()].qp.keep(engine.short.payload()))
+    }
+}

@@ -1,0 +1,406 @@
+//! Messages that cannot leave immediately: submissions of threads without the engine, and what waits for room or a credit.
+
+use alloc::collections::VecDeque;
+
+use pronto_wire::{CallId, Class, Kind};
+
+use super::Engine;
+use crate::executor::Executor;
+use crate::fabric::{QueuePair, Status};
+use crate::note::{Note, What};
+use crate::session::arming::Armed;
+use crate::session::backlog::{Entry, is_new};
+use crate::session::calls::{Before, Cause, Ended, Report, Request, TimeLimit};
+use crate::session::credit::Credit;
+use crate::session::end::{End, Executed};
+use crate::session::inbound::{KeptAnswer, SeenState};
+use crate::session::one_sided::CLASS;
+use crate::session::outgoing::{Outgoing, Submitted};
+use crate::session::shared::Shared;
+use crate::session::spec::timeout_us;
+use crate::time::Nanos;
+
+impl<Q: QueuePair> Engine<Q> {
+    /// Everything that others left to do while the engine was held: messages, credits that are due, doorbells.
+    pub(in crate::session) fn drain(&mut self, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+        if self.phase.is_linked() {
+            for class in Class::ALL {
+                if !self.backlog.is_empty(class) {
+                    self.retry_backlog(class, shared, executor);
+                }
+            }
+        }
+        if shared.work_is_left() {
+            // Before the submissions are taken: a response that is added afterwards sets the flag again.
+            shared.wanted.credit_is_given();
+            self.take_submissions(shared, executor);
+        }
+        self.give_credit(shared);
+        self.ring_doorbells(shared);
+    }
+
+    /// Takes in the messages that senders left while the engine was held. They come before anything that is posted from now
+    /// on: a sender's own earlier message may be among them.
+    pub(in crate::session) fn take_submissions(
+        &mut self,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) {
+        while let Some(submitted) = self.submissions.pop() {
+            self.post_any(submitted, shared, executor);
+        }
+        while let Some(response) = shared.response_overflow.take() {
+            self.post(response, shared, executor);
+        }
+    }
+
+    /// Posts a message or operation, or keeps it for when there is room.
+    pub(in crate::session) fn post_any(
+        &mut self,
+        submitted: Submitted,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) {
+        match submitted {
+            Submitted::Message(outgoing) => self.post(outgoing, shared, executor),
+            Submitted::OneSided(work) => {
+                let refused = match self.backlog.is_empty(CLASS) {
+                    true => self.try_access(work, shared, executor),
+                    false => Err(work),
+                };
+                if let Err(work) = refused {
+                    self.enter_backlog(CLASS, Entry::OneSided(work), shared, executor);
+                }
+            }
+            Submitted::Move => drop(self.move_rendezvous(shared, executor)),
+        }
+    }
+
+    /// Posts a message, or keeps it for when there is room, or ends it.
+    #[inline]
+    pub(in crate::session) fn post(
+        &mut self,
+        outgoing: Outgoing,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) {
+        if is_new(&outgoing) && outgoing.link == self.generation && self.phase.is_linked() {
+            self.post_or_keep(outgoing, shared, executor);
+        } else {
+            self.post_by_kind(outgoing, shared, executor);
+        }
+    }
+
+    /// Posts a message that the present link may carry, or keeps it behind those that wait already.
+    #[inline]
+    fn post_or_keep(&mut self, outgoing: Outgoing, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+        let refused = match self.backlog.is_empty(outgoing.class) {
+            true => match self.try_post(outgoing, shared) {
+                Ok(()) => return,
+                Err(refused) => refused,
+            },
+            false => outgoing,
+        };
+        shared.stats.stalled.add_alone(1);
+        self.keep(refused, shared, executor);
+    }
+
+    /// Puts a message at the end of the backlog.
+    #[cold]
+    fn keep(&mut self, outgoing: Outgoing, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+        let class = outgoing.class;
+        let entry = match into_request(outgoing) {
+            Ok((call, request, limit)) => {
+                self.calls.wait(call, request, Before::NeverPosted, limit);
+                Entry::Call(call)
+            }
+            Err(outgoing) => Entry::Message(outgoing),
+        };
+        self.enter_backlog(class, entry, shared, executor);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_by_kind(&mut self, outgoing: Outgoing, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+        match outgoing.kind {
+            Kind::Reply { call } | Kind::Failure { call, .. } => {
+                self.post_response(call, outgoing, shared, executor);
+            }
+            Kind::Cancel { call } => {
+                self.end_call(call, Cause::Left(self.phase.response()), shared, executor);
+                self.send_cancels(shared);
+            }
+            Kind::Request { .. } if !self.is_of_session(&outgoing) => {
+                // The session that it was meant for ended before the engine heard of it.
+                let Ok((call, request, limit)) = into_request(outgoing) else { return };
+                if !shared.calls.is_unended(call) {
+                    // That session failed, which ended every call.
+                    return;
+                }
+                self.calls.wait(call, request, Before::NeverPosted, limit);
+                self.end_call(call, Cause::SessionOver, shared, executor);
+            }
+            Kind::Notification { .. } if !self.phase.is_linked() || !self.is_of_session(&outgoing) => {
+                shared.stats.notifications_lost.add_alone(1);
+                // A session that failed has ended every slot.
+                let completes = outgoing.completes.filter(|slot| shared.calls.is_unended(*slot));
+                self.end_send(completes, Status::Flushed, shared, executor);
+            }
+            Kind::Request { .. } | Kind::Notification { .. } => {
+                // Its credit went with an earlier link of the session: it takes one of this link, or waits for one.
+                let class = outgoing.class;
+                self.keep(outgoing, shared, executor);
+                if self.phase.is_linked() {
+                    self.retry_backlog(class, shared, executor);
+                }
+            }
+            Kind::Credit | Kind::Heartbeat | Kind::Goodbye => self.post_or_keep(outgoing, shared, executor),
+        }
+    }
+
+    /// Whether a message belongs to the present session: its link is one of the session's.
+    fn is_of_session(&self, outgoing: &Outgoing) -> bool {
+        outgoing.link.wrapping_sub(self.session_start) < 1 << 15 && !self.phase.is_down()
+    }
+
+    /// The response to a request of the peer. It goes out on a link only if its request came on that link: the peer reserved a
+    /// place for it there, and expects it. Else it waits in the reply cache until the request comes again.
+    pub(in crate::session) fn post_response(
+        &mut self,
+        call: CallId,
+        outgoing: Outgoing,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) {
+        let of_session = self.is_of_session(&outgoing);
+        let present = self.generation;
+        let seen = self.seen.get_mut(usize::from(call.slot));
+        let Some(seen) = seen.filter(|seen| of_session && seen.generation == call.generation) else {
+            shared.stats.replies_lost.add_alone(1);
+            return;
+        };
+        match seen.state {
+            SeenState::Executing { link } if link == present && self.phase.is_linked() => {
+                self.post_or_keep(outgoing, shared, executor);
+            }
+            SeenState::Executing { .. } => {
+                let Outgoing { class, kind, payload, .. } = outgoing;
+                seen.state = SeenState::Answered(Some(KeptAnswer { class, kind, payload, posted_on: None }));
+            }
+            // There is one response to a request, and it was given before.
+            SeenState::Never | SeenState::Answered(_) => shared.stats.replies_lost.add_alone(1),
+        }
+    }
+
+    /// Something waits for a completion, or for a credit that may come with a response: if the server sleeps, it must hear
+    /// of those too. What came before that is taken in here.
+    fn enter_backlog(
+        &mut self,
+        class: Class,
+        entry: Entry,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) {
+        self.backlog.push_back(class, entry);
+        executor.note(Note::of_peer(What::Stalls, shared.peer));
+        if !self.phase.is_linked() || shared.arming.armed() != Armed::Solicited {
+            return;
+        }
+        self.arm(Armed::All, shared);
+        for class in Class::ALL {
+            while let Some(completion) = self.lane(class).qp.poll_send() {
+                let known = self.completed(completion, shared, executor);
+                self.lane(class).failed |= !known;
+            }
+            self.retry_backlog(class, shared, executor);
+        }
+    }
+
+    /// Posts what had no room, or no credit on this link, before.
+    fn retry_backlog(&mut self, class: Class, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+        while let Some(entry) = self.backlog.pop_front(class) {
+            if let Err(entry) = self.try_entry(entry, shared, executor) {
+                self.backlog.push_front(class, entry);
+                return;
+            }
+        }
+    }
+
+    fn try_entry(
+        &mut self,
+        entry: Entry,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Result<(), Entry> {
+        match entry {
+            Entry::Call(call) => {
+                if self.try_waiting(call, shared, executor) {
+                    Ok(())
+                } else {
+                    Err(Entry::Call(call))
+                }
+            }
+            Entry::Message(mut outgoing) => {
+                if matches!(outgoing.kind, Kind::Notification { .. }) {
+                    match self.link_with_credit(outgoing.link, outgoing.class, shared) {
+                        Some(link) => outgoing.link = link,
+                        None => return Err(Entry::Message(outgoing)),
+                    }
+                }
+                self.try_post(outgoing, shared).map_err(Entry::Message)
+            }
+            Entry::OneSided(work) => self.try_access(work, shared, executor).map_err(Entry::OneSided),
+        }
+    }
+
+    /// Posts a waiting request. Returns whether it is no longer waiting.
+    fn try_waiting(&mut self, call: CallId, shared: &Shared<Q::Lease>, executor: &impl Executor) -> bool {
+        let Some(request) = self.calls.waiting_mut(call) else {
+            debug_assert!(false, "an entry of the backlog names a waiting call");
+            return true;
+        };
+        let (held, class) = (request.link, request.class);
+        let Some(link) = self.link_with_credit(held, class, shared) else { return false };
+        let Some((request, before, limit)) = self.calls.take_waiting(call) else { return true };
+        let timeout = limit.remaining(executor.now());
+        let is_overdue = timeout == Nanos::ZERO && before != Before::GivenUp;
+        let composed = request.composed;
+        let outgoing = into_outgoing(call, Request { link, ..request }, before, timeout);
+        let posted = if is_overdue { Err(outgoing) } else { self.try_post(outgoing, shared) };
+        let Err(back) = posted else {
+            if before == Before::GivenUp {
+                self.end_call(call, Cause::Left(self.phase.response()), shared, executor);
+            }
+            return true;
+        };
+        let Ok((_, request, _)) = into_request(back) else { return true };
+        self.calls.wait(call, Request { composed, ..request }, before, limit);
+        if is_overdue {
+            self.end_call(call, Cause::Deadline(self.phase.response()), shared, executor);
+        }
+        !self.calls.is_waiting(call)
+    }
+
+    /// The present link, if the message has a credit of it, or gets one now.
+    fn link_with_credit(&mut self, held: u16, class: Class, shared: &Shared<Q::Lease>) -> Option<u16> {
+        if held == self.generation {
+            return Some(held);
+        }
+        shared.credits[class.index()].take_in_engine().map(|credit| credit.link)
+    }
+
+    /// Ends a call for a cause that is not the peer's response, if the cause concerns it.
+    pub(in crate::session) fn end_call(
+        &mut self,
+        call: CallId,
+        cause: Cause,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) {
+        let Some(Ended { report, withdrawn }) = self.calls.end(call, cause) else { return };
+        if let Some(request) = withdrawn {
+            self.backlog.remove(call);
+            shared.credits[request.class.index()].put_back(Credit { link: request.link });
+        }
+        let end = |executed| match cause {
+            Cause::Deadline(_) => End::Deadline { executed },
+            _ => End::PeerDown { executed },
+        };
+        self.report(call, report, end, shared, executor);
+    }
+
+    /// Tells the call's slot how it ended. Returns whether a waiter takes the end.
+    #[inline]
+    pub(in crate::session) fn report(
+        &self,
+        call: CallId,
+        report: Report,
+        end: impl FnOnce(Executed) -> End<Q::Lease>,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) -> bool {
+        match report {
+            Report::End(executed, expects) => shared.calls.end(call, end(executed), expects, executor),
+            Report::Settle => {
+                shared.calls.settle(call);
+                false
+            }
+            Report::Nothing => false,
+        }
+    }
+
+    /// The link is lost, and the session waits for another one. Responses that were outstanding will not come, responses that
+    /// wait to be posted go to the reply cache.
+    pub(in crate::session) fn suspend_calls(&mut self, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+        for call in self.calls.open() {
+            self.end_call(call, Cause::LinkLost, shared, executor);
+        }
+        for response in self.backlog.take_responses() {
+            self.post(response, shared, executor);
+        }
+    }
+
+    /// Puts every unanswered request in front of the backlog, in the order in which they were first posted: they are posted
+    /// again before what has waited since, and the callee drops those that it saw. There may be more of them than credits, for
+    /// a request gives its credit back before its response is there: each takes one of this link, or waits for one.
+    pub(in crate::session) fn resend_unanswered(
+        &mut self,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) {
+        let earlier = self.generation.wrapping_sub(1);
+        let mut due: [VecDeque<CallId>; 2] = Default::default();
+        for (call, request, limit) in self.calls.take_unanswered() {
+            shared.stats.requests_resent.add_alone(1);
+            due[request.class.index()].push_back(call);
+            self.calls.wait(
+                call,
+                Request { composed: earlier, link: earlier, ..request },
+                Before::Posted,
+                limit,
+            );
+        }
+        for (class, due) in Class::ALL.into_iter().zip(due) {
+            self.backlog.put_first(class, due.into_iter());
+        }
+        // Nobody kept these requests, so nothing can repeat them.
+        for call in self.calls.open() {
+            if self.calls.is_posted(call) {
+                self.end_call(call, Cause::SessionOver, shared, executor);
+            }
+        }
+    }
+
+    /// The session is over, and with it every call and every message that waits.
+    pub(in crate::session) fn end_calls(&mut self, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+        let entries = self.backlog.take_all();
+        for call in self.calls.open() {
+            self.end_call(call, Cause::SessionOver, shared, executor);
+        }
+        for entry in entries {
+            match entry {
+                Entry::Message(outgoing) => self.post(outgoing, shared, executor),
+                Entry::OneSided(work) => drop(self.try_access(work, shared, executor)),
+                // Ended above, with all other calls.
+                Entry::Call(call) => debug_assert!(!self.calls.is_open(call), "a call ends with its session"),
+            }
+        }
+        debug_assert!(self.backlog.is_clear(), "nothing waits without a session");
+    }
+}
+
+/// A request on its way out, as the table of calls holds it. Gives any other message back.
+fn into_request(outgoing: Outgoing) -> Result<(CallId, Request, TimeLimit), Outgoing> {
+    let Kind::Request { call, type_id, service, .. } = outgoing.kind else { return Err(outgoing) };
+    let Outgoing { class, link, payload, timeout, .. } = outgoing;
+    Ok((call, Request { class, composed: link, link, type_id, service, payload }, TimeLimit::new(timeout)))
+}
+
+fn into_outgoing(call: CallId, request: Request, before: Before, timeout: Nanos) -> Outgoing {
+    let Request { class, composed, link, type_id, service, payload } = request;
+    // Grants that it names have ended with the link for which it was composed, as those of a repeated request.
+    let resent = before != Before::NeverPosted || composed != link;
+    let deadline_us = timeout_us(timeout);
+    let kind = Kind::Request { call, type_id, service, resent, deadline_us };
+    Outgoing { class, link, kind, payload, completes: None, timeout }
+}

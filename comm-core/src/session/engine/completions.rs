@@ -1,0 +1,159 @@
+//! Work completions: what a completion frees, and what it means for the message that it belongs to.
+
+use pronto_wire::{CallId, Class, Kind};
+
+use super::Engine;
+use crate::executor::Executor;
+use crate::fabric::{Completion, QueuePair, Status, WrId};
+use crate::session::calls::Resend;
+use crate::session::end::End;
+use crate::session::inbound::{KeptAnswer, SeenState};
+use crate::session::outgoing::{Outgoing, OutgoingPayload};
+use crate::session::shared::Shared;
+use crate::session::work::{Held, KeepFor, Work};
+
+impl<Q: QueuePair> Engine<Q> {
+    /// Notes what must be known later about a message that was copied while it was posted. Its buffer is free again, unless it
+    /// may have to be sent once more.
+    pub(in crate::session) fn remember_copied(&mut self, outgoing: Outgoing, sequence: u16, resumable: bool) {
+        let Outgoing { class, kind, payload, timeout, .. } = outgoing;
+        match kind {
+            Kind::Request { call, type_id, service, .. } => {
+                let resend = resumable.then(|| Resend { type_id, service, payload: Some(payload) });
+                self.calls.posted(call, class, timeout, resend);
+            }
+            Kind::Reply { call } | Kind::Failure { call, .. } => {
+                if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
+                    && seen.generation == call.generation
+                {
+                    let posted_on = Some(self.generation);
+                    let kept = resumable.then(|| KeptAnswer { class, kind, payload, posted_on });
+                    seen.state = SeenState::Answered(kept);
+                    if resumable {
+                        self.lane(class).answers.push_back((sequence, call));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes what must be known about a posted message later.
+    pub(in crate::session) fn remember(
+        &mut self,
+        outgoing: Outgoing,
+        wr: WrId,
+        sequence: u16,
+        resumable: bool,
+    ) {
+        let Outgoing { class, kind, payload, completes, timeout, .. } = outgoing;
+        let mut keep_for = None;
+        let held = match payload {
+            OutgoingPayload::Inline(_) => Held::Nothing,
+            OutgoingPayload::Frame(frame) => Held::Posted(frame.post()),
+            OutgoingPayload::Region { region, offset, len } => Held::Region { region, offset, len },
+        };
+        match kind {
+            Kind::Request { call, type_id, service, .. } => {
+                let resend = resumable.then_some(Resend { type_id, service, payload: None });
+                keep_for = resumable.then_some(KeepFor::Request(call));
+                self.calls.posted(call, class, timeout, resend);
+            }
+            Kind::Reply { call } | Kind::Failure { call, .. } => {
+                if resumable {
+                    self.lane(class).answers.push_back((sequence, call));
+                    keep_for = Some(KeepFor::Answer(call));
+                }
+                if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
+                    && seen.generation == call.generation
+                {
+                    seen.state = SeenState::Answered(None);
+                }
+            }
+            _ => {}
+        }
+        let work = &mut self.work.slots[usize::from(wr.slot)];
+        work.holds = Some(held);
+        work.completes = completes;
+        work.keep_for = keep_for;
+        work.posted = Some((class, kind));
+        work.sequence = sequence;
+    }
+
+    /// One completion.
+    pub(in crate::session) fn completed(
+        &mut self,
+        completion: Completion,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) -> bool {
+        let Some(work) = self.work.complete(completion.wr) else { return false };
+        self.finish(work, completion.status, shared, executor);
+        true
+    }
+
+    /// Everything under way ends with its link.
+    pub(in crate::session) fn flush_work(&mut self, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+        for work in self.work.take_all() {
+            self.finish(work, Status::Flushed, shared, executor);
+        }
+    }
+
+    fn finish(&mut self, work: Work, status: Status, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+        let Work { holds, completes, keep_for, posted, sequence, .. } = work;
+        self.end_send(completes, status, shared, executor);
+        let lanes = self.phase.link().map(|link| &link.lanes);
+        let acknowledged = |class: Class, sequence| {
+            lanes.is_some_and(|lanes| lanes[class.index()].is_acknowledged(sequence))
+        };
+        let Some(payload) = holds.and_then(Held::into_payload) else { return };
+        match keep_for {
+            Some(KeepFor::Request(call)) => self.calls.payload_back(call, payload),
+            Some(KeepFor::Answer(call)) => {
+                let posted_on = Some(self.generation);
+                if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
+                    && seen.generation == call.generation
+                    && let Some((class, kind)) = posted
+                    && !acknowledged(class, sequence)
+                {
+                    seen.state = SeenState::Answered(Some(KeptAnswer { class, kind, payload, posted_on }));
+                }
+            }
+            None => {}
+        }
+    }
+
+    pub(in crate::session) fn end_send(
+        &self,
+        completes: Option<CallId>,
+        status: Status,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) {
+        if let Some(slot) = completes {
+            let end = match status {
+                Status::Done(value) => End::Done(value),
+                Status::Flushed => End::Flushed,
+                Status::AccessRefused => End::AccessRefused,
+            };
+            shared.end_access(slot, end, executor);
+        }
+    }
+}
+
+impl<Q: QueuePair> Engine<Q> {
+    /// Takes in what the send queues have.
+    pub(in crate::session) fn reap_sends(&mut self, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+        for class in Class::ALL {
+            while let Some(link) = self.phase.link_mut()
+                && let Some(completion) = link.lanes[class.index()].qp.poll_send()
+            {
+                if !self.completed(completion, shared, executor) {
+                    // The next turn loses the link.
+                    self.lane(class).failed = true;
+                    return;
+                }
+            }
+        }
+    }
+}

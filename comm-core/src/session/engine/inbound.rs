@@ -1,0 +1,329 @@
+//! What arrives: checked, counted, and handed on.
+
+use pronto_wire::{CallId, Class, Header, Kind, RawHeader, Request, ServiceId, TypeId};
+
+use super::Engine;
+use super::arriving::Arriving;
+use super::outbound::Small;
+use crate::executor::Executor;
+use crate::fabric::{FabricError, PeerFault, QueuePair};
+use crate::session::answer::Answer;
+use crate::session::calls::{Cause, Ended, Report};
+use crate::session::doorbells::Unrung;
+use crate::session::end::End;
+use crate::session::inbound::{Inbound, KeptAnswer, Seen, SeenState, Sink};
+use crate::session::lane::Lane;
+use crate::session::outgoing::{Copied, Outgoing, OutgoingPayload};
+use crate::session::shared::Shared;
+use crate::session::token::TokenSlot;
+use crate::session::waiter::Waiter;
+use crate::time::Nanos;
+
+/// The header of a request or notification, as far as sinks need it.
+struct Addressed {
+    type_id: TypeId,
+    service: ServiceId,
+    resent: bool,
+    timeout: Nanos,
+}
+
+impl Addressed {
+    #[inline(always)]
+    fn inbound<'turn, P>(&self, slot: &'turn mut TokenSlot, payload: P) -> Inbound<'turn, P> {
+        let &Self { type_id, service, resent, timeout } = self;
+        Inbound { token: slot.token(), type_id, service, resent, timeout, payload }
+    }
+}
+
+impl<Q: QueuePair> Engine<Q> {
+    /// One message from the peer. Always inlined into the one place that polls, so that the message is not moved there.
+    #[inline(always)]
+    pub(in crate::session) fn receive(
+        &mut self,
+        class: Class,
+        message: impl Arriving<Q>,
+        shared: &Shared<Q::Lease>,
+        waiter: &mut impl Waiter<Q::Lease>,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Result<(), FabricError> {
+        let len = message.len(self);
+        let header = message.header(self);
+        let (acks, request) = (header.acks(), header.as_request());
+        let link = self.phase.link_mut().expect("messages are polled from a link");
+        link.heard = true;
+        link.lanes[class.index()].hear(acks);
+        shared.stats.messages_received.add_alone(1);
+        shared.stats.bytes_received.add_alone(len as u64);
+        if let Some(request) = request {
+            self.solicited = self.solicited.wrapping_add(1);
+            self.take_request(class, request, message, shared, sink, executor)?;
+            // The answer does not wait for this.
+            return self.settle(class, shared);
+        }
+        self.settle(class, shared)?;
+        let kind = Header::check(message.header(self), len).map_err(PeerFault::Header)?.kind;
+        let answers = matches!(kind, Kind::Reply { .. } | Kind::Failure { .. });
+        self.solicited = self.solicited.wrapping_add(usize::from(!answers));
+        match kind {
+            Kind::Request { .. } => unreachable!("it was taken in above"),
+            Kind::Notification { type_id, service } => {
+                self.count_request(class, shared)?;
+                let addressed = Addressed { type_id, service, resent: false, timeout: Nanos::NEVER };
+                let mut slot = TokenSlot::new(None, self.generation, class);
+                self.hand_over(&addressed, message, &mut slot, sink);
+                if !slot.is_detached() {
+                    self.done_here(class);
+                }
+            }
+            Kind::Reply { call } => {
+                let end = |engine: &Self| End::Reply(message.into_payload(engine));
+                self.answered(call, (class, len), end, shared, waiter, executor);
+            }
+            Kind::Failure { call, code } => {
+                let end = |engine: &Self| End::Failure { code, payload: message.into_payload(engine) };
+                self.answered(call, (class, len), end, shared, waiter, executor);
+            }
+            Kind::Cancel { call } => {
+                self.control_received(class);
+                if usize::from(call.slot) < shared.cancelled.len() {
+                    let slot = shared.cancelled.at(call.slot.into());
+                    slot.store(call.generation, pronto_sync::atomic::Ordering::Relaxed);
+                    shared.rendezvous.offer_cancelled(call);
+                }
+            }
+            Kind::Credit => {
+                self.control_received(class);
+                self.credit_received();
+            }
+            Kind::Heartbeat => self.control_received(class),
+            Kind::Goodbye => {
+                self.control_received(class);
+                self.phase.link_mut().expect("still there").peer_draining = true;
+                shared.up.store(false, pronto_sync::atomic::Ordering::Relaxed);
+                shared.types.replace(&[]);
+            }
+        }
+        Ok(())
+    }
+
+    /// A request, and its answer if its handler runs right here.
+    #[inline(always)]
+    fn take_request(
+        &mut self,
+        class: Class,
+        request: Request,
+        message: impl Arriving<Q>,
+        shared: &Shared<Q::Lease>,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Result<(), FabricError> {
+        let Request { call, type_id, service, resent, deadline_us } = request;
+        self.count_request(class, shared)?;
+        if self.seen_before(call, resent)? {
+            self.answer_again(call, class, shared, executor);
+            return Ok(());
+        }
+        let timeout = if deadline_us == 0 { Nanos::NEVER } else { Nanos::from_micros(deadline_us.into()) };
+        let addressed = Addressed { type_id, service, resent, timeout };
+        let mut slot = TokenSlot::new(Some(call), self.generation, class);
+        self.hand_over(&addressed, message, &mut slot, sink);
+        self.answer_now(call, class, &mut slot, shared, executor);
+        Ok(())
+    }
+
+    /// Hands a request or notification to the sink: where its payload lies, if its handler runs right here.
+    #[inline(always)]
+    fn hand_over(
+        &self,
+        addressed: &Addressed,
+        message: impl Arriving<Q>,
+        slot: &mut TokenSlot,
+        sink: &mut impl Sink<Q::Lease>,
+    ) {
+        let here = message.bytes(self).map(|payload| sink.request_here(addressed.inbound(slot, payload)));
+        if here != Some(true) {
+            sink.request(addressed.inbound(slot, message.into_payload(self)));
+        }
+    }
+
+    /// Takes in what the peer said last that it has taken, and gives back.
+    #[inline]
+    pub(in crate::session) fn settle(
+        &mut self,
+        class: Class,
+        shared: &Shared<Q::Lease>,
+    ) -> Result<(), FabricError> {
+        let Some(link) = self.phase.link_mut() else { return Ok(()) };
+        let given = link.lanes[class.index()].acknowledge()?;
+        if link.lanes.iter().any(Lane::is_ignored) {
+            return Err(PeerFault::Unacknowledged.into());
+        }
+        if !link.lanes[class.index()].answers.is_empty() {
+            self.trim_answers(class);
+        }
+        if given != 0 {
+            shared.credits[class.index()].give(given);
+        }
+        Ok(())
+    }
+
+    /// The same beside a turn, which reports what is wrong with it, where there is anything to take in.
+    pub(in crate::session) fn settle_early(&mut self, shared: &Shared<Q::Lease>) {
+        for class in Class::ALL {
+            let is_settled = self.phase.link().is_none_or(|link| link.lanes[class.index()].is_settled());
+            if !is_settled && self.settle(class, shared).is_err() {
+                self.lane(class).failed = true;
+            }
+        }
+    }
+
+    /// Requests beyond the granted window are a flood, not load.
+    #[inline]
+    fn count_request(&mut self, class: Class, shared: &Shared<Q::Lease>) -> Result<(), FabricError> {
+        let lane = self.lane(class);
+        lane.requests_received = lane.requests_received.wrapping_add(1);
+        let returned = lane.returned(shared.returned[class.index()].count());
+        let in_hand = lane.requests_received.wrapping_sub(returned);
+        if in_hand > lane.window.requests { Err(PeerFault::Overrun.into()) } else { Ok(()) }
+    }
+
+    /// A request or notification needs no handler any more: its credit goes back.
+    #[inline]
+    fn done_here(&mut self, class: Class) {
+        let lane = self.lane(class);
+        lane.answered_here = lane.answered_here.wrapping_add(1);
+    }
+
+    fn control_received(&mut self, class: Class) {
+        let lane = self.lane(class);
+        lane.control_untold = lane.control_untold.saturating_add(1);
+    }
+
+    /// The duplicate filter: whether this very call was taken in before, or a later one in its slot. The latter when its
+    /// answer went out on the new link before the request came again, and the caller has used the slot since.
+    #[inline]
+    fn seen_before(&mut self, call: CallId, resent: bool) -> Result<bool, FabricError> {
+        let fault = PeerFault::Length { len: call.slot.into(), max: self.seen.slots().into() };
+        let seen = self.seen.at(call.slot).ok_or(fault)?;
+        let is_later = matches!(call.generation.wrapping_sub(seen.generation), 1..=0x7fff_ffff);
+        if !is_later && !matches!(seen.state, SeenState::Never) {
+            return if resent { Ok(true) } else { Err(PeerFault::Unasked.into()) };
+        }
+        *seen = Seen { generation: call.generation, state: SeenState::Executing { link: self.generation } };
+        Ok(false)
+    }
+
+    /// A call that came again: its answer goes out again, or is still being made.
+    fn answer_again(
+        &mut self,
+        call: CallId,
+        class: Class,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) {
+        shared.stats.duplicates_dropped.add_alone(1);
+        self.done_here(class);
+        let link = self.generation;
+        let seen = &mut self.seen[usize::from(call.slot)];
+        if seen.generation != call.generation {
+            return;
+        }
+        match &mut seen.state {
+            SeenState::Answered(kept) => {
+                let Some(kept) = kept.take_if(|kept| kept.posted_on != Some(link)) else { return };
+                seen.state = SeenState::Executing { link };
+                shared.stats.replies_resent.add_alone(1);
+                let KeptAnswer { class, kind, payload, .. } = kept;
+                self.post_answer(class, kind, payload, shared, executor);
+            }
+            state => *state = SeenState::Executing { link },
+        }
+    }
+
+    /// Does the duties of a request whose token the sink has not detached.
+    #[inline(always)]
+    fn answer_now(
+        &mut self,
+        call: CallId,
+        class: Class,
+        slot: &mut TokenSlot,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) {
+        if slot.is_detached() {
+            return;
+        }
+        self.done_here(class);
+        if let Some(Answer::Reply { class, payload }) = slot.answer()
+            && let Some(payload) = self.copied(*class, payload)
+        {
+            let (class, header) = (*class, |acks| RawHeader::reply(call, acks));
+            if self.post_copied(class, header, Unrung::UNSOLICITED, payload, shared) {
+                let (kind, timeout) = (Kind::Reply { call }, Nanos::NEVER);
+                self.note_answer(call, &Small { class, kind, payload, timeout });
+                self.ring_between(class, shared);
+                return;
+            }
+        }
+        let (class, kind, payload) = slot.take_answer().into_message(call, class);
+        self.post_answer(class, kind, payload, shared, executor);
+    }
+
+    /// An answer's payload, if it is copied while it is posted and nothing goes before it.
+    #[inline(always)]
+    fn copied<'a>(&self, class: Class, payload: &'a OutgoingPayload) -> Option<Copied<'a>> {
+        if !self.backlog.is_empty(class) {
+            return None;
+        }
+        match payload {
+            OutgoingPayload::Inline(payload) => Some(Copied::Line(payload)),
+            OutgoingPayload::Frame(frame) => {
+                let link = self.phase.link()?;
+                // Nothing of it would be left for sending it again.
+                let copies = link.lanes[class.index()].qp.capabilities().copies as usize;
+                (!link.resumable && frame.len() <= copies).then(|| Copied::Short(frame.bytes()))
+            }
+            OutgoingPayload::Region { .. } => None,
+        }
+    }
+
+    fn post_answer(
+        &mut self,
+        class: Class,
+        kind: Kind,
+        payload: OutgoingPayload,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) {
+        let (link, timeout) = (self.generation, Nanos::NEVER);
+        let outgoing = Outgoing { class, link, kind, payload, completes: None, timeout };
+        self.post(outgoing, shared, executor);
+    }
+
+    /// An answer to a call of this side.
+    #[inline]
+    fn answered(
+        &mut self,
+        call: CallId,
+        (class, len): (Class, usize),
+        end: impl FnOnce(&Self) -> End<Q::Lease>,
+        shared: &Shared<Q::Lease>,
+        waiter: &mut impl Waiter<Q::Lease>,
+        executor: &impl Executor,
+    ) {
+        self.lane(class).answer_received(len);
+        let Some(Ended { report, .. }) = self.calls.end(call, Cause::Response) else {
+            shared.stats.stale_replies.add_alone(1);
+            return;
+        };
+        if matches!(report, Report::End(..)) && waiter.waits_for(call) {
+            waiter.catch(end(self));
+            if waiter.leaves_its_slot() {
+                shared.calls.set_aside(call.slot);
+            }
+        } else if !self.report(call, report, |_| end(self), shared, executor) {
+            shared.stats.stale_replies.add_alone(1);
+        }
+    }
+}

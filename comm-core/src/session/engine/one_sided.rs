@@ -1,0 +1,56 @@
+//! Posting one-sided operations on the present link.
+
+use super::Engine;
+use crate::executor::Executor;
+use crate::fabric::{FabricError, PostError, QueuePair, SendWork, Signal};
+use crate::session::doorbells::Unrung;
+use crate::session::end::End;
+use crate::session::one_sided::{CLASS, OneSided};
+use crate::session::shared::Shared;
+
+impl<Q: QueuePair> Engine<Q> {
+    /// Posts an operation on the present link; gives it back if there is no room.
+    pub(in crate::session) fn try_access(
+        &mut self,
+        work: OneSided,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) -> Result<(), OneSided> {
+        let generation = self.generation;
+        let Some(link) = self.phase.link_mut().filter(|_| work.link == generation) else {
+            if shared.is_unended(work.completes) {
+                shared.end_access(work.completes, End::Flushed, executor);
+            }
+            return Ok(());
+        };
+        let Some(wr) = self.work.claim() else { return Err(work) };
+        let lane = &mut link.lanes[CLASS.index()];
+        let posted =
+            lane.qp.post_send(SendWork { signal: Signal::Signalled(wr), operation: work.access.operation() });
+        match posted {
+            Ok(()) => {
+                lane.unrung = lane.unrung.and(Unrung::SOLICITED);
+                link.spoke = true;
+                let OneSided { access, completes, .. } = work;
+                self.work.hold_access(wr, access.into_region(), completes);
+                return Ok(());
+            }
+            Err(error) => {
+                self.work.unclaim(wr);
+                if error == PostError::Full {
+                    return Err(work);
+                }
+                let end = match error {
+                    // The connection lives, and memory that cannot be locked now is not worth waiting for.
+                    PostError::Unsupported | PostError::Failed(FabricError::PinLimit { .. }) => {
+                        End::Unsupported
+                    }
+                    PostError::Failed(_) => End::Flushed,
+                    _ => End::AccessRefused,
+                };
+                shared.end_access(work.completes, end, executor);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,274 @@
+//! The engine's part of a rendezvous: asks for chunks, ends transfers, and answers offers. The decisions are in
+//! [`table`](crate::session::rendezvous) and `transfer`, which know no engine.
+
+use alloc::vec::Vec;
+
+use pronto_sync::atomic::Ordering;
+use pronto_wire::{Class, FailureCode};
+
+use super::Engine;
+use crate::executor::Executor;
+use crate::fabric::{Arrived, Payload, QueuePair};
+use crate::session::answer::Answer;
+use crate::session::arming::Armed;
+use crate::session::calls::Expects;
+use crate::session::end::{End, Executed};
+use crate::session::one_sided::{CLASS, OneSided};
+use crate::session::outgoing::Outgoing;
+use crate::session::rendezvous::table::{Body, Met, Offer, Posted, Table, Waiting};
+use crate::session::rendezvous::transfer::{Chunking, GivenUp, Transfer};
+use crate::session::rendezvous::{CLOSED, DUE, NotReceived, OPEN, received};
+use crate::session::shared::Shared;
+use crate::time::Nanos;
+
+impl<Q: QueuePair> Engine<Q> {
+    /// Moves what can be moved: one chunk at most is asked for. Says how much that was.
+    #[inline(never)]
+    pub(in crate::session) fn move_rendezvous(
+        &mut self,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) -> usize {
+        // Held by a poster, who comes here next.
+        let Some(mut guard) = shared.rendezvous.table.try_lock() else { return 0 };
+        let table = &mut *guard;
+        let linked = self.phase.is_linked();
+        let mut moved = 0;
+        for transfer in &mut table.transfers {
+            moved += transfer.take_ended(|slot| shared.rendezvous.chunk_end(slot));
+            if shared.is_cancelled(transfer.offer.call) {
+                transfer.give_up(GivenUp::BySender);
+            }
+            if linked {
+                transfer.go_on(self.generation);
+            }
+        }
+        if shared.rendezvous.missed_cancel.swap(false, Ordering::Relaxed) {
+            table.cancel_where(|call| shared.is_cancelled(call));
+        }
+        while let Some(gone) = table.given_up.pop_front() {
+            let carried = matches!(gone.body, Body::Carried { .. });
+            self.answer_offer(
+                &gone.offer,
+                Answer::failure(FailureCode::Cancelled),
+                carried,
+                shared,
+                executor,
+            );
+            moved += 1;
+        }
+        moved += self.end_transfers(table, shared, executor);
+        moved += self.take_back(table);
+        while let Some(met) = table.meet() {
+            self.begin(met, table, shared, executor);
+            moved += 1;
+        }
+        let asked = linked && self.ask_for_chunk(table, shared, executor);
+        moved += usize::from(asked);
+        let more = asked || table.transfers.iter().any(|transfer| transfer.is_over().is_some());
+        let state = match (more, table.is_empty()) {
+            (true, _) => DUE,
+            (false, true) => CLOSED,
+            (false, false) => OPEN,
+        };
+        shared.rendezvous.state.store(state, Ordering::Relaxed);
+        drop(guard);
+        if asked && shared.arming.armed() == Armed::Solicited {
+            // Whoever sleeps must hear of the completion, too.
+            self.arm(Armed::All, shared);
+        }
+        moved
+    }
+
+    /// Ends the grants of sends whose calls have been answered. Says how many.
+    fn take_back(&mut self, table: &mut Table<Q::Lease>) -> usize {
+        let before = table.lent.len();
+        let (calls, present) = (&self.calls, self.generation);
+        let mut link = self.phase.link_mut();
+        table.lent.retain(|lent| {
+            let Some(link) = link.as_mut().filter(|_| lent.link == present) else { return false };
+            if lent.call.is_some_and(|call| calls.is_open(call)) {
+                return true;
+            }
+            // Refused only if it has ended before.
+            let _ended = link.lanes[CLASS.index()].qp.revoke(lent.grant);
+            false
+        });
+        before - table.lent.len()
+    }
+
+    /// Asks for the next chunk of the transfer whose turn it is.
+    fn ask_for_chunk(
+        &mut self,
+        table: &mut Table<Q::Lease>,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) -> bool {
+        let chunking = Chunking::of(self.lane(CLASS).qp.capabilities());
+        let link = self.generation;
+        let turn = table.transfers.iter().position(|transfer| transfer.next_chunk(chunking, link).is_some());
+        let Some(mut transfer) = turn.and_then(|at| table.transfers.remove(at)) else { return false };
+        let asked = transfer.next_chunk(chunking, link).is_some_and(|(end, access)| {
+            let Some(completes) = shared.rendezvous.claim_chunk() else { return false };
+            let posted = self.try_access(OneSided { access, link, completes }, shared, executor).is_ok();
+            if posted {
+                transfer.started(completes, end);
+            } else {
+                shared.rendezvous.unclaim_chunk(completes);
+            }
+            posted
+        });
+        // The others' turn comes first next time.
+        table.transfers.push_back(transfer);
+        asked
+    }
+
+    /// The session has ended: so have its receives, and what its peer offered. Called when no chunk is under way any more.
+    pub(in crate::session) fn end_rendezvous(&mut self, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+        let mut table = shared.rendezvous.lock(&shared.wanted, executor);
+        let Table { posted, waiting, given_up, transfers, lent } = core::mem::take(&mut *table);
+        shared.rendezvous.state.store(CLOSED, Ordering::Relaxed);
+        drop(table);
+        drop((waiting, given_up, lent));
+        let mut slots: Vec<_> = posted.iter().map(|posted| posted.slot).collect();
+        for mut transfer in transfers {
+            transfer.take_ended(|slot| shared.rendezvous.chunk_end(slot));
+            slots.push(transfer.posted.slot);
+        }
+        for slot in slots {
+            let end = End::PeerDown { executed: Executed::Maybe };
+            shared.calls.end(slot, end, Expects::Nothing, executor);
+        }
+    }
+
+    /// A message and a receive have met.
+    fn begin(
+        &mut self,
+        met: Met<Q::Lease>,
+        table: &mut Table<Q::Lease>,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) {
+        let Met { posted, waiting: Waiting { offer, body } } = met;
+        let len = match &body {
+            Body::Source(source) => source.remote.len,
+            Body::Carried { payload, skip } => payload.len().saturating_sub(*skip) as u64,
+            Body::Parked(bytes) => bytes.len() as u64,
+        };
+        let fits = len <= posted.len;
+        match body {
+            Body::Source(source) if fits => {
+                table.transfers.push_back(Transfer::new(posted, offer, source));
+                return;
+            }
+            Body::Source(_) => {
+                self.answer_offer(&offer, not_received(NotReceived::TooLong), false, shared, executor)
+            }
+            Body::Carried { payload, skip } => {
+                let fits = fits && copy(&payload, skip, &posted);
+                drop(payload);
+                let said = if fits { received() } else { not_received(NotReceived::TooLong) };
+                self.answer_offer(&offer, said, true, shared, executor);
+            }
+            Body::Parked(bytes) if fits => {
+                let at = usize::try_from(posted.offset).unwrap_or(usize::MAX);
+                // The bounds were checked when the receive was posted.
+                let _within = posted.region.write(at, &bytes);
+            }
+            Body::Parked(_) => {}
+        }
+        let end = if fits { End::Done(len) } else { too_long(len) };
+        shared.calls.end(posted.slot, end, Expects::Nothing, executor);
+    }
+
+    /// Ends the transfers that are over. Says how many.
+    fn end_transfers(
+        &mut self,
+        table: &mut Table<Q::Lease>,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) -> usize {
+        let mut ended = 0;
+        while let Some(at) = table.transfers.iter().position(|transfer| transfer.is_over().is_some()) {
+            let Some(transfer) = table.transfers.remove(at) else { break };
+            ended += 1;
+            let (offer, posted, over) = (transfer.offer, &transfer.posted, transfer.is_over());
+            let unsupported = || End::Unsupported;
+            let (said, end) = match over {
+                Some(Ok(len)) => (received(), End::Done(len)),
+                Some(Err(GivenUp::BySender)) => {
+                    self.answer_offer(
+                        &offer,
+                        Answer::failure(FailureCode::Cancelled),
+                        false,
+                        shared,
+                        executor,
+                    );
+                    table.post_again(transfer.posted);
+                    continue;
+                }
+                Some(Err(GivenUp::ByReceiver)) => {
+                    let payload = Arrived::Inline(pronto_wire::InlinePayload::EMPTY);
+                    let end = End::Failure { code: FailureCode::Cancelled, payload };
+                    (not_received(NotReceived::Cancelled), end)
+                }
+                Some(Err(GivenUp::Unsupported)) | None => {
+                    (not_received(NotReceived::Unsupported), unsupported())
+                }
+            };
+            shared.calls.end(posted.slot, end, Expects::Nothing, executor);
+            self.answer_offer(&offer, said, false, shared, executor);
+        }
+        ended
+    }
+
+    /// Answers an offer; one that was carried along gives its credit back only now.
+    fn answer_offer(
+        &mut self,
+        offer: &Offer,
+        said: Answer,
+        carried: bool,
+        shared: &Shared<Q::Lease>,
+        executor: &impl Executor,
+    ) {
+        let Offer { call, link, class, .. } = *offer;
+        if carried && shared.credit_returned(class, link) {
+            shared.wanted.credit();
+        }
+        let (class, kind, payload) = said.into_message(call, Class::Control);
+        self.post(
+            Outgoing { class, link, kind, payload, completes: None, timeout: Nanos::NEVER },
+            shared,
+            executor,
+        );
+    }
+}
+
+/// Copies the bytes of a message that carries them.
+fn copy<L: Payload>(payload: &Arrived<L>, skip: usize, posted: &Posted) -> bool {
+    let mut piece = [0; PIECE];
+    let (mut from, mut to) = (skip, usize::try_from(posted.offset).unwrap_or(usize::MAX));
+    while from < payload.len() {
+        let len = PIECE.min(payload.len() - from);
+        let piece = &mut piece[..len];
+        if payload.copy_to(from, piece).is_err() || posted.region.write(to, piece).is_err() {
+            return false;
+        }
+        from += len;
+        to = to.saturating_add(len);
+    }
+    true
+}
+
+/// Bytes that are copied at a time out of a message that carries them.
+const PIECE: usize = 4096;
+
+fn not_received(why: NotReceived) -> Answer {
+    Answer::Failure { code: FailureCode::HandlerError, payload: why.payload() }
+}
+
+/// The end of a receive whose buffer is too short: the payload is the message's length.
+fn too_long<L>(len: u64) -> End<L> {
+    let payload = pronto_wire::InlinePayload::new(&len.to_le_bytes()).expect("eight bytes fit a line");
+    End::Failure { code: FailureCode::ReplyTooLarge, payload: Arrived::Inline(payload) }
+}

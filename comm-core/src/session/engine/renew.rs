@@ -1,0 +1,53 @@
+//! An engine whose holder panicked: what it held is taken out, and an empty engine stays.
+
+use super::Engine;
+use super::progress::CreditsAlone;
+use crate::fabric::QueuePair;
+use crate::session::backlog::Backlog;
+use crate::session::by_slot::BySlot;
+use crate::session::calls::OpenCalls;
+use crate::session::idleness::Idleness;
+use crate::session::inbound::Seen;
+use crate::session::link::LinkInfo;
+use crate::session::phase::Phase;
+use crate::session::work::WorkTable;
+
+#[cfg(doc)]
+use crate::session::CallTable;
+
+/// The parts of a failed engine that hold memory, in the order in which they are dropped.
+#[derive(Debug)]
+pub(in crate::session) struct Remains<Q: QueuePair> {
+    _work: WorkTable,
+    _backlog: Backlog,
+    _calls: OpenCalls,
+    _seen: BySlot<Seen>,
+    /// The queue pairs go last.
+    phase: Phase<Q>,
+}
+
+impl<Q: QueuePair> Remains<Q> {
+    /// Closes the link, if there was one. Returns the peer at its other end.
+    pub(in crate::session) fn close(&mut self) -> Option<LinkInfo> {
+        for lane in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes) {
+            lane.qp.close();
+        }
+        self.phase.info().copied()
+    }
+}
+
+impl<Q: QueuePair> Engine<Q> {
+    /// Makes the engine as good as new, but for the queue of submissions and the number of its last link.
+    pub(in crate::session) fn renew(&mut self) -> Remains<Q> {
+        let remains = Remains {
+            _work: core::mem::replace(&mut self.work, WorkTable::new()),
+            _backlog: core::mem::take(&mut self.backlog),
+            _calls: core::mem::replace(&mut self.calls, OpenCalls::new(self.limits.calls)),
+            _seen: core::mem::replace(&mut self.seen, BySlot::new(0)),
+            phase: core::mem::replace(&mut self.phase, Phase::Down),
+        };
+        self.idleness = Idleness::default();
+        self.credits_alone = CreditsAlone::default();
+        remains
+    }
+}

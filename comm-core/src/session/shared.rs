@@ -1,0 +1,231 @@
+//! The shared half of a session: what any thread reaches without the engine's lock, through atomics.
+
+use core::fmt;
+
+use pronto_ring::mpsc;
+use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use pronto_wire::{CallId, Class, NodeId, TypeId};
+
+use super::arming::Arming;
+use super::calls::{CallTable, Expects};
+use super::credit::{Credits, Returned};
+use super::end::End;
+use super::growing::Growing;
+use super::learned::Learned;
+use super::limits::{Limits, MAX_CALLS};
+use super::outgoing::Submitted;
+use super::peer_types::{Known, PeerTypes, TypeKey};
+use super::refusal::Refused;
+use super::rendezvous::Rendezvous;
+use super::response_overflow::ResponseOverflow;
+use super::waiting::Said;
+use super::wanted::Wanted;
+use crate::buf::{Loan, PresentRing, RingStats};
+use crate::completion::Role;
+use crate::executor::Executor;
+use crate::fabric::Payload;
+use crate::stats::Stats;
+
+/// The shared half of a session, for leases of type `L`. [`Session`](super::Session) dereferences to it.
+pub struct Shared<L> {
+    pub(super) peer: NodeId,
+    pub(super) limits: Limits,
+    pub(super) calls: CallTable<L>,
+    pub(super) credits: [Credits; 2],
+    pub(super) rings: [PresentRing; 2],
+    pub(super) types: PeerTypes,
+    /// Requests of each class that this side is done with; ride in every header.
+    pub(super) returned: [Returned; 2],
+    /// By the peer's call slot: the generation of the call that it has cancelled last.
+    pub(super) cancelled: Growing<AtomicU32>,
+    pub(super) up: AtomicBool,
+    /// By threads without the engine, of whoever has it.
+    pub(super) wanted: Wanted,
+    /// What the peer was last told, by class.
+    pub(super) told: [AtomicU32; 2],
+    /// Threads that hold doorbells back.
+    pub(super) held_doorbells: AtomicU32,
+    pub(super) submissions: mpsc::Sender<Submitted>,
+    pub(super) response_overflow: ResponseOverflow,
+    /// Who polls, and who sleeps meanwhile.
+    pub(crate) role: Role,
+    pub(super) arming: Arming,
+    pub(super) rendezvous: Rendezvous<L>,
+    pub(super) said: Said,
+    /// How long callers wait for the peer's answers.
+    pub(super) learned: Learned,
+    /// How long room to send takes to come.
+    pub(super) room: Learned,
+    pub(super) stats: Stats,
+}
+
+impl<L: Payload> Shared<L> {
+    pub(super) fn new(peer: NodeId, limits: Limits, submissions: mpsc::Sender<Submitted>) -> Self {
+        Self {
+            peer,
+            limits,
+            calls: CallTable::new(limits.calls),
+            credits: [Credits::default(), Credits::default()],
+            rings: [PresentRing::new(), PresentRing::new()],
+            types: PeerTypes::new(),
+            returned: [Returned::default(), Returned::default()],
+            cancelled: Growing::new(MAX_CALLS.into(), || AtomicU32::new(0)),
+            up: AtomicBool::new(false),
+            wanted: Wanted::default(),
+            told: [AtomicU32::new(0), AtomicU32::new(0)],
+            held_doorbells: AtomicU32::new(0),
+            submissions,
+            response_overflow: ResponseOverflow::default(),
+            role: Role::new(limits.calls),
+            arming: Arming::default(),
+            rendezvous: Rendezvous::new(limits.calls),
+            said: Said::default(),
+            learned: Learned::default(),
+            room: Learned::default(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// The node at the other end.
+    pub const fn peer(&self) -> NodeId {
+        self.peer
+    }
+
+    /// The session's sizes.
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// What was counted.
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Calls that are open.
+    pub fn open_calls(&self) -> u16 {
+        self.calls.in_use()
+    }
+
+    /// Whether this node has ever called the peer.
+    pub fn was_called(&self) -> bool {
+        self.calls.was_used()
+    }
+
+    /// Request credits that a sender could take now.
+    pub fn credits(&self, class: Class) -> u32 {
+        self.credits[class.index()].available()
+    }
+
+    /// What the peer says to a type.
+    pub fn knows(&self, key: &TypeKey) -> Known {
+        self.types.find(key)
+    }
+
+    /// The peer's number for a type, for a message that is about to be sent.
+    pub(super) fn number_of(&self, key: &TypeKey) -> Result<TypeId, Refused> {
+        match self.types.find(key) {
+            Known::As(number) => Ok(number),
+            Known::OtherLayout => Err(Refused::OtherLayout { name: key.name }),
+            Known::No if !self.is_up() => Err(Refused::NotConnected { peer: self.peer }),
+            Known::No => Err(Refused::NoHandler { name: key.name, service: key.service }),
+        }
+    }
+
+    /// What the send ring of the present link has to say about itself; none without a link.
+    pub fn ring_stats(&self, class: Class) -> Option<RingStats> {
+        Some(self.rings[class.index()].ring()?.stats())
+    }
+
+    /// A piece of the send ring to compose a payload in; for payloads longer than 40 bytes.
+    ///
+    /// # Errors
+    /// [`Refused::Ring`] says why there is no room, [`Refused::NoRing`] that there is no link.
+    #[inline]
+    pub fn loan(&self, class: Class, len: usize, owner: u32) -> Result<Loan, Refused> {
+        match self.rings[class.index()].loan(len, owner) {
+            Some(loan) => loan.map_err(Refused::Ring),
+            None => Err(Refused::NoRing),
+        }
+    }
+
+    /// Whether the caller of a request has cancelled it.
+    pub fn is_cancelled(&self, call: CallId) -> bool {
+        self.cancelled
+            .get(usize::from(call.slot))
+            .is_some_and(|g| g.load(Ordering::Relaxed) == call.generation)
+    }
+
+    /// Whether the peer can be called.
+    pub fn is_up(&self) -> bool {
+        self.up.load(Ordering::Relaxed)
+    }
+
+    /// Whether the call has ended.
+    pub fn has_ended(&self, call: CallId) -> bool {
+        self.calls.has_ended(call)
+    }
+
+    /// The table of calls, for waiters.
+    pub(crate) const fn calls(&self) -> &CallTable<L> {
+        &self.calls
+    }
+
+    /// Registers a future's waker; [`Session::listen`](super::Session::listen) and look at [`Self::has_ended`] after it.
+    pub fn register(&self, call: CallId, waker: &core::task::Waker) {
+        self.calls.register(call, waker);
+    }
+
+    /// Takes the end of a call that has ended.
+    pub fn take(&self, call: CallId) -> End<L> {
+        self.calls.take(call)
+    }
+
+    /// Stops waiting for a synchronous send. Its slot is free again after its completion.
+    pub fn abandon_send(&self, slot: CallId) {
+        self.calls.leave(slot);
+    }
+
+    /// Whether others left something to do for whoever holds the engine.
+    #[inline]
+    pub(super) fn work_is_left(&self) -> bool {
+        self.submissions.pending() || self.wanted.anything()
+    }
+
+    /// Whether other threads wait awake for what whoever polls finds.
+    #[inline]
+    pub fn is_awaited(&self) -> bool {
+        self.wanted.is_awaited()
+    }
+
+    /// Whether some thread holds doorbells back.
+    #[inline]
+    pub(super) fn holds_doorbells(&self) -> bool {
+        self.held_doorbells.load(Ordering::Relaxed) != 0
+    }
+
+    /// Counts a request or notification that came on `link` in `class` as done with. Returns whether the peer should be told soon.
+    pub(super) fn credit_returned(&self, class: Class, link: u16) -> bool {
+        self.returned[class.index()].add(link);
+        let told = self.told[class.index()].load(Ordering::Relaxed);
+        let untold = u32::from(self.returned[class.index()].count()).wrapping_sub(told) & u32::from(u16::MAX);
+        untold > u32::from(self.limits.requests[class.index()]) / 2
+    }
+
+    /// Ends a one-sided operation in the slot that waits for it: a call's, or a chunk's.
+    pub(super) fn end_access(&self, slot: CallId, end: End<L>, executor: &impl Executor) {
+        if let Err(end) = self.rendezvous.end_chunk(slot, end, executor) {
+            self.calls.end(slot, end, Expects::Nothing, executor);
+        }
+    }
+
+    /// Whether a one-sided operation's slot, a call's or a chunk's, waits for its end. A session that failed has ended all slots.
+    pub(super) fn is_unended(&self, slot: CallId) -> bool {
+        self.rendezvous.chunk_is_unended(slot).unwrap_or_else(|| self.calls.is_unended(slot))
+    }
+}
+
+impl<L: Payload> fmt::Debug for Shared<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("peer", &self.peer).field("calls", &self.calls).finish_non_exhaustive()
+    }
+}
