@@ -229,3 +229,25 @@ impl<L: Payload> fmt::Debug for Shared<L> {
         f.debug_struct("Shared").field("peer", &self.peer).field("calls", &self.calls).finish_non_exhaustive()
     }
 }
+
+/// What the steps of an engine's turn share: the session's other half, and how threads are woken and time is read.
+pub(super) struct Turn<'t, L, X> {
+    pub(super) shared: &'t Shared<L>,
+    pub(super) executor: &'t X,
+}
+
+impl<'t, L, X> Turn<'t, L, X> {
+    #[inline(always)]
+    pub(super) const fn new(shared: &'t Shared<L>, executor: &'t X) -> Self {
+        Self { shared, executor }
+    }
+}
+
+impl<L, X> Clone for Turn<'_, L, X> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<L, X> Copy for Turn<'_, L, X> {}

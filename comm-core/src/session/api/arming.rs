@@ -7,6 +7,7 @@ use crate::fabric::QueuePair;
 use crate::session::arming::Armed;
 use crate::session::engine::RECEIVE_BATCH;
 use crate::session::inbound::Sink;
+use crate::session::shared::Turn;
 
 impl<Q: QueuePair> Session<Q> {
     /// Asks the fabric for an event. Poll once more before sleeping.
@@ -54,7 +55,7 @@ impl<Q: QueuePair> Session<Q> {
         if nobody && self.arming.armed() == Armed::Nothing {
             let moved = self.with_engine(executor, |engine| {
                 let turn = engine.arm_for_server(self);
-                turn.then(|| engine.turn(None, self, &mut || false, sink, executor).moved)
+                turn.then(|| engine.turn(None, Turn::new(self, executor), &mut || false, sink).moved)
             });
             if moved.flatten().is_some_and(|moved| moved >= RECEIVE_BATCH) {
                 // There may be more, and nobody else was told.
@@ -76,7 +77,7 @@ impl<Q: QueuePair> Session<Q> {
             if self.arming.armed() == Armed::Solicited {
                 engine.arm(Armed::All, self);
             }
-            engine.turn(None, self, &mut || false, sink, executor);
+            engine.turn(None, Turn::new(self, executor), &mut || false, sink);
         });
         if listening.is_none() {
             self.arming.request();

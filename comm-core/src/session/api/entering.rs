@@ -15,6 +15,7 @@ use super::Session;
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
 use crate::session::engine::Engine;
+use crate::session::shared::Turn;
 use crate::time::Nanos;
 
 /// Attempts at an engine that another thread holds before a processor is given away.
@@ -144,7 +145,7 @@ impl<Q: QueuePair> Session<Q> {
     /// Has what was left done by this thread, if the engine is free, and lets those in who want it.
     pub(super) fn serve_left(&self, executor: &impl Executor) {
         let pending = || self.submissions.pending() || self.wanted.wants_credit();
-        self.engine.serve(pending, |engine| engine.drain(self, executor));
+        self.engine.serve(pending, |engine| engine.drain(Turn::new(self, executor)));
         if self.has_failed() {
             executor.engine_failed();
         }

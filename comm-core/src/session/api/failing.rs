@@ -19,6 +19,7 @@ use crate::fabric::QueuePair;
 use crate::session::arming::Armed;
 use crate::session::inbound::Sink;
 use crate::session::link::{DownCause, Event, LinkInfo};
+use crate::session::shared::Turn;
 
 #[cfg(doc)]
 use crate::session::CallTable;
@@ -54,7 +55,7 @@ impl<Q: QueuePair> Session<Q> {
         self.arming.set(Armed::Nothing);
         self.rendezvous.fail(&self.wanted, executor);
         // The requests among these were never posted, and end as such.
-        engine.take_submissions(self, executor);
+        engine.take_submissions(Turn::new(self, executor));
         self.calls.end_claimed(executor);
         drop(remains);
         self.stats.failures.add_alone(1);

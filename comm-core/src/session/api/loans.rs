@@ -7,6 +7,7 @@ use crate::buf::Loan;
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
 use crate::session::refusal::Refused;
+use crate::session::shared::Turn;
 
 impl<Q: QueuePair> Session<Q> {
     /// The same for a sender outside of the engine. Where the strip of its thread does not do, it first takes in which sends have
@@ -37,7 +38,7 @@ impl<Q: QueuePair> Session<Q> {
     #[inline(never)]
     pub(super) fn reap(&self, executor: &impl Executor) {
         if let Some(mut engine) = self.engine.try_lock() {
-            engine.reap_sends(self, executor);
+            engine.reap_sends(Turn::new(self, executor));
             engine.release();
             self.look_once_more(executor);
         }

@@ -38,7 +38,7 @@ use super::engine::NotPosted;
 use super::limits::Limits;
 use super::outgoing::{Outgoing, Submitted};
 use super::refusal::Refused;
-use super::shared::Shared;
+use super::shared::{Shared, Turn};
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
 
@@ -126,7 +126,7 @@ impl<Q: QueuePair> Session<Q> {
 
     fn submit(&self, mut submitted: Submitted, executor: &impl Executor) -> Result<(), Refused> {
         if let Some(mut engine) = self.engine.try_lock() {
-            let posted = engine.post_now(submitted, self, executor);
+            let posted = engine.post_now(submitted, Turn::new(self, executor));
             engine.release();
             self.look_once_more(executor);
             match posted {

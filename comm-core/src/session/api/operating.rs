@@ -9,13 +9,14 @@ use crate::fabric::QueuePair;
 use crate::session::engine::Ticked;
 use crate::session::inbound::Sink;
 use crate::session::link::{DownCause, LinkInfo, Links};
+use crate::session::shared::Turn;
 use crate::time::Nanos;
 
 impl<Q: QueuePair> Session<Q> {
     /// Installs a new link: it carries the held session on, or begins another one. Closes it instead in an inline handler.
     pub fn install(&self, links: Links<Q>, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
         let Some(mut engine) = self.enter_recovered(sink, executor) else { return };
-        engine.install(links, self, sink, executor);
+        engine.install(links, Turn::new(self, executor), sink);
         engine.release();
         self.look_once_more(executor);
     }
@@ -30,7 +31,7 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> Option<Ticked> {
         let mut engine = self.engine.try_lock()?;
-        engine.tick(self, now, slept, sink, executor);
+        engine.tick(Turn::new(self, executor), now, slept, sink);
         let ticked = Ticked { next_due: engine.next_due(), work_in_flight: engine.work.in_flight() };
         engine.release();
         self.look_once_more(executor);
@@ -48,11 +49,11 @@ impl<Q: QueuePair> Session<Q> {
         let Some(mut engine) = self.enter_recovered(sink, executor) else { return false };
         if cause == DownCause::Died && engine.phase.is_linked() {
             // Its end may be noticed sooner than what it had said before.
-            engine.take_last_words(self, sink, executor);
+            engine.take_last_words(Turn::new(self, executor), sink);
         }
         let said_so = engine.phase.link().is_some_and(|link| link.peer_draining);
         let cause = if cause == DownCause::Died && said_so { DownCause::Goodbye } else { cause };
-        engine.lose_for(cause, self, sink, executor);
+        engine.lose_for(cause, Turn::new(self, executor), sink);
         engine.release();
         self.look_once_more(executor);
         true

@@ -18,6 +18,7 @@ use crate::session::refusal::Refused;
 use crate::session::rendezvous::table::{Body, Lent, Offer, Posted, Waiting};
 use crate::session::rendezvous::transfer::{GivenUp, Source};
 use crate::session::rendezvous::{DUE, MAX_RECEIVES, MAX_SENDS, Offered, received};
+use crate::session::shared::Turn;
 use crate::session::token::Duties;
 
 impl<Q: QueuePair> Session<Q> {
@@ -191,11 +192,11 @@ impl<Q: QueuePair> Session<Q> {
         }
         if engine.phase.is_linked() {
             while let Some(completion) = engine.lane(CLASS).qp.poll_send() {
-                let known = engine.completed(completion, self, executor);
+                let known = engine.completed(completion, Turn::new(self, executor));
                 engine.lane(CLASS).failed |= !known;
             }
         }
-        let moved = engine.move_rendezvous(self, executor);
+        let moved = engine.move_rendezvous(Turn::new(self, executor));
         engine.ring_doorbells(self);
         engine.release();
         moved

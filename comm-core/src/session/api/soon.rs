@@ -22,6 +22,7 @@ use crate::session::inbound::Sink;
 use crate::session::learned::Teaches;
 use crate::session::outgoing::Copied;
 use crate::session::peer_types::Known;
+use crate::session::shared::Turn;
 use crate::session::spec::CallSpec;
 use crate::time::Nanos;
 
@@ -150,7 +151,7 @@ impl<Q: QueuePair> Session<Q> {
                 Found::Other(None) => {}
                 Found::Other(polled) => {
                     let mut caller = Caller { session: self, call, caught: end, counted: false };
-                    engine.turn(polled, self, &mut caller, sink, executor);
+                    engine.turn(polled, Turn::new(self, executor), &mut caller, sink);
                     soon = end.is_some().then_some(Soon::Ended(call));
                 }
             }
@@ -212,7 +213,7 @@ impl<Q: QueuePair> Session<Q> {
                     Found::Other(polled) => polled,
                 };
                 let mut caller = Caller { session: self, call, caught: end, counted: false };
-                let progress = engine.turn(polled, self, &mut caller, sink, executor);
+                let progress = engine.turn(polled, Turn::new(self, executor), &mut caller, sink);
                 if end.is_some() {
                     soon = Soon::Ended(call);
                 }

@@ -16,6 +16,7 @@ use crate::session::engine::Progress;
 use crate::session::engine::RECEIVE_BATCH;
 use crate::session::inbound::Sink;
 use crate::session::learned::{Decision, Sleep};
+use crate::session::shared::Turn;
 use crate::session::waiter::Waiter;
 use crate::time::Nanos;
 
@@ -191,7 +192,7 @@ impl<Q: QueuePair> Session<Q> {
         let mut progress = Progress::default();
         for _ in 0..spins.max(1) {
             if !engine.is_quiet(self) {
-                progress = progress.and(engine.turn(None, self, waiter, sink, executor));
+                progress = progress.and(engine.turn(None, Turn::new(self, executor), waiter, sink));
             }
             let goes_on = progress.moved == 0 || progress.moved < messages && !self.work_is_left();
             if !goes_on || waiter.is_done() {

@@ -16,41 +16,37 @@ use crate::session::end::{End, Executed};
 use crate::session::inbound::{KeptAnswer, SeenState};
 use crate::session::one_sided::CLASS;
 use crate::session::outgoing::{Outgoing, Submitted};
-use crate::session::shared::Shared;
+use crate::session::shared::{Shared, Turn};
 use crate::session::spec::timeout_us;
 use crate::time::Nanos;
 
 impl<Q: QueuePair> Engine<Q> {
     /// Everything that others left to do while the engine was held: messages, credits that are due, doorbells.
-    pub(in crate::session) fn drain(&mut self, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+    pub(in crate::session) fn drain(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
         if self.phase.is_linked() {
             for class in Class::ALL {
                 if !self.backlog.is_empty(class) {
-                    self.retry_backlog(class, shared, executor);
+                    self.retry_backlog(class, turn);
                 }
             }
         }
-        if shared.work_is_left() {
+        if turn.shared.work_is_left() {
             // Before the submissions are taken: a response that is added afterwards sets the flag again.
-            shared.wanted.credit_is_given();
-            self.take_submissions(shared, executor);
+            turn.shared.wanted.credit_is_given();
+            self.take_submissions(turn);
         }
-        self.give_credit(shared);
-        self.ring_doorbells(shared);
+        self.give_credit(turn.shared);
+        self.ring_doorbells(turn.shared);
     }
 
     /// Takes in the messages that senders left while the engine was held. They come before anything that is posted from now
     /// on: a sender's own earlier message may be among them.
-    pub(in crate::session) fn take_submissions(
-        &mut self,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
-    ) {
+    pub(in crate::session) fn take_submissions(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
         while let Some(submitted) = self.submissions.pop() {
-            self.post_any(submitted, shared, executor);
+            self.post_any(submitted, turn);
         }
-        while let Some(response) = shared.response_overflow.take() {
-            self.post(response, shared, executor);
+        while let Some(response) = turn.shared.response_overflow.take() {
+            self.post(response, turn);
         }
     }
 
@@ -58,56 +54,50 @@ impl<Q: QueuePair> Engine<Q> {
     pub(in crate::session) fn post_any(
         &mut self,
         submitted: Submitted,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
+        turn: Turn<'_, Q::Lease, impl Executor>,
     ) {
         match submitted {
-            Submitted::Message(outgoing) => self.post(outgoing, shared, executor),
+            Submitted::Message(outgoing) => self.post(outgoing, turn),
             Submitted::OneSided(work) => {
                 let refused = match self.backlog.is_empty(CLASS) {
-                    true => self.try_access(work, shared, executor),
+                    true => self.try_access(work, turn),
                     false => Err(work),
                 };
                 if let Err(work) = refused {
-                    self.enter_backlog(CLASS, Entry::OneSided(work), shared, executor);
+                    self.enter_backlog(CLASS, Entry::OneSided(work), turn);
                 }
             }
-            Submitted::Move => drop(self.move_rendezvous(shared, executor)),
+            Submitted::Move => drop(self.move_rendezvous(turn)),
         }
     }
 
     /// Posts a message, or keeps it for when there is room, or ends it.
     #[inline]
-    pub(in crate::session) fn post(
-        &mut self,
-        outgoing: Outgoing,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
-    ) {
+    pub(in crate::session) fn post(&mut self, outgoing: Outgoing, turn: Turn<'_, Q::Lease, impl Executor>) {
         if is_new(&outgoing) && outgoing.link == self.generation && self.phase.is_linked() {
-            self.post_or_keep(outgoing, shared, executor);
+            self.post_or_keep(outgoing, turn);
         } else {
-            self.post_by_kind(outgoing, shared, executor);
+            self.post_by_kind(outgoing, turn);
         }
     }
 
     /// Posts a message that the present link may carry, or keeps it behind those that wait already.
     #[inline]
-    fn post_or_keep(&mut self, outgoing: Outgoing, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+    fn post_or_keep(&mut self, outgoing: Outgoing, turn: Turn<'_, Q::Lease, impl Executor>) {
         let refused = match self.backlog.is_empty(outgoing.class) {
-            true => match self.try_post(outgoing, shared) {
+            true => match self.try_post(outgoing, turn.shared) {
                 Ok(()) => return,
                 Err(refused) => refused,
             },
             false => outgoing,
         };
-        shared.stats.stalled.add_alone(1);
-        self.keep(refused, shared, executor);
+        turn.shared.stats.stalled.add_alone(1);
+        self.keep(refused, turn);
     }
 
     /// Puts a message at the end of the backlog.
     #[cold]
-    fn keep(&mut self, outgoing: Outgoing, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+    fn keep(&mut self, outgoing: Outgoing, turn: Turn<'_, Q::Lease, impl Executor>) {
         let class = outgoing.class;
         let entry = match into_request(outgoing) {
             Ok((call, request, limit)) => {
@@ -116,45 +106,45 @@ impl<Q: QueuePair> Engine<Q> {
             }
             Err(outgoing) => Entry::Message(outgoing),
         };
-        self.enter_backlog(class, entry, shared, executor);
+        self.enter_backlog(class, entry, turn);
     }
 
     #[cold]
     #[inline(never)]
-    fn post_by_kind(&mut self, outgoing: Outgoing, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+    fn post_by_kind(&mut self, outgoing: Outgoing, turn: Turn<'_, Q::Lease, impl Executor>) {
         match outgoing.kind {
             Kind::Reply { call } | Kind::Failure { call, .. } => {
-                self.post_response(call, outgoing, shared, executor);
+                self.post_response(call, outgoing, turn);
             }
             Kind::Cancel { call } => {
-                self.end_call(call, Cause::Left(self.phase.response()), shared, executor);
-                self.send_cancels(shared);
+                self.end_call(call, Cause::Left(self.phase.response()), turn);
+                self.send_cancels(turn.shared);
             }
             Kind::Request { .. } if !self.is_of_session(&outgoing) => {
                 // The session that it was meant for ended before the engine heard of it.
                 let Ok((call, request, limit)) = into_request(outgoing) else { return };
-                if !shared.calls.is_unended(call) {
+                if !turn.shared.calls.is_unended(call) {
                     // That session failed, which ended every call.
                     return;
                 }
                 self.calls.wait(call, request, Before::NeverPosted, limit);
-                self.end_call(call, Cause::SessionOver, shared, executor);
+                self.end_call(call, Cause::SessionOver, turn);
             }
             Kind::Notification { .. } if !self.phase.is_linked() || !self.is_of_session(&outgoing) => {
-                shared.stats.notifications_lost.add_alone(1);
+                turn.shared.stats.notifications_lost.add_alone(1);
                 // A session that failed has ended every slot.
-                let completes = outgoing.completes.filter(|slot| shared.calls.is_unended(*slot));
-                self.end_send(completes, Status::Flushed, shared, executor);
+                let completes = outgoing.completes.filter(|slot| turn.shared.calls.is_unended(*slot));
+                self.end_send(completes, Status::Flushed, turn);
             }
             Kind::Request { .. } | Kind::Notification { .. } => {
                 // Its credit went with an earlier link of the session: it takes one of this link, or waits for one.
                 let class = outgoing.class;
-                self.keep(outgoing, shared, executor);
+                self.keep(outgoing, turn);
                 if self.phase.is_linked() {
-                    self.retry_backlog(class, shared, executor);
+                    self.retry_backlog(class, turn);
                 }
             }
-            Kind::Credit | Kind::Heartbeat | Kind::Goodbye => self.post_or_keep(outgoing, shared, executor),
+            Kind::Credit | Kind::Heartbeat | Kind::Goodbye => self.post_or_keep(outgoing, turn),
         }
     }
 
@@ -169,72 +159,60 @@ impl<Q: QueuePair> Engine<Q> {
         &mut self,
         call: CallId,
         outgoing: Outgoing,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
+        turn: Turn<'_, Q::Lease, impl Executor>,
     ) {
         let of_session = self.is_of_session(&outgoing);
         let present = self.generation;
         let seen = self.seen.get_mut(usize::from(call.slot));
         let Some(seen) = seen.filter(|seen| of_session && seen.generation == call.generation) else {
-            shared.stats.replies_lost.add_alone(1);
+            turn.shared.stats.replies_lost.add_alone(1);
             return;
         };
         match seen.state {
             SeenState::Executing { link } if link == present && self.phase.is_linked() => {
-                self.post_or_keep(outgoing, shared, executor);
+                self.post_or_keep(outgoing, turn);
             }
             SeenState::Executing { .. } => {
                 let Outgoing { class, kind, payload, .. } = outgoing;
                 seen.state = SeenState::Answered(Some(KeptAnswer { class, kind, payload, posted_on: None }));
             }
             // There is one response to a request, and it was given before.
-            SeenState::Never | SeenState::Answered(_) => shared.stats.replies_lost.add_alone(1),
+            SeenState::Never | SeenState::Answered(_) => turn.shared.stats.replies_lost.add_alone(1),
         }
     }
 
     /// Something waits for a completion, or for a credit that may come with a response: if the server sleeps, it must hear
     /// of those too. What came before that is taken in here.
-    fn enter_backlog(
-        &mut self,
-        class: Class,
-        entry: Entry,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
-    ) {
+    fn enter_backlog(&mut self, class: Class, entry: Entry, turn: Turn<'_, Q::Lease, impl Executor>) {
         self.backlog.push_back(class, entry);
-        executor.note(Note::of_peer(What::Stalls, shared.peer));
-        if !self.phase.is_linked() || shared.arming.armed() != Armed::Solicited {
+        turn.executor.note(Note::of_peer(What::Stalls, turn.shared.peer));
+        if !self.phase.is_linked() || turn.shared.arming.armed() != Armed::Solicited {
             return;
         }
-        self.arm(Armed::All, shared);
+        self.arm(Armed::All, turn.shared);
         for class in Class::ALL {
             while let Some(completion) = self.lane(class).qp.poll_send() {
-                let known = self.completed(completion, shared, executor);
+                let known = self.completed(completion, turn);
                 self.lane(class).failed |= !known;
             }
-            self.retry_backlog(class, shared, executor);
+            self.retry_backlog(class, turn);
         }
     }
 
     /// Posts what had no room, or no credit on this link, before.
-    fn retry_backlog(&mut self, class: Class, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+    fn retry_backlog(&mut self, class: Class, turn: Turn<'_, Q::Lease, impl Executor>) {
         while let Some(entry) = self.backlog.pop_front(class) {
-            if let Err(entry) = self.try_entry(entry, shared, executor) {
+            if let Err(entry) = self.try_entry(entry, turn) {
                 self.backlog.push_front(class, entry);
                 return;
             }
         }
     }
 
-    fn try_entry(
-        &mut self,
-        entry: Entry,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
-    ) -> Result<(), Entry> {
+    fn try_entry(&mut self, entry: Entry, turn: Turn<'_, Q::Lease, impl Executor>) -> Result<(), Entry> {
         match entry {
             Entry::Call(call) => {
-                if self.try_waiting(call, shared, executor) {
+                if self.try_waiting(call, turn) {
                     Ok(())
                 } else {
                     Err(Entry::Call(call))
@@ -242,41 +220,41 @@ impl<Q: QueuePair> Engine<Q> {
             }
             Entry::Message(mut outgoing) => {
                 if matches!(outgoing.kind, Kind::Notification { .. }) {
-                    match self.link_with_credit(outgoing.link, outgoing.class, shared) {
+                    match self.link_with_credit(outgoing.link, outgoing.class, turn.shared) {
                         Some(link) => outgoing.link = link,
                         None => return Err(Entry::Message(outgoing)),
                     }
                 }
-                self.try_post(outgoing, shared).map_err(Entry::Message)
+                self.try_post(outgoing, turn.shared).map_err(Entry::Message)
             }
-            Entry::OneSided(work) => self.try_access(work, shared, executor).map_err(Entry::OneSided),
+            Entry::OneSided(work) => self.try_access(work, turn).map_err(Entry::OneSided),
         }
     }
 
     /// Posts a waiting request. Returns whether it is no longer waiting.
-    fn try_waiting(&mut self, call: CallId, shared: &Shared<Q::Lease>, executor: &impl Executor) -> bool {
+    fn try_waiting(&mut self, call: CallId, turn: Turn<'_, Q::Lease, impl Executor>) -> bool {
         let Some(request) = self.calls.waiting_mut(call) else {
             debug_assert!(false, "an entry of the backlog names a waiting call");
             return true;
         };
         let (held, class) = (request.link, request.class);
-        let Some(link) = self.link_with_credit(held, class, shared) else { return false };
+        let Some(link) = self.link_with_credit(held, class, turn.shared) else { return false };
         let Some((request, before, limit)) = self.calls.take_waiting(call) else { return true };
-        let timeout = limit.remaining(executor.now());
+        let timeout = limit.remaining(turn.executor.now());
         let is_overdue = timeout == Nanos::ZERO && before != Before::GivenUp;
         let composed = request.composed;
         let outgoing = into_outgoing(call, Request { link, ..request }, before, timeout);
-        let posted = if is_overdue { Err(outgoing) } else { self.try_post(outgoing, shared) };
+        let posted = if is_overdue { Err(outgoing) } else { self.try_post(outgoing, turn.shared) };
         let Err(back) = posted else {
             if before == Before::GivenUp {
-                self.end_call(call, Cause::Left(self.phase.response()), shared, executor);
+                self.end_call(call, Cause::Left(self.phase.response()), turn);
             }
             return true;
         };
         let Ok((_, request, _)) = into_request(back) else { return true };
         self.calls.wait(call, Request { composed, ..request }, before, limit);
         if is_overdue {
-            self.end_call(call, Cause::Deadline(self.phase.response()), shared, executor);
+            self.end_call(call, Cause::Deadline(self.phase.response()), turn);
         }
         !self.calls.is_waiting(call)
     }
@@ -294,19 +272,18 @@ impl<Q: QueuePair> Engine<Q> {
         &mut self,
         call: CallId,
         cause: Cause,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
+        turn: Turn<'_, Q::Lease, impl Executor>,
     ) {
         let Some(Ended { report, withdrawn }) = self.calls.end(call, cause) else { return };
         if let Some(request) = withdrawn {
             self.backlog.remove(call);
-            shared.credits[request.class.index()].put_back(Credit { link: request.link });
+            turn.shared.credits[request.class.index()].put_back(Credit { link: request.link });
         }
         let end = |executed| match cause {
             Cause::Deadline(_) => End::Deadline { executed },
             _ => End::PeerDown { executed },
         };
-        self.report(call, report, end, shared, executor);
+        self.report(call, report, end, turn);
     }
 
     /// Tells the call's slot how it ended. Returns whether a waiter takes the end.
@@ -316,13 +293,14 @@ impl<Q: QueuePair> Engine<Q> {
         call: CallId,
         report: Report,
         end: impl FnOnce(Executed) -> End<Q::Lease>,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
+        turn: Turn<'_, Q::Lease, impl Executor>,
     ) -> bool {
         match report {
-            Report::End(executed, expects) => shared.calls.end(call, end(executed), expects, executor),
+            Report::End(executed, expects) => {
+                turn.shared.calls.end(call, end(executed), expects, turn.executor)
+            }
             Report::Settle => {
-                shared.calls.settle(call);
+                turn.shared.calls.settle(call);
                 false
             }
             Report::Nothing => false,
@@ -331,27 +309,23 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// The link is lost, and the session waits for another one. Responses that were outstanding will not come, responses that
     /// wait to be posted go to the reply cache.
-    pub(in crate::session) fn suspend_calls(&mut self, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+    pub(in crate::session) fn suspend_calls(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
         for call in self.calls.open() {
-            self.end_call(call, Cause::LinkLost, shared, executor);
+            self.end_call(call, Cause::LinkLost, turn);
         }
         for response in self.backlog.take_responses() {
-            self.post(response, shared, executor);
+            self.post(response, turn);
         }
     }
 
     /// Puts every unanswered request in front of the backlog, in the order in which they were first posted: they are posted
     /// again before what has waited since, and the callee drops those that it saw. There may be more of them than credits, for
     /// a request gives its credit back before its response is there: each takes one of this link, or waits for one.
-    pub(in crate::session) fn resend_unanswered(
-        &mut self,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
-    ) {
+    pub(in crate::session) fn resend_unanswered(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
         let earlier = self.generation.wrapping_sub(1);
         let mut due: [VecDeque<CallId>; 2] = Default::default();
         for (call, request, limit) in self.calls.take_unanswered() {
-            shared.stats.requests_resent.add_alone(1);
+            turn.shared.stats.requests_resent.add_alone(1);
             due[request.class.index()].push_back(call);
             self.calls.wait(
                 call,
@@ -366,21 +340,21 @@ impl<Q: QueuePair> Engine<Q> {
         // Nobody kept these requests, so nothing can repeat them.
         for call in self.calls.open() {
             if self.calls.is_posted(call) {
-                self.end_call(call, Cause::SessionOver, shared, executor);
+                self.end_call(call, Cause::SessionOver, turn);
             }
         }
     }
 
     /// The session is over, and with it every call and every message that waits.
-    pub(in crate::session) fn end_calls(&mut self, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+    pub(in crate::session) fn end_calls(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
         let entries = self.backlog.take_all();
         for call in self.calls.open() {
-            self.end_call(call, Cause::SessionOver, shared, executor);
+            self.end_call(call, Cause::SessionOver, turn);
         }
         for entry in entries {
             match entry {
-                Entry::Message(outgoing) => self.post(outgoing, shared, executor),
-                Entry::OneSided(work) => drop(self.try_access(work, shared, executor)),
+                Entry::Message(outgoing) => self.post(outgoing, turn),
+                Entry::OneSided(work) => drop(self.try_access(work, turn)),
                 // Ended above, with all other calls.
                 Entry::Call(call) => debug_assert!(!self.calls.is_open(call), "a call ends with its session"),
             }

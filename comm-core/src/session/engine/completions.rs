@@ -9,7 +9,7 @@ use crate::session::calls::Resend;
 use crate::session::end::End;
 use crate::session::inbound::{KeptAnswer, SeenState};
 use crate::session::outgoing::{Outgoing, OutgoingPayload};
-use crate::session::shared::Shared;
+use crate::session::shared::Turn;
 use crate::session::work::{Held, KeepFor, Work};
 
 impl<Q: QueuePair> Engine<Q> {
@@ -84,24 +84,23 @@ impl<Q: QueuePair> Engine<Q> {
     pub(in crate::session) fn completed(
         &mut self,
         completion: Completion,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
+        turn: Turn<'_, Q::Lease, impl Executor>,
     ) -> bool {
         let Some(work) = self.work.complete(completion.wr) else { return false };
-        self.finish(work, completion.status, shared, executor);
+        self.finish(work, completion.status, turn);
         true
     }
 
     /// Everything under way ends with its link.
-    pub(in crate::session) fn flush_work(&mut self, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+    pub(in crate::session) fn flush_work(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
         for work in self.work.take_all() {
-            self.finish(work, Status::Flushed, shared, executor);
+            self.finish(work, Status::Flushed, turn);
         }
     }
 
-    fn finish(&mut self, work: Work, status: Status, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+    fn finish(&mut self, work: Work, status: Status, turn: Turn<'_, Q::Lease, impl Executor>) {
         let Work { holds, completes, keep_for, posted, sequence, .. } = work;
-        self.end_send(completes, status, shared, executor);
+        self.end_send(completes, status, turn);
         let lanes = self.phase.link().map(|link| &link.lanes);
         let acknowledged = |class: Class, sequence| {
             lanes.is_some_and(|lanes| lanes[class.index()].is_acknowledged(sequence))
@@ -127,8 +126,7 @@ impl<Q: QueuePair> Engine<Q> {
         &self,
         completes: Option<CallId>,
         status: Status,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
+        turn: Turn<'_, Q::Lease, impl Executor>,
     ) {
         if let Some(slot) = completes {
             let end = match status {
@@ -136,19 +134,19 @@ impl<Q: QueuePair> Engine<Q> {
                 Status::Flushed => End::Flushed,
                 Status::AccessRefused => End::AccessRefused,
             };
-            shared.end_access(slot, end, executor);
+            turn.shared.end_access(slot, end, turn.executor);
         }
     }
 }
 
 impl<Q: QueuePair> Engine<Q> {
     /// Takes in what the send queues have.
-    pub(in crate::session) fn reap_sends(&mut self, shared: &Shared<Q::Lease>, executor: &impl Executor) {
+    pub(in crate::session) fn reap_sends(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
         for class in Class::ALL {
             while let Some(link) = self.phase.link_mut()
                 && let Some(completion) = link.lanes[class.index()].qp.poll_send()
             {
-                if !self.completed(completion, shared, executor) {
+                if !self.completed(completion, turn) {
                     // The next turn loses the link.
                     self.lane(class).failed = true;
                     return;

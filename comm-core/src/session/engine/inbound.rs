@@ -14,7 +14,7 @@ use crate::session::end::End;
 use crate::session::inbound::{Inbound, KeptAnswer, Seen, SeenState, Sink};
 use crate::session::lane::Lane;
 use crate::session::outgoing::{Copied, Outgoing, OutgoingPayload};
-use crate::session::shared::Shared;
+use crate::session::shared::{Shared, Turn};
 use crate::session::token::TokenSlot;
 use crate::session::waiter::Waiter;
 use crate::time::Nanos;
@@ -42,10 +42,9 @@ impl<Q: QueuePair> Engine<Q> {
         &mut self,
         class: Class,
         message: impl Arriving<Q>,
-        shared: &Shared<Q::Lease>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
     ) -> Result<(), FabricError> {
         let len = message.len(self);
         let header = message.header(self);
@@ -53,22 +52,22 @@ impl<Q: QueuePair> Engine<Q> {
         let link = self.phase.link_mut().expect("messages are polled from a link");
         link.heard = true;
         link.lanes[class.index()].hear(acks);
-        shared.stats.messages_received.add_alone(1);
-        shared.stats.bytes_received.add_alone(len as u64);
+        turn.shared.stats.messages_received.add_alone(1);
+        turn.shared.stats.bytes_received.add_alone(len as u64);
         if let Some(request) = request {
             self.solicited = self.solicited.wrapping_add(1);
-            self.take_request(class, request, message, shared, sink, executor)?;
+            self.take_request(class, request, message, turn, sink)?;
             // The answer does not wait for this.
-            return self.settle(class, shared);
+            return self.settle(class, turn.shared);
         }
-        self.settle(class, shared)?;
+        self.settle(class, turn.shared)?;
         let kind = Header::check(message.header(self), len).map_err(PeerFault::Header)?.kind;
         let answers = matches!(kind, Kind::Reply { .. } | Kind::Failure { .. });
         self.solicited = self.solicited.wrapping_add(usize::from(!answers));
         match kind {
             Kind::Request { .. } => unreachable!("it was taken in above"),
             Kind::Notification { type_id, service } => {
-                self.count_request(class, shared)?;
+                self.count_request(class, turn.shared)?;
                 let addressed = Addressed { type_id, service, resent: false, timeout: Nanos::NEVER };
                 let mut slot = TokenSlot::new(None, self.generation, class);
                 self.hand_over(&addressed, message, &mut slot, sink);
@@ -78,18 +77,18 @@ impl<Q: QueuePair> Engine<Q> {
             }
             Kind::Reply { call } => {
                 let end = |engine: &Self| End::Reply(message.into_payload(engine));
-                self.answered(call, (class, len), end, shared, waiter, executor);
+                self.answered(call, (class, len), end, turn, waiter);
             }
             Kind::Failure { call, code } => {
                 let end = |engine: &Self| End::Failure { code, payload: message.into_payload(engine) };
-                self.answered(call, (class, len), end, shared, waiter, executor);
+                self.answered(call, (class, len), end, turn, waiter);
             }
             Kind::Cancel { call } => {
                 self.control_received(class);
-                if usize::from(call.slot) < shared.cancelled.len() {
-                    let slot = shared.cancelled.at(call.slot.into());
+                if usize::from(call.slot) < turn.shared.cancelled.len() {
+                    let slot = turn.shared.cancelled.at(call.slot.into());
                     slot.store(call.generation, pronto_sync::atomic::Ordering::Relaxed);
-                    shared.rendezvous.offer_cancelled(call);
+                    turn.shared.rendezvous.offer_cancelled(call);
                 }
             }
             Kind::Credit => {
@@ -100,8 +99,8 @@ impl<Q: QueuePair> Engine<Q> {
             Kind::Goodbye => {
                 self.control_received(class);
                 self.phase.link_mut().expect("still there").peer_draining = true;
-                shared.up.store(false, pronto_sync::atomic::Ordering::Relaxed);
-                shared.types.replace(&[]);
+                turn.shared.up.store(false, pronto_sync::atomic::Ordering::Relaxed);
+                turn.shared.types.replace(&[]);
             }
         }
         Ok(())
@@ -114,21 +113,20 @@ impl<Q: QueuePair> Engine<Q> {
         class: Class,
         request: Request,
         message: impl Arriving<Q>,
-        shared: &Shared<Q::Lease>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
         sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
     ) -> Result<(), FabricError> {
         let Request { call, type_id, service, resent, deadline_us } = request;
-        self.count_request(class, shared)?;
+        self.count_request(class, turn.shared)?;
         if self.seen_before(call, resent)? {
-            self.answer_again(call, class, shared, executor);
+            self.answer_again(call, class, turn);
             return Ok(());
         }
         let timeout = if deadline_us == 0 { Nanos::NEVER } else { Nanos::from_micros(deadline_us.into()) };
         let addressed = Addressed { type_id, service, resent, timeout };
         let mut slot = TokenSlot::new(Some(call), self.generation, class);
         self.hand_over(&addressed, message, &mut slot, sink);
-        self.answer_now(call, class, &mut slot, shared, executor);
+        self.answer_now(call, class, &mut slot, turn);
         Ok(())
     }
 
@@ -215,14 +213,8 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// A call that came again: its answer goes out again, or is still being made.
-    fn answer_again(
-        &mut self,
-        call: CallId,
-        class: Class,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
-    ) {
-        shared.stats.duplicates_dropped.add_alone(1);
+    fn answer_again(&mut self, call: CallId, class: Class, turn: Turn<'_, Q::Lease, impl Executor>) {
+        turn.shared.stats.duplicates_dropped.add_alone(1);
         self.done_here(class);
         let link = self.generation;
         let seen = &mut self.seen[usize::from(call.slot)];
@@ -233,9 +225,9 @@ impl<Q: QueuePair> Engine<Q> {
             SeenState::Answered(kept) => {
                 let Some(kept) = kept.take_if(|kept| kept.posted_on != Some(link)) else { return };
                 seen.state = SeenState::Executing { link };
-                shared.stats.replies_resent.add_alone(1);
+                turn.shared.stats.replies_resent.add_alone(1);
                 let KeptAnswer { class, kind, payload, .. } = kept;
-                self.post_answer(class, kind, payload, shared, executor);
+                self.post_answer(class, kind, payload, turn);
             }
             state => *state = SeenState::Executing { link },
         }
@@ -248,8 +240,7 @@ impl<Q: QueuePair> Engine<Q> {
         call: CallId,
         class: Class,
         slot: &mut TokenSlot,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
+        turn: Turn<'_, Q::Lease, impl Executor>,
     ) {
         if slot.is_detached() {
             return;
@@ -259,15 +250,15 @@ impl<Q: QueuePair> Engine<Q> {
             && let Some(payload) = self.copied(*class, payload)
         {
             let (class, header) = (*class, |acks| RawHeader::reply(call, acks));
-            if self.post_copied(class, header, Unrung::UNSOLICITED, payload, shared) {
+            if self.post_copied(class, header, Unrung::UNSOLICITED, payload, turn.shared) {
                 let (kind, timeout) = (Kind::Reply { call }, Nanos::NEVER);
                 self.note_answer(call, &Small { class, kind, payload, timeout });
-                self.ring_between(class, shared);
+                self.ring_between(class, turn.shared);
                 return;
             }
         }
         let (class, kind, payload) = slot.take_answer().into_message(call, class);
-        self.post_answer(class, kind, payload, shared, executor);
+        self.post_answer(class, kind, payload, turn);
     }
 
     /// An answer's payload, if it is copied while it is posted and nothing goes before it.
@@ -293,12 +284,11 @@ impl<Q: QueuePair> Engine<Q> {
         class: Class,
         kind: Kind,
         payload: OutgoingPayload,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
+        turn: Turn<'_, Q::Lease, impl Executor>,
     ) {
         let (link, timeout) = (self.generation, Nanos::NEVER);
         let outgoing = Outgoing { class, link, kind, payload, completes: None, timeout };
-        self.post(outgoing, shared, executor);
+        self.post(outgoing, turn);
     }
 
     /// An answer to a call of this side.
@@ -308,22 +298,21 @@ impl<Q: QueuePair> Engine<Q> {
         call: CallId,
         (class, len): (Class, usize),
         end: impl FnOnce(&Self) -> End<Q::Lease>,
-        shared: &Shared<Q::Lease>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
         waiter: &mut impl Waiter<Q::Lease>,
-        executor: &impl Executor,
     ) {
         self.lane(class).answer_received(len);
         let Some(Ended { report, .. }) = self.calls.end(call, Cause::Response) else {
-            shared.stats.stale_replies.add_alone(1);
+            turn.shared.stats.stale_replies.add_alone(1);
             return;
         };
         if matches!(report, Report::End(..)) && waiter.waits_for(call) {
             waiter.catch(end(self));
             if waiter.leaves_its_slot() {
-                shared.calls.set_aside(call.slot);
+                turn.shared.calls.set_aside(call.slot);
             }
-        } else if !self.report(call, report, |_| end(self), shared, executor) {
-            shared.stats.stale_replies.add_alone(1);
+        } else if !self.report(call, report, |_| end(self), turn) {
+            turn.shared.stats.stale_replies.add_alone(1);
         }
     }
 }

@@ -15,20 +15,19 @@ use crate::session::inbound::Sink;
 use crate::session::lane::Link;
 use crate::session::link::{DownCause, Event, Links};
 use crate::session::phase::{LostLink, Phase};
-use crate::session::shared::Shared;
+use crate::session::shared::Turn;
 
 impl<Q: QueuePair> Engine<Q> {
     /// A new link. It carries the held session on, or begins another one.
     pub(in crate::session) fn install(
         &mut self,
         links: Links<Q>,
-        shared: &Shared<Q::Lease>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
         sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
     ) {
         let Links { mut pairs, agreement } = links;
         if self.phase.is_linked() {
-            self.lose(FabricError::Lost, shared, sink, executor);
+            self.lose(FabricError::Lost, turn, sink);
         }
         let resumed = agreement.resumed;
         if resumed && self.phase.info().is_none_or(|held| held.session != agreement.session) {
@@ -38,10 +37,10 @@ impl<Q: QueuePair> Engine<Q> {
             return;
         }
         if !resumed {
-            self.end_session(DownCause::Replaced, shared, sink, executor);
+            self.end_session(DownCause::Replaced, turn, sink);
         }
         self.generation = self.generation.wrapping_add(1);
-        let mut link = Link::new(pairs, &agreement, executor.now());
+        let mut link = Link::new(pairs, &agreement, turn.executor.now());
         for class in Class::ALL {
             let lane = &mut link.lanes[class.index()];
             let pinned = lane.qp.capabilities().pins_memory;
@@ -57,60 +56,60 @@ impl<Q: QueuePair> Engine<Q> {
             }
             let ring = Arc::new(ring);
             lane.ring = Some(Arc::clone(&ring));
-            shared.rings[class.index()].set(Some(ring));
-            shared.returned[class.index()].reset(self.generation);
-            shared.told[class.index()].store(0, Ordering::Relaxed);
+            turn.shared.rings[class.index()].set(Some(ring));
+            turn.shared.returned[class.index()].reset(self.generation);
+            turn.shared.told[class.index()].store(0, Ordering::Relaxed);
         }
         if !resumed {
             self.session_start = self.generation;
             self.seen = BySlot::new(agreement.peer_windows[0].replies);
-            shared.types.replace(&agreement.types);
+            turn.shared.types.replace(&agreement.types);
             // Another life of the peer uses the same slots and generations for other calls.
-            shared.cancelled.made().for_each(|slot| slot.store(0, Ordering::Relaxed));
+            turn.shared.cancelled.made().for_each(|slot| slot.store(0, Ordering::Relaxed));
         }
-        shared.arming.set(Armed::Nothing);
+        turn.shared.arming.set(Armed::Nothing);
         let info = link.info;
         let before = core::mem::replace(&mut self.phase, Phase::Linked(link));
         for class in Class::ALL {
             let window = agreement.peer_windows[class.index()].requests;
-            shared.credits[class.index()].reset(self.generation, window);
+            turn.shared.credits[class.index()].reset(self.generation, window);
         }
         if resumed {
-            self.resend_unanswered(shared, executor);
+            self.resend_unanswered(turn);
         }
-        shared.up.store(true, Ordering::Relaxed);
+        turn.shared.up.store(true, Ordering::Relaxed);
         if let Phase::Suspended(LostLink { notifications: notifications_lost, .. }) = before {
-            shared.stats.notifications_lost.add_alone(notifications_lost.into());
-            shared.stats.links_resumed.add_alone(1);
+            turn.shared.stats.notifications_lost.add_alone(notifications_lost.into());
+            turn.shared.stats.links_resumed.add_alone(1);
             sink.event(Event::LinkResumed { peer: info.peer, notifications_lost });
         } else {
             sink.event(Event::PeerUp(info));
         }
-        self.drain(shared, executor);
+        self.drain(turn);
     }
 
     /// Closes the link, with everything under way on it: the session is suspended. Returns how the link was, if there was one.
-    fn close_link(&mut self, shared: &Shared<Q::Lease>, executor: &impl Executor) -> Option<ClosedLink> {
-        self.settle_early(shared);
+    fn close_link(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) -> Option<ClosedLink> {
+        self.settle_early(turn.shared);
         let link = self.phase.link_mut()?;
         for class in Class::ALL {
-            shared.credits[class.index()].reset(self.generation, 0);
-            shared.rings[class.index()].set(None);
+            turn.shared.credits[class.index()].reset(self.generation, 0);
+            turn.shared.rings[class.index()].set(None);
             link.lanes[class.index()].qp.close();
         }
         for class in Class::ALL {
             while let Some(completion) = self.lane(class).qp.poll_send() {
-                self.completed(completion, shared, executor);
+                self.completed(completion, turn);
             }
         }
-        self.flush_work(shared, executor);
+        self.flush_work(turn);
         let link = self.phase.link()?;
         let notifications = link.lanes.iter().map(|lane| lane.notifications.len()).sum::<usize>();
         let notifications = u32::try_from(notifications).unwrap_or(u32::MAX);
         let (info, peer_draining, resumable) = (link.info, link.peer_draining, link.resumable);
         // The link's queue pairs are dropped with it.
-        self.phase = Phase::Suspended(LostLink { info, since: executor.now(), notifications });
-        self.suspend_calls(shared, executor);
+        self.phase = Phase::Suspended(LostLink { info, since: turn.executor.now(), notifications });
+        self.suspend_calls(turn);
         Some(ClosedLink { peer_draining, resumable })
     }
 
@@ -119,26 +118,25 @@ impl<Q: QueuePair> Engine<Q> {
     pub(in crate::session) fn lose(
         &mut self,
         error: FabricError,
-        shared: &Shared<Q::Lease>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
         sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
     ) {
-        let Some(link) = self.close_link(shared, executor) else { return };
+        let Some(link) = self.close_link(turn) else { return };
         if !link.peer_draining {
-            shared.stats.links_lost.add_alone(1);
+            turn.shared.stats.links_lost.add_alone(1);
         }
         let corrupt = matches!(error, FabricError::Peer(_));
         if corrupt {
-            shared.stats.corrupt_peers.add_alone(1);
+            turn.shared.stats.corrupt_peers.add_alone(1);
         }
         if link.peer_draining {
-            self.end_session(DownCause::Goodbye, shared, sink, executor);
+            self.end_session(DownCause::Goodbye, turn, sink);
         } else if corrupt {
-            self.end_session(DownCause::Corrupt(error), shared, sink, executor);
+            self.end_session(DownCause::Corrupt(error), turn, sink);
         } else if !link.resumable {
-            self.end_session(DownCause::Died, shared, sink, executor);
+            self.end_session(DownCause::Died, turn, sink);
         } else {
-            sink.event(Event::LinkLost { peer: shared.peer, error });
+            sink.event(Event::LinkLost { peer: turn.shared.peer, error });
         }
     }
 
@@ -147,25 +145,23 @@ impl<Q: QueuePair> Engine<Q> {
     pub(in crate::session) fn lose_for(
         &mut self,
         cause: DownCause,
-        shared: &Shared<Q::Lease>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
         sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
     ) {
-        let closed = self.close_link(shared, executor);
+        let closed = self.close_link(turn);
         let in_order = matches!(cause, DownCause::Goodbye | DownCause::Local);
         if closed.is_some_and(|link| !link.peer_draining && !in_order) {
-            shared.stats.links_lost.add_alone(1);
+            turn.shared.stats.links_lost.add_alone(1);
         }
-        self.end_session(cause, shared, sink, executor);
+        self.end_session(cause, turn, sink);
     }
 
     /// Ends the session, whose link is gone already: every open call ends, and the peer is down until another session begins.
     pub(in crate::session) fn end_session(
         &mut self,
         cause: DownCause,
-        shared: &Shared<Q::Lease>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
         sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
     ) {
         debug_assert!(!self.phase.is_linked(), "a session ends after its link was closed");
         let Phase::Suspended(LostLink { info, notifications, .. }) =
@@ -173,12 +169,12 @@ impl<Q: QueuePair> Engine<Q> {
         else {
             return;
         };
-        shared.up.store(false, Ordering::Relaxed);
-        shared.types.replace(&[]);
-        shared.stats.notifications_lost.add_alone(notifications.into());
-        self.end_calls(shared, executor);
-        self.drain(shared, executor);
-        self.end_rendezvous(shared, executor);
+        turn.shared.up.store(false, Ordering::Relaxed);
+        turn.shared.types.replace(&[]);
+        turn.shared.stats.notifications_lost.add_alone(notifications.into());
+        self.end_calls(turn);
+        self.drain(turn);
+        self.end_rendezvous(turn);
         self.seen = BySlot::new(0);
         sink.event(Event::PeerDown { peer: info.peer, epoch: info.epoch, cause });
     }

@@ -38,7 +38,7 @@ use super::lane::{Lane, Link};
 use super::limits::Limits;
 use super::outgoing::{Outgoing, OutgoingPayload, Submitted};
 use super::phase::Phase;
-use super::shared::Shared;
+use super::shared::{Shared, Turn};
 use super::waiter::Waiter;
 use super::work::WorkTable;
 use crate::executor::{Channel, Channels, Executor};
@@ -137,24 +137,23 @@ impl<Q: QueuePair> Engine<Q> {
     pub(super) fn turn(
         &mut self,
         polled: Option<Polled>,
-        shared: &Shared<Q::Lease>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
     ) -> Progress {
         let (mut moved, solicited, credits) = (0, self.solicited, self.credits);
-        let received = shared.stats.messages_received.count();
+        let received = turn.shared.stats.messages_received.count();
         if self.phase.is_linked() {
             // Before anything else is polled, which would take its place.
             let mut turned = match polled {
-                Some(polled) => self.receive_polled(polled, shared, waiter, sink, executor).map(|()| 1),
+                Some(polled) => self.receive_polled(polled, turn, waiter, sink).map(|()| 1),
                 None => Ok(0),
             };
             // Written out, so that each class is a constant of its own copy.
             if let Ok(before) = turned
                 && (before == 0 || !waiter.is_done())
             {
-                let control = self.turn_class(Class::Control, shared, waiter, sink, executor);
+                let control = self.turn_class(Class::Control, turn, waiter, sink);
                 turned = control.map(|control| before + control);
             }
             if let Ok(before) = turned
@@ -163,11 +162,11 @@ impl<Q: QueuePair> Engine<Q> {
                 let is_quiet = before != 0 && self.lane(Class::Bulk).is_quiet();
                 if before != 0 {
                     // A look at the other connection may be a system call, and what was answered does not wait for it.
-                    self.ring(Class::Control, shared);
+                    self.ring(Class::Control, turn.shared);
                 }
                 let bulk = match is_quiet {
                     true => Ok(0),
-                    false => self.turn_class(Class::Bulk, shared, waiter, sink, executor),
+                    false => self.turn_class(Class::Bulk, turn, waiter, sink),
                 };
                 turned = bulk.map(|bulk| before + bulk);
             }
@@ -175,41 +174,41 @@ impl<Q: QueuePair> Engine<Q> {
                 Ok(both) => moved = both,
                 Err(error) => {
                     if error == FabricError::Lost {
-                        self.take_last_words(shared, sink, executor);
+                        self.take_last_words(turn, sink);
                     }
-                    self.lose(error, shared, sink, executor);
+                    self.lose(error, turn, sink);
                     return Progress::default();
                 }
             }
         }
-        if shared.rendezvous.wants(moved) {
-            moved += self.move_rendezvous(shared, executor);
+        if turn.shared.rendezvous.wants(moved) {
+            moved += self.move_rendezvous(turn);
         }
-        let left = shared.work_is_left();
+        let left = turn.shared.work_is_left();
         // A turn in which nothing happened owes nothing: credits become due, and room comes, by what moves.
         if moved == 0 && !left && self.backlog.is_clear() {
             return Progress::default();
         }
-        let arrived = match shared.arming.armed() {
+        let arrived = match turn.shared.arming.armed() {
             Armed::Nothing => 0,
             Armed::Solicited => self.solicited.wrapping_sub(solicited),
             Armed::All => moved,
         };
         let credits = self.credits.wrapping_sub(credits);
-        let answers = match shared.arming.has_listened() {
+        let answers = match turn.shared.arming.has_listened() {
             true => credits,
             false => {
-                let received = shared.stats.messages_received.count().wrapping_sub(received);
+                let received = turn.shared.stats.messages_received.count().wrapping_sub(received);
                 let received = usize::try_from(received).unwrap_or(usize::MAX);
                 received.saturating_sub(self.solicited.wrapping_sub(solicited)) + credits
             }
         };
         self.extend_rings();
         if left || !self.backlog.is_clear() {
-            self.drain(shared, executor);
+            self.drain(turn);
         } else {
-            self.give_credit(shared);
-            self.ring_due(shared);
+            self.give_credit(turn.shared);
+            self.ring_due(turn.shared);
         }
         Progress { moved: moved + usize::from(left), arrived, answers }
     }
@@ -218,15 +217,14 @@ impl<Q: QueuePair> Engine<Q> {
     fn turn_class(
         &mut self,
         class: Class,
-        shared: &Shared<Q::Lease>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
     ) -> Result<usize, FabricError> {
         let mut moved = 0;
         if self.lane(class).failed {
             // It may have failed for what the peer acknowledged.
-            self.settle(class, shared)?;
+            self.settle(class, turn.shared)?;
         }
         while moved < RECEIVE_BATCH {
             let link = self.phase.link_mut().expect("asked only while there is a link");
@@ -235,12 +233,12 @@ impl<Q: QueuePair> Engine<Q> {
                 return Ok(moved);
             }
             if qp.poll_small(&mut self.small) {
-                self.receive(class, InPlace, shared, waiter, sink, executor)?;
+                self.receive(class, InPlace, turn, waiter, sink)?;
             } else if qp.poll_short(&mut self.short) {
-                self.receive_short(class, shared, waiter, sink, executor)?;
+                self.receive_short(class, turn, waiter, sink)?;
             } else {
                 let Some(message) = qp.poll_recv()? else { break };
-                self.receive_large(class, message, shared, waiter, sink, executor)?;
+                self.receive_large(class, message, turn, waiter, sink)?;
             }
             moved += 1;
             if waiter.is_done() {
@@ -248,7 +246,7 @@ impl<Q: QueuePair> Engine<Q> {
             }
         }
         while let Some(completion) = self.lane(class).qp.poll_send() {
-            if !self.completed(completion, shared, executor) {
+            if !self.completed(completion, turn) {
                 return Err(PeerFault::Unasked.into());
             }
             moved += 1;
@@ -266,14 +264,13 @@ impl<Q: QueuePair> Engine<Q> {
     #[inline(never)]
     pub(in crate::session) fn take_last_words(
         &mut self,
-        shared: &Shared<Q::Lease>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
         sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
     ) {
         self.told([true; 2]);
         for class in Class::ALL {
             // Where it fails it has ended, too.
-            let _taken = self.turn_class(class, shared, &mut || false, sink, executor);
+            let _taken = self.turn_class(class, turn, &mut || false, sink);
         }
     }
 
@@ -282,14 +279,13 @@ impl<Q: QueuePair> Engine<Q> {
     fn receive_polled(
         &mut self,
         polled: Polled,
-        shared: &Shared<Q::Lease>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
     ) -> Result<(), FabricError> {
         match polled {
-            Polled::Small(class) => self.receive(class, InPlace, shared, waiter, sink, executor),
-            Polled::Short(class) => self.receive_short(class, shared, waiter, sink, executor),
+            Polled::Small(class) => self.receive(class, InPlace, turn, waiter, sink),
+            Polled::Short(class) => self.receive_short(class, turn, waiter, sink),
         }
     }
 
@@ -298,12 +294,11 @@ impl<Q: QueuePair> Engine<Q> {
     fn receive_short(
         &mut self,
         class: Class,
-        shared: &Shared<Q::Lease>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
     ) -> Result<(), FabricError> {
-        self.receive(class, ShortInPlace(class), shared, waiter, sink, executor)
+        self.receive(class, ShortInPlace(class), turn, waiter, sink)
     }
 
     /// A message that may lie anywhere.
@@ -312,12 +307,11 @@ impl<Q: QueuePair> Engine<Q> {
         &mut self,
         class: Class,
         message: Received<Q::Lease>,
-        shared: &Shared<Q::Lease>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
     ) -> Result<(), FabricError> {
-        self.receive(class, message, shared, waiter, sink, executor)
+        self.receive(class, message, turn, waiter, sink)
     }
 
     /// A message with credits and nothing else has come. Apart, as requests are taken in beside it.

@@ -6,20 +6,19 @@ use crate::fabric::{FabricError, PostError, QueuePair, SendWork, Signal};
 use crate::session::doorbells::Unrung;
 use crate::session::end::End;
 use crate::session::one_sided::{CLASS, OneSided};
-use crate::session::shared::Shared;
+use crate::session::shared::Turn;
 
 impl<Q: QueuePair> Engine<Q> {
     /// Posts an operation on the present link; gives it back if there is no room.
     pub(in crate::session) fn try_access(
         &mut self,
         work: OneSided,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
+        turn: Turn<'_, Q::Lease, impl Executor>,
     ) -> Result<(), OneSided> {
         let generation = self.generation;
         let Some(link) = self.phase.link_mut().filter(|_| work.link == generation) else {
-            if shared.is_unended(work.completes) {
-                shared.end_access(work.completes, End::Flushed, executor);
+            if turn.shared.is_unended(work.completes) {
+                turn.shared.end_access(work.completes, End::Flushed, turn.executor);
             }
             return Ok(());
         };
@@ -48,7 +47,7 @@ impl<Q: QueuePair> Engine<Q> {
                     PostError::Failed(_) => End::Flushed,
                     _ => End::AccessRefused,
                 };
-                shared.end_access(work.completes, end, executor);
+                turn.shared.end_access(work.completes, end, turn.executor);
             }
         }
         Ok(())

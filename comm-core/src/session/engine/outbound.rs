@@ -15,7 +15,7 @@ use crate::session::doorbells::Unrung;
 use crate::session::inbound::{KeptAnswer, SeenState};
 use crate::session::outgoing::{Copied, Outgoing, OutgoingPayload, Submitted};
 use crate::session::refusal::Refused;
-use crate::session::shared::Shared;
+use crate::session::shared::{Shared, Turn};
 use crate::session::spec::{CallSpec, timeout_us};
 use crate::time::Nanos;
 
@@ -27,11 +27,10 @@ impl<Q: QueuePair> Engine<Q> {
     pub(in crate::session) fn post_now(
         &mut self,
         submitted: Submitted,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
+        turn: Turn<'_, Q::Lease, impl Executor>,
     ) -> Result<(), NotPosted> {
-        self.take_submissions(shared, executor);
-        if shared.submissions.has_unpopped() {
+        self.take_submissions(turn);
+        if turn.shared.submissions.has_unpopped() {
             // A push is under way. A message of this very sender may stand behind it, and must not be overtaken.
             return Err(NotPosted::BehindOthers(submitted));
         }
@@ -42,7 +41,7 @@ impl<Q: QueuePair> Engine<Q> {
                 return Err(NotPosted::Refused(Refused::Busy));
             }
             let Some(link) = self.phase.link() else {
-                return Err(NotPosted::Refused(Refused::NotConnected { peer: shared.peer }));
+                return Err(NotPosted::Refused(Refused::NotConnected { peer: turn.shared.peer }));
             };
             if link.peer_draining {
                 return Err(NotPosted::Refused(Refused::Draining));
@@ -54,9 +53,9 @@ impl<Q: QueuePair> Engine<Q> {
         }
         // Whoever holds doorbells back means what it sends itself: somebody else's answer does not wait for that.
         let answers = matches!(&submitted, Submitted::Message(outgoing) if !is_new(outgoing));
-        self.post_any(submitted, shared, executor);
+        self.post_any(submitted, turn);
         for class in Class::ALL {
-            if answers { self.ring(class, shared) } else { self.ring_for_sender(class, shared) }
+            if answers { self.ring(class, turn.shared) } else { self.ring_for_sender(class, turn.shared) }
         }
         Ok(())
     }

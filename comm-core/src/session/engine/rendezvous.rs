@@ -18,52 +18,42 @@ use crate::session::outgoing::Outgoing;
 use crate::session::rendezvous::table::{Body, Met, Offer, Posted, Table, Waiting};
 use crate::session::rendezvous::transfer::{Chunking, GivenUp, Transfer};
 use crate::session::rendezvous::{CLOSED, DUE, NotReceived, OPEN, received};
-use crate::session::shared::Shared;
+use crate::session::shared::Turn;
 use crate::time::Nanos;
 
 impl<Q: QueuePair> Engine<Q> {
     /// Moves what can be moved: one chunk at most is asked for. Says how much that was.
     #[inline(never)]
-    pub(in crate::session) fn move_rendezvous(
-        &mut self,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
-    ) -> usize {
+    pub(in crate::session) fn move_rendezvous(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) -> usize {
         // Held by a poster, who comes here next.
-        let Some(mut guard) = shared.rendezvous.table.try_lock() else { return 0 };
+        let Some(mut guard) = turn.shared.rendezvous.table.try_lock() else { return 0 };
         let table = &mut *guard;
         let linked = self.phase.is_linked();
         let mut moved = 0;
         for transfer in &mut table.transfers {
-            moved += transfer.take_ended(|slot| shared.rendezvous.chunk_end(slot));
-            if shared.is_cancelled(transfer.offer.call) {
+            moved += transfer.take_ended(|slot| turn.shared.rendezvous.chunk_end(slot));
+            if turn.shared.is_cancelled(transfer.offer.call) {
                 transfer.give_up(GivenUp::BySender);
             }
             if linked {
                 transfer.go_on(self.generation);
             }
         }
-        if shared.rendezvous.missed_cancel.swap(false, Ordering::Relaxed) {
-            table.cancel_where(|call| shared.is_cancelled(call));
+        if turn.shared.rendezvous.missed_cancel.swap(false, Ordering::Relaxed) {
+            table.cancel_where(|call| turn.shared.is_cancelled(call));
         }
         while let Some(gone) = table.given_up.pop_front() {
             let carried = matches!(gone.body, Body::Carried { .. });
-            self.answer_offer(
-                &gone.offer,
-                Answer::failure(FailureCode::Cancelled),
-                carried,
-                shared,
-                executor,
-            );
+            self.answer_offer(&gone.offer, Answer::failure(FailureCode::Cancelled), carried, turn);
             moved += 1;
         }
-        moved += self.end_transfers(table, shared, executor);
+        moved += self.end_transfers(table, turn);
         moved += self.take_back(table);
         while let Some(met) = table.meet() {
-            self.begin(met, table, shared, executor);
+            self.begin(met, table, turn);
             moved += 1;
         }
-        let asked = linked && self.ask_for_chunk(table, shared, executor);
+        let asked = linked && self.ask_for_chunk(table, turn);
         moved += usize::from(asked);
         let more = asked || table.transfers.iter().any(|transfer| transfer.is_over().is_some());
         let state = match (more, table.is_empty()) {
@@ -71,11 +61,11 @@ impl<Q: QueuePair> Engine<Q> {
             (false, true) => CLOSED,
             (false, false) => OPEN,
         };
-        shared.rendezvous.state.store(state, Ordering::Relaxed);
+        turn.shared.rendezvous.state.store(state, Ordering::Relaxed);
         drop(guard);
-        if asked && shared.arming.armed() == Armed::Solicited {
+        if asked && turn.shared.arming.armed() == Armed::Solicited {
             // Whoever sleeps must hear of the completion, too.
-            self.arm(Armed::All, shared);
+            self.arm(Armed::All, turn.shared);
         }
         moved
     }
@@ -101,43 +91,42 @@ impl<Q: QueuePair> Engine<Q> {
     fn ask_for_chunk(
         &mut self,
         table: &mut Table<Q::Lease>,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
+        turn: Turn<'_, Q::Lease, impl Executor>,
     ) -> bool {
         let chunking = Chunking::of(self.lane(CLASS).qp.capabilities());
         let link = self.generation;
-        let turn = table.transfers.iter().position(|transfer| transfer.next_chunk(chunking, link).is_some());
-        let Some(mut transfer) = turn.and_then(|at| table.transfers.remove(at)) else { return false };
+        let next = table.transfers.iter().position(|transfer| transfer.next_chunk(chunking, link).is_some());
+        let Some(mut transfer) = next.and_then(|at| table.transfers.remove(at)) else { return false };
         let asked = transfer.next_chunk(chunking, link).is_some_and(|(end, access)| {
-            let Some(completes) = shared.rendezvous.claim_chunk() else { return false };
-            let posted = self.try_access(OneSided { access, link, completes }, shared, executor).is_ok();
+            let Some(completes) = turn.shared.rendezvous.claim_chunk() else { return false };
+            let posted = self.try_access(OneSided { access, link, completes }, turn).is_ok();
             if posted {
                 transfer.started(completes, end);
             } else {
-                shared.rendezvous.unclaim_chunk(completes);
+                turn.shared.rendezvous.unclaim_chunk(completes);
             }
             posted
         });
-        // The others' turn comes first next time.
+        // The others' next comes first next time.
         table.transfers.push_back(transfer);
         asked
     }
 
     /// The session has ended: so have its receives, and what its peer offered. Called when no chunk is under way any more.
-    pub(in crate::session) fn end_rendezvous(&mut self, shared: &Shared<Q::Lease>, executor: &impl Executor) {
-        let mut table = shared.rendezvous.lock(&shared.wanted, executor);
+    pub(in crate::session) fn end_rendezvous(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
+        let mut table = turn.shared.rendezvous.lock(&turn.shared.wanted, turn.executor);
         let Table { posted, waiting, given_up, transfers, lent } = core::mem::take(&mut *table);
-        shared.rendezvous.state.store(CLOSED, Ordering::Relaxed);
+        turn.shared.rendezvous.state.store(CLOSED, Ordering::Relaxed);
         drop(table);
         drop((waiting, given_up, lent));
         let mut slots: Vec<_> = posted.iter().map(|posted| posted.slot).collect();
         for mut transfer in transfers {
-            transfer.take_ended(|slot| shared.rendezvous.chunk_end(slot));
+            transfer.take_ended(|slot| turn.shared.rendezvous.chunk_end(slot));
             slots.push(transfer.posted.slot);
         }
         for slot in slots {
             let end = End::PeerDown { executed: Executed::Maybe };
-            shared.calls.end(slot, end, Expects::Nothing, executor);
+            turn.shared.calls.end(slot, end, Expects::Nothing, turn.executor);
         }
     }
 
@@ -146,8 +135,7 @@ impl<Q: QueuePair> Engine<Q> {
         &mut self,
         met: Met<Q::Lease>,
         table: &mut Table<Q::Lease>,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
+        turn: Turn<'_, Q::Lease, impl Executor>,
     ) {
         let Met { posted, waiting: Waiting { offer, body } } = met;
         let len = match &body {
@@ -161,14 +149,12 @@ impl<Q: QueuePair> Engine<Q> {
                 table.transfers.push_back(Transfer::new(posted, offer, source));
                 return;
             }
-            Body::Source(_) => {
-                self.answer_offer(&offer, not_received(NotReceived::TooLong), false, shared, executor)
-            }
+            Body::Source(_) => self.answer_offer(&offer, not_received(NotReceived::TooLong), false, turn),
             Body::Carried { payload, skip } => {
                 let fits = fits && copy(&payload, skip, &posted);
                 drop(payload);
                 let said = if fits { received() } else { not_received(NotReceived::TooLong) };
-                self.answer_offer(&offer, said, true, shared, executor);
+                self.answer_offer(&offer, said, true, turn);
             }
             Body::Parked(bytes) if fits => {
                 let at = usize::try_from(posted.offset).unwrap_or(usize::MAX);
@@ -178,15 +164,14 @@ impl<Q: QueuePair> Engine<Q> {
             Body::Parked(_) => {}
         }
         let end = if fits { End::Done(len) } else { too_long(len) };
-        shared.calls.end(posted.slot, end, Expects::Nothing, executor);
+        turn.shared.calls.end(posted.slot, end, Expects::Nothing, turn.executor);
     }
 
     /// Ends the transfers that are over. Says how many.
     fn end_transfers(
         &mut self,
         table: &mut Table<Q::Lease>,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
+        turn: Turn<'_, Q::Lease, impl Executor>,
     ) -> usize {
         let mut ended = 0;
         while let Some(at) = table.transfers.iter().position(|transfer| transfer.is_over().is_some()) {
@@ -197,13 +182,7 @@ impl<Q: QueuePair> Engine<Q> {
             let (said, end) = match over {
                 Some(Ok(len)) => (received(), End::Done(len)),
                 Some(Err(GivenUp::BySender)) => {
-                    self.answer_offer(
-                        &offer,
-                        Answer::failure(FailureCode::Cancelled),
-                        false,
-                        shared,
-                        executor,
-                    );
+                    self.answer_offer(&offer, Answer::failure(FailureCode::Cancelled), false, turn);
                     table.post_again(transfer.posted);
                     continue;
                 }
@@ -216,8 +195,8 @@ impl<Q: QueuePair> Engine<Q> {
                     (not_received(NotReceived::Unsupported), unsupported())
                 }
             };
-            shared.calls.end(posted.slot, end, Expects::Nothing, executor);
-            self.answer_offer(&offer, said, false, shared, executor);
+            turn.shared.calls.end(posted.slot, end, Expects::Nothing, turn.executor);
+            self.answer_offer(&offer, said, false, turn);
         }
         ended
     }
@@ -228,19 +207,14 @@ impl<Q: QueuePair> Engine<Q> {
         offer: &Offer,
         said: Answer,
         carried: bool,
-        shared: &Shared<Q::Lease>,
-        executor: &impl Executor,
+        turn: Turn<'_, Q::Lease, impl Executor>,
     ) {
         let Offer { call, link, class, .. } = *offer;
-        if carried && shared.credit_returned(class, link) {
-            shared.wanted.credit();
+        if carried && turn.shared.credit_returned(class, link) {
+            turn.shared.wanted.credit();
         }
         let (class, kind, payload) = said.into_message(call, Class::Control);
-        self.post(
-            Outgoing { class, link, kind, payload, completes: None, timeout: Nanos::NEVER },
-            shared,
-            executor,
-        );
+        self.post(Outgoing { class, link, kind, payload, completes: None, timeout: Nanos::NEVER }, turn);
     }
 }
 

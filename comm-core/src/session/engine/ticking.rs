@@ -9,7 +9,7 @@ use crate::session::calls::Cause;
 use crate::session::inbound::Sink;
 use crate::session::link::DownCause;
 use crate::session::phase::Phase;
-use crate::session::shared::Shared;
+use crate::session::shared::{Shared, Turn};
 use crate::time::Nanos;
 
 impl<Q: QueuePair> Engine<Q> {
@@ -17,20 +17,19 @@ impl<Q: QueuePair> Engine<Q> {
     /// longer is this node's own lateness, and not the peer's silence.
     pub(in crate::session) fn tick(
         &mut self,
-        shared: &Shared<Q::Lease>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
         now: Nanos,
         slept: Nanos,
         sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
     ) {
         let late =
             if self.last_tick == Nanos::ZERO { Nanos::ZERO } else { now.since(self.last_tick).since(slept) };
         let before = core::mem::replace(&mut self.last_tick, now);
         // Calls that were submitted meanwhile have deadlines, too.
-        self.take_submissions(shared, executor);
-        self.end_overdue(shared, now, executor);
-        self.settle_early(shared);
-        self.send_cancels(shared);
+        self.take_submissions(turn);
+        self.end_overdue(turn, now);
+        self.settle_early(turn.shared);
+        self.send_cancels(turn.shared);
         if let Some(link) = self.phase.link_mut() {
             if core::mem::take(&mut link.heard) {
                 link.last_heard = now;
@@ -42,18 +41,18 @@ impl<Q: QueuePair> Engine<Q> {
                 link.last_spoke = link.last_spoke.max(before);
             }
             if now.since(link.last_heard) >= self.limits.liveness + LATENESS {
-                self.lose_for(DownCause::Silent, shared, sink, executor);
+                self.lose_for(DownCause::Silent, turn, sink);
                 return;
             }
             // Together with others rather than when it is due: ticks are rare when all is quiet, and each may be a wake-up
             // at the other side.
             if now.since(link.last_spoke).0 >= self.limits.heartbeat.0 / 2 {
                 link.last_spoke = now;
-                self.control(Class::Control, Kind::Heartbeat, shared);
+                self.control(Class::Control, Kind::Heartbeat, turn.shared);
                 for class in Class::ALL {
                     // The peer keeps its answers until it knows that they have arrived.
                     if self.lane(class).has_untold_answers() {
-                        self.control(class, Kind::Credit, shared);
+                        self.control(class, Kind::Credit, turn.shared);
                     }
                 }
                 // The heartbeat itself is no reason to be silent for longer.
@@ -64,14 +63,14 @@ impl<Q: QueuePair> Engine<Q> {
                 lost.since = lost.since + late;
             }
             if now.since(lost.since) >= self.limits.liveness {
-                self.end_session(DownCause::Silent, shared, sink, executor);
+                self.end_session(DownCause::Silent, turn, sink);
             }
         }
-        self.trim_rings(shared, now);
-        if self.idleness.passed(now, shared.stats.messages_sent.count()) {
+        self.trim_rings(turn.shared, now);
+        if self.idleness.passed(now, turn.shared.stats.messages_sent.count()) {
             self.give_back();
         }
-        self.ring_doorbells(shared);
+        self.ring_doorbells(turn.shared);
     }
 
     /// Gives back memory that a busier session needed.
@@ -106,16 +105,16 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// Ends the calls whose deadline has passed, in whatever state they are, and those whose waiter has left unnoticed: its
     /// cancel may have found the submission queue full.
-    fn end_overdue(&mut self, shared: &Shared<Q::Lease>, now: Nanos, executor: &impl Executor) {
+    fn end_overdue(&mut self, turn: Turn<'_, Q::Lease, impl Executor>, now: Nanos) {
         let response = self.phase.response();
         let mut slot = 0;
         while let Some(call) = self.calls.next_overdue(slot, now) {
-            self.end_call(call, Cause::Deadline(response), shared, executor);
+            self.end_call(call, Cause::Deadline(response), turn);
             slot = call.slot + 1;
         }
         slot = 0;
-        while let Some(call) = self.calls.next_left(slot, |call| shared.calls.was_left(call)) {
-            self.end_call(call, Cause::Left(response), shared, executor);
+        while let Some(call) = self.calls.next_left(slot, |call| turn.shared.calls.was_left(call)) {
+            self.end_call(call, Cause::Left(response), turn);
             slot = call.slot + 1;
         }
     }
