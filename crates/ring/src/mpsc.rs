@@ -13,6 +13,7 @@
 //! 2. A slot numbered position + 1 is full, and belongs to the consumer.
 //! 3. There is one [`Receiver`], and popping needs `&mut`.
 //! 4. A closed tail never moves.
+//! 5. Nobody waits for a producer that has claimed a slot and not filled it: the consumer finds nothing there, producers find no room.
 #![expect(unsafe_code, reason = "the sequence numbers decide who may touch a slot")]
 
 use alloc::boxed::Box;
@@ -122,7 +123,7 @@ impl<T> Ring<T> {
             let sequence = slot.sequence.load(Ordering::Acquire);
             let next = if sequence == tail {
                 tail.wrapping_add(STEP)
-            } else if sequence == tail.wrapping_sub(self.lap()).wrapping_add(1) {
+            } else if self.is_taken(sequence, tail) {
                 if matches!(closes, Closes::Never) {
                     return None;
                 }
@@ -138,6 +139,12 @@ impl<T> Ring<T> {
                 Err(moved) => tail = moved,
             }
         }
+    }
+
+    /// Returns whether a value of the lap before has the slot at `tail`, or will have it: its producer may not have filled the slot yet.
+    /// The ring has no room in either case. A producer that waited for the other one here might keep it from the CPU.
+    fn is_taken(&self, sequence: usize, tail: usize) -> bool {
+        sequence.wrapping_sub(tail.wrapping_sub(self.lap())) <= 1
     }
 
     /// The slot at `head`, if it is full.
@@ -332,7 +339,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Full, Mpsc, Receiver, Sender};
+    use super::{Closes, Full, Mpsc, Receiver, Sender};
 
     #[test]
     fn what_was_pushed_is_unpopped_until_it_is_popped() {
@@ -357,6 +364,41 @@ mod tests {
         let rest: Vec<_> = core::iter::from_fn(|| receiver.pop()).collect();
         assert_eq!(rest, [1, 2, 3, 4]);
         assert!(!sender.pending() && !receiver.pending());
+    }
+
+    /// What a producer does that is taken off its CPU between claiming a slot and filling it.
+    fn claims<T>(sender: &Sender<T>) -> usize {
+        let claimed = sender.shared.first.claim(Closes::Never);
+        claimed.expect("there is room").0
+    }
+
+    fn fills<T>(sender: &Sender<T>, position: usize, value: T) {
+        sender.shared.first.slot(position).fill(position, value);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_producer_that_has_claimed_a_slot_and_not_filled_it() {
+        let (sender, mut receiver) = Mpsc::new(2);
+        let claimed = claims(&sender);
+        assert_eq!(sender.push(1), Ok(()));
+        assert!((sender.push(2), receiver.pop(), sender.pending()) == (Err(Full(2)), None, false));
+        fills(&sender, claimed, 0);
+        assert!(sender.pending());
+        assert_eq!([receiver.pop(), receiver.pop(), receiver.pop()], [Some(0), Some(1), None]);
+        assert_eq!((sender.push(2), receiver.pop()), (Ok(()), Some(2)));
+    }
+
+    #[test]
+    fn a_queue_grows_past_a_slot_that_is_claimed_and_not_filled() {
+        let (sender, mut receiver) = Mpsc::growing(2, 4);
+        let claimed = claims(&sender);
+        for i in 1..4 {
+            assert_eq!(sender.push(i), Ok(()));
+            assert_eq!(receiver.pop(), None, "the first one is not there yet");
+        }
+        fills(&sender, claimed, 0);
+        let all: Vec<_> = core::iter::from_fn(|| receiver.pop()).collect();
+        assert_eq!(all, [0, 1, 2, 3]);
     }
 
     #[test]
