@@ -1,7 +1,7 @@
 //! What the peer calls the message types that it handles.
 //!
 //! Written when a link comes up, read by every sender without the engine. A version counter (odd while it is being
-//! written) tells a reader that it must look again.
+//! written) tells a reader that it must look again. A reader tries a bounded number of times: it may itself keep the writer from the CPU.
 //!
 //! There is one table for few types, and one each for so many that they need twice, four times, ... as many places. What the
 //! peer handles lies in the smallest one that holds it; the others are made when they are needed, and stay: a reader may be in
@@ -34,6 +34,8 @@ pub enum Known {
     OtherLayout,
     /// It does not handle it.
     No,
+    /// Not known at present: a thread that holds the engine is writing the peer's numbers, before the session is up or after it has ended.
+    BeingWritten,
 }
 
 /// The peer's numbers, as open-addressed tables of atomics.
@@ -57,6 +59,8 @@ struct Entry {
     type_id: AtomicU32,
 }
 
+/// Attempts of a reader. A writer that runs is done with a short table within as many.
+const ATTEMPTS: u32 = 64;
 /// Types that a peer may handle here.
 const MOST: usize = 1024;
 /// Twice as many places as types keep the probes short.
@@ -80,8 +84,9 @@ impl PeerTypes {
     /// Replaces all by what a greeting lists. One writer at a time: the engine. Entries beyond [`MOST`] are left out; returns
     /// how many.
     pub(super) fn replace(&self, types: &[TypeEntry]) -> usize {
-        let version = self.version.load(Ordering::Relaxed);
-        self.version.store(version.wrapping_add(1), Ordering::Relaxed);
+        // It is odd already if the last writer panicked.
+        let writing = self.version.load(Ordering::Relaxed) | 1;
+        self.version.store(writing, Ordering::Relaxed);
         // SYNC: readers that see any store below see the odd version; pairs with the fence in `find`.
         fence(Ordering::Release);
         let fitting = types.len().min(MOST);
@@ -100,7 +105,7 @@ impl PeerTypes {
             entries[at].key.store(key, Ordering::Relaxed);
         }
         // SYNC: publishes the table; pairs with the acquire load in `find`.
-        self.version.store(version.wrapping_add(2), Ordering::Release);
+        self.version.store(writing.wrapping_add(1), Ordering::Release);
         types.len() - fitting
     }
 
@@ -124,9 +129,9 @@ impl PeerTypes {
         }
     }
 
-    /// What the peer says to a type.
+    /// Returns what the peer says to a type; [`Known::BeingWritten`] if a writer was at it during each of [`ATTEMPTS`] attempts.
     pub fn find(&self, wanted: &TypeKey) -> Known {
-        loop {
+        for _ in 0..ATTEMPTS {
             // SYNC: pairs with the release store at the end of `replace`.
             let before = self.version.load(Ordering::Acquire);
             if before.is_multiple_of(2) {
@@ -139,6 +144,7 @@ impl PeerTypes {
             }
             spin_loop();
         }
+        Known::BeingWritten
     }
 
     fn probe(&self, wanted: &TypeKey) -> Known {
@@ -204,6 +210,22 @@ mod tests {
         assert_eq!(table.find(&TypeKey { service: ServiceId(4), name, layout }), Known::No);
         table.replace(&[]);
         assert_eq!(table.find(&TypeKey { service, name, layout }), Known::No);
+    }
+
+    #[test]
+    fn a_reader_does_not_wait_for_a_writer_and_a_writer_that_panicked_is_made_up_for() {
+        let table = PeerTypes::new();
+        let (service, name, layout) = (ServiceId(3), NameHash::of("demo.add"), LayoutHash(5));
+        let (key, entry) =
+            (TypeKey { service, name, layout }, TypeEntry { service, name, layout, type_id: TypeId(7) });
+        table.replace(&[entry]);
+        // A writer was taken off its CPU, or panicked.
+        table.version.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(table.find(&key), Known::BeingWritten);
+        table.replace(&[]);
+        assert_eq!(table.find(&key), Known::No);
+        table.replace(&[entry]);
+        assert_eq!(table.find(&key), Known::As(TypeId(7)));
     }
 
     #[test]

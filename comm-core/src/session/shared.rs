@@ -126,6 +126,7 @@ impl<L: Payload> Shared<L> {
         match self.types.find(key) {
             Known::As(number) => Ok(number),
             Known::OtherLayout => Err(Refused::OtherLayout { name: key.name }),
+            Known::BeingWritten => Err(Refused::NotConnected { peer: self.peer }),
             Known::No if !self.is_up() => Err(Refused::NotConnected { peer: self.peer }),
             Known::No => Err(Refused::NoHandler { name: key.name, service: key.service }),
         }
