@@ -80,6 +80,11 @@ pub trait Executor: Clock {
     /// Gives the processor away for a moment: to the thread that this one waits for, if that one is runnable here.
     fn yield_now(&self);
 
+    /// Sleeps for about `span`, so that threads of every scheduling class run on this CPU. The wait is for another thread's next step,
+    /// which reports nothing: nothing wakes this thread earlier, and the caller tries again afterwards. Takes in no messages and runs no
+    /// handlers, as the calling thread may hold an engine lock.
+    fn back_off(&self, span: Nanos);
+
     /// Returns whether the calling thread may wait for an engine lock. It must not while it holds one itself: in an inline handler,
     /// and in everything that runs within [`Self::foreign`].
     fn may_block(&self) -> bool {

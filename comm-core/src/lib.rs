@@ -8,6 +8,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod back_off;
 pub mod boost;
 pub mod buf;
 pub mod completion;

@@ -202,7 +202,7 @@ impl Strips {
         let weak = Arc::downgrade(&ring);
         let strips_at = ring.initial()[1].start;
         let present = PresentRing::new();
-        present.set(Some(ring));
+        present.set(Some(ring), thread::yield_now);
         let lines = (0..4 * STRIPS).map(|_| UnsafeCell::new(0)).collect();
         Arc::new(Self { present, lines, strips_at, ring: weak })
     }
@@ -289,7 +289,7 @@ fn loom_a_ring_goes_with_its_last_buffer() {
             drop(held);
         });
         let taken = state.take(0);
-        state.present.set(None);
+        state.present.set(None, thread::yield_now);
         if let Some(taken) = taken {
             state.touch(&taken);
             drop(taken);

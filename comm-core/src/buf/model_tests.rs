@@ -84,7 +84,7 @@ impl Model {
             Arc::new(SendRing::new(Arc::new(HeapSendMemory::new(LEN)), config).expect("the memory is new"));
         let ready = ring.initial().into();
         let present = PresentRing::new();
-        present.set(Some(Arc::clone(&ring)));
+        present.set(Some(Arc::clone(&ring)), || unreachable!("no other thread is here"));
         Self { ring, present, live: Vec::new(), ready, in_hand: Vec::new(), count: 0 }
     }
 

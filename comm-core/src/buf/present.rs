@@ -2,6 +2,11 @@
 //!
 //! Short buffers come from the strip of the sender's thread: one lock that no other thread takes, and no reference counted.
 //! Everything else takes a reference to the ring, under a lock held for that moment, and comes from its chunks.
+//!
+//! # Invariants
+//! 1. No lock is held for longer than it takes to copy or replace a pointer, to take a buffer of a strip, or to give a strip's memory back.
+//! 2. A sender never waits for a lock: its thread may keep the lock's holder from the CPU, and has no executor to sleep by. It goes on to
+//!    the next lock, and is refused if all are taken. Only [`PresentRing::set`] waits, and pauses as its caller says.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -15,9 +20,20 @@ use super::memory::Buffer;
 use super::ring::{Exhausted, SendRing};
 use super::strip::STRIPS;
 
+/// References to the present link's ring, each behind a lock of its own. All of them are taken only while as many threads, taken off
+/// their CPUs, each copy one. Loom explores two.
+const REFERENCES: usize = if cfg!(loom) { 2 } else { 4 };
+/// Attempts at all references before a sender is refused: far more than another running thread takes to copy one.
+const ATTEMPTS: u32 = if cfg!(loom) { 1 } else { 64 };
+
+/// All references to the ring were taken for [`ATTEMPTS`] attempts.
+#[derive(Debug)]
+pub(crate) struct AllTaken;
+
 /// Holds the present link's ring, or none.
 pub(crate) struct PresentRing {
-    ring: TryLock<Option<Arc<SendRing>>>,
+    /// Each has the ring, except while [`PresentRing::set`] replaces one after the other.
+    references: [TryLock<Option<Arc<SendRing>>>; REFERENCES],
     strips: [CachePadded<TryLock<Option<Arc<SendRing>>>>; STRIPS],
 }
 
@@ -25,33 +41,46 @@ impl PresentRing {
     /// None.
     pub(crate) fn new() -> Self {
         let strips = core::array::from_fn(|_| CachePadded::new(TryLock::new(None)));
-        Self { ring: TryLock::new(None), strips }
+        Self { references: core::array::from_fn(|_| TryLock::new(None)), strips }
     }
 
-    /// Puts another ring, or none, in the place of the one before, whose buffers live on.
+    /// Puts another ring, or none, in the place of the one before, whose buffers live on. Calls `pause` between two attempts at a
+    /// lock that another thread holds. One caller at a time: the engine.
     ///
     /// # Panics
     /// If the ring was in such a place before.
-    pub(crate) fn set(&self, ring: Option<Arc<SendRing>>) {
+    pub(crate) fn set(&self, ring: Option<Arc<SendRing>>, mut pause: impl FnMut()) {
         let with_strips = ring.as_ref().filter(|ring| ring.has_strips());
         if let Some(ring) = with_strips {
             assert!(ring.enter_strips(), "a ring is entered once");
         }
         for (index, strip) in self.strips.iter().enumerate() {
-            let old = core::mem::replace(&mut *wait_for(strip), with_strips.map(Arc::clone));
+            let old = core::mem::replace(&mut *wait_for(strip, &mut pause), with_strips.map(Arc::clone));
             if let Some(old) = old {
                 SendRing::retire_strip(old, index);
             }
         }
-        let old = core::mem::replace(&mut *wait_for(&self.ring), ring);
-        if let Some(old) = old {
-            old.retire();
+        let mut before = None;
+        for reference in &self.references {
+            before = core::mem::replace(&mut *wait_for(reference, &mut pause), ring.clone());
+        }
+        if let Some(before) = before {
+            before.retire();
         }
     }
 
-    /// The ring.
-    pub(crate) fn ring(&self) -> Option<Arc<SendRing>> {
-        wait_for(&self.ring).clone()
+    /// Returns the ring, if there is one. While [`Self::set`] replaces the ring, this is the old or the new one.
+    ///
+    /// # Errors
+    /// If other threads hold all references, which they do for moments as long as they run.
+    pub(crate) fn ring(&self) -> Result<Option<Arc<SendRing>>, AllTaken> {
+        for _ in 0..ATTEMPTS {
+            if let Some(reference) = self.references.iter().find_map(TryLock::try_lock) {
+                return Ok(reference.clone());
+            }
+            spin_loop();
+        }
+        Err(AllTaken)
     }
 
     /// A buffer of `len` bytes of the present ring, if there is one; see [`SendRing::loan`].
@@ -93,13 +122,17 @@ impl PresentRing {
     #[cold]
     #[inline(never)]
     fn loan_of_chunks(&self, len: usize, owner: u32) -> Option<Result<Loan, Exhausted>> {
-        Some(self.ring()?.loan(len, owner))
+        match self.ring() {
+            Ok(ring) => Some(ring?.loan(len, owner)),
+            // A refusal that may be tried again.
+            Err(AllTaken) => Some(Err(Exhausted::Ring)),
+        }
     }
 
     /// A strip that nobody has used since the last look but one, and whose memory may be given back; nobody uses it before the
     /// answer is dropped.
     pub(crate) fn idle_strip(&self) -> Option<IdleStrip<'_>> {
-        let ring = self.ring()?;
+        let ring = self.ring().ok()??;
         (0..STRIPS).filter(|index| ring.uses_strip(*index)).find_map(|index| {
             // Who holds it uses it.
             let strip = self.strips[index].try_lock()?;
@@ -122,24 +155,83 @@ impl IdleStrip<'_> {
     }
 }
 
-/// The lock of a pointer, which is held for a moment.
-fn wait_for(lock: &TryLock<Option<Arc<SendRing>>>) -> TryLockGuard<'_, Option<Arc<SendRing>>> {
+/// Takes a lock that its holder gives back soon, if it runs.
+fn wait_for<'a>(
+    lock: &'a TryLock<Option<Arc<SendRing>>>,
+    pause: &mut impl FnMut(),
+) -> TryLockGuard<'a, Option<Arc<SendRing>>> {
     loop {
         match lock.try_lock() {
             Some(held) => return held,
-            None => spin_loop(),
+            None => pause(),
         }
     }
 }
 
 impl Drop for PresentRing {
     fn drop(&mut self) {
-        self.set(None);
+        self.set(None, || unreachable!("no other thread has a reference to this"));
     }
 }
 
 impl fmt::Debug for PresentRing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PresentRing")
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use alloc::vec::Vec;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::back_off::BackOff;
+    use crate::back_off::tests::RealTime;
+    use crate::buf::RingConfig;
+    use crate::fabric::HeapSendMemory;
+
+    const THREAD: usize = 3;
+
+    fn present() -> (PresentRing, Arc<SendRing>) {
+        let memory = Arc::new(HeapSendMemory::new(1 << 20));
+        let config = RingConfig { strip_bytes: 16 << 10, ..RingConfig::default() };
+        let ring = Arc::new(SendRing::new(memory, config).expect("the memory is new"));
+        let present = PresentRing::new();
+        present.set(Some(Arc::clone(&ring)), || unreachable!("no other thread is here"));
+        (present, ring)
+    }
+
+    #[test]
+    fn a_sender_does_not_wait_for_threads_that_hold_references_to_the_ring() {
+        let (present, ring) = present();
+        let too_long_for_a_strip = 64 << 10;
+        let mut held = Vec::new();
+        for reference in &present.references {
+            let found = present.ring().expect("a reference is free").expect("there is a ring");
+            assert!(Arc::ptr_eq(&found, &ring));
+            held.push(reference.try_lock().expect("it is free"));
+        }
+        assert!(present.ring().is_err() && present.idle_strip().is_none());
+        let refused = present.loan_by(THREAD, too_long_for_a_strip, 7).expect("there is a ring");
+        assert_eq!(refused.expect_err("all references are taken"), Exhausted::Ring);
+        assert!(present.loan_by(THREAD, 64, 7).is_some_and(|loan| loan.is_ok()), "its strip is free");
+        held.clear();
+        assert!(present.loan_by(THREAD, too_long_for_a_strip, 7).is_some_and(|loan| loan.is_ok()));
+    }
+
+    #[test]
+    fn a_real_time_thread_that_replaces_the_ring_lets_the_holders_of_its_locks_run() {
+        let of_references: fn(&PresentRing) -> &TryLock<_> = |present| &present.references[1];
+        let of_strips: fn(&PresentRing) -> &TryLock<_> = |present| &present.strips[THREAD];
+        for lock in [of_references, of_strips] {
+            let (present, _ring) = present();
+            let held = Mutex::new(lock(&present).try_lock());
+            let thread = RealTime::with(|| drop(held.lock().expect("no panic").take()));
+            let mut back_off = BackOff::default();
+            present.set(None, || back_off.pause(&thread));
+            assert!(thread.has_slept());
+            assert!(present.ring().is_ok_and(|ring| ring.is_none()));
+        }
     }
 }

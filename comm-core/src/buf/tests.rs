@@ -347,7 +347,7 @@ fn threads_never_share_bytes() {
 fn present() -> (PresentRing, Arc<SendRing>) {
     let ring = ring_of((CHUNKS + 4 * STRIPS) * CHUNK, RingConfig { strip_bytes: 1024, ..config(NONE) });
     let present = PresentRing::new();
-    present.set(Some(Arc::clone(&ring)));
+    present.set(Some(Arc::clone(&ring)), || unreachable!("no other thread is here"));
     (present, ring)
 }
 
@@ -409,7 +409,7 @@ fn memory_lives_until_the_last_buffer_of_a_ring_that_was_replaced() {
     let held = [loan_by(&present, 0, 64), loan_by(&present, 0, 64), loan_by(&present, 1, 64)];
     assert!(held.iter().all(of_ring));
     drop(ring);
-    present.set(None);
+    present.set(None, || unreachable!("no other thread is here"));
     assert!(present.loan(64, 7).is_none());
     for frame in held {
         assert!(weak.strong_count() > 0, "a buffer of it lives");
@@ -452,16 +452,16 @@ fn a_strip_that_was_idle_between_two_looks_gives_its_memory_back_once() {
 #[should_panic(expected = "a ring is entered once")]
 fn a_ring_is_entered_once() {
     let (_present, ring) = present();
-    PresentRing::new().set(Some(ring));
+    PresentRing::new().set(Some(ring), || unreachable!("no other thread is here"));
 }
 
 /// A sender that found the ring before its link ended would otherwise write over messages that the peer has not read yet.
 #[test]
 fn a_ring_whose_link_has_ended_makes_no_loan_to_a_sender_that_has_found_it_before() {
     let (present, ring) = present();
-    let found = present.ring().unwrap();
+    let found = present.ring().expect("no other thread is here").unwrap();
     let unread = Arc::clone(&found).loan(300, 7).unwrap().finish();
-    present.set(None);
+    present.set(None, || unreachable!("no other thread is here"));
     drop(unread);
     assert_eq!(found.loan(300, 7).unwrap_err(), Exhausted::Ring);
     assert!(present.loan(300, 7).is_none());

@@ -153,6 +153,8 @@ mod tests {
 
         fn yield_now(&self) {}
 
+        fn back_off(&self, _: Nanos) {}
+
         fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
             unreachable!("nobody waits")
         }

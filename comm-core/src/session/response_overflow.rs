@@ -8,6 +8,7 @@ use pronto_sync::atomic::{AtomicU32, Ordering};
 
 use super::limits::MAX_CALLS;
 use super::outgoing::Outgoing;
+use crate::back_off::BackOff;
 use crate::executor::Executor;
 
 /// Responses that may wait here: one for each call that a peer may have open. A response beyond that belongs to a call that its
@@ -31,10 +32,11 @@ impl Default for ResponseOverflow {
 impl ResponseOverflow {
     /// Adds a response; gives it back if there is no room. The caller then lets the engine's holder know.
     pub(super) fn push(&self, response: Outgoing, executor: &impl Executor) -> Result<(), Outgoing> {
+        let mut back_off = BackOff::default();
         loop {
             // Other threads hold this lock for one push or one pop.
             let Some(mut responses) = self.responses.try_lock() else {
-                executor.yield_now();
+                back_off.pause(executor);
                 continue;
             };
             if responses.len() == CAPACITY {
@@ -55,5 +57,34 @@ impl ResponseOverflow {
         let response = self.responses.try_lock()?.pop_front()?;
         self.count.fetch_sub(1, Ordering::Relaxed);
         Some(response)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Mutex;
+
+    use pronto_wire::{CallId, Class, Kind};
+
+    use super::super::outgoing::OutgoingPayload;
+    use super::*;
+    use crate::back_off::tests::RealTime;
+    use crate::time::Nanos;
+
+    #[test]
+    fn a_real_time_thread_lets_a_thread_that_adds_a_response_run() {
+        let overflow = ResponseOverflow::default();
+        let held = Mutex::new(overflow.responses.try_lock());
+        let thread = RealTime::with(|| drop(held.lock().expect("no panic").take()));
+        let response = Outgoing {
+            class: Class::Control,
+            link: 0,
+            kind: Kind::Cancel { call: CallId { slot: 0, generation: 0 } },
+            payload: OutgoingPayload::EMPTY,
+            completes: None,
+            timeout: Nanos::NEVER,
+        };
+        assert!(overflow.push(response, &thread).is_ok() && thread.has_slept());
+        assert!(overflow.take().is_some());
     }
 }

@@ -132,9 +132,10 @@ impl<L: Payload> Shared<L> {
         }
     }
 
-    /// What the send ring of the present link has to say about itself; none without a link.
+    /// Returns the counters of the present link's send ring. `None` without a link, and while other threads hold all references to the
+    /// ring.
     pub fn ring_stats(&self, class: Class) -> Option<RingStats> {
-        Some(self.rings[class.index()].ring()?.stats())
+        Some(self.rings[class.index()].ring().ok()??.stats())
     }
 
     /// A piece of the send ring to compose a payload in; for payloads longer than 40 bytes.

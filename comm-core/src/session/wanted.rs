@@ -5,6 +5,7 @@
 
 use pronto_sync::atomic::{AtomicU32, Ordering};
 
+use crate::back_off::BackOff;
 use crate::executor::Executor;
 
 /// So many requests were given back since the peer was last told that it should be told again.
@@ -70,6 +71,13 @@ impl Wanted {
     pub(super) fn after_you(&self, executor: &impl Executor) {
         self.what.fetch_or(ENGINE, Ordering::Relaxed);
         self.give_away(executor);
+    }
+
+    /// Sets the wanted flag and lets the lock holder run, whatever the scheduling classes of the two threads: see [`BackOff`].
+    pub(super) fn wait_for_holder(&self, back_off: &mut BackOff, executor: &impl Executor) {
+        self.what.fetch_or(ENGINE, Ordering::Relaxed);
+        let _awaits = self.awaits();
+        back_off.pause(executor);
     }
 
     pub(super) fn give_away(&self, executor: &impl Executor) {

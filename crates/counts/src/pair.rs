@@ -231,6 +231,8 @@ impl<Q: QueuePair + 'static> Executor for Still<Q> {
 
     fn yield_now(&self) {}
 
+    fn back_off(&self, _: Nanos) {}
+
     fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
         [false; 2]
     }

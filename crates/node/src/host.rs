@@ -420,6 +420,11 @@ impl Executor for NodeHost {
         std::thread::yield_now();
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the wait is for a thread that reports nothing")]
+    fn back_off(&self, span: Nanos) {
+        std::thread::sleep(Duration::from_nanos(span.0));
+    }
+
     fn may_block(&self) -> bool {
         ROLE.get() != MayWait::Never
     }

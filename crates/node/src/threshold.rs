@@ -248,6 +248,8 @@ impl<Q: 'static> Executor for Alone<Q> {
 
     fn yield_now(&self) {}
 
+    fn back_off(&self, _: Nanos) {}
+
     fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
         [false; 2]
     }

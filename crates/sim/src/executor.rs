@@ -47,6 +47,10 @@ impl Executor for SimExecutor {
         unreachable!("nobody else holds an engine");
     }
 
+    fn back_off(&self, _span: Nanos) {
+        unreachable!("nobody else holds an engine");
+    }
+
     fn sleep_on_channels(&self, _channels: &Channels, _until: Nanos) -> [bool; 2] {
         unreachable!("an actor waits by returning from its turn");
     }

@@ -12,6 +12,7 @@ use pronto_sync::atomic::{Ordering, fence};
 use pronto_sync::{Poisons, TryLockGuard};
 
 use super::Session;
+use crate::back_off::{BackOff, YIELDS};
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
 use crate::session::engine::Engine;
@@ -20,9 +21,6 @@ use crate::time::Nanos;
 
 /// Attempts at an engine that another thread holds before a processor is given away.
 const SPINS_PER_YIELD: u32 = 64;
-
-/// How often a processor is given away for an engine that is wanted, but not at all costs.
-const YIELDS: u32 = 4;
 
 /// For so long a thread polls beside others before it gives its processor away. About what a wake-up costs: an answer that comes soon is
 /// not missed for it.
@@ -57,8 +55,13 @@ impl<Q: QueuePair> Session<Q> {
     /// itself, or another one whose next holder waits for this thread. `None` also if a holder panicked: the executor is
     /// notified, which has the session recovered.
     pub(super) fn enter(&self, executor: &impl Executor) -> Option<EngineGuard<'_, Q>> {
+        let mut back_off = BackOff::default();
         loop {
             if let Some(engine) = self.spin() {
+                if back_off.has_begun() {
+                    // Other waiting threads set the flag again.
+                    self.wanted.takes_engine();
+                }
                 return Some(engine);
             }
             if self.has_failed() {
@@ -68,9 +71,7 @@ impl<Q: QueuePair> Session<Q> {
             if !executor.may_block() {
                 return None;
             }
-            if let Some(engine) = self.enter_soon(executor) {
-                return Some(engine);
-            }
+            self.wanted.wait_for_holder(&mut back_off, executor);
         }
     }
 
@@ -86,7 +87,7 @@ impl<Q: QueuePair> Session<Q> {
     }
 
     /// Tries for a bounded time to get the engine. `None` in an inline handler, whose own thread holds it, and where the holder was
-    /// taken off its CPU.
+    /// taken off its CPU, as by this thread if it is real-time: it may have to be refused, but does not sleep.
     fn enter_soon(&self, executor: &impl Executor) -> Option<EngineGuard<'_, Q>> {
         for attempt in 0..YIELDS {
             if let Some(engine) = self.spin() {

@@ -14,6 +14,7 @@ use pronto_wire::Class;
 
 use super::Session;
 use super::entering::EngineGuard;
+use crate::back_off::BackOff;
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
 use crate::session::arming::Armed;
@@ -50,7 +51,8 @@ impl<Q: QueuePair> Session<Q> {
         }
         let peer = remains.close();
         for class in Class::ALL {
-            self.rings[class.index()].set(None);
+            let mut back_off = BackOff::default();
+            self.rings[class.index()].set(None, || back_off.pause(executor));
         }
         self.arming.set(Armed::Nothing);
         self.rendezvous.fail(&self.wanted, executor);

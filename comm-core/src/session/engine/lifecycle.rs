@@ -6,6 +6,7 @@ use pronto_sync::atomic::Ordering;
 use pronto_wire::Class;
 
 use super::Engine;
+use crate::back_off::BackOff;
 use crate::buf::{RingConfig, SendRing};
 use crate::executor::Executor;
 use crate::fabric::{FabricError, QueuePair};
@@ -56,7 +57,8 @@ impl<Q: QueuePair> Engine<Q> {
             }
             let ring = Arc::new(ring);
             lane.ring = Some(Arc::clone(&ring));
-            turn.shared.rings[class.index()].set(Some(ring));
+            let mut back_off = BackOff::default();
+            turn.shared.rings[class.index()].set(Some(ring), || back_off.pause(turn.executor));
             turn.shared.returned[class.index()].reset(self.generation);
             turn.shared.told[class.index()].store(0, Ordering::Relaxed);
         }
@@ -94,7 +96,8 @@ impl<Q: QueuePair> Engine<Q> {
         let link = self.phase.link_mut()?;
         for class in Class::ALL {
             turn.shared.credits[class.index()].reset(self.generation, 0);
-            turn.shared.rings[class.index()].set(None);
+            let mut back_off = BackOff::default();
+            turn.shared.rings[class.index()].set(None, || back_off.pause(turn.executor));
             link.lanes[class.index()].qp.close();
         }
         for class in Class::ALL {

@@ -345,7 +345,7 @@ fn copy_into_ring<L: Payload>(outgoing: Outgoing, shared: &Shared<L>) -> Result<
     let class = outgoing.class.index();
     let OutgoingPayload::Region { region, offset, len } = &outgoing.payload else { return Ok(outgoing) };
     let ring = shared.rings[class].ring();
-    let Some(Ok(mut loan)) = ring.map(|ring| ring.loan(*len as usize, OWNER_RESENT)) else {
+    let Some(Ok(mut loan)) = ring.ok().flatten().map(|ring| ring.loan(*len as usize, OWNER_RESENT)) else {
         return Err(outgoing);
     };
     let Ok(offset) = usize::try_from(*offset) else { return Err(outgoing) };

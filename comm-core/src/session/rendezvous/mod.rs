@@ -36,6 +36,7 @@ use super::calls::{CallTable, Expects};
 use super::end::End;
 use super::outgoing::OutgoingPayload;
 use super::wanted::Wanted;
+use crate::back_off::BackOff;
 use crate::executor::Executor;
 use crate::fabric::{Payload, RemoteRange};
 use table::Table;
@@ -209,12 +210,13 @@ impl<L: Payload> Rendezvous<L> {
     }
 
     pub(super) fn lock(&self, wanted: &Wanted, executor: &impl Executor) -> TryLockGuard<'_, Table<L>> {
+        let mut back_off = BackOff::default();
         loop {
             if let Some(table) = self.table.try_lock() {
                 return table;
             }
             // Held by whoever turns the engine for as long as a chunk is copied, and for moments between two.
-            wanted.after_you(executor);
+            wanted.wait_for_holder(&mut back_off, executor);
         }
     }
 }

@@ -2,13 +2,17 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use std::sync::Mutex;
 
 use pronto_wire::{CallId, Class, InlinePayload};
 
+use super::Rendezvous;
 use super::table::{Body, Offer, PARKED, Posted, Table, Waiting};
 use super::transfer::{Chunking, GivenUp, Source, Transfer};
+use crate::back_off::tests::RealTime;
 use crate::fabric::{Arrived, HeapMemory, OutOfBounds, Payload, Region, RemoteRange};
 use crate::session::end::End;
+use crate::session::wanted::Wanted;
 use crate::session::one_sided::Access;
 
 #[derive(Debug)]
@@ -243,4 +247,13 @@ fn memory_that_cannot_be_used_ends_it() {
     let end = |at: CallId| if at.slot == 0 { End::Unsupported } else { End::Done(0) };
     assert_eq!(all_end(&mut transfer, end), 2);
     assert_eq!(transfer.is_over(), Some(Err(GivenUp::Unsupported)));
+}
+
+#[test]
+fn a_real_time_thread_lets_the_holder_of_the_table_run() {
+    let rendezvous = Rendezvous::<NoLease>::new(4);
+    let held = Mutex::new(rendezvous.table.try_lock());
+    let thread = RealTime::with(|| drop(held.lock().expect("no panic").take()));
+    drop(rendezvous.lock(&Wanted::default(), &thread));
+    assert!(thread.has_slept());
 }

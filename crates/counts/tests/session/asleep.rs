@@ -122,6 +122,10 @@ impl Executor for Serving {
             .expect("the caller goes to sleep");
     }
 
+    fn back_off(&self, _: Nanos) {
+        std::thread::yield_now();
+    }
+
     fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
         unreachable!("it calls nobody")
     }
@@ -139,6 +143,10 @@ impl Executor for Calling<'_> {
     fn wake(&self, _: &AtomicU32) {}
 
     fn yield_now(&self) {
+        std::thread::yield_now();
+    }
+
+    fn back_off(&self, _: Nanos) {
         std::thread::yield_now();
     }
 
@@ -259,6 +267,8 @@ impl Executor for Preempted<'_> {
 
     fn yield_now(&self) {}
 
+    fn back_off(&self, _: Nanos) {}
+
     fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
         let first = self.now.fetch_add(1_000_000_000, Ordering::Relaxed) == 0;
         if first {
@@ -305,6 +315,8 @@ impl Executor for Spinning {
     fn wake(&self, _: &AtomicU32) {}
 
     fn yield_now(&self) {}
+
+    fn back_off(&self, _: Nanos) {}
 
     fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
         unreachable!("it polls")

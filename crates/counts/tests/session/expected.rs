@@ -51,6 +51,8 @@ impl Executor for Caller<'_> {
 
     fn yield_now(&self) {}
 
+    fn back_off(&self, _: Nanos) {}
+
     fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
         self.slept.store(self.now.fetch_add(LATE.0, Ordering::Relaxed), Ordering::Relaxed);
         (self.answer)();

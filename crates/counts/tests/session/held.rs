@@ -51,6 +51,8 @@ impl Executor for Caller {
 
     fn yield_now(&self) {}
 
+    fn back_off(&self, _: Nanos) {}
+
     fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
         [false; 2]
     }

@@ -90,6 +90,8 @@ impl Executor for Calling<'_> {
         }
     }
 
+    fn back_off(&self, _: Nanos) {}
+
     fn sleep_on_channels(&self, _: &Channels, until: Nanos) -> [bool; 2] {
         self.sleeps(Bed::Channel, until);
         [true; 2]
@@ -234,6 +236,8 @@ impl Executor for Polling<'_> {
     fn wake(&self, _: &AtomicU32) {}
 
     fn yield_now(&self) {}
+
+    fn back_off(&self, _: Nanos) {}
 
     fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
         unreachable!("it polls")

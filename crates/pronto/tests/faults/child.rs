@@ -129,6 +129,7 @@ fn in_its_role() {
         "visit" => crate::other_user::visits(arguments[0]),
         "transfers" => crate::killed_transfers::serves(&arguments),
         "ledger" => crate::ledger::serves(&arguments),
+        "real-time" => crate::real_time::waits(arguments[0]),
         "hog" => hog(),
         other => panic!("unknown role {other}"),
     }

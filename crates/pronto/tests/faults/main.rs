@@ -25,6 +25,7 @@ mod order;
 mod other_user;
 mod panicked;
 mod raw_peer;
+mod real_time;
 mod rescues;
 mod scribbler;
 mod stopped;

@@ -53,6 +53,10 @@ impl Executor for Sleeper {
         thread::yield_now();
     }
 
+    fn back_off(&self, _: Nanos) {
+        thread::yield_now();
+    }
+
     fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
         unreachable!("a call table has no channel");
     }
