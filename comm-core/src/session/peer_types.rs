@@ -130,19 +130,37 @@ impl PeerTypes {
     }
 
     /// Returns what the peer says to a type; [`Known::BeingWritten`] if a writer was at it during each of [`ATTEMPTS`] attempts.
+    #[inline]
     pub fn find(&self, wanted: &TypeKey) -> Known {
-        for _ in 0..ATTEMPTS {
-            // SYNC: pairs with the release store at the end of `replace`.
-            let before = self.version.load(Ordering::Acquire);
-            if before.is_multiple_of(2) {
-                let known = self.probe(wanted);
-                // SYNC: orders the probe's loads before the second look; pairs with the fence in `replace`.
-                fence(Ordering::Acquire);
-                if self.version.load(Ordering::Relaxed) == before {
-                    return known;
-                }
-            }
+        match self.try_find(wanted) {
+            Some(known) => known,
+            None => self.find_again(wanted),
+        }
+    }
+
+    /// Returns what the peer says to a type, unless a writer is at it.
+    #[inline]
+    fn try_find(&self, wanted: &TypeKey) -> Option<Known> {
+        // SYNC: pairs with the release store at the end of `replace`.
+        let before = self.version.load(Ordering::Acquire);
+        if !before.is_multiple_of(2) {
+            return None;
+        }
+        let known = self.probe(wanted);
+        // SYNC: orders the probe's loads before the second look; pairs with the fence in `replace`.
+        fence(Ordering::Acquire);
+        (self.version.load(Ordering::Relaxed) == before).then_some(known)
+    }
+
+    /// The attempts after the first one. Apart from it, as a counter of them costs the first one instructions.
+    #[cold]
+    #[inline(never)]
+    fn find_again(&self, wanted: &TypeKey) -> Known {
+        for _ in 1..ATTEMPTS {
             spin_loop();
+            if let Some(known) = self.try_find(wanted) {
+                return known;
+            }
         }
         Known::BeingWritten
     }
