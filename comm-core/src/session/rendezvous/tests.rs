@@ -12,8 +12,8 @@ use super::transfer::{Chunking, GivenUp, Source, Transfer};
 use crate::back_off::tests::RealTime;
 use crate::fabric::{Arrived, HeapMemory, OutOfBounds, Payload, Region, RemoteRange};
 use crate::session::end::End;
-use crate::session::wanted::Wanted;
 use crate::session::one_sided::Access;
+use crate::session::wanted::Wanted;
 
 #[derive(Debug)]
 struct NoLease;
