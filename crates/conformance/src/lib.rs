@@ -13,7 +13,8 @@
 //!
 //! One file under `chapters/` per subject. The tests drive queue pairs as the engine does (see the order of calls in
 //! the seam's documentation), on the calling thread but where a test is about threads. Every wait is bounded by
-//! [`Harness::patience`], and a call that does not return by a watchdog that ends the process and names the test.
+//! [`Harness::patience`], and a call that does not return by a watchdog that ends the process and names the test. How long a test
+//! takes is not bounded: some take minutes over an emulated device.
 //!
 //! # What the suite checks in every test, whatever it is about
 //! 1. Each message arrives once, in the order of posting, with the header (but for its fabric word) and payload that
@@ -35,6 +36,7 @@ mod random;
 mod rig;
 mod suite;
 mod summary;
+mod watchdog;
 
 use std::thread;
 

@@ -2,22 +2,15 @@
 
 use core::any::Any;
 use core::panic::AssertUnwindSafe;
-use core::time::Duration;
 use std::panic::catch_unwind;
-use std::process;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread;
 
 use pronto_core::fabric::{AtomicScope, OneSided, QueuePair, Revocation};
 
 use crate::chapters;
 use crate::rig::LIMITS;
 use crate::summary::{Capability, Ended, Outcome, Summary};
+use crate::watchdog::Watchdog;
 use crate::{Harness, Pair};
-
-/// Longest time that one test may take before the process is ended: nothing but a call that does not return, or a
-/// transport a thousand times slower than loopback, reaches it.
-const TEST_LIMIT: Duration = Duration::from_secs(120);
 
 /// One subject of the seam.
 pub(crate) struct Chapter<H: Harness> {
@@ -58,7 +51,7 @@ fn run_where<H: Harness>(harness: &H, wanted: impl Fn(&str) -> bool) -> Summary 
         for test in chapter.tests {
             let ended = match test.needs.iter().find(|need| lacks.contains(need)) {
                 Some(lack) => Ended::Skipped(*lack),
-                None => watchdog.guard(chapter.name, test.name, || (test.run)(harness)),
+                None => guard(&watchdog, chapter.name, test.name, || (test.run)(harness)),
             };
             outcomes.push(Outcome { chapter: chapter.name, test: test.name, ended });
         }
@@ -93,39 +86,11 @@ fn lacks<H: Harness>(harness: &H) -> Vec<Capability> {
     lacks
 }
 
-/// Ends the process when a test does not come back.
-struct Watchdog {
-    tests: Sender<Option<String>>,
-}
-
-impl Watchdog {
-    fn start(provider: &'static str) -> Self {
-        let (tests, inbox) = channel();
-        thread::spawn(move || watch(provider, &inbox));
-        Self { tests }
-    }
-
-    fn guard(&self, chapter: &str, test: &str, run: impl FnOnce()) -> Ended {
-        self.tell(Some(format!("{chapter}/{test}")));
-        let ended = catch_unwind(AssertUnwindSafe(run));
-        self.tell(None);
-        ended.map_or_else(|panic| Ended::Failed(message(&*panic)), |()| Ended::Passed)
-    }
-
-    fn tell(&self, test: Option<String>) {
-        self.tests.send(test).expect("the watchdog lives until this sender is dropped");
-    }
-}
-
-/// Hears of each test's begin and end, until the suite is done.
-fn watch(provider: &str, tests: &Receiver<Option<String>>) {
-    while let Ok(begun) = tests.recv() {
-        let Some(test) = begun else { continue };
-        if tests.recv_timeout(TEST_LIMIT) == Err(RecvTimeoutError::Timeout) {
-            eprintln!("conformance of {provider}: {test} did not come back within {TEST_LIMIT:?}");
-            process::abort();
-        }
-    }
+fn guard(watchdog: &Watchdog, chapter: &str, test: &str, run: impl FnOnce()) -> Ended {
+    watchdog.begin(format!("{chapter}/{test}"));
+    let ended = catch_unwind(AssertUnwindSafe(run));
+    watchdog.end();
+    ended.map_or_else(|panic| Ended::Failed(message(&*panic)), |()| Ended::Passed)
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {

@@ -10,7 +10,7 @@ use super::tests;
 use crate::random::Random;
 use crate::rig::{End, Form, LIMITS, Rig};
 use crate::suite::Chapter;
-use crate::{Harness, Pair};
+use crate::{Harness, Pair, watchdog};
 
 pub(super) fn chapter<H: Harness>() -> Chapter<H> {
     Chapter {
@@ -369,6 +369,7 @@ fn receive_numbers<H: Harness>(harness: &H, b: &mut H::Qp, link: &mut H::Link, r
         }
         let woken = (0..harness.patience()).any(|_| {
             harness.settle(link);
+            watchdog::turn();
             harness.event(b) == Some(true)
         });
         assert!(woken, "asleep for ever after message {count}");

@@ -10,7 +10,7 @@ use super::tests;
 use crate::random::payload;
 use crate::rig::{End, LIMITS, Rig};
 use crate::suite::Chapter;
-use crate::{Harness, Pair};
+use crate::{Harness, Pair, watchdog};
 
 pub(super) fn chapter<H: Harness>() -> Chapter<H> {
     Chapter {
@@ -142,6 +142,7 @@ fn count_together<H: Harness>(harness: &H, own: u64) -> u64 {
             }
             harness.settle(&mut link1);
             harness.settle(&mut link2);
+            watchdog::turn();
             let now = done.load(Ordering::Relaxed);
             fruitless = if now > last { 0 } else { fruitless + 1 };
             last = now;

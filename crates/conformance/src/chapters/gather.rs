@@ -9,7 +9,7 @@ use super::tests;
 use crate::random::payload;
 use crate::rig::{End, Form, LIMITS, Rig};
 use crate::suite::Chapter;
-use crate::{Harness, Pair};
+use crate::{Harness, Pair, watchdog};
 
 pub(super) fn chapter<H: Harness>() -> Chapter<H> {
     Chapter {
@@ -133,6 +133,7 @@ impl<'h, H: Harness> Raw<'h, H> {
             // The sender's half of a turn too: a transport may need it to go on sending.
             assert!(self.pair.a.poll_recv().expect("alive").is_none(), "nobody sent anything this way");
             self.harness.settle(&mut self.pair.link);
+            watchdog::turn();
         }
         panic!("gave up waiting {what}");
     }

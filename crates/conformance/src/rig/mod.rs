@@ -10,7 +10,7 @@ use pronto_wire::{INLINE_PAYLOAD, RawHeader};
 
 use crate::memory::compose;
 use crate::random::{Random, payload};
-use crate::{Harness, Pair};
+use crate::{Harness, Pair, watchdog};
 
 pub(crate) use side::Side;
 use side::{Asked, Expected};
@@ -262,6 +262,7 @@ impl<'h, H: Harness> Rig<'h, H> {
 
     pub(crate) fn settle(&mut self) {
         self.harness.settle(&mut self.link);
+        watchdog::turn();
     }
 
     /// Turns both engines until something holds.

@@ -14,6 +14,7 @@ use super::space::Space;
 use super::{Form, OUTBOX};
 use crate::memory::compose;
 use crate::random::payload;
+use crate::watchdog;
 
 /// What a buffer is overwritten with once its work request is done.
 const SCRIBBLE: u8 = 0xdb;
@@ -140,6 +141,7 @@ impl<Q: QueuePair> Side<Q> {
 
     /// The first half of an engine's turn; whether anything came.
     pub(crate) fn poll(&mut self) -> bool {
+        watchdog::turn();
         if self.qp.is_quiet() {
             return false;
         }
