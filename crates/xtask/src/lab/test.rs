@@ -29,7 +29,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "TARGET")]
     test: Vec<String>,
     /// Seconds until a machine is ended, boot included.
-    #[arg(long, default_value_t = 600, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, default_value_t = 1_800, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
     /// Only tests whose names contain this; what follows are options of the test programs.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FILTER")]
