@@ -179,10 +179,6 @@ impl<Q: QueuePair> QueuePair for Watched<Q> {
         self.qp.poll_recv()
     }
 
-    fn poll_immediate(&mut self) -> Option<u32> {
-        self.qp.poll_immediate()
-    }
-
     fn arm(&mut self) -> Result<(), FabricError> {
         self.qp.arm()
     }

@@ -21,16 +21,14 @@
 //! 7. No allocation and, where [`Capabilities::polls_without_syscalls`] says so, no system call in 1 to 4.
 //!
 //! # What the engine promises
-//! 1. No more messages are in flight than the receive depth agreed when connecting, a write with an immediate counted as a
-//!    message until its immediate was polled. A provider that notices a breach by the peer fails; it need not notice a
-//!    breach by its own engine.
+//! 1. No more messages are in flight than the receive depth agreed when connecting. A provider that notices a breach by
+//!    the peer fails; it need not notice a breach by its own engine.
 //! 2. An extent of send memory is complete when it is posted, and nobody writes to it from `post_send` until its completion.
 //! 3. A range of send memory that is retired contains no buffer in use.
 
 mod capabilities;
 mod claim;
 mod error;
-mod immediates;
 pub mod region;
 mod work;
 
@@ -44,7 +42,6 @@ use pronto_wire::{InlinePayload, RawHeader};
 pub use capabilities::{AtomicScope, Capabilities, OneSided, Revocation};
 pub use claim::{MemoryClaim, MemoryClaimed};
 pub use error::{FabricError, GrantError, PeerFault, PostError};
-pub use immediates::Immediates;
 pub use region::{Grant, GrantId, HeapMemory, HeapSendMemory, Region, RegionMemory, RemoteRange, Rights};
 pub use work::{
     Arrived, Completion, Extent, Gather, Operation, OutOfBounds, Payload, Received, SHORT_PAYLOAD, SendWork,
@@ -162,8 +159,8 @@ pub trait QueuePair: Send + fmt::Debug {
         self.ring_doorbell()
     }
 
-    /// Whether both polls would find nothing now: no message, no completion, no loss, no immediate to take in. A look that costs next to nothing,
-    /// for those who look again and again; where there is no such look it is always false.
+    /// Whether both polls would find nothing now: no message, no completion, no loss. A poll that costs next to nothing,
+    /// for threads that poll again and again; always false for a provider without such a poll.
     fn is_quiet(&self) -> bool {
         false
     }
@@ -195,18 +192,11 @@ pub trait QueuePair: Send + fmt::Debug {
     /// The next message, if there is one. After an error the queue pair is dead: close it.
     fn poll_recv(&mut self) -> Result<Option<Received<Self::Lease>>, FabricError>;
 
-    /// The next immediate of a write of the peer's, if there is one. [`poll_recv`](Self::poll_recv) takes them in: poll it
-    /// first until it gives nothing. They come in the order of their writes. What an immediate's write, and every write
-    /// before it, has written is there; and whoever has a message also finds the immediates that were posted before it. A
-    /// message that was posted before an immediate may come after it. What has come before the connection was lost is given
-    /// afterwards as well.
-    fn poll_immediate(&mut self) -> Option<u32>;
-
-    /// Asks for an event on the channel when the next message, immediate or completion arrives. What arrived before may give none:
+    /// Asks for an event on the channel when the next message or completion arrives. What arrived before may give none:
     /// poll both queues once more before sleeping.
     fn arm(&mut self) -> Result<(), FabricError>;
 
-    /// Like [`arm`](Self::arm), for an event when the next message or immediate arrives that
+    /// Like [`arm`](Self::arm), for an event when the next message arrives that
     /// [`ring_doorbell`](Self::ring_doorbell) was rung for, or the connection is lost. Unsolicited messages and completions may give none. Armed once more, for
     /// everything, it is as if armed for the first time: poll again.
     fn arm_solicited(&mut self) -> Result<(), FabricError> {

@@ -72,20 +72,6 @@ pub enum Operation<'a> {
         /// Where to.
         remote: RemoteRange,
     },
-    /// One-sided: a local region into the peer's memory, and when it is there a number to the peer's
-    /// [`poll_immediate`](super::QueuePair::poll_immediate). It takes one of the peer's receives, as a message does. At least
-    /// one byte long, since a device asks for no grant to write nothing; a shorter one is [`super::PostError::NotGranted`]. A
-    /// write that is refused has no immediate.
-    WriteWithImmediate {
-        /// Where from; as long as `remote`.
-        local: &'a Region,
-        /// Offset in `local`, bytes.
-        local_offset: u64,
-        /// Where to.
-        remote: RemoteRange,
-        /// The number.
-        immediate: u32,
-    },
     /// One-sided: replaces eight aligned bytes if they are as expected. The completion carries what was there.
     CompareSwap {
         /// The eight bytes.

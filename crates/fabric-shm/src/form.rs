@@ -5,7 +5,6 @@
 //!   inline      form = length of the payload, 0..=40; words 3..8 the payload
 //!   beside      form = length of the payload, 41..=232; words 3..8 its first 40 bytes, the line's slot the others
 //!   elsewhere   word 3 offset | word 4 length, tag | word 5 token, slot | word 6 generation
-//!   immediate   no message, but what follows a write that has been carried out: word 3 the number
 //! ```
 //!
 //! The tag names a done word of the receiver's, the token is what goes into it when the payload may be overwritten. A tag
@@ -15,8 +14,6 @@ use crate::map::SLOT;
 use pronto_core::fabric::{Arrived, Received};
 use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, InlinePayload, RawHeader};
 
-/// No message: the immediate of a write.
-pub(crate) const IMMEDIATE: u8 = 253;
 /// Payload in the sender's send memory.
 pub(crate) const RING: u8 = 254;
 /// Payload in a region of the sender's.
@@ -24,7 +21,7 @@ pub(crate) const REGION: u8 = 255;
 /// The longest payload that lies in its line and the slot beside it, bytes.
 pub(crate) const BESIDE: usize = INLINE_PAYLOAD + SLOT;
 
-const _: () = assert!(BESIDE < IMMEDIATE as usize);
+const _: () = assert!(BESIDE < RING as usize);
 
 /// Words of a line.
 pub(crate) type Words = [u64; 8];
@@ -77,16 +74,6 @@ pub(crate) fn payload(words: &Words) -> [u8; INLINE_PAYLOAD] {
 #[inline(always)]
 pub(crate) fn message<L>(words: &Words, len: u8) -> Received<L> {
     Received { header: header(words), payload: Arrived::Inline(InlinePayload::first(payload(words), len)) }
-}
-
-/// The line of an immediate.
-pub(crate) fn immediate(number: u32) -> Words {
-    [0, 0, 0, number.into(), 0, 0, 0, 0]
-}
-
-/// The immediate of a line; whatever else a peer has put there is nothing.
-pub(crate) fn immediate_of(words: &Words) -> u32 {
-    halves(words[3]).0
 }
 
 /// Where a payload lies that is not in its line.
@@ -158,13 +145,6 @@ mod tests {
             assert_eq!(payload(&words)[..len], bytes[..len]);
             assert_eq!(header(&words).as_array()[4..], some_header().as_array()[4..]);
             assert_eq!(header(&words).as_array()[..4], [0; 4], "the fabric word is nobody else's");
-        }
-    }
-
-    #[test]
-    fn an_immediate_comes_out_as_it_went_in() {
-        for number in [0, 1, 1 << 31, u32::MAX] {
-            assert_eq!(immediate_of(&immediate(number)), number);
         }
     }
 

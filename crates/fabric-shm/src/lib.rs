@@ -33,7 +33,6 @@ mod error;
 mod fds;
 mod form;
 mod handshake;
-mod immediate;
 mod layout;
 mod lease;
 mod map;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use pronto_core::fabric::{
-    Capabilities, Completion, FabricError, Gather, Grant, GrantError, GrantId, Immediates, Operation,
-    OutOfBounds, PeerFault, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork,
-    ShortMessage, Signal, SmallMessage,
+    Capabilities, Completion, FabricError, Gather, Grant, GrantError, GrantId, Operation, OutOfBounds,
+    PeerFault, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage, Signal,
+    SmallMessage,
 };
 use pronto_sync::Event as Published;
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -60,7 +60,6 @@ pub struct ShmQueuePair {
     pub(crate) passed: PassedRegions,
     pub(crate) given: Given,
     pub(crate) held: Held,
-    pub(crate) immediates: Immediates,
     /// Wake-ups since the last message or completion.
     pub(crate) idle_wakes: u32,
     pub(crate) wakes: u64,
@@ -157,7 +156,6 @@ impl ShmQueuePair {
     fn access(&mut self, signal: Signal, operation: Operation<'_>) -> Result<(), PostError> {
         let (Operation::Read { remote, .. }
         | Operation::Write { remote, .. }
-        | Operation::WriteWithImmediate { remote, .. }
         | Operation::CompareSwap { remote, .. }
         | Operation::FetchAdd { remote, .. }) = operation
         else {
@@ -173,9 +171,6 @@ impl ShmQueuePair {
             }
             Operation::Write { local, local_offset, remote } => {
                 self.held.write(local, local_offset, remote).map(|()| 0)
-            }
-            Operation::WriteWithImmediate { local, local_offset, remote, immediate } => {
-                self.write_with_immediate((local, local_offset), remote, immediate).map(|()| 0)
             }
             Operation::CompareSwap { expected, desired, .. } => {
                 self.held.atomic(remote, Atomic::CompareSwap { expected, desired })
@@ -238,15 +233,8 @@ impl ShmQueuePair {
 
     /// A message whose payload is not in its line.
     #[inline(never)]
-    pub(crate) fn take_elsewhere(
-        &mut self,
-        words: &Words,
-        form: u8,
-    ) -> Result<Option<Received<ShmLease>>, FabricError> {
+    fn take_elsewhere(&mut self, words: &Words, form: u8) -> Result<Option<Received<ShmLease>>, FabricError> {
         self.idle_wakes = 0;
-        if form == form::IMMEDIATE {
-            return self.take_immediates(words);
-        }
         let mut message = self.receiving.elsewhere(words, form).map_err(|failure| self.fail(failure))?;
         if message.is_none() {
             // Its region was announced, but not adopted yet.
@@ -394,10 +382,6 @@ impl QueuePair for ShmQueuePair {
             Ok(None) => self.look_around(),
             Err(fault) => Err(self.fail(fault.into())),
         }
-    }
-
-    fn poll_immediate(&mut self) -> Option<u32> {
-        self.immediates.pop()
     }
 
     fn arm(&mut self) -> Result<(), FabricError> {

@@ -180,11 +180,6 @@ impl Sending {
         Ok(())
     }
 
-    /// The line of an immediate.
-    pub(crate) fn post_immediate(&mut self, immediate: u32) {
-        self.publish(form::IMMEDIATE, form::immediate(immediate));
-    }
-
     #[inline(always)]
     fn publish(&mut self, form: u8, words: Words) {
         self.writer.publish(form, words);

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use pronto_core::Class;
-use pronto_core::fabric::{AtomicScope, Capabilities, ConnectionLimits, Immediates, OneSided, Revocation};
+use pronto_core::fabric::{AtomicScope, Capabilities, ConnectionLimits, OneSided, Revocation};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -196,7 +196,6 @@ impl Own {
             passed: PassedRegions::default(),
             given: Given::new(OwnArray::new(own, ours.grants(), MAX_GRANTS)),
             held: Held::new(PeerArray::new(&theirs, layout.grants(), MAX_GRANTS)),
-            immediates: Immediates::new(limits.receive_depth),
             idle_wakes: 0,
             wakes: 0,
             ended: false,

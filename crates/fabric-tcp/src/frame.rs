@@ -8,7 +8,6 @@
 //! | --- | --- | --- | --- |
 //! | read | key | offset | length wanted (8) |
 //! | write | key | offset | bytes from here to the operation's end (8), data |
-//! | last write | key | offset | immediate (4), zero (4), the last data of a write that has an immediate |
 //! | compare-swap | key | offset | expected (8), desired (8) |
 //! | fetch-add | key | offset | addend (8) |
 //! | data | offset in the read | 0 | data |
@@ -41,7 +40,6 @@ pub(crate) enum Kind {
     FetchAdd = 5,
     Data = 6,
     Answer = 7,
-    LastWrite = 8,
 }
 
 impl Kind {
@@ -54,7 +52,6 @@ impl Kind {
             5 => Self::FetchAdd,
             6 => Self::Data,
             7 => Self::Answer,
-            8 => Self::LastWrite,
             other => return Err(PeerFault::UnknownForm(other)),
         })
     }
@@ -101,7 +98,6 @@ impl OneSidedHeader {
 pub(crate) enum OneSidedFrame {
     Read { tag: u32, key: u64, offset: u64, len: u64 },
     Write { tag: u32, key: u64, offset: u64, rest: u64, data: usize },
-    LastWrite { tag: u32, key: u64, offset: u64, immediate: u32, data: usize },
     CompareSwap { tag: u32, key: u64, offset: u64, expected: u64, desired: u64 },
     FetchAdd { tag: u32, key: u64, offset: u64, add: u64 },
     Data { tag: u32, offset: u64, data: usize },
@@ -158,16 +154,15 @@ fn open_one_sided(
 ) -> Result<Opening, PeerFault> {
     let extra = match kind {
         Kind::Message => unreachable!("opened by the caller"),
-        Kind::Read | Kind::Write | Kind::LastWrite | Kind::FetchAdd => 8,
+        Kind::Read | Kind::Write | Kind::FetchAdd => 8,
         Kind::CompareSwap => 16,
         Kind::Data | Kind::Answer => 0,
     };
     let data = match kind {
-        Kind::Write | Kind::LastWrite | Kind::Data => CHUNK,
+        Kind::Write | Kind::Data => CHUNK,
         _ => 0,
     };
-    let least = extra + usize::from(kind == Kind::LastWrite);
-    if !(least..=extra + data).contains(&len) {
+    if !(extra..=extra + data).contains(&len) {
         return Err(PeerFault::Length { len: len as u64, max: (extra + data) as u64 });
     }
     if behind.len() < extra {
@@ -189,11 +184,6 @@ fn open_one_sided(
                 return Err(PeerFault::Length { len: data as u64, max: rest });
             }
             OneSidedFrame::Write { tag, key: a, offset: b, rest, data }
-        }
-        Kind::LastWrite => {
-            let immediate = u32::try_from(extra_word(0));
-            let immediate = immediate.map_err(|_| PeerFault::UnknownForm(Kind::LastWrite as u8))?;
-            OneSidedFrame::LastWrite { tag, key: a, offset: b, immediate, data }
         }
         Kind::CompareSwap => OneSidedFrame::CompareSwap {
             tag,
@@ -263,10 +253,6 @@ mod tests {
         let mut bytes = OneSidedHeader::new(Kind::Write, 8 + 3, 7, 11, 13).as_array().to_vec();
         bytes.extend(3u64.to_le_bytes());
         assert_eq!(one_sided(&bytes), OneSidedFrame::Write { tag: 7, key: 11, offset: 13, rest: 3, data: 3 });
-        let mut bytes = OneSidedHeader::new(Kind::LastWrite, 8 + 3, 7, 11, 13).as_array().to_vec();
-        bytes.extend(u64::from(u32::MAX).to_le_bytes());
-        let wanted = OneSidedFrame::LastWrite { tag: 7, key: 11, offset: 13, immediate: u32::MAX, data: 3 };
-        assert_eq!(one_sided(&bytes), wanted);
         let mut bytes = OneSidedHeader::new(Kind::CompareSwap, 16, 7, 11, 13).as_array().to_vec();
         bytes.extend(1u64.to_le_bytes());
         assert!(matches!(open(&bytes).unwrap(), Opening::Partial));
@@ -282,8 +268,6 @@ mod tests {
             (Kind::Read, 9),
             (Kind::Write, 7),
             (Kind::Write, 8 + CHUNK + 1),
-            (Kind::LastWrite, 8),
-            (Kind::LastWrite, 8 + CHUNK + 1),
             (Kind::Data, CHUNK + 1),
             (Kind::Answer, 1),
         ] {
@@ -300,15 +284,8 @@ mod tests {
     }
 
     #[test]
-    fn an_immediate_has_no_more_than_its_four_bytes() {
-        let mut bytes = OneSidedHeader::new(Kind::LastWrite, 8 + 3, 7, 11, 13).as_array().to_vec();
-        bytes.extend((1_u64 << 32).to_le_bytes());
-        assert_eq!(open(&bytes).unwrap_err(), PeerFault::UnknownForm(8));
-    }
-
-    #[test]
     fn unknown_kinds_are_refused() {
-        for kind in [0u32, 9, 15] {
+        for kind in [0u32, 8, 9, 15] {
             let mut header = RawHeader::default();
             header.fabric = U32::new(kind << LENGTH_BITS);
             assert!(matches!(open(header.as_array()), Err(PeerFault::UnknownForm(_))));

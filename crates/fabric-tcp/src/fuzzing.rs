@@ -11,8 +11,6 @@ use crate::pool::{Account, ReceivePool};
 
 /// Longest payload of a message that is taken, bytes.
 const MAX_PAYLOAD: usize = 1000;
-/// Immediates that may wait.
-const DEPTH: u32 = 16;
 /// Length of each region, bytes.
 const REGION: usize = 128;
 
@@ -23,8 +21,6 @@ pub struct Outcome {
     pub messages: Vec<(Vec<u8>, Vec<u8>)>,
     /// The granted region, and the one that a read of ours goes to.
     pub regions: [Vec<u8>; 2],
-    /// The immediates that came.
-    pub immediates: Vec<u32>,
     /// How many one-sided operations of ours completed.
     pub completions: usize,
     /// Why the connection failed, if it did.
@@ -37,7 +33,7 @@ pub fn outcome(stream: &[u8], piece: usize) -> Outcome {
     let pool = ReceivePool::new(1 << 20).expect("an event descriptor");
     let mut inbound = Inbound::new(Account::new(&pool, 1), MAX_PAYLOAD);
     let mut outbound = Outbound::new(16);
-    let mut one_sided = OneSided::new(DEPTH);
+    let mut one_sided = OneSided::default();
     let [target, local] = [(); 2].map(|()| Region::new(Arc::new(HeapMemory::new(REGION))));
     one_sided.grants.insert(1, &target, 0..REGION as u64, Rights::ALL);
     one_sided
@@ -67,6 +63,5 @@ pub fn outcome(stream: &[u8], piece: usize) -> Outcome {
         bytes
     });
     let completions = core::iter::from_fn(|| one_sided.completed()).count();
-    let immediates = core::iter::from_fn(|| one_sided.immediates.pop()).collect();
-    Outcome { messages, regions, immediates, completions, fault }
+    Outcome { messages, regions, completions, fault }
 }

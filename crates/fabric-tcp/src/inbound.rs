@@ -282,7 +282,6 @@ impl Inbound {
                 if let Some(sink) = one_sided.handle(frame, outbound)? {
                     let left = match frame {
                         frame::OneSidedFrame::Write { data, .. }
-                        | frame::OneSidedFrame::LastWrite { data, .. }
                         | frame::OneSidedFrame::Data { data, .. } => data,
                         _ => 0,
                     };

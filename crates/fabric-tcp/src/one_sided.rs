@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use pronto_core::fabric::{Completion, GrantId, Immediates, PeerFault, Region, Status, WrId};
+use pronto_core::fabric::{Completion, GrantId, PeerFault, Region, Status, WrId};
 use pronto_sync::atomic::Ordering;
 
 use crate::frame::{Kind, OneSidedFrame, OneSidedHeader};
@@ -53,11 +53,9 @@ pub(crate) enum Then {
     More,
     /// The answer to it.
     Answer,
-    /// Its immediate, if it was carried out, and the answer.
-    Immediate(u32),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct OneSided {
     pub(crate) grants: Grants,
     /// As many as were ever open at a time.
@@ -65,22 +63,9 @@ pub(crate) struct OneSided {
     free: Vec<u16>,
     completions: VecDeque<Completion>,
     refused: Option<u32>,
-    pub(crate) immediates: Immediates,
 }
 
 impl OneSided {
-    /// For a connection of this receive depth.
-    pub(crate) fn new(receive_depth: u32) -> Self {
-        Self {
-            grants: Grants::default(),
-            slots: Vec::new(),
-            free: Vec::new(),
-            completions: VecDeque::new(),
-            refused: None,
-            immediates: Immediates::new(receive_depth),
-        }
-    }
-
     /// Whether one more operation can be opened.
     pub(crate) fn has_room(&self) -> bool {
         self.slots.len() - self.free.len() + self.completions.len() < ONE_SIDED_DEPTH
@@ -136,10 +121,6 @@ impl OneSided {
                 self.check_write(tag, (key, offset, rest));
                 let then = if data as u64 == rest { Then::Answer } else { Then::More };
                 Ok(Some(Sink::Write { tag, key, offset, then }))
-            }
-            OneSidedFrame::LastWrite { tag, key, offset, immediate, data } => {
-                self.check_write(tag, (key, offset, data as u64));
-                Ok(Some(Sink::Write { tag, key, offset, then: Then::Immediate(immediate) }))
             }
             OneSidedFrame::CompareSwap { tag, key, offset, expected, desired } => {
                 let before = self.word(key, offset).map(|word| {
@@ -223,11 +204,6 @@ impl OneSided {
             return Ok(());
         }
         let refused = self.refused.take() == Some(tag);
-        if let Then::Immediate(immediate) = then
-            && !refused
-        {
-            self.immediates.push(immediate)?;
-        }
         answer(outbound, tag, (!refused).then_some(0))
     }
 

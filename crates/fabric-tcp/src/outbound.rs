@@ -50,7 +50,7 @@ enum Segment {
     /// A message's payload in a region.
     Region { region: Region, offset: usize, len: usize },
     /// A one-sided write of ours: what is left of it.
-    Write { region: Region, local: usize, tag: u32, key: u64, offset: u64, rest: u64, immediate: Option<u32> },
+    Write { region: Region, local: usize, tag: u32, key: u64, offset: u64, rest: u64 },
     /// Data for a read of the peer's: what is left of it.
     Data { tag: u32, key: u64, offset: u64, sent: u64, rest: u64 },
 }
@@ -190,14 +190,13 @@ impl Outbound {
         self.segments.push_back(Segment::Region { region: region.clone(), offset, len });
     }
 
-    /// Appends a one-sided write of `len` bytes, with its immediate if it has one.
+    /// Appends a one-sided write of `len` bytes.
     pub(crate) fn push_write(
         &mut self,
         region: &Region,
         local: usize,
         tag: u32,
         (key, offset, len): (u64, u64, u64),
-        immediate: Option<u32>,
     ) {
         self.segments.push_back(Segment::Write {
             region: region.clone(),
@@ -206,7 +205,6 @@ impl Outbound {
             key,
             offset,
             rest: len,
-            immediate,
         });
     }
 
@@ -405,15 +403,11 @@ impl Outbound {
                     (*offset, *len) = (*offset + n, *len - n);
                     made
                 }
-                Some(Segment::Write { region, local, tag, key, offset, rest, immediate }) => {
+                Some(Segment::Write { region, local, tag, key, offset, rest }) => {
                     let n = chunk(*rest);
-                    let (kind, extra) = match *immediate {
-                        Some(immediate) if n as u64 == *rest => (Kind::LastWrite, immediate.into()),
-                        _ => (Kind::Write, *rest),
-                    };
-                    let header = OneSidedHeader::new(kind, 8 + n, *tag, *key, *offset);
+                    let header = OneSidedHeader::new(Kind::Write, 8 + n, *tag, *key, *offset);
                     let made = piece
-                        .make(&[header.as_array(), &extra.to_le_bytes()], n, |out| region.read(*local, out));
+                        .make(&[header.as_array(), &rest.to_le_bytes()], n, |out| region.read(*local, out));
                     // A range that wraps round is the peer's to refuse, as it does with the first frame.
                     *offset = offset.wrapping_add(n as u64);
                     (*local, *rest) = (*local + n, *rest - n as u64);

@@ -87,7 +87,7 @@ impl TcpQueuePair {
             memory: Arc::new(Mapping::new(limits.send_memory)?),
             inbound: Inbound::new(Account::new(pool, limits.receive_depth), max_receive),
             outbound: Outbound::new(limits.send_depth),
-            one_sided: OneSided::new(limits.receive_depth),
+            one_sided: OneSided::default(),
             silence: Silence::new(options.answer_timeout),
             failed: None,
             cut: None,
@@ -198,11 +198,10 @@ impl TcpQueuePair {
         signal: Signal,
         (local, local_offset): (&Region, u64),
         remote: RemoteRange,
-        immediate: Option<u32>,
     ) -> Result<(), PostError> {
         let at = within(local.len(), local_offset, remote.len)?;
         self.post_one_sided(signal, Open::Write, |outbound, tag| {
-            outbound.push_write(local, at, tag, (remote.key, remote.offset, remote.len), immediate);
+            outbound.push_write(local, at, tag, (remote.key, remote.offset, remote.len));
         })
     }
 
@@ -316,11 +315,7 @@ impl QueuePair for TcpQueuePair {
                 })
             }
             Operation::Write { local, local_offset, remote } => {
-                self.post_write(signal, (local, local_offset), remote, None)
-            }
-            Operation::WriteWithImmediate { remote, .. } if remote.len == 0 => Err(PostError::NotGranted),
-            Operation::WriteWithImmediate { local, local_offset, remote, immediate } => {
-                self.post_write(signal, (local, local_offset), remote, Some(immediate))
+                self.post_write(signal, (local, local_offset), remote)
             }
             Operation::CompareSwap { remote, expected, desired } => {
                 self.post_atomic(signal, Kind::CompareSwap, remote, &[expected, desired])
@@ -401,10 +396,6 @@ impl QueuePair for TcpQueuePair {
                 Err(error)
             }
         }
-    }
-
-    fn poll_immediate(&mut self) -> Option<u32> {
-        self.one_sided.immediates.pop()
     }
 
     fn arm(&mut self) -> Result<(), FabricError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::fabric::{
-    AtomicScope, Capabilities, ConnectionLimits, FabricError, Immediates, OneSided, Revocation, SHORT_PAYLOAD,
+    AtomicScope, Capabilities, ConnectionLimits, FabricError, OneSided, Revocation, SHORT_PAYLOAD,
 };
 use pronto_mapping::Mapping;
 use pronto_wire::INLINE_PAYLOAD;
@@ -31,8 +31,7 @@ const MORE_REQUESTS: u32 = 128;
 /// - for each of this side's windows onto payloads, the peer's report that it has read the payload;
 /// - one that is being filled when the connection ends ([`Share::connected`]).
 ///
-/// Reads, writes and atomics take no receive. A write with an immediate takes one of `receive_depth`, for which its user must have
-/// a credit.
+/// Reads, writes and atomics take no receive.
 const fn receives(limits: &ConnectionLimits) -> u32 {
     limits.receive_depth + payload_windows(limits) + 1
 }
@@ -148,7 +147,6 @@ impl Half {
             copied: VecDeque::with_capacity(depth),
             inbox: Inbox::with_capacity(limits.receive_depth as usize),
             has_looked: false,
-            immediates: Immediates::new(limits.receive_depth),
             owed: VecDeque::with_capacity(windows::MOST as usize),
             closing: VecDeque::with_capacity(windows::MOST as usize),
             in_use: Arc::default(),

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use nix::sys::eventfd::EventFd;
 use pronto_core::fabric::{
-    Capabilities, Completion, FabricError, Grant, GrantError, GrantId, Immediates, PostError, QueuePair,
-    Received, Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage, Status, WrId,
+    Capabilities, Completion, FabricError, Grant, GrantError, GrantId, PostError, QueuePair, Received,
+    Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage, Status, WrId,
 };
 use pronto_mapping::Mapping;
 
@@ -58,7 +58,6 @@ pub struct VerbsQueuePair {
     pub(crate) inbox: Inbox,
     /// The last look at the receives was one for a small message, just now and in vain.
     pub(crate) has_looked: bool,
-    pub(crate) immediates: Immediates,
     /// Windows of the peer's whose payloads we have read, and have to say so.
     pub(crate) owed: VecDeque<u16>,
     /// Windows of ours, with their keys, that the peer is done with.
@@ -249,10 +248,6 @@ impl QueuePair for VerbsQueuePair {
     fn poll_recv(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
         self.usable()?;
         self.receive()
-    }
-
-    fn poll_immediate(&mut self) -> Option<u32> {
-        self.immediates.pop()
     }
 
     fn arm(&mut self) -> Result<(), FabricError> {

@@ -144,11 +144,9 @@ impl VerbsQueuePair {
             REMOTE_ACCESS => return Err(PeerFault::Access.into()),
             status => return Err(FabricError::WorkFailed { status }),
         }
-        if let Some(immediate) = completed.immediate {
-            // Nothing was written to the buffer, which is posted again here.
-            drop(buffer);
-            self.immediates.push(immediate)?;
-            return Ok(Found::Other);
+        if completed.is_immediate {
+            // No correct peer sends one. The buffer still holds an earlier message, which must not be delivered again.
+            return Err(PeerFault::Unasked.into());
         }
         match decode(buffer.bytes(), self.max_receive)? {
             Arrival::Message { header, payload } => {

@@ -69,11 +69,6 @@ impl VerbsQueuePair {
             Operation::Write { local, local_offset, remote } => {
                 self.access(signal, local, local_offset, remote, Verb::Write)
             }
-            Operation::WriteWithImmediate { remote, .. } if remote.len == 0 => Err(PostError::NotGranted),
-            Operation::WriteWithImmediate { local, local_offset, remote, immediate } => {
-                let verb = |at, key| Verb::WriteWithImmediate(at, key, immediate);
-                self.access(signal, local, local_offset, remote, verb)
-            }
             Operation::CompareSwap { remote, expected, desired } => {
                 self.atomic(signal, remote, |at| Verb::CompareSwap { at, expected, desired })
             }

@@ -134,10 +134,6 @@ impl QueuePair for AnyQueuePair {
         })
     }
 
-    fn poll_immediate(&mut self) -> Option<u32> {
-        each!(self, qp => qp.poll_immediate())
-    }
-
     fn arm(&mut self) -> Result<(), FabricError> {
         each!(self, qp => qp.arm())
     }

@@ -16,7 +16,7 @@ pub(crate) struct Request {
 #[derive(Debug)]
 enum Kind {
     Read { into: Region, offset: usize },
-    Write(Body, Option<u32>),
+    Write(Body),
     CompareSwap { expected: u64, desired: u64 },
     FetchAdd(u64),
 }
@@ -26,8 +26,6 @@ enum Kind {
 pub(crate) struct Outcome {
     pub(crate) wr: WrId,
     pub(crate) status: Status,
-    /// For writes that were carried out: what to tell the target.
-    pub(crate) immediate: Option<u32>,
     /// For reads: what to put where.
     read: Option<(Region, usize, Vec<u8>)>,
 }
@@ -53,14 +51,7 @@ impl Request {
                 (remote, Kind::Read { into, offset })
             }
             Operation::Write { local, local_offset, remote } => {
-                (remote, Kind::Write(Body::place(local.clone(), local_offset, remote.len)?, None))
-            }
-            Operation::WriteWithImmediate { remote, .. } if remote.len == 0 => {
-                return Err(PostError::NotGranted);
-            }
-            Operation::WriteWithImmediate { local, local_offset, remote, immediate } => {
-                let body = Body::place(local.clone(), local_offset, remote.len)?;
-                (remote, Kind::Write(body, Some(immediate)))
+                (remote, Kind::Write(Body::place(local.clone(), local_offset, remote.len)?))
             }
             Operation::CompareSwap { remote, expected, desired } => {
                 (remote, Kind::CompareSwap { expected, desired })
@@ -71,7 +62,7 @@ impl Request {
     }
 
     pub(crate) fn own(&mut self) {
-        if let Kind::Write(body, _) = &mut self.kind {
+        if let Kind::Write(body) = &mut self.kind {
             body.own();
         }
     }
@@ -84,9 +75,9 @@ impl Request {
     pub(crate) fn serve(self, target: &End, atomics: AtomicScope) -> Outcome {
         let place = target.grants.get(&self.remote.key).and_then(|grant| self.place(grant));
         let Some((region, at)) = place else {
-            return Outcome { wr: self.wr, status: Status::AccessRefused, immediate: None, read: None };
+            return Outcome { wr: self.wr, status: Status::AccessRefused, read: None };
         };
-        let (mut read, mut told) = (None, None);
+        let mut read = None;
         let value = match self.kind {
             Kind::Read { into, offset } => {
                 let mut bytes = vec![0; usize::try_from(self.remote.len).expect("within a region")];
@@ -94,9 +85,8 @@ impl Request {
                 read = Some((into, offset, bytes));
                 0
             }
-            Kind::Write(body, immediate) => {
+            Kind::Write(body) => {
                 region.write(at, &body.to_vec()).expect("a grant lies within its region");
-                told = immediate;
                 0
             }
             Kind::CompareSwap { expected, desired } => {
@@ -104,7 +94,7 @@ impl Request {
             }
             Kind::FetchAdd(add) => update(region, at, atomics, |was| was.wrapping_add(add)),
         };
-        Outcome { wr: self.wr, status: Status::Done(value), immediate: told, read }
+        Outcome { wr: self.wr, status: Status::Done(value), read }
     }
 
     /// Where in the granted region, if the grant allows it.

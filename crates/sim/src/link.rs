@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pronto_core::Nanos;
 use pronto_core::fabric::{
-    Completion, ConnectionLimits, FabricError, Immediates, OutOfBounds, Region, Rights, Status, WrId,
+    Completion, ConnectionLimits, FabricError, OutOfBounds, Region, Rights, Status, WrId,
 };
 use pronto_wire::{Header, Kind, RawHeader};
 
@@ -193,7 +193,6 @@ pub(crate) struct End {
     pub(crate) outstanding: BTreeSet<(u16, u32)>,
     pub(crate) completions: VecDeque<Completion>,
     pub(crate) inbox: VecDeque<Message>,
-    pub(crate) immediates: Immediates,
     pub(crate) exchanged: Exchanged,
     /// One-sided requests of the other end that wait for this one to poll.
     pub(crate) requests: VecDeque<Request>,
@@ -225,7 +224,6 @@ impl End {
             outstanding: BTreeSet::new(),
             completions: VecDeque::new(),
             inbox: VecDeque::new(),
-            immediates: Immediates::new(limits.receive_depth),
             exchanged: Exchanged::default(),
             requests: VecDeque::new(),
             leases: 0,

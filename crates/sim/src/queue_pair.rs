@@ -229,10 +229,6 @@ impl QueuePair for SimQueuePair {
         Ok(Some(Received { header, payload: Arrived::Buffer(lease) }))
     }
 
-    fn poll_immediate(&mut self) -> Option<u32> {
-        self.with(|end| end.immediates.pop())
-    }
-
     fn arm(&mut self) -> Result<(), FabricError> {
         self.with(|end| {
             end.armed = true;

@@ -326,17 +326,8 @@ impl State {
         self.touch(id, to);
     }
 
-    /// Sends the outcome of a one-sided request back, and tells the target what it is to be told.
+    /// Sends the outcome of a one-sided request back.
     pub(crate) fn answer(&mut self, id: LinkId, target: usize, outcome: Outcome) {
-        if let Some(immediate) = outcome.immediate {
-            if let Err(fault) = self.link(id).ends[target].immediates.push(immediate) {
-                self.overruns += 1;
-                self.fail(id, target, fault.into());
-                self.transmit(id, target, Frame::Closed);
-                return;
-            }
-            self.touch(id, target);
-        }
         let refused = outcome.status == Status::AccessRefused;
         self.transmit(id, target, Frame::Response(outcome));
         if refused && self.options.refusal_ends_connection {

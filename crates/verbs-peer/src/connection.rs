@@ -130,15 +130,6 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Takes the immediate of one write.
-    pub(crate) fn told(&mut self) -> Result<u32> {
-        let completion = self.wait(|name| name != SEND)?;
-        // The crate leaves it in the order of the network.
-        let number = completion.imm_data().map(u32::from_be).context("a receive without an immediate")?;
-        self.post_receive(usize::try_from(completion.wr_id())?)?;
-        Ok(number)
-    }
-
     /// Says that a payload of `len` bytes waits. The key is that of memory whose addresses do not begin with 0, as they have to.
     pub(crate) fn claim(&mut self, len: u32, window: u32) -> Result<()> {
         let mut message = word(2, 0).to_vec();

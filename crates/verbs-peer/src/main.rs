@@ -7,7 +7,6 @@
 //! | `connect OFFER` (hexadecimal) | `offer OFFER KEY ADDRESS`: ours, and where a region of 4,096 bytes lies |
 //! | `echo CLASS N` | takes N messages of that class (0 or 1), answers each with its payload reversed, and the payload that waits with "taken"; `echoed BYTES`, their lengths |
 //! | `claim CLASS LEN WINDOW` | offers a payload of that length, under a key that reaches it nowhere; `claimed` |
-//! | `told CLASS N` | takes N receives of writes with an immediate; `told NUMBERS`, those |
 //! | `show` | `region BYTES` (hexadecimal) |
 //!
 //! It ends with stdin, and with the first thing that is not as it should be.
@@ -85,11 +84,6 @@ fn main() -> Result<()> {
                 let connection = connections.get_mut(number(1)?).context("no such class")?;
                 connection.claim(len?, window?)?;
                 "claimed".to_owned()
-            }
-            ["told", ..] => {
-                let connection = connections.get_mut(number(1)?).context("no such class")?;
-                let numbers = (0..number(2)?).map(|_| connection.told().map(|number| format!(" {number}")));
-                format!("told{}", numbers.collect::<Result<String>>()?)
             }
             ["show"] => {
                 let bytes: Vec<u8> = region.iter().flat_map(|word| word.to_le_bytes()).collect();

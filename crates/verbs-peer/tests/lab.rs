@@ -213,27 +213,6 @@ fn its_memory_is_read_written_and_counted_in() {
     assert_eq!(end_of(qp, 4), Status::AccessRefused);
 }
 
-/// As the specification has it, and not only as our own other end does.
-#[test]
-#[ignore = "runs in the lab: cargo xtask lab test"]
-fn it_is_told_of_writes() {
-    let (mut link, mut peer) = connect();
-    let qp = &mut link.bulk;
-    let local = Region::new(Arc::new(HeapMemory::new(4096)));
-    local.write(0, &[0xbb; 4096]).unwrap();
-    let numbers = [0x0102_0304, 0, u32::MAX, 1 << 24];
-    for (at, immediate) in (0..).zip(numbers) {
-        let remote = peer.reached(at * 1000..at * 1000 + 500);
-        let write = Operation::WriteWithImmediate { local: &local, local_offset: 7, remote, immediate };
-        post(qp, 1, write);
-        assert_eq!(end_of(qp, 1), Status::Done(0));
-    }
-    peer.ask("told 1 4");
-    assert_eq!(peer.answer(), format!("told {} {} {} {}", numbers[0], numbers[1], numbers[2], numbers[3]));
-    let region = peer.region();
-    assert!((0..4).all(|at| region[at * 1000..at * 1000 + 500] == [0xbb; 500]));
-}
-
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_payload_that_is_not_there_ends_the_connection() {

@@ -9,7 +9,6 @@ mod disconnect;
 mod doorbell;
 mod gather;
 mod grants;
-mod immediates;
 mod leases;
 mod one_sided;
 mod ordering;
@@ -37,7 +36,6 @@ pub(crate) fn all<H: Harness>() -> Vec<Chapter<H>> {
         one_sided::chapter(),
         atomics::chapter(),
         grants::chapter(),
-        immediates::chapter(),
         rendezvous::chapter(),
     ]
 }

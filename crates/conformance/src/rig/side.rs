@@ -70,8 +70,6 @@ pub(crate) struct Side<Q: QueuePair> {
     /// Whether messages are held on arrival, or let go once they are checked.
     pub(crate) hold: bool,
     pub(crate) held: Vec<Held<Q::Lease>>,
-    /// Immediates that have arrived, for the test to take: what is left at its end was not sent.
-    pub(crate) immediates: Vec<u32>,
     /// Messages that have arrived.
     pub(crate) received: usize,
     pub(crate) failure: Option<FabricError>,
@@ -92,7 +90,6 @@ impl<Q: QueuePair> Side<Q> {
             expected: VecDeque::new(),
             hold: false,
             held: Vec::new(),
-            immediates: Vec::new(),
             received: 0,
             failure: None,
             may_fail: false,
@@ -170,10 +167,6 @@ impl<Q: QueuePair> Side<Q> {
                     self.failure = Some(error);
                 }
             }
-            moved = true;
-        }
-        while let Some(immediate) = self.qp.poll_immediate() {
-            self.immediates.push(immediate);
             moved = true;
         }
         while let Some(completion) = self.qp.poll_send() {

@@ -16,7 +16,7 @@ pub(crate) struct Request {
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Read(Region, usize),
-    Write(Region, usize, Option<u32>),
+    Write(Region, usize),
     CompareSwap(u64, u64),
     FetchAdd(u64),
 }
@@ -30,11 +30,7 @@ impl Request {
                 (remote, Kind::Read(local.clone(), checked(local, local_offset, remote.len)?))
             }
             Operation::Write { local, local_offset, remote } => {
-                (remote, Kind::Write(local.clone(), checked(local, local_offset, remote.len)?, None))
-            }
-            Operation::WriteWithImmediate { local, local_offset, remote, immediate } => {
-                let at = checked(local, local_offset, remote.len)?;
-                (remote, Kind::Write(local.clone(), at, Some(immediate)))
+                (remote, Kind::Write(local.clone(), checked(local, local_offset, remote.len)?))
             }
             Operation::CompareSwap { remote, expected, desired } => {
                 (remote, Kind::CompareSwap(expected, desired))
@@ -70,19 +66,6 @@ impl Wire {
             Some((region, at)) => Status::Done(carry_out(region, at, request, flaw)),
             None => Status::AccessRefused,
         };
-        let late = place.filter(|_| flaw == Some(Flaw::TellsBeforeTheLastByte));
-        let late = late.map(|(region, at)| (region.clone(), at));
-        if let Kind::Write(local, offset, Some(immediate)) = &request.kind
-            && (place.is_some() || flaw == Some(Flaw::TellsOfRefusedWrites))
-        {
-            if let Some((region, at)) = late {
-                let last = usize::try_from(request.remote.len).expect("covered by a grant") - 1;
-                let mut byte = [0];
-                let _ = local.read(offset + last, &mut byte);
-                self.ends[end].last_byte = Some((region, at + last, byte));
-            }
-            self.tell(1 - end, *immediate, flaw);
-        }
         self.complete(end, request.wr, status, flaw);
     }
 }
@@ -116,11 +99,8 @@ fn carry_out(region: &Region, at: usize, request: &Request, flaw: Option<Flaw>) 
             let _ = local.write(*offset, &bytes);
             0
         }
-        Kind::Write(local, offset, immediate) => {
+        Kind::Write(local, offset) => {
             let _ = local.read(*offset, &mut bytes);
-            if flaw == Some(Flaw::TellsBeforeTheLastByte) && immediate.is_some() {
-                bytes.pop();
-            }
             if flaw == Some(Flaw::WritesOneByteMore) {
                 bytes.push(0);
             }

@@ -106,11 +106,6 @@ struct EndState {
     /// One-sided requests of the other end that wait for this one: none, but for a flaw.
     waiting: VecDeque<access::Request>,
     completions: VecDeque<Completion>,
-    immediates: VecDeque<u32>,
-    /// The last byte of a write that its target was told of, and where it goes; none, but for a flaw.
-    last_byte: Option<(Region, usize, [u8; 1])>,
-    /// Immediates that this end has been told.
-    told: usize,
     grants: HashMap<u64, GrantEntry>,
     armed: bool,
     event: bool,
@@ -175,24 +170,6 @@ impl Wire {
             bell.write(1).expect("an eventfd takes a one");
         }
         state.armed = false;
-    }
-
-    /// One end is told that a write was carried out.
-    fn tell(&mut self, end: usize, immediate: u32, flaw: Option<Flaw>) {
-        let state = &mut self.ends[end];
-        state.told += 1;
-        match state.immediates.pop_back() {
-            Some(before) if flaw == Some(Flaw::SwapsImmediates) => {
-                state.immediates.extend([immediate, before])
-            }
-            before => state.immediates.extend(before.into_iter().chain([immediate])),
-        }
-        if flaw == Some(Flaw::TellsTwice) {
-            state.immediates.push_back(immediate);
-        }
-        if flaw != Some(Flaw::ImmediatesDoNotWake) {
-            self.wake(end);
-        }
     }
 
     fn complete(&mut self, end: usize, wr: WrId, status: Status, flaw: Option<Flaw>) {

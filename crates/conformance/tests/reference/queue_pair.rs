@@ -72,8 +72,6 @@ pub(crate) struct Reference {
     grants: HashSet<GrantId>,
     only_buffer: Arc<Mutex<Vec<u8>>>,
     retired: Option<Range<usize>>,
-    /// Looks for immediates that found none yet; counted for a flaw.
-    looked: u32,
     bell: Arc<EventFd>,
     near: Epoll,
     far: Epoll,
@@ -123,7 +121,6 @@ impl Reference {
             grants: HashSet::new(),
             only_buffer: Arc::default(),
             retired: None,
-            looked: 0,
             bell,
             near,
             far,
@@ -191,9 +188,6 @@ impl Reference {
         let other = 1 - self.me;
         let depth = self.capabilities.send_depth as usize;
         if self.has(Flaw::OneReceiveShort) && wire.ends[other].inbox.len() + 1 == depth {
-            return;
-        }
-        if self.has(Flaw::ImmediatesKeepReceives) && wire.ends[other].told >= 8 * depth {
             return;
         }
         let mut sent = sent;
@@ -282,11 +276,6 @@ impl QueuePair for Reference {
                 let inline = matches!(payload, Gather::Inline(_));
                 Posted::Message(Sent { header: *header, wr, inline, body: self.body(payload)? })
             }
-            Operation::WriteWithImmediate { remote, .. }
-                if remote.len == 0 && !self.has(Flaw::TellsOfNothing) =>
-            {
-                return Err(PostError::NotGranted);
-            }
             operation => {
                 let wr = wr.expect("one-sided operations are signalled");
                 Posted::Access(Request::new(wr, operation)?.expect("not a message"))
@@ -319,11 +308,7 @@ impl QueuePair for Reference {
     }
 
     fn poll_send(&mut self) -> Option<Completion> {
-        let mut wire = self.wire();
-        if let Some((region, at, byte)) = wire.ends[self.me].last_byte.take() {
-            let _ = region.write(at, &byte);
-        }
-        wire.ends[self.me].completions.pop_front()
+        self.wire().ends[self.me].completions.pop_front()
     }
 
     fn poll_recv(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
@@ -355,16 +340,6 @@ impl QueuePair for Reference {
             return Err(FabricError::Lost);
         }
         Ok(None)
-    }
-
-    fn poll_immediate(&mut self) -> Option<u32> {
-        let found = self.wire().ends[self.me].immediates.front().copied()?;
-        self.looked += 1;
-        if self.has(Flaw::ImmediatesComeLate) && !self.looked.is_multiple_of(3) {
-            return None;
-        }
-        self.wire().ends[self.me].immediates.pop_front();
-        Some(found)
     }
 
     fn arm(&mut self) -> Result<(), FabricError> {

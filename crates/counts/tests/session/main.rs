@@ -35,10 +35,6 @@ macro_rules! the_rest_is_inner {
             self.inner.poll_send()
         }
 
-        fn poll_immediate(&mut self) -> Option<u32> {
-            self.inner.poll_immediate()
-        }
-
         fn channel(&self) -> Option<i32> {
             self.inner.channel()
         }

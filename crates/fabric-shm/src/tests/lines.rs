@@ -36,23 +36,9 @@ fn a_correct_line_is_taken() {
 
 #[test]
 fn unknown_forms_are_faults() {
-    for form in 233..form::IMMEDIATE {
+    for form in 233..form::RING {
         assert_eq!(fault(Segment::new().line(0, 1, form, [0; 8])), PeerFault::UnknownForm(form));
     }
-}
-
-#[test]
-fn immediates_are_taken_with_the_message_behind_them() {
-    let number = 0xffff_ffff_0000_0007;
-    let segment = Segment::new()
-        .line(0, 1, form::IMMEDIATE, [9, 9, 9, number, 9, 9, 9, 9])
-        .line(1, 1, form::IMMEDIATE, [0; 8])
-        .line(2, 1, 5, [0; 8]);
-    let (mut link, _shown) = victim_of(&segment);
-    assert_eq!(link.bulk.poll_immediate(), None, "taken in by poll_recv");
-    assert_eq!(link.bulk.poll_recv().unwrap().unwrap().payload.len(), 5);
-    let found = [(); 3].map(|()| link.bulk.poll_immediate());
-    assert_eq!(found, [Some(7), Some(0), None]);
 }
 
 #[test]

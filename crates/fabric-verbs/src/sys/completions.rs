@@ -78,8 +78,8 @@ pub(crate) struct Done {
     pub(crate) status: u32,
     /// Bytes received.
     pub(crate) len: u32,
-    /// Of a receive that a write has taken for its immediate.
-    pub(crate) immediate: Option<u32>,
+    /// Whether a write with an immediate has taken this receive: nothing was written to its buffer.
+    pub(crate) is_immediate: bool,
 }
 
 /// A completion queue, polled in batches.
@@ -182,11 +182,8 @@ impl CompletionQueue {
         }
         let found = &batch.taken[batch.next];
         batch.next += 1;
-        let immediate = (found.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM).then(|| {
-            // SAFETY: both members are numbers of four bytes.
-            u32::from_be(unsafe { found.imm_data_invalidated_rkey_union.imm_data })
-        });
-        Ok(Some(Done { id: found.wr_id, status: found.status, len: found.byte_len, immediate }))
+        let is_immediate = found.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM;
+        Ok(Some(Done { id: found.wr_id, status: found.status, len: found.byte_len, is_immediate }))
     }
 
     /// Whether there is nothing to poll now. What the device has is taken from it, for the next poll.

@@ -67,8 +67,6 @@ pub(crate) enum Verb<'a> {
     /// One-sided, at an address under a key.
     Read(u64, u32),
     Write(u64, u32),
-    /// The same, and a number that takes a receive at the other end.
-    WriteWithImmediate(u64, u32, u32),
     CompareSwap {
         at: (u64, u32),
         expected: u64,
@@ -429,11 +427,6 @@ impl Queue {
             }
             Verb::Write(at, key) => {
                 made.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
-                made.wr = rdma((at, key));
-            }
-            Verb::WriteWithImmediate(at, key, immediate) => {
-                made.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
-                made.imm_data_invalidated_rkey_union.imm_data = immediate.to_be();
                 made.wr = rdma((at, key));
             }
             Verb::CompareSwap { at: (remote_addr, rkey), expected, desired } => {

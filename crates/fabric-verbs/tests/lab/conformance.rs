@@ -160,10 +160,6 @@ impl QueuePair for Sleeper {
         self.0.keep(payload)
     }
 
-    fn poll_immediate(&mut self) -> Option<u32> {
-        self.0.poll_immediate()
-    }
-
     fn arm(&mut self) -> Result<(), FabricError> {
         self.0.arm()
     }
@@ -215,7 +211,6 @@ fn conforms_asleep() {
         "doorbell",
         "gather",
         "grants",
-        "immediates",
         "leases",
         "one-sided",
         "ordering",
