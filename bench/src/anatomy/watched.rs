@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pronto_core::fabric::{
-    Capabilities, Completion, FabricError, Grant, GrantError, GrantId, Interest, PostError, QueuePair,
+    Armed, Capabilities, Completion, FabricError, Grant, GrantError, GrantId, Interest, PostError, QueuePair,
     Received, Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage,
 };
 use pronto_wire::{InlinePayload, RawHeader};
@@ -179,16 +179,8 @@ impl<Q: QueuePair> QueuePair for Watched<Q> {
         self.qp.poll_recv()
     }
 
-    fn arm(&mut self) -> Result<(), FabricError> {
-        self.qp.arm()
-    }
-
-    fn arm_solicited(&mut self) -> Result<(), FabricError> {
-        self.qp.arm_solicited()
-    }
-
-    fn disarm(&mut self) {
-        self.qp.disarm();
+    fn arm(&mut self, events: Armed) -> Result<(), FabricError> {
+        self.qp.arm(events)
     }
 
     fn told(&mut self) {

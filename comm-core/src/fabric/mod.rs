@@ -100,6 +100,19 @@ impl ConnectionLimits {
     }
 }
 
+/// The events that a queue pair is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Armed {
+    /// None.
+    Nothing,
+    /// The next message that [`QueuePair::ring_doorbell`] was rung for, or the loss of the connection. Unsolicited messages
+    /// and completions may give no event. Arming for [`Armed::All`] afterwards counts as arming for the first time: poll
+    /// again.
+    Solicited,
+    /// The next message or completion, or the loss of the connection.
+    All,
+}
+
 /// What a sleeper waits for on a channel, level-triggered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
@@ -192,20 +205,15 @@ pub trait QueuePair: Send + fmt::Debug {
     /// The next message, if there is one. After an error the queue pair is dead: close it.
     fn poll_recv(&mut self) -> Result<Option<Received<Self::Lease>>, FabricError>;
 
-    /// Asks for an event on the channel when the next message or completion arrives. What arrived before may give none:
+    /// Asks for an event on the channel when one of these `events` comes; see [`Armed`]. What arrived before may give none:
     /// poll both queues once more before sleeping.
-    fn arm(&mut self) -> Result<(), FabricError>;
-
-    /// Like [`arm`](Self::arm), for an event when the next message arrives that
-    /// [`ring_doorbell`](Self::ring_doorbell) was rung for, or the connection is lost. Unsolicited messages and completions may give none. Armed once more, for
-    /// everything, it is as if armed for the first time: poll again.
-    fn arm_solicited(&mut self) -> Result<(), FabricError> {
-        self.arm()
-    }
-
-    /// Takes the request for an event back where the transport can, and consumes events that have come. Where it cannot, one
-    /// event may still come, with nothing to show for it.
-    fn disarm(&mut self);
+    ///
+    /// [`Armed::Nothing`] takes the request back where the transport can, and consumes events that have come. Where the
+    /// transport cannot, one event may still come, with nothing to show for it.
+    ///
+    /// # Errors
+    /// The queue pair has failed. [`Armed::Nothing`] never fails, also after that.
+    fn arm(&mut self, events: Armed) -> Result<(), FabricError>;
 
     /// The calling thread was woken by the channel, and others may not have been: what the event was for is theirs to find as
     /// well, so no look is left out until one has found nothing more. Where none ever is, there is nothing to do.
@@ -218,7 +226,7 @@ pub trait QueuePair: Send + fmt::Debug {
     }
 
     /// The descriptor that becomes readable with an event (completion channel, socket, eventfd); none in simulation.
-    /// The loss of the connection is an event too. After [`close`](Self::close) and [`disarm`](Self::disarm) there is
+    /// The loss of the connection is an event too. After [`close`](Self::close) and [`Armed::Nothing`] there is
     /// none any more, or it stays silent: a dead connection keeps nobody awake.
     fn channel(&self) -> Option<i32>;
 

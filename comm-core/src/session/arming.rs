@@ -16,13 +16,7 @@
 
 use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// What the fabric was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Armed {
-    Nothing,
-    Solicited,
-    All,
-}
+use crate::fabric::Armed;
 
 /// What the fabric was asked for, and how many wait for themselves.
 #[derive(Debug, Default)]

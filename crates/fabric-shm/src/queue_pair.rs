@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use pronto_core::fabric::{
-    Capabilities, Completion, FabricError, Gather, Grant, GrantError, GrantId, Operation, OutOfBounds,
+    Armed, Capabilities, Completion, FabricError, Gather, Grant, GrantError, GrantId, Operation, OutOfBounds,
     PeerFault, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage, Signal,
     SmallMessage,
 };
@@ -263,6 +263,14 @@ impl ShmQueuePair {
         Ok(())
     }
 
+    fn disarm(&mut self) {
+        if self.usable().is_ok() && self.sleep.is_armed() {
+            self.sleep.disarm();
+            // A flood is remembered, and is the next poll's to report.
+            self.take_wakes();
+        }
+    }
+
     fn check_range(&self, range: &Range<usize>) -> Result<(), FabricError> {
         self.usable()?;
         if range.start > range.end || range.end > SendMemory::len(&*self.sending.memory) {
@@ -384,19 +392,14 @@ impl QueuePair for ShmQueuePair {
         }
     }
 
-    fn arm(&mut self) -> Result<(), FabricError> {
-        self.arm_for(Published::Unsolicited)
-    }
-
-    fn arm_solicited(&mut self) -> Result<(), FabricError> {
-        self.arm_for(Published::Solicited)
-    }
-
-    fn disarm(&mut self) {
-        if self.usable().is_ok() && self.sleep.is_armed() {
-            self.sleep.disarm();
-            // A flood is remembered, and is the next poll's to report.
-            self.take_wakes();
+    fn arm(&mut self, events: Armed) -> Result<(), FabricError> {
+        match events {
+            Armed::Nothing => {
+                self.disarm();
+                Ok(())
+            }
+            Armed::Solicited => self.arm_for(Published::Solicited),
+            Armed::All => self.arm_for(Published::Unsolicited),
         }
     }
 

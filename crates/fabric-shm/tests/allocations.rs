@@ -6,7 +6,7 @@ use core::cell::Cell;
 use std::alloc::System;
 
 use pronto_core::fabric::{
-    ConnectionLimits, Extent, Gather, Operation, QueuePair, Rights, SendWork, Signal, Status, WrId,
+    Armed, ConnectionLimits, Extent, Gather, Operation, QueuePair, Rights, SendWork, Signal, Status, WrId,
 };
 use pronto_fabric_shm::{Link, ShmQueuePair, ShmRegion};
 use pronto_wire::RawHeader;
@@ -80,8 +80,8 @@ fn messages_and_one_sided_operations_do_not_allocate() {
             let done = near.poll_send().expect("every lease is dropped");
             assert!(matches!(done.status, Status::Done(_)));
         }
-        near.arm().expect("alive");
-        near.disarm();
+        near.arm(Armed::All).expect("alive");
+        near.arm(Armed::Nothing).expect("disarming never fails");
     };
     exchange();
     let before = ALLOCATIONS.get();

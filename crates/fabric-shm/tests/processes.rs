@@ -13,7 +13,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use pronto_core::fabric::{
-    ConnectionLimits, Extent, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId,
+    Armed, ConnectionLimits, Extent, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal,
+    WrId,
 };
 use pronto_fabric_shm::{Handshake, Link, Listener, ShmQueuePair, ShmRegion};
 use pronto_wire::RawHeader;
@@ -135,7 +136,7 @@ fn a_forked_child_is_refused() {
             let refused = try_post(&mut link.bulk) == Err(PostError::Failed(FabricError::Lost))
                 && matches!(link.bulk.poll_recv(), Err(FabricError::Lost))
                 && link.bulk.ring_doorbell().is_err()
-                && link.bulk.arm().is_err();
+                && link.bulk.arm(Armed::All).is_err();
             drop((link, far));
             std::process::exit(if refused { 7 } else { 1 });
         }
@@ -205,7 +206,7 @@ fn poll_under_filter() {
 
 fn sleep_under_filter() {
     let (mut near, mut far) = Link::pair([LIMITS; 2]).expect("memory is there");
-    far.bulk.arm().expect("alive");
+    far.bulk.arm(Armed::All).expect("alive");
     forbid_system_calls();
     post(&mut near.bulk, Gather::Inline(b"wake up"));
     // Not reached, because waking a sleeper takes a system call.
@@ -284,14 +285,14 @@ fn sleep_for(qp: &mut ShmQueuePair) -> u32 {
 
 fn wait_for_message(qp: &mut ShmQueuePair) -> Result<u32, FabricError> {
     loop {
-        qp.arm()?;
+        qp.arm(Armed::All)?;
         let found = qp.poll_recv()?;
         if found.is_none() {
             let channel = qp.channel().expect("a live queue pair has a channel");
             // SAFETY: the channel stays open while the queue pair is borrowed and not closed.
             assert!(readable(unsafe { BorrowedFd::borrow_raw(channel) }), "an event within the time");
         }
-        qp.disarm();
+        qp.arm(Armed::Nothing).expect("disarming never fails");
         if let Some(message) = found {
             let mut number = [0; 4];
             message.payload.copy_to(0, &mut number).expect("long enough");

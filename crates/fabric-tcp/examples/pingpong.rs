@@ -18,7 +18,7 @@ use std::time::Instant;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use pronto_core::fabric::{ConnectionLimits, Gather, Operation, QueuePair, SendWork, Signal};
+use pronto_core::fabric::{Armed, ConnectionLimits, Gather, Operation, QueuePair, SendWork, Signal};
 use pronto_fabric_tcp::{Handshake, Link, Listener, Options, ReceivePool, TcpQueuePair};
 use pronto_wire::RawHeader;
 
@@ -89,7 +89,7 @@ impl End for Queue {
     /// first: a look at the socket right after sending would find nothing, and cost a call.
     fn receive(&mut self) {
         if self.wait == Wait::Block {
-            self.qp.arm().unwrap();
+            self.qp.arm(Armed::All).unwrap();
         }
         loop {
             let mut received = 0;
@@ -103,7 +103,7 @@ impl End for Queue {
             }
             if self.wait == Wait::Block {
                 sleep(self.qp.as_fd());
-                self.qp.disarm();
+                self.qp.arm(Armed::Nothing).expect("disarming never fails");
             }
         }
     }

@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 use pronto_core::Class;
 use pronto_core::fabric::{
-    AtomicScope, Capabilities, Completion, ConnectionLimits, Extent, FabricError, Gather, Grant, GrantError,
-    GrantId, Interest, OneSided as OneSidedSupport, Operation, OutOfBounds, PostError, QueuePair, Received,
-    Region, RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, SmallMessage, Status, WrId,
+    Armed, AtomicScope, Capabilities, Completion, ConnectionLimits, Extent, FabricError, Gather, Grant,
+    GrantError, GrantId, Interest, OneSided as OneSidedSupport, Operation, OutOfBounds, PostError, QueuePair,
+    Received, Region, RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, SmallMessage, Status,
+    WrId,
 };
 use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, InlinePayload, RawHeader};
 
@@ -398,7 +399,11 @@ impl QueuePair for TcpQueuePair {
         }
     }
 
-    fn arm(&mut self) -> Result<(), FabricError> {
+    fn arm(&mut self, events: Armed) -> Result<(), FabricError> {
+        if events == Armed::Nothing {
+            self.inbound.leave_out_nothing();
+            return Ok(());
+        }
         if let Some(error) = self.failed {
             return Err(error);
         }
@@ -406,10 +411,6 @@ impl QueuePair for TcpQueuePair {
         self.inbound.leave_out_next_receive();
         self.outbound.rest();
         Ok(())
-    }
-
-    fn disarm(&mut self) {
-        self.inbound.leave_out_nothing();
     }
 
     fn told(&mut self) {

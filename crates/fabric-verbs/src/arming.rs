@@ -1,7 +1,7 @@
 //! Asking for events, and taking those that have come.
 
 use nix::errno::Errno;
-use pronto_core::fabric::FabricError;
+use pronto_core::fabric::{Armed, FabricError};
 
 use crate::queue_pair::VerbsQueuePair;
 use crate::sleep::Heard;
@@ -11,7 +11,7 @@ impl VerbsQueuePair {
     /// Asks for an event with the next completion.
     pub(crate) fn arm_for_all(&mut self) -> Result<(), FabricError> {
         self.slept_for_all = true;
-        self.arm_for(false)
+        self.arm_for(Armed::All)
     }
 
     /// Asks for an event with the next solicited completion. Somebody who has just slept for all of them does so again most
@@ -19,18 +19,19 @@ impl VerbsQueuePair {
     /// polls instead costs one event that nobody needed, after which it is solicited ones again.
     pub(crate) fn arm_for_solicited(&mut self) -> Result<(), FabricError> {
         let all = core::mem::take(&mut self.slept_for_all);
-        self.arm_for(!all)
+        self.arm_for(if all { Armed::All } else { Armed::Solicited })
     }
 
-    fn arm_for(&mut self, solicited: bool) -> Result<(), FabricError> {
+    fn arm_for(&mut self, events: Armed) -> Result<(), FabricError> {
         self.usable()?;
         self.looks_anew();
         self.shared.pool.replenish();
         self.shared.regions.forget_unused();
         let system = |errno: Errno| FabricError::System { errno: errno as i32 };
-        self.receives.request_event(solicited).map_err(system)?;
+        self.receives.request_event(events).map_err(system)?;
         // A payload that is being read is a message as soon as that is done, and was announced by a solicited one.
-        self.sends.request_event(solicited && self.inbox.fetching == 0).map_err(system)
+        let events = if self.inbox.fetching == 0 { events } else { Armed::All };
+        self.sends.request_event(events).map_err(system)
     }
 
     /// Takes an event that has come; the request for one cannot be taken back.

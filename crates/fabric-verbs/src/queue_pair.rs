@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use nix::sys::eventfd::EventFd;
 use pronto_core::fabric::{
-    Capabilities, Completion, FabricError, Grant, GrantError, GrantId, PostError, QueuePair, Received,
+    Armed, Capabilities, Completion, FabricError, Grant, GrantError, GrantId, PostError, QueuePair, Received,
     Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage, Status, WrId,
 };
 use pronto_mapping::Mapping;
@@ -250,22 +250,21 @@ impl QueuePair for VerbsQueuePair {
         self.receive()
     }
 
-    fn arm(&mut self) -> Result<(), FabricError> {
-        self.arm_for_all()
-    }
-
-    fn arm_solicited(&mut self) -> Result<(), FabricError> {
-        self.arm_for_solicited()
+    fn arm(&mut self, events: Armed) -> Result<(), FabricError> {
+        match events {
+            Armed::Nothing => {
+                self.looks_anew();
+                self.take_events();
+                Ok(())
+            }
+            Armed::Solicited => self.arm_for_solicited(),
+            Armed::All => self.arm_for_all(),
+        }
     }
 
     fn told(&mut self) {
         self.has_events = true;
         self.looks_anew();
-    }
-
-    fn disarm(&mut self) {
-        self.looks_anew();
-        self.take_events();
     }
 
     fn channel(&self) -> Option<i32> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pronto_core::fabric::region::SharedBytes;
 use pronto_core::fabric::{
-    Capabilities, Completion, FabricError, Grant, GrantError, GrantId, Interest, OutOfBounds, Payload,
+    Armed, Capabilities, Completion, FabricError, Grant, GrantError, GrantId, Interest, OutOfBounds, Payload,
     PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage,
     Withdrawn,
 };
@@ -134,16 +134,8 @@ impl QueuePair for AnyQueuePair {
         })
     }
 
-    fn arm(&mut self) -> Result<(), FabricError> {
-        each!(self, qp => qp.arm())
-    }
-
-    fn arm_solicited(&mut self) -> Result<(), FabricError> {
-        each!(self, qp => qp.arm_solicited())
-    }
-
-    fn disarm(&mut self) {
-        each!(self, qp => qp.disarm());
+    fn arm(&mut self, events: Armed) -> Result<(), FabricError> {
+        each!(self, qp => qp.arm(events))
     }
 
     fn told(&mut self) {

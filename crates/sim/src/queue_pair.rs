@@ -5,9 +5,9 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use pronto_core::fabric::{
-    Arrived, Capabilities, Completion, FabricError, Gather, Grant, GrantError, GrantId, HeapSendMemory,
-    OneSided, Operation, OutOfBounds, Payload, PostError, QueuePair, Received, Region, RemoteRange,
-    Revocation, Rights, SendMemory, SendWork, Signal, WrId,
+    Armed, Arrived, Capabilities, Completion, FabricError, Gather, Grant, GrantError, GrantId,
+    HeapSendMemory, OneSided, Operation, OutOfBounds, Payload, PostError, QueuePair, Received, Region,
+    RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, WrId,
 };
 use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
 
@@ -229,15 +229,15 @@ impl QueuePair for SimQueuePair {
         Ok(Some(Received { header, payload: Arrived::Buffer(lease) }))
     }
 
-    fn arm(&mut self) -> Result<(), FabricError> {
+    fn arm(&mut self, events: Armed) -> Result<(), FabricError> {
         self.with(|end| {
-            end.armed = true;
-            alive(end)
+            end.armed = events != Armed::Nothing;
+            if end.armed {
+                return alive(end);
+            }
+            end.event = false;
+            Ok(())
         })
-    }
-
-    fn disarm(&mut self) {
-        self.with(|end| (end.armed, end.event) = (false, false));
     }
 
     fn channel(&self) -> Option<i32> {

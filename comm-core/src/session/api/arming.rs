@@ -3,8 +3,8 @@
 use super::Session;
 use crate::completion::Server;
 use crate::executor::Executor;
+use crate::fabric::Armed;
 use crate::fabric::QueuePair;
-use crate::session::arming::Armed;
 use crate::session::engine::RECEIVE_BATCH;
 use crate::session::inbound::Sink;
 use crate::session::shared::Turn;

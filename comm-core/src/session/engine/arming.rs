@@ -3,8 +3,8 @@
 use pronto_sync::atomic::{Ordering, fence};
 
 use super::Engine;
+use crate::fabric::Armed;
 use crate::fabric::QueuePair;
-use crate::session::arming::Armed;
 use crate::session::shared::Shared;
 
 impl<Q: QueuePair> Engine<Q> {

@@ -6,9 +6,9 @@ use pronto_wire::{CallId, Class, Kind};
 
 use super::Engine;
 use crate::executor::Executor;
+use crate::fabric::Armed;
 use crate::fabric::{QueuePair, Status};
 use crate::note::{Note, What};
-use crate::session::arming::Armed;
 use crate::session::backlog::{Entry, is_new};
 use crate::session::calls::{Before, Cause, Ended, Report, Request, TimeLimit};
 use crate::session::credit::Credit;

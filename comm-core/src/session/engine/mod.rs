@@ -28,7 +28,6 @@ use arriving::{InPlace, ShortInPlace};
 use pronto_ring::mpsc;
 use pronto_wire::{Class, Kind};
 
-use super::arming::Armed;
 use super::backlog::Backlog;
 use super::by_slot::BySlot;
 use super::calls::OpenCalls;
@@ -42,6 +41,7 @@ use super::shared::{Shared, Turn};
 use super::waiter::Waiter;
 use super::work::WorkTable;
 use crate::executor::{Channel, Channels, Executor};
+use crate::fabric::Armed;
 use crate::fabric::{FabricError, PeerFault, QueuePair, Received, ShortMessage, SmallMessage};
 use crate::time::Nanos;
 
@@ -383,12 +383,7 @@ impl<Q: QueuePair> Engine<Q> {
 
     pub(super) fn arm(&mut self, events: Armed, shared: &Shared<Q::Lease>) {
         for lane in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes) {
-            let armed = match events {
-                Armed::Nothing => continue,
-                Armed::Solicited => lane.qp.arm_solicited(),
-                Armed::All => lane.qp.arm(),
-            };
-            lane.failed |= armed.is_err();
+            lane.failed |= lane.qp.arm(events).is_err();
         }
         shared.arming.set(events);
     }
@@ -399,7 +394,7 @@ impl<Q: QueuePair> Engine<Q> {
         let peer_wakes = self.peer_wakes();
         for (lane, told) in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes).zip(told) {
             if told || peer_wakes {
-                lane.qp.disarm();
+                lane.failed |= lane.qp.arm(Armed::Nothing).is_err();
             }
         }
         shared.arming.set(Armed::Nothing);

@@ -8,9 +8,9 @@ use pronto_wire::{Class, FailureCode};
 
 use super::Engine;
 use crate::executor::Executor;
+use crate::fabric::Armed;
 use crate::fabric::{Arrived, Payload, QueuePair};
 use crate::session::answer::Answer;
-use crate::session::arming::Armed;
 use crate::session::calls::Expects;
 use crate::session::end::{End, Executed};
 use crate::session::one_sided::{CLASS, OneSided};

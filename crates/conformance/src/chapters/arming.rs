@@ -1,7 +1,7 @@
 //! Arm, recheck, sleep: whoever sleeps on the channel is woken for what came after his recheck.
 
 use pronto_core::fabric::{
-    Arrived, ConnectionLimits, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal,
+    Armed, Arrived, ConnectionLimits, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal,
 };
 use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pronto_wire::RawHeader;
@@ -57,7 +57,7 @@ pub(super) enum Other {
 }
 
 fn arm<H: Harness>(rig: &mut Rig<'_, H>, end: End) {
-    rig.qp(end).arm().expect("a live queue pair can be armed");
+    rig.qp(end).arm(Armed::All).expect("a live queue pair can be armed");
 }
 
 /// The engine's loop: arm, recheck, sleep, until something holds.
@@ -72,12 +72,12 @@ fn sleep_until<H: Harness>(
         arm(rig, end);
         rig.at(end).poll();
         if until(rig) {
-            rig.qp(end).disarm();
+            rig.qp(end).arm(Armed::Nothing).expect("disarming never fails");
             return;
         }
         sleep(rig, end, other);
         rig.at(end).poll();
-        rig.qp(end).disarm();
+        rig.qp(end).arm(Armed::Nothing).expect("disarming never fails");
         if until(rig) {
             return;
         }
@@ -103,7 +103,7 @@ fn a_message_wakes<H: Harness>(harness: &H) {
 fn a_solicited_message_wakes_whoever_asked_for_those<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for i in 0..200 {
-        rig.qp(End::B).arm_solicited().expect("a live queue pair can be armed");
+        rig.qp(End::B).arm(Armed::Solicited).expect("a live queue pair can be armed");
         rig.at(End::B).poll();
         for _ in 0..i % 4 {
             rig.post(End::A, Form::Inline, 8).expect("few messages fit");
@@ -122,7 +122,7 @@ fn a_solicited_message_wakes_whoever_asked_for_those<H: Harness>(harness: &H) {
 fn who_asks_for_more_misses_nothing<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for i in 0..200 {
-        rig.qp(End::B).arm_solicited().expect("a live queue pair can be armed");
+        rig.qp(End::B).arm(Armed::Solicited).expect("a live queue pair can be armed");
         rig.at(End::B).poll();
         let unsolicited = |rig: &mut Rig<'_, H>| {
             rig.post(End::A, Form::Inline, 8).expect("one message fits");
@@ -208,7 +208,7 @@ fn disturb<H: Harness>(rig: &mut Rig<'_, H>, sleeper: End) {
             2 => rig.ring(sleeper.other()),
             3 => rig.ring(sleeper),
             4 => arm(rig, sleeper),
-            5 => rig.qp(sleeper).disarm(),
+            5 => rig.qp(sleeper).arm(Armed::Nothing).expect("disarming never fails"),
             6 => rig.settle(),
             _ => drop(rig.at(sleeper.other()).poll()),
         }
@@ -238,7 +238,7 @@ fn disarming_leaves_silence<H: Harness>(harness: &H) {
         }
         arm(&mut rig, End::B);
         rig.wait_idle();
-        rig.qp(End::B).disarm();
+        rig.qp(End::B).arm(Armed::Nothing).expect("disarming never fails");
         for _ in 0..50 {
             assert!(
                 !event(&mut rig, End::B),
@@ -288,7 +288,7 @@ fn a_dead_connection_keeps_nobody_awake<H: Harness>(harness: &H) {
         rig.wait("for the loss to be seen", |rig| rig.at(End::B).failure.is_some());
         rig.qp(End::B).close();
         rig.at(End::B).poll();
-        rig.qp(End::B).disarm();
+        rig.qp(End::B).arm(Armed::Nothing).expect("disarming never fails");
         for _ in 0..50 {
             assert!(!event(&mut rig, End::B), "the channel of a closed queue pair stays readable");
             rig.settle();
@@ -359,7 +359,7 @@ fn receive_numbers<H: Harness>(harness: &H, b: &mut H::Qp, link: &mut H::Link, r
         (next, next > before)
     };
     loop {
-        b.arm().expect("alive");
+        b.arm(Armed::All).expect("alive");
         let (count, moved) = take_all(b);
         if count == MESSAGES {
             return;
@@ -373,7 +373,7 @@ fn receive_numbers<H: Harness>(harness: &H, b: &mut H::Qp, link: &mut H::Link, r
             harness.event(b) == Some(true)
         });
         assert!(woken, "asleep for ever after message {count}");
-        b.disarm();
+        b.arm(Armed::Nothing).expect("disarming never fails");
     }
 }
 

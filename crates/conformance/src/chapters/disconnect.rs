@@ -1,6 +1,6 @@
 //! The end of a connection: closed, dropped or cut, it is noticed, and everything outstanding comes back.
 
-use pronto_core::fabric::{FabricError, GrantError, PostError, QueuePair, Rights};
+use pronto_core::fabric::{Armed, FabricError, GrantError, PostError, QueuePair, Rights};
 
 use super::tests;
 use crate::Harness;
@@ -86,9 +86,9 @@ fn a_failed_queue_pair_stays_failed<H: Harness>(harness: &H) {
         let granted = rig.qp(End::B).grant(&region, 0..64, Rights::READ);
         assert!(matches!(granted, Err(GrantError::Failed(_) | GrantError::Unsupported)), "{granted:?}");
         // Neither is asked to succeed, only to return.
-        let _ = rig.qp(End::B).arm();
+        let _ = rig.qp(End::B).arm(Armed::All);
         let _ = rig.qp(End::B).ring_doorbell();
-        rig.qp(End::B).disarm();
+        rig.qp(End::B).arm(Armed::Nothing).expect("disarming never fails");
     }
     rig.finish_closed();
 }

@@ -9,7 +9,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
-use pronto_core::fabric::QueuePair;
+use pronto_core::fabric::{Armed, QueuePair};
 
 use super::arming::{Other, sleep};
 use super::tests;
@@ -42,7 +42,7 @@ const ROUNDS_PER_MILLISECOND: u32 = 25;
 fn whoever_was_told_finds_what_came<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for i in 0..200 {
-        rig.qp(End::B).arm().expect("a live queue pair can be armed");
+        rig.qp(End::B).arm(Armed::All).expect("a live queue pair can be armed");
         if i % 2 == 0 {
             assert!(!rig.at(End::B).poll(), "nothing was sent");
         }
@@ -54,7 +54,7 @@ fn whoever_was_told_finds_what_came<H: Harness>(harness: &H) {
         rig.qp(End::B).told();
         assert!(rig.at(End::B).poll(), "told, and found nothing");
         rig.wait_idle();
-        rig.qp(End::B).disarm();
+        rig.qp(End::B).arm(Armed::Nothing).expect("disarming never fails");
     }
     rig.finish();
 }
@@ -75,7 +75,7 @@ fn a_caller_that_sleeps_is_woken_and_nobody_else<H: Harness>(harness: &H) {
             // All that came is taken before the other one is woken: it does not find it then.
             rig.qp(End::B).told();
             rig.wait_idle();
-            rig.qp(End::B).disarm();
+            rig.qp(End::B).arm(Armed::Nothing).expect("disarming never fails");
             stop.write(1).expect("an eventfd takes a one");
             assert!(!told.is_empty(), "asleep for ever");
             assert!(told.iter().all(|class| CLASSES.contains(class)), "{told:?} are no classes");
@@ -97,14 +97,14 @@ fn without_a_caller_the_channel_wakes<H: Harness>(harness: &H) {
             rig.ring(End::A);
             assert_eq!(server.ended(|| rig.settle()), [CHANNEL], "asleep for ever");
         });
-        rig.qp(End::B).disarm();
+        rig.qp(End::B).arm(Armed::Nothing).expect("disarming never fails");
         rig.wait_idle();
     }
     rig.finish();
 }
 
 fn arm_and_look<H: Harness>(rig: &mut Rig<'_, H>) {
-    rig.qp(End::B).arm().expect("a live queue pair can be armed");
+    rig.qp(End::B).arm(Armed::All).expect("a live queue pair can be armed");
     assert!(!rig.at(End::B).poll(), "nothing was sent");
 }
 

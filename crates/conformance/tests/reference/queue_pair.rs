@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::fabric::{
-    Arrived, AtomicScope, Capabilities, Completion, ConnectionLimits, FabricError, Gather, Grant, GrantError,
-    GrantId, HeapSendMemory, OneSided, Operation, OutOfBounds, PostError, QueuePair, Received, Region,
-    RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, Status,
+    Armed, Arrived, AtomicScope, Capabilities, Completion, ConnectionLimits, FabricError, Gather, Grant,
+    GrantError, GrantId, HeapSendMemory, OneSided, Operation, OutOfBounds, PostError, QueuePair, Received,
+    Region, RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, Status,
 };
 use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
 
@@ -231,6 +231,19 @@ impl Reference {
         };
         Received { header, payload }
     }
+
+    fn disarm(&mut self) {
+        let mut wire = self.wire();
+        let state = &mut wire.ends[self.me];
+        state.armed = false;
+        let stays = self.has(Flaw::DisarmKeepsEvents) || (self.has(Flaw::DeadStaysAwake) && state.lost);
+        state.event &= stays;
+        state.left_out = false;
+        if !stays {
+            // An error means that it was not written to.
+            let _count = self.bell.read();
+        }
+    }
 }
 
 impl QueuePair for Reference {
@@ -342,24 +355,15 @@ impl QueuePair for Reference {
         Ok(None)
     }
 
-    fn arm(&mut self) -> Result<(), FabricError> {
+    fn arm(&mut self, events: Armed) -> Result<(), FabricError> {
+        if events == Armed::Nothing {
+            self.disarm();
+            return Ok(());
+        }
         let mut wire = self.wire();
         wire.ends[self.me].armed = true;
         wire.ends[self.me].left_out = self.has(Flaw::LooksAreLeftOut);
         Ok(())
-    }
-
-    fn disarm(&mut self) {
-        let mut wire = self.wire();
-        let state = &mut wire.ends[self.me];
-        state.armed = false;
-        let stays = self.has(Flaw::DisarmKeepsEvents) || (self.has(Flaw::DeadStaysAwake) && state.lost);
-        state.event &= stays;
-        state.left_out = false;
-        if !stays {
-            // An error means that it was not written to.
-            let _count = self.bell.read();
-        }
     }
 
     fn channel(&self) -> Option<i32> {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier, Mutex};
 
 use pronto_core::completion::Server;
 use pronto_core::fabric::{
-    Capabilities, Completion, FabricError, Grant, GrantError, GrantId, PostError, QueuePair, Received,
+    Armed, Capabilities, Completion, FabricError, Grant, GrantError, GrantId, PostError, QueuePair, Received,
     Region, Rights, SendMemory, SendWork,
 };
 use pronto_core::session::{CallSpec, OutgoingPayload, Waited};
@@ -29,19 +29,12 @@ struct Answer {}
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a queue pair was asked for last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    Nothing,
-    Solicited,
-    All,
-}
-
 /// Shared memory of which it is known what it was asked for.
 #[derive(Debug)]
 struct Watched {
     inner: ShmQueuePair,
-    asked: Arc<Mutex<Asked>>,
+    /// What it was asked for last.
+    asked: Arc<Mutex<Armed>>,
     /// How often it was told of an event.
     told: Arc<AtomicU32>,
 }
@@ -53,19 +46,9 @@ impl QueuePair for Watched {
         self.inner.poll_recv()
     }
 
-    fn arm(&mut self) -> Result<(), FabricError> {
-        *self.asked.lock().expect("no holder panics") = Asked::All;
-        self.inner.arm()
-    }
-
-    fn arm_solicited(&mut self) -> Result<(), FabricError> {
-        *self.asked.lock().expect("no holder panics") = Asked::Solicited;
-        self.inner.arm_solicited()
-    }
-
-    fn disarm(&mut self) {
-        *self.asked.lock().expect("no holder panics") = Asked::Nothing;
-        self.inner.disarm();
+    fn arm(&mut self, events: Armed) -> Result<(), FabricError> {
+        *self.asked.lock().expect("no holder panics") = events;
+        self.inner.arm(events)
     }
 
     fn told(&mut self) {
@@ -86,9 +69,9 @@ struct Serving {
 struct Calling<'a> {
     sleeps: Sender<()>,
     armed: &'a Barrier,
-    asked: &'a Mutex<Asked>,
+    asked: &'a Mutex<Armed>,
     /// What its queue pair was asked for when its answer came.
-    asked_for: Sender<Asked>,
+    asked_for: Sender<Armed>,
     answer: &'a (dyn Fn() + Sync),
 }
 
@@ -164,16 +147,16 @@ impl Executor for Calling<'_> {
 #[test]
 fn a_caller_that_fell_asleep_meanwhile_is_woken_by_its_answer() {
     let routes = vec![Route::inline(|_, _: Ask| Answer {})];
-    let asked = Arc::new(Mutex::new(Asked::Nothing));
+    let asked = Arc::new(Mutex::new(Armed::Nothing));
     let told: [Arc<AtomicU32>; 2] = Default::default();
     let ends = Ends::new(routes, |limits| {
         let ([control, bulk], far) = shm_link(limits)?;
-        let watched = |inner, asked: &Arc<Mutex<Asked>>, told: &Arc<AtomicU32>| Watched {
+        let watched = |inner, asked: &Arc<Mutex<Armed>>, told: &Arc<AtomicU32>| Watched {
             inner,
             asked: Arc::clone(asked),
             told: Arc::clone(told),
         };
-        let others = Arc::new(Mutex::new(Asked::Nothing));
+        let others = Arc::new(Mutex::new(Armed::Nothing));
         let [of_control, of_bulk] = &told;
         let near = [watched(control, &asked, of_control), watched(bulk, &others, of_bulk)];
         Ok((near, far.map(|inner| watched(inner, &others, &Arc::default()))))
@@ -190,7 +173,7 @@ fn a_caller_that_fell_asleep_meanwhile_is_woken_by_its_answer() {
         let payload = OutgoingPayload::Inline(InlinePayload::EMPTY);
         let call = caller.call(&spec, payload, &calling).expect("it is sent");
         let engine_is_taken = Cell::new(false);
-        // Asked under the engine's lock.
+        // Armed under the engine's lock.
         let done = || {
             if !engine_is_taken.replace(true) {
                 threads.spawn(|| {
@@ -206,7 +189,7 @@ fn a_caller_that_fell_asleep_meanwhile_is_woken_by_its_answer() {
         assert!(matches!(waited, Waited::Ended(_)));
     });
     let asked_for: Vec<_> = was_asked_for.try_iter().collect();
-    assert_eq!(asked_for, [Asked::All], "the caller is woken by whatever comes");
+    assert_eq!(asked_for, [Armed::All], "the caller is woken by whatever comes");
     let told = told.map(|told| told.load(Ordering::Relaxed));
     assert_eq!(told, [1, 0], "what told the caller has told nobody else: it passes that on");
 }
@@ -327,11 +310,11 @@ impl Executor for Spinning {
 #[test]
 fn a_caller_that_polls_does_not_wait_for_one_that_sleeps() {
     let routes = vec![Route::inline(|_, _: Ask| Answer {})];
-    let asked = Arc::new(Mutex::new(Asked::Nothing));
+    let asked = Arc::new(Mutex::new(Armed::Nothing));
     let ends = Ends::new(routes, |limits| {
         let (near, far) = shm_link(limits)?;
         let watched = |inner| Watched { inner, asked: Arc::clone(&asked), told: Arc::default() };
-        let others = Arc::new(Mutex::new(Asked::Nothing));
+        let others = Arc::new(Mutex::new(Armed::Nothing));
         Ok((
             near.map(watched),
             far.map(|inner| Watched { inner, asked: Arc::clone(&others), told: Arc::default() }),
@@ -358,7 +341,7 @@ fn a_caller_that_polls_does_not_wait_for_one_that_sleeps() {
     let waited = caller.wait(first, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &sleeping);
     assert!(matches!(waited, Waited::Ended(_)), "taken in by the other one");
     assert_eq!(slept.try_iter().count(), 1);
-    assert_eq!(was_asked_for.try_iter().collect::<Vec<_>>(), [Asked::All]);
+    assert_eq!(was_asked_for.try_iter().collect::<Vec<_>>(), [Armed::All]);
     assert_eq!(caller.stats().rescues.count(), 0);
 }
 
@@ -366,11 +349,11 @@ fn a_caller_that_polls_does_not_wait_for_one_that_sleeps() {
 #[test]
 fn the_serving_thread_is_woken_by_answers_if_a_future_waits_for_one() {
     let routes = vec![Route::inline(|_, _: Ask| Answer {})];
-    let asked = Arc::new(Mutex::new(Asked::Nothing));
+    let asked = Arc::new(Mutex::new(Armed::Nothing));
     let ends = Ends::new(routes, |limits| {
         let (near, far) = shm_link(limits)?;
-        let others = Arc::new(Mutex::new(Asked::Nothing));
-        let watched = |inner, asked: &Arc<Mutex<Asked>>| Watched {
+        let others = Arc::new(Mutex::new(Armed::Nothing));
+        let watched = |inner, asked: &Arc<Mutex<Armed>>| Watched {
             inner,
             asked: Arc::clone(asked),
             told: Arc::default(),
@@ -391,15 +374,15 @@ fn the_serving_thread_is_woken_by_answers_if_a_future_waits_for_one() {
         asked
     };
     let calls = [start(), start()];
-    assert_eq!(asked_asleep(), Asked::Solicited, "they are waited for in their turn");
+    assert_eq!(asked_asleep(), Armed::Solicited, "they are waited for in their turn");
     caller.listen(&mut Nobody, &host);
-    assert_eq!(asked_asleep(), Asked::All, "a future waits");
+    assert_eq!(asked_asleep(), Armed::All, "a future waits");
     while callee.serve(1) == 1 {}
     for call in calls {
         let waited = caller.wait(call, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &host);
         assert!(matches!(waited, Waited::Ended(_)));
     }
-    assert_eq!(asked_asleep(), Asked::Solicited);
+    assert_eq!(asked_asleep(), Armed::Solicited);
     let _open = start();
-    assert_eq!(asked_asleep(), Asked::Solicited, "that future has its answer");
+    assert_eq!(asked_asleep(), Armed::Solicited, "that future has its answer");
 }

@@ -4,7 +4,7 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use pronto_core::fabric::{
-    Capabilities, Completion, FabricError, Grant, GrantError, GrantId, PostError, QueuePair, Received,
+    Armed, Capabilities, Completion, FabricError, Grant, GrantError, GrantId, PostError, QueuePair, Received,
     Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage,
 };
 use pronto_counts::pair::{Ends, shm_link};
@@ -64,12 +64,8 @@ impl QueuePair for Late {
         if self.is_late() { Ok(None) } else { self.inner.poll_recv() }
     }
 
-    fn arm(&mut self) -> Result<(), FabricError> {
-        self.inner.arm()
-    }
-
-    fn disarm(&mut self) {
-        self.inner.disarm();
+    fn arm(&mut self, events: Armed) -> Result<(), FabricError> {
+        self.inner.arm(events)
     }
 
     the_rest_is_inner!();

@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{MsgFlags, SockType, recv};
 use pronto_core::fabric::{
-    Extent, FabricError, Gather, Operation, PeerFault, QueuePair, Rights, SendWork, Signal, WrId,
+    Armed, Extent, FabricError, Gather, Operation, PeerFault, QueuePair, Rights, SendWork, Signal, WrId,
 };
 
 use super::LIMITS;
@@ -19,10 +19,10 @@ use crate::setup::Link;
 fn fault_after(link: &mut Link, mut wake: impl FnMut()) -> FabricError {
     for _ in 0..10_000 {
         wake();
-        if link.bulk.arm().is_err() {
+        if link.bulk.arm(Armed::All).is_err() {
             break;
         }
-        link.bulk.disarm();
+        link.bulk.arm(Armed::Nothing).expect("disarming never fails");
     }
     link.bulk.poll_recv().expect_err("the victim noticed")
 }
@@ -130,7 +130,7 @@ fn nothing_but_disarm_takes_a_wake_up_away() {
     near.bulk.post_send(SendWork { signal, operation }).unwrap();
     let held = far.bulk.poll_recv().unwrap().unwrap();
 
-    near.bulk.arm().unwrap();
+    near.bulk.arm(Armed::All).unwrap();
     assert_eq!(near.bulk.poll_send(), None);
     let region = ShmRegion::allocate(8).unwrap();
     far.bulk.grant(&region, 0..8, Rights::READ).unwrap();
@@ -144,7 +144,7 @@ fn nothing_but_disarm_takes_a_wake_up_away() {
     let peek = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
     assert!(recv(channel, &mut packet, peek).is_ok(), "the event is still there");
 
-    near.bulk.disarm();
+    near.bulk.arm(Armed::Nothing).expect("disarming never fails");
     assert!(recv(channel, &mut packet, peek).is_err());
     assert!(near.bulk.poll_send().is_some());
     assert_eq!(near.bulk.counts().wakes, 1);
@@ -155,8 +155,8 @@ fn the_bells_end_is_the_peers_end() {
     let (mut link, shown) = victim_of(&Segment::new().line(0, 1, 0, [0; 8]));
     let Shown { bell, .. } = shown;
     drop(bell);
-    link.bulk.arm().unwrap();
-    link.bulk.disarm();
+    link.bulk.arm(Armed::All).unwrap();
+    link.bulk.arm(Armed::Nothing).expect("disarming never fails");
     assert!(link.bulk.poll_recv().unwrap().is_some(), "what was published comes first");
     assert_eq!(link.bulk.poll_recv().unwrap_err(), FabricError::Lost);
 }

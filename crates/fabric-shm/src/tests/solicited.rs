@@ -1,6 +1,6 @@
 //! Whom an unsolicited message wakes: nobody who asked for solicited ones alone.
 
-use pronto_core::fabric::{Gather, Operation, QueuePair, SendWork, Signal};
+use pronto_core::fabric::{Armed, Gather, Operation, QueuePair, SendWork, Signal};
 use pronto_wire::RawHeader;
 
 use super::LIMITS;
@@ -14,7 +14,7 @@ fn post(from: &mut ShmQueuePair) {
 
 /// Wake-ups that came, and messages.
 fn arrived(at: &mut ShmQueuePair) -> (u64, usize) {
-    at.disarm();
+    at.arm(Armed::Nothing).expect("disarming never fails");
     let messages = core::iter::from_fn(|| at.poll_recv().unwrap()).count();
     (at.counts().wakes, messages)
 }
@@ -23,15 +23,15 @@ fn arrived(at: &mut ShmQueuePair) -> (u64, usize) {
 fn an_unsolicited_message_leaves_a_sleeper_asleep_who_did_not_ask_for_it() {
     let (mut near, mut far) = Link::pair([LIMITS; 2]).unwrap();
     let (a, b) = (&mut near.bulk, &mut far.bulk);
-    b.arm_solicited().unwrap();
+    b.arm(Armed::Solicited).unwrap();
     post(a);
     a.ring_doorbell_unsolicited().unwrap();
     assert_eq!(arrived(b), (0, 1));
-    b.arm_solicited().unwrap();
+    b.arm(Armed::Solicited).unwrap();
     post(a);
     a.ring_doorbell().unwrap();
     assert_eq!(arrived(b), (1, 1));
-    b.arm().unwrap();
+    b.arm(Armed::All).unwrap();
     post(a);
     a.ring_doorbell_unsolicited().unwrap();
     assert_eq!(arrived(b), (2, 1));

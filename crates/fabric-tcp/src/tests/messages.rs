@@ -1,6 +1,6 @@
 //! Messages arrive whole, once and in order, in as few system calls as there are bursts.
 
-use pronto_core::fabric::OutOfBounds;
+use pronto_core::fabric::{Armed, OutOfBounds};
 
 use crate::socket::Calls;
 
@@ -93,10 +93,10 @@ fn a_quiet_connection_goes_back_to_a_short_buffer() {
         calls.receives - calls.empty_receives - (before.receives - before.empty_receives)
     };
     assert_eq!((burst(&mut b), burst(&mut b)), (2, 1));
-    b.arm().unwrap();
+    b.arm(Armed::All).unwrap();
     assert_eq!(burst(&mut b), 1, "it was armed after a burst");
-    b.arm().unwrap();
-    b.arm().unwrap();
+    b.arm(Armed::All).unwrap();
+    b.arm(Armed::All).unwrap();
     assert_eq!(burst(&mut b), 2, "it was armed twice, and nothing came between");
 }
 
@@ -107,10 +107,10 @@ fn a_blocking_round_trip_makes_no_useless_call() {
     for _ in 0..10 {
         post(&mut a, 1, Gather::Inline(&[1; 32])).unwrap();
         a.ring_doorbell().unwrap();
-        b.arm().unwrap();
+        b.arm(Armed::All).unwrap();
         assert!(b.poll_recv().unwrap().is_none());
         sleep(&b);
-        b.disarm();
+        b.arm(Armed::Nothing).expect("disarming never fails");
         assert!(b.poll_recv().unwrap().is_some());
         assert!(b.poll_recv().unwrap().is_none());
     }
@@ -128,12 +128,12 @@ fn whoever_is_woken_and_arms_before_polling_finds_what_woke_him() {
         let mut turns = 0;
         while b.poll_recv().unwrap().is_none() {
             sleep(&b);
-            b.disarm();
-            b.arm().unwrap();
+            b.arm(Armed::Nothing).expect("disarming never fails");
+            b.arm(Armed::All).unwrap();
             turns += 1;
             assert!(turns < 3, "woken again and again for nothing");
         }
-        b.arm().unwrap();
+        b.arm(Armed::All).unwrap();
     }
 }
 

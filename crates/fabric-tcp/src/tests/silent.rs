@@ -1,6 +1,7 @@
 //! A peer that reads nothing and one that has gone: the first one's kernel answers, and only the second one is lost.
 
 use nix::sys::socket::{getsockopt, setsockopt};
+use pronto_core::fabric::Armed;
 
 use super::*;
 use crate::silence::{ConnectionInfo, TcpInfo};
@@ -60,7 +61,7 @@ fn fill(qp: &mut TcpQueuePair) -> u16 {
 
 /// One round of an engine that sleeps, for at most 10 ms.
 fn round(qp: &mut TcpQueuePair) -> Result<Option<Received<Lease>>, FabricError> {
-    qp.arm()?;
+    qp.arm(Armed::All)?;
     let flags = if qp.wants_write() { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN };
     poll(&mut [PollFd::new(qp.as_fd(), flags)], PollTimeout::from(10u8)).unwrap();
     while qp.poll_send().is_some() {}

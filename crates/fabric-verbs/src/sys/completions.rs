@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use pronto_core::fabric::Armed;
 
 use super::context::Context;
 use crate::device::Place;
@@ -89,6 +90,7 @@ pub(crate) struct CompletionQueue {
     batch: RefCell<Batch>,
     /// Events taken from the channel that are to be acknowledged before the end.
     unacknowledged: u32,
+    /// The event that was asked for and has not come.
     armed: Armed,
     /// Requests for an event that were made of the device.
     pub(crate) events_asked: u64,
@@ -118,14 +120,6 @@ impl Batch {
         self.filled = usize::try_from(polled).map_or(0, |filled| filled.min(BATCH));
         if polled < 0 { Err(Errno::EIO) } else { Ok(polled > 0) }
     }
-}
-
-/// What the next event was asked for, and has not come. In the order of what they include.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Armed {
-    No,
-    Solicited,
-    All,
 }
 
 // SAFETY: as for Context; completions hold no pointers.
@@ -163,7 +157,7 @@ impl CompletionQueue {
             raw,
             batch: RefCell::new(Batch { taken, next: 0, filled: 0 }),
             unacknowledged: 0,
-            armed: Armed::No,
+            armed: Armed::Nothing,
             events_asked: 0,
             channel: Arc::clone(channel),
         })
@@ -202,14 +196,13 @@ impl CompletionQueue {
 
     /// Asks for one event on the channel: with the next completion, or the next solicited or failed one. Asked for already, it
     /// comes in any case, and nothing is done.
-    pub(crate) fn request_event(&mut self, solicited_only: bool) -> Result<(), Errno> {
-        let wanted = if solicited_only { Armed::Solicited } else { Armed::All };
+    pub(crate) fn request_event(&mut self, wanted: Armed) -> Result<(), Errno> {
         if self.armed >= wanted {
             return Ok(());
         }
         self.events_asked += 1;
         // SAFETY: a live queue.
-        match unsafe { ibv_req_notify_cq(self.raw.as_ptr(), solicited_only.into()) } {
+        match unsafe { ibv_req_notify_cq(self.raw.as_ptr(), (wanted == Armed::Solicited).into()) } {
             0 => {
                 self.armed = wanted;
                 Ok(())
@@ -228,7 +221,7 @@ impl CompletionQueue {
             return false;
         }
         let of = if queue == one.raw() { one } else { two };
-        of.armed = Armed::No;
+        of.armed = Armed::Nothing;
         of.unacknowledged += 1;
         if of.unacknowledged >= 64 {
             of.acknowledge();

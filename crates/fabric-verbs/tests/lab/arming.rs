@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::thread;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use pronto_core::fabric::{QueuePair, SmallMessage};
+use pronto_core::fabric::{Armed, QueuePair, SmallMessage};
 use pronto_fabric_verbs::VerbsQueuePair;
 use pronto_wire::{InlinePayload, RawHeader};
 
@@ -47,16 +47,16 @@ fn receive(at: &mut VerbsQueuePair) {
 fn who_sleeps_for_each_answer_asks_once_for_each() {
     let [mut near, mut far] = Devices::open().link(LIMITS);
     let (caller, callee) = (&mut near.control, &mut far.control);
-    caller.arm_solicited().unwrap();
+    caller.arm(Armed::Solicited).unwrap();
     let before = caller.counters().events_asked;
     for call in 0..CALLS {
-        caller.arm().unwrap();
+        caller.arm(Armed::All).unwrap();
         assert!(!caller.poll_small(&mut SmallMessage::default()));
         answer(callee);
         assert!(has_event(caller, 10_000), "asleep for ever in call {call}");
         receive(caller);
-        caller.disarm();
-        caller.arm_solicited().unwrap();
+        caller.arm(Armed::Nothing).expect("disarming never fails");
+        caller.arm(Armed::Solicited).unwrap();
     }
     let asked = caller.counters().events_asked - before;
     // The first call finds only solicited ones asked for, and of its sends nothing.
@@ -67,8 +67,8 @@ fn who_sleeps_for_each_answer_asks_once_for_each() {
         receive(caller);
         if has_event(caller, 0) {
             disturbed += 1;
-            caller.disarm();
-            caller.arm_solicited().unwrap();
+            caller.arm(Armed::Nothing).expect("disarming never fails");
+            caller.arm(Armed::Solicited).unwrap();
         }
     }
     assert!(disturbed <= 1, "{disturbed} events for {CALLS} answers that were polled for");

@@ -9,7 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pronto_conformance::{Capability, Harness, Pair, Summary};
 use pronto_core::Class;
 use pronto_core::fabric::{
-    Capabilities, Completion, ConnectionLimits, FabricError, Grant, GrantError, GrantId, HeapMemory,
+    Armed, Capabilities, Completion, ConnectionLimits, FabricError, Grant, GrantError, GrantId, HeapMemory,
     PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage,
 };
 use pronto_fabric_verbs::{Lease, Lifeline, VerbsQueuePair};
@@ -91,7 +91,7 @@ impl Harness for EventDriven {
 impl Sleeper {
     /// Arm, recheck, sleep.
     fn sleep(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
-        self.0.arm()?;
+        self.0.arm(Armed::All)?;
         let found = self.0.poll_recv()?;
         if found.is_none()
             && let Some(channel) = self.0.channel()
@@ -101,7 +101,7 @@ impl Sleeper {
             let channel = unsafe { BorrowedFd::borrow_raw(channel) };
             poll(&mut [PollFd::new(channel, PollFlags::POLLIN)], PollTimeout::from(1_u8)).unwrap();
         }
-        self.0.disarm();
+        self.0.arm(Armed::Nothing)?;
         Ok(found)
     }
 }
@@ -160,12 +160,8 @@ impl QueuePair for Sleeper {
         self.0.keep(payload)
     }
 
-    fn arm(&mut self) -> Result<(), FabricError> {
-        self.0.arm()
-    }
-
-    fn disarm(&mut self) {
-        self.0.disarm();
+    fn arm(&mut self, events: Armed) -> Result<(), FabricError> {
+        self.0.arm(events)
     }
 
     fn channel(&self) -> Option<i32> {

@@ -4,7 +4,9 @@ use core::time::Duration;
 use std::process::Command;
 use std::thread;
 
-use pronto_core::fabric::{FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId};
+use pronto_core::fabric::{
+    Armed, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId,
+};
 use pronto_fabric_verbs::{Device, Link, VerbsError, VerbsQueuePair};
 use pronto_wire::RawHeader;
 
@@ -118,7 +120,7 @@ fn ports_of_different_mtu_agree_on_the_smaller() {
 fn a_storm_of_events_ends_with_its_messages() {
     let [mut a, mut b] = Devices::open().link(LIMITS);
     for _ in 0..200 {
-        b.bulk.arm().unwrap();
+        b.bulk.arm(Armed::All).unwrap();
         for _ in 0..LIMITS.send_depth {
             post(&mut a.bulk, b"storm").unwrap();
         }
@@ -132,9 +134,9 @@ fn a_storm_of_events_ends_with_its_messages() {
             thread::yield_now();
         }
         assert_eq!(left, 0);
-        b.bulk.disarm();
+        b.bulk.arm(Armed::Nothing).expect("disarming never fails");
     }
     // One armed queue may still have an event; after that there is silence.
-    b.bulk.disarm();
+    b.bulk.arm(Armed::Nothing).expect("disarming never fails");
     assert!(b.bulk.poll_recv().unwrap().is_none());
 }
