@@ -5,7 +5,8 @@ use core::hint::black_box;
 use anyhow::Context as _;
 use pronto::Class;
 use pronto_core::fabric::{
-    ConnectionLimits, Extent, Gather, Operation, QueuePair, SendWork, Signal, SmallMessage, WrId,
+    ConnectionLimits, DoorbellEvent, Extent, Gather, Operation, QueuePair, SendWork, Signal, SmallMessage,
+    WrId,
 };
 use pronto_counts::pair::{LOOKS, Pairs};
 use pronto_wire::{INLINE_PAYLOAD, RawHeader};
@@ -69,7 +70,7 @@ fn post(side: &mut impl QueuePair, size: u32) -> anyhow::Result<()> {
         None => (Signal::Signalled(WORK), Gather::Ring(Extent { offset: 0, len: size })),
     };
     side.post_send(SendWork { signal, operation: Operation::Send { header: black_box(&header), payload } })?;
-    Ok(side.ring_doorbell()?)
+    Ok(side.ring_doorbell(DoorbellEvent::Solicited)?)
 }
 
 fn poll(side: &mut impl QueuePair, small: &mut SmallMessage) -> anyhow::Result<()> {

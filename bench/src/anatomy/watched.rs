@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pronto_core::fabric::{
-    Armed, Capabilities, Completion, FabricError, Grant, GrantError, GrantId, Interest, PostError, QueuePair,
-    Received, Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage,
+    Armed, Capabilities, Completion, DoorbellEvent, FabricError, Grant, GrantError, GrantId, Interest,
+    PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage,
 };
 use pronto_wire::{InlinePayload, RawHeader};
 
@@ -135,15 +135,8 @@ impl<Q: QueuePair> QueuePair for Watched<Q> {
     }
 
     #[inline]
-    fn ring_doorbell(&mut self) -> Result<(), FabricError> {
-        self.qp.ring_doorbell()?;
-        self.was_rung();
-        Ok(())
-    }
-
-    #[inline]
-    fn ring_doorbell_unsolicited(&mut self) -> Result<(), FabricError> {
-        self.qp.ring_doorbell_unsolicited()?;
+    fn ring_doorbell(&mut self, event: DoorbellEvent) -> Result<(), FabricError> {
+        self.qp.ring_doorbell(event)?;
         self.was_rung();
         Ok(())
     }

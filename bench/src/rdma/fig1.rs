@@ -15,7 +15,8 @@ use anyhow::Context as _;
 use nix::sys::prctl;
 use pronto_core::buf::{RingConfig, SendRing};
 use pronto_core::fabric::{
-    ConnectionLimits, HeapMemory, Operation, QueuePair as _, Region, Rights, SendWork, Signal, Status, WrId,
+    ConnectionLimits, DoorbellEvent, HeapMemory, Operation, QueuePair as _, Region, Rights, SendWork, Signal,
+    Status, WrId,
 };
 use pronto_fabric_verbs::{Device, Link, Offer};
 use pronto_mapping::Mapping;
@@ -187,7 +188,7 @@ impl Pair {
         let queue = &mut self.near_link.bulk;
         let before = clock::now();
         queue.post_send(SendWork { signal: Signal::Signalled(wr), operation }).context("posting a read")?;
-        queue.ring_doorbell().context("posting a read")?;
+        queue.ring_doorbell(DoorbellEvent::Solicited).context("posting a read")?;
         let done = loop {
             if let Some(done) = queue.poll_send() {
                 break done;

@@ -100,12 +100,21 @@ impl ConnectionLimits {
     }
 }
 
+/// What the messages before a doorbell are to a peer that sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoorbellEvent {
+    /// At least one of them is a solicited event: it wakes every peer that has armed.
+    Solicited,
+    /// None of them is: a peer that has armed for [`Armed::Solicited`] need not be woken.
+    Unsolicited,
+}
+
 /// The events that a queue pair is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Armed {
     /// None.
     Nothing,
-    /// The next message that [`QueuePair::ring_doorbell`] was rung for, or the loss of the connection. Unsolicited messages
+    /// The next message whose doorbell was rung with [`DoorbellEvent::Solicited`], or the loss of the connection. Unsolicited messages
     /// and completions may give no event. Arming for [`Armed::All`] afterwards counts as arming for the first time: poll
     /// again.
     Solicited,
@@ -163,14 +172,12 @@ pub trait QueuePair: Send + fmt::Debug {
         self.post_send(SendWork { signal: Signal::Unsignalled, operation })
     }
 
-    /// Hands everything posted so far to the transport, and wakes the peer if it sleeps.
-    fn ring_doorbell(&mut self) -> Result<(), FabricError>;
-
-    /// Like [`ring_doorbell`](Self::ring_doorbell), where none of the messages is a solicited one: a peer that is armed for
-    /// solicited events alone need not be woken.
-    fn ring_doorbell_unsolicited(&mut self) -> Result<(), FabricError> {
-        self.ring_doorbell()
-    }
+    /// Hands everything posted so far to the transport, and wakes the peer if it sleeps and has armed for this `event`. A
+    /// provider may wake it for more.
+    ///
+    /// # Errors
+    /// The queue pair has failed.
+    fn ring_doorbell(&mut self, event: DoorbellEvent) -> Result<(), FabricError>;
 
     /// Whether both polls would find nothing now: no message, no completion, no loss. A poll that costs next to nothing,
     /// for threads that poll again and again; always false for a provider without such a poll.

@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use pronto_core::fabric::{
-    ConnectionLimits, Extent, Gather, Operation, QueuePair, Region, SendWork, Signal, WrId,
+    ConnectionLimits, DoorbellEvent, Extent, Gather, Operation, QueuePair, Region, SendWork, Signal, WrId,
 };
 use pronto_fabric_shm::{Link, ShmQueuePair, ShmRegion};
 use pronto_sync::CachePadded;
@@ -129,7 +129,7 @@ fn send(end: &mut ShmQueuePair, payload: &Payload) {
     let header = RawHeader::default();
     let operation = Operation::Send { header: &header, payload: payload.gather(&bytes) };
     end.post_send(SendWork { signal: SIGNALLED, operation }).expect("one message at a time fits");
-    end.ring_doorbell().expect("the peer is there");
+    end.ring_doorbell(DoorbellEvent::Solicited).expect("the peer is there");
 }
 
 fn receive(end: &mut ShmQueuePair) {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use pronto_core::fabric::{
-    Armed, Capabilities, Completion, FabricError, Gather, Grant, GrantError, GrantId, Operation, OutOfBounds,
-    PeerFault, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage, Signal,
-    SmallMessage,
+    Armed, Capabilities, Completion, DoorbellEvent, FabricError, Gather, Grant, GrantError, GrantId,
+    Operation, OutOfBounds, PeerFault, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork,
+    ShortMessage, Signal, SmallMessage,
 };
 use pronto_sync::Event as Published;
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -247,15 +247,6 @@ impl ShmQueuePair {
         }
     }
 
-    #[inline]
-    fn ring(&mut self, what: Published) -> Result<(), FabricError> {
-        self.usable()?;
-        if self.sending.take_posted() {
-            self.receiving.incoming.bell.wake_if_armed(what);
-        }
-        Ok(())
-    }
-
     fn arm_for(&mut self, least: Published) -> Result<(), FabricError> {
         self.usable()?;
         self.held.forget_revoked();
@@ -317,13 +308,15 @@ impl QueuePair for ShmQueuePair {
     }
 
     #[inline]
-    fn ring_doorbell(&mut self) -> Result<(), FabricError> {
-        self.ring(Published::Solicited)
-    }
-
-    #[inline]
-    fn ring_doorbell_unsolicited(&mut self) -> Result<(), FabricError> {
-        self.ring(Published::Unsolicited)
+    fn ring_doorbell(&mut self, event: DoorbellEvent) -> Result<(), FabricError> {
+        self.usable()?;
+        if self.sending.take_posted() {
+            self.receiving.incoming.bell.wake_if_armed(match event {
+                DoorbellEvent::Solicited => Published::Solicited,
+                DoorbellEvent::Unsolicited => Published::Unsolicited,
+            });
+        }
+        Ok(())
     }
 
     #[inline(always)]

@@ -6,7 +6,8 @@ use core::cell::Cell;
 use std::alloc::System;
 
 use pronto_core::fabric::{
-    Armed, ConnectionLimits, Extent, Gather, Operation, QueuePair, Rights, SendWork, Signal, Status, WrId,
+    Armed, ConnectionLimits, DoorbellEvent, Extent, Gather, Operation, QueuePair, Rights, SendWork, Signal,
+    Status, WrId,
 };
 use pronto_fabric_shm::{Link, ShmQueuePair, ShmRegion};
 use pronto_wire::RawHeader;
@@ -66,7 +67,7 @@ fn messages_and_one_sided_operations_do_not_allocate() {
         for payload in payloads.into_iter().cycle().take(30) {
             post(near, Operation::Send { header: &header, payload });
         }
-        near.ring_doorbell().expect("alive");
+        near.ring_doorbell(DoorbellEvent::Solicited).expect("alive");
         for _ in 0..30 {
             let message = far.poll_recv().expect("alive").expect("it was posted");
             let mut read = 0;

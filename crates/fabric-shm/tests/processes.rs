@@ -13,8 +13,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use pronto_core::fabric::{
-    Armed, ConnectionLimits, Extent, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal,
-    WrId,
+    Armed, ConnectionLimits, DoorbellEvent, Extent, FabricError, Gather, Operation, PostError, QueuePair,
+    SendWork, Signal, WrId,
 };
 use pronto_fabric_shm::{Handshake, Link, Listener, ShmQueuePair, ShmRegion};
 use pronto_wire::RawHeader;
@@ -135,7 +135,7 @@ fn a_forked_child_is_refused() {
         ForkResult::Child => {
             let refused = try_post(&mut link.bulk) == Err(PostError::Failed(FabricError::Lost))
                 && matches!(link.bulk.poll_recv(), Err(FabricError::Lost))
-                && link.bulk.ring_doorbell().is_err()
+                && link.bulk.ring_doorbell(DoorbellEvent::Solicited).is_err()
                 && link.bulk.arm(Armed::All).is_err();
             drop((link, far));
             std::process::exit(if refused { 7 } else { 1 });
@@ -145,7 +145,7 @@ fn a_forked_child_is_refused() {
         }
     }
     assert_eq!(try_post(&mut link.bulk), Ok(()));
-    link.bulk.ring_doorbell().expect("alive");
+    link.bulk.ring_doorbell(DoorbellEvent::Solicited).expect("alive");
     assert!(far.poll_recv().expect("alive").is_some());
 }
 
@@ -275,7 +275,7 @@ fn post(qp: &mut ShmQueuePair, payload: Gather<'_>) {
     let signal = Signal::Signalled(WrId { slot: 0, generation: 0 });
     let operation = Operation::Send { header: &RawHeader::default(), payload };
     qp.post_send(SendWork { signal, operation }).expect("one message at a time fits");
-    qp.ring_doorbell().expect("alive");
+    qp.ring_doorbell(DoorbellEvent::Solicited).expect("alive");
 }
 
 /// Sleeps until there is a message, and reads the number that it begins with.

@@ -18,7 +18,9 @@ use std::time::Instant;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use pronto_core::fabric::{Armed, ConnectionLimits, Gather, Operation, QueuePair, SendWork, Signal};
+use pronto_core::fabric::{
+    Armed, ConnectionLimits, DoorbellEvent, Gather, Operation, QueuePair, SendWork, Signal,
+};
 use pronto_fabric_tcp::{Handshake, Link, Listener, Options, ReceivePool, TcpQueuePair};
 use pronto_wire::RawHeader;
 
@@ -82,7 +84,7 @@ impl End for Queue {
         let header = RawHeader::default();
         let operation = Operation::Send { header: &header, payload: Gather::Inline(&[7; PAYLOAD]) };
         self.qp.post_send(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
-        self.qp.ring_doorbell().unwrap();
+        self.qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     }
 
     /// One turn of an engine after the other, as the seam says, until there was a message. Who means to block arms

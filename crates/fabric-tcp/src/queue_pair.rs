@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use pronto_core::Class;
 use pronto_core::fabric::{
-    Armed, AtomicScope, Capabilities, Completion, ConnectionLimits, Extent, FabricError, Gather, Grant,
-    GrantError, GrantId, Interest, OneSided as OneSidedSupport, Operation, OutOfBounds, PostError, QueuePair,
-    Received, Region, RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, SmallMessage, Status,
-    WrId,
+    Armed, AtomicScope, Capabilities, Completion, ConnectionLimits, DoorbellEvent, Extent, FabricError,
+    Gather, Grant, GrantError, GrantId, Interest, OneSided as OneSidedSupport, Operation, OutOfBounds,
+    PostError, QueuePair, Received, Region, RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal,
+    SmallMessage, Status, WrId,
 };
 use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, InlinePayload, RawHeader};
 
@@ -345,7 +345,7 @@ impl QueuePair for TcpQueuePair {
         Ok(())
     }
 
-    fn ring_doorbell(&mut self) -> Result<(), FabricError> {
+    fn ring_doorbell(&mut self, _: DoorbellEvent) -> Result<(), FabricError> {
         self.usable()?;
         self.flush()
     }

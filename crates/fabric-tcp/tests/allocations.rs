@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::thread;
 
 use pronto_core::fabric::{
-    ConnectionLimits, Extent, Gather, HeapMemory, Operation, QueuePair, Region, RemoteRange, Rights,
-    SendWork, Signal, Status, WrId,
+    ConnectionLimits, DoorbellEvent, Extent, Gather, HeapMemory, Operation, QueuePair, Region, RemoteRange,
+    Rights, SendWork, Signal, Status, WrId,
 };
 use pronto_fabric_tcp::{Handshake, Listener, Options, ReceivePool, TcpQueuePair};
 use pronto_wire::RawHeader;
@@ -81,7 +81,7 @@ fn round(a: &mut TcpQueuePair, b: &mut TcpQueuePair, region: &Region, remote: Re
         let signal = Signal::Signalled(WrId { slot, generation: 0 });
         a.post_send(SendWork { signal, operation }).unwrap();
     }
-    a.ring_doorbell().unwrap();
+    a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let (mut completions, mut messages) = (0, 0);
     while completions < operations.len() || messages < 5 {
         messages += usize::from(b.poll_recv().unwrap().is_some());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use pronto_core::fabric::{ConnectionLimits, Gather, Operation, QueuePair, SendWork, Signal};
+use pronto_core::fabric::{ConnectionLimits, DoorbellEvent, Gather, Operation, QueuePair, SendWork, Signal};
 use pronto_fabric_tcp::{
     Handshake, Incoming, Link, Listener, ListenerCounters, MAX_HALF_OPEN, Options, Plaintext, ReceivePool,
     SetupError, TcpQueuePair,
@@ -52,7 +52,7 @@ fn send(qp: &mut TcpQueuePair, bytes: &[u8]) {
     let header = RawHeader::default();
     let operation = Operation::Send { header: &header, payload: Gather::Inline(bytes) };
     qp.post_send(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
-    qp.ring_doorbell().unwrap();
+    qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
 }
 
 fn receive(qp: &mut TcpQueuePair) -> Vec<u8> {

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use nix::sys::eventfd::EventFd;
 use pronto_core::fabric::{
-    Armed, Capabilities, Completion, FabricError, Grant, GrantError, GrantId, PostError, QueuePair, Received,
-    Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage, Status, WrId,
+    Armed, Capabilities, Completion, DoorbellEvent, FabricError, Grant, GrantError, GrantId, PostError,
+    QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage, Status, WrId,
 };
 use pronto_mapping::Mapping;
 
@@ -143,7 +143,7 @@ impl VerbsQueuePair {
         self.asked += 1;
         let request = SendRequest { verb, line: 0, beside: None, signalled: true };
         self.push(request, Entry::Asked);
-        self.post(false);
+        self.post(DoorbellEvent::Unsolicited);
         Ok(self.asked)
     }
 
@@ -201,15 +201,9 @@ impl QueuePair for VerbsQueuePair {
         self.take_work(work)
     }
 
-    fn ring_doorbell(&mut self) -> Result<(), FabricError> {
+    fn ring_doorbell(&mut self, event: DoorbellEvent) -> Result<(), FabricError> {
         self.usable()?;
-        self.post(true);
-        self.usable()
-    }
-
-    fn ring_doorbell_unsolicited(&mut self) -> Result<(), FabricError> {
-        self.usable()?;
-        self.post(false);
+        self.post(event);
         self.usable()
     }
 

@@ -1,7 +1,7 @@
 //! Receiving: completions of receives become messages, in their order; payloads that wait at their sender's are read.
 
 use pronto_core::fabric::{
-    Arrived, FabricError, PeerFault, Received, SHORT_PAYLOAD, ShortMessage, SmallMessage,
+    Arrived, DoorbellEvent, FabricError, PeerFault, Received, SHORT_PAYLOAD, ShortMessage, SmallMessage,
 };
 use pronto_wire::InlinePayload;
 
@@ -202,7 +202,7 @@ impl VerbsQueuePair {
             pushed = true;
         }
         if pushed {
-            self.post(true);
+            self.post(DoorbellEvent::Solicited);
         }
     }
 
@@ -233,7 +233,7 @@ impl VerbsQueuePair {
             pushed = true;
         }
         if pushed {
-            self.post(true);
+            self.post(DoorbellEvent::Solicited);
         }
     }
 }

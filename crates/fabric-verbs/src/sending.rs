@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use pronto_core::fabric::{
-    Completion, Extent, FabricError, Gather, Operation, OutOfBounds, PostError, Region, RemoteRange,
-    SendMemory as _, SendWork, Signal, Status, WrId,
+    Completion, DoorbellEvent, Extent, FabricError, Gather, Operation, OutOfBounds, PostError, Region,
+    RemoteRange, SendMemory as _, SendWork, Signal, Status, WrId,
 };
 use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, RawHeader};
 use zerocopy::IntoBytes as _;
@@ -99,8 +99,8 @@ impl VerbsQueuePair {
     }
 
     /// Rings the doorbell for everything that was pushed.
-    pub(crate) fn post(&mut self, solicited: bool) {
-        let posted = self.queue.post(solicited);
+    pub(crate) fn post(&mut self, event: DoorbellEvent) {
+        let posted = self.queue.post(event);
         self.end_copied(if posted.is_ok() { Status::Done(0) } else { Status::Flushed });
         if let Err(errno) = posted {
             self.fail(FabricError::System { errno: errno as i32 });

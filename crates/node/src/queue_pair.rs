@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use pronto_core::fabric::region::SharedBytes;
 use pronto_core::fabric::{
-    Armed, Capabilities, Completion, FabricError, Grant, GrantError, GrantId, Interest, OutOfBounds, Payload,
-    PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage,
-    Withdrawn,
+    Armed, Capabilities, Completion, DoorbellEvent, FabricError, Grant, GrantError, GrantId, Interest,
+    OutOfBounds, Payload, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage,
+    SmallMessage, Withdrawn,
 };
 use pronto_fabric_shm::{ShmLease, ShmQueuePair};
 use pronto_fabric_tcp::{Lease as TcpLease, TcpQueuePair};
@@ -86,13 +86,8 @@ impl QueuePair for AnyQueuePair {
     }
 
     #[inline]
-    fn ring_doorbell(&mut self) -> Result<(), FabricError> {
-        each!(self, qp => qp.ring_doorbell())
-    }
-
-    #[inline]
-    fn ring_doorbell_unsolicited(&mut self) -> Result<(), FabricError> {
-        each!(self, qp => qp.ring_doorbell_unsolicited())
+    fn ring_doorbell(&mut self, event: DoorbellEvent) -> Result<(), FabricError> {
+        each!(self, qp => qp.ring_doorbell(event))
     }
 
     #[inline(always)]

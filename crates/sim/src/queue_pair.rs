@@ -5,7 +5,7 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use pronto_core::fabric::{
-    Armed, Arrived, Capabilities, Completion, FabricError, Gather, Grant, GrantError, GrantId,
+    Armed, Arrived, Capabilities, Completion, DoorbellEvent, FabricError, Gather, Grant, GrantError, GrantId,
     HeapSendMemory, OneSided, Operation, OutOfBounds, Payload, PostError, QueuePair, Received, Region,
     RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, WrId,
 };
@@ -187,7 +187,7 @@ impl QueuePair for SimQueuePair {
         })
     }
 
-    fn ring_doorbell(&mut self) -> Result<(), FabricError> {
+    fn ring_doorbell(&mut self, _: DoorbellEvent) -> Result<(), FabricError> {
         let mut state = self.world.lock();
         alive(&state.links[self.link.0].ends[self.end])?;
         for posted in core::mem::take(&mut state.link(self.link).ends[self.end].batch) {

@@ -2,8 +2,8 @@
 
 use pronto_core::Nanos;
 use pronto_core::fabric::{
-    Arrived, ConnectionLimits, FabricError, Gather, Operation, PeerFault, QueuePair, SendWork, Signal,
-    Status, WrId,
+    Arrived, ConnectionLimits, DoorbellEvent, FabricError, Gather, Operation, PeerFault, QueuePair, SendWork,
+    Signal, Status, WrId,
 };
 use pronto_sim::{DialError, Fault, Random, SimNode, SimOptions, SimQueuePair, SimWorld, Span};
 use pronto_wire::RawHeader;
@@ -26,7 +26,7 @@ fn send(qp: &mut SimQueuePair, number: u8) {
     let operation = Operation::Send { header: &RawHeader::default(), payload: Gather::Inline(&[number]) };
     let signal = Signal::Signalled(WrId { slot: number.into(), generation: 0 });
     qp.post_send(SendWork { signal, operation }).expect("alive, and not full");
-    qp.ring_doorbell().expect("alive");
+    qp.ring_doorbell(DoorbellEvent::Solicited).expect("alive");
 }
 
 /// The numbers that have arrived.

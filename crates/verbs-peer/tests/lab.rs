@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::thread;
 
 use pronto_core::fabric::{
-    ConnectionLimits, Extent, FabricError, Gather, HeapMemory, Operation, QueuePair as _, Region,
-    RemoteRange, SendWork, Signal, Status, WrId,
+    ConnectionLimits, DoorbellEvent, Extent, FabricError, Gather, HeapMemory, Operation, QueuePair as _,
+    Region, RemoteRange, SendWork, Signal, Status, WrId,
 };
 use pronto_fabric_verbs::{Device, Link, Offer, VerbsQueuePair};
 use pronto_wire::RawHeader;
@@ -108,7 +108,7 @@ fn header(first: u8) -> RawHeader {
 fn post(qp: &mut VerbsQueuePair, slot: u16, operation: Operation<'_>) {
     let signal = Signal::Signalled(WrId { slot, generation: 7 });
     qp.post_send(SendWork { signal, operation }).unwrap();
-    qp.ring_doorbell().unwrap();
+    qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
 }
 
 /// How this work request ends.

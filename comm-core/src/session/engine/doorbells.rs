@@ -6,7 +6,7 @@ use pronto_sync::atomic::Ordering;
 use pronto_wire::{CallId, Class};
 
 use super::Engine;
-use crate::fabric::QueuePair;
+use crate::fabric::{DoorbellEvent, QueuePair};
 use crate::session::doorbells::{Doorbells, Unrung};
 use crate::session::lane::Lane;
 use crate::session::shared::Shared;
@@ -46,7 +46,8 @@ impl<Q: QueuePair> Engine<Q> {
         if unrung == Unrung::NOTHING {
             return;
         }
-        let rung = if unrung.wakes() { lane.qp.ring_doorbell() } else { lane.qp.ring_doorbell_unsolicited() };
+        let event = if unrung.wakes() { DoorbellEvent::Solicited } else { DoorbellEvent::Unsolicited };
+        let rung = lane.qp.ring_doorbell(event);
         // A doorbell that fails leaves a dead queue pair, which the next poll reports.
         lane.failed |= rung.is_err();
         shared.stats.doorbells.add_alone(1);

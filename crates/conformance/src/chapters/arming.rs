@@ -1,7 +1,8 @@
 //! Arm, recheck, sleep: whoever sleeps on the channel is woken for what came after his recheck.
 
 use pronto_core::fabric::{
-    Armed, Arrived, ConnectionLimits, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal,
+    Armed, Arrived, ConnectionLimits, DoorbellEvent, FabricError, Gather, Operation, PostError, QueuePair,
+    SendWork, Signal,
 };
 use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pronto_wire::RawHeader;
@@ -107,7 +108,7 @@ fn a_solicited_message_wakes_whoever_asked_for_those<H: Harness>(harness: &H) {
         rig.at(End::B).poll();
         for _ in 0..i % 4 {
             rig.post(End::A, Form::Inline, 8).expect("few messages fit");
-            rig.qp(End::A).ring_doorbell_unsolicited().expect("alive");
+            rig.qp(End::A).ring_doorbell(DoorbellEvent::Unsolicited).expect("alive");
         }
         rig.post(End::A, Form::ALL[i % 4], 40).expect("one message fits");
         rig.ring(End::A);
@@ -126,7 +127,7 @@ fn who_asks_for_more_misses_nothing<H: Harness>(harness: &H) {
         rig.at(End::B).poll();
         let unsolicited = |rig: &mut Rig<'_, H>| {
             rig.post(End::A, Form::Inline, 8).expect("one message fits");
-            rig.qp(End::A).ring_doorbell_unsolicited().expect("alive");
+            rig.qp(End::A).ring_doorbell(DoorbellEvent::Unsolicited).expect("alive");
         };
         if i % 2 == 0 {
             unsolicited(&mut rig);
@@ -335,14 +336,14 @@ fn post_number<Q: QueuePair>(a: &mut Q, number: u64, over: &AtomicBool) {
         match a.post_send(SendWork { signal: Signal::Unsignalled, operation }) {
             Ok(()) => break,
             Err(PostError::Full) => {
-                a.ring_doorbell().expect("alive");
+                a.ring_doorbell(DoorbellEvent::Solicited).expect("alive");
                 assert!(matches!(a.poll_recv(), Ok(None)), "nobody sent anything this way");
                 let _ = a.poll_send();
             }
             Err(error) => panic!("a message within the depth: {error}"),
         }
     }
-    a.ring_doorbell().expect("alive");
+    a.ring_doorbell(DoorbellEvent::Solicited).expect("alive");
 }
 
 fn receive_numbers<H: Harness>(harness: &H, b: &mut H::Qp, link: &mut H::Link, received: &AtomicU64) {

@@ -1,7 +1,8 @@
 //! Compare-and-swap and fetch-add on a peer's memory, alone and in company.
 
 use pronto_core::fabric::{
-    Completion, Operation, PostError, QueuePair, Region, RemoteRange, Rights, SendWork, Signal, Status, WrId,
+    Completion, DoorbellEvent, Operation, PostError, QueuePair, Region, RemoteRange, Rights, SendWork,
+    Signal, Status, WrId,
 };
 use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -164,7 +165,7 @@ fn add_all<Q: QueuePair>(a: &mut Q, remote: RemoteRange, done: &AtomicU64, over:
                 Err(PostError::Full) => {}
                 Err(error) => panic!("a granted access can be posted: {error}"),
             }
-            a.ring_doorbell().expect("alive");
+            a.ring_doorbell(DoorbellEvent::Solicited).expect("alive");
         }
         assert!(matches!(a.poll_recv(), Ok(None)));
         match a.poll_send() {

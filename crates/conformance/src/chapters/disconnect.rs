@@ -1,6 +1,6 @@
 //! The end of a connection: closed, dropped or cut, it is noticed, and everything outstanding comes back.
 
-use pronto_core::fabric::{Armed, FabricError, GrantError, PostError, QueuePair, Rights};
+use pronto_core::fabric::{Armed, DoorbellEvent, FabricError, GrantError, PostError, QueuePair, Rights};
 
 use super::tests;
 use crate::Harness;
@@ -61,7 +61,7 @@ fn a_cut_link_ends_every_request<H: Harness>(harness: &H) {
     rig.wait("for posts to fail", |rig| match rig.post(End::A, Form::Unsignalled, 8) {
         Ok(()) | Err(PostError::Full) => {
             // The doorbell may be what fails.
-            let _ = rig.qp(End::A).ring_doorbell();
+            let _ = rig.qp(End::A).ring_doorbell(DoorbellEvent::Solicited);
             false
         }
         Err(error) => {
@@ -87,7 +87,7 @@ fn a_failed_queue_pair_stays_failed<H: Harness>(harness: &H) {
         assert!(matches!(granted, Err(GrantError::Failed(_) | GrantError::Unsupported)), "{granted:?}");
         // Neither is asked to succeed, only to return.
         let _ = rig.qp(End::B).arm(Armed::All);
-        let _ = rig.qp(End::B).ring_doorbell();
+        let _ = rig.qp(End::B).ring_doorbell(DoorbellEvent::Solicited);
         rig.qp(End::B).arm(Armed::Nothing).expect("disarming never fails");
     }
     rig.finish_closed();

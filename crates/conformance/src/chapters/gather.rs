@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use pronto_core::fabric::{Arrived, Gather, Operation, QueuePair, Region, SendWork, Signal, WrId};
+use pronto_core::fabric::{
+    Arrived, DoorbellEvent, Gather, Operation, QueuePair, Region, SendWork, Signal, WrId,
+};
 use pronto_wire::RawHeader;
 
 use super::tests;
@@ -107,7 +109,7 @@ impl<'h, H: Harness> Raw<'h, H> {
         let operation = Operation::Send { header: &RawHeader::default(), payload };
         let signal = Signal::Signalled(WrId { slot: 0, generation: self.names });
         self.pair.a.post_send(SendWork { signal, operation }).expect("a piece of a region can be posted");
-        self.pair.a.ring_doorbell().expect("a live queue pair has a doorbell");
+        self.pair.a.ring_doorbell(DoorbellEvent::Solicited).expect("a live queue pair has a doorbell");
     }
 
     fn receive(&mut self) -> Vec<u8> {

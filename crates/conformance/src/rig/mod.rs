@@ -4,7 +4,7 @@ mod side;
 mod space;
 
 use pronto_core::fabric::{
-    ConnectionLimits, Extent, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId,
+    ConnectionLimits, DoorbellEvent, Extent, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId,
 };
 use pronto_wire::{INLINE_PAYLOAD, RawHeader};
 
@@ -228,7 +228,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.wait("for the send queue to take a one-sided operation", |rig| {
             posted = rig.qp(from).post_send(SendWork { signal: Signal::Signalled(wr), operation });
             // The doorbell of a queue pair that may fail may fail.
-            let rung = rig.qp(from).ring_doorbell();
+            let rung = rig.qp(from).ring_doorbell(DoorbellEvent::Solicited);
             assert!(rung.is_ok() || rig.at(from).may_fail, "a live queue pair has a doorbell: {rung:?}");
             posted != Err(PostError::Full)
         });
@@ -245,7 +245,7 @@ impl<'h, H: Harness> Rig<'h, H> {
     }
 
     pub(crate) fn ring(&mut self, from: End) {
-        self.qp(from).ring_doorbell().expect("a live queue pair has a doorbell");
+        self.qp(from).ring_doorbell(DoorbellEvent::Solicited).expect("a live queue pair has a doorbell");
     }
 
     /// One turn of both engines; the transport moves if they found nothing. Whether they found something.

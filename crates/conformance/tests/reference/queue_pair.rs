@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::fabric::{
-    Armed, Arrived, AtomicScope, Capabilities, Completion, ConnectionLimits, FabricError, Gather, Grant,
-    GrantError, GrantId, HeapSendMemory, OneSided, Operation, OutOfBounds, PostError, QueuePair, Received,
-    Region, RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, Status,
+    Armed, Arrived, AtomicScope, Capabilities, Completion, ConnectionLimits, DoorbellEvent, FabricError,
+    Gather, Grant, GrantError, GrantId, HeapSendMemory, OneSided, Operation, OutOfBounds, PostError,
+    QueuePair, Received, Region, RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, Status,
 };
 use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
 
@@ -298,7 +298,7 @@ impl QueuePair for Reference {
         Ok(())
     }
 
-    fn ring_doorbell(&mut self) -> Result<(), FabricError> {
+    fn ring_doorbell(&mut self, _: DoorbellEvent) -> Result<(), FabricError> {
         self.check_alive()?;
         if self.has(Flaw::SwapsMessages) && self.batch.len() > 2 {
             self.batch.swap(0, 1);

@@ -8,8 +8,8 @@ use std::sync::{Arc, Barrier, Mutex};
 
 use pronto_core::completion::Server;
 use pronto_core::fabric::{
-    Armed, Capabilities, Completion, FabricError, Grant, GrantError, GrantId, PostError, QueuePair, Received,
-    Region, Rights, SendMemory, SendWork,
+    Armed, Capabilities, Completion, DoorbellEvent, FabricError, Grant, GrantError, GrantId, PostError,
+    QueuePair, Received, Region, Rights, SendMemory, SendWork,
 };
 use pronto_core::session::{CallSpec, OutgoingPayload, Waited};
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};

@@ -27,8 +27,8 @@ macro_rules! the_rest_is_inner {
             self.inner.post_send(work)
         }
 
-        fn ring_doorbell(&mut self) -> Result<(), FabricError> {
-            self.inner.ring_doorbell()
+        fn ring_doorbell(&mut self, event: DoorbellEvent) -> Result<(), FabricError> {
+            self.inner.ring_doorbell(event)
         }
 
         fn poll_send(&mut self) -> Option<Completion> {

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use pronto_core::fabric::{
-    ConnectionLimits, Extent, Gather, Operation, Payload, QueuePair, SendWork, Signal, Status, WrId,
+    ConnectionLimits, DoorbellEvent, Extent, Gather, Operation, Payload, QueuePair, SendWork, Signal, Status,
+    WrId,
 };
 
 use crate::lease::{MAX_COPIED, MAX_LENT, ShmLease};
@@ -25,7 +26,7 @@ fn post(qp: &mut ShmQueuePair, generation: u32) {
     let payload = Gather::Ring(Extent { offset: generation * PAYLOAD, len: PAYLOAD });
     let operation = Operation::Send { header: &Default::default(), payload };
     qp.post_send(SendWork { signal: Signal::Signalled(WrId { slot: 0, generation }), operation }).unwrap();
-    qp.ring_doorbell().unwrap();
+    qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
 }
 
 fn receive(qp: &mut ShmQueuePair) -> ShmLease {

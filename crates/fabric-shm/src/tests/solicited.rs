@@ -1,6 +1,6 @@
 //! Whom an unsolicited message wakes: nobody who asked for solicited ones alone.
 
-use pronto_core::fabric::{Armed, Gather, Operation, QueuePair, SendWork, Signal};
+use pronto_core::fabric::{Armed, DoorbellEvent, Gather, Operation, QueuePair, SendWork, Signal};
 use pronto_wire::RawHeader;
 
 use super::LIMITS;
@@ -25,14 +25,14 @@ fn an_unsolicited_message_leaves_a_sleeper_asleep_who_did_not_ask_for_it() {
     let (a, b) = (&mut near.bulk, &mut far.bulk);
     b.arm(Armed::Solicited).unwrap();
     post(a);
-    a.ring_doorbell_unsolicited().unwrap();
+    a.ring_doorbell(DoorbellEvent::Unsolicited).unwrap();
     assert_eq!(arrived(b), (0, 1));
     b.arm(Armed::Solicited).unwrap();
     post(a);
-    a.ring_doorbell().unwrap();
+    a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     assert_eq!(arrived(b), (1, 1));
     b.arm(Armed::All).unwrap();
     post(a);
-    a.ring_doorbell_unsolicited().unwrap();
+    a.ring_doorbell(DoorbellEvent::Unsolicited).unwrap();
     assert_eq!(arrived(b), (2, 1));
 }

@@ -1,8 +1,8 @@
 //! Payloads whose sender closed the link: it may have reused their memory, so they are not read any more.
 
 use pronto_core::fabric::{
-    Arrived, Extent, FabricError, Gather, Operation, Payload, QueuePair, Region, SendWork, Signal, Withdrawn,
-    WrId,
+    Arrived, DoorbellEvent, Extent, FabricError, Gather, Operation, Payload, QueuePair, Region, SendWork,
+    Signal, Withdrawn, WrId,
 };
 
 use super::LIMITS;
@@ -24,7 +24,7 @@ fn post(qp: &mut ShmQueuePair, region: &Region) {
     let operation = Operation::Send { header: &Default::default(), payload };
     let signal = Signal::Signalled(WrId { slot: 0, generation: 1 });
     qp.post_send(SendWork { signal, operation }).unwrap();
-    qp.ring_doorbell().unwrap();
+    qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
 }
 
 /// The sender ends the link, which gives it its region back, and writes other bytes to it.

@@ -98,7 +98,7 @@ fn reader() -> (TcpQueuePair, TcpStream, Region, u32) {
     let remote = pronto_core::fabric::RemoteRange { key: 1, offset: 0, len: 100 };
     let operation = Operation::Read { local: &local, local_offset: 0, remote };
     qp.post_send(SendWork { signal: Signal::Signalled(wr(9)), operation }).unwrap();
-    qp.ring_doorbell().unwrap();
+    qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let mut request = [0; 32];
     std::io::Read::read_exact(&mut peer, &mut request).unwrap();
     let tag = u32::from_le_bytes(*request[4..].first_chunk().unwrap());

@@ -15,7 +15,7 @@ fn a_full_socket_blocks_output_and_completes_it_when_the_peer_reads() {
     let mut posted = 0;
     while !a.wants_write() {
         post(&mut a, posted, Gather::Ring(extent)).unwrap();
-        a.ring_doorbell().unwrap();
+        a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         posted += 1;
     }
     assert!(a.interest().writable);
@@ -53,7 +53,7 @@ fn a_sleeper_is_woken_when_output_begins_to_wait() {
     for slot in 0.. {
         let was_blocked = a.wants_write();
         post(&mut a, slot, Gather::Ring(extent)).unwrap();
-        a.ring_doorbell().unwrap();
+        a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         assert_eq!(woken.0.load(Ordering::Relaxed), u32::from(a.wants_write()));
         if was_blocked {
             break;
@@ -73,7 +73,7 @@ fn a_full_queue_says_so_and_takes_more_after_the_doorbell() {
     };
     assert_eq!(refusal, PostError::Full);
     assert!(posted >= 256, "the agreed depth fits, and {posted} did");
-    a.ring_doorbell().unwrap();
+    a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     for slot in 0..posted {
         assert_eq!(a.poll_send(), done(slot));
         receive(&mut b).unwrap();
@@ -94,7 +94,7 @@ fn as_many_messages_as_the_depth_promises_arrive_although_no_lease_returns() {
     for slot in 0..9 {
         post(&mut a, slot, Gather::Ring(extent)).unwrap();
     }
-    a.ring_doorbell().unwrap();
+    a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let held: Vec<_> = (0..8).map(|_| receive(&mut b).unwrap()).collect();
     assert!(pool.allocated() > pool.budget(), "the budget alone is too small for them");
     until(&mut a, &mut b, |_, b| {
@@ -117,7 +117,7 @@ fn an_empty_pool_stops_reading_until_a_lease_returns() {
         let extent = compose(&a, 0, &pattern(4 << 20, 2));
         post(&mut a, slot, Gather::Ring(extent)).unwrap();
     }
-    a.ring_doorbell().unwrap();
+    a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let first = until(&mut a, &mut b, |a, b| {
         a.poll_send();
         b.poll_recv().unwrap()
@@ -157,7 +157,7 @@ fn a_starved_connection_notices_a_reset() {
     for slot in 0..2 {
         post(&mut a, slot, Gather::Ring(extent)).unwrap();
     }
-    a.ring_doorbell().unwrap();
+    a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let held = receive(&mut b).unwrap();
     until(&mut a, &mut b, |_, b| {
         assert!(b.poll_recv().unwrap().is_none());
@@ -165,7 +165,7 @@ fn a_starved_connection_notices_a_reset() {
     });
     // Bytes that nobody has read turn the end of a connection into a reset.
     post(&mut b, 0, Gather::Inline(b"unread")).unwrap();
-    b.ring_doorbell().unwrap();
+    b.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     sleep(&a);
     drop(a);
     let error = loop {
@@ -183,7 +183,7 @@ fn a_starved_connection_notices_a_reset() {
 fn close_flushes_what_the_kernel_has_not_taken_and_the_peer_hears_of_it() {
     let (mut a, mut b) = pair();
     post(&mut a, 1, Gather::Inline(b"out")).unwrap();
-    a.ring_doorbell().unwrap();
+    a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     post(&mut a, 2, Gather::Inline(b"posted only")).unwrap();
     let target = region(64);
     let remote = pronto_core::fabric::RemoteRange { key: 1, offset: 0, len: 8 };
@@ -204,11 +204,11 @@ fn close_flushes_what_the_kernel_has_not_taken_and_the_peer_hears_of_it() {
 fn what_arrived_before_the_peer_went_away_is_delivered() {
     let (mut a, mut b) = pair();
     post(&mut a, 1, Gather::Inline(b"last words")).unwrap();
-    a.ring_doorbell().unwrap();
+    a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     drop(a);
     // Sending finds out first: the peer's kernel answers with a reset.
     let mut slot = 0;
-    while b.ring_doorbell().is_ok() {
+    while b.ring_doorbell(DoorbellEvent::Solicited).is_ok() {
         let _ = post(&mut b, slot, Gather::Inline(b"anybody?"));
         slot += 1;
     }

@@ -19,7 +19,7 @@ fn every_size_arrives_from_send_memory_and_from_a_region() {
         let in_region = Gather::Region { region: &source, offset: 3, len: extent.len };
         post(&mut a, 2 * n, Gather::Ring(extent)).unwrap();
         post(&mut a, 2 * n + 1, in_region).unwrap();
-        a.ring_doorbell().unwrap();
+        a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         let mut completions = Vec::new();
         let mut messages = Vec::new();
         until(&mut a, &mut b, |a, b| {
@@ -43,11 +43,11 @@ fn inline_payloads_travel_both_ways_without_a_completion_if_none_is_wanted() {
     let header = RawHeader::from_array([9; 24]);
     let operation = Operation::Send { header: &header, payload: Gather::Inline(b"there") };
     a.post_send(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
-    a.ring_doorbell().unwrap();
+    a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     assert_eq!(bytes_of(&receive(&mut b).unwrap()), b"there");
     assert_eq!(a.poll_send(), None);
     post(&mut b, 1, Gather::Inline(b"and back")).unwrap();
-    b.ring_doorbell().unwrap();
+    b.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     assert_eq!(bytes_of(&receive(&mut a).unwrap()), b"and back");
     assert_eq!(b.poll_send(), done(1));
 }
@@ -61,7 +61,7 @@ fn a_burst_is_one_send_and_one_receive() {
         for slot in 0..200 {
             post(&mut a, slot, Gather::Inline(&[u8::try_from(slot).unwrap(); 40])).unwrap();
         }
-        a.ring_doorbell().unwrap();
+        a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         for slot in 0..200 {
             let message = if slot == 0 { receive(&mut b).unwrap() } else { b.poll_recv().unwrap().unwrap() };
             assert_eq!(bytes_of(&message), [u8::try_from(slot).unwrap(); 40]);
@@ -83,7 +83,7 @@ fn a_quiet_connection_goes_back_to_a_short_buffer() {
         for slot in 0..100 {
             post(&mut a, slot, Gather::Inline(&[7; 40])).unwrap();
         }
-        a.ring_doorbell().unwrap();
+        a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         let before = b.counters().calls;
         for slot in 0..100 {
             receive(b).unwrap();
@@ -106,7 +106,7 @@ fn a_blocking_round_trip_makes_no_useless_call() {
     assert!(b.poll_recv().unwrap().is_none());
     for _ in 0..10 {
         post(&mut a, 1, Gather::Inline(&[1; 32])).unwrap();
-        a.ring_doorbell().unwrap();
+        a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         b.arm(Armed::All).unwrap();
         assert!(b.poll_recv().unwrap().is_none());
         sleep(&b);
@@ -124,7 +124,7 @@ fn whoever_is_woken_and_arms_before_polling_finds_what_woke_him() {
     let (mut a, mut b) = pair();
     for slot in 0..3 {
         post(&mut a, slot, Gather::Inline(&[1; 32])).unwrap();
-        a.ring_doorbell().unwrap();
+        a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         let mut turns = 0;
         while b.poll_recv().unwrap().is_none() {
             sleep(&b);
@@ -144,7 +144,7 @@ fn a_long_payload_is_received_into_its_buffer() {
     let extent = compose(&a, 0, &bytes);
     post(&mut a, 1, Gather::Ring(extent)).unwrap();
     post(&mut a, 2, Gather::Inline(b"behind")).unwrap();
-    a.ring_doorbell().unwrap();
+    a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let message = until(&mut a, &mut b, |a, b| {
         a.poll_send();
         b.poll_recv().unwrap()
@@ -174,7 +174,7 @@ fn what_cannot_be_sent_is_refused_and_nothing_of_it_goes_out() {
     let unsignalled = a.post_send(SendWork { signal: Signal::Unsignalled, operation });
     assert_eq!(unsignalled, Err(PostError::Unsupported));
     post(&mut a, 1, Gather::Inline(b"ok")).unwrap();
-    a.ring_doorbell().unwrap();
+    a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     assert_eq!(bytes_of(&receive(&mut b).unwrap()), b"ok");
     assert_eq!(a.poll_send(), done(1));
 }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pronto_core::Class;
 use pronto_core::fabric::{
-    Completion, ConnectionLimits, Extent, FabricError, Gather, HeapMemory, Operation, PostError, QueuePair,
-    Received, Region, SendWork, Signal, Status, WrId,
+    Completion, ConnectionLimits, DoorbellEvent, Extent, FabricError, Gather, HeapMemory, Operation,
+    PostError, QueuePair, Received, Region, SendWork, Signal, Status, WrId,
 };
 use pronto_wire::RawHeader;
 

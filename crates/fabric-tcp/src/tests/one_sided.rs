@@ -6,7 +6,7 @@ use super::*;
 
 fn request(qp: &mut TcpQueuePair, slot: u16, operation: Operation<'_>) {
     qp.post_send(SendWork { signal: Signal::Signalled(wr(slot)), operation }).unwrap();
-    qp.ring_doorbell().unwrap();
+    qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
 }
 
 /// How an operation of `a`'s ends, while `b` polls.
@@ -111,7 +111,7 @@ fn what_is_not_granted_is_refused_and_the_connection_lives_on() {
     }
     assert_eq!(contents(&far), [0; 4096], "a write that reaches too far changes nothing");
     post(&mut a, 1, Gather::Inline(b"still here")).unwrap();
-    a.ring_doorbell().unwrap();
+    a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     assert_eq!(bytes_of(&receive(&mut b).unwrap()), b"still here");
 }
 
@@ -161,7 +161,7 @@ fn messages_pass_between_the_pieces_of_a_long_read() {
         b.wants_write().then_some(())
     });
     post(&mut b, 2, Gather::Inline(b"let me through")).unwrap();
-    b.ring_doorbell().unwrap();
+    b.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     until(&mut a, &mut b, |a, b| {
         b.poll_send();
         assert_eq!(a.poll_send(), None, "the read is not through yet");
@@ -178,7 +178,7 @@ fn a_message_posted_after_a_write_arrives_after_its_bytes() {
     let operation = Operation::Write { local: &near, local_offset: 0, remote };
     a.post_send(SendWork { signal: Signal::Signalled(wr(1)), operation }).unwrap();
     post(&mut a, 2, Gather::Inline(b"it is there")).unwrap();
-    a.ring_doorbell().unwrap();
+    a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     until(&mut a, &mut b, |a, b| {
         a.poll_send();
         b.poll_recv().unwrap()
@@ -200,7 +200,7 @@ fn operations_beyond_the_depth_are_refused_until_one_is_done() {
         }
     };
     assert_eq!((refusal, posted), (PostError::Full, 64));
-    a.ring_doorbell().unwrap();
+    a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     for slot in 0..posted {
         let completion = until(&mut a, &mut b, |a, b| {
             assert!(b.poll_recv().unwrap().is_none());

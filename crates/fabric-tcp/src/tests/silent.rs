@@ -53,7 +53,7 @@ fn fill(qp: &mut TcpQueuePair) -> u16 {
     let mut posted = 0;
     while !qp.wants_write() {
         post(qp, posted, Gather::Ring(extent)).unwrap();
-        qp.ring_doorbell().unwrap();
+        qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         posted += 1;
     }
     posted
@@ -99,7 +99,7 @@ fn a_peer_that_has_gone_is_lost() {
     let (mut qp, peer) = impatient();
     vanish(&peer);
     post(&mut qp, 0, Gather::Inline(b"anybody?")).unwrap();
-    qp.ring_doorbell().unwrap();
+    qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     assert_ne!(info(&qp).unacked, 0, "nothing answers");
     assert_eq!(failure(&mut qp), FabricError::Lost);
 }
@@ -123,7 +123,7 @@ fn a_poller_that_never_sleeps_notices_a_peer_that_has_gone() {
     let (mut qp, peer) = impatient();
     vanish(&peer);
     post(&mut qp, 0, Gather::Inline(b"anybody?")).unwrap();
-    qp.ring_doorbell().unwrap();
+    qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let error = (0..50_000_000).find_map(|_| qp.poll_recv().err());
     assert_eq!(error, Some(FabricError::Lost));
 }
@@ -132,7 +132,7 @@ fn a_poller_that_never_sleeps_notices_a_peer_that_has_gone() {
 fn a_quiet_connection_is_not_lost() {
     let (mut qp, _peer) = impatient();
     post(&mut qp, 0, Gather::Inline(b"hello")).unwrap();
-    qp.ring_doorbell().unwrap();
+    qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let quiet = (0..ROUNDS).any(|_| {
         assert!(round(&mut qp).expect("the peer is alive").is_none());
         u64::from(info(&qp).last_ack_recv) > 2 * ANSWER_MS
@@ -140,6 +140,6 @@ fn a_quiet_connection_is_not_lost() {
     assert!(quiet, "nothing has come for longer than an answer may take");
     // Unanswered for a moment, after a long time without any answer.
     post(&mut qp, 1, Gather::Inline(b"hello again")).unwrap();
-    qp.ring_doorbell().unwrap();
+    qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     assert!(round(&mut qp).expect("the peer is alive").is_none());
 }

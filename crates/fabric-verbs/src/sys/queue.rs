@@ -6,7 +6,7 @@ use core::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use pronto_core::fabric::{SHORT_PAYLOAD, SendMemory as _};
+use pronto_core::fabric::{DoorbellEvent, SHORT_PAYLOAD, SendMemory as _};
 use pronto_mapping::Mapping;
 use pronto_wire::HEADER_LEN;
 
@@ -457,7 +457,7 @@ impl Queue {
     }
 
     /// Posts everything that was pushed, as one list: one doorbell.
-    pub(crate) fn post(&mut self, solicited: bool) -> Result<(), Errno> {
+    pub(crate) fn post(&mut self, event: DoorbellEvent) -> Result<(), Errno> {
         if self.unposted == self.next {
             return Ok(());
         }
@@ -468,9 +468,7 @@ impl Queue {
             let next = follows.map_or(ptr::null_mut(), |at| &raw mut self.requests[at]);
             let request = &mut self.requests[at];
             request.next = next;
-            let takes_receive = [ibv_wr_opcode::IBV_WR_SEND, ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM]
-                .contains(&request.opcode);
-            if solicited && takes_receive {
+            if event == DoorbellEvent::Solicited && request.opcode == ibv_wr_opcode::IBV_WR_SEND {
                 request.send_flags |= ibv_send_flags::IBV_SEND_SOLICITED.0;
             }
         }

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::thread;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use pronto_core::fabric::{Armed, QueuePair, SmallMessage};
+use pronto_core::fabric::{Armed, DoorbellEvent, QueuePair, SmallMessage};
 use pronto_fabric_verbs::VerbsQueuePair;
 use pronto_wire::{InlinePayload, RawHeader};
 
@@ -25,7 +25,7 @@ fn has_event(qp: &VerbsQueuePair, millis: u16) -> bool {
 /// An answer, as a session sends it: unsolicited.
 fn answer(from: &mut VerbsQueuePair) {
     from.post_small(&RawHeader::default(), &InlinePayload::EMPTY).unwrap();
-    from.ring_doorbell_unsolicited().unwrap();
+    from.ring_doorbell(DoorbellEvent::Unsolicited).unwrap();
     from.poll_send();
 }
 

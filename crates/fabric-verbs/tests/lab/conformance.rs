@@ -9,8 +9,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pronto_conformance::{Capability, Harness, Pair, Summary};
 use pronto_core::Class;
 use pronto_core::fabric::{
-    Armed, Capabilities, Completion, ConnectionLimits, FabricError, Grant, GrantError, GrantId, HeapMemory,
-    PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage,
+    Armed, Capabilities, Completion, ConnectionLimits, DoorbellEvent, FabricError, Grant, GrantError,
+    GrantId, HeapMemory, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage,
+    SmallMessage,
 };
 use pronto_fabric_verbs::{Lease, Lifeline, VerbsQueuePair};
 
@@ -140,8 +141,8 @@ impl QueuePair for Sleeper {
         self.0.post_send(work)
     }
 
-    fn ring_doorbell(&mut self) -> Result<(), FabricError> {
-        self.0.ring_doorbell()
+    fn ring_doorbell(&mut self, event: DoorbellEvent) -> Result<(), FabricError> {
+        self.0.ring_doorbell(event)
     }
 
     fn poll_send(&mut self) -> Option<Completion> {

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::thread;
 
 use pronto_core::fabric::{
-    Armed, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId,
+    Armed, DoorbellEvent, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId,
 };
 use pronto_fabric_verbs::{Device, Link, VerbsError, VerbsQueuePair};
 use pronto_wire::RawHeader;
@@ -30,7 +30,7 @@ fn post(qp: &mut VerbsQueuePair, payload: &[u8]) -> Result<(), PostError> {
     let operation = Operation::Send { header: &header, payload: Gather::Inline(payload) };
     let signal = Signal::Signalled(WrId { slot: 0, generation: 0 });
     qp.post_send(SendWork { signal, operation })?;
-    Ok(qp.ring_doorbell()?)
+    Ok(qp.ring_doorbell(DoorbellEvent::Solicited)?)
 }
 
 /// Whether a message passes from the one to the other.

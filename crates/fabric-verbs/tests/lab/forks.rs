@@ -9,7 +9,8 @@ use std::thread;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use pronto_core::fabric::{
-    Gather, HeapMemory, Operation, QueuePair as _, Region, Rights, SendWork, Signal, Status, WrId,
+    DoorbellEvent, Gather, HeapMemory, Operation, QueuePair as _, Region, Rights, SendWork, Signal, Status,
+    WrId,
 };
 use pronto_fabric_verbs::VerbsQueuePair;
 use pronto_wire::RawHeader;
@@ -30,7 +31,7 @@ fn carried_out(a: &mut VerbsQueuePair, b: &mut VerbsQueuePair, operation: Operat
     let is_message = matches!(operation, Operation::Send { .. });
     let signal = Signal::Signalled(WrId { slot: 1, generation: 1 });
     a.post_send(SendWork { signal, operation }).unwrap();
-    a.ring_doorbell().unwrap();
+    a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let (mut arrived, mut done) = (None, false);
     for _ in 0..LOOKS {
         if let Some(message) = b.poll_recv().unwrap() {

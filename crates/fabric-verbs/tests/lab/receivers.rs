@@ -5,7 +5,7 @@ use std::fs;
 use std::thread;
 
 use pronto_core::fabric::{
-    ConnectionLimits, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal,
+    ConnectionLimits, DoorbellEvent, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal,
 };
 use pronto_fabric_verbs::VerbsQueuePair;
 use pronto_wire::RawHeader;
@@ -42,7 +42,7 @@ fn ten_to_one_finds_a_receive_for_every_message() {
             for number in 0..64_u8 {
                 post(&mut a.bulk, &[number; 40]).unwrap();
             }
-            a.bulk.ring_doorbell().unwrap();
+            a.bulk.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         }
         for [a, b] in &mut links {
             let mut received = 0;
@@ -73,7 +73,7 @@ fn post_until_failure(qp: &mut VerbsQueuePair, most: u32) -> Option<FabricError>
             Err(PostError::Failed(error)) => return Some(error),
             Err(error) => panic!("{error}"),
         }
-        if let Err(error) = qp.ring_doorbell() {
+        if let Err(error) = qp.ring_doorbell(DoorbellEvent::Solicited) {
             return Some(error);
         }
         assert!(qp.poll_send().is_none(), "nothing was signalled");
@@ -106,7 +106,7 @@ fn a_message_without_a_receive_fails_its_sender() {
             for _ in 0..60 {
                 post(sender, &[7; 40]).unwrap();
             }
-            sender.ring_doorbell().unwrap();
+            sender.ring_doorbell(DoorbellEvent::Solicited).unwrap();
             (0..8_000).find_map(|_| {
                 sleep_a_little();
                 assert!(sender.poll_send().is_none(), "nothing was signalled");
@@ -132,7 +132,7 @@ fn an_overrun_completion_queue_ends_its_connection_alone() {
         b.bulk.poll_recv().is_err()
     }));
     post(&mut a.control, &[1; 8]).unwrap();
-    a.control.ring_doorbell().unwrap();
+    a.control.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let arrived = (0..PATIENCE).any(|_| {
         sleep_a_little();
         b.control.poll_recv().unwrap().is_some()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 
 use pronto_core::fabric::{
-    Extent, Gather, HeapMemory, Operation, QueuePair, Region, SendWork, Signal, Status, WrId,
+    DoorbellEvent, Extent, Gather, HeapMemory, Operation, QueuePair, Region, SendWork, Signal, Status, WrId,
 };
 use pronto_fabric_verbs::VerbsQueuePair;
 use pronto_wire::RawHeader;
@@ -17,7 +17,7 @@ pub(crate) fn deliver(a: &mut VerbsQueuePair, b: &mut VerbsQueuePair, payload: G
     let header = RawHeader::default();
     let signal = Signal::Signalled(WrId { slot: 1, generation: 1 });
     a.post_send(SendWork { signal, operation: Operation::Send { header: &header, payload } }).unwrap();
-    a.ring_doorbell().unwrap();
+    a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let (mut arrived, mut done) = (false, false);
     for _ in 0..2_000_000 {
         arrived |= b.poll_recv().unwrap().is_some();
@@ -74,7 +74,7 @@ fn a_message_that_is_copied_completes_when_it_is_posted() {
         let operation = Operation::Send { header: &header, payload };
         a.post_send(SendWork { signal: Signal::Signalled(wr), operation }).unwrap();
         assert!(a.poll_send().is_none(), "no doorbell was rung for it");
-        a.ring_doorbell().unwrap();
+        a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         assert_eq!(a.poll_send().map(|done| (done.wr, done.status)), Some((wr, Status::Done(0))));
         let arrived = (0..2_000_000).any(|_| {
             assert!(a.poll_send().is_none(), "it completes once");

@@ -8,7 +8,9 @@ use core::time::Duration;
 use std::process::{Child, Command};
 use std::thread;
 
-use pronto_core::fabric::{FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId};
+use pronto_core::fabric::{
+    DoorbellEvent, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId,
+};
 use pronto_fabric_verbs::{Device, VerbsError, VerbsQueuePair};
 use pronto_wire::RawHeader;
 
@@ -61,7 +63,7 @@ impl Load {
             Err(PostError::Failed(error)) => return Err(error),
             Err(other) => panic!("{other}"),
         }
-        sender.ring_doorbell()
+        sender.ring_doorbell(DoorbellEvent::Solicited)
     }
 
     fn reap(&mut self, sender: &mut VerbsQueuePair) {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use pronto::{Address, Class, Epoch, LayoutHash, Message, NameHash, NodeId, Payload, ServiceId};
 use pronto_core::buf::{RingConfig, SendRing};
-use pronto_core::fabric::{FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId};
+use pronto_core::fabric::{
+    DoorbellEvent, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId,
+};
 use pronto_core::session::{Agreement, Identity, Limits, agree, greet};
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
@@ -135,7 +137,7 @@ impl Raw {
             // Its memory is this process's until the end of the test.
             core::mem::forget(frame);
         }
-        Ok(pair.ring_doorbell()?)
+        Ok(pair.ring_doorbell(DoorbellEvent::Solicited)?)
     }
 
     /// The next message on a connection, if there is one now.

@@ -2,7 +2,9 @@
 //! on a real connection, as a correct session never sends such.
 
 use pronto_core::Nanos;
-use pronto_core::fabric::{Arrived, Gather, Operation, QueuePair as _, RemoteRange, SendWork, Signal};
+use pronto_core::fabric::{
+    Arrived, DoorbellEvent, Gather, Operation, QueuePair as _, RemoteRange, SendWork, Signal,
+};
 use pronto_core::session::{Event, Inbound, Limits, Links, Offered, PARKED, Session, Sink, agree, greet};
 use pronto_sim::{SimExecutor, SimLease, SimOptions, SimQueuePair, SimWorld};
 use pronto_wire::{Acks, CallId, Class, NodeId, RawHeader, ServiceId, SessionId, TypeId};
@@ -61,7 +63,10 @@ impl Flood {
         let header = RawHeader::request(call, TypeId(2), ServiceId(0), 0, acks);
         let operation = Operation::Send { header: &header, payload: Gather::Inline(&[0; 16]) };
         let posted = self.pairs[class].post_send(SendWork { signal: Signal::Unsignalled, operation });
-        assert!(posted.is_ok() && self.pairs[class].ring_doorbell().is_ok(), "the link lives");
+        assert!(
+            posted.is_ok() && self.pairs[class].ring_doorbell(DoorbellEvent::Solicited).is_ok(),
+            "the link lives"
+        );
         self.world.run_until(self.world.now() + Nanos::from_millis(3));
         let mut sink = Receiver { session: &self.session, executor: &self.executor, offered };
         let turned = self.session.turn(1, || false, &mut sink, &self.executor);
