@@ -32,7 +32,7 @@ pub struct Channels {
     pub link: u16,
     /// By class: control and bulk. One channel may serve both.
     pub each: [Option<Channel>; 2],
-    /// An epoll of both that is there already ([`QueuePair::near_channel`](crate::fabric::QueuePair::near_channel)).
+    /// An epoll of both that is there already ([`CompletionChannel::caller_epoll`](crate::fabric::CompletionChannel::caller_epoll)).
     pub near: Option<i32>,
 }
 

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pronto_core::fabric::{
-    Armed, Capabilities, Completion, DoorbellEvent, FabricError, Grant, GrantError, GrantId, Interest,
-    PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage,
+    Armed, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Grant, GrantError,
+    GrantId, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage,
+    SmallMessage,
 };
 use pronto_wire::{InlinePayload, RawHeader};
 
@@ -176,24 +177,16 @@ impl<Q: QueuePair> QueuePair for Watched<Q> {
         self.qp.arm(events)
     }
 
-    fn told(&mut self) {
-        self.qp.told();
+    fn notify_woken(&mut self) {
+        self.qp.notify_woken();
     }
 
     fn has_answered(&mut self) -> bool {
         self.qp.has_answered()
     }
 
-    fn channel(&self) -> Option<i32> {
+    fn channel(&self) -> Option<CompletionChannel> {
         self.qp.channel()
-    }
-
-    fn near_channel(&self) -> Option<i32> {
-        self.qp.near_channel()
-    }
-
-    fn interest(&self) -> Interest {
-        self.qp.interest()
     }
 
     fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {

@@ -136,6 +136,25 @@ impl Interest {
     pub const READABLE: Self = Self { readable: true, writable: false };
 }
 
+/// The place where threads sleep until a queue pair has an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompletionChannel {
+    /// The descriptor: a completion channel, socket, eventfd or epoll.
+    pub fd: i32,
+    /// The events of the descriptor to wait for.
+    pub interest: Interest,
+    /// If `fd` is a set of descriptors, another epoll of the same ones, for a caller that sleeps until its own response comes.
+    /// The kernel wakes a sleeper there before any sleeper on `fd`. Its events carry the class, 0 or 1.
+    pub caller_epoll: Option<i32>,
+}
+
+impl CompletionChannel {
+    /// A descriptor that becomes readable with an event, without an epoll for callers.
+    pub const fn readable(fd: i32) -> Self {
+        Self { fd, interest: Interest::READABLE, caller_epoll: None }
+    }
+}
+
 /// One connection of one class to one peer.
 pub trait QueuePair: Send + fmt::Debug {
     /// A received payload that lies in a receive buffer. Dropping it posts that receive again, from any thread.
@@ -222,9 +241,9 @@ pub trait QueuePair: Send + fmt::Debug {
     /// The queue pair has failed. [`Armed::Nothing`] never fails, also after that.
     fn arm(&mut self, events: Armed) -> Result<(), FabricError>;
 
-    /// The calling thread was woken by the channel, and others may not have been: what the event was for is theirs to find as
-    /// well, so no look is left out until one has found nothing more. Where none ever is, there is nothing to do.
-    fn told(&mut self) {}
+    /// Reports that the channel has woken the calling thread, and perhaps no other. The provider skips no poll, by any thread,
+    /// until one has come back empty. Does nothing in a provider that never skips polls.
+    fn notify_woken(&mut self) {}
 
     /// Whether a poll has carried out what the peer asked for by one-sided operations, since this was asked last: where that is done by
     /// polling, it takes as long as a message that is as large. Elsewhere it is always false.
@@ -232,22 +251,11 @@ pub trait QueuePair: Send + fmt::Debug {
         false
     }
 
-    /// The descriptor that becomes readable with an event (completion channel, socket, eventfd); none in simulation.
-    /// The loss of the connection is an event too. After [`close`](Self::close) and [`Armed::Nothing`] there is
-    /// none any more, or it stays silent: a dead connection keeps nobody awake.
-    fn channel(&self) -> Option<i32>;
-
-    /// Where [`channel`](Self::channel) is a set of descriptors: another epoll of the same ones, for a caller that sleeps for an answer
-    /// itself. The kernel wakes whoever sleeps in it before anybody who sleeps on the channel. Its events give the class,
-    /// 0 or 1.
-    fn near_channel(&self) -> Option<i32> {
-        None
-    }
-
-    /// What to wait for on the channel; to be asked before every sleep, after [`arm`](QueuePair::arm) and the last poll.
-    fn interest(&self) -> Interest {
-        Interest::READABLE
-    }
+    /// Returns the channel that has an event when something comes; none in simulation. The loss of the connection is an event
+    /// too. After [`close`](Self::close) and [`Armed::Nothing`] there is no channel any more, or it stays silent: a dead
+    /// connection keeps no thread awake. Ask again before every sleep, after [`arm`](QueuePair::arm) and the last poll, since
+    /// the interest changes.
+    fn channel(&self) -> Option<CompletionChannel>;
 
     /// Lets this peer, and nobody else, access a range of a region from now on.
     fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError>;

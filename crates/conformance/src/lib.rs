@@ -75,7 +75,7 @@ pub trait Harness {
 
     /// Whether a sleeper on the queue pair's channel would wake now; none if there is no channel.
     fn event(&self, qp: &Self::Qp) -> Option<bool> {
-        qp.channel().map(|descriptor| channel::is_ready(descriptor, qp.interest()))
+        qp.channel().map(|channel| channel::is_ready(channel.fd, channel.interest))
     }
 
     /// Fruitless rounds of polling after which a test gives up.

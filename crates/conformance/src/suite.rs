@@ -79,7 +79,9 @@ fn lacks<H: Harness>(harness: &H) -> Vec<Capability> {
     lacks.extend((!has.by_reference).then_some(Capability::ByReference));
     lacks.extend((!has.polls_without_syscalls).then_some(Capability::PollsWithoutSyscalls));
     lacks.extend(harness.event(&a).is_none().then_some(Capability::Channel));
-    lacks.extend(a.near_channel().is_none().then_some(Capability::NearChannel));
+    lacks.extend(
+        a.channel().and_then(|channel| channel.caller_epoll).is_none().then_some(Capability::NearChannel),
+    );
     lacks.extend((!harness.break_link(&mut link)).then_some(Capability::LinkCut));
     drop((a, b));
     lacks.sort_unstable();

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use pronto_core::fabric::{
-    Armed, Capabilities, Completion, DoorbellEvent, FabricError, Gather, Grant, GrantError, GrantId,
-    Operation, OutOfBounds, PeerFault, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork,
-    ShortMessage, Signal, SmallMessage,
+    Armed, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Gather, Grant,
+    GrantError, GrantId, Operation, OutOfBounds, PeerFault, PostError, QueuePair, Received, Region, Rights,
+    SendMemory, SendWork, ShortMessage, Signal, SmallMessage,
 };
 use pronto_sync::Event as Published;
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -396,8 +396,8 @@ impl QueuePair for ShmQueuePair {
         }
     }
 
-    fn channel(&self) -> Option<i32> {
-        (!self.closed).then(|| self.incoming().bell.descriptor())
+    fn channel(&self) -> Option<CompletionChannel> {
+        (!self.closed).then(|| CompletionChannel::readable(self.incoming().bell.descriptor()))
     }
 
     fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {

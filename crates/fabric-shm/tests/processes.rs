@@ -288,7 +288,7 @@ fn wait_for_message(qp: &mut ShmQueuePair) -> Result<u32, FabricError> {
         qp.arm(Armed::All)?;
         let found = qp.poll_recv()?;
         if found.is_none() {
-            let channel = qp.channel().expect("a live queue pair has a channel");
+            let channel = qp.channel().expect("a live queue pair has a channel").fd;
             // SAFETY: the channel stays open while the queue pair is borrowed and not closed.
             assert!(readable(unsafe { BorrowedFd::borrow_raw(channel) }), "an event within the time");
         }

@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use pronto_core::Class;
 use pronto_core::fabric::{
-    Armed, AtomicScope, Capabilities, Completion, ConnectionLimits, DoorbellEvent, Extent, FabricError,
-    Gather, Grant, GrantError, GrantId, Interest, OneSided as OneSidedSupport, Operation, OutOfBounds,
-    PostError, QueuePair, Received, Region, RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal,
-    SmallMessage, Status, WrId,
+    Armed, AtomicScope, Capabilities, Completion, CompletionChannel, ConnectionLimits, DoorbellEvent, Extent,
+    FabricError, Gather, Grant, GrantError, GrantId, Interest, OneSided as OneSidedSupport, Operation,
+    OutOfBounds, PostError, QueuePair, Received, Region, RemoteRange, Revocation, Rights, SendMemory,
+    SendWork, Signal, SmallMessage, Status, WrId,
 };
 use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, InlinePayload, RawHeader};
 
@@ -192,6 +192,11 @@ impl TcpQueuePair {
         let tag = self.one_sided.open(wr, open);
         push(&mut self.outbound, tag);
         Ok(())
+    }
+
+    /// What a sleeper on the socket waits for.
+    pub(crate) fn interest(&self) -> Interest {
+        Interest { readable: !self.inbound.is_starved(), writable: self.outbound.is_blocked() }
     }
 
     fn post_write(
@@ -413,7 +418,7 @@ impl QueuePair for TcpQueuePair {
         Ok(())
     }
 
-    fn told(&mut self) {
+    fn notify_woken(&mut self) {
         self.inbound.leave_out_nothing();
     }
 
@@ -421,13 +426,10 @@ impl QueuePair for TcpQueuePair {
         mem::take(&mut self.answered)
     }
 
-    fn channel(&self) -> Option<i32> {
+    fn channel(&self) -> Option<CompletionChannel> {
+        let (fd, interest) = (self.socket.descriptor(), self.interest());
         // A dead socket stays readable for ever; what it had to tell has been told.
-        self.failed.is_none().then(|| self.socket.descriptor())
-    }
-
-    fn interest(&self) -> Interest {
-        Interest { readable: !self.inbound.is_starved(), writable: self.outbound.is_blocked() }
+        self.failed.is_none().then_some(CompletionChannel { fd, interest, caller_epoll: None })
     }
 
     fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {

@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use nix::sys::eventfd::EventFd;
 use pronto_core::fabric::{
-    Armed, Capabilities, Completion, DoorbellEvent, FabricError, Grant, GrantError, GrantId, PostError,
-    QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage, Status, WrId,
+    Armed, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Grant, GrantError,
+    GrantId, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage,
+    SmallMessage, Status, WrId,
 };
 use pronto_mapping::Mapping;
 
@@ -256,17 +257,16 @@ impl QueuePair for VerbsQueuePair {
         }
     }
 
-    fn told(&mut self) {
+    fn notify_woken(&mut self) {
         self.has_events = true;
         self.looks_anew();
     }
 
-    fn channel(&self) -> Option<i32> {
-        (!self.closed).then(|| self.waits.descriptor())
-    }
-
-    fn near_channel(&self) -> Option<i32> {
-        (!self.closed).then(|| self.waits.near())
+    fn channel(&self) -> Option<CompletionChannel> {
+        (!self.closed).then(|| CompletionChannel {
+            caller_epoll: Some(self.waits.near()),
+            ..CompletionChannel::readable(self.waits.descriptor())
+        })
     }
 
     fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use pronto_core::fabric::region::SharedBytes;
 use pronto_core::fabric::{
-    Armed, Capabilities, Completion, DoorbellEvent, FabricError, Grant, GrantError, GrantId, Interest,
-    OutOfBounds, Payload, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage,
-    SmallMessage, Withdrawn,
+    Armed, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Grant, GrantError,
+    GrantId, OutOfBounds, Payload, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork,
+    ShortMessage, SmallMessage, Withdrawn,
 };
 use pronto_fabric_shm::{ShmLease, ShmQueuePair};
 use pronto_fabric_tcp::{Lease as TcpLease, TcpQueuePair};
@@ -133,24 +133,16 @@ impl QueuePair for AnyQueuePair {
         each!(self, qp => qp.arm(events))
     }
 
-    fn told(&mut self) {
-        each!(self, qp => qp.told());
+    fn notify_woken(&mut self) {
+        each!(self, qp => qp.notify_woken());
     }
 
     fn has_answered(&mut self) -> bool {
         each!(self, qp => qp.has_answered())
     }
 
-    fn channel(&self) -> Option<i32> {
+    fn channel(&self) -> Option<CompletionChannel> {
         each!(self, qp => qp.channel())
-    }
-
-    fn near_channel(&self) -> Option<i32> {
-        each!(self, qp => qp.near_channel())
-    }
-
-    fn interest(&self) -> Interest {
-        each!(self, qp => qp.interest())
     }
 
     fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {

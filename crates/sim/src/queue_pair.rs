@@ -5,9 +5,9 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use pronto_core::fabric::{
-    Armed, Arrived, Capabilities, Completion, DoorbellEvent, FabricError, Gather, Grant, GrantError, GrantId,
-    HeapSendMemory, OneSided, Operation, OutOfBounds, Payload, PostError, QueuePair, Received, Region,
-    RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, WrId,
+    Armed, Arrived, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Gather, Grant,
+    GrantError, GrantId, HeapSendMemory, OneSided, Operation, OutOfBounds, Payload, PostError, QueuePair,
+    Received, Region, RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, WrId,
 };
 use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
 
@@ -240,7 +240,7 @@ impl QueuePair for SimQueuePair {
         })
     }
 
-    fn channel(&self) -> Option<i32> {
+    fn channel(&self) -> Option<CompletionChannel> {
         None
     }
 

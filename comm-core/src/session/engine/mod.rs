@@ -42,7 +42,9 @@ use super::waiter::Waiter;
 use super::work::WorkTable;
 use crate::executor::{Channel, Channels, Executor};
 use crate::fabric::Armed;
-use crate::fabric::{FabricError, PeerFault, QueuePair, Received, ShortMessage, SmallMessage};
+use crate::fabric::{
+    CompletionChannel, FabricError, PeerFault, QueuePair, Received, ShortMessage, SmallMessage,
+};
 use crate::time::Nanos;
 
 /// Messages taken from one connection per turn, so that a flood in one class does not starve the other.
@@ -406,24 +408,25 @@ impl<Q: QueuePair> Engine<Q> {
         self.phase.link().is_some_and(|link| link.lanes[0].qp.capabilities().polls_without_syscalls)
     }
 
-    /// See [`QueuePair::told`], by class.
+    /// See [`QueuePair::notify_woken`], by class.
     pub(in crate::session) fn told(&mut self, which: [bool; 2]) {
         for (lane, told) in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes).zip(which) {
             if told {
-                lane.qp.told();
+                lane.qp.notify_woken();
             }
         }
     }
 
     /// For a caller that sleeps.
     pub(super) fn callers_channels(&self, owner: u64) -> Channels {
-        let near = self.phase.link().and_then(|link| link.lanes[0].qp.near_channel());
+        let near = self.phase.link().and_then(|link| link.lanes[0].qp.channel()?.caller_epoll);
         Channels { owner, link: self.generation, each: self.channels(), near }
     }
 
     pub(super) fn channels(&self) -> [Option<Channel>; 2] {
-        let channel =
-            |lane: &Lane<Q>| lane.qp.channel().map(|fd| Channel { fd, interest: lane.qp.interest() });
+        let channel = |lane: &Lane<Q>| {
+            lane.qp.channel().map(|CompletionChannel { fd, interest, .. }| Channel { fd, interest })
+        };
         self.phase.link().map_or([None; 2], |link| [channel(&link.lanes[0]), channel(&link.lanes[1])])
     }
 }

@@ -51,7 +51,7 @@ fn whoever_was_told_finds_what_came<H: Harness>(harness: &H) {
         }
         rig.ring(End::A);
         sleep(&mut rig, End::B, Other::Sleeps);
-        rig.qp(End::B).told();
+        rig.qp(End::B).notify_woken();
         assert!(rig.at(End::B).poll(), "told, and found nothing");
         rig.wait_idle();
         rig.qp(End::B).arm(Armed::Nothing).expect("disarming never fails");
@@ -73,7 +73,7 @@ fn a_caller_that_sleeps_is_woken_and_nobody_else<H: Harness>(harness: &H) {
             rig.ring(End::A);
             let told = caller.ended(|| rig.settle());
             // All that came is taken before the other one is woken: it does not find it then.
-            rig.qp(End::B).told();
+            rig.qp(End::B).notify_woken();
             rig.wait_idle();
             rig.qp(End::B).arm(Armed::Nothing).expect("disarming never fails");
             stop.write(1).expect("an eventfd takes a one");
@@ -109,7 +109,8 @@ fn arm_and_look<H: Harness>(rig: &mut Rig<'_, H>) {
 }
 
 fn near<H: Harness>(rig: &mut Rig<'_, H>) -> Epoll {
-    let near = rig.qp(End::B).near_channel().expect("what was offered stays");
+    let channel = rig.qp(End::B).channel().expect("what was offered stays");
+    let near = channel.caller_epoll.expect("what was offered stays");
     Epoll(borrowed(near).try_clone_to_owned().expect("there is room for a descriptor"))
 }
 
@@ -122,7 +123,7 @@ struct Serving(Epoll);
 
 impl Serving {
     fn new<H: Harness>(rig: &mut Rig<'_, H>) -> Self {
-        let channel = rig.qp(End::B).channel().expect("what was offered stays");
+        let channel = rig.qp(End::B).channel().expect("what was offered stays").fd;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("there is room for a descriptor");
         let event = EpollEvent::new(EpollFlags::EPOLLIN, CHANNEL);
         epoll.add(borrowed(channel), event).expect("a channel can be watched");

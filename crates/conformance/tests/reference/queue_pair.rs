@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::fabric::{
-    Armed, Arrived, AtomicScope, Capabilities, Completion, ConnectionLimits, DoorbellEvent, FabricError,
-    Gather, Grant, GrantError, GrantId, HeapSendMemory, OneSided, Operation, OutOfBounds, PostError,
-    QueuePair, Received, Region, RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, Status,
+    Armed, Arrived, AtomicScope, Capabilities, Completion, CompletionChannel, ConnectionLimits,
+    DoorbellEvent, FabricError, Gather, Grant, GrantError, GrantId, HeapSendMemory, OneSided, Operation,
+    OutOfBounds, PostError, QueuePair, Received, Region, RemoteRange, Revocation, Rights, SendMemory,
+    SendWork, Signal, Status,
 };
 use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
 
@@ -366,12 +367,9 @@ impl QueuePair for Reference {
         Ok(())
     }
 
-    fn channel(&self) -> Option<i32> {
-        Some(self.far.0.as_raw_fd())
-    }
-
-    fn near_channel(&self) -> Option<i32> {
-        Some(self.near.0.as_raw_fd())
+    fn channel(&self) -> Option<CompletionChannel> {
+        let caller_epoll = Some(self.near.0.as_raw_fd());
+        Some(CompletionChannel { caller_epoll, ..CompletionChannel::readable(self.far.0.as_raw_fd()) })
     }
 
     fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Barrier, Mutex};
 
 use pronto_core::completion::Server;
 use pronto_core::fabric::{
-    Armed, Capabilities, Completion, DoorbellEvent, FabricError, Grant, GrantError, GrantId, PostError,
-    QueuePair, Received, Region, Rights, SendMemory, SendWork,
+    Armed, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Grant, GrantError,
+    GrantId, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork,
 };
 use pronto_core::session::{CallSpec, OutgoingPayload, Waited};
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
@@ -51,9 +51,9 @@ impl QueuePair for Watched {
         self.inner.arm(events)
     }
 
-    fn told(&mut self) {
+    fn notify_woken(&mut self) {
         self.told.fetch_add(1, Ordering::Relaxed);
-        self.inner.told();
+        self.inner.notify_woken();
     }
 
     the_rest_is_inner!();

@@ -35,7 +35,7 @@ macro_rules! the_rest_is_inner {
             self.inner.poll_send()
         }
 
-        fn channel(&self) -> Option<i32> {
+        fn channel(&self) -> Option<CompletionChannel> {
             self.inner.channel()
         }
 

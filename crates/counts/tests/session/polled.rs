@@ -4,8 +4,9 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use pronto_core::fabric::{
-    Armed, Capabilities, Completion, DoorbellEvent, FabricError, Grant, GrantError, GrantId, PostError,
-    QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage, SmallMessage,
+    Armed, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Grant, GrantError,
+    GrantId, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage,
+    SmallMessage,
 };
 use pronto_counts::pair::{Ends, shm_link};
 use pronto_fabric_shm::{ShmLease, ShmQueuePair};

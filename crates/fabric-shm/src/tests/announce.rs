@@ -140,7 +140,7 @@ fn nothing_but_disarm_takes_a_wake_up_away() {
         "sees the announcement, before the wake-up in the channel"
     );
     let mut packet = [0; 100];
-    let channel = near.bulk.channel().unwrap();
+    let channel = near.bulk.channel().unwrap().fd;
     let peek = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
     assert!(recv(channel, &mut packet, peek).is_ok(), "the event is still there");
 

@@ -18,7 +18,7 @@ const CALLS: u64 = 50;
 /// Whether there is an event within so many milliseconds.
 fn has_event(qp: &VerbsQueuePair, millis: u16) -> bool {
     // SAFETY: the queue pair keeps the descriptor open, and is borrowed.
-    let channel = unsafe { BorrowedFd::borrow_raw(qp.channel().unwrap()) };
+    let channel = unsafe { BorrowedFd::borrow_raw(qp.channel().unwrap().fd) };
     poll(&mut [PollFd::new(channel, PollFlags::POLLIN)], PollTimeout::from(millis)).unwrap() == 1
 }
 

@@ -9,9 +9,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pronto_conformance::{Capability, Harness, Pair, Summary};
 use pronto_core::Class;
 use pronto_core::fabric::{
-    Armed, Capabilities, Completion, ConnectionLimits, DoorbellEvent, FabricError, Grant, GrantError,
-    GrantId, HeapMemory, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage,
-    SmallMessage,
+    Armed, Capabilities, Completion, CompletionChannel, ConnectionLimits, DoorbellEvent, FabricError, Grant,
+    GrantError, GrantId, HeapMemory, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork,
+    ShortMessage, SmallMessage,
 };
 use pronto_fabric_verbs::{Lease, Lifeline, VerbsQueuePair};
 
@@ -99,7 +99,7 @@ impl Sleeper {
         {
             #[expect(unsafe_code, reason = "a descriptor by its number")]
             // SAFETY: the queue pair keeps it open, and is borrowed.
-            let channel = unsafe { BorrowedFd::borrow_raw(channel) };
+            let channel = unsafe { BorrowedFd::borrow_raw(channel.fd) };
             poll(&mut [PollFd::new(channel, PollFlags::POLLIN)], PollTimeout::from(1_u8)).unwrap();
         }
         self.0.arm(Armed::Nothing)?;
@@ -165,7 +165,7 @@ impl QueuePair for Sleeper {
         self.0.arm(events)
     }
 
-    fn channel(&self) -> Option<i32> {
+    fn channel(&self) -> Option<CompletionChannel> {
         self.0.channel()
     }
 

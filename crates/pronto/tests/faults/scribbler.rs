@@ -93,7 +93,7 @@ fn scribble(mut new: impl FnMut(u8) -> u8) -> usize {
 
 /// Wakes the node over and over, with nothing to show for it.
 fn flood(raw: &Raw) -> usize {
-    let channel = raw.pairs[0].channel().unwrap();
+    let channel = raw.pairs[0].channel().unwrap().fd;
     let mut sent = 0;
     for _ in 0..200_000 {
         match send(channel, &[1], MsgFlags::MSG_NOSIGNAL) {
