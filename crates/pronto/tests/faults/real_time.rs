@@ -22,9 +22,9 @@ use crate::child::{Child, say};
 use crate::rig::{Add, SOON, Sum, TRANSPORTS, address, beside_others, until};
 
 /// CPU time that the real-time thread may use without blocking, in microseconds. The holder of the lock gets 5 % of it.
-const LIMIT: u64 = 1_000_000;
+const LIMIT: u64 = 500_000;
 /// CPU time for which the ordinary thread holds the lock once the other one is real-time.
-const HELD: Duration = Duration::from_millis(300);
+const HELD: Duration = Duration::from_millis(150);
 
 #[test]
 fn a_real_time_thread_lets_an_ordinary_one_of_its_cpu_leave_the_engine() {
@@ -67,7 +67,8 @@ pub(crate) fn waits(listen: &str) {
     let caller = node(2).peer(1, &holder.listening()[0].to_string()).start().unwrap();
     let peer = caller.wait_for_peer(1, SOON).unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| peer.call(&Add { values: vec![] }).unwrap());
+        // On a busy machine the call reaches its deadline before the handler has ended; the handler is what counts.
+        scope.spawn(|| drop(peer.call(&Add { values: vec![] })));
         until("the handler runs", || computes.load(Ordering::Relaxed));
         let scheduled = schedule(CALLER, Class::Fifo(1));
         // From here on the handler's thread runs only while this one sleeps.
