@@ -99,7 +99,7 @@ pub trait Executor: Clock {
     /// Sleeps until one of the channels has an event or `until` has come. May return early. As long as a thread sleeps here, an
     /// event may wake it alone, and not the node's serving thread. Returns which have one, by class: a thread that was taken
     /// off its processor cannot tell an event from the time, and whoever is told of one looks after it
-    /// ([`QueuePair::told`](crate::fabric::QueuePair::told)).
+    /// ([`QueuePair::notify_woken`](crate::fabric::QueuePair::notify_woken)).
     fn sleep_on_channels(&self, channels: &Channels, until: Nanos) -> [bool; 2];
 
     /// Something can be done now that no channel tells of: the node's serving thread looks, if it sleeps.
