@@ -86,6 +86,11 @@ impl Inbound {
         matches!(self.state, State::Starved { .. })
     }
 
+    /// Whether nothing was received that is not taken, not even a part of a frame.
+    fn is_empty(&self) -> bool {
+        self.start == self.end && matches!(self.state, State::Boundary)
+    }
+
     /// The sleeper waits on the socket itself, which stays readable while there is data: no need to look again.
     pub(crate) fn leave_out_next_receive(&mut self) {
         self.drained = !self.told;
@@ -124,7 +129,9 @@ impl Inbound {
         outbound: &mut Outbound,
     ) -> Result<Option<Received<Lease>>, FabricError> {
         for _ in 0..RECEIVES_PER_POLL {
-            if let Some(message) = self.advance(one_sided, outbound)? {
+            if !self.is_empty()
+                && let Some(message) = self.advance(one_sided, outbound)?
+            {
                 return Ok(Some(message));
             }
             if self.is_starved() {
