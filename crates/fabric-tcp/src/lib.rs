@@ -8,7 +8,7 @@
 //! # Sleeping
 //! The channel is the socket, waited for level-triggered: there is nothing to arm in the kernel, and what has arrived
 //! before keeps it readable. Right after `arm` the next poll leaves one receive out, since the sleep itself finds what
-//! came meanwhile. Ask [`interest`](pronto_core::fabric::QueuePair::interest) before every sleep:
+//! came meanwhile. Ask [`channel`](pronto_core::fabric::QueuePair::channel) before every sleep:
 //!
 //! - *writable* only while the socket is full and something is left to send (else it would wake the sleeper at once, for
 //!   nothing); after it, `poll_send` sends on. If others post while it sleeps, [`TcpQueuePair::on_blocked`] says when to

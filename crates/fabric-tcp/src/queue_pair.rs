@@ -102,8 +102,8 @@ impl TcpQueuePair {
         self.socket.busy_polling()
     }
 
-    /// Wakes this whenever output begins to wait for the socket: whoever sleeps on the channel with an earlier
-    /// [`interest`](QueuePair::interest) would not hear of room in it.
+    /// Wakes this whenever output begins to wait for the socket: whoever sleeps on the interest of an earlier
+    /// [`channel`](QueuePair::channel) would not hear of room in it.
     pub fn on_blocked(&mut self, waker: Waker) {
         self.on_blocked = Some(waker);
     }
