@@ -8,10 +8,9 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod back_off;
 pub mod boost;
 pub mod buf;
-pub mod completion;
+
 pub mod dispatch;
 pub mod executor;
 pub mod fabric;
@@ -19,6 +18,7 @@ pub mod note;
 pub mod session;
 pub mod stats;
 pub mod time;
+pub mod wait;
 
 pub use boost::{BoostError, Booster, Tier};
 pub use executor::{Channel, Channels, Executor, WaitPolicy};

@@ -9,8 +9,8 @@ use pronto_core::executor::{Asked, expecting};
 use pronto_core::fabric::{QueuePair, Region, SHORT_PAYLOAD, SmallMessage};
 use pronto_core::note::{Note, What};
 use pronto_core::session::{
-    CallSpec, Copied, End, Executed, Known, OutgoingPayload, Places, Refused, Session, Sink, Soon, TypeKey,
-    Waited,
+    AfterRefusal, CallSpec, Copied, End, Executed, Known, OutgoingPayload, Places, Refused, Session, Sink,
+    Soon, TypeKey, Waited,
 };
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, NodeId, ServiceId};
@@ -359,21 +359,21 @@ impl<H: Host> Peer<H> {
         loop {
             match attempt() {
                 Err(CallError::Rejected(Rejection::Here(refused))) if self.waits_for_room(&refused) => {
-                    let now = host.now();
-                    let (wait, deadline) = wait.get_or_insert_with(|| {
-                        (session.begin_room_wait(self.asked_here(), now, host), now + timeout)
-                    });
-                    if now >= *deadline || host.may_wait() == MayWait::Never {
+                    if host.may_wait() == MayWait::Never {
                         return Err(refused.into());
                     }
+                    let begin = || session.begin_room_wait(self.asked_here(), timeout, host);
+                    let wait = wait.get_or_insert_with(begin);
                     let mut sink = self.ends.host.waiting_sink(&self.ends.session);
-                    if !session.wait_for_room(wait, &refused, [now, *deadline], &mut sink, host) {
-                        host.pause();
+                    match session.wait_for_room(wait, &refused, host.now(), &mut sink, host) {
+                        AfterRefusal::Retry => {}
+                        AfterRefusal::Pause => host.pause(),
+                        AfterRefusal::GiveUp => return Err(refused.into()),
                     }
                 }
                 outcome => {
-                    if let Some((wait, _)) = wait.filter(|_| outcome.is_ok()) {
-                        session.room_came(&wait, host);
+                    if let Some(wait) = wait.filter(|_| outcome.is_ok()) {
+                        session.room_came(wait, host);
                     }
                     return outcome;
                 }

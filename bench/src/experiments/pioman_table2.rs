@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use nix::sys::eventfd::EventFd;
 use pronto::WaitPolicy;
 use pronto::progress::{Engine, Keeper, Manager, Registration, Sleep, Source, Spec, Trigger};
+use pronto_core::wait::Decision;
 use pronto_core::{Clock, Nanos};
 use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -207,8 +208,8 @@ impl Keeper for Timed {
         self.over.load(Ordering::Relaxed)
     }
 
-    fn spin_time(&self) -> Nanos {
-        self.spin
+    fn decide(&self) -> Decision {
+        Decision::without_history(self.spin)
     }
 
     fn tick(&mut self, _: Nanos) {

@@ -186,10 +186,10 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::back_off::BackOff;
-    use crate::back_off::tests::RealTime;
     use crate::buf::RingConfig;
     use crate::fabric::HeapSendMemory;
+    use crate::wait::back_off::BackOff;
+    use crate::wait::back_off::tests::RealTime;
 
     const THREAD: usize = 3;
 

@@ -40,7 +40,6 @@ mod token;
 mod waiter;
 
 // Parts: each owns its fields, and knows neither the shared half nor the engine.
-mod arming;
 mod backlog;
 mod by_slot;
 mod calls;
@@ -49,13 +48,10 @@ mod doorbells;
 mod growing;
 mod idleness;
 mod lane;
-mod learned;
 mod peer_types;
 mod phase;
 mod rendezvous;
 mod response_overflow;
-mod waiting;
-mod wanted;
 mod work;
 
 // The two halves, and the session made of them.
@@ -64,7 +60,7 @@ mod engine;
 mod shared;
 
 pub use answer::Answer;
-pub use api::{Callee, DetachedToken, LATE, Patience, Places, RESCUE, RoomWait, Session, Soon, Waited};
+pub use api::{AfterRefusal, Callee, DetachedToken, Places, RoomWait, Session, Soon, Waited};
 pub use calls::{CallTable, Expects};
 pub use credit::{Credit, Credits, Returned};
 pub use doorbells::Doorbells;
@@ -72,7 +68,7 @@ pub use end::{End, Executed};
 pub use engine::{Engine, Progress, Ticked};
 pub use greeting::{Agreement, Identity, agree, greet, introduce};
 pub use inbound::{Inbound, Sink};
-pub use learned::{Decision, Learned, Sleep};
+
 pub use limits::{CONTROL_WINDOW, Limits, MAX_CALLS};
 pub use link::{DownCause, Event, LinkInfo, Links};
 pub use one_sided::Access;
@@ -83,4 +79,3 @@ pub use rendezvous::{Chunking, Lent, MAX_RECEIVES, MAX_SENDS, NotReceived, Offer
 pub use shared::Shared;
 pub use spec::CallSpec;
 pub use token::{RequestToken, TokenSlot};
-pub use waiting::Waiting;

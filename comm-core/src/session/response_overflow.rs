@@ -8,8 +8,8 @@ use pronto_sync::atomic::{AtomicU32, Ordering};
 
 use super::limits::MAX_CALLS;
 use super::outgoing::Outgoing;
-use crate::back_off::BackOff;
 use crate::executor::Executor;
+use crate::wait::back_off::BackOff;
 
 /// Responses that may wait here: one for each call that a peer may have open. A response beyond that belongs to a call that its
 /// peer has given up.
@@ -68,8 +68,8 @@ mod tests {
 
     use super::super::outgoing::OutgoingPayload;
     use super::*;
-    use crate::back_off::tests::RealTime;
     use crate::time::Nanos;
+    use crate::wait::back_off::tests::RealTime;
 
     #[test]
     fn a_real_time_thread_lets_a_thread_that_adds_a_response_run() {

@@ -6,25 +6,23 @@ use pronto_ring::mpsc;
 use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pronto_wire::{CallId, Class, NodeId, TypeId};
 
-use super::arming::Arming;
 use super::calls::{CallTable, Expects};
 use super::credit::{Credits, Returned};
 use super::end::End;
 use super::growing::Growing;
-use super::learned::Learned;
 use super::limits::{Limits, MAX_CALLS};
 use super::outgoing::Submitted;
 use super::peer_types::{Known, PeerTypes, TypeKey};
 use super::refusal::Refused;
 use super::rendezvous::Rendezvous;
 use super::response_overflow::ResponseOverflow;
-use super::waiting::Said;
-use super::wanted::Wanted;
 use crate::buf::{Loan, PresentRing, RingStats};
-use crate::completion::Role;
 use crate::executor::Executor;
 use crate::fabric::Payload;
 use crate::stats::Stats;
+use crate::wait::arming::Arming;
+use crate::wait::wanted::Wanted;
+use crate::wait::{OverrideCell, PollerRole, WaitHistory};
 
 /// The shared half of a session, for leases of type `L`. [`Session`](super::Session) dereferences to it.
 pub struct Shared<L> {
@@ -47,15 +45,15 @@ pub struct Shared<L> {
     pub(super) held_doorbells: AtomicU32,
     pub(super) submissions: mpsc::Sender<Submitted>,
     pub(super) response_overflow: ResponseOverflow,
-    /// Who polls, and who sleeps meanwhile.
-    pub(crate) role: Role,
+    /// Which waiting caller polls, and which ones sleep meanwhile.
+    pub(crate) role: PollerRole,
     pub(super) arming: Arming,
     pub(super) rendezvous: Rendezvous<L>,
-    pub(super) said: Said,
-    /// How long callers wait for the peer's answers.
-    pub(super) learned: Learned,
+    pub(super) wait_override: OverrideCell,
+    /// How long replies of the peer take.
+    pub(super) reply_waits: WaitHistory,
     /// How long room to send takes to come.
-    pub(super) room: Learned,
+    pub(super) room_waits: WaitHistory,
     pub(super) stats: Stats,
 }
 
@@ -76,12 +74,12 @@ impl<L: Payload> Shared<L> {
             held_doorbells: AtomicU32::new(0),
             submissions,
             response_overflow: ResponseOverflow::default(),
-            role: Role::new(limits.calls),
+            role: PollerRole::new(limits.calls),
             arming: Arming::default(),
             rendezvous: Rendezvous::new(limits.calls),
-            said: Said::default(),
-            learned: Learned::default(),
-            room: Learned::default(),
+            wait_override: OverrideCell::default(),
+            reply_waits: WaitHistory::default(),
+            room_waits: WaitHistory::default(),
             stats: Stats::default(),
         }
     }
@@ -165,11 +163,6 @@ impl<L: Payload> Shared<L> {
     /// Whether the call has ended.
     pub fn has_ended(&self, call: CallId) -> bool {
         self.calls.has_ended(call)
-    }
-
-    /// The table of calls, for waiters.
-    pub(crate) const fn calls(&self) -> &CallTable<L> {
-        &self.calls
     }
 
     /// Registers a future's waker; [`Session::listen`](super::Session::listen) and look at [`Self::has_ended`] after it.

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use pronto_core::session::{Identity, Limits, Waiting};
+use pronto_core::session::{Identity, Limits};
+use pronto_core::wait::WaitOverride;
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_fabric_tcp::ReceivePool;
 use pronto_progress::{BusyPoll, Engine};
@@ -332,7 +333,7 @@ impl Builder {
         system::watch_forks();
         let system = |errno: Errno| NodeError::System { what: "a serving thread's descriptors", errno };
         let pool = ReceivePool::new(self.receive_budget).map_err(|_| system(Errno::EMFILE))?;
-        let waiting = Waiting { policy: self.policy, bound: self.spin_down };
+        let waiting = WaitOverride { policy: self.policy, bound: self.spin_down };
         let waits = (waiting, self.boost, self.engine);
         let host = NodeHost::new(identity, self.limits, waits, self.workers, self.max_peers, pool)
             .map_err(system)?;

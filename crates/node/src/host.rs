@@ -12,7 +12,8 @@ use nix::errno::Errno;
 use nix::poll::PollTimeout;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::executor::{Channels, Circumstances, Polled, alone};
-use pronto_core::session::{DownCause, Event, Identity, Limits, LinkInfo, Session, Sink, Waiting};
+use pronto_core::session::{DownCause, Event, Identity, Limits, LinkInfo, Session, Sink};
+use pronto_core::wait::{ServingWaits, WaitOverride};
 use pronto_core::{Clock, Executor, Nanos, Note, WaitPolicy};
 use pronto_fabric_tcp::ReceivePool;
 use pronto_progress::{Engine, panic_message};
@@ -23,7 +24,6 @@ use pronto_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use pronto_wire::NodeId;
 
 use crate::address::Address;
-use crate::arrivals::Arrivals;
 use crate::boost::{Boost, Boosting};
 use crate::events::EventLog;
 use crate::flight::{self, Alarm, Flight};
@@ -82,7 +82,7 @@ pub struct NodeHost {
     /// Whether adaptive waits may poll.
     pub(crate) waits: Waits,
     /// How the serving thread waits.
-    pub(crate) arrivals: Arrivals,
+    pub(crate) serving_waits: ServingWaits,
     clock: NodeClock,
 }
 
@@ -135,7 +135,7 @@ impl NodeHost {
     pub(crate) fn new(
         identity: Identity,
         limits: Limits,
-        (waiting, boost, engine): (Waiting, Boost, Engine),
+        (waiting, boost, engine): (WaitOverride, Boost, Engine),
         workers: usize,
         max_peers: usize,
         receive_pool: Arc<ReceivePool>,
@@ -171,7 +171,7 @@ impl NodeHost {
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             waits: Waits::new(),
-            arrivals: Arrivals::new(waiting.bound),
+            serving_waits: ServingWaits::new(waiting.bound),
             clock,
         })
     }
@@ -231,7 +231,7 @@ impl NodeHost {
             let is_held = Arc::strong_count(session) != HELD_BY_NODE;
             // SYNC: who made a link and let go of the session did so in this order; pairs with the release in `Arc`'s drop.
             fence(Ordering::Acquire);
-            !is_held && session.waiting().is_none() && session.is_over(self)
+            !is_held && session.wait_override().is_none() && session.is_over(self)
         };
         if !has_gone() {
             return;
@@ -527,7 +527,7 @@ mod tests {
         let node = Node::builder(1).start().expect("it listens nowhere");
         let host = &node.host;
         let [two, three, four] = [2, 3, 4].map(|peer| host.session(NodeId(peer)).expect("there is room"));
-        two.set_waiting(Some(Waiting { policy: WaitPolicy::Block, bound: None }));
+        two.set_wait_override(Some(WaitOverride { policy: WaitPolicy::Block, bound: None }));
         drop((two, four));
         #[expect(clippy::disallowed_methods, reason = "the serving thread is waited for, and not for ever")]
         let begun = Instant::now();

@@ -6,7 +6,6 @@
 
 pub mod address;
 pub mod admin;
-mod arrivals;
 mod attempts;
 mod boost;
 mod builder;

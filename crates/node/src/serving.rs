@@ -14,20 +14,19 @@ use std::task::Wake;
 use std::thread::JoinHandle;
 
 use nix::errno::Errno;
-use pronto_core::completion::Server as State;
 use pronto_core::executor::{Channel, Channels, Polled};
 use pronto_core::fabric::Interest;
-use pronto_core::session::{DownCause, Patience, Sleep as Slept};
+use pronto_core::session::DownCause;
+use pronto_core::wait::{Decision, SAFETY_NET, ServingState, Wait, YieldTimer};
 use pronto_core::{Clock, Executor, Nanos};
 use pronto_expedite::schedule::{CALLER, set_nice};
 use pronto_progress::{
-    AfterPanic, BusyPoll, BusyPollError, Cost, Engine, Keeper, Manager, NET, Net, Place, Post, Priority,
+    AfterPanic, BusyPoll, BusyPollError, Cost, Engine, Keeper, Manager, Net, Place, Post, Priority,
     Registration, Sleep, Source, Spec, Tasklet, Trigger, Triggers, panic_message,
 };
 use pronto_sync::atomic::{AtomicUsize, Ordering};
 
 use crate::admin::FIRST_VISITOR;
-use crate::arrivals::Present;
 use crate::boost::Boosting;
 use crate::calibrate;
 use crate::flight;
@@ -37,7 +36,7 @@ use crate::sink::{Job, ServingSink, WaitingSink};
 use crate::standing;
 
 /// How often time passes while a call is open, or a send is not reaped.
-const BUSY_TICK: Nanos = NET;
+const BUSY_TICK: Nanos = SAFETY_NET;
 /// It passes at least so often, whatever is due.
 const IDLE_TICK: Nanos = Nanos::from_secs(10);
 /// A spare's. It runs while the processor it would have is anybody's; and holds what the serving thread wants back, so that it must
@@ -209,7 +208,7 @@ fn spec() -> Spec {
 struct PeerSource {
     host: Arc<NodeHost>,
     session: Arc<NodeSession>,
-    patience: Patience,
+    yields: YieldTimer,
 }
 
 impl Source for PeerSource {
@@ -230,17 +229,17 @@ impl Source for PeerSource {
         }
         if progress.is_none_or(|progress| progress.moved != 0 && self.session.is_awaited()) {
             let now = self.host.now();
-            self.session.be_patient(&mut self.patience, progress.is_some(), now, &*self.host);
+            self.session.yield_to_waiters(&mut self.yields, progress.is_some(), now, &*self.host);
         }
         progress.map_or(0, |progress| progress.moved.saturating_sub(progress.answers))
     }
 
     fn arm(&mut self) {
-        self.session.server(State::Sleeps, &*self.host);
+        self.session.set_serving(ServingState::Sleeping, &*self.host);
     }
 
     fn disarm(&mut self) {
-        self.session.server(State::Awake, &*self.host);
+        self.session.set_serving(ServingState::Working, &*self.host);
         self.session.disarm();
     }
 
@@ -262,7 +261,7 @@ impl Source for PeerSource {
     fn after_net(&mut self, woken: &mut dyn FnMut() -> bool) -> Net {
         if self.session.is_servers() {
             let mut sink = ServingSink::new(&self.host, &self.session);
-            self.session.look_after_net(&mut sink, &*self.host, woken);
+            self.session.check_safety_net(&mut sink, &*self.host, woken);
         }
         // Sessions count rescues by themselves, callers' included.
         Net::Nothing
@@ -359,10 +358,8 @@ pub(crate) struct Server {
     /// Nodes that this one knows of on this host, itself included. Not visitors: they are gone again before anybody is in their way,
     /// and would have all waits sleep just when somebody looks.
     nodes_here: usize,
-    /// Of some peer it was said how to wait for it.
-    said: bool,
-    /// How the thread on duty waits.
-    present: Present,
+    /// An operator has configured a wait override for some peer.
+    has_overrides: bool,
     /// Whether it polls for good, as all of `served` have been told.
     told: Cell<Option<bool>>,
     version: u64,
@@ -378,8 +375,7 @@ impl Server {
         Self {
             served: Vec::new(),
             nodes_here: 1,
-            said: false,
-            present: Present::default(),
+            has_overrides: false,
             told: Cell::new(None),
             version: u64::MAX,
             last_tick: host.now(),
@@ -400,7 +396,7 @@ impl Server {
             let source = PeerSource {
                 host: Arc::clone(&self.host),
                 session: Arc::clone(&session),
-                patience: Patience::default(),
+                yields: YieldTimer::default(),
             };
             match self.host.serving.manager.register(spec(), source) {
                 Ok(registration) => self.served.push(Served { session, _source: registration }),
@@ -426,19 +422,21 @@ impl Keeper for Server {
         self.host.is_stopping()
     }
 
-    fn spin_time(&self) -> Nanos {
-        let said = if self.said { self.served.as_slice() } else { &[] };
-        let spin = self.present.spin_time(&self.host, said.iter().map(|served| &*served.session));
-        let polls = spin == Nanos::NEVER;
-        if self.told.replace(Some(polls)) != Some(polls) {
-            let state = if polls { State::Polls } else { State::Awake };
-            self.served.iter().for_each(|served| served.session.server(state, &*self.host));
+    fn decide(&self) -> Decision {
+        let host = &*self.host;
+        let overridden = if self.has_overrides { self.served.as_slice() } else { &[] };
+        let overrides = overridden.iter().map(|served| served.session.wait_override());
+        let decision = host.serving_waits.decide(host.policy, overrides, host);
+        let spins = decision.polls_for() == Nanos::NEVER;
+        if self.told.replace(Some(spins)) != Some(spins) {
+            let state = if spins { ServingState::Spinning } else { ServingState::Working };
+            self.served.iter().for_each(|served| served.session.set_serving(state, host));
         }
-        spin
+        decision
     }
 
-    fn idle_ended(&mut self, took: Nanos, sleep: Slept) {
-        self.present.idle_ended(&self.host, took, sleep);
+    fn idle_ended(&mut self, wait: &mut Wait, now: Nanos) {
+        wait.ended(now, self.host.serving_waits.history());
     }
 
     fn polled(&mut self, polled: Polled) {
@@ -454,7 +452,7 @@ impl Keeper for Server {
             self.serve(self.host.sessions());
             // Those that came are told with the others.
             self.told.set(None);
-            self.said = self.served.iter().any(|served| served.session.waiting().is_some());
+            self.has_overrides = self.served.iter().any(|served| served.session.wait_override().is_some());
             // A link that came since the last tick has its heartbeats and its limit, of which that tick knew nothing.
             self.hurry();
             let links = self.served.iter().filter_map(|served| served.session.info(&*self.host));

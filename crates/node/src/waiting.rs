@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pronto_core::executor::alone;
-use pronto_core::session::{Decision, Learned, Waiting};
+use pronto_core::wait::{Decision, WaitHistory, WaitOverride};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::NodeId;
 
@@ -36,13 +36,13 @@ pub(crate) fn set(host: &Arc<NodeHost>, source: NodeId, request: &WaitingRequest
     }
     let waiting = read(request)?;
     let session = host.known_session(NodeId(request.peer)).ok_or(NotSet::NoPeer(request.peer))?;
-    session.set_waiting(waiting);
+    session.set_wait_override(waiting);
     // The serving thread reads it, and wakes for it.
     host.changed();
     Ok(host.how_to_wait(&session, host.waits.crowded()))
 }
 
-fn read(request: &WaitingRequest) -> Result<Option<Waiting>, NotSet> {
+fn read(request: &WaitingRequest) -> Result<Option<WaitOverride>, NotSet> {
     let policy = match request.policy.as_deref() {
         None => None,
         Some("spin") => Some(WaitPolicy::Spin),
@@ -55,34 +55,35 @@ fn read(request: &WaitingRequest) -> Result<Option<Waiting>, NotSet> {
     if bound.is_some_and(|bound| !fits(bound)) {
         return Err(NotSet::Bound);
     }
-    Ok(policy.map(|policy| Waiting { policy, bound }))
+    Ok(policy.map(|policy| WaitOverride { policy, bound }))
 }
 
 impl NodeHost {
     /// How threads wait for answers of a peer, and why; `crowded` is why adaptive ones sleep at once.
     pub(crate) fn how_to_wait(&self, session: &NodeSession, crowded: Option<Crowded>) -> String {
-        let (waiting, by) = match session.waiting() {
+        let (waiting, by) = match session.wait_override() {
             Some(said) => (said, "said at run time"),
-            None => (Waiting { policy: self.policy, bound: None }, "as configured"),
+            None => (WaitOverride { policy: self.policy, bound: None }, "as configured"),
         };
         let bound = waiting.bound.map(|bound| (bound, "as said"));
-        let learned = session.learned();
+        let learned = session.reply_waits();
         let gap = if session.was_called() { came(learned, "answers take") } else { "no answers yet".into() };
         self.described(waiting.policy, by, bound, learned, &gap, crowded)
     }
 
     /// How the serving thread waits for all peers, and why: as for the one that wants it to poll longest.
     pub(crate) fn how_to_serve(&self, crowded: Option<Crowded>) -> String {
-        let (unsaid, learned) = (self.arrivals.unsaid(self.policy), self.arrivals.learned());
-        let polls_for = |said: Option<Waiting>| {
-            let Waiting { policy, bound } = said.unwrap_or(unsaid);
+        let (configured, learned) =
+            (self.serving_waits.configured(self.policy), self.serving_waits.history());
+        let polls_for = |said: Option<WaitOverride>| {
+            let WaitOverride { policy, bound } = said.unwrap_or(configured);
             let bound = bound.unwrap_or_else(calibrate::wake_up_cost);
             learned.decide_here(policy.into(), alone(bound)).polls_for()
         };
-        let of_peers = self.sessions().into_iter().map(|session| (session.waiting(), session.peer()));
+        let of_peers = self.sessions().into_iter().map(|session| (session.wait_override(), session.peer()));
         let (waiting, by, why) = match of_peers.max_by_key(|(said, _)| (polls_for(*said), said.is_none())) {
             Some((Some(said), peer)) => (said, format!("said at run time for peer {peer}"), "as said"),
-            Some((None, _)) | None => (unsaid, "as configured".into(), "its spin-down"),
+            Some((None, _)) | None => (configured, "as configured".into(), "its spin-down"),
         };
         let bound = waiting.bound.map(|bound| (bound, why));
         self.described(waiting.policy, &by, bound, learned, &came(learned, "messages come after"), crowded)
@@ -93,7 +94,7 @@ impl NodeHost {
         policy: WaitPolicy,
         by: &str,
         bound: Option<(Nanos, &str)>,
-        learned: &Learned,
+        learned: &WaitHistory,
         gap: &str,
         crowded: Option<Crowded>,
     ) -> String {
@@ -112,7 +113,7 @@ impl NodeHost {
 }
 
 /// After how long something came, lately.
-fn came(learned: &Learned, what: &str) -> String {
+fn came(learned: &WaitHistory, what: &str) -> String {
     format!("{what} {} us", learned.gap().0.div_ceil(1_000))
 }
 
@@ -151,12 +152,12 @@ mod tests {
         let host = &node.host;
         assert_eq!(host.how_to_serve(None), "block, as configured");
         let [two, three] = [2, 3].map(|peer| host.session(NodeId(peer)).expect("there is room"));
-        two.set_waiting(Some(Waiting { policy: WaitPolicy::Block, bound: None }));
+        two.set_wait_override(Some(WaitOverride { policy: WaitPolicy::Block, bound: None }));
         assert_eq!(host.how_to_serve(None), "block, as configured", "which peer 3 wants as well");
-        two.set_waiting(Some(Waiting { policy: WaitPolicy::Spin, bound: None }));
+        two.set_wait_override(Some(WaitOverride { policy: WaitPolicy::Spin, bound: None }));
         assert_eq!(host.how_to_serve(None), "spin, said at run time for peer 2");
-        two.set_waiting(None);
-        three.set_waiting(Some(Waiting { policy: WaitPolicy::Adaptive, bound: Some(MOST) }));
+        two.set_wait_override(None);
+        three.set_wait_override(Some(WaitOverride { policy: WaitPolicy::Adaptive, bound: Some(MOST) }));
         let serves = host.how_to_serve(None);
         assert!(
             serves.starts_with("adaptive, said at run time for peer 3; messages come after "),
@@ -167,7 +168,7 @@ mod tests {
     #[test]
     fn what_was_said_is_seen_also_while_processors_are_short() {
         let decision =
-            Learned::default().decide_here(WaitPolicy::Adaptive.into(), alone(Nanos::from_micros(7)));
+            WaitHistory::default().decide_here(WaitPolicy::Adaptive.into(), alone(Nanos::from_micros(7)));
         assert_eq!(polls(&decision, "as said", None), "polls for 7 us, as said");
         assert_eq!(
             polls(&decision, "as said", Some(Crowded::Nodes)),
@@ -207,7 +208,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_checked() {
-        let adaptive = Waiting { policy: WaitPolicy::Adaptive, bound: Some(Nanos(20_000)) };
+        let adaptive = WaitOverride { policy: WaitPolicy::Adaptive, bound: Some(Nanos(20_000)) };
         assert_eq!(read(&request(Some("adaptive"), Some(20_000))), Ok(Some(adaptive)));
         assert_eq!(read(&request(None, None)), Ok(None));
         assert_eq!(read(&request(Some("sleep"), None)), Err(NotSet::NoPolicy));

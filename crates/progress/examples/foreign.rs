@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use pronto_core::executor::Channel;
 use pronto_core::fabric::Interest;
+use pronto_core::wait::Decision;
 use pronto_core::{Clock, Nanos};
 use pronto_progress::{Cost, Engine, Keeper, Manager, Priority, Sleep, Source, Spec, Triggers};
 use pronto_sync::Arc;
@@ -77,8 +78,8 @@ impl Keeper for Alone {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn spin_time(&self) -> Nanos {
-        Nanos::from_micros(10)
+    fn decide(&self) -> Decision {
+        Decision::without_history(Nanos::from_micros(10))
     }
 
     fn tick(&mut self, _: Nanos) {}

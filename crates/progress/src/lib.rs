@@ -10,7 +10,6 @@
 //! | `manager` | [`Manager`]: registration, polls by any thread ([`Trigger`]), wake-ups |
 //! | `run` | what the engine's thread does: [`Engine`], [`Keeper`] |
 //! | `post`, `spares`, `handover` | who is on duty: the engine's thread, or a spare while that one is blocked ([`Post`]) |
-//! | `rest` | [`arm_recheck_sleep`], for any number of sources |
 //! | `poller`, `direct`, `group` | the engine half: sources in memory, hot and cold, and those behind one epoll |
 //! | `sleep_set`, `stuck` | what the engine sleeps on; descriptors that say ready for ever |
 //! | `busy_poll` | devices that the kernel polls within a sleep ([`BusyPoll`]) |
@@ -56,7 +55,6 @@ mod manager;
 mod poller;
 mod post;
 mod reports;
-mod rest;
 mod run;
 mod sleep_set;
 mod source;
@@ -66,17 +64,14 @@ mod tasklet;
 
 #[cfg(all(test, loom))]
 mod loom_handover;
-#[cfg(all(test, loom))]
-mod loom_tests;
 
 pub use busy_poll::{BusyPoll, BusyPollError, MOST_PACKETS, busy_poll_offered};
 pub use manager::{
-    Engine, GROUP_INTERVAL, MAX_KINDS, MAX_SOURCES, Manager, NET, Notifier, RegisterError, Registration,
+    Engine, GROUP_INTERVAL, MAX_KINDS, MAX_SOURCES, Manager, Notifier, RegisterError, Registration,
 };
 pub use poller::panic_message;
 pub use post::Post;
 pub use reports::{Counters, Failure};
-pub use rest::{Sleepers, arm_recheck_sleep};
 pub use run::Keeper;
 pub use sleep_set::Watch;
 pub use source::{AfterPanic, Cost, Net, Priority, Sleep, Source, Spec, Trigger, Triggers};

@@ -11,7 +11,7 @@ use pronto_sync::atomic::{AtomicU32, Ordering};
 use pronto_sync::{TryLock, TryLockGuard, WakeWord};
 
 use crate::handover::{Handover, Roles, Signals};
-use crate::rest::{Sleepers, arm_recheck_sleep};
+use pronto_core::wait::{Recheck, Sleeper, Woken, arm_recheck_sleep};
 
 /// An event descriptor, or a timer that has run out: stays set until somebody who waits takes it.
 struct Bell {
@@ -165,19 +165,30 @@ struct OnDuty<'a> {
     who: Who,
 }
 
-impl Sleepers for OnDuty<'_> {
-    fn arm(&mut self) {}
-
-    fn recheck(&mut self) -> bool {
-        let World { sent, handover, .. } = self.world;
-        sent.load(Ordering::Acquire) != self.served || self.who == Who::Spare && handover.is_wanted()
+impl Sleeper for OnDuty<'_> {
+    fn arm(&mut self) -> bool {
+        self.world.word.arm();
+        true
     }
 
-    fn sleep(&mut self) {
+    fn recheck(&mut self) -> Recheck {
+        let World { sent, handover, word, .. } = self.world;
+        let found = sent.load(Ordering::Acquire) != self.served
+            || self.who == Who::Spare && handover.is_wanted()
+            || !word.should_sleep();
+        if found { Recheck::Found } else { Recheck::Empty }
+    }
+
+    fn sleep(&mut self) -> Woken {
         self.world.sleep.wait();
+        Woken::Early
     }
 
-    fn disarm(&mut self) {}
+    fn check_safety_net(&mut self) {}
+
+    fn disarm(&mut self) {
+        self.world.word.disarm();
+    }
 }
 
 impl World {
@@ -200,7 +211,7 @@ impl World {
         while role.served < until && !(who == Who::Spare && self.handover.is_wanted()) {
             let sent = self.sent.load(Ordering::Acquire);
             if sent == role.served {
-                arm_recheck_sleep(&self.word, &mut OnDuty { world: self, served: sent, who });
+                arm_recheck_sleep(&mut OnDuty { world: self, served: sent, who });
                 continue;
             }
             if role.served == 0 {

@@ -24,8 +24,6 @@ use crate::tasklet::{Kind, KindShared};
 /// Sources that cost a system call are asked for at most so often while somebody polls: PIOMan's granularity of idle
 /// polling.
 pub const GROUP_INTERVAL: Nanos = Nanos(spin::IDLE_GRANULARITY.0);
-/// PIOMan's net: while somebody waits, no sleep is longer.
-pub const NET: Nanos = Nanos(spin::NET.0);
 /// Sources of one manager, at most.
 pub const MAX_SOURCES: usize = 65_536;
 /// Kinds of tasklets of one manager, at most.
@@ -190,14 +188,14 @@ impl Manager {
         }
     }
 
-    /// Somebody waits for an event without polling: sleeps are short from now on, [`NET`] at most.
+    /// Somebody waits for an event without polling: sleeps are short from now on, [`SAFETY_NET`](pronto_core::wait::SAFETY_NET) at most.
     pub fn keep_time(&self) {
         if self.0.drowsy.load(Ordering::Relaxed) && self.0.drowsy.swap(false, Ordering::Relaxed) {
             self.0.set.ring();
         }
     }
 
-    /// Whether the present sleep of the engine's thread is longer than [`NET`].
+    /// Whether the present sleep of the engine's thread is longer than [`SAFETY_NET`](pronto_core::wait::SAFETY_NET).
     #[must_use]
     pub fn is_drowsy(&self) -> bool {
         self.0.drowsy.load(Ordering::Relaxed)

@@ -30,13 +30,6 @@ pub(crate) struct Slot {
     pub(crate) vain: u32,
 }
 
-impl Slot {
-    /// How long it may be left alone.
-    const fn interval(&self) -> Nanos {
-        if let Sleep::Every(span) = self.spec.sleep { span } else { Nanos::NEVER }
-    }
-}
-
 /// What a registration asks for.
 pub(crate) enum Change {
     Add(Box<Slot>),
@@ -49,14 +42,12 @@ pub(crate) struct Poller {
     pub(crate) group: Group,
     /// Sources of the group, by id: their tokens.
     grouped: HashMap<u64, u64>,
-    /// The shortest interval of a source that nothing wakes for.
-    interval: Nanos,
     reports: Arc<Reports>,
 }
 
 impl Poller {
     pub(crate) fn new(group: Group, reports: Arc<Reports>) -> Self {
-        Self { direct: Direct::default(), group, grouped: HashMap::new(), interval: Nanos::NEVER, reports }
+        Self { direct: Direct::default(), group, grouped: HashMap::new(), reports }
     }
 
     /// Sources come and go.
@@ -78,7 +69,6 @@ impl Poller {
                 Err(errno) => self.reports.fail(name, format!("its descriptor cannot be watched: {errno}")),
             }
         } else {
-            self.interval = self.interval.min(slot.interval());
             self.direct.add(slot);
         }
     }
@@ -89,9 +79,6 @@ impl Poller {
                 discard(slot, &self.reports);
             }
         } else if let Some(slot) = self.direct.remove(id) {
-            if slot.interval() != Nanos::NEVER {
-                self.interval = self.direct.iter().map(Slot::interval).min().unwrap_or(Nanos::NEVER);
-            }
             discard(slot, &self.reports);
         }
     }
@@ -149,7 +136,7 @@ impl Poller {
             Sleep::Descriptor(descriptor, interest) => {
                 wanted.insert(descriptor.as_raw_fd(), *interest);
             }
-            Sleep::Notified | Sleep::Every(_) => {}
+            Sleep::Notified => {}
         });
     }
 
@@ -163,11 +150,6 @@ impl Poller {
         attended
     }
 
-    /// For how long a sleep may last at most, for sources that nothing wakes for.
-    pub(crate) const fn interval(&self) -> Nanos {
-        self.interval
-    }
-
     /// A sleep ended by its limit: how many events were late, and how many would have woken nobody. `woken` waits for a late
     /// wake-up. What the sleep has left out has no events: whatever is there is found by the next look.
     pub(crate) fn after_net(
@@ -178,7 +160,6 @@ impl Poller {
         let (mut late, mut lost) = (0, 0);
         self.each(Trigger::Idle, |slot| {
             let no_events = match &slot.spec.sleep {
-                Sleep::Every(_) => true,
                 Sleep::Asked => {
                     slot.source.channels().iter().flatten().any(|channel| is_left_out(channel.fd))
                 }

@@ -108,13 +108,13 @@ impl<K: Keeper> Post<K> {
         let shared = self.shared();
         while self.goes_on(&role, who) {
             role.keeper.refresh();
-            let spin = role.keeper.spin_time();
+            let decision = role.keeper.decide();
             // Who is about to sleep looks once: each look may be a system call, and a boost is paid for by the time.
-            let mut looked = shared.look(if spin == Nanos::ZERO { 1 } else { LOOKS });
+            let mut looked = shared.look(if decision.polls_for() == Nanos::ZERO { 1 } else { LOOKS });
             let Some((back, ran)) = self.tasklets(role, Trigger::Idle, who) else { return };
             role = back;
             looked.add(ran);
-            role.looked(shared, looked, spin, who);
+            role.looked(shared, looked, decision, who);
         }
     }
 

@@ -2,14 +2,15 @@
 
 use pronto_core::Nanos;
 use pronto_core::executor::{Channel, Polled};
-use pronto_core::session::Sleep;
+use pronto_core::wait::{
+    Decision, LATE, Next, PollWatch, Recheck, SAFETY_NET, Sleeper, Wait, Woken as Ended, arm_recheck_sleep,
+};
 use pronto_sync::TryLockGuard;
 use pronto_sync::atomic::Ordering;
 
-use crate::manager::{Manager, NET, Shared};
+use crate::manager::{Manager, Shared};
 use crate::poller::{Burst, Poller};
 use crate::post::{Post, Who};
-use crate::rest::{Sleepers, arm_recheck_sleep};
 use crate::sleep_set::Woken;
 use crate::source::Trigger;
 
@@ -26,16 +27,14 @@ pub(crate) const NAP: Nanos = Nanos::from_micros(50);
 pub(crate) const NAPS: u32 = 20;
 /// Between two looks: longer than looks in memory take, whatever there is to take in.
 const LONG: Nanos = Nanos::from_micros(100);
-/// A wake-up that comes within this time after the net has caught the sleeper was late, not lost.
-const LATE: Nanos = Nanos::from_millis(20);
 
 /// What an engine's thread does beside polling, and how it may wait. Called by the thread on duty alone.
 pub trait Keeper {
     /// Whether the thread shall end.
     fn is_stopping(&self) -> bool;
 
-    /// How long it polls without result before it sleeps; `NEVER` if it never does.
-    fn spin_time(&self) -> Nanos;
+    /// Returns how the thread waits at present.
+    fn decide(&self) -> Decision;
 
     /// It has polled for a bounded time, and is about to sleep, or has been between two looks for longer than looks take: it
     /// worked, or it was taken off its processor.
@@ -43,9 +42,9 @@ pub trait Keeper {
         let _ = polled;
     }
 
-    /// Something has come, so long after the thread had begun to find nothing; it polled meanwhile, or has slept.
-    fn idle_ended(&mut self, took: Nanos, sleep: Sleep) {
-        let _ = (took, sleep);
+    /// Something has come `now`, and has ended a wait.
+    fn idle_ended(&mut self, wait: &mut Wait, now: Nanos) {
+        let _ = (wait, now);
     }
 
     /// Looks around: sources may be registered and removed here. Comes before every look.
@@ -108,11 +107,11 @@ pub(crate) struct Role<K> {
     pub(crate) keeper: K,
     /// How often the engine's own thread has come back to it.
     pub(crate) turns: u64,
-    idle_since: Option<Nanos>,
-    /// Whether it has slept since.
-    sleep: Sleep,
-    /// While it polls for a bounded time: who, when it last read the clock, and how it polled since it last slept.
-    polled: Option<(Who, Nanos, Polled)>,
+    /// The present wait, while nothing comes.
+    idle: Option<Wait>,
+    /// How the thread on duty polls for a limited time, since it last slept.
+    watch: PollWatch,
+    watched: Who,
     /// A channel has ended the last sleep, and nobody has looked since.
     woken: bool,
     /// When a timer's engine looks next; none before its first time.
@@ -151,9 +150,9 @@ impl<K: Keeper> Role<K> {
         Self {
             keeper,
             turns: 0,
-            idle_since: None,
-            sleep: Sleep::Awake,
-            polled: None,
+            idle: None,
+            watch: PollWatch::UNUSED,
+            watched: Who::Own,
             woken: false,
             next: None,
             naps: 0,
@@ -162,7 +161,7 @@ impl<K: Keeper> Role<K> {
 
     /// What follows from a look: time passes, and who found nothing rests.
     #[inline]
-    pub(crate) fn looked(&mut self, shared: &Shared, looked: Looked, spin: Nanos, who: Who) {
+    pub(crate) fn looked(&mut self, shared: &Shared, looked: Looked, decision: Decision, who: Who) {
         let Looked { taken, dry, grouped } = looked;
         if core::mem::take(&mut self.woken) {
             // Who else looks at the sources now may be the one.
@@ -177,13 +176,13 @@ impl<K: Keeper> Role<K> {
         if taken != 0 {
             self.found(now);
         }
-        self.watch(spin, now, who);
+        self.watch(decision, now, who);
         if now >= self.keeper.next_tick() {
             self.keeper.tick(now);
         }
         let of_group = if grouped { self.look_at_group(shared, now) } else { 0 };
         if dry && of_group == 0 {
-            self.rest(shared, spin, now, who);
+            self.rest(shared, decision, now, who);
         }
     }
 
@@ -199,44 +198,36 @@ impl<K: Keeper> Role<K> {
     /// Something has come.
     #[inline]
     fn found(&mut self, now: Nanos) {
-        if let Some(since) = self.idle_since.take() {
-            let sleep = core::mem::replace(&mut self.sleep, Sleep::Awake);
-            self.keeper.idle_ended(now.since(since), sleep);
+        if let Some(mut wait) = self.idle.take() {
+            self.keeper.idle_ended(&mut wait, now);
         }
     }
 
-    /// How the thread polls.
+    /// Watches how the thread polls.
     #[inline]
-    fn watch(&mut self, spin: Nanos, now: Nanos, who: Who) {
-        if spin == Nanos::ZERO || spin == Nanos::NEVER {
-            self.polled = None;
-            return;
+    fn watch(&mut self, decision: Decision, now: Nanos, who: Who) {
+        // How another thread polled is no evidence of how this one does.
+        if !decision.is_bounded() || self.watched != who {
+            self.watch.stop();
+            self.watched = who;
         }
-        match &mut self.polled {
-            Some((same, last, polled)) if *same == who => {
-                let since = now.since(*last);
-                *last = now;
-                *polled = Polled { lasted: polled.lasted + since, longest: polled.longest.max(since) };
-                if since >= LONG {
-                    self.report();
-                }
-            }
-            // What another thread did is not this one's.
-            Some(_) | None => self.polled = Some((who, now, Polled::default())),
+        if decision.is_bounded() && self.watch.clock_was_read(now) >= LONG {
+            self.report();
         }
     }
 
     #[cold]
     fn report(&mut self) {
-        if let Some((_, _, polled)) = self.polled.take() {
+        if let Some(polled) = self.watch.stop() {
             self.keeper.polled(polled);
         }
     }
 
-    /// Polls on or sleeps, as the keeper says.
-    fn rest(&mut self, shared: &Shared, spin: Nanos, now: Nanos, who: Who) {
-        let idle_since = *self.idle_since.get_or_insert(now);
-        if spin == Nanos::NEVER || now.since(idle_since) < spin {
+    /// Polls on or sleeps, as the keeper has decided.
+    fn rest(&mut self, shared: &Shared, decision: Decision, now: Nanos, who: Who) {
+        let wait = self.idle.get_or_insert_with(|| Wait::new(decision, Nanos::NEVER));
+        wait.decide_again(decision);
+        if wait.next(now) == Next::Poll {
             return;
         }
         self.report();
@@ -245,12 +236,12 @@ impl<K: Keeper> Role<K> {
         let keeper = &mut self.keeper;
         let mut everything =
             Everything { shared, keeper, poller: Some(poller), taken: 0, woken: false, slept: false, who };
-        arm_recheck_sleep(&shared.word, &mut everything);
+        arm_recheck_sleep(&mut everything);
         let (taken, woken, slept) = (everything.taken, everything.woken, everything.slept);
         drop(everything);
         self.woken = woken;
-        if slept {
-            self.sleep = Sleep::Slept;
+        if slept && let Some(wait) = &mut self.idle {
+            wait.sleeps();
         }
         if taken != 0 {
             self.found(shared.clock.now());
@@ -271,7 +262,7 @@ impl<K: Keeper> Role<K> {
         self.keeper.before_sleep();
         shared.reports.sleeps.add(1);
         let limit = self.due(now, period).min(self.keeper.next_tick()).since(shared.clock.now());
-        shared.drowsy.store(limit > NET, Ordering::Relaxed);
+        shared.drowsy.store(limit > SAFETY_NET, Ordering::Relaxed);
         if !(who == Who::Spare && shared.spares.handover.is_wanted()) {
             shared.set.sleep_deaf(limit);
             self.keeper.after_sleep();
@@ -328,37 +319,30 @@ impl<K: Keeper> Everything<'_, K> {
 
     fn limit(&mut self, now: Nanos) -> Nanos {
         let trial = self.shared.set.next_trial().min(self.poller().group.next_trial());
-        let due = self.keeper.next_tick().min(trial);
-        due.since(now).min(self.poller().interval())
-    }
-
-    /// The sleep ended by its limit: what is there now should have ended it.
-    fn look_after_net(&mut self) {
-        let set = &self.shared.set;
-        let word = &self.shared.word;
-        let woken = || !word.should_sleep() || set.has_event(LATE);
-        let (late, lost) = self.poller().after_net(woken, |fd| set.leaves_out(fd));
-        self.shared.reports.late.add(late);
-        self.shared.reports.rescues.add(lost);
+        self.keeper.next_tick().min(trial).since(now)
     }
 }
 
-impl<K: Keeper> Sleepers for Everything<'_, K> {
-    fn arm(&mut self) {
+impl<K: Keeper> Sleeper for Everything<'_, K> {
+    fn arm(&mut self) -> bool {
+        self.shared.word.arm();
         self.poller().arm();
+        true
     }
 
-    fn recheck(&mut self) -> bool {
+    fn recheck(&mut self) -> Recheck {
         self.taken = self.poller().look(Trigger::Idle, 1);
-        self.taken != 0
+        let found = self.taken != 0
             || self.shared.is_changed()
             || self.shared.has_tasklets(Trigger::Idle)
             || !self.keeper.may_sleep()
             || self.keeper.is_stopping()
             || (self.who == Who::Spare && self.shared.spares.handover.is_wanted())
+            || !self.shared.word.should_sleep();
+        if found { Recheck::Found } else { Recheck::Empty }
     }
 
-    fn sleep(&mut self) {
+    fn sleep(&mut self) -> Ended {
         let shared = self.shared;
         let now = shared.clock.now();
         let version = self.keeper.version().wrapping_add(shared.generation.load(Ordering::Relaxed));
@@ -369,7 +353,7 @@ impl<K: Keeper> Sleepers for Everything<'_, K> {
             wanted.extend(own.map(|own| (own.fd, own.interest)));
         });
         let limit = self.limit(shared.clock.now());
-        shared.drowsy.store(limit > NET, Ordering::Relaxed);
+        shared.drowsy.store(limit > SAFETY_NET, Ordering::Relaxed);
         self.poller = None;
         self.keeper.before_sleep();
         shared.reports.sleeps.add(1);
@@ -377,22 +361,29 @@ impl<K: Keeper> Sleepers for Everything<'_, K> {
         let woken = shared.set.sleep(limit);
         self.keeper.after_sleep();
         shared.drowsy.store(false, Ordering::Relaxed);
-        match woken {
-            Woken::Limit => self.look_after_net(),
-            Woken::Event { group, channel } => {
-                self.woken = channel;
-                if channel && own.is_some_and(|own| shared.set.has_fired(own.fd)) {
-                    self.keeper.woken();
-                }
-                if group {
-                    let now = shared.clock.now();
-                    self.taken += shared.look_at_group_now(self.poller(), Trigger::Idle, now);
-                }
-            }
+        let Woken::Event { group, channel } = woken else { return Ended::Limit };
+        self.woken = channel;
+        if channel && own.is_some_and(|own| shared.set.has_fired(own.fd)) {
+            self.keeper.woken();
         }
+        if group {
+            let now = shared.clock.now();
+            self.taken += shared.look_at_group_now(self.poller(), Trigger::Idle, now);
+        }
+        Ended::Early
+    }
+
+    fn check_safety_net(&mut self) {
+        let set = &self.shared.set;
+        let word = &self.shared.word;
+        let woken = || !word.should_sleep() || set.has_event(LATE);
+        let (late, lost) = self.poller().after_net(woken, |fd| set.leaves_out(fd));
+        self.shared.reports.late.add(late);
+        self.shared.reports.rescues.add(lost);
     }
 
     fn disarm(&mut self) {
+        self.shared.word.disarm();
         self.poller().disarm();
     }
 }

@@ -2,7 +2,6 @@
 
 use std::os::fd::OwnedFd;
 
-use pronto_core::Nanos;
 use pronto_core::executor::Channel;
 use pronto_core::fabric::Interest;
 
@@ -159,8 +158,6 @@ pub enum Sleep {
     Descriptor(OwnedFd, Interest),
     /// The source is armed before each sleep, and asked for its channels: they may change.
     Asked,
-    /// There is none: while the engine sleeps, the source is polled so often.
-    Every(Nanos),
 }
 
 /// What a registration says of its source.

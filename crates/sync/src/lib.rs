@@ -41,7 +41,7 @@ pub use once_box::OnceBox;
 pub use padded::CachePadded;
 pub use thread_number::thread_number;
 pub use try_lock::{Frees, OnPanic, Poisons, TryLock, TryLockGuard};
-pub use wake_word::{ARMED, Event, Waited, WakeWord, WakeWordRef, peer_is_armed};
+pub use wake_word::{ARMED, Event, WakeWord, WakeWordRef, peer_is_armed};
 
 /// Hints to the processor (to loom: a chance for other threads).
 pub mod hint {

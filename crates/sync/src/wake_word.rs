@@ -38,17 +38,6 @@ pub enum Event {
     Unsolicited,
 }
 
-/// How an attempt to sleep ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited {
-    /// The recheck found something: no sleep.
-    Ready,
-    /// A sender came between arming and sleeping: no sleep.
-    Notified,
-    /// Slept. Whether there is something now is for the caller to see.
-    Slept,
-}
-
 /// A wake-up word that is owned here.
 #[derive(Debug)]
 pub struct WakeWord(AtomicU32);
@@ -89,11 +78,6 @@ impl WakeWord {
     /// See [`WakeWordRef::needs_wake`].
     pub fn needs_wake(&self) -> bool {
         self.by_ref().needs_wake()
-    }
-
-    /// See [`WakeWordRef::sleep_unless`].
-    pub fn sleep_unless(&self, ready: impl FnOnce() -> bool, sleep: impl FnOnce(&AtomicU32)) -> Waited {
-        self.by_ref().sleep_unless(ready, sleep)
     }
 }
 
@@ -148,22 +132,6 @@ impl WakeWordRef<'_> {
             // SYNC: publishes what was sent; pairs with the swap in disarm.
             && self.0.compare_exchange(ARMED, NOTIFIED, Ordering::Release, Ordering::Relaxed).is_ok()
     }
-
-    /// Arm, recheck, sleep, disarm. `ready` looks at all sources; `sleep` gets the word, and may return early or by
-    /// mistake. If it is a futex wait, it waits while the word has the value it finds in it, and returns at once otherwise.
-    pub fn sleep_unless(&self, ready: impl FnOnce() -> bool, sleep: impl FnOnce(&AtomicU32)) -> Waited {
-        self.arm();
-        let waited = if ready() {
-            Waited::Ready
-        } else if self.should_sleep() {
-            sleep(self.0);
-            Waited::Slept
-        } else {
-            Waited::Notified
-        };
-        self.disarm();
-        waited
-    }
 }
 
 /// Sender that can only read the word: whether the sleeper asks to be woken for such an event. May be true several times
@@ -179,7 +147,7 @@ pub fn peer_is_armed(word: &AtomicU32, event: Event) -> bool {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{Event, Waited, WakeWord, WakeWordRef, peer_is_armed};
+    use super::{Event, WakeWord, WakeWordRef, peer_is_armed};
     use crate::atomic::{AtomicU32, Ordering};
 
     #[test]
@@ -195,15 +163,6 @@ mod tests {
         assert!(!word.needs_wake());
         word.arm();
         assert!(!word.disarm());
-    }
-
-    #[test]
-    fn nothing_sleeps_when_the_recheck_finds_something() {
-        let word = WakeWord::new();
-        assert_eq!(word.sleep_unless(|| true, |_| unreachable!("ready")), Waited::Ready);
-        assert_eq!(word.sleep_unless(|| !word.needs_wake(), |_| unreachable!("notified")), Waited::Notified);
-        assert_eq!(word.sleep_unless(|| false, |_| ()), Waited::Slept);
-        assert!(!word.needs_wake(), "awake afterwards");
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Arming for a sleep: of the serving thread, and for the answer that a future waits for.
 
 use super::Session;
-use crate::completion::Server;
 use crate::executor::Executor;
 use crate::fabric::Armed;
 use crate::fabric::QueuePair;
 use crate::session::engine::RECEIVE_BATCH;
 use crate::session::inbound::Sink;
 use crate::session::shared::Turn;
+use crate::wait::ServingState;
 
 impl<Q: QueuePair> Session<Q> {
     /// Asks the fabric for an event. Poll once more before sleeping.
@@ -37,11 +37,11 @@ impl<Q: QueuePair> Session<Q> {
     }
 
     /// The server is about to sleep, or awake again, or polls for good. Before it does sleep, it looks once more at what has arrived.
-    pub fn server(&self, state: Server, executor: &impl Executor) {
-        if let Some(follower) = self.role.server_is(state) {
+    pub fn set_serving(&self, state: ServingState, executor: &impl Executor) {
+        if let Some(follower) = self.role.set_serving(state) {
             self.wake_follower(follower, executor);
         }
-        if matches!(state, Server::Sleeps) && self.role.is_free() {
+        if matches!(state, ServingState::Sleeping) && self.role.is_free() {
             let _armed = self.with_engine(executor, |engine| {
                 engine.note_heard(executor.now());
                 let _armed = engine.arm_for_server(self);
@@ -51,7 +51,7 @@ impl<Q: QueuePair> Session<Q> {
 
     /// A poller has left: if nobody polls any more and the server sleeps, what arrives from now on must wake it.
     pub(super) fn serve_again(&self, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
-        let nobody = self.role.server_relies_on_channel() && self.role.is_free();
+        let nobody = self.role.serving_sleeps() && self.role.is_free();
         if nobody && self.arming.armed() == Armed::Nothing {
             let moved = self.with_engine(executor, |engine| {
                 let turn = engine.arm_for_server(self);
@@ -70,7 +70,7 @@ impl<Q: QueuePair> Session<Q> {
         self.ring_if_held(executor);
         let listening = self.with_engine(executor, |engine| {
             self.arming.set_listened(true);
-            if self.role.is_asleep() {
+            if self.role.holder_is_asleep() {
                 // A caller sleeps in the channel, armed for everything: the event is its own to take.
                 return;
             }

@@ -12,43 +12,30 @@ use pronto_sync::atomic::{Ordering, fence};
 use pronto_sync::{Poisons, TryLockGuard};
 
 use super::Session;
-use crate::back_off::{BackOff, YIELDS};
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
 use crate::session::engine::Engine;
 use crate::session::shared::Turn;
 use crate::time::Nanos;
+use crate::wait::YieldTimer;
+use crate::wait::back_off::{BackOff, YIELDS};
 
 /// Attempts at an engine that another thread holds before a processor is given away.
 const SPINS_PER_YIELD: u32 = 64;
 
-/// For so long a thread polls beside others before it gives its processor away. About what a wake-up costs: an answer that comes soon is
-/// not missed for it.
-const PATIENCE: Nanos = Nanos::from_micros(20);
-
 /// The right to a session's engine. Given back by `release`; dropped by a panic, it poisons the engine's lock.
 pub(super) type EngineGuard<'a, Q> = TryLockGuard<'a, Engine<Q>, Poisons>;
 
-/// Since when a thread that polls has been kept from it, or has kept others waiting.
-#[derive(Debug, Default)]
-pub struct Patience(Option<Nanos>);
-
 impl<Q: QueuePair> Session<Q> {
-    /// For a thread that polls, after a look: gives its processor away where for a while another one was at it, or others have waited
-    /// awake for what this one finds. They may share the processor, and would have it only when the time slice is over.
-    pub fn be_patient(
+    /// Called by the serving thread after a poll batch: yields its CPU if another thread has waited awake for a while.
+    pub fn yield_to_waiters(
         &self,
-        patience: &mut Patience,
-        found_free: bool,
+        yields: &mut YieldTimer,
+        engine_was_free: bool,
         now: Nanos,
         executor: &impl Executor,
     ) {
-        if found_free && !self.wanted.is_awaited() {
-            patience.0 = None;
-        } else if now.since(*patience.0.get_or_insert(now)) >= PATIENCE {
-            self.wanted.after_you(executor);
-            patience.0 = None;
-        }
+        yields.after_poll(engine_was_free, &self.wanted, now, executor);
     }
 
     /// Returns the engine as soon as its holder lets go. `None` where the calling thread must not wait for it: it may hold this engine
@@ -102,7 +89,7 @@ impl<Q: QueuePair> Session<Q> {
                 return None;
             }
             // The holder may have been taken off the very CPU that this thread spins on.
-            self.wanted.after_you(executor);
+            self.wanted.yield_to_holder(executor);
         }
         None
     }
@@ -152,7 +139,7 @@ impl<Q: QueuePair> Session<Q> {
         }
         // A thread that holds the engine all the while is an inline handler's: it is not given back yet.
         if !self.engine.is_locked() && self.wanted.takes_engine() {
-            self.wanted.give_away(executor);
+            self.wanted.yield_counted(executor);
         }
     }
 }

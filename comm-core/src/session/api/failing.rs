@@ -14,13 +14,13 @@ use pronto_wire::Class;
 
 use super::Session;
 use super::entering::EngineGuard;
-use crate::back_off::BackOff;
 use crate::executor::Executor;
 use crate::fabric::Armed;
 use crate::fabric::QueuePair;
 use crate::session::inbound::Sink;
 use crate::session::link::{DownCause, Event, LinkInfo};
 use crate::session::shared::Turn;
+use crate::wait::back_off::BackOff;
 
 #[cfg(doc)]
 use crate::session::CallTable;

@@ -1,6 +1,7 @@
 //! The session as its users see it: the shared half, and the engine behind its lock.
 
 mod arming;
+mod deciding;
 mod detached;
 mod doorbells;
 mod entering;
@@ -15,7 +16,6 @@ mod sleep;
 mod soon;
 mod synchronous;
 mod wait;
-mod waiting;
 
 use core::fmt;
 use core::ops::Deref;
@@ -25,11 +25,9 @@ use pronto_sync::{Poisons, TryLock};
 use pronto_wire::{CallId, Class, Kind, NodeId};
 
 pub use detached::{Callee, DetachedToken};
-pub use entering::Patience;
-pub use room::RoomWait;
-pub use sleep::RESCUE;
+pub use room::{AfterRefusal, RoomWait};
 pub use soon::{Places, Soon};
-pub use wait::{LATE, Waited};
+pub use wait::Waited;
 
 use super::backlog::is_new;
 use super::credit::Credit;

@@ -84,10 +84,10 @@ impl<Q: QueuePair> Session<Q> {
         self.with_engine(executor, |engine| engine.work.in_flight()).unwrap_or(0)
     }
 
-    /// A thread was woken by these channels, by class, in place of the serving thread.
-    pub(super) fn told(&self, which: [bool; 2], executor: &impl Executor) {
+    /// Reports to the fabric that these channels, by class, have woken the calling thread in place of the serving thread.
+    pub(super) fn notify_woken(&self, which: [bool; 2], executor: &impl Executor) {
         // A thread that has slept on channels may block.
-        let _told = self.with_engine(executor, |engine| engine.told(which));
+        let _reported = self.with_engine(executor, |engine| engine.told(which));
     }
 
     /// Returns the descriptors that have an event when something arrives, control and bulk; none in an inline handler if the engine is

@@ -1,76 +1,83 @@
-//! Waiting for room to send: a sender that was refused polls for what the peer gives back, or sleeps until it comes.
+//! Waiting for room to send: a refused sender polls for what the peer gives back, or sleeps until it comes.
 
 use super::Session;
-use super::entering::Patience;
-use super::sleep::RESCUE;
 use crate::executor::{Asked, Executor};
 use crate::fabric::QueuePair;
 use crate::session::inbound::Sink;
-use crate::session::learned::{Decision, Sleep};
 use crate::session::refusal::Refused;
 use crate::time::Nanos;
+use crate::wait::{Next, Slept, Wait, YieldTimer};
 
-/// What a sender knows of its wait from one attempt to the next.
+/// The wait of a sender, from one attempt to send to the next.
 #[derive(Debug)]
 pub struct RoomWait {
-    decision: Decision,
-    begun: Nanos,
-    /// Since when nothing has come.
-    in_vain_since: Nanos,
-    /// When it was refused last.
+    wait: Wait,
+    /// When the sender was refused last.
     refused: Nanos,
-    sleep: Sleep,
-    patience: Patience,
+    yields: YieldTimer,
+}
+
+/// What a sender does after a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterRefusal {
+    /// Try again.
+    Retry,
+    /// Pause, then try again: room does not come with a message, or another thread processes messages.
+    Pause,
+    /// Give up: the timeout is over.
+    GiveUp,
 }
 
 impl<Q: QueuePair> Session<Q> {
-    /// A wait that begins now. How long room takes to come is learned apart from how long answers take.
-    pub fn begin_room_wait(&self, asked: Asked, now: Nanos, executor: &impl Executor) -> RoomWait {
-        RoomWait {
-            decision: self.decide_by(&self.room, asked, executor),
-            begun: now,
-            in_vain_since: now,
-            refused: now,
-            sleep: Sleep::Awake,
-            patience: Patience::default(),
-        }
+    /// Begins a wait for room, of `timeout` at most. Its history is not that of waits for replies.
+    pub fn begin_room_wait(&self, asked: Asked, timeout: Nanos, executor: &impl Executor) -> RoomWait {
+        let wait = Wait::new(self.decide_by(&self.room_waits, asked, executor), timeout);
+        RoomWait { wait, refused: Nanos::ZERO, yields: YieldTimer::default() }
     }
 
-    /// What is done between two attempts, the last of which was refused `now`: takes in what has come, else polls on, else sleeps, at most
-    /// until `deadline`. False where room does not come with a message, or another thread sees to those: the caller is to pause.
+    /// Called between two attempts, the last of which was refused `now`. Processes what has come; else polls on; else sleeps.
     pub fn wait_for_room(
         &self,
-        wait: &mut RoomWait,
+        room: &mut RoomWait,
         refused: &Refused,
-        [now, deadline]: [Nanos; 2],
+        now: Nanos,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
-    ) -> bool {
-        wait.refused = now;
+    ) -> AfterRefusal {
+        room.refused = now;
+        let next = room.wait.next(now);
+        if next == Next::TimedOut {
+            return AfterRefusal::GiveUp;
+        }
         self.ring_if_held(executor);
         let progress = self.turn(1, || false, sink, executor);
         if progress.is_some_and(|progress| progress.moved != 0) {
-            wait.in_vain_since = now;
-            return true;
+            room.wait.something_came(now);
+            return AfterRefusal::Retry;
         }
-        if refused.ends_by_messages() && now.since(wait.in_vain_since) < wait.decision.polls_for() {
-            self.be_patient(&mut wait.patience, progress.is_some(), now, executor);
+        if refused.ends_by_messages() && next == Next::Poll {
+            room.yields.after_poll(progress.is_some(), &self.wanted, now, executor);
             pronto_sync::hint::spin_loop();
-            return true;
+            return AfterRefusal::Retry;
         }
-        wait.sleep = Sleep::Slept;
-        let Refused::NoCredit { class } = refused else { return false };
-        let credits = &self.credits[class.index()];
-        self.sleep_for(|| credits.available() != 0, deadline.min(now + RESCUE), sink, executor)
+        room.wait.sleeps();
+        let has_slept = match (refused, next) {
+            (Refused::NoCredit { class }, Next::Sleep { until }) => {
+                let credits = &self.credits[class.index()];
+                self.sleep_for(|| credits.available() != 0, until, sink, executor)
+            }
+            _ => false,
+        };
+        if has_slept { AfterRefusal::Retry } else { AfterRefusal::Pause }
     }
 
-    /// There was room.
-    pub fn room_came(&self, wait: &RoomWait, executor: &impl Executor) {
-        let now = match wait.sleep {
-            // What was polled for came about when it was refused last.
-            Sleep::Awake => wait.refused,
-            Sleep::Slept => executor.now(),
+    /// Ends a wait for which there was room.
+    pub fn room_came(&self, mut room: RoomWait, executor: &impl Executor) {
+        let now = match room.wait.slept() {
+            // Room that was polled for came about when the sender was refused last.
+            Slept::No => room.refused,
+            Slept::Yes => executor.now(),
         };
-        self.room.ended(wait.decision, now.since(wait.begun), wait.sleep);
+        room.wait.ended(now, &self.room_waits);
     }
 }

@@ -1,4 +1,4 @@
-//! Sleeping in the completion channel, and waking followers.
+//! What callers sleep on: the holder of the poller role in the completion channels, a follower on its own word.
 
 use core::cell::Cell;
 
@@ -7,160 +7,224 @@ use pronto_sync::atomic::{AtomicU32, Ordering};
 use pronto_wire::CallId;
 
 use super::Session;
-use super::wait::LATE;
-use crate::completion::Server;
 use crate::executor::{Channels, Executor};
-use crate::fabric::Armed;
-use crate::fabric::QueuePair;
+use crate::fabric::{Armed, QueuePair};
 use crate::note::{Note, What};
 use crate::session::inbound::Sink;
 use crate::session::waiter::Waiter;
 use crate::time::Nanos;
+use crate::wait::{LATE, Outcome, Recheck, Sleeper, Woken, arm_recheck_sleep};
 
-/// The net under every sleep: a wake-up that was lost costs this much, and is counted.
-pub const RESCUE: Nanos = Nanos(pronto_sched_policy::policy::spin::NET.0);
+/// The poller role, held by the calling thread until this is dropped, also by a panic in the sink.
+pub(super) struct HeldRole<'a, Q: QueuePair, X: Executor> {
+    session: &'a Session<Q>,
+    executor: &'a X,
+    /// An event has woken this thread alone, and it has not polled since.
+    woken: Cell<bool>,
+}
 
-impl<Q: QueuePair> Session<Q> {
-    /// Arm, recheck, sleep, for the holder of the role. Returns false if the recheck found what is waited for. Sets `told` if an event ended
-    /// the sleep.
-    pub(super) fn sleep_in_channel(
-        &self,
-        until: Nanos,
-        told: &Cell<bool>,
-        waiter: &mut impl Waiter<Q::Lease>,
-        sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
-    ) -> bool {
-        // Without the engine there is no sleep; the caller looks again.
-        let Some(mut engine) = self.enter(executor) else { return true };
-        self.role.holder_sleeps(Server::Sleeps);
-        engine.arm(Armed::All, self);
-        let channels = engine.callers_channels(self.peer.0.into());
-        engine.release();
-        self.look_once_more(executor);
-        let slept = self.sleep_unless_done(until, &channels, told, waiter, sink, executor);
-        self.role.holder_sleeps(Server::Awake);
-        slept
+impl<'a, Q: QueuePair, X: Executor> HeldRole<'a, Q, X> {
+    /// Takes the role of a session. `None` if another thread holds it.
+    pub(super) fn claim(session: &'a Session<Q>, executor: &'a X) -> Option<Self> {
+        session.role.claim().then(|| Self { session, executor, woken: Cell::new(false) })
     }
 
-    fn sleep_unless_done(
-        &self,
-        until: Nanos,
-        channels: &Channels,
-        told: &Cell<bool>,
-        waiter: &mut impl Waiter<Q::Lease>,
-        sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
-    ) -> bool {
-        let recheck = self.turn_as_poller(1, waiter, sink, executor);
-        if waiter.is_done() {
-            return false;
-        }
-        if recheck.is_some_and(|progress| progress.moved == 0) {
-            let sleep = |until| {
-                let which = executor.sleep_on_channels(channels, until);
-                let woken = which.contains(&true);
-                if woken {
-                    told.set(true);
-                    self.told(which, executor);
-                }
-                woken
-            };
-            if !sleep(until) && executor.now() >= until {
-                self.look_after_net(sink, executor, || {
-                    let late = executor.now() + LATE;
-                    loop {
-                        if sleep(late) {
-                            break true;
-                        }
-                        if executor.now() >= late {
-                            break false;
-                        }
-                    }
-                });
-            }
-        }
-        self.disarm_as_poller();
-        true
+    /// The thread has polled, so every event that has woken it is dealt with.
+    pub(super) fn has_polled(&self) {
+        self.woken.set(false);
     }
 
-    /// Sleeps until something comes, or `until`, where the calling thread can have the role and the server does not poll. Returns whether it
-    /// could: if not, another thread sees to what comes.
-    pub(super) fn sleep_for(
+    /// Arms, rechecks and sleeps in the completion channels, at most until `until`.
+    pub(super) fn sleep(
         &self,
-        done: impl Fn() -> bool,
         until: Nanos,
+        waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
-        executor: &impl Executor,
-    ) -> bool {
-        if self.role.is_left_to_server() || !self.role.claim() {
-            return false;
+    ) -> Outcome {
+        let mut sleeper = ChannelSleeper { role: self, until, waiter, sink, channels: None };
+        let outcome = arm_recheck_sleep(&mut sleeper);
+        self.session.role.holder_polls();
+        outcome
+    }
+
+    /// Sleeps until an event comes, or `until`. Returns whether an event came.
+    fn sleep_on(&self, channels: &Channels, until: Nanos) -> bool {
+        let which = self.executor.sleep_on_channels(channels, until);
+        let woken = which.contains(&true);
+        if woken {
+            self.woken.set(true);
+            self.session.notify_woken(which, self.executor);
         }
-        let role = RoleGuard { session: self, executor, told: Cell::new(false) };
-        let mut done = done;
-        if self.sleep_in_channel(until, &role.told, &mut done, sink, executor)
-            && self.turn_as_poller(1, &mut done, sink, executor).is_some()
-        {
-            role.told.set(false);
-        }
-        drop(role);
-        self.serve_again(sink, executor);
-        true
+        woken
     }
 }
 
-/// Gives the role up when dropped, also by a panic in the sink.
-pub(super) struct RoleGuard<'a, Q: QueuePair, X: Executor> {
-    pub(super) session: &'a Session<Q>,
-    pub(super) executor: &'a X,
-    /// An event has woken this thread alone, and it has not looked since.
-    pub(super) told: Cell<bool>,
-}
-
-impl<Q: QueuePair, X: Executor> Drop for RoleGuard<'_, Q, X> {
+impl<Q: QueuePair, X: Executor> Drop for HeldRole<'_, Q, X> {
     fn drop(&mut self) {
         if let Some(follower) = self.session.role.release() {
             self.session.wake_follower(follower, self.executor);
         }
-        if self.told.get() {
+        if self.woken.get() {
             self.executor.attend();
         }
     }
 }
 
-/// Strikes the waiter from the list of followers when dropped.
-pub(super) struct Enlisted<'a, Q: QueuePair, X: Executor> {
+struct ChannelSleeper<'a, 'r, Q: QueuePair, W, S, X: Executor> {
+    role: &'a HeldRole<'r, Q, X>,
+    until: Nanos,
+    waiter: &'a mut W,
+    sink: &'a mut S,
+    /// Set while they are armed.
+    channels: Option<Channels>,
+}
+
+impl<Q, W, S, X> Sleeper for ChannelSleeper<'_, '_, Q, W, S, X>
+where
+    Q: QueuePair,
+    W: Waiter<Q::Lease>,
+    S: Sink<Q::Lease>,
+    X: Executor,
+{
+    fn arm(&mut self) -> bool {
+        let &HeldRole { session, executor, .. } = self.role;
+        let Some(mut engine) = session.enter(executor) else { return false };
+        session.role.holder_sleeps();
+        engine.arm(Armed::All, session);
+        self.channels = Some(engine.callers_channels(session.peer.0.into()));
+        engine.release();
+        session.look_once_more(executor);
+        true
+    }
+
+    fn recheck(&mut self) -> Recheck {
+        let &HeldRole { session, executor, .. } = self.role;
+        let progress = session.turn_as_poller(1, self.waiter, self.sink, executor);
+        if self.waiter.is_done() {
+            return Recheck::Done;
+        }
+        // Without progress, another thread polls.
+        if progress.is_some_and(|progress| progress.moved == 0) { Recheck::Empty } else { Recheck::Found }
+    }
+
+    fn sleep(&mut self) -> Woken {
+        let channels = self.channels.as_ref().expect("armed before the sleep");
+        let early = self.role.sleep_on(channels, self.until) || self.role.executor.now() < self.until;
+        if early { Woken::Early } else { Woken::Limit }
+    }
+
+    fn check_safety_net(&mut self) {
+        let Self { role, sink, channels, .. } = self;
+        let &HeldRole { session, executor, .. } = *role;
+        let channels = channels.as_ref().expect("armed before the sleep");
+        session.check_safety_net(*sink, executor, || {
+            let late = executor.now() + LATE;
+            loop {
+                if role.sleep_on(channels, late) {
+                    break true;
+                }
+                if executor.now() >= late {
+                    break false;
+                }
+            }
+        });
+    }
+
+    fn disarm(&mut self) {
+        self.role.session.disarm_as_poller();
+    }
+}
+
+/// A caller without the role, which sleeps on the word of its call's slot until the call has ended or no thread polls for it.
+pub(super) struct FollowerSleeper<'a, Q: QueuePair, X: Executor> {
     pub(super) session: &'a Session<Q>,
-    pub(super) slot: u16,
+    pub(super) call: CallId,
+    pub(super) until: Nanos,
     pub(super) executor: &'a X,
 }
 
-impl<Q: QueuePair, X: Executor> Drop for Enlisted<'_, Q, X> {
-    fn drop(&mut self) {
-        if let Some(follower) = self.session.role.strike(self.slot) {
+impl<Q: QueuePair, X: Executor> FollowerSleeper<'_, Q, X> {
+    fn has_reason_to_poll(&self) -> bool {
+        self.session.has_ended(self.call) || self.session.role.is_abandoned()
+    }
+
+    fn word(&self) -> &AtomicU32 {
+        self.session.calls.sleeper(self.call.slot).by_ref().0
+    }
+
+    /// Returns whether the thread should be awake and no thread has woken it: its call has ended, or the role is abandoned and no other
+    /// follower is about to take it.
+    fn has_overslept(&self) -> bool {
+        let Self { session, call, .. } = *self;
+        let sleeps = |slot| session.calls.sleeper(slot).should_sleep();
+        self.word().load(Ordering::Relaxed) == ARMED
+            && (session.has_ended(call)
+                || session.role.is_abandoned() && session.role.followers().all(sleeps))
+    }
+}
+
+impl<Q: QueuePair, X: Executor> Sleeper for FollowerSleeper<'_, Q, X> {
+    fn arm(&mut self) -> bool {
+        self.session.role.enlist(self.call.slot);
+        self.session.calls.sleeper(self.call.slot).arm();
+        true
+    }
+
+    fn recheck(&mut self) -> Recheck {
+        let sleeps = !self.has_reason_to_poll() && self.session.calls.sleeper(self.call.slot).should_sleep();
+        if sleeps { Recheck::Empty } else { Recheck::Found }
+    }
+
+    fn sleep(&mut self) -> Woken {
+        self.executor.sleep(self.word(), self.until);
+        if self.executor.now() < self.until { Woken::Early } else { Woken::Limit }
+    }
+
+    fn check_safety_net(&mut self) {
+        if self.has_overslept() {
+            self.executor.sleep(self.word(), self.until + LATE);
+            if self.has_overslept() {
+                self.session.count_lost_wake_up(self.executor);
+            }
+        }
+    }
+
+    fn disarm(&mut self) {
+        self.session.calls.sleeper(self.call.slot).disarm();
+        if let Some(follower) = self.session.role.withdraw(self.call.slot) {
             self.session.wake_follower(follower, self.executor);
         }
     }
 }
 
 impl<Q: QueuePair> Session<Q> {
-    /// Whether a follower that nobody has woken should be awake: its call has ended, or the role is free, the server does not poll,
-    /// and no other follower is on the way to it.
-    pub(super) fn overslept(&self, call: CallId, word: &AtomicU32) -> bool {
-        let sleeps = |slot| self.calls.sleeper(slot).should_sleep();
-        word.load(Ordering::Relaxed) == ARMED
-            && (self.has_ended(call) || self.is_abandoned() && self.role.followers().all(sleeps))
+    /// Sleeps until something comes, or `until`, if the calling thread can have the role and the serving thread does not spin. Returns
+    /// whether it could: if not, another thread processes what comes.
+    pub(super) fn sleep_for(
+        &self,
+        mut done: impl Fn() -> bool,
+        until: Nanos,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> bool {
+        if self.role.serving_spins() {
+            return false;
+        }
+        let Some(role) = HeldRole::claim(self, executor) else { return false };
+        if role.sleep(until, &mut done, sink) != Outcome::Done
+            && self.turn_as_poller(1, &mut done, sink, executor).is_some()
+        {
+            role.has_polled();
+        }
+        drop(role);
+        self.serve_again(sink, executor);
+        true
     }
 
-    /// Whether nobody takes in what arrives.
-    pub(super) fn is_abandoned(&self) -> bool {
-        self.role.is_free() && !self.role.is_left_to_server()
-    }
-
-    /// After a sleep that ended by the net, before anything is disarmed: one look. If something had arrived and the event
-    /// for it does not come either (`woken` waits for it, [`LATE`] at most), a wake-up was lost. Unless another thread has armed or
-    /// disarmed meanwhile: then it may have taken the event.
-    pub fn look_after_net(
+    /// Polls once after a sleep that ended by its time limit, before anything is disarmed. If something had arrived, and its wake-up does
+    /// not come either (`woken` waits for it, [`LATE`] at most), a wake-up was lost; unless another thread has armed or disarmed
+    /// meanwhile, which may have consumed the event.
+    pub fn check_safety_net(
         &self,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
@@ -174,17 +238,16 @@ impl<Q: QueuePair> Session<Q> {
         });
         let progress = self.turn_as_poller(1, &mut || false, sink, executor).unwrap_or_default();
         if peer_wakes && progress.arrived != 0 && !woken() && changes == self.arming.changes() {
-            self.rescued(executor);
+            self.count_lost_wake_up(executor);
         }
     }
 
-    /// A wake-up was lost.
-    pub(super) fn rescued(&self, executor: &impl Executor) {
+    fn count_lost_wake_up(&self, executor: &impl Executor) {
         self.stats.rescues.add(1);
         executor.note(Note::of_peer(What::Rescued, self.peer));
     }
 
-    /// Whether nobody waits for this peer, so that what arrives is the server's to take in.
+    /// Returns whether no caller waits for this peer, so that the serving thread processes what arrives.
     pub fn is_servers(&self) -> bool {
         self.role.is_free()
     }

@@ -19,12 +19,12 @@ use crate::note::{Note, What};
 use crate::session::end::End;
 use crate::session::engine::{Engine, Found};
 use crate::session::inbound::Sink;
-use crate::session::learned::Teaches;
 use crate::session::outgoing::Copied;
 use crate::session::peer_types::Known;
 use crate::session::shared::Turn;
 use crate::session::spec::CallSpec;
 use crate::time::Nanos;
+use crate::wait::history::Teaches;
 
 /// What became of a call that was looked for at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +158,7 @@ impl<Q: QueuePair> Session<Q> {
         }
         engine.release();
         if soon.is_some() {
-            self.learned.ended_at_once(teaches);
+            self.reply_waits.add_short(teaches);
         }
         self.look_once_more(executor);
         soon
@@ -175,7 +175,7 @@ impl<Q: QueuePair> Session<Q> {
     /// already or not. Where the event is that bytes are there, they are left to the sleeper.
     #[inline(never)]
     pub(super) fn may_look_beside(&self, engine: &Engine<Q>) -> bool {
-        self.role.is_asleep() && engine.peer_wakes()
+        self.role.holder_is_asleep() && engine.peer_wakes()
     }
 
     /// Some looks for the end of a call without the role, as the serving thread looks.
@@ -224,7 +224,7 @@ impl<Q: QueuePair> Session<Q> {
         }
         engine.release();
         if soon != Soon::Open(call) {
-            self.learned.ended_at_once(teaches);
+            self.reply_waits.add_short(teaches);
         }
         self.look_once_more(executor);
         soon

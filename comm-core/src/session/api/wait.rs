@@ -1,32 +1,26 @@
 //! Waiting for the end of a call: poll as the one who has the role, or sleep until it is over or the role is free.
 
-use core::cell::Cell;
-
 use pronto_wire::CallId;
 
 use super::Session;
-use super::entering::{EngineGuard, Patience};
-use super::sleep::{Enlisted, RESCUE, RoleGuard};
+use super::entering::EngineGuard;
+use super::sleep::{FollowerSleeper, HeldRole};
 use super::soon::LeavesIfUnwound;
-use crate::executor::{Asked, Executor, Polled};
+use crate::executor::{Asked, Executor};
 use crate::fabric::Armed;
 use crate::fabric::QueuePair;
 use crate::session::end::End;
 use crate::session::engine::Progress;
 use crate::session::engine::RECEIVE_BATCH;
 use crate::session::inbound::Sink;
-use crate::session::learned::{Decision, Sleep};
 use crate::session::shared::Turn;
 use crate::session::waiter::Waiter;
 use crate::time::Nanos;
+use crate::wait::{Next, Outcome, PollWatch, Slept, Wait, YieldTimer, arm_recheck_sleep};
 
 /// How often an idle poller looks before it reads the clock, which takes as long as a few looks, and lets others at the
 /// engine.
 pub(super) const SPINS_PER_LOOK: u32 = 64;
-
-/// A wake-up that comes within this time after the net has caught the sleeper was late, not lost: a sender rings after a
-/// whole batch, and may be taken off its processor before.
-pub const LATE: Nanos = Nanos::from_millis(20);
 
 /// How a wait ended.
 #[derive(Debug)]
@@ -88,49 +82,21 @@ impl<Q: QueuePair> Session<Q> {
         self.ring_if_held(executor);
         let leaves = LeavesIfUnwound { session: self, call };
         let decision = self.decide(asked.into(), executor);
-        let spin = decision.polls_for();
-        let mut wait = Wait {
-            session: self,
-            call,
-            timeout,
-            spin,
-            decision,
-            clock: None,
-            polled: None,
-            sleep: Sleep::Awake,
-            caught: None,
-            sink,
-            executor,
-        };
-        if spin != Nanos::ZERO
-            && let Some(end) = wait.at_once()
+        let (wait, watch) = (Wait::new(decision, timeout), PollWatch::default());
+        let mut wait = CallerWait { session: self, call, timeout, wait, watch, caught: None, sink, executor };
+        if decision.polls_for() != Nanos::ZERO
+            && let Some(end) = wait.poll_at_once()
         {
             core::mem::forget(leaves);
-            self.learned.ended_at_once(decision.teaches);
+            self.reply_waits.add_short(decision.teaches);
             self.leave_transfers(executor);
             return Waited::Ended(end);
         }
-        let counted = self.arming.waiter();
-        let ended = loop {
-            if wait.caught.is_some() || self.has_ended(call) {
-                break true;
-            }
-            if !wait.is_left_to_server() && self.role.claim() {
-                let polled = wait.as_poller();
-                self.serve_again(wait.sink, executor);
-                match polled {
-                    Polls::Ended => break true,
-                    Polls::TimedOut => break false,
-                    Polls::LeftToServer => continue,
-                }
-            }
-            if wait.as_follower() {
-                break false;
-            }
-        };
+        let counted = self.arming.count_waiter();
+        let ended = wait.run();
         // Before the slot is given back: see the invariants of `arming`.
         drop(counted);
-        wait.teaches();
+        wait.add_to_history();
         self.leave_transfers(executor);
         core::mem::forget(leaves);
         match wait.caught {
@@ -154,7 +120,7 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> Option<Progress> {
         let engine = self.engine.try_lock()?;
-        if self.role.is_asleep() {
+        if self.role.holder_is_asleep() {
             let moved = self.move_for_sleeper(engine, executor);
             self.look_once_more(executor);
             return (moved != 0).then_some(Progress { moved, ..Progress::default() });
@@ -206,64 +172,82 @@ impl<Q: QueuePair> Session<Q> {
     }
 }
 
-struct Wait<'a, Q: QueuePair, S, X> {
+/// The wait of one caller: as holder of the poller role, or as follower.
+struct CallerWait<'a, Q: QueuePair, S, X> {
     session: &'a Session<Q>,
     call: CallId,
     timeout: Nanos,
-    spin: Nanos,
-    decision: Decision,
-    /// When the wait began, when it ends by its timeout, and when polling does; set by the first reading of the clock.
-    clock: Option<(Nanos, Nanos, Nanos)>,
-    /// Since the first reading of the clock, while it polls within a bound: when the last one was, and how it polled.
-    polled: Option<(Nanos, Polled)>,
-    /// Whether it has slept.
-    sleep: Sleep,
+    wait: Wait,
+    /// Runs while the thread polls for a limited time, until its first sleep.
+    watch: PollWatch,
     /// The end of the call, if this thread took it in itself.
     caught: Option<End<Q::Lease>>,
     sink: &'a mut S,
     executor: &'a X,
 }
 
-impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
-    /// Reads the clock: now, when the wait ends by its timeout, when polling ends.
-    fn clock(&mut self) -> (Nanos, Nanos, Nanos) {
+impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
+    fn spin(&self) -> Nanos {
+        self.wait.decision().polls_for()
+    }
+
+    /// Reads the clock and returns the time and the next step.
+    fn next(&mut self) -> (Nanos, Next) {
         let now = self.executor.now();
-        if let Some((last, polled)) = &mut self.polled {
-            let since = now.since(*last);
-            *polled = Polled { lasted: polled.lasted + since, longest: polled.longest.max(since) };
-            *last = now;
-        } else if self.clock.is_none() && self.spin != Nanos::ZERO && self.spin != Nanos::NEVER {
-            self.polled = Some((now, Polled::default()));
+        if self.wait.decision().is_bounded() && self.wait.slept() == Slept::No {
+            self.watch.clock_was_read(now);
         }
-        let (_, deadline, spin_until) = *self.clock.get_or_insert((now, now + self.timeout, now + self.spin));
-        (now, deadline, spin_until)
+        (now, self.wait.next(now))
     }
 
-    /// The thread is about to sleep.
-    fn polls_no_more(&mut self) {
-        self.sleep = Sleep::Slept;
-        if self.polled.is_some() {
-            self.clock();
-            self.reports();
+    /// The thread is about to sleep: reports how it has polled.
+    fn sleeps(&mut self) {
+        self.wait.sleeps();
+        if self.watch.is_running() {
+            self.report(self.executor.now());
         }
     }
 
-    /// What came has come, or the time is over. Who was taken off its processor finds it with its first look when it
-    /// is back, so the clock is read once more; and after a sleep.
-    fn teaches(&mut self) {
-        if self.polled.is_none() && self.sleep == Sleep::Awake {
-            return self.session.learned.ended_at_once(self.decision.teaches);
+    fn report(&mut self, now: Nanos) {
+        if self.watch.is_running() {
+            self.watch.clock_was_read(now);
         }
-        let (now, ..) = self.clock();
-        self.reports();
-        let begun = self.clock.map_or(now, |(begun, ..)| begun);
-        self.session.learned.ended(self.decision, now.since(begun), self.sleep);
-    }
-
-    /// Says how the thread has polled.
-    fn reports(&mut self) {
-        if let Some((_, polled)) = self.polled.take() {
+        if let Some(polled) = self.watch.stop() {
             self.executor.polled(polled);
+        }
+    }
+
+    /// The wait has ended or timed out: adds it to the history. The clock is read once more, as a thread that was preempted finds the end
+    /// of its call with its first poll afterwards.
+    fn add_to_history(&mut self) {
+        let begun = self.wait.has_begun();
+        let now = if begun { self.executor.now() } else { Nanos::ZERO };
+        self.report(now);
+        self.wait.ended(now, &self.session.reply_waits);
+    }
+
+    /// Waits for the end of the call. Returns whether it came in time; it is in `caught` or in the call's slot then.
+    fn run(&mut self) -> bool {
+        let session = self.session;
+        loop {
+            if self.caught.is_some() || session.has_ended(self.call) {
+                return true;
+            }
+            if !self.relies_on_serving_thread()
+                && let Some(role) = HeldRole::claim(session, self.executor)
+            {
+                let polled = self.as_poller(&role);
+                drop(role);
+                session.serve_again(self.sink, self.executor);
+                match polled {
+                    Polls::Ended => return true,
+                    Polls::TimedOut => return false,
+                    Polls::LeftToServingThread => continue,
+                }
+            }
+            if self.as_follower() {
+                return false;
+            }
         }
     }
 
@@ -272,13 +256,13 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
     fn turn(&mut self, spins: u32) -> (bool, Option<Progress>) {
         let (session, call, caught) = (self.session, self.call, &mut self.caught);
         let mut caller = Caller { session, call, caught, counted: true };
-        let progress = self.session.turn_as_poller(spins, &mut caller, self.sink, self.executor);
+        let progress = session.turn_as_poller(spins, &mut caller, self.sink, self.executor);
         (caller.is_done(), progress)
     }
 
-    /// The answer that comes soon: some looks without the role, as the serving thread looks.
+    /// One poll batch without the role, as the serving thread polls: for a reply that comes soon.
     #[inline]
-    fn at_once(&mut self) -> Option<End<Q::Lease>> {
+    fn poll_at_once(&mut self) -> Option<End<Q::Lease>> {
         let session = self.session;
         let engine = session.engine.try_lock()?;
         if !session.may_look(&engine) {
@@ -291,10 +275,11 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
         self.caught.take()
     }
 
-    /// Some looks while the holder of the role sleeps. Whoever spins does not wait until that one is awake.
-    fn look_beside_sleeper(&mut self) -> bool {
+    /// One poll batch while the holder of the role sleeps: a polling thread does not wait until that one is awake. Returns whether the
+    /// call has ended.
+    fn poll_next_to_sleeper(&mut self) -> bool {
         let session = self.session;
-        if !session.role.is_asleep() {
+        if !session.role.holder_is_asleep() {
             return false;
         }
         let Some(engine) = session.engine.try_lock() else { return false };
@@ -308,122 +293,101 @@ impl<Q: QueuePair, S: Sink<Q::Lease>, X: Executor> Wait<'_, Q, S, X> {
         caller.is_done()
     }
 
-    /// Whether it takes no part in polling any more, as the server polls for good: between the two of them, where they share a processor,
-    /// it would take in what only the server may handle.
-    fn is_left_to_server(&self) -> bool {
+    /// Returns whether the thread takes no part in polling, because it would sleep and the serving thread spins. If the two share a CPU,
+    /// the calling thread would take in what only the serving thread may handle.
+    fn relies_on_serving_thread(&self) -> bool {
         let would_sleep =
-            self.spin == Nanos::ZERO && self.timeout != Nanos::ZERO || self.sleep == Sleep::Slept;
-        would_sleep && self.session.role.is_left_to_server()
+            self.spin() == Nanos::ZERO && self.timeout != Nanos::ZERO || self.wait.slept() == Slept::Yes;
+        would_sleep && self.session.role.serving_spins()
     }
 
-    /// Polls until the call has ended, or the time is over.
-    fn as_poller(&mut self) -> Polls {
+    /// Polls and sleeps as the holder of the role, until the call has ended or the time is over.
+    fn as_poller(&mut self, role: &HeldRole<'a, Q, X>) -> Polls {
         let session = self.session;
-        let role = RoleGuard { session, executor: self.executor, told: Cell::new(false) };
-        // Asleep but for solicited events, the server is not disturbed by the answers that are polled for here.
+        // A serving thread that sleeps until a solicited event comes is not disturbed by the replies that are polled for here.
         if session.arming.armed() == Armed::All {
             session.disarm_as_poller();
         }
-        let sleeps_at_once = self.spin == Nanos::ZERO && self.timeout != Nanos::ZERO;
-        let spins = if self.spin == Nanos::ZERO { 1 } else { SPINS_PER_LOOK };
-        // A recheck comes before the sleep in any case.
-        let mut looks = !sleeps_at_once;
-        let mut patience = Patience::default();
+        let polls = self.spin() != Nanos::ZERO;
+        let spins = if polls { SPINS_PER_LOOK } else { 1 };
+        // A thread that sleeps immediately polls in the recheck.
+        let mut poll = polls || self.timeout == Nanos::ZERO;
+        let mut yields = YieldTimer::default();
         loop {
-            let mut found_free = true;
-            if looks {
-                let (ended, looked) = self.turn(spins);
-                found_free = looked.is_some();
-                if found_free {
-                    role.told.set(false);
+            let mut engine_was_free = true;
+            if poll {
+                let (ended, progress) = self.turn(spins);
+                engine_was_free = progress.is_some();
+                if engine_was_free {
+                    role.has_polled();
                 }
                 if ended {
                     return Polls::Ended;
                 }
             }
-            looks = true;
-            let (now, deadline, spin_until) = self.clock();
-            if now >= deadline {
+            poll = true;
+            let (now, next) = self.next();
+            if next == Next::TimedOut {
                 return Polls::TimedOut;
             }
-            session.be_patient(&mut patience, found_free, now, self.executor);
-            if now >= spin_until {
-                self.polls_no_more();
-                if self.is_left_to_server() {
-                    return Polls::LeftToServer;
+            yields.after_poll(engine_was_free, &session.wanted, now, self.executor);
+            if let Next::Sleep { until } = next {
+                self.sleeps();
+                if self.relies_on_serving_thread() {
+                    return Polls::LeftToServingThread;
                 }
-                if !self.sleep_in_channel(deadline.min(now + RESCUE), &role.told) {
+                let (call, caught) = (self.call, &mut self.caught);
+                let mut caller = Caller { session, call, caught, counted: true };
+                if role.sleep(until, &mut caller, self.sink) == Outcome::Done {
                     return Polls::Ended;
                 }
             }
         }
     }
 
-    /// Sleeps until something comes. Returns false if the end had come before.
-    fn sleep_in_channel(&mut self, until: Nanos, told: &Cell<bool>) -> bool {
-        let (session, call, caught) = (self.session, self.call, &mut self.caught);
-        let mut caller = Caller { session, call, caught, counted: true };
-        session.sleep_in_channel(until, told, &mut caller, self.sink, self.executor)
-    }
-
-    /// Sleeps until the end has come, or the role is free and the server does not poll: look again. True if the time is over.
+    /// Waits as a follower, until the call has ended or the thread is to try for the role. Returns `true` if the time is over.
     fn as_follower(&mut self) -> bool {
         let (session, call) = (self.session, self.call);
-        let something = || session.has_ended(call) || session.role.is_free();
-        let (mut patience, mut awake) = (Patience::default(), None);
+        let has_reason = || session.has_ended(call) || session.role.is_free();
+        let (mut yields, mut awake) = (YieldTimer::default(), None);
         loop {
-            if !self.is_left_to_server() {
-                if self.spin != Nanos::ZERO {
+            if !self.relies_on_serving_thread() {
+                let polls = self.spin() != Nanos::ZERO;
+                if polls {
                     awake.get_or_insert_with(|| session.wanted.awaits());
                 }
                 for _ in 0..SPINS_PER_LOOK {
-                    if something() {
+                    if has_reason() {
                         return false;
                     }
                     pronto_sync::hint::spin_loop();
                 }
-                if self.spin != Nanos::ZERO && self.look_beside_sleeper() {
+                if polls && self.poll_next_to_sleeper() {
                     return false;
                 }
             }
-            let (now, deadline, spin_until) = self.clock();
-            if now >= deadline {
-                return true;
-            }
-            if now < spin_until {
-                session.be_patient(&mut patience, false, now, self.executor);
-            } else {
-                awake = None;
-                self.polls_no_more();
-                session.role.enlist(call.slot);
-                let enlisted = Enlisted { session, slot: call.slot, executor: self.executor };
-                let until = deadline.min(now + RESCUE);
-                let has_reason = || session.has_ended(call) || session.is_abandoned();
-                session.calls().sleeper(call.slot).sleep_unless(has_reason, |word| {
-                    self.executor.sleep(word, until);
-                    if self.executor.now() >= until && session.overslept(call, word) {
-                        self.executor.sleep(word, until + LATE);
-                        if session.overslept(call, word) {
-                            session.rescued(self.executor);
-                        }
-                    }
-                });
-                drop(enlisted);
-                if session.has_ended(call) || self.executor.now() >= until && self.look_for_server() {
-                    return false;
+            let until = match self.next() {
+                (_, Next::TimedOut) => return true,
+                (now, Next::Poll) => {
+                    yields.after_poll(false, &session.wanted, now, self.executor);
+                    continue;
                 }
+                (_, Next::Sleep { until }) => until,
+            };
+            awake = None;
+            self.sleeps();
+            arm_recheck_sleep(&mut FollowerSleeper { session, call, until, executor: self.executor });
+            if session.has_ended(call) || self.executor.now() >= until && self.poll_for_serving_thread() {
+                return false;
             }
         }
     }
 
-    /// One look, where the server has not found the end for as long as the net allows: it may be kept from its processor, or be in a
-    /// handler for longer than handlers should take.
-    fn look_for_server(&mut self) -> bool {
+    /// Polls once, where the serving thread has not ended the call for as long as the safety net allows: it may be kept from its CPU, or be
+    /// in a handler for longer than handlers should take. Returns whether the call has ended.
+    fn poll_for_serving_thread(&mut self) -> bool {
         let session = self.session;
-        if !session.role.claim() {
-            return false;
-        }
-        let role = RoleGuard { session, executor: self.executor, told: Cell::new(false) };
+        let Some(role) = HeldRole::claim(session, self.executor) else { return false };
         let (ended, _) = self.turn(1);
         drop(role);
         session.serve_again(self.sink, self.executor);
@@ -436,6 +400,6 @@ enum Polls {
     /// What it waits for has ended.
     Ended,
     TimedOut,
-    /// It would sleep, and the server polls.
-    LeftToServer,
+    /// It would sleep, and the serving thread spins.
+    LeftToServingThread,
 }

@@ -1,4 +1,4 @@
-//! What the fabric is asked for while the serving thread sleeps; see [`Arming`](crate::session::arming).
+//! What the fabric is asked for while the serving thread sleeps; see [`Arming`](crate::wait::arming).
 
 use pronto_sync::atomic::{Ordering, fence};
 
@@ -11,7 +11,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// Asks for what the sleeping server must be woken for. Returns whether it is the server's business: it is not while a caller
     /// sleeps in the channel.
     pub(in crate::session) fn arm_for_server(&mut self, shared: &Shared<Q::Lease>) -> bool {
-        if shared.role.is_asleep() {
+        if shared.role.holder_is_asleep() {
             return false;
         }
         let open = u32::from(shared.calls.in_use());

@@ -6,7 +6,6 @@ use pronto_sync::atomic::Ordering;
 use pronto_wire::Class;
 
 use super::Engine;
-use crate::back_off::BackOff;
 use crate::buf::{RingConfig, SendRing};
 use crate::executor::Executor;
 use crate::fabric::Armed;
@@ -17,6 +16,7 @@ use crate::session::lane::Link;
 use crate::session::link::{DownCause, Event, Links};
 use crate::session::phase::{LostLink, Phase};
 use crate::session::shared::Turn;
+use crate::wait::back_off::BackOff;
 
 impl<Q: QueuePair> Engine<Q> {
     /// A new link. It carries the held session on, or begins another one.

@@ -35,10 +35,10 @@ use super::answer::Answer;
 use super::calls::{CallTable, Expects};
 use super::end::End;
 use super::outgoing::OutgoingPayload;
-use super::wanted::Wanted;
-use crate::back_off::BackOff;
 use crate::executor::Executor;
 use crate::fabric::{Payload, RemoteRange};
+use crate::wait::back_off::BackOff;
+use crate::wait::wanted::Wanted;
 use table::Table;
 
 /// Receives posted to one peer at a time, at most; each has a call slot.

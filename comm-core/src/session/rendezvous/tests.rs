@@ -9,11 +9,11 @@ use pronto_wire::{CallId, Class, InlinePayload};
 use super::Rendezvous;
 use super::table::{Body, Offer, PARKED, Posted, Table, Waiting};
 use super::transfer::{Chunking, GivenUp, Source, Transfer};
-use crate::back_off::tests::RealTime;
 use crate::fabric::{Arrived, HeapMemory, OutOfBounds, Payload, Region, RemoteRange};
 use crate::session::end::End;
 use crate::session::one_sided::Access;
-use crate::session::wanted::Wanted;
+use crate::wait::back_off::tests::RealTime;
+use crate::wait::wanted::Wanted;
 
 #[derive(Debug)]
 struct NoLease;

@@ -6,12 +6,12 @@ use core::time::Duration;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier, Mutex};
 
-use pronto_core::completion::Server;
 use pronto_core::fabric::{
     Armed, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Grant, GrantError,
     GrantId, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork,
 };
 use pronto_core::session::{CallSpec, OutgoingPayload, Waited};
+use pronto_core::wait::ServingState;
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
 use pronto_counts::pair::{Ends, Nobody, Still, shm_link};
 use pronto_fabric_shm::{ShmLease, ShmQueuePair};
@@ -177,7 +177,7 @@ fn a_caller_that_fell_asleep_meanwhile_is_woken_by_its_answer() {
         let done = || {
             if !engine_is_taken.replace(true) {
                 threads.spawn(|| {
-                    caller.server(Server::Sleeps, &serving);
+                    caller.set_serving(ServingState::Sleeping, &serving);
                     armed.wait();
                 });
                 server_waits.recv_timeout(PATIENCE).expect("it finds the engine taken");
@@ -207,7 +207,7 @@ fn an_event_is_lost_unless_another_thread_may_have_taken_it() {
         caller.arm();
         assert_eq!(callee.serve(1), 1, "the handler has run");
         let before = caller.stats().rescues.count();
-        caller.look_after_net(&mut Nobody, &host, woken);
+        caller.check_safety_net(&mut Nobody, &host, woken);
         assert!(matches!(
             caller.wait(call, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &host),
             Waited::Ended(_)
@@ -367,9 +367,9 @@ fn the_serving_thread_is_woken_by_answers_if_a_future_waits_for_one() {
         caller.call(&spec, OutgoingPayload::Inline(InlinePayload::EMPTY), &host).expect("it is sent")
     };
     let asked_asleep = || {
-        caller.server(Server::Sleeps, &host);
+        caller.set_serving(ServingState::Sleeping, &host);
         let asked = *asked.lock().expect("no holder panics");
-        caller.server(Server::Awake, &host);
+        caller.set_serving(ServingState::Working, &host);
         caller.disarm();
         asked
     };

@@ -92,6 +92,6 @@ fn a_caller_sleeps_at_once_if_it_expects_its_answer_late_or_learned_that_answers
         polls(None);
     }
     assert!(polls(None) < AT_ONCE, "it has learned");
-    assert!(ends.caller.learned().gap() > LATE.since(Nanos::from_micros(400)));
+    assert!(ends.caller.reply_waits().gap() > LATE.since(Nanos::from_micros(400)));
     assert!(polls(soon) >= BOUND, "who says so polls all the same");
 }

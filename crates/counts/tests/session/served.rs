@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use pronto_core::completion::Server;
 use pronto_core::fabric::{HeapMemory, Region, Rights};
-use pronto_core::session::{Access, CallSpec, OutgoingPayload, Patience, Session, Waited};
+use pronto_core::session::{Access, CallSpec, OutgoingPayload, Session, Waited};
+use pronto_core::wait::{ServingState, YieldTimer};
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
 use pronto_counts::pair::{Callee, Ends, LOOKS, Nobody, Still, shm_link, tcp_link};
 use pronto_fabric_shm::ShmQueuePair;
@@ -117,7 +117,7 @@ fn who_would_sleep_leaves_its_answer_to_a_serving_thread_that_polls() {
         caller.turn(1, || false, &mut Nobody, &serving).expect("nobody else is at it");
     };
     let calling = Calling::through([(&answers_and_serves as _, false)]);
-    caller.server(Server::Polls, &serving);
+    caller.set_serving(ServingState::Spinning, &serving);
     let slot = call(&caller, &callee, &calling);
     let waited = caller.wait(slot, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &calling);
     assert!(matches!(waited, Waited::Ended(_)));
@@ -131,12 +131,12 @@ fn who_relied_on_a_serving_thread_that_goes_to_sleep_sleeps_in_the_channel() {
     let handovers = || caller.stats().handovers.count();
     let goes_to_sleep = || {
         let before = handovers();
-        caller.server(Server::Sleeps, &serving);
+        caller.set_serving(ServingState::Sleeping, &serving);
         assert_eq!(handovers() - before, 1, "the caller is woken");
     };
     let answers = || assert_eq!(callee.serve(1), 1, "the handler has run");
     let calling = Calling::through([(&goes_to_sleep as _, false), (&answers as _, false)]);
-    caller.server(Server::Polls, &serving);
+    caller.set_serving(ServingState::Spinning, &serving);
     let slot = call(&caller, &callee, &calling);
     let waited = caller.wait(slot, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &calling);
     assert!(matches!(waited, Waited::Ended(_)));
@@ -149,7 +149,7 @@ fn an_answer_that_the_serving_thread_does_not_find_is_found_by_its_caller() {
     let (caller, callee, serving) = ends();
     let answers = || assert_eq!(callee.serve(1), 1, "the handler has run");
     let calling = Calling::through([(&answers as _, true)]);
-    caller.server(Server::Polls, &serving);
+    caller.set_serving(ServingState::Spinning, &serving);
     let slot = call(&caller, &callee, &calling);
     let waited = caller.wait(slot, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &calling);
     assert!(matches!(waited, Waited::Ended(_)));
@@ -161,7 +161,7 @@ fn a_wait_that_ends_by_its_time_does_so_beside_a_serving_thread_that_polls() {
     let (caller, callee, serving) = ends();
     let nothing = || ();
     let calling = Calling::through([(&nothing as _, true)]);
-    caller.server(Server::Polls, &serving);
+    caller.set_serving(ServingState::Spinning, &serving);
     let slot = call(&caller, &callee, &calling);
     let waited = caller.wait(slot, Nanos(1_000), WaitPolicy::Block, &mut Nobody, &calling);
     assert!(matches!(waited, Waited::TimedOut));
@@ -174,12 +174,12 @@ fn a_wait_that_ends_by_its_time_does_so_beside_a_serving_thread_that_polls() {
 fn who_polls_gives_way_only_to_others_and_only_in_time() {
     let (caller, ..) = ends();
     let calling = Calling::default();
-    let mut patience = Patience::default();
+    let mut yields = YieldTimer::default();
     let mut looks = |found_free, times: u64| {
         let before = calling.yields.load(Ordering::Relaxed);
         for _ in 0..times {
             calling.now.fetch_add(1_000, Ordering::Relaxed);
-            caller.be_patient(&mut patience, found_free, calling.now(), &calling);
+            caller.yield_to_waiters(&mut yields, found_free, calling.now(), &calling);
         }
         calling.yields.load(Ordering::Relaxed) - before
     };
@@ -196,15 +196,15 @@ fn who_polls_gives_way_to_one_that_has_given_way_to_it() {
     // Twice, 20 us apart, each look having found the engine free.
     let polls = || {
         assert!(caller.is_awaited());
-        let mut patience = Patience::default();
+        let mut yields = YieldTimer::default();
         for us in [0, 20] {
-            caller.be_patient(&mut patience, true, Nanos::from_micros(us), &poller);
+            caller.yield_to_waiters(&mut yields, true, Nanos::from_micros(us), &poller);
         }
     };
     let waits = Calling { meanwhile: Some(&polls), ..Calling::default() };
-    let mut patience = Patience::default();
+    let mut yields = YieldTimer::default();
     for us in [0, 20] {
-        caller.be_patient(&mut patience, false, Nanos::from_micros(us), &waits);
+        caller.yield_to_waiters(&mut yields, false, Nanos::from_micros(us), &waits);
     }
     let yields = [&waits, &poller].map(|thread| thread.yields.load(Ordering::Relaxed));
     assert_eq!((yields, caller.is_awaited()), ([1, 1], false));

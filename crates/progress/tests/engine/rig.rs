@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Instant;
 
+use pronto_core::wait::Decision;
 use pronto_core::{Clock, Nanos};
 use pronto_progress::{Engine, Keeper, MAX_SPARES, Manager, Post, Source};
 use pronto_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -68,8 +69,8 @@ impl<C: Clock> Keeper for TestKeeper<C> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn spin_time(&self) -> Nanos {
-        self.spin
+    fn decide(&self) -> Decision {
+        Decision::without_history(self.spin)
     }
 
     fn tick(&mut self, _: Nanos) {

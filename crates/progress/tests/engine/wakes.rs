@@ -50,18 +50,3 @@ fn an_event_that_wakes_nobody_is_found_by_the_net_and_counted() {
         engine.manager.counters().rescues > 0
     });
 }
-
-#[test]
-fn a_source_that_nothing_wakes_for_is_polled_in_its_interval() {
-    let engine = Running::start(Engine::Idle, Nanos::ZERO, LONG);
-    let word = Word::default();
-    let spec = Spec::memory("unwoken", Sleep::Every(Nanos::from_millis(2)));
-    let registered = engine.manager.register(spec, word.clone()).unwrap();
-    for round in 1..=20 {
-        word.sent.store(round, Ordering::Release);
-        eventually("polled", || word.seen.load(Ordering::Acquire) == round);
-    }
-    assert_eq!(engine.manager.counters().rescues, 0, "it is not expected to wake");
-    drop(registered);
-    eventually("nobody polls it any more", || engine.manager.sources() == 0);
-}

@@ -101,7 +101,12 @@ fn leave(table: &CallTable<Lease>, call: CallId) {
 
 fn sleep_until(ready: impl Fn() -> bool, table: &CallTable<Lease>, call: CallId) {
     while !table.has_ended(call) {
-        table.sleeper(call.slot).sleep_unless(&ready, |_| thread::park());
+        let word = table.sleeper(call.slot);
+        word.arm();
+        if !ready() && word.should_sleep() {
+            thread::park();
+        }
+        word.disarm();
     }
     assert!(matches!(table.take(call), End::Reply(Arrived::Buffer(_))));
 }

@@ -12,21 +12,22 @@ use loom::thread::{self, Thread};
 use pronto_sync::WakeWord;
 use pronto_sync::atomic::{AtomicU32, Ordering};
 
-use super::{Role, Server};
+use crate::wait::poller_role::{FREE, PollerRole, ServingState};
+use crate::wait::{Recheck, Sleeper, Woken, arm_recheck_sleep};
 
 /// How the role changes hands: as it does, or wrongly.
 #[derive(Clone, Copy)]
 struct Rules {
-    release: fn(&Role) -> Option<u16>,
-    strike: fn(&Role, u16) -> Option<u16>,
+    release: fn(&PollerRole) -> Option<u16>,
+    withdraw: fn(&PollerRole, u16) -> Option<u16>,
     /// The server polls no more.
-    server_sleeps: fn(&Role) -> Option<u16>,
+    serving_sleeps: fn(&PollerRole) -> Option<u16>,
 }
 
 const RULES: Rules = Rules {
-    release: Role::release,
-    strike: Role::strike,
-    server_sleeps: |role| role.server_is(Server::Sleeps),
+    release: PollerRole::release,
+    withdraw: PollerRole::withdraw,
+    serving_sleeps: |role| role.set_serving(ServingState::Sleeping),
 };
 
 /// When a waiter leaves although its end has not come.
@@ -45,7 +46,7 @@ struct Waiter {
 }
 
 struct World {
-    role: Role,
+    role: PollerRole,
     rules: Rules,
     waiters: Vec<Waiter>,
     /// Whose ends have arrived and nobody has polled yet; the last one is polled next. Of the standard library: loom takes
@@ -78,10 +79,10 @@ impl World {
 
     /// As `Session::wait` does it: poll as the holder of the role, or sleep as a follower, or as one of the server's.
     fn wait(&self, waiter: u16, patience: Patience) {
-        let Waiter { word, thread, .. } = &self.waiters[usize::from(waiter)];
+        let Waiter { thread, .. } = &self.waiters[usize::from(waiter)];
         thread.get_or_init(thread::current);
         while !self.has_ended(waiter) {
-            if !self.role.is_left_to_server() && self.role.claim() {
+            if !self.role.serving_spins() && self.role.claim() {
                 loop {
                     self.poll();
                     if self.has_ended(waiter) || patience == Patience::Short {
@@ -91,20 +92,52 @@ impl World {
                 self.wake((self.rules.release)(&self.role));
                 return;
             }
-            self.role.enlist(waiter);
-            word.sleep_unless(
-                || self.has_ended(waiter) || self.role.is_free() && !self.role.is_left_to_server(),
-                |_| {
-                    if patience == Patience::Endless {
-                        thread::park();
-                    }
-                },
-            );
-            self.wake((self.rules.strike)(&self.role, waiter));
+            arm_recheck_sleep(&mut Follower { world: self, waiter, patience });
             if patience == Patience::Short {
                 return;
             }
         }
+    }
+}
+
+/// A follower, as `session::api::sleep` has it.
+struct Follower<'a> {
+    world: &'a World,
+    waiter: u16,
+    patience: Patience,
+}
+
+impl Follower<'_> {
+    fn word(&self) -> &WakeWord {
+        &self.world.waiters[usize::from(self.waiter)].word
+    }
+}
+
+impl Sleeper for Follower<'_> {
+    fn arm(&mut self) -> bool {
+        self.world.role.enlist(self.waiter);
+        self.word().arm();
+        true
+    }
+
+    fn recheck(&mut self) -> Recheck {
+        let World { role, .. } = self.world;
+        let has_reason = self.world.has_ended(self.waiter) || role.is_abandoned();
+        if !has_reason && self.word().should_sleep() { Recheck::Empty } else { Recheck::Found }
+    }
+
+    fn sleep(&mut self) -> Woken {
+        if self.patience == Patience::Endless {
+            thread::park();
+        }
+        Woken::Early
+    }
+
+    fn check_safety_net(&mut self) {}
+
+    fn disarm(&mut self) {
+        self.word().disarm();
+        self.world.wake((self.world.rules.withdraw)(&self.world.role, self.waiter));
     }
 }
 
@@ -125,7 +158,7 @@ fn explore(
     builder.check(move || {
         let waiter = || Waiter { ended: AtomicU32::new(0), word: WakeWord::new(), thread: OnceLock::new() };
         let world = Arc::new(World {
-            role: Role::new(waiters),
+            role: PollerRole::new(waiters),
             rules,
             waiters: (0..waiters).map(|_| waiter()).collect(),
             arrived: Mutex::new(arrived.to_vec()),
@@ -167,15 +200,15 @@ fn loom_a_waiter_that_gives_up_hands_over() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_refutes_giving_the_role_up_without_looking_for_a_successor() {
-    let release = |role: &Role| role.release().and(None);
+    let release = |role: &PollerRole| role.release().and(None);
     all_are_served(Rules { release, ..RULES }, ALL_STAY, &[2, 1, 0]);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_refutes_leaving_the_list_without_looking_at_the_role() {
-    let strike = |role: &Role, slot| role.strike(slot).and(None);
-    all_are_served(Rules { strike, ..RULES }, ALL_STAY, &[2, 1, 0]);
+    let withdraw = |role: &PollerRole, slot| role.withdraw(slot).and(None);
+    all_are_served(Rules { withdraw, ..RULES }, ALL_STAY, &[2, 1, 0]);
 }
 
 /// The holder, having released the role, names a follower that has ended and is about to leave; that one, having left the
@@ -183,19 +216,19 @@ fn loom_refutes_leaving_the_list_without_looking_at_the_role() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_refutes_leaving_the_list_without_fence() {
-    let strike = |role: &Role, slot: u16| {
+    let withdraw = |role: &PollerRole, slot: u16| {
         role.followers[0].fetch_and(!(1 << slot), Ordering::Relaxed);
         if role.is_free() { role.successor() } else { None }
     };
-    all_are_served(Rules { strike, ..RULES }, ALL_STAY, &[2, 1, 0]);
+    all_are_served(Rules { withdraw, ..RULES }, ALL_STAY, &[2, 1, 0]);
 }
 
 /// The holder does not see a follower that enlists meanwhile and sees the role held.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_refutes_giving_the_role_up_without_fence() {
-    let release = |role: &Role| {
-        role.holder.store(super::role::FREE, Ordering::Release);
+    let release = |role: &PollerRole| {
+        role.holder.store(FREE, Ordering::Release);
         let followers = role.followers[0].load(Ordering::Relaxed);
         (followers != 0).then(|| u16::try_from(followers.trailing_zeros()).expect("below 64"))
     };
@@ -205,13 +238,13 @@ fn loom_refutes_giving_the_role_up_without_fence() {
 /// A server that polls takes one end in, and goes to sleep; two waiters relied on it, which would sleep themselves.
 fn a_server_hands_over(rules: Rules, arrived: &'static [u16]) {
     explore(rules, 2, arrived, move |world| {
-        assert_eq!(world.role.server_is(Server::Polls), None);
+        assert_eq!(world.role.set_serving(ServingState::Spinning), None);
         let waiters = [0, 1].map(|waiter| {
             let world = Arc::clone(&world);
             thread::spawn(move || world.wait(waiter, Patience::Endless))
         });
         world.poll();
-        world.wake((rules.server_sleeps)(&world.role));
+        world.wake((rules.serving_sleeps)(&world.role));
         for waiter in waiters {
             waiter.join().expect("it was served");
         }
@@ -227,27 +260,27 @@ fn loom_who_relied_on_the_server_takes_over() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_refutes_a_server_that_sleeps_without_waking_a_waiter() {
-    let server_sleeps = |role: &Role| role.server_is(Server::Sleeps).and(None);
-    a_server_hands_over(Rules { server_sleeps, ..RULES }, &[1, 0]);
+    let serving_sleeps = |role: &PollerRole| role.set_serving(ServingState::Sleeping).and(None);
+    a_server_hands_over(Rules { serving_sleeps, ..RULES }, &[1, 0]);
 }
 
 /// The waiter still sees a server that polls, and the server does not see the waiter.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_refutes_a_server_that_sleeps_without_fence() {
-    let server_sleeps = |role: &Role| {
-        role.server.store(Server::Sleeps as u32, Ordering::Relaxed);
+    let serving_sleeps = |role: &PollerRole| {
+        role.serving.store(ServingState::Sleeping as u32, Ordering::Relaxed);
         let followers = role.followers[0].load(Ordering::Relaxed);
         (role.is_free() && followers != 0)
             .then(|| u16::try_from(followers.trailing_zeros()).expect("below 64"))
     };
-    a_server_hands_over(Rules { server_sleeps, ..RULES }, &[1, 0]);
+    a_server_hands_over(Rules { serving_sleeps, ..RULES }, &[1, 0]);
 }
 
 /// A waiter that the server names has been served already, and leaves without looking whether another one relied on the server.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_refutes_leaving_the_list_without_looking_at_a_server_that_sleeps() {
-    let strike = |role: &Role, slot| role.strike(slot).and(None);
-    a_server_hands_over(Rules { strike, ..RULES }, &[1, 0]);
+    let withdraw = |role: &PollerRole, slot| role.withdraw(slot).and(None);
+    a_server_hands_over(Rules { withdraw, ..RULES }, &[1, 0]);
 }

@@ -3,13 +3,13 @@
 //! One source is woken for by the sleeper's own word, the other one by a word in its own memory, as a peer's segment has it.
 //! Whoever published sleeps no more either: a sleeper that misses an event deadlocks, which loom reports.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use loom::thread::{self, Thread};
 use pronto_sync::atomic::{AtomicU32, Ordering};
 use pronto_sync::{Event, WakeWord, WakeWordRef, peer_is_armed};
 
-use crate::rest::{Sleepers, arm_recheck_sleep};
+use crate::wait::{Recheck, Sleeper, Woken, arm_recheck_sleep};
 
 struct World {
     own: WakeWord,
@@ -27,7 +27,7 @@ struct Both<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// As `rest` does it.
+    /// As every sleeper does it.
     Right,
     /// A source is rechecked before it is armed.
     RecheckFirst,
@@ -41,26 +41,32 @@ impl World {
     }
 }
 
-impl Sleepers for Both<'_> {
-    fn arm(&mut self) {
+impl Sleeper for Both<'_> {
+    fn arm(&mut self) -> bool {
+        self.world.own.arm();
         if self.order == Order::Right {
             WakeWordRef(&self.world.armed).arm();
         }
+        true
     }
 
-    fn recheck(&mut self) -> bool {
-        let ready = self.world.found() == EVENTS;
+    fn recheck(&mut self) -> Recheck {
+        let found = self.world.found() == EVENTS || !self.world.own.should_sleep();
         if self.order == Order::RecheckFirst {
             WakeWordRef(&self.world.armed).arm();
         }
-        ready
+        if found { Recheck::Found } else { Recheck::Empty }
     }
 
-    fn sleep(&mut self) {
+    fn sleep(&mut self) -> Woken {
         thread::park();
+        Woken::Early
     }
+
+    fn check_safety_net(&mut self) {}
 
     fn disarm(&mut self) {
+        self.world.own.disarm();
         WakeWordRef(&self.world.armed).disarm();
     }
 }
@@ -79,7 +85,7 @@ fn model(order: Order) {
         let sleeper = thread::spawn(move || {
             let mut both = Both { world: &theirs, order };
             while theirs.found() != EVENTS {
-                arm_recheck_sleep(&theirs.own, &mut both);
+                arm_recheck_sleep(&mut both);
             }
         });
         let handle: Thread = sleeper.thread().clone();

@@ -1,0 +1,224 @@
+//! The history of waits of one kind, and the decision how the next one is to go.
+
+use pronto_sched_policy::policy::spin::{End, Reason, Spin, Wait as Choice};
+use pronto_sched_policy::policy::time;
+use pronto_sync::atomic::{AtomicU64, Ordering};
+
+use super::attempt::Slept;
+use super::wait_override::WaitOverride;
+use crate::executor::{Asked, Circumstances, Executor};
+use crate::time::Nanos;
+
+/// How long waits of one kind have taken: for replies of one peer, for room to send to it, or of a serving thread for any message.
+///
+/// Any thread reads it and adds to it without a lock. Of two threads that add at the same time one may be lost, which changes a mean of
+/// hundreds of waits little.
+#[derive(Debug)]
+pub struct WaitHistory(AtomicU64);
+
+/// How a thread waits, this time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    choice: Choice,
+    /// The assumed cost of a wake-up.
+    bound: time::Nanos,
+    pub(crate) teaches: Teaches,
+}
+
+/// Whether the length of a wait is added to the history: not if the caller expected its end at a certain time, nor if the thread polls
+/// without a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Teaches {
+    Nothing,
+    Something,
+}
+
+impl Decision {
+    /// Returns the decision of a thread that keeps no history: it polls for `span`, not at all if that is zero, without a limit if it is
+    /// `NEVER`.
+    pub const fn without_history(span: Nanos) -> Self {
+        let choice = match span {
+            Nanos::ZERO => Choice::Sleep(Reason::Asked),
+            Nanos::NEVER => Choice::Poll,
+            span => Choice::PollFor(time::Nanos(span.0)),
+        };
+        Self { choice, bound: time::Nanos(span.0), teaches: Teaches::Nothing }
+    }
+
+    /// Returns for how long the thread polls before it sleeps; `NEVER` if it never sleeps.
+    #[inline]
+    pub const fn polls_for(&self) -> Nanos {
+        Nanos(self.choice.polls_for().0)
+    }
+
+    /// Returns the polling limit that the decision was made with.
+    pub const fn bound(&self) -> Nanos {
+        Nanos(self.bound.0)
+    }
+
+    /// Returns whether the thread sleeps immediately because past waits were long.
+    pub const fn is_learned(&self) -> bool {
+        matches!(self.choice, Choice::Sleep(Reason::Learned))
+    }
+
+    /// Returns whether the thread polls, and sleeps after a limited time.
+    #[inline]
+    pub const fn is_bounded(&self) -> bool {
+        matches!(self.choice, Choice::PollFor(_))
+    }
+}
+
+impl Default for WaitHistory {
+    fn default() -> Self {
+        Self(AtomicU64::new(Spin::NEW.to_bits()))
+    }
+}
+
+impl WaitHistory {
+    // SYNC: a history orders nothing; a thread that reads an old one decides as if it had come sooner.
+    #[inline]
+    fn spin(&self) -> Spin {
+        Spin::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Decides how a wait goes that begins now. `configured` is the operator's override; without one, the policy that the caller asked for.
+    #[inline(always)]
+    pub fn decide(&self, configured: WaitOverride, asked: Asked, executor: &impl Executor) -> Decision {
+        let mut here = executor.circumstances(configured.policy);
+        if let Some(bound) = configured.bound {
+            here.bound = time::Nanos(bound.0);
+        }
+        self.decide_here(asked.by(configured.policy), here)
+    }
+
+    /// Decides as [`Self::decide`] does, under these circumstances.
+    #[inline(always)]
+    pub fn decide_here(&self, asked: Asked, here: Circumstances) -> Decision {
+        let choice = self.spin().wait(asked, here);
+        let is_usual = asked.expected().is_none() && choice != Choice::Poll;
+        let teaches = if is_usual { Teaches::Something } else { Teaches::Nothing };
+        Decision { choice, bound: here.bound, teaches }
+    }
+
+    /// Adds a wait that ended within its first poll batch, before any clock was read.
+    #[inline]
+    pub(crate) fn add_short(&self, teaches: Teaches) {
+        if teaches == Teaches::Something && !self.spin().takes_short_waits() {
+            self.store_short();
+        }
+    }
+
+    #[cold]
+    fn store_short(&self) {
+        self.0.store(self.spin().ended_at_once().to_bits(), Ordering::Relaxed);
+    }
+
+    /// Adds a wait that took `took`, the wake-up included if the thread has slept.
+    pub fn add(&self, decision: Decision, took: Nanos, slept: Slept) {
+        if decision.teaches == Teaches::Something {
+            let took = time::Nanos(took.0);
+            let end = match slept {
+                Slept::Yes => End::Slept(took),
+                Slept::No => End::Polled(took),
+            };
+            self.0
+                .store(self.spin().ended(decision.choice, end, decision.bound).to_bits(), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the mean length of the last waits; about 2 us for all that are shorter.
+    pub fn gap(&self) -> Nanos {
+        Nanos(self.spin().gap().0)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+pub(crate) mod tests {
+    use pronto_sync::atomic::AtomicU32;
+
+    use super::*;
+    use crate::executor::{Channels, WaitPolicy, alone};
+    use crate::time::Clock;
+
+    pub(crate) const BOUND: Nanos = Nanos::from_micros(20);
+
+    /// A thread with a CPU of its own, which may poll for [`BOUND`].
+    pub(crate) struct Alone;
+
+    impl Clock for Alone {
+        fn now(&self) -> Nanos {
+            unreachable!("a decision reads no clock")
+        }
+    }
+
+    impl Executor for Alone {
+        fn circumstances(&self, _: WaitPolicy) -> Circumstances {
+            alone(BOUND)
+        }
+
+        fn sleep(&self, _: &AtomicU32, _: Nanos) {
+            unreachable!("nobody waits")
+        }
+
+        fn wake(&self, _: &AtomicU32) {}
+
+        fn yield_now(&self) {}
+
+        fn back_off(&self, _: Nanos) {}
+
+        fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
+            unreachable!("nobody waits")
+        }
+    }
+
+    fn decide(history: &WaitHistory, bound: Option<Nanos>, expected: Option<Nanos>) -> Decision {
+        let asked = Asked::default();
+        let asked = expected.map_or(asked, |expected| asked.expecting(time::Nanos(expected.0)));
+        history.decide(WaitOverride { policy: WaitPolicy::Adaptive, bound }, asked, &Alone)
+    }
+
+    fn slept(history: &WaitHistory, took: Nanos, times: u32) {
+        for _ in 0..times {
+            history.add(decide(history, None, None), took, Slept::Yes);
+        }
+    }
+
+    #[test]
+    fn long_waits_are_slept_through_and_short_ones_nobody_measures_bring_polling_back() {
+        let history = WaitHistory::default();
+        assert_eq!(decide(&history, None, None).polls_for(), BOUND);
+        slept(&history, Nanos::from_millis(10), 32);
+        let decision = decide(&history, None, None);
+        assert!(decision.is_learned() && decision.polls_for() == Nanos::ZERO);
+        let gap = history.gap();
+        assert!(gap > Nanos::from_millis(7) && gap < Nanos::from_millis(10), "{gap:?}");
+        for _ in 0..32 {
+            history.add_short(decide(&history, None, None).teaches);
+        }
+        assert_eq!(decide(&history, None, None).polls_for(), BOUND);
+    }
+
+    #[test]
+    fn what_was_expected_teaches_nothing() {
+        let history = WaitHistory::default();
+        let late = decide(&history, None, Some(Nanos::from_millis(5)));
+        assert_eq!(late.polls_for(), Nanos::ZERO);
+        history.add(late, Nanos::from_millis(5), Slept::Yes);
+        assert_eq!(history.gap(), WaitHistory::default().gap());
+        slept(&history, Nanos::from_millis(10), 32);
+        let (soon, gap) = (decide(&history, None, Some(Nanos::ZERO)), history.gap());
+        assert_eq!(soon.polls_for(), BOUND);
+        history.add_short(soon.teaches);
+        history.add(soon, Nanos::ZERO, Slept::No);
+        assert_eq!(history.gap(), gap);
+    }
+
+    #[test]
+    fn a_configured_limit_is_kept_until_waits_are_far_longer() {
+        let history = WaitHistory::default();
+        slept(&history, Nanos::from_millis(10), 32);
+        let limit = |bound| decide(&history, Some(bound), None);
+        assert_eq!(limit(Nanos::from_millis(2)).polls_for(), Nanos::from_millis(2));
+        assert!(limit(Nanos::from_millis(1)).is_learned());
+    }
+}

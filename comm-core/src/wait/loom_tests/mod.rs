@@ -1,0 +1,4 @@
+//! Waiting under all interleavings, explored by loom.
+
+mod poller_role;
+mod sleep;

@@ -1,0 +1,199 @@
+//! Which of a session's waiting callers polls, and which of them sleep meanwhile.
+//!
+//! There is no completion thread (Kim, 3.2). One waiting caller holds the role: it polls, or sleeps in the completion channels. The
+//! others, the followers, sleep on their own words. A follower is woken when its call has ended, or when it is to take the role.
+//!
+//! # Invariants
+//! 1. At most one thread holds the role.
+//! 2. A thread that releases the role looks for an enlisted follower afterwards and wakes one. A thread that withdraws from the list does
+//!    the same if the role is free. So as long as there are followers, the role is held or a woken follower is about to take it.
+//! 3. A follower enlists, arms its word, and then checks the role once more before it sleeps.
+//! 4. While the serving thread spins, no caller sleeps in the channels, and followers need no holder: the serving thread ends their
+//!    calls. When it stops spinning it wakes one of them, which takes the role.
+
+use alloc::boxed::Box;
+
+use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+const BITS: u16 = 64;
+
+pub(crate) const FREE: u32 = 0;
+const POLLING: u32 = 1;
+const SLEEPING: u32 = 2;
+
+/// The role of one peer's poller, and the list of followers.
+#[derive(Debug)]
+pub struct PollerRole {
+    pub(crate) holder: AtomicU32,
+    /// One bit per call slot: enlisted followers.
+    pub(crate) followers: Box<[AtomicU64]>,
+    /// State of the node's serving thread, which alone writes it.
+    pub(crate) serving: AtomicU32,
+}
+
+/// What the node's serving thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ServingState {
+    /// It polls for a limited time, or handles messages.
+    Working,
+    /// It sleeps until a channel has an event, or is about to.
+    Sleeping,
+    /// It polls, and reports [`Self::Sleeping`] before it ever sleeps.
+    Spinning,
+}
+
+impl PollerRole {
+    /// A free role, for callers in `slots` call slots.
+    pub fn new(slots: u16) -> Self {
+        let words = slots.div_ceil(BITS);
+        Self {
+            holder: AtomicU32::new(FREE),
+            followers: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            serving: AtomicU32::new(ServingState::Working as u32),
+        }
+    }
+
+    /// Takes the role if it is free. Returns whether it was.
+    pub fn claim(&self) -> bool {
+        self.holder.load(Ordering::Relaxed) == FREE
+            // SYNC: sees what the last holder did; pairs with the release in `release`.
+            && self.holder.compare_exchange(FREE, POLLING, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Gives the role up. Returns a follower to wake, or `None` if no thread waits for the role.
+    #[must_use = "a follower that is not woken sleeps although nobody polls for it"]
+    pub fn release(&self) -> Option<u16> {
+        debug_assert!(!self.is_free(), "only the holder gives the role up");
+        // SYNC: publishes what was polled; pairs with `claim`.
+        self.holder.store(FREE, Ordering::Release);
+        self.successor()
+    }
+
+    /// The holder is about to sleep in the channels. What arrives is left to it until [`Self::holder_polls`]: a thread that took a
+    /// message out of the queue would take its event, too.
+    pub fn holder_sleeps(&self) {
+        debug_assert!(!self.is_free(), "only the holder sleeps in the channels");
+        // Relaxed: polling threads read it under the engine's lock, which the holder takes after this.
+        self.holder.store(SLEEPING, Ordering::Relaxed);
+    }
+
+    /// The holder is awake.
+    pub fn holder_polls(&self) {
+        debug_assert!(!self.is_free(), "only the holder is awake again");
+        self.holder.store(POLLING, Ordering::Relaxed);
+    }
+
+    /// Returns whether the holder sleeps in the channels.
+    pub fn holder_is_asleep(&self) -> bool {
+        self.holder.load(Ordering::Relaxed) == SLEEPING
+    }
+
+    /// Returns whether no thread holds the role.
+    pub fn is_free(&self) -> bool {
+        self.holder.load(Ordering::Relaxed) == FREE
+    }
+
+    /// The caller in this slot is about to sleep as a follower. It arms its word next, and then checks [`Self::is_abandoned`].
+    pub fn enlist(&self, slot: u16) {
+        self.followers[usize::from(slot / BITS)].fetch_or(1 << (slot % BITS), Ordering::Relaxed);
+    }
+
+    /// The caller in this slot sleeps no more. Returns another follower to wake if the role is free and the caller does not take it.
+    #[must_use = "a follower that is not woken sleeps although nobody polls for it"]
+    pub fn withdraw(&self, slot: u16) -> Option<u16> {
+        self.followers[usize::from(slot / BITS)].fetch_and(!(1 << (slot % BITS)), Ordering::Relaxed);
+        // SYNC: orders leaving the list before the check of the role; pairs with the fence in `successor`. Without it a holder could
+        // return this follower, which is awake and needs no waking, while this follower still sees the role held: neither wakes the
+        // next one.
+        fence(Ordering::SeqCst);
+        if self.is_free() { self.successor() } else { None }
+    }
+
+    /// Stores the state of the serving thread. A serving thread that reports [`ServingState::Sleeping`] then checks [`Self::is_free`]: if
+    /// the role is free, the serving thread arms, else the holder does when it gives the role up. Returns a follower to wake that has
+    /// relied on a spinning serving thread.
+    #[must_use = "a follower that is not woken sleeps although nobody polls for it"]
+    pub fn set_serving(&self, state: ServingState) -> Option<u16> {
+        let spun = self.serving_spins();
+        self.serving.store(state as u32, Ordering::Relaxed);
+        // SYNC: orders the store before the check of the role; pairs with the fence in `successor`.
+        fence(Ordering::SeqCst);
+        if spun && self.is_free() { self.successor() } else { None }
+    }
+
+    /// Returns whether the serving thread sleeps, and relies on the channels.
+    pub fn serving_sleeps(&self) -> bool {
+        self.serving.load(Ordering::Relaxed) == ServingState::Sleeping as u32
+    }
+
+    /// Returns whether the serving thread spins, so that a thread that would sleep may rely on it.
+    pub fn serving_spins(&self) -> bool {
+        self.serving.load(Ordering::Relaxed) == ServingState::Spinning as u32
+    }
+
+    /// Returns whether no thread polls for the followers.
+    pub fn is_abandoned(&self) -> bool {
+        self.is_free() && !self.serving_spins()
+    }
+
+    /// Returns every enlisted follower.
+    pub fn followers(&self) -> impl Iterator<Item = u16> {
+        (0u16..).zip(&self.followers).flat_map(|(word, bits)| {
+            let bits = bits.load(Ordering::Relaxed);
+            (0..BITS).filter(move |bit| bits & 1 << bit != 0).map(move |bit| word * BITS + bit)
+        })
+    }
+
+    /// Returns an enlisted follower for which the serving thread does not poll.
+    pub(crate) fn successor(&self) -> Option<u16> {
+        // SYNC: orders giving the role up before reading the list; pairs with the fence of arming a follower's word, which stands
+        // between its enlisting and its second check of the role.
+        fence(Ordering::SeqCst);
+        if self.serving_spins() {
+            return None;
+        }
+        (0u16..).zip(&self.followers).find_map(|(word, bits)| {
+            let bits = bits.load(Ordering::Relaxed);
+            (bits != 0).then(|| word * BITS + u16::try_from(bits.trailing_zeros()).expect("below 64"))
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_holder_and_an_orderly_succession() {
+        let role = PollerRole::new(70);
+        assert!(role.claim());
+        assert!(!role.claim());
+        role.enlist(3);
+        role.enlist(69);
+        assert!(role.followers().eq([3, 69]));
+        assert_eq!(role.release(), Some(3));
+        assert_eq!(role.withdraw(3), Some(69), "the role is free and 69 still waits");
+        assert!(role.claim());
+        assert_eq!(role.withdraw(69), None);
+        assert_eq!(role.release(), None);
+    }
+
+    #[test]
+    fn a_follower_that_relied_on_a_spinning_serving_thread_is_woken_when_that_sleeps() {
+        let role = PollerRole::new(2);
+        assert_eq!(role.set_serving(ServingState::Spinning), None);
+        role.enlist(0);
+        role.enlist(1);
+        assert!(role.claim());
+        assert_eq!(role.release(), None, "the serving thread polls for both");
+        assert_eq!(role.set_serving(ServingState::Sleeping), Some(0));
+        assert!(role.claim() && role.serving_sleeps());
+        assert_eq!(role.withdraw(0), None);
+        assert_eq!(role.release(), Some(1));
+        assert_eq!(role.set_serving(ServingState::Spinning), None);
+        assert!(role.claim());
+        assert_eq!(role.set_serving(ServingState::Working), None, "the role's holder hands over");
+        assert_eq!(role.release(), Some(1));
+    }
+}
