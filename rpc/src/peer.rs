@@ -229,7 +229,8 @@ impl<H: Host> Peer<H> {
     }
 
     /// Like [`Peer::start`], for a request that lies encoded in a region: where the transport can, it travels by reference. The
-    /// region's bytes must not change before the answer has come, nor the region shrink; it is held until then.
+    /// region's bytes must not change before the reply has come, nor the region shrink; it is held until then. If the call ends without a
+    /// reply, the peer may still read the bytes until [`Region::is_held_elsewhere`] is false.
     pub fn start_from<M: Request>(
         &self,
         region: &Region,

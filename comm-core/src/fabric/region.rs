@@ -60,6 +60,13 @@ impl Region {
         self.len() == 0
     }
 
+    /// Returns whether another handle to this memory exists: a clone in the program, or one that is kept for a message or a one-sided
+    /// operation under way. A message that was sent from the region keeps one until the peer has read it, also after the caller has
+    /// stopped waiting. So a program with a single handle may write to the bytes again once this is false.
+    pub fn is_held_elsewhere(&self) -> bool {
+        Arc::strong_count(&self.memory) > 1
+    }
+
     /// The memory behind it, for providers.
     pub fn memory(&self) -> &Arc<dyn RegionMemory> {
         &self.memory

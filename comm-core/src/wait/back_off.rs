@@ -4,6 +4,8 @@
 //! thread on its own CPU would therefore keep that thread from running for as long as it waits. So every loop that waits for another
 //! thread's step pauses by [`BackOff::pause`], which sleeps in between.
 
+use core::time::Duration;
+
 use crate::executor::Executor;
 use crate::time::Nanos;
 
@@ -16,7 +18,7 @@ pub(crate) const LONGEST: Nanos = Nanos::from_millis(2);
 
 /// The pauses of one wait.
 #[derive(Debug)]
-pub(crate) struct BackOff {
+pub struct BackOff {
     /// Yields since the wait began, or since the last sleep.
     yields: u32,
     next_sleep: Nanos,
@@ -39,13 +41,19 @@ impl BackOff {
     /// that tries once after a sleep.
     #[cold]
     pub(crate) fn pause(&mut self, executor: &impl Executor) {
+        let span = self.next_sleep;
+        self.pause_by(|| executor.yield_now(), |_| executor.back_off(span));
+    }
+
+    /// Pauses as [`Self::pause`] does, for a thread without an executor.
+    #[cold]
+    pub fn pause_by(&mut self, yield_now: impl FnOnce(), sleep: impl FnOnce(Duration)) {
         if self.yields < YIELDS {
             self.yields += 1;
-            executor.yield_now();
-            return;
+            return yield_now();
         }
         self.yields = 0;
-        executor.back_off(self.next_sleep);
+        sleep(Duration::from_nanos(self.next_sleep.0));
         self.next_sleep = Nanos(self.next_sleep.0 * 2).min(LONGEST);
     }
 }

@@ -47,6 +47,7 @@ mod yield_timer;
 mod loom_tests;
 
 pub use attempt::{Next, PollWatch, Slept, Wait};
+pub use back_off::BackOff;
 pub use history::{Decision, WaitHistory};
 pub use poller_role::{PollerRole, ServingState};
 pub use serving::ServingWaits;

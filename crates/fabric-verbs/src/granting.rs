@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use pronto_core::fabric::{FabricError, Grant, GrantError, GrantId, OneSided, Region, RemoteRange, Rights};
+use pronto_core::wait::BackOff;
 
 use crate::error::VerbsError;
 use crate::queue_pair::VerbsQueuePair;
@@ -78,8 +79,9 @@ impl VerbsQueuePair {
         let offset = memory.range().start;
         let rights = WindowRights { read: rights.read, write: rights.write, atomic: rights.atomic };
         let asked = self.ask(Verb::Bind { window: &mut window, memory, offset, len, rights })?;
+        let mut back_off = BackOff::default();
         while !self.has_settled(asked)? {
-            std::thread::yield_now();
+            back_off.pause_by(std::thread::yield_now, std::thread::sleep);
         }
         Ok(window)
     }

@@ -17,6 +17,7 @@ use pronto_core::fabric::{
     GrantId, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage,
     SmallMessage, Status, WrId,
 };
+use pronto_core::wait::BackOff;
 use pronto_mapping::Mapping;
 
 use crate::account::Share;
@@ -136,10 +137,11 @@ impl VerbsQueuePair {
 
     /// Pushes a request of our own and gives the number under which [`has_settled`](Self::has_settled) knows it.
     pub(crate) fn ask(&mut self, verb: Verb<'_>) -> Result<u64, FabricError> {
+        let mut back_off = BackOff::default();
         while self.queue.room() == 0 {
             self.usable()?;
             self.reap();
-            std::thread::yield_now();
+            back_off.pause_by(std::thread::yield_now, std::thread::sleep);
         }
         self.asked += 1;
         let request = SendRequest { verb, line: 0, beside: None, signalled: true };

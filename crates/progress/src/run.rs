@@ -3,7 +3,8 @@
 use pronto_core::Nanos;
 use pronto_core::executor::{Channel, Polled};
 use pronto_core::wait::{
-    Decision, LATE, Next, PollWatch, Recheck, SAFETY_NET, Sleeper, Wait, Woken as Ended, arm_recheck_sleep,
+    BackOff, Decision, LATE, Next, PollWatch, Recheck, SAFETY_NET, Sleeper, Wait, Woken as Ended,
+    arm_recheck_sleep,
 };
 use pronto_sync::TryLockGuard;
 use pronto_sync::atomic::Ordering;
@@ -307,12 +308,13 @@ impl<K: Keeper> Everything<'_, K> {
     fn poller(&mut self) -> &mut Poller {
         let shared = self.shared;
         self.poller.get_or_insert_with(|| {
+            let mut back_off = BackOff::default();
             loop {
                 if let Some(poller) = shared.enter() {
                     break poller;
                 }
-                // Another thread looks at the sources, which takes moments.
-                std::thread::yield_now();
+                // Another thread polls the sources, which takes moments unless this thread keeps it from its CPU.
+                back_off.pause_by(std::thread::yield_now, std::thread::sleep);
             }
         })
     }

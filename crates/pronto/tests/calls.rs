@@ -283,6 +283,42 @@ fn messages_travel_from_a_region() {
     }
 }
 
+/// A caller that has stopped waiting learns from the region when the peer has read its request.
+#[test]
+fn a_region_is_held_until_the_peer_has_read_it() {
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let (entered, enters) = std::sync::mpsc::channel();
+    let gate = Mutex::new(gate);
+    let listen = format!("shm:@pronto-test-held-{}", std::process::id());
+    let server = Node::builder(1)
+        .listen(&listen)
+        .handle_in_place::<Add, _>(move |_, place| {
+            entered.send(place.len()).expect("the test goes on");
+            gate.lock().expect("no holder panics").recv_timeout(SOON).expect("the test opens it");
+            Sum { total: 0 }
+        })
+        .start()
+        .expect("it starts");
+    let client = Node::builder(2).peer(1, &server.listening()[0].to_string()).start().expect("it starts");
+    let peer = client.wait_for_peer(1, SOON).expect("it comes up");
+    let region = client.region(20_000).expect("there is memory");
+    let mut encoded = vec![0; 12_000];
+    let len = pronto::rpc::encode_message(&Add { values: vec![1; 1_000] }, &mut encoded).expect("it fits");
+    region.write(0, &encoded[..len]).expect("it fits");
+    assert!(!region.is_held_elsewhere());
+    let call = peer.start_from::<Add>(&region, 0..len as u64).expect("there is room");
+    assert_eq!(enters.recv_timeout(SOON).expect("the handler runs"), len);
+    drop(call);
+    assert!(region.is_held_elsewhere(), "the handler may still read the bytes");
+    open.send(()).expect("the handler waits");
+    let begun = std::time::Instant::now();
+    while region.is_held_elsewhere() {
+        assert!(begun.elapsed() < SOON, "the handler has returned");
+        client.progress();
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn unknown_types_are_refused_here() {
     let (_server, client) = both("unknown", "shm", WaitPolicy::Block);
