@@ -6,11 +6,11 @@ use core::ops::Range;
 use core::time::Duration;
 
 use pronto_core::executor::{Asked, expecting};
-use pronto_core::fabric::{QueuePair, Region, SHORT_PAYLOAD, SmallMessage};
+use pronto_core::fabric::{Gather, QueuePair, Region, SHORT_PAYLOAD, SmallMessage};
 use pronto_core::note::{Note, What};
 use pronto_core::session::{
-    AfterRefusal, CallSpec, Copied, End, Executed, Known, OutgoingPayload, Places, Refused, Session, Sink,
-    Soon, TypeKey, Waited,
+    AfterRefusal, CallSpec, End, Executed, Known, OutgoingPayload, Places, Refused, Session, Sink, Soon,
+    TypeKey, Waited,
 };
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, NodeId, ServiceId};
@@ -129,11 +129,11 @@ impl<H: Host> Peer<H> {
         };
         let soon = if is_small(request) {
             let small = encode_small(request).map_err(Rejection::Encoding)?;
-            self.call_soon(&spec, Copied::Line(&small), places, &mut sink)
+            self.call_soon(&spec, Gather::Inline(&small), places, &mut sink)
         } else if request.encoded_len() <= SHORT_PAYLOAD {
             let mut bytes = [0; SHORT_PAYLOAD];
             let len = encode_message(request, &mut bytes).map_err(Rejection::Encoding)?;
-            self.call_soon(&spec, Copied::Short(&bytes[..len]), places, &mut sink)
+            self.call_soon(&spec, Gather::Short(&bytes[..len]), places, &mut sink)
         } else {
             None
         };
@@ -156,7 +156,7 @@ impl<H: Host> Peer<H> {
     fn call_soon(
         &self,
         spec: &CallSpec,
-        payload: Copied<'_>,
+        payload: Gather<'_>,
         places: Places<'_, LeaseOf<H>, impl FnOnce(&[u8])>,
         sink: &mut impl Sink<LeaseOf<H>>,
     ) -> Option<Soon> {

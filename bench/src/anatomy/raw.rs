@@ -66,10 +66,10 @@ impl<Q: QueuePair> Raw<Q> {
 fn post(side: &mut impl QueuePair, size: u32) -> anyhow::Result<()> {
     let (header, bytes) = (RawHeader::default(), [7; INLINE_PAYLOAD]);
     let (signal, payload) = match bytes.get(..size as usize) {
-        Some(bytes) => (Signal::Unsignalled, Gather::Inline(bytes)),
+        Some(bytes) => (Signal::Unsignalled, Gather::Short(bytes)),
         None => (Signal::Signalled(WORK), Gather::Ring(Extent { offset: 0, len: size })),
     };
-    side.post_send(SendWork { signal, operation: Operation::Send { header: black_box(&header), payload } })?;
+    side.post(SendWork { signal, operation: Operation::Send { header: black_box(&header), payload } })?;
     Ok(side.ring_doorbell(DoorbellEvent::Solicited)?)
 }
 

@@ -8,10 +8,10 @@ use pronto::rpc::codec::{decode_message, encode_message};
 use pronto::rpc::handler::{Incoming, Origin};
 use pronto::rpc::pending::with_bytes;
 use pronto::{Nanos, Request, Route, ServiceId, WaitPolicy};
-use pronto_core::fabric::{Arrived, ConnectionLimits, QueuePair, SHORT_PAYLOAD, SmallMessage};
+use pronto_core::fabric::{Arrived, ConnectionLimits, Gather, QueuePair, SHORT_PAYLOAD, SmallMessage};
 use pronto_core::session::{
-    Answer, CallSpec, Copied, DetachedToken, End, Event, Inbound, OutgoingPayload, Places, Session, Sink,
-    Soon, TokenSlot, TypeKey, Waited,
+    Answer, CallSpec, DetachedToken, End, Event, Inbound, OutgoingPayload, Places, Session, Sink, Soon,
+    TokenSlot, TypeKey, Waited,
 };
 use pronto_counts::pair::{Callee, Ends, LOOKS, Nobody, Pairs, Still};
 use pronto_wire::{CallId, INLINE_PAYLOAD, InlinePayload};
@@ -86,8 +86,8 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
     fn try_way(&mut self) -> anyhow::Result<()> {
         let link = self.links.first().context("there are links")?;
         let call = match self.encoded(&link.caller)? {
-            Ready::Line(small) => self.post_soon(link, Copied::Line(&small)),
-            Ready::Short(bytes, len) => self.post_soon(link, Copied::Short(&bytes[..len])),
+            Ready::Line(small) => self.post_soon(link, Gather::Inline(&small)),
+            Ready::Short(bytes, len) => self.post_soon(link, Gather::Short(&bytes[..len])),
             Ready::Long(_) => None,
         };
         let Some(call) = call else {
@@ -160,16 +160,16 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
     /// A request from its payload to the doorbell.
     pub(super) fn post(&self, link: &Ends<Q>, payload: Ready) -> anyhow::Result<CallId> {
         match payload {
-            Ready::Line(small) => self.post_soon(link, Copied::Line(&small)).context("a small call"),
+            Ready::Line(small) => self.post_soon(link, Gather::Inline(&small)).context("a small call"),
             Ready::Short(bytes, len) => {
-                self.post_soon(link, Copied::Short(&bytes[..len])).context("a short call")
+                self.post_soon(link, Gather::Short(&bytes[..len])).context("a short call")
             }
             Ready::Long(payload) => link.caller.call(&self.spec, payload, &self.still).context("a call"),
         }
     }
 
     /// Posts as a call does that looks for its answer at once. Nobody polls for this one: it stays open.
-    fn post_soon(&self, link: &Ends<Q>, payload: Copied<'_>) -> Option<CallId> {
+    fn post_soon(&self, link: &Ends<Q>, payload: Gather<'_>) -> Option<CallId> {
         let (mut small, mut end) = (SmallMessage::default(), None);
         let places = Places { small: &mut small, short: |_: &[u8]| (), end: &mut end };
         let asked = WaitPolicy::Block.into();

@@ -13,7 +13,6 @@ use pronto_core::fabric::{
     GrantId, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage,
     SmallMessage,
 };
-use pronto_wire::{InlinePayload, RawHeader};
 
 use crate::clock;
 
@@ -122,15 +121,8 @@ impl<Q: QueuePair> QueuePair for Watched<Q> {
     }
 
     #[inline(always)]
-    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
-        self.qp.post_send(work)?;
-        self.was_posted();
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn post_small(&mut self, header: &RawHeader, payload: &InlinePayload) -> Result<(), PostError> {
-        self.qp.post_small(header, payload)?;
+    fn post(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+        self.qp.post(work)?;
         self.was_posted();
         Ok(())
     }

@@ -187,7 +187,7 @@ impl Pair {
         let operation = Operation::Read { local, local_offset: 0, remote: grant.remote };
         let queue = &mut self.near_link.bulk;
         let before = clock::now();
-        queue.post_send(SendWork { signal: Signal::Signalled(wr), operation }).context("posting a read")?;
+        queue.post(SendWork { signal: Signal::Signalled(wr), operation }).context("posting a read")?;
         queue.ring_doorbell(DoorbellEvent::Solicited).context("posting a read")?;
         let done = loop {
             if let Some(done) = queue.poll_send() {

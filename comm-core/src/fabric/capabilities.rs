@@ -15,7 +15,7 @@ pub struct Capabilities {
     pub polls_without_syscalls: bool,
     /// Whether payloads from a [`super::Region`] travel without being copied into send memory.
     pub by_reference: bool,
-    /// Payloads up to this are copied while they are posted, bytes, if they are posted as [`super::Gather::Inline`]: at least 40.
+    /// Longest payload that the provider copies while posting ([`super::Gather::Short`]), bytes: at least 40.
     pub copies: u32,
     /// Whether memory that is made ready is locked: there may be little of it.
     pub pins_memory: bool,

@@ -6,7 +6,7 @@
 //!
 //! 1. [`poll_recv`](QueuePair::poll_recv) until it gives nothing,
 //! 2. [`poll_send`](QueuePair::poll_send) until it gives nothing,
-//! 3. any number of [`post_send`](QueuePair::post_send),
+//! 3. any number of [`post`](QueuePair::post),
 //! 4. one [`ring_doorbell`](QueuePair::ring_doorbell),
 //! 5. before sleeping: [`arm`](QueuePair::arm), then 1 and 2 once more, then sleep on [`channel`](QueuePair::channel).
 //!
@@ -23,7 +23,7 @@
 //! # What the engine promises
 //! 1. No more messages are in flight than the receive depth agreed when connecting. A provider that notices a breach by
 //!    the peer fails; it need not notice a breach by its own engine.
-//! 2. An extent of send memory is complete when it is posted, and nobody writes to it from `post_send` until its completion.
+//! 2. An extent of send memory is complete when it is posted, and nobody writes to it from `post` until its completion.
 //! 3. A range of send memory that is retired contains no buffer in use.
 
 mod capabilities;
@@ -36,8 +36,6 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::ops::Range;
 use core::ptr::NonNull;
-
-use pronto_wire::{InlinePayload, RawHeader};
 
 pub use capabilities::{AtomicScope, Capabilities, OneSided, Revocation};
 pub use claim::{MemoryClaim, MemoryClaimed};
@@ -183,13 +181,10 @@ pub trait QueuePair: Send + fmt::Debug {
     }
 
     /// Posts one work request. It may stay in the provider until the next doorbell.
-    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError>;
-
-    /// Posts a message that fits its line, unsignalled: what most messages are.
-    fn post_small(&mut self, header: &RawHeader, payload: &InlinePayload) -> Result<(), PostError> {
-        let operation = Operation::Send { header, payload: Gather::Inline(payload.as_slice()) };
-        self.post_send(SendWork { signal: Signal::Unsignalled, operation })
-    }
+    ///
+    /// The caller of the fast path passes a constant variant of [`Gather`] and an inlined provider folds its branches: no
+    /// payload needs a method of its own.
+    fn post(&mut self, work: SendWork<'_>) -> Result<(), PostError>;
 
     /// Hands everything posted so far to the transport, and wakes the peer if it sleeps and has armed for this `event`. A
     /// provider may wake it for more.

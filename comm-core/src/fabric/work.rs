@@ -31,7 +31,7 @@ pub struct Extent {
 pub enum Signal {
     /// Completes on the send queue under this name.
     Signalled(WrId),
-    /// Never completes by itself. Only for payloads that are copied out while posting ([`Gather::Inline`]).
+    /// Never completes by itself. Only for payloads that the provider copies while posting ([`Gather::copied`]).
     Unsignalled,
 }
 
@@ -93,8 +93,12 @@ pub enum Operation<'a> {
 /// The gather entry behind the header.
 #[derive(Clone, Copy, Debug)]
 pub enum Gather<'a> {
-    /// Up to 40 bytes, or as many as [`super::Capabilities::copies`] says; copied while posting, and need no completion.
-    Inline(&'a [u8]),
+    /// The payload of an inline message: up to 40 bytes that travel in the message's own slot. The provider copies them while
+    /// posting.
+    Inline(&'a InlinePayload),
+    /// Up to [`super::Capabilities::copies`] bytes that the provider copies while posting. Bytes that fit an inline message
+    /// arrive as one.
+    Short(&'a [u8]),
     /// A piece of send memory, composed in place; stays untouched until the completion.
     Ring(Extent),
     /// A piece of a region, by reference; stays registered until the completion.
@@ -108,11 +112,23 @@ pub enum Gather<'a> {
     },
 }
 
-impl Gather<'_> {
+impl<'a> Gather<'a> {
+    /// Returns the bytes that the provider copies while posting: they need no completion. None for memory that it refers to.
+    #[inline(always)]
+    pub fn copied(&self) -> Option<&'a [u8]> {
+        match self {
+            Self::Inline(payload) => Some(payload.as_slice()),
+            Self::Short(bytes) => Some(bytes),
+            Self::Ring(_) | Self::Region { .. } => None,
+        }
+    }
+
     /// Payload length, bytes.
+    #[inline(always)]
     pub fn len(&self) -> usize {
         match self {
-            Self::Inline(bytes) => bytes.len(),
+            Self::Inline(payload) => payload.len().into(),
+            Self::Short(bytes) => bytes.len(),
             Self::Ring(Extent { len, .. }) | Self::Region { len, .. } => *len as usize,
         }
     }

@@ -4,7 +4,7 @@ use pronto_wire::{CallId, Class, InlinePayload, Kind};
 
 use super::one_sided::OneSided;
 use crate::buf::Frame;
-use crate::fabric::Region;
+use crate::fabric::{Gather, Region};
 use crate::time::Nanos;
 
 /// A message on its way out.
@@ -53,26 +53,6 @@ pub enum OutgoingPayload {
     },
 }
 
-/// A payload that is copied while its message is posted, straight from its caller.
-#[derive(Clone, Copy, Debug)]
-pub enum Copied<'a> {
-    /// Into the message's line.
-    Line(&'a InlinePayload),
-    /// Into its line and what lies beside it, as far as [`crate::fabric::Capabilities::copies`] goes.
-    Short(&'a [u8]),
-}
-
-impl Copied<'_> {
-    /// Length, bytes.
-    #[inline]
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Line(payload) => payload.len().into(),
-            Self::Short(bytes) => bytes.len(),
-        }
-    }
-}
-
 impl OutgoingPayload {
     /// Nothing.
     pub const EMPTY: Self = Self::Inline(InlinePayload::EMPTY);
@@ -80,6 +60,17 @@ impl OutgoingPayload {
     /// A payload that fits the line.
     pub fn inline(payload: &[u8]) -> Option<Self> {
         InlinePayload::new(payload).map(Self::Inline)
+    }
+
+    /// Returns the gather entry on a connection whose provider copies up to `copies` bytes.
+    #[inline(always)]
+    pub(super) fn gather(&self, copies: usize) -> Gather<'_> {
+        match self {
+            Self::Inline(payload) => Gather::Inline(payload),
+            Self::Frame(frame) if frame.len() <= copies => Gather::Short(frame.bytes()),
+            Self::Frame(frame) => Gather::Ring(frame.extent()),
+            Self::Region { region, offset, len } => Gather::Region { region, offset: *offset, len: *len },
+        }
     }
 
     /// Whether a payload by reference is a part of its region.

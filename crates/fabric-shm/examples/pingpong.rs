@@ -62,7 +62,7 @@ enum Payload {
 impl Payload {
     fn gather<'a>(&'a self, bytes: &'a [u8]) -> Gather<'a> {
         match self {
-            Self::Inline(len) => Gather::Inline(&bytes[..*len]),
+            Self::Inline(len) => Gather::Short(&bytes[..*len]),
             Self::Ring(len) => Gather::Ring(Extent { offset: 0, len: *len }),
             Self::Region(region) => {
                 let len = u32::try_from(region.len()).expect("small");
@@ -128,7 +128,7 @@ fn send(end: &mut ShmQueuePair, payload: &Payload) {
     let bytes = [7; 40];
     let header = RawHeader::default();
     let operation = Operation::Send { header: &header, payload: payload.gather(&bytes) };
-    end.post_send(SendWork { signal: SIGNALLED, operation }).expect("one message at a time fits");
+    end.post(SendWork { signal: SIGNALLED, operation }).expect("one message at a time fits");
     end.ring_doorbell(DoorbellEvent::Solicited).expect("the peer is there");
 }
 

@@ -12,7 +12,7 @@
 
 use crate::map::SLOT;
 use pronto_core::fabric::{Arrived, Received};
-use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, InlinePayload, RawHeader};
+use pronto_wire::{INLINE_PAYLOAD, InlinePayload, RawHeader};
 
 /// Payload in the sender's send memory.
 pub(crate) const RING: u8 = 254;
@@ -26,34 +26,11 @@ const _: () = assert!(BESIDE < RING as usize);
 /// Words of a line.
 pub(crate) type Words = [u64; 8];
 
-/// Words of a line that the header takes.
-const HEADER_WORDS: usize = HEADER_LEN / 8;
-
-/// The same for a payload that is made of words already.
+/// Returns a line with its payload.
 #[inline(always)]
-pub(crate) fn small(header: &RawHeader, payload: &InlinePayload) -> Words {
+pub(crate) fn inline(header: &RawHeader, payload: &InlinePayload) -> Words {
     let ([first, second, third], [a, b, c, d, e]) = (header.words(), payload.words());
     [first, second, third, a, b, c, d, e]
-}
-
-/// A line with its payload.
-///
-/// # Panics
-/// If the payload is longer than 40 bytes.
-#[inline]
-pub(crate) fn inline(header: &RawHeader, payload: &[u8]) -> Words {
-    let [first, second, third] = header.words();
-    let mut words = [first, second, third, 0, 0, 0, 0, 0];
-    let (whole, rest) = payload.as_chunks::<8>();
-    for (word, bytes) in words[HEADER_WORDS..].iter_mut().zip(whole) {
-        *word = u64::from_le_bytes(*bytes);
-    }
-    if !rest.is_empty() {
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        words[HEADER_WORDS + whole.len()] = u64::from_le_bytes(last);
-    }
-    words
 }
 
 /// The header of a line, without its fabric word.
@@ -103,12 +80,9 @@ pub(crate) struct RegionName {
 impl Elsewhere {
     /// A line with a header and this place.
     pub(crate) fn line(&self, header: &RawHeader) -> Words {
-        let mut words = inline(header, &[]);
-        words[3] = self.offset;
-        words[4] = pair(self.len, self.tag);
-        words[5] = pair(self.token, self.region.slot);
-        words[6] = u64::from(self.region.generation);
-        words
+        let [first, second, third] = header.words();
+        let (size, release) = (pair(self.len, self.tag), pair(self.token, self.region.slot));
+        [first, second, third, self.offset, size, release, self.region.generation.into(), 0]
     }
 
     /// The place in a line; an allegation.
@@ -141,7 +115,7 @@ mod tests {
     fn header_and_payload_come_out_as_they_went_in() {
         let bytes: Vec<u8> = (100..140).collect();
         for len in 0..=INLINE_PAYLOAD {
-            let words = inline(&some_header(), &bytes[..len]);
+            let words = inline(&some_header(), &InlinePayload::new(&bytes[..len]).unwrap());
             assert_eq!(payload(&words)[..len], bytes[..len]);
             assert_eq!(header(&words).as_array()[4..], some_header().as_array()[4..]);
             assert_eq!(header(&words).as_array()[..4], [0; 4], "the fabric word is nobody else's");

@@ -13,7 +13,7 @@ use pronto_core::fabric::{
 };
 use pronto_sync::Event as Published;
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use pronto_wire::{INLINE_PAYLOAD, InlinePayload, RawHeader};
+use pronto_wire::{INLINE_PAYLOAD, RawHeader};
 
 use crate::announce::{Announcement, Announcements};
 use crate::bell::{Rung, Sleep};
@@ -119,7 +119,8 @@ impl ShmQueuePair {
     #[inline(always)]
     fn send(&mut self, signal: Signal, header: &RawHeader, payload: Gather<'_>) -> Result<(), PostError> {
         match payload {
-            Gather::Inline(bytes) => self.sending.post_inline(signal, header, bytes),
+            Gather::Inline(payload) => self.sending.post_inline(signal, header, payload),
+            Gather::Short(bytes) => self.sending.post_short(signal, header, bytes),
             Gather::Ring(extent) => self.sending.post_ring(signal, header, extent),
             Gather::Region { region, offset, len } => self.send_region(signal, header, region, (offset, len)),
         }
@@ -140,7 +141,7 @@ impl ShmQueuePair {
         if wanted <= INLINE_PAYLOAD {
             let mut payload = [0; INLINE_PAYLOAD];
             region.read(start, &mut payload[..wanted])?;
-            return self.sending.post_inline(signal, header, &payload[..wanted]);
+            return self.sending.post_short(signal, header, &payload[..wanted]);
         }
         let announce = (&self.state, &self.announcements);
         let name = self.passed.name(region, |RegionName { slot, generation }, fd| {
@@ -293,18 +294,12 @@ impl QueuePair for ShmQueuePair {
     }
 
     #[inline(always)]
-    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+    fn post(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
         self.usable()?;
         match work.operation {
             Operation::Send { header, payload } => self.send(work.signal, header, payload),
             operation => self.access(work.signal, operation),
         }
-    }
-
-    #[inline(always)]
-    fn post_small(&mut self, header: &RawHeader, payload: &InlinePayload) -> Result<(), PostError> {
-        self.usable()?;
-        self.sending.post_small(header, payload)
     }
 
     #[inline]

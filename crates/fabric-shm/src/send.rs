@@ -89,10 +89,11 @@ impl Sending {
         Ok(())
     }
 
-    /// A message with its payload in the line, word by word.
+    /// Posts a message with its payload in the line, word by word.
     #[inline(always)]
-    pub(crate) fn post_small(
+    pub(crate) fn post_inline(
         &mut self,
+        signal: Signal,
         header: &RawHeader,
         payload: &InlinePayload,
     ) -> Result<(), PostError> {
@@ -100,13 +101,14 @@ impl Sending {
         if usize::from(form) > self.max_payload {
             return Err(PostError::TooLong { len: form.into(), max: self.max_payload });
         }
-        self.publish(form, form::small(header, payload));
+        self.complete(signal, 0)?;
+        self.publish(form, form::inline(header, payload));
         Ok(())
     }
 
-    /// A message whose payload is copied: into the line, and what does not fit there beside it.
+    /// Posts a message whose payload is copied: into the line, and what does not fit there into the slot next to it.
     #[inline(always)]
-    pub(crate) fn post_inline(
+    pub(crate) fn post_short(
         &mut self,
         signal: Signal,
         header: &RawHeader,
@@ -117,13 +119,26 @@ impl Sending {
         let Some(form) = u8::try_from(len).ok().filter(|_| len <= max) else {
             return Err(PostError::TooLong { len, max });
         };
+        let Some((inline, beside)) = payload.split_first_chunk().filter(|(_, beside)| !beside.is_empty())
+        else {
+            return self.post_inline_copy(signal, header, payload);
+        };
         self.complete(signal, 0)?;
-        let (inline, beside) = payload.split_at(len.min(INLINE_PAYLOAD));
-        if !beside.is_empty() {
-            self.slots[self.writer.next_index()].write(beside);
-        }
-        self.publish(form, form::inline(header, inline));
+        self.slots[self.writer.next_index()].write(beside);
+        self.publish(form, form::inline(header, &InlinePayload::first(*inline, form)));
         Ok(())
+    }
+
+    /// Posts a short payload that fits its line. Apart from the fast paths, which know their payload's place.
+    #[inline(never)]
+    fn post_inline_copy(
+        &mut self,
+        signal: Signal,
+        header: &RawHeader,
+        payload: &[u8],
+    ) -> Result<(), PostError> {
+        let payload = InlinePayload::new(payload).expect("40 bytes at most");
+        self.post_inline(signal, header, &payload)
     }
 
     /// A message with its payload in send memory.
@@ -142,7 +157,7 @@ impl Sending {
         if len <= INLINE_PAYLOAD {
             let mut payload = [0; INLINE_PAYLOAD];
             self.memory.mapping().read(offset as u64, &mut payload[..len])?;
-            return self.post_inline(signal, header, &payload[..len]);
+            return self.post_short(signal, header, &payload[..len]);
         }
         let place = (offset as u64, extent.len);
         self.post_elsewhere(signal, header, form::RING, place, (RegionName::default(), None))
@@ -187,12 +202,18 @@ impl Sending {
     }
 
     /// Completes something that is done while it is posted.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn complete(&mut self, signal: Signal, value: u64) -> Result<(), PostError> {
-        if let Signal::Signalled(wr) = signal {
-            self.room()?;
-            self.completions.push_back(Completion { wr, status: Status::Done(value) });
+        match signal {
+            Signal::Signalled(wr) => self.push_done(wr, value),
+            Signal::Unsignalled => Ok(()),
         }
+    }
+
+    #[inline(never)]
+    fn push_done(&mut self, wr: WrId, value: u64) -> Result<(), PostError> {
+        self.room()?;
+        self.completions.push_back(Completion { wr, status: Status::Done(value) });
         Ok(())
     }
 

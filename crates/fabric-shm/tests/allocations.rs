@@ -47,7 +47,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 
 fn post(qp: &mut ShmQueuePair, operation: Operation<'_>) {
     let signal = Signal::Signalled(WrId { slot: 1, generation: 2 });
-    qp.post_send(SendWork { signal, operation }).expect("there is room");
+    qp.post(SendWork { signal, operation }).expect("there is room");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn messages_and_one_sided_operations_do_not_allocate() {
     let header = RawHeader::default();
     let mut exchange = || {
         let payloads = [
-            Gather::Inline(b"four"),
+            Gather::Short(b"four"),
             Gather::Ring(Extent { offset: 64, len: LEN }),
             Gather::Region { region: &region, offset: 0, len: LEN },
         ];

@@ -71,7 +71,7 @@ fn messages_cross_between_processes() {
         let bytes = number.to_le_bytes();
         region.write(0, &bytes).expect("inside");
         let payload = match number % 2 {
-            0 => Gather::Inline(&bytes),
+            0 => Gather::Short(&bytes),
             _ => Gather::Region { region: &region, offset: 0, len: PAYLOAD },
         };
         post(&mut link.bulk, payload);
@@ -89,7 +89,7 @@ fn echo(mut link: Link) {
         assert_eq!(sleep_for(qp), number);
         let bytes = number.to_le_bytes();
         match number % 2 {
-            0 => post(qp, Gather::Inline(&bytes)),
+            0 => post(qp, Gather::Short(&bytes)),
             _ => {
                 let region = ShmRegion::allocate(PAYLOAD as usize).expect("memory is there");
                 region.write(0, &bytes).expect("inside");
@@ -121,7 +121,7 @@ fn a_killed_peer_is_noticed() {
 }
 
 fn send_and_hang(mut link: Link) {
-    post(&mut link.bulk, Gather::Inline(&0u32.to_le_bytes()));
+    post(&mut link.bulk, Gather::Short(&0u32.to_le_bytes()));
     // Sleeps until the parent sends what it must not live to read, or kills it.
     while let Ok(()) = wait_for_message(&mut link.bulk).map(drop) {}
 }
@@ -184,7 +184,7 @@ fn poll_under_filter() {
     let region = ShmRegion::allocate(PAYLOAD as usize).expect("memory is there");
     near.bulk.prepare(0..1 << 20).expect("memory is there");
     let payloads = [
-        Gather::Inline(b"four"),
+        Gather::Short(b"four"),
         Gather::Ring(Extent { offset: 0, len: PAYLOAD }),
         Gather::Region { region: &region, offset: 0, len: PAYLOAD },
     ];
@@ -208,7 +208,7 @@ fn sleep_under_filter() {
     let (mut near, mut far) = Link::pair([LIMITS; 2]).expect("memory is there");
     far.bulk.arm(Armed::All).expect("alive");
     forbid_system_calls();
-    post(&mut near.bulk, Gather::Inline(b"wake up"));
+    post(&mut near.bulk, Gather::Short(b"wake up"));
     // Not reached, because waking a sleeper takes a system call.
     leave()
 }
@@ -267,14 +267,14 @@ fn socket_path(role: &str) -> PathBuf {
 }
 
 fn try_post(qp: &mut ShmQueuePair) -> Result<(), PostError> {
-    let operation = Operation::Send { header: &RawHeader::default(), payload: Gather::Inline(b"x") };
-    qp.post_send(SendWork { signal: Signal::Unsignalled, operation })
+    let operation = Operation::Send { header: &RawHeader::default(), payload: Gather::Short(b"x") };
+    qp.post(SendWork { signal: Signal::Unsignalled, operation })
 }
 
 fn post(qp: &mut ShmQueuePair, payload: Gather<'_>) {
     let signal = Signal::Signalled(WrId { slot: 0, generation: 0 });
     let operation = Operation::Send { header: &RawHeader::default(), payload };
-    qp.post_send(SendWork { signal, operation }).expect("one message at a time fits");
+    qp.post(SendWork { signal, operation }).expect("one message at a time fits");
     qp.ring_doorbell(DoorbellEvent::Solicited).expect("alive");
 }
 

@@ -82,8 +82,8 @@ enum Wait {
 impl End for Queue {
     fn send(&mut self) {
         let header = RawHeader::default();
-        let operation = Operation::Send { header: &header, payload: Gather::Inline(&[7; PAYLOAD]) };
-        self.qp.post_send(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
+        let operation = Operation::Send { header: &header, payload: Gather::Short(&[7; PAYLOAD]) };
+        self.qp.post(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
         self.qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     }
 

@@ -128,34 +128,34 @@ impl TcpQueuePair {
         header: &RawHeader,
         payload: Gather<'_>,
     ) -> Result<(), PostError> {
-        let len = payload.len();
-        let max = match payload {
-            Gather::Inline(_) => INLINE_PAYLOAD.min(self.capabilities.max_payload as usize),
-            _ => self.capabilities.max_payload as usize,
-        };
+        let (len, max) = (payload.len(), self.capabilities.max_payload as usize);
         if len > max {
             return Err(PostError::TooLong { len, max });
         }
+        if let Some(bytes) = payload.copied() {
+            let payload = InlinePayload::new(bytes);
+            self.post_inline(header, &payload.ok_or(PostError::TooLong { len, max: INLINE_PAYLOAD })?)?;
+            if let Signal::Signalled(wr) = signal {
+                self.outbound.complete_here(wr);
+            }
+            return Ok(());
+        }
         match payload {
-            Gather::Inline(_) => {}
+            Gather::Inline(_) | Gather::Short(_) => unreachable!("posted above"),
             Gather::Ring(Extent { offset, .. }) => _ = within(self.memory.len(), offset.into(), len as u64)?,
             Gather::Region { region, offset, .. } => _ = within(region.len(), offset, len as u64)?,
         }
+        // Nobody would learn when the buffer may be used again.
+        let Signal::Signalled(wr) = signal else { return Err(PostError::Unsupported) };
         let copied = len <= COPIED_PAYLOAD;
         if !self.outbound.has_room(HEADER_LEN + if copied { len } else { 0 }) {
             return Err(PostError::Full);
         }
         let mut header = *header;
         header.fabric = frame::word(Kind::Message, len);
-        let wr = match (signal, payload) {
-            (Signal::Signalled(wr), _) => Some(wr),
-            (Signal::Unsignalled, Gather::Inline(_)) => None,
-            // Nobody would learn when the buffer may be used again.
-            (Signal::Unsignalled, _) => return Err(PostError::Unsupported),
-        };
         self.outbound.push(header.as_array());
         match payload {
-            Gather::Inline(bytes) => self.outbound.push(bytes),
+            Gather::Inline(_) | Gather::Short(_) => unreachable!("posted above"),
             Gather::Ring(extent) if copied => {
                 #[expect(unsafe_code, reason = "posted send memory is read in place")]
                 // SAFETY: the extent is being posted, so nobody writes to it until its completion (the engine's promise 2).
@@ -172,10 +172,54 @@ impl TcpQueuePair {
                 }
             }
         }
-        if let Some(wr) = wr {
-            self.outbound.complete_here(wr);
-        }
+        self.outbound.complete_here(wr);
         Ok(())
+    }
+
+    /// Posts a message whose payload fits its own slot.
+    fn post_inline(&mut self, header: &RawHeader, payload: &InlinePayload) -> Result<(), PostError> {
+        self.usable()?;
+        let (len, max) = (usize::from(payload.len()), self.capabilities.max_payload as usize);
+        if len > max {
+            return Err(PostError::TooLong { len, max });
+        }
+        if !self.outbound.has_room(HEADER_LEN + len) {
+            return Err(PostError::Full);
+        }
+        let mut line = [0; HEADER_LEN + INLINE_PAYLOAD];
+        let (head, rest) = line.split_at_mut(HEADER_LEN);
+        let mut header = *header;
+        header.fabric = frame::word(Kind::Message, len);
+        head.copy_from_slice(header.as_array());
+        rest.copy_from_slice(payload.line());
+        self.outbound.push(&line[..HEADER_LEN + len]);
+        Ok(())
+    }
+
+    /// Posts anything that is not an unsignalled inline message.
+    #[inline(never)]
+    fn post_any(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+        self.usable()?;
+        let SendWork { signal, operation } = work;
+        match operation {
+            Operation::Send { header, payload } => self.post_message(signal, header, payload),
+            Operation::Read { local, local_offset, remote } => {
+                let at = within(local.len(), local_offset, remote.len)?;
+                let open = Open::Read { region: local.clone(), at, len: remote.len, got: 0 };
+                self.post_one_sided(signal, open, |outbound, tag| {
+                    let header = OneSidedHeader::new(Kind::Read, 8, tag, remote.key, remote.offset);
+                    outbound.push(header.as_array());
+                    outbound.push(&remote.len.to_le_bytes());
+                })
+            }
+            Operation::Write { local, local_offset, remote } => {
+                self.post_write(signal, (local, local_offset), remote)
+            }
+            Operation::CompareSwap { remote, expected, desired } => {
+                self.post_atomic(signal, Kind::CompareSwap, remote, &[expected, desired])
+            }
+            Operation::FetchAdd { remote, add } => self.post_atomic(signal, Kind::FetchAdd, remote, &[add]),
+        }
     }
 
     /// Posts a one-sided operation: opens it, then hands its tag to `push`.
@@ -306,48 +350,15 @@ impl QueuePair for TcpQueuePair {
         }
     }
 
-    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
-        self.usable()?;
-        let SendWork { signal, operation } = work;
-        match operation {
-            Operation::Send { header, payload } => self.post_message(signal, header, payload),
-            Operation::Read { local, local_offset, remote } => {
-                let at = within(local.len(), local_offset, remote.len)?;
-                let open = Open::Read { region: local.clone(), at, len: remote.len, got: 0 };
-                self.post_one_sided(signal, open, |outbound, tag| {
-                    let header = OneSidedHeader::new(Kind::Read, 8, tag, remote.key, remote.offset);
-                    outbound.push(header.as_array());
-                    outbound.push(&remote.len.to_le_bytes());
-                })
-            }
-            Operation::Write { local, local_offset, remote } => {
-                self.post_write(signal, (local, local_offset), remote)
-            }
-            Operation::CompareSwap { remote, expected, desired } => {
-                self.post_atomic(signal, Kind::CompareSwap, remote, &[expected, desired])
-            }
-            Operation::FetchAdd { remote, add } => self.post_atomic(signal, Kind::FetchAdd, remote, &[add]),
+    #[inline(always)]
+    fn post(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+        match work {
+            SendWork {
+                signal: Signal::Unsignalled,
+                operation: Operation::Send { header, payload: Gather::Inline(payload) },
+            } => self.post_inline(header, payload),
+            work => self.post_any(work),
         }
-    }
-
-    #[inline]
-    fn post_small(&mut self, header: &RawHeader, payload: &InlinePayload) -> Result<(), PostError> {
-        self.usable()?;
-        let (len, max) = (usize::from(payload.len()), self.capabilities.max_payload as usize);
-        if len > max {
-            return Err(PostError::TooLong { len, max });
-        }
-        if !self.outbound.has_room(HEADER_LEN + len) {
-            return Err(PostError::Full);
-        }
-        let mut line = [0; HEADER_LEN + INLINE_PAYLOAD];
-        let (head, rest) = line.split_at_mut(HEADER_LEN);
-        let mut header = *header;
-        header.fabric = frame::word(Kind::Message, len);
-        head.copy_from_slice(header.as_array());
-        rest.copy_from_slice(payload.line());
-        self.outbound.push(&line[..HEADER_LEN + len]);
-        Ok(())
     }
 
     fn ring_doorbell(&mut self, _: DoorbellEvent) -> Result<(), FabricError> {

@@ -67,7 +67,7 @@ fn round(a: &mut TcpQueuePair, b: &mut TcpQueuePair, region: &Region, remote: Re
     let word = remote.part(0..8).unwrap();
     let message = |payload| Operation::Send { header: &header, payload };
     let operations = [
-        message(Gather::Inline(&[1; 40])),
+        message(Gather::Short(&[1; 40])),
         message(Gather::Ring(Extent { offset: 0, len: 300 })),
         message(Gather::Ring(Extent { offset: 0, len: 1 << 20 })),
         message(Gather::Region { region, offset: 0, len: 500 }),
@@ -79,7 +79,7 @@ fn round(a: &mut TcpQueuePair, b: &mut TcpQueuePair, region: &Region, remote: Re
     ];
     for (slot, operation) in (0..).zip(operations) {
         let signal = Signal::Signalled(WrId { slot, generation: 0 });
-        a.post_send(SendWork { signal, operation }).unwrap();
+        a.post(SendWork { signal, operation }).unwrap();
     }
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let (mut completions, mut messages) = (0, 0);

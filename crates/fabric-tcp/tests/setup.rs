@@ -50,8 +50,8 @@ fn stranger(addr: SocketAddr, bytes: &[u8]) -> TcpStream {
 
 fn send(qp: &mut TcpQueuePair, bytes: &[u8]) {
     let header = RawHeader::default();
-    let operation = Operation::Send { header: &header, payload: Gather::Inline(bytes) };
-    qp.post_send(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
+    let operation = Operation::Send { header: &header, payload: Gather::Short(bytes) };
+    qp.post(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
     qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
 }
 

@@ -199,9 +199,9 @@ impl QueuePair for VerbsQueuePair {
     }
 
     #[inline]
-    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+    fn post(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
         self.usable()?;
-        self.take_work(work)
+        self.push_work(work)
     }
 
     fn ring_doorbell(&mut self, event: DoorbellEvent) -> Result<(), FabricError> {

@@ -59,7 +59,7 @@ struct Piece {
 }
 
 impl VerbsQueuePair {
-    pub(crate) fn take_work(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+    pub(crate) fn push_work(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
         let SendWork { signal, operation } = work;
         match operation {
             Operation::Send { header, payload } => self.send(signal, header, payload),
@@ -116,18 +116,18 @@ impl VerbsQueuePair {
         let len = payload.len();
         let most = self.capabilities.max_payload as usize;
         let copies = self.capabilities.copies as usize;
-        let max = if matches!(payload, Gather::Inline(_)) { copies } else { most };
+        let max = if payload.copied().is_some() { copies } else { most };
         if len > max {
             return Err(PostError::TooLong { len, max });
         }
         let wr = match (signal, &payload) {
             (Signal::Signalled(wr), _) => Some(wr),
-            (Signal::Unsignalled, Gather::Inline(_)) => None,
+            (Signal::Unsignalled, payload) if payload.copied().is_some() => None,
             // Nobody would learn when the buffer may be used again.
             (Signal::Unsignalled, _) => return Err(PostError::Unsupported),
         };
         let offset = match payload {
-            Gather::Inline(_) => 0,
+            Gather::Inline(_) | Gather::Short(_) => 0,
             Gather::Ring(Extent { offset, .. }) => within(self.memory.len(), offset.into(), len as u64)?,
             Gather::Region { region, offset, .. } => within(region.len(), offset, len as u64)?,
         };
@@ -141,7 +141,8 @@ impl VerbsQueuePair {
             line[..HEADER_LEN].copy_from_slice(headed.as_array());
             let rest = &mut line[HEADER_LEN..HEADER_LEN + len];
             match payload {
-                Gather::Inline(bytes) => rest.copy_from_slice(bytes),
+                Gather::Inline(payload) => rest.copy_from_slice(payload.as_slice()),
+                Gather::Short(bytes) => rest.copy_from_slice(bytes),
                 Gather::Ring(extent) => {
                     #[expect(unsafe_code, reason = "posted send memory is read in place")]
                     // SAFETY: the extent is being posted, so nobody writes to it until its completion (the engine's promise 2).
@@ -153,7 +154,7 @@ impl VerbsQueuePair {
             self.send_copied(len, wr);
             return Ok(());
         }
-        if let Gather::Inline(bytes) = payload {
+        if let Gather::Short(bytes) = payload {
             let copy = self.queue.next_copy().ok_or(PostError::TooLong { len, max: INLINE_PAYLOAD })?;
             copy[..HEADER_LEN].copy_from_slice(headed.as_array());
             copy[HEADER_LEN..HEADER_LEN + len].copy_from_slice(bytes);
@@ -166,7 +167,7 @@ impl VerbsQueuePair {
             return Err(PostError::Full);
         }
         let piece = match payload {
-            Gather::Inline(_) => return Err(PostError::TooLong { len, max }),
+            Gather::Inline(_) | Gather::Short(_) => return Err(PostError::TooLong { len, max }),
             Gather::Ring(_) => self.extent(offset, len)?,
             Gather::Region { region, .. } => self.region(region, offset, len)?,
         };

@@ -13,7 +13,6 @@ use pronto_fabric_shm::{ShmLease, ShmQueuePair};
 use pronto_fabric_tcp::{Lease as TcpLease, TcpQueuePair};
 #[cfg(feature = "verbs")]
 use pronto_fabric_verbs::{Lease as VerbsLease, VerbsQueuePair};
-use pronto_wire::{InlinePayload, RawHeader};
 
 /// A queue pair of any provider that this node has.
 #[derive(Debug)]
@@ -76,13 +75,8 @@ impl QueuePair for AnyQueuePair {
     }
 
     #[inline(always)]
-    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
-        each!(self, qp => qp.post_send(work))
-    }
-
-    #[inline(always)]
-    fn post_small(&mut self, header: &RawHeader, payload: &InlinePayload) -> Result<(), PostError> {
-        each!(self, qp => qp.post_small(header, payload))
+    fn post(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+        each!(self, qp => qp.post(work))
     }
 
     #[inline]

@@ -94,16 +94,15 @@ impl SimQueuePair {
     }
 
     fn body(&self, payload: Gather<'_>) -> Result<Body, PostError> {
-        let max = match payload {
-            Gather::Inline(_) => self.capabilities.copies as usize,
-            Gather::Ring(_) | Gather::Region { .. } => self.capabilities.max_payload as usize,
-        };
+        let Capabilities { copies, max_payload, .. } = self.capabilities;
+        let max = if payload.copied().is_some() { copies } else { max_payload } as usize;
         let len = payload.len();
         if len > max {
             return Err(PostError::TooLong { len, max });
         }
         Ok(match payload {
-            Gather::Inline(bytes) => Body::Owned(bytes.to_vec()),
+            Gather::Inline(payload) => Body::Owned(payload.as_slice().to_vec()),
+            Gather::Short(bytes) => Body::Owned(bytes.to_vec()),
             Gather::Ring(extent) => {
                 #[expect(unsafe_code, reason = "the receiving end reads the payload where it was composed")]
                 // SAFETY: a body is only read, within the extent, and no longer than until the message completes.
@@ -120,7 +119,7 @@ impl SimQueuePair {
             Signal::Unsignalled => None,
         };
         if let Operation::Send { header, payload } = work.operation {
-            let inline = matches!(payload, Gather::Inline(_));
+            let inline = payload.copied().is_some();
             return Ok(Posted::Message(Message { header: *header, inline, body: self.body(payload)?, wr }));
         }
         if self.capabilities.one_sided == OneSided::None {
@@ -167,7 +166,7 @@ impl QueuePair for SimQueuePair {
         self.with(|end| end.failed.map_or(Ok(()), Err))
     }
 
-    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+    fn post(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
         self.with(|end| alive(end))?;
         let posted = self.posted(work)?;
         if self.is_full() {

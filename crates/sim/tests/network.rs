@@ -23,9 +23,9 @@ fn world(seed: u64, options: SimOptions) -> (SimWorld, SimNode, SimNode) {
 }
 
 fn send(qp: &mut SimQueuePair, number: u8) {
-    let operation = Operation::Send { header: &RawHeader::default(), payload: Gather::Inline(&[number]) };
+    let operation = Operation::Send { header: &RawHeader::default(), payload: Gather::Short(&[number]) };
     let signal = Signal::Signalled(WrId { slot: number.into(), generation: 0 });
-    qp.post_send(SendWork { signal, operation }).expect("alive, and not full");
+    qp.post(SendWork { signal, operation }).expect("alive, and not full");
     qp.ring_doorbell(DoorbellEvent::Solicited).expect("alive");
 }
 

@@ -107,7 +107,7 @@ fn header(first: u8) -> RawHeader {
 
 fn post(qp: &mut VerbsQueuePair, slot: u16, operation: Operation<'_>) {
     let signal = Signal::Signalled(WrId { slot, generation: 7 });
-    qp.post_send(SendWork { signal, operation }).unwrap();
+    qp.post(SendWork { signal, operation }).unwrap();
     qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
 }
 
@@ -145,7 +145,7 @@ fn messages_of_every_form_pass_both_ways() {
         for (round, len) in (0..).zip(&lengths) {
             let payload: Vec<u8> = (0..*len).map(|at| at ^ round).collect();
             let sent = header(round);
-            post(qp, u16::from(round), Operation::Send { header: &sent, payload: Gather::Inline(&payload) });
+            post(qp, u16::from(round), Operation::Send { header: &sent, payload: Gather::Short(&payload) });
             assert_eq!(end_of(qp, round.into()), Status::Done(0));
             let (headed, came) = next(qp).unwrap();
             assert_eq!(headed, [round; 20]);
@@ -223,7 +223,7 @@ fn a_payload_that_is_not_there_ends_the_connection() {
     assert_eq!(next(&mut link.bulk).unwrap_err(), FabricError::Lost);
     // The other class is another connection.
     peer.ask("echo 0 1");
-    post(&mut link.control, 0, Operation::Send { header: &header(1), payload: Gather::Inline(b"abc") });
+    post(&mut link.control, 0, Operation::Send { header: &header(1), payload: Gather::Short(b"abc") });
     assert_eq!(next(&mut link.control).unwrap().1, b"cba");
 }
 

@@ -4,8 +4,8 @@ use pronto_wire::{CallId, Class, InlinePayload, Kind};
 
 use super::Session;
 use crate::executor::Executor;
-use crate::fabric::QueuePair;
-use crate::session::outgoing::{Copied, Outgoing, OutgoingPayload};
+use crate::fabric::{Gather, QueuePair};
+use crate::session::outgoing::{Outgoing, OutgoingPayload};
 use crate::session::peer_types::TypeKey;
 use crate::session::refusal::Refused;
 use crate::session::spec::{CallSpec, timeout_us};
@@ -135,6 +135,7 @@ impl<Q: QueuePair> Session<Q> {
         payload: &InlinePayload,
         executor: &impl Executor,
     ) -> Option<CallId> {
-        self.in_free_engine(executor, |engine| engine.call_small(spec, type_id, Copied::Line(payload), self))
+        let payload = Gather::Inline(payload);
+        self.in_free_engine(executor, |engine| engine.call_small(spec, type_id, payload, self))
     }
 }

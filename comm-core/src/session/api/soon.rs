@@ -13,13 +13,11 @@ use super::Session;
 use super::entering::EngineGuard;
 use super::wait::{Caller, SPINS_PER_LOOK};
 use crate::executor::{Asked, Executor};
-use crate::fabric::Armed;
-use crate::fabric::{QueuePair, SmallMessage};
+use crate::fabric::{Armed, Gather, QueuePair, SmallMessage};
 use crate::note::{Note, What};
 use crate::session::end::End;
 use crate::session::engine::{Engine, Found};
 use crate::session::inbound::Sink;
-use crate::session::outgoing::Copied;
 use crate::session::peer_types::Known;
 use crate::session::shared::Turn;
 use crate::session::spec::CallSpec;
@@ -73,7 +71,7 @@ impl<Q: QueuePair> Session<Q> {
     pub fn call_soon(
         &self,
         spec: &CallSpec,
-        payload: Copied<'_>,
+        payload: Gather<'_>,
         asked: Asked,
         places: Places<'_, Q::Lease, impl FnOnce(&[u8])>,
         sink: &mut impl Sink<Q::Lease>,

@@ -15,23 +15,21 @@ use crate::session::work::{Held, KeepFor, Work};
 impl<Q: QueuePair> Engine<Q> {
     /// Notes what must be known later about a message that was copied while it was posted. Its buffer is free again, unless it
     /// may have to be sent once more.
-    pub(in crate::session) fn remember_copied(&mut self, outgoing: Outgoing, sequence: u16, resumable: bool) {
+    pub(in crate::session) fn remember_copied(&mut self, outgoing: Outgoing, sequence: u16) {
         let Outgoing { class, kind, payload, timeout, .. } = outgoing;
+        let resumable = self.phase.link().is_some_and(|link| link.resumable);
         match kind {
             Kind::Request { call, type_id, service, .. } => {
                 let resend = resumable.then(|| Resend { type_id, service, payload: Some(payload) });
                 self.calls.posted(call, class, timeout, resend);
             }
             Kind::Reply { call } | Kind::Failure { call, .. } => {
-                if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
-                    && seen.generation == call.generation
-                {
-                    let posted_on = Some(self.generation);
-                    let kept = resumable.then(|| KeptAnswer { class, kind, payload, posted_on });
-                    seen.state = SeenState::Answered(kept);
-                    if resumable {
-                        self.lane(class).answers.push_back((sequence, call));
-                    }
+                let posted_on = Some(self.generation);
+                // An inline payload takes no send memory: it may be kept until the next call of its slot.
+                let is_trimmed = resumable && matches!(payload, OutgoingPayload::Frame(_));
+                let kept = || resumable.then_some(KeptAnswer { class, kind, payload, posted_on });
+                if self.note_answer(call, kept) && is_trimmed {
+                    self.lane(class).answers.push_back((sequence, call));
                 }
             }
             _ => {}
@@ -39,14 +37,9 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// Notes what must be known about a posted message later.
-    pub(in crate::session) fn remember(
-        &mut self,
-        outgoing: Outgoing,
-        wr: WrId,
-        sequence: u16,
-        resumable: bool,
-    ) {
+    pub(in crate::session) fn remember(&mut self, outgoing: Outgoing, wr: WrId, sequence: u16) {
         let Outgoing { class, kind, payload, completes, timeout, .. } = outgoing;
+        let resumable = self.phase.link().is_some_and(|link| link.resumable);
         let mut keep_for = None;
         let held = match payload {
             OutgoingPayload::Inline(_) => Held::Nothing,
@@ -64,11 +57,7 @@ impl<Q: QueuePair> Engine<Q> {
                     self.lane(class).answers.push_back((sequence, call));
                     keep_for = Some(KeepFor::Answer(call));
                 }
-                if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
-                    && seen.generation == call.generation
-                {
-                    seen.state = SeenState::Answered(None);
-                }
+                self.note_answer(call, || None);
             }
             _ => {}
         }

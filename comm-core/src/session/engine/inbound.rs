@@ -4,16 +4,16 @@ use pronto_wire::{CallId, Class, Header, Kind, RawHeader, Request, ServiceId, Ty
 
 use super::Engine;
 use super::arriving::Arriving;
-use super::outbound::Small;
+use crate::buf::Frame;
 use crate::executor::Executor;
-use crate::fabric::{FabricError, PeerFault, QueuePair};
+use crate::fabric::{FabricError, Gather, PeerFault, QueuePair, Signal};
 use crate::session::answer::Answer;
 use crate::session::calls::{Cause, Ended, Report};
 use crate::session::doorbells::Unrung;
 use crate::session::end::End;
 use crate::session::inbound::{Inbound, KeptAnswer, Seen, SeenState, Sink};
 use crate::session::lane::Lane;
-use crate::session::outgoing::{Copied, Outgoing, OutgoingPayload};
+use crate::session::outgoing::{Outgoing, OutgoingPayload};
 use crate::session::shared::{Shared, Turn};
 use crate::session::token::TokenSlot;
 use crate::session::waiter::Waiter;
@@ -247,13 +247,16 @@ impl<Q: QueuePair> Engine<Q> {
         }
         self.done_here(class);
         if let Some(Answer::Reply { class, payload }) = slot.answer()
-            && let Some(payload) = self.copied(*class, payload)
+            && self.backlog.is_empty(*class)
         {
-            let (class, header) = (*class, |acks| RawHeader::reply(call, acks));
-            if self.post_copied(class, header, Unrung::UNSOLICITED, payload, turn.shared) {
-                let (kind, timeout) = (Kind::Reply { call }, Nanos::NEVER);
-                self.note_answer(call, &Small { class, kind, payload, timeout });
-                self.ring_between(class, turn.shared);
+            let is_posted = match payload {
+                OutgoingPayload::Inline(payload) => {
+                    self.post_reply(call, *class, Gather::Inline(payload), turn.shared)
+                }
+                OutgoingPayload::Frame(frame) => self.post_short_reply(call, *class, frame, turn.shared),
+                OutgoingPayload::Region { .. } => false,
+            };
+            if is_posted {
                 return;
             }
         }
@@ -261,22 +264,48 @@ impl<Q: QueuePair> Engine<Q> {
         self.post_answer(class, kind, payload, turn);
     }
 
-    /// An answer's payload, if it is copied while it is posted and nothing goes before it.
+    /// Posts a reply whose payload the provider copies. Returns false if there is no room.
     #[inline(always)]
-    fn copied<'a>(&self, class: Class, payload: &'a OutgoingPayload) -> Option<Copied<'a>> {
-        if !self.backlog.is_empty(class) {
-            return None;
+    fn post_reply(
+        &mut self,
+        call: CallId,
+        class: Class,
+        payload: Gather<'_>,
+        shared: &Shared<Q::Lease>,
+    ) -> bool {
+        let (header, work) = (|acks| RawHeader::reply(call, acks), (Signal::Unsignalled, payload));
+        if self.post_message(class, header, Unrung::UNSOLICITED, work, shared).is_err() {
+            return false;
         }
-        match payload {
-            OutgoingPayload::Inline(payload) => Some(Copied::Line(payload)),
-            OutgoingPayload::Frame(frame) => {
-                let link = self.phase.link()?;
-                // Nothing of it would be left for sending it again.
-                let copies = link.lanes[class.index()].qp.capabilities().copies as usize;
-                (!link.resumable && frame.len() <= copies).then(|| Copied::Short(frame.bytes()))
+        let resumable = self.phase.link().is_some_and(|link| link.resumable);
+        let (kind, posted_on) = (Kind::Reply { call }, Some(self.generation));
+        self.note_answer(call, || match payload {
+            Gather::Inline(payload) if resumable => {
+                let payload = OutgoingPayload::Inline(*payload);
+                Some(KeptAnswer { class, kind, payload, posted_on })
             }
-            OutgoingPayload::Region { .. } => None,
-        }
+            _ => None,
+        });
+        self.ring_between(class, shared);
+        true
+    }
+
+    /// Posts a reply that was composed in send memory and that the provider copies. Returns false if it must take the longer path.
+    /// Apart from [`Self::post_reply`], where the variant of the payload is a constant.
+    #[inline(never)]
+    fn post_short_reply(
+        &mut self,
+        call: CallId,
+        class: Class,
+        frame: &Frame,
+        shared: &Shared<Q::Lease>,
+    ) -> bool {
+        let Some(link) = self.phase.link() else { return false };
+        let copies = link.lanes[class.index()].qp.capabilities().copies as usize;
+        // On a resumable link nothing of it would be left for sending it again.
+        !link.resumable
+            && frame.len() <= copies
+            && self.post_reply(call, class, Gather::Short(frame.bytes()), shared)
     }
 
     fn post_answer(

@@ -25,7 +25,7 @@ impl<Q: QueuePair> Engine<Q> {
         let Some(wr) = self.work.claim() else { return Err(work) };
         let lane = &mut link.lanes[CLASS.index()];
         let posted =
-            lane.qp.post_send(SendWork { signal: Signal::Signalled(wr), operation: work.access.operation() });
+            lane.qp.post(SendWork { signal: Signal::Signalled(wr), operation: work.access.operation() });
         match posted {
             Ok(()) => {
                 lane.unrung = lane.unrung.and(Unrung::SOLICITED);

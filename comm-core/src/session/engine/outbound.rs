@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 
 use pronto_sync::atomic::Ordering;
-use pronto_wire::{Acks, CallId, Class, Header, Kind, RawHeader, TypeId};
+use pronto_wire::{Acks, CallId, Class, Header, RawHeader, TypeId};
 
 use super::Engine;
 use crate::executor::Executor;
@@ -13,11 +13,11 @@ use crate::session::calls::Resend;
 use crate::session::credit::Credit;
 use crate::session::doorbells::Unrung;
 use crate::session::inbound::{KeptAnswer, SeenState};
-use crate::session::outgoing::{Copied, Outgoing, OutgoingPayload, Submitted};
+use crate::session::lane::Lane;
+use crate::session::outgoing::{Outgoing, OutgoingPayload, Submitted};
 use crate::session::refusal::Refused;
 use crate::session::shared::{Shared, Turn};
 use crate::session::spec::{CallSpec, timeout_us};
-use crate::time::Nanos;
 
 /// Owner of ring space that a resent message takes.
 const OWNER_RESENT: u32 = u32::MAX;
@@ -67,15 +67,16 @@ impl<Q: QueuePair> Engine<Q> {
         &mut self,
         spec: &CallSpec,
         type_id: TypeId,
-        payload: Copied<'_>,
+        payload: Gather<'_>,
         shared: &Shared<Q::Lease>,
     ) -> Option<CallId> {
         let &CallSpec { key, class, timeout } = spec;
         let present = self.phase.link()?;
         let lane = &present.lanes[class.index()];
         let may_copy = match payload {
-            Copied::Line(_) => true,
-            Copied::Short(bytes) => bytes.len() <= lane.qp.capabilities().copies as usize,
+            Gather::Inline(_) => true,
+            Gather::Short(bytes) => bytes.len() <= lane.qp.capabilities().copies as usize,
+            Gather::Ring(_) | Gather::Region { .. } => false,
         };
         let free = !present.peer_draining
             && may_copy
@@ -97,7 +98,8 @@ impl<Q: QueuePair> Engine<Q> {
         if let Some(credit) = self.credit(class, shared) {
             let deadline_us = timeout_us(timeout);
             let header = |acks| RawHeader::request(call, type_id, key.service, deadline_us, acks);
-            if self.post_copied(class, header, Unrung::SOLICITED, payload, shared) {
+            let work = (Signal::Unsignalled, payload);
+            if self.post_message(class, header, Unrung::SOLICITED, work, shared).is_ok() {
                 self.calls.posted(call, class, timeout, resend);
                 self.ring_for_sender(class, shared);
                 return Some(call);
@@ -122,164 +124,92 @@ impl<Q: QueuePair> Engine<Q> {
     /// Posts one message on the present link; gives it back if there is no room.
     pub(in crate::session) fn try_post(
         &mut self,
-        outgoing: Outgoing,
+        mut outgoing: Outgoing,
         shared: &Shared<Q::Lease>,
     ) -> Result<(), Outgoing> {
-        let class = outgoing.class;
-        if let Some(small) = Small::of(&outgoing) {
-            if !self.post_small(&small, shared) {
-                return Err(outgoing);
-            }
-            self.ring_between(outgoing.class, shared);
-            return Ok(());
+        let (class, kind) = (outgoing.class, outgoing.kind);
+        let Some(link) = self.phase.link() else { return Err(outgoing) };
+        let lane = &link.lanes[class.index()];
+        if !move_to_present_ring(&mut outgoing, lane) {
+            return Err(outgoing);
         }
-        let outgoing = self.move_to_present_ring(outgoing)?;
-        let Some(wr) = self.work.claim() else { return Err(outgoing) };
-        let resumable = self.phase.link().is_some_and(|link| link.resumable);
-        let link = self.phase.link_mut().expect("posted only while there is a link");
-        let lane = &mut link.lanes[class.index()];
-        let returned = shared.returned[class.index()].count();
-        let acks = lane.acks(returned);
-        let header = Header { kind: outgoing.kind, acks }.emit();
-        let copies = lane.qp.capabilities().copies as usize;
-        let payload = match &outgoing.payload {
-            OutgoingPayload::Inline(payload) => Gather::Inline(payload.as_slice()),
-            OutgoingPayload::Frame(frame) if frame.len() <= copies => Gather::Inline(frame.bytes()),
-            OutgoingPayload::Frame(frame) => Gather::Ring(frame.extent()),
-            OutgoingPayload::Region { region, offset, len } => {
-                Gather::Region { region, offset: *offset, len: *len }
-            }
-        };
-        // What was copied needs no completion, unless somebody waits for it.
-        let copied = matches!(payload, Gather::Inline(_)) && outgoing.completes.is_none();
-        let signal = if copied { Signal::Unsignalled } else { Signal::Signalled(wr) };
-        let len = payload.len();
-        match lane.qp.post_send(SendWork { signal, operation: Operation::Send { header: &header, payload } })
-        {
-            Ok(()) => {}
-            Err(PostError::Full) => {
-                self.work.unclaim(wr);
-                return Err(outgoing);
-            }
-            Err(PostError::Unsupported) if matches!(outgoing.payload, OutgoingPayload::Region { .. }) => {
-                self.work.unclaim(wr);
-                let outgoing = copy_into_ring(outgoing, shared)?;
-                return self.try_post(outgoing, shared);
-            }
-            // The queue pair is dead or refuses for good; the next poll says so, and the link's end ends this message.
-            Err(_) => lane.failed = true,
-        }
-        shared.told[class.index()].store(returned.into(), Ordering::Relaxed);
-        let sequence = lane.posted(acks, Unrung::of(&outgoing.kind));
-        lane.was_posted(&outgoing.kind);
-        link.spoke = true;
-        shared.stats.messages_sent.add_alone(1);
-        shared.stats.bytes_sent.add_alone(len as u64);
-        if copied {
-            self.work.unclaim(wr);
-            self.remember_copied(outgoing, sequence, resumable);
+        let payload = outgoing.payload.gather(lane.qp.capabilities().copies as usize);
+        // A copied payload needs no completion, unless a sender waits for it.
+        let signal = if payload.copied().is_some() && outgoing.completes.is_none() {
+            Signal::Unsignalled
         } else {
-            self.remember(outgoing, wr, sequence, resumable);
+            let Some(wr) = self.work.claim() else { return Err(outgoing) };
+            Signal::Signalled(wr)
+        };
+        let header = |acks| Header { kind, acks }.emit();
+        let posted = self.post_message(class, header, Unrung::of(&kind), (signal, payload), shared);
+        match (posted, signal) {
+            (Ok(sequence), signal) => {
+                self.lane(class).was_posted(&kind);
+                match signal {
+                    Signal::Unsignalled => self.remember_copied(outgoing, sequence),
+                    Signal::Signalled(wr) => self.remember(outgoing, wr, sequence),
+                }
+                self.ring_between(class, shared);
+                return Ok(());
+            }
+            (Err(_), Signal::Signalled(wr)) => self.work.unclaim(wr),
+            (Err(_), Signal::Unsignalled) => {}
         }
-        self.ring_between(class, shared);
-        Ok(())
+        if posted == Err(PostError::Unsupported) {
+            return self.try_post(copy_into_ring(outgoing, shared)?, shared);
+        }
+        Err(outgoing)
     }
 
-    /// Posts a message that is copied meanwhile, if there is a link; false if there is no room. By far the most frequent kind:
-    /// nothing of it is moved but into the line. Always inlined, with the header made where the acknowledgements are known: words that
-    /// are put together in registers need not wait for the store buffer.
+    /// Posts one message on the present link and returns its sequence number. It fails with [`PostError::Full`] if there is no
+    /// room, and with [`PostError::Unsupported`] if the provider cannot reach the region of the payload.
+    ///
+    /// Always inlined, with the header made where the acknowledgements are known: words that are put together in registers
+    /// need not wait for the store buffer, and a constant variant of the payload leaves one branch of the provider's `post`.
     #[inline(always)]
-    pub(in crate::session) fn post_copied(
+    pub(in crate::session) fn post_message(
         &mut self,
         class: Class,
         header: impl FnOnce(Acks) -> RawHeader,
         rings: Unrung,
-        payload: Copied<'_>,
+        (signal, payload): (Signal, Gather<'_>),
         shared: &Shared<Q::Lease>,
-    ) -> bool {
-        let Some(link) = self.phase.link_mut() else { return false };
+    ) -> Result<u16, PostError> {
+        let Some(link) = self.phase.link_mut() else { return Err(PostError::Full) };
         let lane = &mut link.lanes[class.index()];
         let returned = shared.returned[class.index()].count();
         let acks = lane.acks(returned);
         let header = header(acks);
-        let posted = match payload {
-            Copied::Line(payload) => lane.qp.post_small(&header, payload),
-            Copied::Short(bytes) => {
-                let operation = Operation::Send { header: &header, payload: Gather::Inline(bytes) };
-                lane.qp.post_send(SendWork { signal: Signal::Unsignalled, operation })
-            }
-        };
-        match posted {
+        match lane.qp.post(SendWork { signal, operation: Operation::Send { header: &header, payload } }) {
             Ok(()) => {}
-            Err(PostError::Full) => return false,
+            Err(PostError::Full) => return Err(PostError::Full),
+            Err(PostError::Unsupported) if matches!(payload, Gather::Region { .. }) => {
+                return Err(PostError::Unsupported);
+            }
             // The queue pair is dead or refuses for good; the next poll says so, and the link's end ends this message.
             Err(_) => lane.failed = true,
         }
         shared.told[class.index()].store(returned.into(), Ordering::Relaxed);
-        lane.posted(acks, rings);
+        let sequence = lane.posted(acks, rings);
         link.spoke = true;
         shared.stats.messages_sent.add_alone(1);
         shared.stats.bytes_sent.add_alone(payload.len() as u64);
-        true
+        Ok(sequence)
     }
 
-    /// The same for a message of any kind.
-    fn post_small(&mut self, small: &Small<'_>, shared: &Shared<Q::Lease>) -> bool {
-        let &Small { class, kind, payload, timeout } = small;
-        let header = |acks| Header { kind, acks }.emit();
-        if !self.post_copied(class, header, Unrung::of(&kind), payload, shared) {
-            return false;
-        }
-        let Some(link) = self.phase.link_mut() else { return true };
-        link.lanes[class.index()].was_posted(&kind);
-        let resumable = link.resumable;
-        match kind {
-            Kind::Request { call, type_id, service, .. } => {
-                let payload = match payload {
-                    Copied::Line(payload) if resumable => Some(OutgoingPayload::Inline(*payload)),
-                    _ => None,
-                };
-                let resend = payload.map(|payload| Resend { type_id, service, payload: Some(payload) });
-                self.calls.posted(call, class, timeout, resend);
-            }
-            Kind::Reply { call } | Kind::Failure { call, .. } => self.note_answer(call, small),
-            _ => {}
-        }
-        true
-    }
-
-    /// An answer was posted.
+    /// Notes that the answer to a call was posted, and keeps what may have to be sent once more. Returns whether the call is the
+    /// last one of its slot.
     #[inline(always)]
-    pub(in crate::session) fn note_answer(&mut self, call: CallId, small: &Small<'_>) {
-        let resumable = self.phase.link().is_some_and(|link| link.resumable);
-        if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
-            && seen.generation == call.generation
-        {
-            seen.state = match small.payload {
-                Copied::Line(payload) if resumable => {
-                    let (class, kind, posted_on) = (small.class, small.kind, Some(self.generation));
-                    let payload = OutgoingPayload::Inline(*payload);
-                    SeenState::Answered(Some(KeptAnswer { class, kind, payload, posted_on }))
-                }
-                _ => SeenState::Answered(None),
-            };
-        }
-    }
-
-    /// The same message with its payload in the present link's ring, if it was composed in an earlier one's.
-    #[inline]
-    fn move_to_present_ring(&self, outgoing: Outgoing) -> Result<Outgoing, Outgoing> {
-        let OutgoingPayload::Frame(frame) = &outgoing.payload else { return Ok(outgoing) };
-        let lanes = self.phase.link().map(|link| &link.lanes);
-        let Some(ring) = lanes.and_then(|lanes| lanes[outgoing.class.index()].ring.as_ref()) else {
-            return Ok(outgoing);
-        };
-        if frame.is_of(ring) {
-            return Ok(outgoing);
-        }
-        let Ok(mut loan) = Arc::clone(ring).loan(frame.len(), OWNER_RESENT) else { return Err(outgoing) };
-        loan.as_mut_slice().copy_from_slice(frame.bytes());
-        Ok(Outgoing { payload: OutgoingPayload::Frame(loan.finish()), ..outgoing })
+    pub(in crate::session) fn note_answer(
+        &mut self,
+        call: CallId,
+        kept: impl FnOnce() -> Option<KeptAnswer>,
+    ) -> bool {
+        let seen = self.seen.get_mut(usize::from(call.slot));
+        let Some(seen) = seen.filter(|seen| seen.generation == call.generation) else { return false };
+        seen.state = SeenState::Answered(kept());
+        true
     }
 
     /// The peer has acknowledged answers: their payloads need not be kept any longer.
@@ -303,32 +233,28 @@ impl<Q: QueuePair> Engine<Q> {
 /// A copy of a short request, from which the session's next link can repeat it: a payload of up to 40 bytes as it is, a longer
 /// one in send memory. None if there is no room for it.
 #[inline(always)]
-fn resend_copy<L: Payload>(payload: Copied<'_>, shared: &Shared<L>, class: Class) -> Option<OutgoingPayload> {
-    let bytes = match payload {
-        Copied::Line(payload) => return Some(OutgoingPayload::Inline(*payload)),
-        Copied::Short(bytes) => bytes,
-    };
+fn resend_copy<L: Payload>(payload: Gather<'_>, shared: &Shared<L>, class: Class) -> Option<OutgoingPayload> {
+    if let Gather::Inline(payload) = payload {
+        return Some(OutgoingPayload::Inline(*payload));
+    }
+    let bytes = payload.copied()?;
     let mut loan = shared.loan(class, bytes.len(), OWNER_RESENT).ok()?;
     loan.as_mut_slice().copy_from_slice(bytes);
     Some(OutgoingPayload::Frame(loan.finish()))
 }
 
-/// A message that is copied while it is posted, and that nobody waits for the completion of.
-#[derive(Debug)]
-pub(in crate::session) struct Small<'a> {
-    pub(in crate::session) class: Class,
-    pub(in crate::session) kind: Kind,
-    pub(in crate::session) payload: Copied<'a>,
-    pub(in crate::session) timeout: Nanos,
-}
-
-impl<'a> Small<'a> {
-    fn of(outgoing: &'a Outgoing) -> Option<Self> {
-        let OutgoingPayload::Inline(payload) = &outgoing.payload else { return None };
-        let payload = Copied::Line(payload);
-        let &Outgoing { class, kind, timeout, completes: None, .. } = outgoing else { return None };
-        Some(Self { class, kind, payload, timeout })
+/// Moves a payload that was composed in the send ring of an earlier link to that of the present one. Returns false if there is no
+/// room.
+#[inline]
+fn move_to_present_ring<Q: QueuePair>(outgoing: &mut Outgoing, lane: &Lane<Q>) -> bool {
+    let (OutgoingPayload::Frame(frame), Some(ring)) = (&outgoing.payload, &lane.ring) else { return true };
+    if frame.is_of(ring) {
+        return true;
     }
+    let Ok(mut loan) = Arc::clone(ring).loan(frame.len(), OWNER_RESENT) else { return false };
+    loan.as_mut_slice().copy_from_slice(frame.bytes());
+    outgoing.payload = OutgoingPayload::Frame(loan.finish());
+    true
 }
 
 /// Why a message was not posted by a sender that holds the engine.

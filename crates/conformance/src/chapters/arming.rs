@@ -331,9 +331,9 @@ fn no_event_is_lost_between_two_threads<H: Harness>(harness: &H) {
 
 fn post_number<Q: QueuePair>(a: &mut Q, number: u64, over: &AtomicBool) {
     let bytes = number.to_le_bytes();
-    let operation = Operation::Send { header: &RawHeader::default(), payload: Gather::Inline(&bytes) };
+    let operation = Operation::Send { header: &RawHeader::default(), payload: Gather::Short(&bytes) };
     while !over.load(Ordering::Relaxed) {
-        match a.post_send(SendWork { signal: Signal::Unsignalled, operation }) {
+        match a.post(SendWork { signal: Signal::Unsignalled, operation }) {
             Ok(()) => break,
             Err(PostError::Full) => {
                 a.ring_doorbell(DoorbellEvent::Solicited).expect("alive");

@@ -160,7 +160,7 @@ fn add_all<Q: QueuePair>(a: &mut Q, remote: RemoteRange, done: &AtomicU64, over:
         if u64::from(posted) < ROUNDS && posted - completed < 8 {
             let signal = Signal::Signalled(WrId { slot: 3, generation: posted });
             let operation = Operation::FetchAdd { remote, add: 1 };
-            match a.post_send(SendWork { signal, operation }) {
+            match a.post(SendWork { signal, operation }) {
                 Ok(()) => posted += 1,
                 Err(PostError::Full) => {}
                 Err(error) => panic!("a granted access can be posted: {error}"),

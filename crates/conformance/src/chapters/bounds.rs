@@ -109,7 +109,7 @@ fn a_payload_outside_its_memory_is_refused<H: Harness>(harness: &H) {
     for payload in outside {
         let operation = Operation::Send { header: &RawHeader::default(), payload };
         let signal = Signal::Signalled(WrId { slot: 1, generation: 0 });
-        let refused = rig.qp(End::A).post_send(SendWork { signal, operation });
+        let refused = rig.qp(End::A).post(SendWork { signal, operation });
         assert!(matches!(refused, Err(PostError::OutOfBounds(_))), "{payload:?}: {refused:?}");
     }
     rig.ring(End::A);

@@ -108,7 +108,7 @@ impl<'h, H: Harness> Raw<'h, H> {
         let payload = Gather::Region { region, offset: offset as u64, len };
         let operation = Operation::Send { header: &RawHeader::default(), payload };
         let signal = Signal::Signalled(WrId { slot: 0, generation: self.names });
-        self.pair.a.post_send(SendWork { signal, operation }).expect("a piece of a region can be posted");
+        self.pair.a.post(SendWork { signal, operation }).expect("a piece of a region can be posted");
         self.pair.a.ring_doorbell(DoorbellEvent::Solicited).expect("a live queue pair has a doorbell");
     }
 

@@ -6,7 +6,7 @@ mod space;
 use pronto_core::fabric::{
     ConnectionLimits, DoorbellEvent, Extent, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId,
 };
-use pronto_wire::{INLINE_PAYLOAD, RawHeader};
+use pronto_wire::{INLINE_PAYLOAD, InlinePayload, RawHeader};
 
 use crate::memory::compose;
 use crate::random::{Random, payload};
@@ -140,11 +140,16 @@ impl<'h, H: Harness> Rig<'h, H> {
     fn post_headed(&mut self, from: End, form: Form, len: usize, header: RawHeader) -> Result<(), PostError> {
         let seed = self.random.next();
         let bytes = payload(seed, len);
+        let inline = InlinePayload::new(&bytes);
         let side = self.at(from);
         let wr = side.next_name();
         let mut space = None;
         let gather = match form {
-            Form::Inline | Form::Unsignalled => Gather::Inline(&bytes),
+            // Bytes that fit an inline message, as either variant.
+            Form::Inline | Form::Unsignalled => match &inline {
+                Some(payload) if seed.is_multiple_of(2) => Gather::Inline(payload),
+                _ => Gather::Short(&bytes),
+            },
             Form::Ring => {
                 let at = side.ring.find(len).expect("a test waits for room in send memory");
                 compose(&*side.memory, at.start, &bytes);
@@ -163,7 +168,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         };
         let signal = if form == Form::Unsignalled { Signal::Unsignalled } else { Signal::Signalled(wr) };
         let operation = Operation::Send { header: &header, payload: gather };
-        side.qp.post_send(SendWork { signal, operation })?;
+        side.qp.post(SendWork { signal, operation })?;
         if form != Form::Unsignalled {
             side.note_posted(wr, Asked::Message { form, space });
         }
@@ -226,7 +231,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         let wr = self.at(from).next_name();
         let mut posted = Err(PostError::Full);
         self.wait("for the send queue to take a one-sided operation", |rig| {
-            posted = rig.qp(from).post_send(SendWork { signal: Signal::Signalled(wr), operation });
+            posted = rig.qp(from).post(SendWork { signal: Signal::Signalled(wr), operation });
             // The doorbell of a queue pair that may fail may fail.
             let rung = rig.qp(from).ring_doorbell(DoorbellEvent::Solicited);
             assert!(rung.is_ok() || rig.at(from).may_fail, "a live queue pair has a doorbell: {rung:?}");

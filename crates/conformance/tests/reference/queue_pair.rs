@@ -149,7 +149,8 @@ impl Reference {
 
     fn body(&self, payload: Gather<'_>) -> Result<Body, PostError> {
         let (region, offset, len) = match payload {
-            Gather::Inline(bytes) => return Ok(Body::Bytes(bytes.to_vec())),
+            Gather::Inline(payload) => return Ok(Body::Bytes(payload.as_slice().to_vec())),
+            Gather::Short(bytes) => return Ok(Body::Bytes(bytes.to_vec())),
             Gather::Ring(extent) => {
                 #[expect(unsafe_code, reason = "the receiving end reads the payload where it was composed")]
                 // SAFETY: a body is only read; the suite writes no extent before its completion.
@@ -174,10 +175,8 @@ impl Reference {
     }
 
     fn check_length(&self, payload: Gather<'_>) -> Result<(), PostError> {
-        let max = match payload {
-            Gather::Inline(_) => INLINE_PAYLOAD,
-            _ => self.capabilities.max_payload as usize,
-        };
+        let Capabilities { copies, max_payload, .. } = self.capabilities;
+        let max = if payload.copied().is_some() { copies } else { max_payload } as usize;
         let len = payload.len();
         if len > max && !self.has(Flaw::TakesTooLong) {
             return Err(PostError::TooLong { len, max });
@@ -272,7 +271,7 @@ impl QueuePair for Reference {
         Ok(())
     }
 
-    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+    fn post(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
         self.check_alive()?;
         if self.batch.len() >= self.capabilities.send_depth as usize {
             return Err(PostError::Full);
@@ -287,7 +286,7 @@ impl QueuePair for Reference {
         let posted = match work.operation {
             Operation::Send { header, payload } => {
                 self.check_length(payload)?;
-                let inline = matches!(payload, Gather::Inline(_));
+                let inline = payload.copied().is_some();
                 Posted::Message(Sent { header: *header, wr, inline, body: self.body(payload)? })
             }
             operation => {

@@ -23,8 +23,8 @@ macro_rules! the_rest_is_inner {
             self.inner.retire(range)
         }
 
-        fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
-            self.inner.post_send(work)
+        fn post(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+            self.inner.post(work)
         }
 
         fn ring_doorbell(&mut self, event: DoorbellEvent) -> Result<(), FabricError> {

@@ -127,7 +127,7 @@ fn nothing_but_disarm_takes_a_wake_up_away() {
     let payload = Gather::Ring(Extent { offset: 0, len: 100 });
     let operation = Operation::Send { header: &Default::default(), payload };
     let signal = Signal::Signalled(WrId { slot: 0, generation: 0 });
-    near.bulk.post_send(SendWork { signal, operation }).unwrap();
+    near.bulk.post(SendWork { signal, operation }).unwrap();
     let held = far.bulk.poll_recv().unwrap().unwrap();
 
     near.bulk.arm(Armed::All).unwrap();

@@ -25,7 +25,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 fn post(qp: &mut ShmQueuePair, generation: u32) {
     let payload = Gather::Ring(Extent { offset: generation * PAYLOAD, len: PAYLOAD });
     let operation = Operation::Send { header: &Default::default(), payload };
-    qp.post_send(SendWork { signal: Signal::Signalled(WrId { slot: 0, generation }), operation }).unwrap();
+    qp.post(SendWork { signal: Signal::Signalled(WrId { slot: 0, generation }), operation }).unwrap();
     qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
 }
 

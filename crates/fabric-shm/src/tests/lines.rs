@@ -118,7 +118,7 @@ fn post_ring(qp: &mut ShmQueuePair) -> Result<(), pronto_core::fabric::PostError
     use pronto_core::fabric::{Extent, Gather, Operation, SendWork, Signal, WrId};
     let payload = Gather::Ring(Extent { offset: 0, len: 100 });
     let operation = Operation::Send { header: &Default::default(), payload };
-    qp.post_send(SendWork { signal: Signal::Signalled(WrId { slot: 0, generation: 0 }), operation })
+    qp.post(SendWork { signal: Signal::Signalled(WrId { slot: 0, generation: 0 }), operation })
 }
 
 /// Whatever lies in the lines: messages whose payload can be read, or a fault, and an end within one lap of every line.

@@ -37,8 +37,7 @@ fn a_read_during_which_its_grant_is_revoked_is_not_done() {
         scope.spawn(move || {
             for remote in begun {
                 let operation = Operation::Read { local: into, local_offset: 0, remote };
-                done.send(reader.bulk.post_send(SendWork { signal: Signal::Unsignalled, operation }))
-                    .unwrap();
+                done.send(reader.bulk.post(SendWork { signal: Signal::Unsignalled, operation })).unwrap();
             }
         });
         for _ in 0..ROUNDS {
@@ -83,8 +82,7 @@ fn a_write_during_which_its_grant_is_revoked_is_not_done() {
         scope.spawn(move || {
             for remote in begun {
                 let operation = Operation::Write { local: from, local_offset: 0, remote };
-                done.send(writer.bulk.post_send(SendWork { signal: Signal::Unsignalled, operation }))
-                    .unwrap();
+                done.send(writer.bulk.post(SendWork { signal: Signal::Unsignalled, operation })).unwrap();
             }
         });
         for _ in 0..ROUNDS {

@@ -8,8 +8,8 @@ use crate::queue_pair::ShmQueuePair;
 use crate::setup::Link;
 
 fn post(from: &mut ShmQueuePair) {
-    let operation = Operation::Send { header: &RawHeader::default(), payload: Gather::Inline(&[]) };
-    from.post_send(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
+    let operation = Operation::Send { header: &RawHeader::default(), payload: Gather::Short(&[]) };
+    from.post(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
 }
 
 /// Wake-ups that came, and messages.

@@ -23,7 +23,7 @@ fn post(qp: &mut ShmQueuePair, region: &Region) {
     let payload = Gather::Region { region, offset: 0, len: u32::try_from(LEN).unwrap() };
     let operation = Operation::Send { header: &Default::default(), payload };
     let signal = Signal::Signalled(WrId { slot: 0, generation: 1 });
-    qp.post_send(SendWork { signal, operation }).unwrap();
+    qp.post(SendWork { signal, operation }).unwrap();
     qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
 }
 
@@ -97,7 +97,7 @@ fn a_message_in_send_memory_is_delivered_after_its_sender_closed() {
     a.bulk.sending.memory.mapping().write(0, &[1; LEN]).unwrap();
     let payload = Gather::Ring(Extent { offset: 0, len: u32::try_from(LEN).unwrap() });
     let operation = Operation::Send { header: &Default::default(), payload };
-    a.bulk.post_send(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
+    a.bulk.post(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
     a.bulk.close();
     let message = b.bulk.poll_recv().unwrap().unwrap();
     let mut bytes = [0; LEN];

@@ -20,7 +20,7 @@ fn verdict(bytes: &[u8]) -> FabricError {
     peer.write_all(bytes).unwrap();
     let error = receive(&mut qp).map(|m| bytes_of(&m)).unwrap_err();
     assert_eq!(qp.poll_recv().unwrap_err(), error, "dead from then on");
-    assert_eq!(post(&mut qp, 0, Gather::Inline(b"")), Err(PostError::Failed(error)));
+    assert_eq!(post(&mut qp, 0, Gather::Short(b"")), Err(PostError::Failed(error)));
     error
 }
 
@@ -97,7 +97,7 @@ fn reader() -> (TcpQueuePair, TcpStream, Region, u32) {
     let local = region(104);
     let remote = pronto_core::fabric::RemoteRange { key: 1, offset: 0, len: 100 };
     let operation = Operation::Read { local: &local, local_offset: 0, remote };
-    qp.post_send(SendWork { signal: Signal::Signalled(wr(9)), operation }).unwrap();
+    qp.post(SendWork { signal: Signal::Signalled(wr(9)), operation }).unwrap();
     qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let mut request = [0; 32];
     std::io::Read::read_exact(&mut peer, &mut request).unwrap();

@@ -66,7 +66,7 @@ fn a_full_queue_says_so_and_takes_more_after_the_doorbell() {
     let (mut a, mut b) = pair();
     let mut posted = 0;
     let refusal = loop {
-        match post(&mut a, posted, Gather::Inline(&[5; 40])) {
+        match post(&mut a, posted, Gather::Short(&[5; 40])) {
             Ok(()) => posted += 1,
             Err(error) => break error,
         }
@@ -78,7 +78,7 @@ fn a_full_queue_says_so_and_takes_more_after_the_doorbell() {
         assert_eq!(a.poll_send(), done(slot));
         receive(&mut b).unwrap();
     }
-    post(&mut a, 0, Gather::Inline(&[5; 40])).unwrap();
+    post(&mut a, 0, Gather::Short(&[5; 40])).unwrap();
 }
 
 /// One message may be under way to this side.
@@ -164,7 +164,7 @@ fn a_starved_connection_notices_a_reset() {
         (!b.interest().readable).then_some(())
     });
     // Bytes that nobody has read turn the end of a connection into a reset.
-    post(&mut b, 0, Gather::Inline(b"unread")).unwrap();
+    post(&mut b, 0, Gather::Short(b"unread")).unwrap();
     b.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     sleep(&a);
     drop(a);
@@ -182,19 +182,19 @@ fn a_starved_connection_notices_a_reset() {
 #[test]
 fn close_flushes_what_the_kernel_has_not_taken_and_the_peer_hears_of_it() {
     let (mut a, mut b) = pair();
-    post(&mut a, 1, Gather::Inline(b"out")).unwrap();
+    post(&mut a, 1, Gather::Short(b"out")).unwrap();
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
-    post(&mut a, 2, Gather::Inline(b"posted only")).unwrap();
+    post(&mut a, 2, Gather::Short(b"posted only")).unwrap();
     let target = region(64);
     let remote = pronto_core::fabric::RemoteRange { key: 1, offset: 0, len: 8 };
     let operation = Operation::Read { local: &target, local_offset: 0, remote };
-    a.post_send(SendWork { signal: Signal::Signalled(wr(3)), operation }).unwrap();
+    a.post(SendWork { signal: Signal::Signalled(wr(3)), operation }).unwrap();
     a.close();
     assert_eq!(a.poll_send(), done(1));
     assert_eq!(a.poll_send(), Some(Completion { wr: wr(2), status: Status::Flushed }));
     assert_eq!(a.poll_send(), Some(Completion { wr: wr(3), status: Status::Flushed }));
     assert_eq!(a.poll_send(), None);
-    assert_eq!(post(&mut a, 4, Gather::Inline(b"")), Err(PostError::Failed(FabricError::Lost)));
+    assert_eq!(post(&mut a, 4, Gather::Short(b"")), Err(PostError::Failed(FabricError::Lost)));
     assert_eq!(a.poll_recv().unwrap_err(), FabricError::Lost);
     assert_eq!(bytes_of(&receive(&mut b).unwrap()), b"out");
     assert_eq!(receive(&mut b).unwrap_err(), FabricError::Lost);
@@ -203,16 +203,16 @@ fn close_flushes_what_the_kernel_has_not_taken_and_the_peer_hears_of_it() {
 #[test]
 fn what_arrived_before_the_peer_went_away_is_delivered() {
     let (mut a, mut b) = pair();
-    post(&mut a, 1, Gather::Inline(b"last words")).unwrap();
+    post(&mut a, 1, Gather::Short(b"last words")).unwrap();
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     drop(a);
     // Sending finds out first: the peer's kernel answers with a reset.
     let mut slot = 0;
     while b.ring_doorbell(DoorbellEvent::Solicited).is_ok() {
-        let _ = post(&mut b, slot, Gather::Inline(b"anybody?"));
+        let _ = post(&mut b, slot, Gather::Short(b"anybody?"));
         slot += 1;
     }
-    assert!(matches!(post(&mut b, slot, Gather::Inline(b"")), Err(PostError::Failed(FabricError::Lost))));
+    assert!(matches!(post(&mut b, slot, Gather::Short(b"")), Err(PostError::Failed(FabricError::Lost))));
     let completions: Vec<_> = core::iter::from_fn(|| b.poll_send()).collect();
     assert_eq!(completions.len(), slot.into(), "every one of them, once");
     assert_eq!(completions.last().unwrap().status, Status::Flushed);

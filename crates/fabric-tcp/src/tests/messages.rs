@@ -41,12 +41,12 @@ fn every_size_arrives_from_send_memory_and_from_a_region() {
 fn inline_payloads_travel_both_ways_without_a_completion_if_none_is_wanted() {
     let (mut a, mut b) = pair();
     let header = RawHeader::from_array([9; 24]);
-    let operation = Operation::Send { header: &header, payload: Gather::Inline(b"there") };
-    a.post_send(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
+    let operation = Operation::Send { header: &header, payload: Gather::Short(b"there") };
+    a.post(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     assert_eq!(bytes_of(&receive(&mut b).unwrap()), b"there");
     assert_eq!(a.poll_send(), None);
-    post(&mut b, 1, Gather::Inline(b"and back")).unwrap();
+    post(&mut b, 1, Gather::Short(b"and back")).unwrap();
     b.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     assert_eq!(bytes_of(&receive(&mut a).unwrap()), b"and back");
     assert_eq!(b.poll_send(), done(1));
@@ -59,7 +59,7 @@ fn a_burst_is_one_send_and_one_receive() {
     for receives in [2, 1, 1] {
         let before = (a.counters().calls, b.counters().calls);
         for slot in 0..200 {
-            post(&mut a, slot, Gather::Inline(&[u8::try_from(slot).unwrap(); 40])).unwrap();
+            post(&mut a, slot, Gather::Short(&[u8::try_from(slot).unwrap(); 40])).unwrap();
         }
         a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         for slot in 0..200 {
@@ -81,7 +81,7 @@ fn a_quiet_connection_goes_back_to_a_short_buffer() {
     let (mut a, mut b) = pair();
     let mut burst = |b: &mut TcpQueuePair| {
         for slot in 0..100 {
-            post(&mut a, slot, Gather::Inline(&[7; 40])).unwrap();
+            post(&mut a, slot, Gather::Short(&[7; 40])).unwrap();
         }
         a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         let before = b.counters().calls;
@@ -105,7 +105,7 @@ fn a_blocking_round_trip_makes_no_useless_call() {
     let (mut a, mut b) = pair();
     assert!(b.poll_recv().unwrap().is_none());
     for _ in 0..10 {
-        post(&mut a, 1, Gather::Inline(&[1; 32])).unwrap();
+        post(&mut a, 1, Gather::Short(&[1; 32])).unwrap();
         a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         b.arm(Armed::All).unwrap();
         assert!(b.poll_recv().unwrap().is_none());
@@ -123,7 +123,7 @@ fn a_blocking_round_trip_makes_no_useless_call() {
 fn whoever_is_woken_and_arms_before_polling_finds_what_woke_him() {
     let (mut a, mut b) = pair();
     for slot in 0..3 {
-        post(&mut a, slot, Gather::Inline(&[1; 32])).unwrap();
+        post(&mut a, slot, Gather::Short(&[1; 32])).unwrap();
         a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         let mut turns = 0;
         while b.poll_recv().unwrap().is_none() {
@@ -143,7 +143,7 @@ fn a_long_payload_is_received_into_its_buffer() {
     let bytes = pattern(4 << 20, 3);
     let extent = compose(&a, 0, &bytes);
     post(&mut a, 1, Gather::Ring(extent)).unwrap();
-    post(&mut a, 2, Gather::Inline(b"behind")).unwrap();
+    post(&mut a, 2, Gather::Short(b"behind")).unwrap();
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let message = until(&mut a, &mut b, |a, b| {
         a.poll_send();
@@ -157,7 +157,7 @@ fn a_long_payload_is_received_into_its_buffer() {
 #[test]
 fn what_cannot_be_sent_is_refused_and_nothing_of_it_goes_out() {
     let (mut a, mut b) = pair();
-    let long = Gather::Inline(&[0; 41]);
+    let long = Gather::Short(&[0; 41]);
     assert_eq!(post(&mut a, 0, long), Err(PostError::TooLong { len: 41, max: 40 }));
     let outside = Gather::Ring(Extent { offset: (16 << 20) - 100, len: 101 });
     let memory = 16 << 20;
@@ -171,9 +171,9 @@ fn what_cannot_be_sent_is_refused_and_nothing_of_it_goes_out() {
     assert_eq!(post(&mut a, 0, outside), Err(refused.into()));
     let header = RawHeader::default();
     let operation = Operation::Send { header: &header, payload: Gather::Ring(Extent { offset: 0, len: 1 }) };
-    let unsignalled = a.post_send(SendWork { signal: Signal::Unsignalled, operation });
+    let unsignalled = a.post(SendWork { signal: Signal::Unsignalled, operation });
     assert_eq!(unsignalled, Err(PostError::Unsupported));
-    post(&mut a, 1, Gather::Inline(b"ok")).unwrap();
+    post(&mut a, 1, Gather::Short(b"ok")).unwrap();
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     assert_eq!(bytes_of(&receive(&mut b).unwrap()), b"ok");
     assert_eq!(a.poll_send(), done(1));

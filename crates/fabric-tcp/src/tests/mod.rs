@@ -98,7 +98,7 @@ fn wr(slot: u16) -> WrId {
 fn post(qp: &mut TcpQueuePair, slot: u16, payload: Gather<'_>) -> Result<(), PostError> {
     let header = RawHeader::from_array([u8::try_from(slot & 0xff).unwrap(); 24]);
     let operation = Operation::Send { header: &header, payload };
-    qp.post_send(SendWork { signal: Signal::Signalled(wr(slot)), operation })
+    qp.post(SendWork { signal: Signal::Signalled(wr(slot)), operation })
 }
 
 /// Writes a pattern into send memory and says where.

@@ -5,7 +5,7 @@ use pronto_core::fabric::{GrantError, OutOfBounds, RemoteRange, Rights};
 use super::*;
 
 fn request(qp: &mut TcpQueuePair, slot: u16, operation: Operation<'_>) {
-    qp.post_send(SendWork { signal: Signal::Signalled(wr(slot)), operation }).unwrap();
+    qp.post(SendWork { signal: Signal::Signalled(wr(slot)), operation }).unwrap();
     qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
 }
 
@@ -110,7 +110,7 @@ fn what_is_not_granted_is_refused_and_the_connection_lives_on() {
         assert_eq!(outcome(&mut a, &mut b, operation), Status::AccessRefused, "{operation:?}");
     }
     assert_eq!(contents(&far), [0; 4096], "a write that reaches too far changes nothing");
-    post(&mut a, 1, Gather::Inline(b"still here")).unwrap();
+    post(&mut a, 1, Gather::Short(b"still here")).unwrap();
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     assert_eq!(bytes_of(&receive(&mut b).unwrap()), b"still here");
 }
@@ -160,7 +160,7 @@ fn messages_pass_between_the_pieces_of_a_long_read() {
         assert!(b.poll_recv().unwrap().is_none());
         b.wants_write().then_some(())
     });
-    post(&mut b, 2, Gather::Inline(b"let me through")).unwrap();
+    post(&mut b, 2, Gather::Short(b"let me through")).unwrap();
     b.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     until(&mut a, &mut b, |a, b| {
         b.poll_send();
@@ -176,8 +176,8 @@ fn a_message_posted_after_a_write_arrives_after_its_bytes() {
     near.write(0, &vec![7; 1 << 20]).unwrap();
     let remote = b.grant(&far, 0..1 << 20, Rights::READ_WRITE).unwrap().remote;
     let operation = Operation::Write { local: &near, local_offset: 0, remote };
-    a.post_send(SendWork { signal: Signal::Signalled(wr(1)), operation }).unwrap();
-    post(&mut a, 2, Gather::Inline(b"it is there")).unwrap();
+    a.post(SendWork { signal: Signal::Signalled(wr(1)), operation }).unwrap();
+    post(&mut a, 2, Gather::Short(b"it is there")).unwrap();
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     until(&mut a, &mut b, |a, b| {
         a.poll_send();
@@ -194,7 +194,7 @@ fn operations_beyond_the_depth_are_refused_until_one_is_done() {
     let add = Operation::FetchAdd { remote, add: 1 };
     let mut posted = 0;
     let refusal = loop {
-        match a.post_send(SendWork { signal: Signal::Signalled(wr(posted)), operation: add }) {
+        match a.post(SendWork { signal: Signal::Signalled(wr(posted)), operation: add }) {
             Ok(()) => posted += 1,
             Err(error) => break error,
         }
@@ -218,6 +218,6 @@ fn a_local_range_that_is_too_short_is_refused_at_once() {
     let near = region(64);
     let remote = RemoteRange { key: 1, offset: 0, len: 33 };
     let operation = Operation::Read { local: &near, local_offset: 32, remote };
-    let refused = a.post_send(SendWork { signal: Signal::Signalled(wr(1)), operation });
+    let refused = a.post(SendWork { signal: Signal::Signalled(wr(1)), operation });
     assert_eq!(refused, Err(OutOfBounds { offset: 32, wanted: 33, len: 64 }.into()));
 }

@@ -98,7 +98,7 @@ fn a_peer_that_reads_nothing_for_long_is_not_lost() {
 fn a_peer_that_has_gone_is_lost() {
     let (mut qp, peer) = impatient();
     vanish(&peer);
-    post(&mut qp, 0, Gather::Inline(b"anybody?")).unwrap();
+    post(&mut qp, 0, Gather::Short(b"anybody?")).unwrap();
     qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     assert_ne!(info(&qp).unacked, 0, "nothing answers");
     assert_eq!(failure(&mut qp), FabricError::Lost);
@@ -122,7 +122,7 @@ fn a_peer_that_has_gone_with_its_window_closed_is_lost() {
 fn a_poller_that_never_sleeps_notices_a_peer_that_has_gone() {
     let (mut qp, peer) = impatient();
     vanish(&peer);
-    post(&mut qp, 0, Gather::Inline(b"anybody?")).unwrap();
+    post(&mut qp, 0, Gather::Short(b"anybody?")).unwrap();
     qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let error = (0..50_000_000).find_map(|_| qp.poll_recv().err());
     assert_eq!(error, Some(FabricError::Lost));
@@ -131,7 +131,7 @@ fn a_poller_that_never_sleeps_notices_a_peer_that_has_gone() {
 #[test]
 fn a_quiet_connection_is_not_lost() {
     let (mut qp, _peer) = impatient();
-    post(&mut qp, 0, Gather::Inline(b"hello")).unwrap();
+    post(&mut qp, 0, Gather::Short(b"hello")).unwrap();
     qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let quiet = (0..ROUNDS).any(|_| {
         assert!(round(&mut qp).expect("the peer is alive").is_none());
@@ -139,7 +139,7 @@ fn a_quiet_connection_is_not_lost() {
     });
     assert!(quiet, "nothing has come for longer than an answer may take");
     // Unanswered for a moment, after a long time without any answer.
-    post(&mut qp, 1, Gather::Inline(b"hello again")).unwrap();
+    post(&mut qp, 1, Gather::Short(b"hello again")).unwrap();
     qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     assert!(round(&mut qp).expect("the peer is alive").is_none());
 }

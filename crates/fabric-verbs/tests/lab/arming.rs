@@ -5,9 +5,11 @@ use std::os::fd::BorrowedFd;
 use std::thread;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use pronto_core::fabric::{Armed, DoorbellEvent, QueuePair, SmallMessage};
+use pronto_core::fabric::{
+    Armed, DoorbellEvent, Gather, Operation, QueuePair, SendWork, Signal, SmallMessage,
+};
 use pronto_fabric_verbs::VerbsQueuePair;
-use pronto_wire::{InlinePayload, RawHeader};
+use pronto_wire::RawHeader;
 
 use crate::grants::LIMITS;
 use crate::pair::Devices;
@@ -24,7 +26,8 @@ fn has_event(qp: &VerbsQueuePair, millis: u16) -> bool {
 
 /// An answer, as a session sends it: unsolicited.
 fn answer(from: &mut VerbsQueuePair) {
-    from.post_small(&RawHeader::default(), &InlinePayload::EMPTY).unwrap();
+    let operation = Operation::Send { header: &RawHeader::default(), payload: Gather::Short(b"") };
+    from.post(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
     from.ring_doorbell(DoorbellEvent::Unsolicited).unwrap();
     from.poll_send();
 }

@@ -137,8 +137,8 @@ impl QueuePair for Sleeper {
         self.0.register(region)
     }
 
-    fn post_send(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
-        self.0.post_send(work)
+    fn post(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
+        self.0.post(work)
     }
 
     fn ring_doorbell(&mut self, event: DoorbellEvent) -> Result<(), FabricError> {

@@ -27,9 +27,9 @@ fn rest() {
 
 fn post(qp: &mut VerbsQueuePair, payload: &[u8]) -> Result<(), PostError> {
     let header = RawHeader::default();
-    let operation = Operation::Send { header: &header, payload: Gather::Inline(payload) };
+    let operation = Operation::Send { header: &header, payload: Gather::Short(payload) };
     let signal = Signal::Signalled(WrId { slot: 0, generation: 0 });
-    qp.post_send(SendWork { signal, operation })?;
+    qp.post(SendWork { signal, operation })?;
     Ok(qp.ring_doorbell(DoorbellEvent::Solicited)?)
 }
 

@@ -30,7 +30,7 @@ fn region() -> Region {
 fn carried_out(a: &mut VerbsQueuePair, b: &mut VerbsQueuePair, operation: Operation<'_>) -> Option<Vec<u8>> {
     let is_message = matches!(operation, Operation::Send { .. });
     let signal = Signal::Signalled(WrId { slot: 1, generation: 1 });
-    a.post_send(SendWork { signal, operation }).unwrap();
+    a.post(SendWork { signal, operation }).unwrap();
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let (mut arrived, mut done) = (None, false);
     for _ in 0..LOOKS {

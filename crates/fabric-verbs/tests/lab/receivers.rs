@@ -15,8 +15,8 @@ use crate::pair::Devices;
 
 fn post(qp: &mut VerbsQueuePair, payload: &[u8]) -> Result<(), PostError> {
     let header = RawHeader::default();
-    let operation = Operation::Send { header: &header, payload: Gather::Inline(payload) };
-    qp.post_send(SendWork { signal: Signal::Unsignalled, operation })
+    let operation = Operation::Send { header: &header, payload: Gather::Short(payload) };
+    qp.post(SendWork { signal: Signal::Unsignalled, operation })
 }
 
 /// What a device has counted of receivers that were not ready, at either side.

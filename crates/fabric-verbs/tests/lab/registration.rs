@@ -16,7 +16,7 @@ use crate::pair::Devices;
 pub(crate) fn deliver(a: &mut VerbsQueuePair, b: &mut VerbsQueuePair, payload: Gather<'_>) {
     let header = RawHeader::default();
     let signal = Signal::Signalled(WrId { slot: 1, generation: 1 });
-    a.post_send(SendWork { signal, operation: Operation::Send { header: &header, payload } }).unwrap();
+    a.post(SendWork { signal, operation: Operation::Send { header: &header, payload } }).unwrap();
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let (mut arrived, mut done) = (false, false);
     for _ in 0..2_000_000 {
@@ -72,7 +72,7 @@ fn a_message_that_is_copied_completes_when_it_is_posted() {
         let wr = WrId { slot: 1, generation };
         let payload = Gather::Ring(Extent { offset: 64, len: 232 });
         let operation = Operation::Send { header: &header, payload };
-        a.post_send(SendWork { signal: Signal::Signalled(wr), operation }).unwrap();
+        a.post(SendWork { signal: Signal::Signalled(wr), operation }).unwrap();
         assert!(a.poll_send().is_none(), "no doorbell was rung for it");
         a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         assert_eq!(a.poll_send().map(|done| (done.wr, done.status)), Some((wr, Status::Done(0))));

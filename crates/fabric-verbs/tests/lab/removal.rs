@@ -55,9 +55,9 @@ struct Load {
 impl Load {
     fn post(&mut self, sender: &mut VerbsQueuePair) -> Result<(), FabricError> {
         let header = RawHeader::default();
-        let operation = Operation::Send { header: &header, payload: Gather::Inline(b"load") };
+        let operation = Operation::Send { header: &header, payload: Gather::Short(b"load") };
         let signal = Signal::Signalled(WrId { slot: 0, generation: 0 });
-        match sender.post_send(SendWork { signal, operation }) {
+        match sender.post(SendWork { signal, operation }) {
             Ok(()) => self.posted += 1,
             Err(PostError::Full) => {}
             Err(PostError::Failed(error)) => return Err(error),

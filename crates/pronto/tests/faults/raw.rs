@@ -125,15 +125,15 @@ impl Raw {
     pub(crate) fn send(&mut self, class: Class, header: &RawHeader, payload: &[u8]) -> Result<(), PostError> {
         let pair = &mut self.pairs[class.index()];
         if payload.len() <= 40 {
-            let work = Operation::Send { header, payload: Gather::Inline(payload) };
-            pair.post_send(SendWork { signal: Signal::Unsignalled, operation: work })?;
+            let work = Operation::Send { header, payload: Gather::Short(payload) };
+            pair.post(SendWork { signal: Signal::Unsignalled, operation: work })?;
         } else {
             let mut loan = Arc::clone(&self.rings[class.index()]).loan(payload.len(), 0).unwrap();
             loan.as_mut_slice().copy_from_slice(payload);
             let frame = loan.finish();
             let work = Operation::Send { header, payload: Gather::Ring(frame.extent()) };
             let signal = Signal::Signalled(WrId { slot: 0, generation: 1 });
-            pair.post_send(SendWork { signal, operation: work })?;
+            pair.post(SendWork { signal, operation: work })?;
             // Its memory is this process's until the end of the test.
             core::mem::forget(frame);
         }

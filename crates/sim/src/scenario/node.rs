@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use pronto_core::executor::WaitPolicy;
-use pronto_core::fabric::{Arrived, HeapMemory, Region, SHORT_PAYLOAD, SmallMessage};
+use pronto_core::fabric::{Arrived, Gather, HeapMemory, Region, SHORT_PAYLOAD, SmallMessage};
 use pronto_core::session::{
-    CallSpec, Copied, End, Event, Identity, Inbound, Limits, OutgoingPayload, Places, Refused, Sink, Soon,
+    CallSpec, End, Event, Identity, Inbound, Limits, OutgoingPayload, Places, Refused, Sink, Soon,
 };
 use pronto_core::{Clock as _, Nanos};
 use pronto_wire::{CallId, Class, Epoch, INLINE_PAYLOAD, NodeId};
@@ -50,7 +50,7 @@ fn call_in_copy(
         short: |_: &[u8]| unreachable!("nobody looks"),
         end: &mut None,
     };
-    match session.call_soon(spec, Copied::Short(frame.bytes()), asked, places, &mut Nobody, executor) {
+    match session.call_soon(spec, Gather::Short(frame.bytes()), asked, places, &mut Nobody, executor) {
         Some(Soon::Open(call)) => Some(call),
         Some(other) => unreachable!("nobody looks, and there is {other:?}"),
         None => None,

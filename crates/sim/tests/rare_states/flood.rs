@@ -61,8 +61,8 @@ impl Flood {
         let class = Class::Bulk.index();
         let acks = Acks { received: self.received[class], returned: 0 };
         let header = RawHeader::request(call, TypeId(2), ServiceId(0), 0, acks);
-        let operation = Operation::Send { header: &header, payload: Gather::Inline(&[0; 16]) };
-        let posted = self.pairs[class].post_send(SendWork { signal: Signal::Unsignalled, operation });
+        let operation = Operation::Send { header: &header, payload: Gather::Short(&[0; 16]) };
+        let posted = self.pairs[class].post(SendWork { signal: Signal::Unsignalled, operation });
         assert!(
             posted.is_ok() && self.pairs[class].ring_doorbell(DoorbellEvent::Solicited).is_ok(),
             "the link lives"
