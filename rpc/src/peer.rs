@@ -6,7 +6,7 @@ use core::ops::Range;
 use core::time::Duration;
 
 use pronto_core::executor::{Asked, expecting};
-use pronto_core::fabric::{Gather, QueuePair, Region, SHORT_PAYLOAD, SmallMessage};
+use pronto_core::fabric::{Gather, InlineMessage, QueuePair, Region, SHORT_PAYLOAD};
 use pronto_core::note::{Note, What};
 use pronto_core::session::{
     AfterRefusal, CallSpec, End, Executed, Known, OutgoingPayload, Places, Refused, Session, Sink, Soon,
@@ -121,9 +121,9 @@ impl<H: Host> Peer<H> {
     fn call_once<M: Request>(&self, request: &M, timeout: Nanos) -> Result<M::Reply, CallError> {
         let mut sink = self.ends.host.waiting_sink(&self.ends.session);
         let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
-        let (mut small, mut short, mut end) = (SmallMessage::default(), None, None);
+        let (mut inline, mut short, mut end) = (InlineMessage::default(), None, None);
         let places = Places {
-            small: &mut small,
+            inline: &mut inline,
             short: |bytes: &[u8]| short = Some(decode_reply::<M>(bytes)),
             end: &mut end,
         };
@@ -138,7 +138,7 @@ impl<H: Host> Peer<H> {
             None
         };
         match soon {
-            Some(Soon::Small) => return decode_reply::<M>(small.payload.as_slice()),
+            Some(Soon::Inline) => return decode_reply::<M>(inline.payload.as_slice()),
             Some(Soon::Short) => return short.expect("it was given the reply"),
             Some(Soon::Ended(call)) => {
                 let waited = Waited::Ended(end.expect("its end is in its place"));

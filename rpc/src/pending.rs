@@ -8,7 +8,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 
 use pronto_core::executor::{Asked, expecting};
-use pronto_core::fabric::{Arrived, QueuePair, SmallMessage, Withdrawn};
+use pronto_core::fabric::{Arrived, InlineMessage, QueuePair, Withdrawn};
 use pronto_core::note::{Ending, Note, What};
 use pronto_core::session::{End, Executed, Places, Soon, Waited};
 use pronto_core::{Nanos, WaitPolicy};
@@ -66,16 +66,16 @@ impl<M: Request, H: Host> Pending<M, H> {
                 // Some looks for the answer, which is taken in past everything that a wait is made of. Written out here and in
                 // Peer::call_once: an outcome that passed through another function would be copied on its way out.
                 let mut sink = self.ends.host.waiting_sink(&self.ends.session);
-                let (mut small, mut short, mut end) = (SmallMessage::default(), None, None);
+                let (mut inline, mut short, mut end) = (InlineMessage::default(), None, None);
                 let places = Places {
-                    small: &mut small,
+                    inline: &mut inline,
                     short: |bytes: &[u8]| short = Some(decode_reply::<M>(bytes)),
                     end: &mut end,
                 };
                 match self.ends.session.wait_soon(call, self.asked, places, &mut sink, &*self.ends.host) {
-                    Some(Soon::Small) => {
+                    Some(Soon::Inline) => {
                         self.call = None;
-                        return decode_reply::<M>(small.payload.as_slice());
+                        return decode_reply::<M>(inline.payload.as_slice());
                     }
                     Some(Soon::Short) => {
                         self.call = None;

@@ -4,7 +4,9 @@ use core::hint::black_box;
 
 use criterion::Criterion;
 use pronto::rpc::NodeId;
-use pronto_core::fabric::QueuePair as _;
+use pronto_core::fabric::{
+    InlineMessage, MessageSlot, PollOutcome, QueuePair as _, ShortMessage, poll_by_value,
+};
 use pronto_core::session::{Identity, Limits, Links, Session, agree, greet};
 use pronto_fabric_shm::{Link, ShmQueuePair};
 use pronto_wire::{Class, Epoch, SessionId};
@@ -14,6 +16,8 @@ use crate::still::{Nobody, Still};
 pub(crate) fn benches(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("empty-poll");
     let (session, mut far) = idle();
+    let (mut inline, mut short) = (InlineMessage::default(), ShortMessage::default());
+    let mut look = |qp: &mut ShmQueuePair| look(qp, MessageSlot { inline: &mut inline, short: &mut short });
     group.bench_function("queue-pair", |bencher| bencher.iter(|| look(&mut far.control)));
     group.bench_function("both-queue-pairs", |bencher| {
         bencher.iter(|| (look(&mut far.control), look(&mut far.bulk)));
@@ -28,8 +32,9 @@ pub(crate) fn benches(criterion: &mut Criterion) {
 }
 
 /// Both queues of a queue pair, which have nothing.
-fn look(qp: &mut ShmQueuePair) {
-    assert!(qp.poll_send().is_none() && matches!(qp.poll_recv(), Ok(None)), "the link is idle");
+fn look(qp: &mut ShmQueuePair, slot: MessageSlot<'_>) {
+    let is_idle = qp.poll_send().is_none() && matches!(qp.poll(slot), Ok(PollOutcome::Nothing));
+    assert!(is_idle, "the link is idle");
 }
 
 /// A session with a link, and the link's other end, of which nothing comes.
@@ -48,7 +53,7 @@ fn idle() -> (Session<ShmQueuePair>, Link) {
     // What a new link says first is not idleness.
     while session.turn(1, || false, &mut Nobody, &Still).is_some_and(|progress| progress.moved != 0) {}
     for qp in [&mut far.control, &mut far.bulk] {
-        while qp.poll_recv().expect("alive").is_some() {}
+        while poll_by_value(qp).expect("alive").is_some() {}
     }
     (session, far)
 }

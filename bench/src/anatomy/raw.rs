@@ -5,11 +5,11 @@ use core::hint::black_box;
 use anyhow::Context as _;
 use pronto::Class;
 use pronto_core::fabric::{
-    ConnectionLimits, DoorbellEvent, Extent, Gather, Operation, QueuePair, SendWork, Signal, SmallMessage,
-    WrId,
+    ConnectionLimits, DoorbellEvent, Extent, Gather, InlineMessage, MessageSlot, Operation, PollOutcome,
+    QueuePair, SendWork, ShortMessage, Signal, WrId,
 };
 use pronto_counts::pair::{LOOKS, Pairs};
-use pronto_wire::{INLINE_PAYLOAD, RawHeader};
+use pronto_wire::{INLINE_PAYLOAD, InlinePayload, RawHeader};
 
 use super::{LINKS, Part, Parts};
 
@@ -18,7 +18,8 @@ use super::{LINKS, Part, Parts};
 pub(crate) struct Raw<Q> {
     pairs: Vec<(Q, Q)>,
     size: u32,
-    small: SmallMessage,
+    inline: InlineMessage,
+    short: ShortMessage,
 }
 
 impl<Q: QueuePair> Raw<Q> {
@@ -41,7 +42,7 @@ impl<Q: QueuePair> Raw<Q> {
             pairs.push((near, far));
         }
         let size = u32::try_from(size).context("a short message")?;
-        Ok(Self { pairs, size, small: SmallMessage::default() })
+        Ok(Self { pairs, size, inline: InlineMessage::default(), short: ShortMessage::default() })
     }
 
     /// One message on each link, and one back: over TCP the second takes the first one's acknowledgement along, as a reply does.
@@ -49,15 +50,17 @@ impl<Q: QueuePair> Raw<Q> {
     /// # Errors
     /// If one is not posted, or does not come.
     pub(crate) fn round(&mut self, parts: &mut Parts) -> anyhow::Result<()> {
-        let Self { pairs, size, small } = self;
+        let Self { pairs, size, inline, short } = self;
         parts.time(Part::Post, OPS, || pairs.iter_mut().try_for_each(|(near, _)| post(near, *size)))?;
-        parts.time(Part::Poll, OPS, || pairs.iter_mut().try_for_each(|(_, far)| poll(far, small)))?;
+        parts.time(Part::Poll, OPS, || pairs.iter_mut().try_for_each(|(_, far)| poll(far, inline, short)))?;
         parts.time(Part::Post, OPS, || pairs.iter_mut().try_for_each(|(_, far)| post(far, *size)))?;
-        parts.time(Part::Poll, OPS, || pairs.iter_mut().try_for_each(|(near, _)| poll(near, small)))?;
+        parts
+            .time(Part::Poll, OPS, || pairs.iter_mut().try_for_each(|(near, _)| poll(near, inline, short)))?;
         for side in pairs.iter_mut().flat_map(|(near, far)| [near, far]) {
             while side.poll_send().is_some() {}
             // What the provider sees to between messages.
-            anyhow::ensure!(side.poll_recv()?.is_none(), "one message was posted");
+            let polled = side.poll(MessageSlot { inline, short })?;
+            anyhow::ensure!(matches!(polled, PollOutcome::Nothing), "one message was posted");
         }
         Ok(())
     }
@@ -65,23 +68,27 @@ impl<Q: QueuePair> Raw<Q> {
 
 fn post(side: &mut impl QueuePair, size: u32) -> anyhow::Result<()> {
     let (header, bytes) = (RawHeader::default(), [7; INLINE_PAYLOAD]);
-    let (signal, payload) = match bytes.get(..size as usize) {
-        Some(bytes) => (Signal::Unsignalled, Gather::Short(bytes)),
+    let inline = bytes.get(..size as usize).and_then(InlinePayload::new);
+    let (signal, payload) = match &inline {
+        Some(payload) => (Signal::Unsignalled, Gather::Inline(payload)),
         None => (Signal::Signalled(WORK), Gather::Ring(Extent { offset: 0, len: size })),
     };
     side.post(SendWork { signal, operation: Operation::Send { header: black_box(&header), payload } })?;
     Ok(side.ring_doorbell(DoorbellEvent::Solicited)?)
 }
 
-fn poll(side: &mut impl QueuePair, small: &mut SmallMessage) -> anyhow::Result<()> {
+fn poll(
+    side: &mut impl QueuePair,
+    inline: &mut InlineMessage,
+    short: &mut ShortMessage,
+) -> anyhow::Result<()> {
     for _ in 0..LOOKS {
-        if side.poll_small(small) {
-            black_box(&*small);
-            return Ok(());
-        }
-        if let Some(message) = side.poll_recv()? {
-            drop(black_box(message));
-            return Ok(());
+        match side.poll(MessageSlot { inline, short })? {
+            PollOutcome::Nothing | PollOutcome::OneSided => {}
+            found => {
+                black_box((&*inline, &*short, found));
+                return Ok(());
+            }
         }
     }
     anyhow::bail!("a message was posted and did not come")

@@ -8,7 +8,7 @@ use pronto::rpc::codec::{decode_message, encode_message};
 use pronto::rpc::handler::{Incoming, Origin};
 use pronto::rpc::pending::with_bytes;
 use pronto::{Nanos, Request, Route, ServiceId, WaitPolicy};
-use pronto_core::fabric::{Arrived, ConnectionLimits, Gather, QueuePair, SHORT_PAYLOAD, SmallMessage};
+use pronto_core::fabric::{Arrived, ConnectionLimits, Gather, InlineMessage, QueuePair, SHORT_PAYLOAD};
 use pronto_core::session::{
     Answer, CallSpec, DetachedToken, End, Event, Inbound, OutgoingPayload, Places, Session, Sink, Soon,
     TokenSlot, TypeKey, Waited,
@@ -170,8 +170,8 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
 
     /// Posts as a call does that looks for its answer at once. Nobody polls for this one: it stays open.
     fn post_soon(&self, link: &Ends<Q>, payload: Gather<'_>) -> Option<CallId> {
-        let (mut small, mut end) = (SmallMessage::default(), None);
-        let places = Places { small: &mut small, short: |_: &[u8]| (), end: &mut end };
+        let (mut inline, mut end) = (InlineMessage::default(), None);
+        let places = Places { inline: &mut inline, short: |_: &[u8]| (), end: &mut end };
         let asked = WaitPolicy::Block.into();
         let soon = link.caller.call_soon(&self.spec, payload, asked, places, &mut Nobody, &self.still)?;
         if let Soon::Open(call) = soon { Some(call) } else { None }
@@ -179,12 +179,12 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
 
     /// Finds an answer that is there, as that call does, and shows its bytes.
     pub(super) fn find_soon(&self, link: &Ends<Q>, call: CallId, show: impl Fn(&[u8])) -> anyhow::Result<()> {
-        let (mut small, mut end) = (SmallMessage::default(), None);
-        let places = Places { small: &mut small, short: &show, end: &mut end };
+        let (mut inline, mut end) = (InlineMessage::default(), None);
+        let places = Places { inline: &mut inline, short: &show, end: &mut end };
         let asked = WaitPolicy::Spin.into();
         let found = link.caller.wait_soon(call, asked, places, &mut Nobody, &self.still);
         match (found, end) {
-            (Some(Soon::Small), _) => show(small.payload.as_slice()),
+            (Some(Soon::Inline), _) => show(inline.payload.as_slice()),
             (Some(Soon::Short), _) => {}
             // Something else was due first, and a turn of the engine took both in.
             (Some(Soon::Ended(_)), Some(End::Reply(reply))) => with_bytes(&reply, &show)?,

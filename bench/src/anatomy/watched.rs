@@ -10,8 +10,7 @@ use std::time::Instant;
 
 use pronto_core::fabric::{
     Armed, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Grant, GrantError,
-    GrantId, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage,
-    SmallMessage,
+    GrantId, MessageSlot, PollOutcome, PostError, QueuePair, Region, Rights, SendMemory, SendWork,
 };
 
 use crate::clock;
@@ -146,23 +145,13 @@ impl<Q: QueuePair> QueuePair for Watched<Q> {
     }
 
     #[inline(always)]
-    fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
+    fn poll(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<Q::Lease>, FabricError> {
         Self::look();
-        self.qp.poll_small(into)
+        self.qp.poll(slot)
     }
 
-    #[inline(always)]
-    fn poll_short(&mut self, into: &mut ShortMessage) -> bool {
-        self.qp.poll_short(into)
-    }
-
-    fn keep(&self, payload: &[u8]) -> Q::Lease {
-        self.qp.keep(payload)
-    }
-
-    #[inline]
-    fn poll_recv(&mut self) -> Result<Option<Received<Q::Lease>>, FabricError> {
-        self.qp.poll_recv()
+    fn lease_copy(&self, payload: &[u8]) -> Q::Lease {
+        self.qp.lease_copy(payload)
     }
 
     fn arm(&mut self, events: Armed) -> Result<(), FabricError> {
@@ -171,10 +160,6 @@ impl<Q: QueuePair> QueuePair for Watched<Q> {
 
     fn notify_woken(&mut self) {
         self.qp.notify_woken();
-    }
-
-    fn has_answered(&mut self) -> bool {
-        self.qp.has_answered()
     }
 
     fn channel(&self) -> Option<CompletionChannel> {

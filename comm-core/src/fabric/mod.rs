@@ -4,21 +4,23 @@
 //! queue and its protection domain. It is driven by one thread at a time (`&mut`): whoever holds the connection's
 //! engine. The order of calls in one turn of that engine:
 //!
-//! 1. [`poll_recv`](QueuePair::poll_recv) until it gives nothing,
+//! 1. [`poll`](QueuePair::poll) until it finds no message,
 //! 2. [`poll_send`](QueuePair::poll_send) until it gives nothing,
 //! 3. any number of [`post`](QueuePair::post),
 //! 4. one [`ring_doorbell`](QueuePair::ring_doorbell),
 //! 5. before sleeping: [`arm`](QueuePair::arm), then 1 and 2 once more, then sleep on [`channel`](QueuePair::channel).
 //!
 //! # What a provider promises
-//! 1. Messages of one queue pair arrive in the order of their posting, whole, once, or the queue pair fails.
+//! 1. Messages of one queue pair arrive in the order of their posting, whole, once, or the queue pair fails. The outcome of a poll
+//!    says where its message lies, whatever that is, and never changes the order.
 //! 2. A send completion says that the buffer may be used again, and nothing else: it is no acknowledgement.
 //! 3. Every signalled work request completes exactly once, also when the queue pair fails or is closed (then `Flushed`).
-//! 4. A message is at most [`Capabilities::max_payload`] long; up to 40 bytes travel in the message's own line.
+//! 4. A message is at most [`Capabilities::max_payload`] long; up to 40 bytes travel in the message's own slot.
 //! 5. Nothing that a peer sends or writes makes a provider panic, read out of bounds or wait: it fails with
 //!    [`FabricError::Peer`].
 //! 6. A provider never looks at a header, but for the four bytes of its fabric word.
 //! 7. No allocation and, where [`Capabilities::polls_without_syscalls`] says so, no system call in 1 to 4.
+//! 8. Where a provider carries out one-sided work of the peer in its polls, one of them returns [`PollOutcome::OneSided`] afterwards.
 //!
 //! # What the engine promises
 //! 1. No more messages are in flight than the receive depth agreed when connecting. A provider that notices a breach by
@@ -42,8 +44,9 @@ pub use claim::{MemoryClaim, MemoryClaimed};
 pub use error::{FabricError, GrantError, PeerFault, PostError};
 pub use region::{Grant, GrantId, HeapMemory, HeapSendMemory, Region, RegionMemory, RemoteRange, Rights};
 pub use work::{
-    Arrived, Completion, Extent, Gather, Operation, OutOfBounds, Payload, Received, SHORT_PAYLOAD, SendWork,
-    ShortMessage, Signal, SmallMessage, Status, Withdrawn, WrId,
+    Arrived, Completion, Extent, Gather, InlineMessage, MessageSlot, Operation, OutOfBounds, Payload,
+    PollOutcome, Received, SHORT_PAYLOAD, SendWork, ShortMessage, Signal, Status, Withdrawn, WrId,
+    poll_by_value,
 };
 
 /// Memory in which outgoing payloads are composed; the provider's, so that it lies where the transport wants it.
@@ -202,29 +205,20 @@ pub trait QueuePair: Send + fmt::Debug {
     /// The next send completion, if there is one.
     fn poll_send(&mut self) -> Option<Completion>;
 
-    /// The next message, if it is here and fits its line: written to `into`. False says nothing of other messages, and of
-    /// errors: those are [`poll_recv`](Self::poll_recv)'s, which takes small messages as well.
-    fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
-        let _ = into;
-        false
-    }
+    /// Polls for the next message once, and carries out what the peer asks for by one-sided operations where that is done by polling.
+    /// Fills `slot` as the outcome says, and otherwise leaves arbitrary bytes in it.
+    ///
+    /// # Errors
+    /// The queue pair has failed: close it.
+    fn poll(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<Self::Lease>, FabricError>;
 
-    /// The same for a message whose sender copied a payload that is longer than a line, where the provider has such.
-    fn poll_short(&mut self, into: &mut ShortMessage) -> bool {
-        let _ = into;
-        false
-    }
-
-    /// Makes a lease of bytes, for a short message that somebody wants to keep.
+    /// Makes a lease out of a copy of `payload`, the bytes of a short message that somebody wants to keep.
     ///
     /// # Panics
-    /// Where [`poll_short`](Self::poll_short) has none.
-    fn keep(&self, payload: &[u8]) -> Self::Lease {
-        unreachable!("{} bytes to keep where no message is short", payload.len())
+    /// If the provider never returns [`PollOutcome::Short`].
+    fn lease_copy(&self, payload: &[u8]) -> Self::Lease {
+        unreachable!("a lease of {} bytes where no message is short", payload.len())
     }
-
-    /// The next message, if there is one. After an error the queue pair is dead: close it.
-    fn poll_recv(&mut self) -> Result<Option<Received<Self::Lease>>, FabricError>;
 
     /// Asks for an event on the channel when one of these `events` comes; see [`Armed`]. What arrived before may give none:
     /// poll both queues once more before sleeping.
@@ -239,12 +233,6 @@ pub trait QueuePair: Send + fmt::Debug {
     /// Reports that the channel has woken the calling thread, and perhaps no other. The provider skips no poll, by any thread,
     /// until one has come back empty. Does nothing in a provider that never skips polls.
     fn notify_woken(&mut self) {}
-
-    /// Whether a poll has carried out what the peer asked for by one-sided operations, since this was asked last: where that is done by
-    /// polling, it takes as long as a message that is as large. Elsewhere it is always false.
-    fn has_answered(&mut self) -> bool {
-        false
-    }
 
     /// Returns the channel that has an event when something comes; none in simulation. The loss of the connection is an event
     /// too. After [`close`](Self::close) and [`Armed::Nothing`] there is no channel any more, or it stays silent: a dead

@@ -7,6 +7,7 @@ use pronto_wire::{InlinePayload, RawHeader};
 use thiserror::Error;
 
 use super::region::{Region, RemoteRange, SharedBytes};
+use super::{FabricError, QueuePair};
 
 /// Names a work request in its completion: a slot and how often it was used, never a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -160,17 +161,60 @@ pub enum Status {
     AccessRefused,
 }
 
-/// A message whose payload fits its line, in a place of the caller's: messages come one after the other, and none is moved
-/// before it is known where to.
+/// Caller-provided memory that [`poll`](super::QueuePair::poll) fills, so that a message is written once, where its reader wants it.
+#[derive(Debug)]
+pub struct MessageSlot<'a> {
+    /// Receives an inline message.
+    pub inline: &'a mut InlineMessage,
+    /// Receives a short message.
+    pub short: &'a mut ShortMessage,
+}
+
+/// What one poll of a queue pair has found.
+#[derive(Debug)]
+pub enum PollOutcome<L> {
+    /// No message.
+    Nothing,
+    /// An inline message, which is in the slot.
+    Inline,
+    /// A short message, which is in the slot.
+    Short,
+    /// A message by value: its payload lies in a receive buffer, or the provider does not fill slots with such messages.
+    Leased(Received<L>),
+    /// No message, but polls have carried out one-sided work of the peer since the last poll with this outcome. That takes as long
+    /// as a message of the same size, so the engine lets other threads in.
+    OneSided,
+}
+
+/// Polls a queue pair once and returns the message by value: for tests, examples and tools, to which a copy does not matter.
+///
+/// # Errors
+/// The queue pair has failed.
+pub fn poll_by_value<Q: QueuePair>(qp: &mut Q) -> Result<Option<Received<Q::Lease>>, FabricError> {
+    let (mut inline, mut short) = (InlineMessage::default(), ShortMessage::default());
+    Ok(match qp.poll(MessageSlot { inline: &mut inline, short: &mut short })? {
+        PollOutcome::Nothing | PollOutcome::OneSided => None,
+        PollOutcome::Inline => {
+            Some(Received { header: inline.header, payload: Arrived::Inline(inline.payload) })
+        }
+        PollOutcome::Short => {
+            let payload = Arrived::Buffer(qp.lease_copy(short.payload()));
+            Some(Received { header: short.header, payload })
+        }
+        PollOutcome::Leased(message) => Some(message),
+    })
+}
+
+/// A message whose payload of up to 40 bytes travels in the same slot as its header.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SmallMessage {
+pub struct InlineMessage {
     /// Its header, unchecked.
     pub header: RawHeader,
     /// Its payload.
     pub payload: InlinePayload,
 }
 
-/// A message whose payload was copied by its sender and is longer than a line, in a place of the caller's.
+/// A message whose sender's provider copied its payload, which is too long for an inline message.
 #[derive(Clone, Copy, Debug)]
 pub struct ShortMessage {
     /// Its header, unchecked.
@@ -188,7 +232,7 @@ struct ShortBytes([u8; SHORT_PAYLOAD]);
 pub const SHORT_PAYLOAD: usize = 232;
 
 impl ShortMessage {
-    /// Takes a message of so many bytes, 232 at most; `fill` copies them.
+    /// Takes a message with a payload of `len` bytes, 232 at most; `fill` copies them.
     #[inline]
     pub fn put(&mut self, header: RawHeader, len: u8, fill: impl FnOnce(&mut [u8])) {
         self.header = header;
@@ -220,7 +264,7 @@ pub struct Received<L> {
 }
 
 impl<L> Received<L> {
-    /// The same message with its lease as another type.
+    /// Returns the message with its lease as another type.
     #[inline(always)]
     pub fn map_lease<M>(self, map: impl FnOnce(L) -> M) -> Received<M> {
         let payload = match self.payload {

@@ -78,6 +78,8 @@ pub(super) struct Lane<Q> {
     pub(super) sent_acked: u16,
     /// Messages received, wrapping.
     pub(super) received: u16,
+    /// The messages received when the queue pair was last armed, after polls that had found nothing.
+    pub(super) received_when_armed: u16,
     /// What the peer was last told.
     pub(super) told: Acks,
     /// What the peer has given back so far, wrapping.
@@ -129,6 +131,7 @@ impl<Q: QueuePair> Lane<Q> {
             sent: 0,
             sent_acked: 0,
             received: 0,
+            received_when_armed: 0,
             told: Acks::default(),
             peer_returned: 0,
             latest: Acks::default(),
@@ -156,6 +159,12 @@ impl<Q: QueuePair> Lane<Q> {
     #[inline(always)]
     pub(super) fn is_quiet(&self) -> bool {
         self.qp.is_quiet() && !self.failed
+    }
+
+    /// Whether a poll may find a message without a system call: always where polls make none, and otherwise if messages have come
+    /// since the queue pair was armed, as others may have come with them.
+    pub(super) fn may_hold_message(&self) -> bool {
+        self.qp.capabilities().polls_without_syscalls || self.received != self.received_when_armed
     }
 
     /// A message was received, and says this.

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use pronto_core::fabric::{
     ConnectionLimits, DoorbellEvent, Extent, Gather, Operation, QueuePair, Region, SendWork, Signal, WrId,
+    poll_by_value,
 };
 use pronto_fabric_shm::{Link, ShmQueuePair, ShmRegion};
 use pronto_sync::CachePadded;
@@ -135,7 +136,7 @@ fn send(end: &mut ShmQueuePair, payload: &Payload) {
 fn receive(end: &mut ShmQueuePair) {
     loop {
         // Looked at where it is: a message that is moved out of its Result costs some nanoseconds for each move.
-        match &end.poll_recv() {
+        match &poll_by_value(end) {
             Ok(Some(message)) => {
                 // As a handler does: the first word is looked at.
                 let mut first = [0; 8];

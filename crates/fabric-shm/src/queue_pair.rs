@@ -8,8 +8,8 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use pronto_core::fabric::{
     Armed, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Gather, Grant,
-    GrantError, GrantId, Operation, OutOfBounds, PeerFault, PostError, QueuePair, Received, Region, Rights,
-    SendMemory, SendWork, ShortMessage, Signal, SmallMessage,
+    GrantError, GrantId, MessageSlot, Operation, OutOfBounds, PeerFault, PollOutcome, PostError, QueuePair,
+    Received, Region, Rights, SendMemory, SendWork, Signal,
 };
 use pronto_sync::Event as Published;
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -215,7 +215,17 @@ impl ShmQueuePair {
         }
     }
 
-    /// The state word has changed, or the peer's end was seen: takes announcements, then the last messages.
+    /// Polls for everything that is rare: messages whose payload lies elsewhere, a changed state word, and faults.
+    #[inline(never)]
+    fn poll_rest(&mut self) -> Result<Option<Received<ShmLease>>, FabricError> {
+        self.usable()?;
+        match self.receiving.poll().map_err(|fault| self.fail(fault.into()))? {
+            Some((words, form)) => self.take(&words, form).map(Some),
+            None => self.look_around(),
+        }
+    }
+
+    /// Takes announcements, then the last messages: the state word may have changed, or the peer's end was seen.
     #[cold]
     fn look_around(&mut self) -> Result<Option<Received<ShmLease>>, FabricError> {
         // SYNC: Acquire sees what was published before closing; pairs with the stores in announce and close.
@@ -227,25 +237,23 @@ impl ShmQueuePair {
         }
         match self.receiving.poll().map_err(|fault| self.fail(fault.into()))? {
             None => Err(self.fail(FabricError::Lost)),
-            Some((words, form)) if self.receiving.is_inline(form) => Ok(Some(form::message(&words, form))),
-            Some((words, form)) => self.take_elsewhere(&words, form),
+            Some((words, form)) => self.take(&words, form).map(Some),
         }
     }
 
-    /// A message whose payload is not in its line.
-    #[inline(never)]
-    fn take_elsewhere(&mut self, words: &Words, form: u8) -> Result<Option<Received<ShmLease>>, FabricError> {
+    /// Returns the message of a line, wherever its payload lies.
+    fn take(&mut self, words: &Words, form: u8) -> Result<Received<ShmLease>, FabricError> {
         self.idle_wakes = 0;
+        if self.receiving.is_inline(form) {
+            return Ok(form::message(words, form));
+        }
         let mut message = self.receiving.elsewhere(words, form).map_err(|failure| self.fail(failure))?;
         if message.is_none() {
             // Its region was announced, but not adopted yet.
             self.adopt()?;
             message = self.receiving.elsewhere(words, form).map_err(|failure| self.fail(failure))?;
         }
-        match message {
-            Some(message) => Ok(Some(message)),
-            None => Err(self.fail(PeerFault::Access.into())),
-        }
+        message.ok_or_else(|| self.fail(PeerFault::Access.into()))
     }
 
     fn arm_for(&mut self, least: Published) -> Result<(), FabricError> {
@@ -342,42 +350,31 @@ impl QueuePair for ShmQueuePair {
     }
 
     #[inline(always)]
-    fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
-        let here = self.usable().is_ok() && self.receiving.poll_small(into);
-        if here {
-            self.idle_wakes = 0;
+    fn poll(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<ShmLease>, FabricError> {
+        if self.usable().is_ok() {
+            if self.receiving.poll_inline(slot.inline) {
+                self.idle_wakes = 0;
+                return Ok(PollOutcome::Inline);
+            }
+            if self.receiving.poll_short(slot.short) {
+                self.idle_wakes = 0;
+                return Ok(PollOutcome::Short);
+            }
+            // SYNC: as in look_around; here only to see that nothing has changed.
+            if !self.receiving.is_ready() && self.peer_state.load(0, Ordering::Acquire) == self.peer_seen {
+                return Ok(PollOutcome::Nothing);
+            }
         }
-        here
+        match self.poll_rest() {
+            Ok(Some(message)) => Ok(PollOutcome::Leased(message)),
+            Ok(None) => Ok(PollOutcome::Nothing),
+            Err(error) => Err(error),
+        }
     }
 
-    #[inline]
-    fn poll_short(&mut self, into: &mut ShortMessage) -> bool {
-        let here = self.usable().is_ok() && self.receiving.poll_short(into);
-        if here {
-            self.idle_wakes = 0;
-        }
-        here
-    }
-
-    fn keep(&self, payload: &[u8]) -> ShmLease {
+    fn lease_copy(&self, payload: &[u8]) -> ShmLease {
         let len = u32::try_from(payload.len()).expect("a short message is short");
         ShmLease::copied(&self.receiving.incoming, len, |bytes| bytes.copy_from_slice(payload))
-    }
-
-    #[inline]
-    fn poll_recv(&mut self) -> Result<Option<Received<ShmLease>>, FabricError> {
-        self.usable()?;
-        match self.receiving.poll() {
-            Ok(Some((words, form))) if self.receiving.is_inline(form) => {
-                self.idle_wakes = 0;
-                Ok(Some(form::message(&words, form)))
-            }
-            Ok(Some((words, form))) => self.take_elsewhere(&words, form),
-            // SYNC: as in look_around; here only to see that nothing has changed.
-            Ok(None) if self.peer_state.load(0, Ordering::Acquire) == self.peer_seen => Ok(None),
-            Ok(None) => self.look_around(),
-            Err(fault) => Err(self.fail(fault.into())),
-        }
     }
 
     fn arm(&mut self, events: Armed) -> Result<(), FabricError> {

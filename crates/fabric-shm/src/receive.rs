@@ -4,7 +4,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use pronto_core::fabric::{Arrived, FabricError, PeerFault, Received, ShortMessage, SmallMessage, Withdrawn};
+use pronto_core::fabric::{
+    Arrived, FabricError, InlineMessage, PeerFault, Received, ShortMessage, Withdrawn,
+};
 use pronto_ring::{Line, LineReader};
 use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
 
@@ -59,7 +61,7 @@ impl Receiving {
 
     /// The message of the next line, if that is written and holds its payload.
     #[inline]
-    pub(crate) fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
+    pub(crate) fn poll_inline(&mut self, into: &mut InlineMessage) -> bool {
         let max_inline = self.max_inline;
         self.reader.poll_if(|form| form <= max_inline).is_some_and(|(words, form)| {
             into.header = form::header(&words);

@@ -7,7 +7,7 @@ use std::alloc::System;
 
 use pronto_core::fabric::{
     Armed, ConnectionLimits, DoorbellEvent, Extent, Gather, Operation, QueuePair, Rights, SendWork, Signal,
-    Status, WrId,
+    Status, WrId, poll_by_value,
 };
 use pronto_fabric_shm::{Link, ShmQueuePair, ShmRegion};
 use pronto_wire::RawHeader;
@@ -69,7 +69,7 @@ fn messages_and_one_sided_operations_do_not_allocate() {
         }
         near.ring_doorbell(DoorbellEvent::Solicited).expect("alive");
         for _ in 0..30 {
-            let message = far.poll_recv().expect("alive").expect("it was posted");
+            let message = poll_by_value(far).expect("alive").expect("it was posted");
             let mut read = 0;
             message.payload.read_copy(&mut |bytes| read = bytes.len());
             assert_eq!(read, message.payload.len());

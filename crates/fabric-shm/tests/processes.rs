@@ -14,7 +14,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use pronto_core::fabric::{
     Armed, ConnectionLimits, DoorbellEvent, Extent, FabricError, Gather, Operation, PostError, QueuePair,
-    SendWork, Signal, WrId,
+    SendWork, Signal, WrId, poll_by_value,
 };
 use pronto_fabric_shm::{Handshake, Link, Listener, ShmQueuePair, ShmRegion};
 use pronto_wire::RawHeader;
@@ -106,7 +106,7 @@ fn a_killed_peer_is_noticed() {
     let (mut link, mut child) = other_process("sender");
     assert_eq!(sleep_for(&mut link.bulk), 0);
     assert!(!link.lifeline.is_cut().expect("a poll"));
-    assert!(link.bulk.poll_recv().is_ok_and(|message| message.is_none()));
+    assert!(poll_by_value(&mut link.bulk).is_ok_and(|message| message.is_none()));
     post(&mut link.bulk, Gather::Ring(Extent { offset: 0, len: 100 }));
     child.kill().expect("our child");
     for fd in link.lifeline.descriptors() {
@@ -134,7 +134,7 @@ fn a_forked_child_is_refused() {
     match unsafe { fork() }.expect("a process") {
         ForkResult::Child => {
             let refused = try_post(&mut link.bulk) == Err(PostError::Failed(FabricError::Lost))
-                && matches!(link.bulk.poll_recv(), Err(FabricError::Lost))
+                && matches!(poll_by_value(&mut link.bulk), Err(FabricError::Lost))
                 && link.bulk.ring_doorbell(DoorbellEvent::Solicited).is_err()
                 && link.bulk.arm(Armed::All).is_err();
             drop((link, far));
@@ -146,7 +146,7 @@ fn a_forked_child_is_refused() {
     }
     assert_eq!(try_post(&mut link.bulk), Ok(()));
     link.bulk.ring_doorbell(DoorbellEvent::Solicited).expect("alive");
-    assert!(far.poll_recv().expect("alive").is_some());
+    assert!(poll_by_value(&mut far).expect("alive").is_some());
 }
 
 /// Links come and go; descriptors and mappings do not pile up.
@@ -164,7 +164,7 @@ fn a_link_leaves_nothing_behind() {
         let region = ShmRegion::allocate(PAYLOAD as usize).expect("memory is there");
         near.bulk.grant(&region, 0..8, pronto_core::fabric::Rights::ALL).expect("a first grant");
         post(&mut near.bulk, Gather::Region { region: &region, offset: 0, len: PAYLOAD });
-        assert!(far.bulk.poll_recv().expect("alive").is_some());
+        assert!(poll_by_value(&mut far.bulk).expect("alive").is_some());
         assert!(mappings() > 8);
     }
     assert_eq!((count("/proc/self/fd"), mappings()), (fds, 0));
@@ -190,8 +190,8 @@ fn poll_under_filter() {
     ];
     let mut exchange = |payload| {
         post(&mut near.bulk, payload);
-        assert!(near.bulk.poll_recv().is_ok_and(|message| message.is_none()));
-        let message = far.bulk.poll_recv().expect("alive").expect("it was posted");
+        assert!(poll_by_value(&mut near.bulk).is_ok_and(|message| message.is_none()));
+        let message = poll_by_value(&mut far.bulk).expect("alive").expect("it was posted");
         message.payload.copy_to(0, &mut [0; 4]).expect("long enough");
         drop(message);
         assert!(near.bulk.poll_send().is_some());
@@ -286,7 +286,7 @@ fn sleep_for(qp: &mut ShmQueuePair) -> u32 {
 fn wait_for_message(qp: &mut ShmQueuePair) -> Result<u32, FabricError> {
     loop {
         qp.arm(Armed::All)?;
-        let found = qp.poll_recv()?;
+        let found = poll_by_value(qp)?;
         if found.is_none() {
             let channel = qp.channel().expect("a live queue pair has a channel").fd;
             // SAFETY: the channel stays open while the queue pair is borrowed and not closed.

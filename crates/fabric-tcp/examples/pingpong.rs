@@ -19,7 +19,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use pronto_core::fabric::{
-    Armed, ConnectionLimits, DoorbellEvent, Gather, Operation, QueuePair, SendWork, Signal,
+    Armed, ConnectionLimits, DoorbellEvent, Gather, Operation, QueuePair, SendWork, Signal, poll_by_value,
 };
 use pronto_fabric_tcp::{Handshake, Link, Listener, Options, ReceivePool, TcpQueuePair};
 use pronto_wire::RawHeader;
@@ -95,7 +95,7 @@ impl End for Queue {
         }
         loop {
             let mut received = 0;
-            while let Some(message) = self.qp.poll_recv().unwrap() {
+            while let Some(message) = poll_by_value(&mut self.qp).unwrap() {
                 assert_eq!(message.payload.len(), PAYLOAD);
                 received += 1;
             }

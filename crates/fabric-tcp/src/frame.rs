@@ -15,7 +15,7 @@
 //!
 //! Integers are little endian.
 
-use pronto_core::fabric::{PeerFault, SmallMessage};
+use pronto_core::fabric::{InlineMessage, PeerFault};
 use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, InlinePayload, RawHeader};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -128,7 +128,7 @@ pub(crate) fn open(bytes: &[u8]) -> Result<Opening, PeerFault> {
 /// The message at the beginning of the first `there` of these bytes, if all of it is there and its payload fits a line and is no longer
 /// than `max`.
 #[inline]
-pub(crate) fn open_small(bytes: &[u8], there: usize, max: usize) -> Option<SmallMessage> {
+pub(crate) fn open_inline(bytes: &[u8], there: usize, max: usize) -> Option<InlineMessage> {
     let (head, behind) = bytes.split_first_chunk::<HEADER_LEN>()?;
     let header = RawHeader::from_array(*head);
     // That of any other kind of frame is longer then.
@@ -141,7 +141,7 @@ pub(crate) fn open_small(bytes: &[u8], there: usize, max: usize) -> Option<Small
         Some(line) => InlinePayload::first(*line, u8::try_from(len).ok()?),
         None => InlinePayload::new(behind.get(..len)?)?,
     };
-    Some(SmallMessage { header, payload })
+    Some(InlineMessage { header, payload })
 }
 
 /// The same for a frame that is no message: apart, so that messages do not pay for it.
@@ -233,19 +233,19 @@ mod tests {
             // As it lies in a buffer, with bytes of earlier ones behind it, and at the end of the buffer.
             for behind in [0, 100] {
                 let buffer = [&bytes[..], &vec![9; behind]].concat();
-                let message = open_small(&buffer, bytes.len(), INLINE_PAYLOAD).expect("all of it");
+                let message = open_inline(&buffer, bytes.len(), INLINE_PAYLOAD).expect("all of it");
                 assert_eq!(message.payload.as_slice(), vec![7; len]);
                 assert_eq!(message.header.as_array(), &bytes[..HEADER_LEN]);
-                assert!(open_small(&buffer, bytes.len() - 1, INLINE_PAYLOAD).is_none(), "a part of {len}");
+                assert!(open_inline(&buffer, bytes.len() - 1, INLINE_PAYLOAD).is_none(), "a part of {len}");
             }
-            assert!(len == 0 || open_small(&bytes, bytes.len(), len - 1).is_none(), "too long");
+            assert!(len == 0 || open_inline(&bytes, bytes.len(), len - 1).is_none(), "too long");
         }
         for other in [Kind::Answer, Kind::Data, Kind::Read] {
             let bytes = frame(other, 8);
-            assert!(open_small(&bytes, bytes.len(), INLINE_PAYLOAD).is_none(), "{other:?}");
+            assert!(open_inline(&bytes, bytes.len(), INLINE_PAYLOAD).is_none(), "{other:?}");
         }
         let long = frame(Kind::Message, INLINE_PAYLOAD + 1);
-        assert!(open_small(&long, long.len(), INLINE_PAYLOAD).is_none());
+        assert!(open_inline(&long, long.len(), INLINE_PAYLOAD).is_none());
     }
 
     #[test]

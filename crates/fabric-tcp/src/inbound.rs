@@ -15,7 +15,7 @@ use core::mem;
 use std::io::IoSliceMut;
 use std::sync::Arc;
 
-use pronto_core::fabric::{Arrived, FabricError, PeerFault, Received, SmallMessage};
+use pronto_core::fabric::{Arrived, FabricError, InlineMessage, PeerFault, PollOutcome, Received};
 use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, InlinePayload, RawHeader};
 
 use crate::frame::{self, Opening};
@@ -59,8 +59,8 @@ pub(crate) struct Inbound {
     fullest: usize,
     account: Arc<Account>,
     max_payload: usize,
-    /// The same for a payload that fits a line.
-    max_small: usize,
+    /// Longest payload of an inline message.
+    max_inline: usize,
     pub(crate) starved: u64,
 }
 
@@ -76,7 +76,7 @@ impl Inbound {
             fullest: 0,
             account,
             max_payload,
-            max_small: max_payload.min(INLINE_PAYLOAD),
+            max_inline: max_payload.min(INLINE_PAYLOAD),
             starved: 0,
         }
     }
@@ -121,44 +121,47 @@ impl Inbound {
         self.end = 0;
     }
 
-    /// The next message. Executes what the peer asks for on the way.
+    /// Receives until there is a message, after [`Self::next_inline`] has found none. An inline message goes to `into`. Executes what the
+    /// peer asks for on the way.
     pub(crate) fn next(
         &mut self,
+        into: &mut InlineMessage,
         socket: &mut Socket,
         one_sided: &mut OneSided,
         outbound: &mut Outbound,
-    ) -> Result<Option<Received<Lease>>, FabricError> {
+    ) -> Result<PollOutcome<Lease>, FabricError> {
         for _ in 0..RECEIVES_PER_POLL {
             if !self.is_empty()
                 && let Some(message) = self.advance(one_sided, outbound)?
             {
-                return Ok(Some(message));
+                return Ok(PollOutcome::Leased(message));
             }
             if self.is_starved() {
                 socket.check()?;
-                return Ok(None);
+                return Ok(PollOutcome::Nothing);
             }
             if mem::take(&mut self.drained) {
-                return Ok(None);
+                return Ok(PollOutcome::Nothing);
             }
             match self.receive(socket)? {
+                Read::Bytes(_) if self.next_inline(into) => return Ok(PollOutcome::Inline),
                 Read::Bytes(_) => {}
-                Read::Nothing => return Ok(None),
+                Read::Nothing => return Ok(PollOutcome::Nothing),
                 Read::End => return Err(FabricError::Lost),
             }
         }
-        Ok(None)
+        Ok(PollOutcome::Nothing)
     }
 
-    /// The next message, if it is in the buffer and fits a line.
+    /// Takes the next message, if it is in the buffer and an inline one.
     #[inline]
-    pub(crate) fn next_small(&mut self, into: &mut SmallMessage) -> bool {
+    pub(crate) fn next_inline(&mut self, into: &mut InlineMessage) -> bool {
         let there = self.end - self.start;
         if there < HEADER_LEN || !matches!(self.state, State::Boundary) {
             return false;
         }
         let bytes = &self.buffer[self.start..];
-        let message = frame::open_small(bytes, there, self.max_small);
+        let message = frame::open_inline(bytes, there, self.max_inline);
         message.is_some_and(|message| {
             self.start += HEADER_LEN + usize::from(message.payload.len());
             *into = message;

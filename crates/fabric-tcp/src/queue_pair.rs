@@ -15,9 +15,9 @@ use std::sync::Arc;
 use pronto_core::Class;
 use pronto_core::fabric::{
     Armed, AtomicScope, Capabilities, Completion, CompletionChannel, ConnectionLimits, DoorbellEvent, Extent,
-    FabricError, Gather, Grant, GrantError, GrantId, Interest, OneSided as OneSidedSupport, Operation,
-    OutOfBounds, PostError, QueuePair, Received, Region, RemoteRange, Revocation, Rights, SendMemory,
-    SendWork, Signal, SmallMessage, Status, WrId,
+    FabricError, Gather, Grant, GrantError, GrantId, InlineMessage, Interest, MessageSlot,
+    OneSided as OneSidedSupport, Operation, OutOfBounds, PollOutcome, PostError, QueuePair, Region,
+    RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, Status, WrId,
 };
 use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, InlinePayload, RawHeader};
 
@@ -44,7 +44,7 @@ pub struct TcpQueuePair {
     silence: Silence,
     failed: Option<FabricError>,
     cut: Option<FabricError>,
-    /// See [`QueuePair::has_answered`].
+    /// One-sided work of the peer was carried out and no poll has reported it.
     answered: bool,
     on_blocked: Option<Waker>,
 }
@@ -278,6 +278,26 @@ impl TcpQueuePair {
         })
     }
 
+    /// Receives, and carries out what the peer asks for.
+    fn poll_socket(&mut self, into: &mut InlineMessage) -> Result<PollOutcome<Lease>, FabricError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let polled = self.inbound.next(into, &mut self.socket, &mut self.one_sided, &mut self.outbound);
+        if !matches!(polled, Ok(PollOutcome::Nothing)) {
+            return polled.inspect_err(|error| self.fail(*error));
+        }
+        // Nobody else rings for the answers that the peer waits for.
+        if self.outbound.has_answers() && self.cut.is_none() {
+            self.answered = true;
+            let _ = self.flush();
+        }
+        if self.silence.is_due() {
+            self.check_silence()?;
+        }
+        Ok(if mem::take(&mut self.answered) { PollOutcome::OneSided } else { PollOutcome::Nothing })
+    }
+
     /// Sends what is there. A connection that is gone still delivers what it had; any other failure is final.
     fn flush(&mut self) -> Result<(), FabricError> {
         let was_blocked = self.outbound.is_blocked();
@@ -385,34 +405,13 @@ impl QueuePair for TcpQueuePair {
         None
     }
 
-    /// Of what was received with an earlier message.
     #[inline]
-    fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
-        self.failed.is_none() && self.inbound.next_small(into)
-    }
-
-    fn poll_recv(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
-        if let Some(error) = self.failed {
-            return Err(error);
+    fn poll(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<Lease>, FabricError> {
+        // The receive of an earlier message may have brought this one. A failed connection holds none.
+        if self.inbound.next_inline(slot.inline) {
+            return Ok(PollOutcome::Inline);
         }
-        match self.inbound.next(&mut self.socket, &mut self.one_sided, &mut self.outbound) {
-            Ok(None) => {
-                // Nobody else rings for the answers that the peer waits for.
-                if self.outbound.has_answers() && self.cut.is_none() {
-                    self.answered = true;
-                    let _ = self.flush();
-                }
-                if self.silence.is_due() {
-                    self.check_silence()?;
-                }
-                Ok(None)
-            }
-            Ok(message) => Ok(message),
-            Err(error) => {
-                self.fail(error);
-                Err(error)
-            }
-        }
+        self.poll_socket(slot.inline)
     }
 
     fn arm(&mut self, events: Armed) -> Result<(), FabricError> {
@@ -431,10 +430,6 @@ impl QueuePair for TcpQueuePair {
 
     fn notify_woken(&mut self) {
         self.inbound.leave_out_nothing();
-    }
-
-    fn has_answered(&mut self) -> bool {
-        mem::take(&mut self.answered)
     }
 
     fn channel(&self) -> Option<CompletionChannel> {

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use pronto_core::fabric::{ConnectionLimits, DoorbellEvent, Gather, Operation, QueuePair, SendWork, Signal};
+use pronto_core::fabric::{
+    ConnectionLimits, DoorbellEvent, Gather, Operation, QueuePair, SendWork, Signal, poll_by_value,
+};
 use pronto_fabric_tcp::{
     Handshake, Incoming, Link, Listener, ListenerCounters, MAX_HALF_OPEN, Options, Plaintext, ReceivePool,
     SetupError, TcpQueuePair,
@@ -57,7 +59,7 @@ fn send(qp: &mut TcpQueuePair, bytes: &[u8]) {
 
 fn receive(qp: &mut TcpQueuePair) -> Vec<u8> {
     loop {
-        if let Some(message) = qp.poll_recv().unwrap() {
+        if let Some(message) = poll_by_value(qp).unwrap() {
             return message.payload.as_private().unwrap().to_vec();
         }
     }

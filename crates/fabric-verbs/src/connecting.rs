@@ -146,7 +146,6 @@ impl Half {
             done: VecDeque::with_capacity(2 * depth),
             copied: VecDeque::with_capacity(depth),
             inbox: Inbox::with_capacity(limits.receive_depth as usize),
-            has_looked: false,
             owed: VecDeque::with_capacity(windows::MOST as usize),
             closing: VecDeque::with_capacity(windows::MOST as usize),
             in_use: Arc::default(),

@@ -13,8 +13,8 @@ use crate::pool::PoolBuffer;
 /// A message in the inbox.
 #[derive(Debug)]
 pub(crate) enum Item {
-    /// Whole, its payload in its line.
-    Small(RawHeader, InlinePayload, #[expect(dead_code, reason = "held, not read")] Use),
+    /// Whole, an inline one.
+    Inline(RawHeader, InlinePayload, #[expect(dead_code, reason = "held, not read")] Use),
     /// Whole.
     Whole(RawHeader, Lease),
     /// Its payload lies at its sender's.
@@ -89,24 +89,6 @@ impl Inbox {
         Some(fetch.waiting)
     }
 
-    /// Whether the first message can be handed out and is small.
-    pub(crate) fn next_is_small(&self) -> bool {
-        matches!(self.items.front(), Some(Item::Small(..)))
-    }
-
-    /// The first message, if it came with a payload of a length that is wanted, which does not lie in its line.
-    pub(crate) fn pop_whole(&mut self, wanted: impl Fn(usize) -> bool) -> Option<(RawHeader, Lease)> {
-        match self.items.front() {
-            Some(Item::Whole(_, lease)) if wanted(lease.bytes().len()) => {}
-            _ => return None,
-        }
-        self.first += 1;
-        match self.items.pop_front() {
-            Some(Item::Whole(header, lease)) => Some((header, lease)),
-            _ => None,
-        }
-    }
-
     /// The first message, if it is whole.
     pub(crate) fn pop(&mut self) -> Option<Received<Lease>> {
         if let Some(Item::Elsewhere(Fetch { progress: Progress::Wanted | Progress::Underway(_), .. })) =
@@ -117,7 +99,7 @@ impl Inbox {
         let item = self.items.pop_front()?;
         self.first += 1;
         Some(match item {
-            Item::Small(header, payload, _) => Received { header, payload: Arrived::Inline(payload) },
+            Item::Inline(header, payload, _) => Received { header, payload: Arrived::Inline(payload) },
             Item::Whole(header, lease) => Received { header, payload: Arrived::Buffer(lease) },
             Item::Elsewhere(Fetch { header, used, progress, .. }) => match progress {
                 Progress::Here(buffer) => {

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use nix::sys::eventfd::EventFd;
 use pronto_core::fabric::{
     Armed, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Grant, GrantError,
-    GrantId, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage,
-    SmallMessage, Status, WrId,
+    GrantId, MessageSlot, PollOutcome, PostError, QueuePair, Region, Rights, SendMemory, SendWork, Status,
+    WrId,
 };
 use pronto_core::wait::BackOff;
 use pronto_mapping::Mapping;
@@ -58,8 +58,6 @@ pub struct VerbsQueuePair {
     /// Messages that were pushed and not posted, whose buffers are free once they were: the device, or this code, copies them.
     pub(crate) copied: VecDeque<WrId>,
     pub(crate) inbox: Inbox,
-    /// The last look at the receives was one for a small message, just now and in vain.
-    pub(crate) has_looked: bool,
     /// Windows of the peer's whose payloads we have read, and have to say so.
     pub(crate) owed: VecDeque<u16>,
     /// Windows of ours, with their keys, that the peer is done with.
@@ -230,21 +228,13 @@ impl QueuePair for VerbsQueuePair {
         self.done.pop_front()
     }
 
-    fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
-        self.failed.is_none() && self.receive_small(into)
-    }
-
-    fn poll_short(&mut self, into: &mut ShortMessage) -> bool {
-        self.failed.is_none() && self.receive_short(into)
-    }
-
-    fn keep(&self, payload: &[u8]) -> Lease {
-        Lease::kept(&self.kept, payload)
-    }
-
-    fn poll_recv(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
+    fn poll(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<Lease>, FabricError> {
         self.usable()?;
-        self.receive()
+        self.receive(slot)
+    }
+
+    fn lease_copy(&self, payload: &[u8]) -> Lease {
+        Lease::kept(&self.kept, payload)
     }
 
     fn arm(&mut self, events: Armed) -> Result<(), FabricError> {

@@ -33,7 +33,6 @@ impl VerbsQueuePair {
 
     /// Somebody is about to sleep, or has slept: nothing is left out by the next look.
     pub(crate) fn looks_anew(&mut self) {
-        self.has_looked = false;
         self.reaping.left.set(0);
     }
 }

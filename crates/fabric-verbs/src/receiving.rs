@@ -1,7 +1,8 @@
 //! Receiving: completions of receives become messages, in their order; payloads that wait at their sender's are read.
 
 use pronto_core::fabric::{
-    Arrived, DoorbellEvent, FabricError, PeerFault, Received, SHORT_PAYLOAD, ShortMessage, SmallMessage,
+    Arrived, DoorbellEvent, FabricError, InlineMessage, MessageSlot, PeerFault, PollOutcome, Received,
+    SHORT_PAYLOAD,
 };
 use pronto_wire::InlinePayload;
 
@@ -21,65 +22,26 @@ enum Found {
     Nothing,
     /// A message, which is in the inbox now.
     Message,
-    /// A small one, not in the inbox, which is empty.
-    Small(SmallMessage),
+    /// An inline one, not in the inbox, which is empty.
+    Inline(InlineMessage),
     /// Something between the two providers.
     Other,
 }
 
 impl VerbsQueuePair {
-    /// The next message, if it is small and here.
-    pub(crate) fn receive_small(&mut self, into: &mut SmallMessage) -> bool {
-        self.has_looked = false;
-        while self.inbox.is_empty() {
-            match self.look() {
-                Ok(Found::Small(message)) => {
-                    *into = message;
-                    return true;
-                }
-                Ok(Found::Message | Found::Other) => {}
-                Ok(Found::Nothing) => {
-                    self.has_looked = true;
-                    return false;
-                }
-                Err(error) => {
-                    self.fail(error);
-                    return false;
-                }
+    /// Looks for the next message: in the inbox, then among the receive completions, as far as they are needed.
+    pub(crate) fn receive(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<Lease>, FabricError> {
+        let MessageSlot { inline, short } = slot;
+        loop {
+            if let Some(message) = self.inbox.pop() {
+                return Ok(fill(MessageSlot { inline, short }, message));
             }
-        }
-        if !self.inbox.next_is_small() {
-            return false;
-        }
-        match self.inbox.pop() {
-            Some(Received { header, payload: Arrived::Inline(payload) }) => {
-                *into = SmallMessage { header, payload };
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// The next message, if it was found already, and its payload is no longer than what its sender may have copied.
-    pub(crate) fn receive_short(&mut self, into: &mut ShortMessage) -> bool {
-        let Some((header, lease)) = self.inbox.pop_whole(|len| len <= SHORT_PAYLOAD) else { return false };
-        let bytes = lease.bytes();
-        into.put(header, u8::try_from(bytes.len()).unwrap_or(0), |into| into.copy_from_slice(bytes));
-        true
-    }
-
-    /// The next message, if it is here.
-    pub(crate) fn receive(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
-        if let Some(message) = self.inbox.pop() {
-            return Ok(Some(message));
-        }
-        // Whoever has just asked for a small one has looked.
-        while !core::mem::take(&mut self.has_looked) {
             match self.look() {
-                Ok(Found::Small(SmallMessage { header, payload })) => {
-                    return Ok(Some(Received { header, payload: Arrived::Inline(payload) }));
+                Ok(Found::Inline(message)) => {
+                    *inline = message;
+                    return Ok(PollOutcome::Inline);
                 }
-                // As much as is here, so that payloads are read side by side.
+                // Behind a payload that is not here: as much as is here, so that payloads are read side by side.
                 Ok(Found::Message | Found::Other) => {}
                 Ok(Found::Nothing) => break,
                 Err(error) => {
@@ -97,7 +59,7 @@ impl VerbsQueuePair {
         }
         self.usable()?;
         if let Some(message) = self.inbox.pop() {
-            return Ok(Some(message));
+            return Ok(fill(MessageSlot { inline, short }, message));
         }
         if self.alive.is_lost() {
             return self.take_leave();
@@ -106,13 +68,13 @@ impl VerbsQueuePair {
         if self.shared.pool.is_low() {
             self.shared.pool.replenish();
         }
-        Ok(None)
+        Ok(PollOutcome::Nothing)
     }
 
     /// The peer has ended the connection. What is outstanding is given a few more looks: the device may be about to tell
     /// more, as that an access was refused.
     #[cold]
-    fn take_leave(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
+    fn take_leave(&mut self) -> Result<PollOutcome<Lease>, FabricError> {
         self.reap();
         self.usable()?;
         self.last_looks = self.last_looks.saturating_sub(1);
@@ -123,7 +85,7 @@ impl VerbsQueuePair {
                 // The device may be threads of the kernel that this processor is wanted for.
                 std::thread::yield_now();
             }
-            return Ok(None);
+            return Ok(PollOutcome::Nothing);
         }
         self.fail(FabricError::Lost);
         Err(FabricError::Lost)
@@ -154,11 +116,11 @@ impl VerbsQueuePair {
                 if let Some(payload) = small
                     && self.inbox.is_empty()
                 {
-                    return Ok(Found::Small(SmallMessage { header, payload }));
+                    return Ok(Found::Inline(InlineMessage { header, payload }));
                 }
                 let used = self.begin_use()?;
                 self.inbox.push(match small {
-                    Some(payload) => Item::Small(header, payload, used),
+                    Some(payload) => Item::Inline(header, payload, used),
                     None => Item::Whole(header, Lease::received(buffer, used)),
                 });
                 Ok(Found::Message)
@@ -235,5 +197,23 @@ impl VerbsQueuePair {
         if pushed {
             self.post(DoorbellEvent::Solicited);
         }
+    }
+}
+
+/// Puts a message where the caller wants it: inline and short ones into the slot.
+fn fill(slot: MessageSlot<'_>, message: Received<Lease>) -> PollOutcome<Lease> {
+    let Received { header, payload } = message;
+    match payload {
+        Arrived::Inline(payload) => {
+            *slot.inline = InlineMessage { header, payload };
+            PollOutcome::Inline
+        }
+        Arrived::Buffer(lease) if lease.bytes().len() <= SHORT_PAYLOAD => {
+            let bytes = lease.bytes();
+            let len = u8::try_from(bytes.len()).expect("a short payload is short");
+            slot.short.put(header, len, |into| into.copy_from_slice(bytes));
+            PollOutcome::Short
+        }
+        payload @ Arrived::Buffer(_) => PollOutcome::Leased(Received { header, payload }),
     }
 }

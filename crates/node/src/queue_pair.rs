@@ -6,8 +6,8 @@ use std::sync::Arc;
 use pronto_core::fabric::region::SharedBytes;
 use pronto_core::fabric::{
     Armed, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Grant, GrantError,
-    GrantId, OutOfBounds, Payload, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork,
-    ShortMessage, SmallMessage, Withdrawn,
+    GrantId, MessageSlot, OutOfBounds, Payload, PollOutcome, PostError, QueuePair, Region, Rights,
+    SendMemory, SendWork, Withdrawn,
 };
 use pronto_fabric_shm::{ShmLease, ShmQueuePair};
 use pronto_fabric_tcp::{Lease as TcpLease, TcpQueuePair};
@@ -95,32 +95,22 @@ impl QueuePair for AnyQueuePair {
     }
 
     #[inline(always)]
-    fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
-        each!(self, qp => qp.poll_small(into))
-    }
-
-    #[inline(always)]
-    fn poll_short(&mut self, into: &mut ShortMessage) -> bool {
-        each!(self, qp => qp.poll_short(into))
-    }
-
-    fn keep(&self, payload: &[u8]) -> AnyLease {
+    fn poll(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<AnyLease>, FabricError> {
         match self {
-            Self::Shm(qp) => AnyLease::Shm(qp.keep(payload)),
-            Self::Tcp(qp) => AnyLease::Tcp(qp.keep(payload)),
+            Self::Shm(qp) => map_lease(qp.poll(slot), AnyLease::Shm),
+            Self::Tcp(qp) => map_lease(qp.poll(slot), AnyLease::Tcp),
             #[cfg(feature = "verbs")]
-            Self::Verbs(qp) => AnyLease::Verbs(qp.keep(payload)),
+            Self::Verbs(qp) => map_lease(qp.poll(slot), AnyLease::Verbs),
         }
     }
 
-    #[inline]
-    fn poll_recv(&mut self) -> Result<Option<Received<AnyLease>>, FabricError> {
-        Ok(match self {
-            Self::Shm(qp) => qp.poll_recv()?.map(|received| received.map_lease(AnyLease::Shm)),
-            Self::Tcp(qp) => qp.poll_recv()?.map(|received| received.map_lease(AnyLease::Tcp)),
+    fn lease_copy(&self, payload: &[u8]) -> AnyLease {
+        match self {
+            Self::Shm(qp) => AnyLease::Shm(qp.lease_copy(payload)),
+            Self::Tcp(qp) => AnyLease::Tcp(qp.lease_copy(payload)),
             #[cfg(feature = "verbs")]
-            Self::Verbs(qp) => qp.poll_recv()?.map(|received| received.map_lease(AnyLease::Verbs)),
-        })
+            Self::Verbs(qp) => AnyLease::Verbs(qp.lease_copy(payload)),
+        }
     }
 
     fn arm(&mut self, events: Armed) -> Result<(), FabricError> {
@@ -129,10 +119,6 @@ impl QueuePair for AnyQueuePair {
 
     fn notify_woken(&mut self) {
         each!(self, qp => qp.notify_woken());
-    }
-
-    fn has_answered(&mut self) -> bool {
-        each!(self, qp => qp.has_answered())
     }
 
     fn channel(&self) -> Option<CompletionChannel> {
@@ -149,6 +135,23 @@ impl QueuePair for AnyQueuePair {
 
     fn close(&mut self) {
         each!(self, qp => qp.close());
+    }
+}
+
+/// Returns what a poll has found with its lease as that of any provider. One match: a question mark would move the outcome before it is
+/// known what it is.
+#[inline(always)]
+fn map_lease<L>(
+    polled: Result<PollOutcome<L>, FabricError>,
+    map: impl FnOnce(L) -> AnyLease,
+) -> Result<PollOutcome<AnyLease>, FabricError> {
+    match polled {
+        Ok(PollOutcome::Nothing) => Ok(PollOutcome::Nothing),
+        Ok(PollOutcome::Inline) => Ok(PollOutcome::Inline),
+        Ok(PollOutcome::Short) => Ok(PollOutcome::Short),
+        Ok(PollOutcome::Leased(received)) => Ok(PollOutcome::Leased(received.map_lease(map))),
+        Ok(PollOutcome::OneSided) => Ok(PollOutcome::OneSided),
+        Err(error) => Err(error),
     }
 }
 

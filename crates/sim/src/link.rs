@@ -198,6 +198,8 @@ pub(crate) struct End {
     pub(crate) requests: VecDeque<Request>,
     /// Payloads that have been taken and not let go.
     pub(crate) leases: u32,
+    /// One-sided work of the peer was carried out here and no poll has reported it.
+    pub(crate) served: bool,
     pub(crate) grants: BTreeMap<u64, GrantEntry>,
     pub(crate) armed: bool,
     pub(crate) event: bool,
@@ -227,6 +229,7 @@ impl End {
             exchanged: Exchanged::default(),
             requests: VecDeque::new(),
             leases: 0,
+            served: false,
             grants: BTreeMap::new(),
             armed: false,
             event: false,

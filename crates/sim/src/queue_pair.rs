@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use pronto_core::fabric::{
     Armed, Arrived, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Gather, Grant,
-    GrantError, GrantId, HeapSendMemory, OneSided, Operation, OutOfBounds, Payload, PostError, QueuePair,
-    Received, Region, RemoteRange, Revocation, Rights, SendMemory, SendWork, Signal, WrId,
+    GrantError, GrantId, HeapSendMemory, InlineMessage, MessageSlot, OneSided, Operation, OutOfBounds,
+    Payload, PollOutcome, PostError, QueuePair, Received, Region, RemoteRange, Revocation, Rights,
+    SendMemory, SendWork, Signal, WrId,
 };
 use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
 
@@ -202,15 +203,20 @@ impl QueuePair for SimQueuePair {
         self.with(|end| end.completions.pop_front())
     }
 
-    fn poll_recv(&mut self) -> Result<Option<Received<SimLease>>, FabricError> {
+    fn poll(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<SimLease>, FabricError> {
         let mut state = self.world.lock();
+        let mut served = false;
         while let Some(request) = state.link(self.link).ends[self.end].requests.pop_front() {
             let outcome = request.serve(&state.links[self.link.0].ends[self.end], state.options.atomics);
             state.answer(self.link, self.end, outcome);
+            served = true;
         }
         let end = &mut state.link(self.link).ends[self.end];
+        end.served |= served;
         let Some(Message { header, inline, body, wr }) = end.inbox.pop_front() else {
-            return alive(end).map(|()| None);
+            alive(end)?;
+            let served = core::mem::take(&mut end.served);
+            return Ok(if served { PollOutcome::OneSided } else { PollOutcome::Nothing });
         };
         if inline && body.len() <= INLINE_PAYLOAD {
             let mut bytes = [0; INLINE_PAYLOAD];
@@ -220,12 +226,13 @@ impl QueuePair for SimQueuePair {
                 state.transmit(self.link, self.end, Frame::Ack(wr));
             }
             let payload = InlinePayload::new(bytes).expect("an inline payload has forty bytes at most");
-            return Ok(Some(Received { header, payload: Arrived::Inline(payload) }));
+            *slot.inline = InlineMessage { header, payload };
+            return Ok(PollOutcome::Inline);
         }
         end.leases += 1;
         drop(state);
         let lease = SimLease { world: self.world.clone(), link: self.link, end: self.end, body, wr };
-        Ok(Some(Received { header, payload: Arrived::Buffer(lease) }))
+        Ok(PollOutcome::Leased(Received { header, payload: Arrived::Buffer(lease) }))
     }
 
     fn arm(&mut self, events: Armed) -> Result<(), FabricError> {

@@ -3,7 +3,7 @@
 use pronto_core::Nanos;
 use pronto_core::fabric::{
     Arrived, ConnectionLimits, DoorbellEvent, FabricError, Gather, Operation, PeerFault, QueuePair, SendWork,
-    Signal, Status, WrId,
+    Signal, Status, WrId, poll_by_value,
 };
 use pronto_sim::{DialError, Fault, Random, SimNode, SimOptions, SimQueuePair, SimWorld, Span};
 use pronto_wire::RawHeader;
@@ -32,7 +32,7 @@ fn send(qp: &mut SimQueuePair, number: u8) {
 /// The numbers that have arrived.
 fn take(qp: &mut SimQueuePair) -> Vec<u8> {
     let mut numbers = Vec::new();
-    while let Ok(Some(message)) = qp.poll_recv() {
+    while let Ok(Some(message)) = poll_by_value(qp) {
         let Arrived::Inline(payload) = message.payload else { panic!("posted inline") };
         numbers.push(payload.as_slice()[0]);
     }
@@ -125,12 +125,12 @@ fn a_long_partition_ends_the_connection_of_who_sends_and_the_other_hears_when_it
     send(&mut one, 1);
     run(&world, Nanos::from_secs(10));
     assert_eq!(one.poll_send().map(|completion| completion.status), Some(Status::Flushed));
-    assert!(matches!(one.poll_recv(), Err(FabricError::Lost)));
-    assert!(matches!(other.poll_recv(), Ok(None)), "who does not send does not notice");
+    assert!(matches!(poll_by_value(&mut one), Err(FabricError::Lost)));
+    assert!(matches!(poll_by_value(&mut other), Ok(None)), "who does not send does not notice");
     assert_eq!(world.fired().given_up, 1);
     world.inflict(Fault::Heal(a, b));
     run(&world, Nanos::from_millis(10));
-    assert!(matches!(other.poll_recv(), Err(FabricError::Lost)));
+    assert!(matches!(poll_by_value(&mut other), Err(FabricError::Lost)));
 }
 
 #[test]
@@ -141,11 +141,11 @@ fn a_dead_process_is_noticed_and_a_dead_machine_only_by_who_sends() {
         world.inflict(if silent { Fault::CrashMachine(b) } else { Fault::CrashProcess(b) });
         assert!(!world.is_alive(b));
         run(&world, Nanos::from_secs(10));
-        assert_eq!(one.poll_recv().is_ok(), silent);
+        assert_eq!(poll_by_value(&mut one).is_ok(), silent);
         if silent {
             send(&mut one, 1);
             run(&world, Nanos::from_secs(10));
-            assert!(one.poll_recv().is_err());
+            assert!(poll_by_value(&mut one).is_err());
         }
         world.inflict(Fault::Restart(b));
         assert_eq!((world.is_alive(b), world.life(b)), (true, 2));
@@ -163,7 +163,7 @@ fn messages_beyond_the_depth_are_a_breach_that_is_counted() {
     }
     assert_eq!(world.overruns(), 1);
     assert_eq!(take(&mut other).len(), 32, "what had its receive can still be taken");
-    assert!(matches!(other.poll_recv(), Err(FabricError::Peer(PeerFault::Overrun))));
+    assert!(matches!(poll_by_value(&mut other), Err(FabricError::Peer(PeerFault::Overrun))));
 }
 
 #[test]
@@ -205,8 +205,8 @@ fn an_answer_that_is_lost_leaves_the_accepting_side_alone_with_its_ends() {
     let mut theirs = world.accept(incoming.id, vec![8], &[LIMITS]).unwrap();
     run(&world, Nanos::from_millis(100));
     assert!(world.poll_dialled(a).is_none(), "it waits in vain first");
-    assert!(theirs[0].poll_recv().is_ok());
+    assert!(poll_by_value(&mut theirs[0]).is_ok());
     run(&world, Nanos::from_secs(2));
     assert_eq!(world.poll_dialled(a).unwrap().outcome.unwrap_err(), DialError::Unreachable);
-    assert!(matches!(theirs[0].poll_recv(), Err(FabricError::Lost)));
+    assert!(matches!(poll_by_value(&mut theirs[0]), Err(FabricError::Lost)));
 }

@@ -11,7 +11,7 @@ use std::thread;
 
 use pronto_core::fabric::{
     ConnectionLimits, DoorbellEvent, Extent, FabricError, Gather, HeapMemory, Operation, QueuePair as _,
-    Region, RemoteRange, SendWork, Signal, Status, WrId,
+    Region, RemoteRange, SendWork, Signal, Status, WrId, poll_by_value,
 };
 use pronto_fabric_verbs::{Device, Link, Offer, VerbsQueuePair};
 use pronto_wire::RawHeader;
@@ -126,7 +126,7 @@ fn end_of(qp: &mut VerbsQueuePair, slot: u16) -> Status {
 fn next(qp: &mut VerbsQueuePair) -> Result<(Vec<u8>, Vec<u8>), FabricError> {
     let came = (0..PATIENCE).find_map(|_| {
         thread::park_timeout(Duration::from_micros(100));
-        qp.poll_recv().transpose()
+        poll_by_value(qp).transpose()
     });
     let message = came.expect("something comes")?;
     let payload = message.payload.as_private().unwrap().to_vec();
@@ -176,7 +176,7 @@ fn messages_of_every_form_pass_both_ways() {
             peer.ask(&format!("echo {class} 1"));
             assert_eq!(peer.answer(), format!("echoed {len}"));
             let ended = (0..PATIENCE).find_map(|_| {
-                assert!(qp.poll_recv().unwrap().is_none());
+                assert!(poll_by_value(qp).unwrap().is_none());
                 qp.poll_send()
             });
             assert_eq!(ended.expect("it was read, the peer says").status, Status::Done(0));

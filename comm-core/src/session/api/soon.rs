@@ -13,11 +13,12 @@ use super::Session;
 use super::entering::EngineGuard;
 use super::wait::{Caller, SPINS_PER_LOOK};
 use crate::executor::{Asked, Executor};
-use crate::fabric::{Armed, Gather, QueuePair, SmallMessage};
+use crate::fabric::{Armed, Gather, InlineMessage, QueuePair};
 use crate::note::{Note, What};
 use crate::session::end::End;
-use crate::session::engine::{Engine, Found};
+use crate::session::engine::{Engine, Found, Prefetched};
 use crate::session::inbound::Sink;
+use crate::session::lane::Lane;
 use crate::session::peer_types::Known;
 use crate::session::shared::Turn;
 use crate::session::spec::CallSpec;
@@ -27,8 +28,8 @@ use crate::wait::history::Teaches;
 /// What became of a call that was looked for at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Soon {
-    /// Its reply came, and is in the place for small ones.
-    Small,
+    /// Its reply came, and is in the place for inline messages.
+    Inline,
     /// Its reply came, and was given to who takes short ones.
     Short,
     /// It ended in another way, or its reply lies elsewhere: the end is in its place.
@@ -40,8 +41,8 @@ pub enum Soon {
 /// Where a call leaves what it comes to.
 #[derive(Debug)]
 pub struct Places<'a, L, F> {
-    /// A reply that fits its line.
-    pub small: &'a mut SmallMessage,
+    /// A reply that is an inline message.
+    pub inline: &'a mut InlineMessage,
     /// Takes the bytes of a longer one that its sender copied, where they lie.
     pub short: F,
     /// Any other end.
@@ -136,20 +137,20 @@ impl<Q: QueuePair> Session<Q> {
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Option<Soon> {
-        let Places { small, short, end } = places;
+        let Places { inline, short, end } = places;
         let mut soon = None;
         if self.may_look(&engine) && !engine.is_left(self) && !engine.lanes_are_quiet() {
-            match engine.find_reply(call, small, self) {
-                Found::Reply => soon = Some(Soon::Small),
+            match engine.find_reply(call, inline, Lane::may_hold_message, self) {
+                Found::Reply => soon = Some(Soon::Inline),
                 Found::ShortReply => {
                     short(engine.short.payload());
                     soon = Some(Soon::Short);
                 }
                 // Nothing that a look could find without asking the kernel for it, which a sleep does first of all.
-                Found::Other(None) => {}
-                Found::Other(polled) => {
+                Found::Other(None | Some(Prefetched::Nothing)) => {}
+                Found::Other(prefetched) => {
                     let mut caller = Caller { session: self, call, caught: end, counted: false };
-                    engine.turn(polled, Turn::new(self, executor), &mut caller, sink);
+                    engine.turn(prefetched, Turn::new(self, executor), &mut caller, sink);
                     soon = end.is_some().then_some(Soon::Ended(call));
                 }
             }
@@ -186,42 +187,39 @@ impl<Q: QueuePair> Session<Q> {
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Soon {
-        let Places { small, short, end } = places;
-        let mut soon = Soon::Open(call);
+        let Places { inline, short, end } = places;
         // The answer takes longer.
         engine.extend_rings();
-        if self.may_look(&engine) {
-            for _ in 0..SPINS_PER_LOOK {
+        let polls = if self.may_look(&engine) { SPINS_PER_LOOK } else { 0 };
+        let soon = 'polls: {
+            for _ in 0..polls {
                 let (is_left, is_quiet) = (engine.is_left(self), engine.lanes_are_quiet());
                 let found = match (is_quiet, is_left) {
                     (true, false) if !self.rendezvous.is_due() => continue,
-                    (false, false) => engine.find_reply(call, small, self),
+                    (false, false) => engine.find_reply(call, inline, |_| true, self),
                     _ => Found::Other(None),
                 };
-                let polled = match found {
-                    Found::Reply => {
-                        soon = Soon::Small;
-                        break;
-                    }
+                let prefetched = match found {
+                    Found::Reply => break 'polls Soon::Inline,
                     Found::ShortReply => {
                         short(engine.short.payload());
-                        soon = Soon::Short;
-                        break;
+                        break 'polls Soon::Short;
                     }
-                    Found::Other(polled) => polled,
+                    Found::Other(prefetched) => prefetched,
                 };
                 let mut caller = Caller { session: self, call, caught: end, counted: false };
-                let progress = engine.turn(polled, Turn::new(self, executor), &mut caller, sink);
+                let progress = engine.turn(prefetched, Turn::new(self, executor), &mut caller, sink);
                 if end.is_some() {
-                    soon = Soon::Ended(call);
+                    break 'polls Soon::Ended(call);
                 }
                 if progress.moved != 0 {
                     break;
                 }
             }
-        }
+            Soon::Open(call)
+        };
         engine.release();
-        if soon != Soon::Open(call) {
+        if !matches!(soon, Soon::Open(_)) {
             self.reply_waits.add_short(teaches);
         }
         self.look_once_more(executor);

@@ -1,4 +1,4 @@
-//! A polled message, wherever it lies: in the engine's own slots, or in a receive buffer. Its payload is moved once.
+//! A polled message, wherever it lies: in the engine's message slot, or in a receive buffer. Its payload is moved once.
 
 use pronto_wire::{Class, RawHeader};
 
@@ -7,7 +7,7 @@ use crate::fabric::{Arrived, QueuePair, Received};
 
 /// A message that was polled, wherever it lies. Its payload is moved once, to where it is wanted.
 pub(in crate::session) trait Arriving<Q: QueuePair> {
-    /// The payload, if it lies in the engine's own place.
+    /// Returns the payload, if it lies in the engine's message slot.
     fn bytes<'a>(&self, engine: &'a Engine<Q>) -> Option<&'a [u8]>;
 
     fn header<'a>(&'a self, engine: &'a Engine<Q>) -> &'a RawHeader;
@@ -33,35 +33,35 @@ impl<Q: QueuePair> Arriving<Q> for Received<Q::Lease> {
     }
 }
 
-/// The message in the engine's own place for small ones.
-pub(in crate::session) struct InPlace;
+/// The inline message in the engine's message slot.
+pub(in crate::session) struct InlineInSlot;
 
-impl<Q: QueuePair> Arriving<Q> for InPlace {
+impl<Q: QueuePair> Arriving<Q> for InlineInSlot {
     #[inline]
     fn bytes<'a>(&self, engine: &'a Engine<Q>) -> Option<&'a [u8]> {
-        Some(engine.small.payload.as_slice())
+        Some(engine.inline.payload.as_slice())
     }
 
     #[inline]
     fn header<'a>(&'a self, engine: &'a Engine<Q>) -> &'a RawHeader {
-        &engine.small.header
+        &engine.inline.header
     }
 
     #[inline]
     fn len(&self, engine: &Engine<Q>) -> usize {
-        engine.small.payload.len().into()
+        engine.inline.payload.len().into()
     }
 
     #[inline]
     fn into_payload(self, engine: &Engine<Q>) -> Arrived<Q::Lease> {
-        Arrived::Inline(engine.small.payload)
+        Arrived::Inline(engine.inline.payload)
     }
 }
 
-/// The message in the engine's own place for short ones, of a connection of this class.
-pub(in crate::session) struct ShortInPlace(pub(in crate::session) Class);
+/// The short message in the engine's message slot, of a connection of this class.
+pub(in crate::session) struct ShortInSlot(pub(in crate::session) Class);
 
-impl<Q: QueuePair> Arriving<Q> for ShortInPlace {
+impl<Q: QueuePair> Arriving<Q> for ShortInSlot {
     #[inline]
     fn bytes<'a>(&self, engine: &'a Engine<Q>) -> Option<&'a [u8]> {
         Some(engine.short.payload())
@@ -79,6 +79,6 @@ impl<Q: QueuePair> Arriving<Q> for ShortInPlace {
 
     fn into_payload(self, engine: &Engine<Q>) -> Arrived<Q::Lease> {
         let link = engine.phase.link().expect("messages are polled from a link");
-        Arrived::Buffer(link.lanes[self.0.index()].qp.keep(engine.short.payload()))
+        Arrived::Buffer(link.lanes[self.0.index()].qp.lease_copy(engine.short.payload()))
     }
 }

@@ -22,9 +22,9 @@ mod ticking;
 pub(super) use outbound::NotPosted;
 pub(super) use progress::CreditsAlone;
 pub use progress::Progress;
-pub(super) use reply::{Found, Polled};
+pub(super) use reply::{Found, Prefetched};
 
-use arriving::{InPlace, ShortInPlace};
+use arriving::{InlineInSlot, ShortInSlot};
 use pronto_ring::mpsc;
 use pronto_wire::{Class, Kind};
 
@@ -43,7 +43,8 @@ use super::work::WorkTable;
 use crate::executor::{Channel, Channels, Executor};
 use crate::fabric::Armed;
 use crate::fabric::{
-    CompletionChannel, FabricError, PeerFault, QueuePair, Received, ShortMessage, SmallMessage,
+    CompletionChannel, FabricError, InlineMessage, MessageSlot, PeerFault, PollOutcome, QueuePair, Received,
+    ShortMessage,
 };
 use crate::time::Nanos;
 
@@ -72,10 +73,12 @@ pub struct Engine<Q: QueuePair> {
     pub(super) session_start: u16,
     pub(super) calls: OpenCalls,
     pub(super) seen: BySlot<Seen>,
-    /// The small message that is being taken in.
-    pub(super) small: SmallMessage,
-    /// The short one.
+    /// The message slot: the inline message that is being taken in.
+    pub(super) inline: InlineMessage,
+    /// The message slot: the short message that is being taken in.
     pub(super) short: ShortMessage,
+    /// The outcome of the last poll before a turn, until the turn takes it: a message by value, one-sided work, or a failure.
+    pub(super) prefetched: Result<PollOutcome<Q::Lease>, FabricError>,
     pub(super) work: WorkTable,
     pub(super) last_tick: Nanos,
     pub(super) idleness: Idleness,
@@ -97,8 +100,9 @@ impl<Q: QueuePair> Engine<Q> {
             session_start: 0,
             calls: OpenCalls::new(limits.calls),
             seen: BySlot::new(0),
-            small: SmallMessage::default(),
+            inline: InlineMessage::default(),
             short: ShortMessage::default(),
+            prefetched: Ok(PollOutcome::Nothing),
             work: WorkTable::new(),
             last_tick: Nanos::ZERO,
             idleness: Idleness::default(),
@@ -134,11 +138,11 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// One turn: receive, complete, submit, give credit, ring the doorbells. It receives no more when the waiter has what it
-    /// waits for: what is left is for the next turn. A message that was `polled` already comes first.
+    /// waits for: what is left is for the next turn. A prefetched message comes first.
     #[inline]
     pub(super) fn turn(
         &mut self,
-        polled: Option<Polled>,
+        prefetched: Option<Prefetched>,
         turn: Turn<'_, Q::Lease, impl Executor>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
@@ -147,15 +151,17 @@ impl<Q: QueuePair> Engine<Q> {
         let received = turn.shared.stats.messages_received.count();
         if self.phase.is_linked() {
             // Before anything else is polled, which would take its place.
-            let mut turned = match polled {
-                Some(polled) => self.receive_polled(polled, turn, waiter, sink).map(|()| 1),
-                None => Ok(0),
+            let (most, mut turned) = match prefetched {
+                None => (RECEIVE_BATCH, Ok(0)),
+                // Both connections were polled just now.
+                Some(Prefetched::Nothing) => (0, Ok(0)),
+                Some(prefetched) => (RECEIVE_BATCH, self.receive_prefetched(prefetched, turn, waiter, sink)),
             };
             // Written out, so that each class is a constant of its own copy.
             if let Ok(before) = turned
                 && (before == 0 || !waiter.is_done())
             {
-                let control = self.turn_class(Class::Control, turn, waiter, sink);
+                let control = self.turn_class(Class::Control, most, turn, waiter, sink);
                 turned = control.map(|control| before + control);
             }
             if let Ok(before) = turned
@@ -168,7 +174,7 @@ impl<Q: QueuePair> Engine<Q> {
                 }
                 let bulk = match is_quiet {
                     true => Ok(0),
-                    false => self.turn_class(Class::Bulk, turn, waiter, sink),
+                    false => self.turn_class(Class::Bulk, most, turn, waiter, sink),
                 };
                 turned = bulk.map(|bulk| before + bulk);
             }
@@ -215,10 +221,12 @@ impl<Q: QueuePair> Engine<Q> {
         Progress { moved: moved + usize::from(left), arrived, answers }
     }
 
+    /// Does the part of a turn that concerns one connection: receives at most `most` messages, then takes in completions.
     #[inline(always)]
     fn turn_class(
         &mut self,
         class: Class,
+        most: usize,
         turn: Turn<'_, Q::Lease, impl Executor>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
@@ -228,19 +236,24 @@ impl<Q: QueuePair> Engine<Q> {
             // It may have failed for what the peer acknowledged.
             self.settle(class, turn.shared)?;
         }
-        while moved < RECEIVE_BATCH {
+        while moved < most {
             let link = self.phase.link_mut().expect("asked only while there is a link");
             let qp = &mut link.lanes[class.index()].qp;
             if moved != 0 && qp.is_quiet() {
                 return Ok(moved);
             }
-            if qp.poll_small(&mut self.small) {
-                self.receive(class, InPlace, turn, waiter, sink)?;
-            } else if qp.poll_short(&mut self.short) {
-                self.receive_short(class, turn, waiter, sink)?;
-            } else {
-                let Some(message) = qp.poll_recv()? else { break };
-                self.receive_large(class, message, turn, waiter, sink)?;
+            // One match: a question mark would move the outcome before it is known what it is.
+            match qp.poll(MessageSlot { inline: &mut self.inline, short: &mut self.short }) {
+                Ok(PollOutcome::Nothing) => break,
+                Ok(PollOutcome::Inline) => self.receive(class, InlineInSlot, turn, waiter, sink)?,
+                Ok(PollOutcome::Short) => self.receive_short(class, turn, waiter, sink)?,
+                Ok(PollOutcome::Leased(message)) => self.receive_large(class, message, turn, waiter, sink)?,
+                Ok(PollOutcome::OneSided) => {
+                    // Other threads get the engine in between.
+                    moved += 1;
+                    break;
+                }
+                Err(error) => return Err(error),
             }
             moved += 1;
             if waiter.is_done() {
@@ -256,8 +269,6 @@ impl<Q: QueuePair> Engine<Q> {
         if self.lane(class).failed && moved == 0 {
             return Err(FabricError::Lost);
         }
-        // Others get at the engine in between.
-        moved += usize::from(self.lane(class).qp.has_answered());
         Ok(moved)
     }
 
@@ -272,23 +283,31 @@ impl<Q: QueuePair> Engine<Q> {
         self.told([true; 2]);
         for class in Class::ALL {
             // Where it fails it has ended, too.
-            let _taken = self.turn_class(class, turn, &mut || false, sink);
+            let _taken = self.turn_class(class, RECEIVE_BATCH, turn, &mut || false, sink);
         }
     }
 
-    /// A message that was polled already.
+    /// Takes in what was polled before the turn. Returns the number of messages.
     #[inline(never)]
-    fn receive_polled(
+    fn receive_prefetched(
         &mut self,
-        polled: Polled,
+        prefetched: Prefetched,
         turn: Turn<'_, Q::Lease, impl Executor>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
-    ) -> Result<(), FabricError> {
-        match polled {
-            Polled::Small(class) => self.receive(class, InPlace, turn, waiter, sink),
-            Polled::Short(class) => self.receive_short(class, turn, waiter, sink),
+    ) -> Result<usize, FabricError> {
+        match prefetched {
+            Prefetched::Nothing => return Ok(0),
+            Prefetched::Inline(class) => self.receive(class, InlineInSlot, turn, waiter, sink)?,
+            Prefetched::Short(class) => self.receive_short(class, turn, waiter, sink)?,
+            Prefetched::Outcome(class) => {
+                let outcome = core::mem::replace(&mut self.prefetched, Ok(PollOutcome::Nothing));
+                if let PollOutcome::Leased(message) = outcome? {
+                    self.receive_large(class, message, turn, waiter, sink)?;
+                }
+            }
         }
+        Ok(1)
     }
 
     /// The message in `short`.
@@ -300,7 +319,7 @@ impl<Q: QueuePair> Engine<Q> {
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
     ) -> Result<(), FabricError> {
-        self.receive(class, ShortInPlace(class), turn, waiter, sink)
+        self.receive(class, ShortInSlot(class), turn, waiter, sink)
     }
 
     /// A message that may lie anywhere.
@@ -386,6 +405,7 @@ impl<Q: QueuePair> Engine<Q> {
     pub(super) fn arm(&mut self, events: Armed, shared: &Shared<Q::Lease>) {
         for lane in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes) {
             lane.failed |= lane.qp.arm(events).is_err();
+            lane.received_when_armed = lane.received;
         }
         shared.arming.set(events);
     }

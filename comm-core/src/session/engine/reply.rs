@@ -3,53 +3,98 @@
 use pronto_wire::{CallId, Class, RawHeader};
 
 use super::Engine;
-use crate::fabric::{QueuePair, SmallMessage};
+use crate::fabric::{InlineMessage, MessageSlot, PollOutcome, QueuePair};
+use crate::session::lane::Lane;
 use crate::session::shared::Shared;
 
 /// What was found first.
+#[derive(Clone, Copy, Debug)]
 pub(in crate::session) enum Found {
-    /// The reply, in the caller's place for small ones.
+    /// The reply, in the caller's place for inline messages.
     Reply,
-    /// The reply, in the engine's place for short ones.
+    /// The reply, in the engine's message slot.
     ShortReply,
-    /// Something else, in one of these places if it is not too long.
-    Other(Option<Polled>),
+    /// Something else; none if nothing was polled.
+    Other(Option<Prefetched>),
 }
 
-/// A message of this class that was polled, and lies in the engine's own place for small messages or for short ones.
+/// The result of the polls before a turn, with the class of the connection. What they have found stays in the engine, so that nothing
+/// is moved on the path of a reply.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::session) enum Polled {
-    Small(Class),
+pub(in crate::session) enum Prefetched {
+    /// No message on either connection.
+    Nothing,
+    /// An inline message in the engine's message slot.
+    Inline(Class),
+    /// A short message in the engine's message slot.
     Short(Class),
+    /// Any other outcome, in [`Engine::prefetched`].
+    Outcome(Class),
 }
 
 impl<Q: QueuePair> Engine<Q> {
-    /// Takes the reply to a call in, if it is the next message; asked where nothing else is due. Its call is over then, and the slot
-    /// set aside.
+    /// Takes the reply to a call in, if it is the next message of a lane that `may_hold` one; asked where nothing else is due. Its
+    /// call is over then, and the slot set aside.
     #[inline(always)]
     pub(in crate::session) fn find_reply(
         &mut self,
         call: CallId,
-        small: &mut SmallMessage,
+        inline: &mut InlineMessage,
+        may_hold: impl Fn(&Lane<Q>) -> bool,
         shared: &Shared<Q::Lease>,
     ) -> Found {
-        let Some(link) = self.phase.link_mut() else { return Found::Other(None) };
-        for class in Class::ALL {
-            let qp = &mut link.lanes[class.index()].qp;
-            if qp.poll_small(small) {
-                if self.take_reply(class, &small.header, small.payload.len().into(), call, shared) {
-                    return Found::Reply;
+        if !self.phase.is_linked() {
+            return Found::Other(None);
+        }
+        // Written out, so that each class is a constant of its own copy.
+        if let Some(found) = self.find_reply_of(Class::Control, call, inline, &may_hold, shared) {
+            return found;
+        }
+        if let Some(found) = self.find_reply_of(Class::Bulk, call, inline, &may_hold, shared) {
+            return found;
+        }
+        Found::Other(Some(Prefetched::Nothing))
+    }
+
+    /// Does the part of [`Self::find_reply`] that concerns one lane. Returns none if the lane has no message.
+    #[inline(always)]
+    fn find_reply_of(
+        &mut self,
+        class: Class,
+        call: CallId,
+        inline: &mut InlineMessage,
+        may_hold: impl Fn(&Lane<Q>) -> bool,
+        shared: &Shared<Q::Lease>,
+    ) -> Option<Found> {
+        let lane = &mut self.phase.link_mut()?.lanes[class.index()];
+        if !may_hold(lane) {
+            return None;
+        }
+        match lane.qp.poll(MessageSlot { inline, short: &mut self.short }) {
+            Ok(PollOutcome::Nothing) => None,
+            Ok(PollOutcome::Inline) => {
+                if self.take_reply(class, &inline.header, inline.payload.len().into(), call, shared) {
+                    return Some(Found::Reply);
                 }
-                self.small = *small;
-                return Found::Other(Some(Polled::Small(class)));
+                self.inline = *inline;
+                Some(Found::Other(Some(Prefetched::Inline(class))))
             }
-            if qp.poll_short(&mut self.short) {
+            Ok(PollOutcome::Short) => {
                 let (header, len) = (self.short.header, self.short.payload().len());
-                let is_it = self.take_reply(class, &header, len, call, shared);
-                return if is_it { Found::ShortReply } else { Found::Other(Some(Polled::Short(class))) };
+                if self.take_reply(class, &header, len, call, shared) {
+                    return Some(Found::ShortReply);
+                }
+                Some(Found::Other(Some(Prefetched::Short(class))))
+            }
+            outcome => {
+                debug_assert!(
+                    matches!(self.prefetched, Ok(PollOutcome::Nothing)),
+                    "a turn takes each outcome"
+                );
+                self.prefetched = outcome;
+                Some(Found::Other(Some(Prefetched::Outcome(class))))
             }
         }
-        Found::Other(None)
     }
 
     /// Does for a reply what [`Engine::receive`] would do, if it is that of the call; if it is not, or there is more to it,

@@ -2,7 +2,7 @@
 
 use pronto_core::fabric::{
     Armed, Arrived, ConnectionLimits, DoorbellEvent, FabricError, Gather, Operation, PostError, QueuePair,
-    SendWork, Signal,
+    SendWork, Signal, poll_by_value,
 };
 use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pronto_wire::RawHeader;
@@ -319,7 +319,7 @@ fn no_event_is_lost_between_two_threads<H: Harness>(harness: &H) {
                 post_number(&mut a, number, &over);
             }
             while !over.load(Ordering::Relaxed) {
-                let _ = a.poll_recv();
+                let _ = poll_by_value(&mut a);
                 std::thread::yield_now();
             }
         });
@@ -337,7 +337,7 @@ fn post_number<Q: QueuePair>(a: &mut Q, number: u64, over: &AtomicBool) {
             Ok(()) => break,
             Err(PostError::Full) => {
                 a.ring_doorbell(DoorbellEvent::Solicited).expect("alive");
-                assert!(matches!(a.poll_recv(), Ok(None)), "nobody sent anything this way");
+                assert!(matches!(poll_by_value(a), Ok(None)), "nobody sent anything this way");
                 let _ = a.poll_send();
             }
             Err(error) => panic!("a message within the depth: {error}"),
@@ -350,7 +350,7 @@ fn receive_numbers<H: Harness>(harness: &H, b: &mut H::Qp, link: &mut H::Link, r
     let mut next = 0;
     let mut take_all = |b: &mut H::Qp| {
         let before = next;
-        while let Some(message) = b.poll_recv().expect("alive") {
+        while let Some(message) = poll_by_value(b).expect("alive") {
             let Arrived::Inline(payload) = message.payload else { panic!("inline payloads come inline") };
             assert_eq!(payload.as_slice(), u64::to_le_bytes(next));
             next += 1;

@@ -1,6 +1,8 @@
 //! The end of a connection: closed, dropped or cut, it is noticed, and everything outstanding comes back.
 
-use pronto_core::fabric::{Armed, DoorbellEvent, FabricError, GrantError, PostError, QueuePair, Rights};
+use pronto_core::fabric::{
+    Armed, DoorbellEvent, FabricError, GrantError, PostError, QueuePair, Rights, poll_by_value,
+};
 
 use super::tests;
 use crate::Harness;
@@ -78,7 +80,7 @@ fn a_failed_queue_pair_stays_failed<H: Harness>(harness: &H) {
     drop(rig.take(End::A));
     wait_for_loss(&mut rig, End::B);
     for _ in 0..10 {
-        assert!(matches!(rig.qp(End::B).poll_recv(), Err(FabricError::Lost)));
+        assert!(matches!(poll_by_value(rig.qp(End::B)), Err(FabricError::Lost)));
         assert!(rig.qp(End::B).poll_send().is_none());
         let posted = rig.post(End::B, Form::Inline, 8);
         assert_eq!(posted, Err(PostError::Failed(FabricError::Lost)));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pronto_core::fabric::{
-    Arrived, DoorbellEvent, Gather, Operation, QueuePair, Region, SendWork, Signal, WrId,
+    Arrived, DoorbellEvent, Gather, Operation, QueuePair, Region, SendWork, Signal, WrId, poll_by_value,
 };
 use pronto_wire::RawHeader;
 
@@ -114,7 +114,7 @@ impl<'h, H: Harness> Raw<'h, H> {
 
     fn receive(&mut self) -> Vec<u8> {
         let arrived: Arrived<_> =
-            self.wait("for a message", |pair| pair.b.poll_recv().expect("alive")).payload;
+            self.wait("for a message", |pair| poll_by_value(&mut pair.b).expect("alive")).payload;
         let mut bytes = vec![0; arrived.len()];
         arrived.copy_to(0, &mut bytes).expect("a payload can be copied out whole");
         bytes
@@ -133,7 +133,10 @@ impl<'h, H: Harness> Raw<'h, H> {
                 return found;
             }
             // The sender's half of a turn too: a transport may need it to go on sending.
-            assert!(self.pair.a.poll_recv().expect("alive").is_none(), "nobody sent anything this way");
+            assert!(
+                poll_by_value(&mut self.pair.a).expect("alive").is_none(),
+                "nobody sent anything this way"
+            );
             self.harness.settle(&mut self.pair.link);
             watchdog::turn();
         }

@@ -20,6 +20,7 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
             both_ends_access_each_other needs [OneSided],
             a_local_buffer_outside_its_region_is_refused needs [OneSided],
             a_target_that_makes_no_call_is_passive_as_declared needs [OneSided],
+            a_poll_reports_the_work_that_polls_have_carried_out needs [OneSided],
             close_flushes_outstanding_accesses needs [OneSided],
         ],
     }
@@ -183,6 +184,33 @@ fn a_local_buffer_outside_its_region_is_refused<H: Harness>(harness: &H) {
     }
     assert_eq!(bytes_of(&target), payload(9, 128));
     assert_eq!(bytes_of(&local), [0; 100]);
+    rig.finish();
+}
+
+/// One poll of the target reports what its polls have done, and none does where they do nothing.
+fn a_poll_reports_the_work_that_polls_have_carried_out<H: Harness>(harness: &H) {
+    let mut rig = Rig::new(harness);
+    let OneSided::Supported { passive_target, .. } = rig.qp(End::A).capabilities().one_sided else {
+        unreachable!("the test needs one-sided operations");
+    };
+    let (_target, remote) = granted(&mut rig, End::B, 100, Rights::READ_WRITE);
+    let local = harness.region(100);
+    let operations = [
+        Operation::Read { local: &local, local_offset: 0, remote },
+        Operation::Write { local: &local, local_offset: 0, remote },
+    ];
+    for operation in operations {
+        let before = rig.at(End::B).served;
+        assert_eq!(access(&mut rig, End::A, operation), Ok(0));
+        if !passive_target {
+            rig.wait("for a poll that reports one-sided work", |rig| rig.at(End::B).served != before);
+        }
+    }
+    let served = rig.at(End::B).served;
+    (0..100).for_each(|_| _ = rig.pump());
+    assert_eq!(rig.at(End::B).served, served, "work was reported that nobody asked for");
+    assert_eq!(rig.at(End::A).served, 0, "the end that asked has carried nothing out");
+    assert!(!passive_target || served == 0, "the target is declared passive and does the work");
     rig.finish();
 }
 

@@ -13,6 +13,7 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
         name: "ordering",
         tests: tests![
             inline_payloads_of_every_length,
+            inline_and_short_messages_keep_their_order,
             ring_payloads_of_every_kind_of_length,
             region_payloads_of_every_kind_of_length,
             forms_mixed_at_random_keep_their_order,
@@ -32,6 +33,25 @@ fn inline_payloads_of_every_length<H: Harness>(harness: &H) {
         for len in 0..=copies(&mut rig) {
             rig.send(from, Form::Inline, len);
             rig.send(from, Form::Unsignalled, len);
+        }
+    }
+    rig.finish();
+}
+
+/// Lengths alternate, so that the part of the slot that a poll fills changes from message to message.
+fn inline_and_short_messages_keep_their_order<H: Harness>(harness: &H) {
+    let mut rig = Rig::new(harness);
+    let copies = copies(&mut rig);
+    let short = INLINE_PAYLOAD + usize::from(copies > INLINE_PAYLOAD);
+    for round in 0..=copies {
+        for form in [Form::Unsignalled, Form::Inline] {
+            rig.submit(End::A, form, round % (INLINE_PAYLOAD + 1));
+            rig.submit(End::A, form, round.max(short));
+            rig.submit(End::A, form, copies - round);
+        }
+        rig.ring(End::A);
+        if round % 4 == 0 {
+            rig.pump();
         }
     }
     rig.finish();

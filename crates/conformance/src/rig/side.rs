@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use pronto_core::fabric::{
-    Arrived, Completion, FabricError, Payload, QueuePair, Received, Region, SendMemory, ShortMessage,
-    SmallMessage, Status, WrId,
+    Arrived, Completion, FabricError, InlineMessage, MessageSlot, Payload, PollOutcome, QueuePair, Received,
+    Region, SendMemory, ShortMessage, Status, WrId,
 };
 use pronto_wire::RawHeader;
 
@@ -72,6 +72,8 @@ pub(crate) struct Side<Q: QueuePair> {
     pub(crate) held: Vec<Held<Q::Lease>>,
     /// Messages that have arrived.
     pub(crate) received: usize,
+    /// Polls that have reported one-sided work.
+    pub(crate) served: usize,
     pub(crate) failure: Option<FabricError>,
     pub(super) may_fail: bool,
 }
@@ -91,6 +93,7 @@ impl<Q: QueuePair> Side<Q> {
             hold: false,
             held: Vec::new(),
             received: 0,
+            served: 0,
             failure: None,
             may_fail: false,
         }
@@ -144,24 +147,23 @@ impl<Q: QueuePair> Side<Q> {
         }
         let mut moved = false;
         while self.failure.is_none() {
-            let mut small = SmallMessage::default();
-            if self.qp.poll_small(&mut small) {
-                let SmallMessage { header, payload } = small;
-                self.receive(Received { header, payload: Arrived::Inline(payload) });
-                moved = true;
-                continue;
-            }
-            // Each of the two ways to take a short message, in turn.
-            let mut short = ShortMessage::default();
-            if self.received.is_multiple_of(2) && self.qp.poll_short(&mut short) {
-                let lease = self.qp.keep(short.payload());
-                self.receive(Received { header: short.header, payload: Arrived::Buffer(lease) });
-                moved = true;
-                continue;
-            }
-            match self.qp.poll_recv() {
-                Ok(Some(message)) => self.receive(message),
-                Ok(None) => break,
+            let (mut inline, mut short) = (InlineMessage::default(), ShortMessage::default());
+            match self.qp.poll(MessageSlot { inline: &mut inline, short: &mut short }) {
+                Ok(PollOutcome::Nothing) => break,
+                Ok(PollOutcome::Inline) => {
+                    let InlineMessage { header, payload } = inline;
+                    self.receive(Received { header, payload: Arrived::Inline(payload) });
+                }
+                Ok(PollOutcome::Short) => {
+                    let payload = Arrived::Buffer(self.qp.lease_copy(short.payload()));
+                    self.receive(Received { header: short.header, payload });
+                }
+                Ok(PollOutcome::Leased(message)) => self.receive(message),
+                Ok(PollOutcome::OneSided) => {
+                    self.served += 1;
+                    moved = true;
+                    break;
+                }
                 Err(error) => {
                     assert!(self.may_fail, "a queue pair failed without a cause: {error}");
                     self.failure = Some(error);

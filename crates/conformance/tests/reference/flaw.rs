@@ -7,6 +7,7 @@ pub(crate) enum Flaw {
     SmallOvertakes,
     SpoilsHeaders,
     CutsTheLongest,
+    CutsShortMessages,
     TakesTooLong,
     LosesCompletions,
     CompletesTwice,
@@ -41,6 +42,7 @@ pub(crate) enum Flaw {
     OffsetsFromTheRegion,
     ClaimsPassive,
     DeniesPassive,
+    WorksUnreported,
     AdditionsGoMissing,
     TornAtomics,
     TakesUnaligned,
@@ -56,11 +58,12 @@ pub(crate) enum Flaw {
 
 impl Flaw {
     /// Every mutant with the chapter that must fail.
-    pub(crate) const ALL: [(Self, &'static str); 49] = [
+    pub(crate) const ALL: [(Self, &'static str); 51] = [
         (Self::SwapsMessages, "ordering"),
         (Self::SmallOvertakes, "ordering"),
         (Self::SpoilsHeaders, "ordering"),
         (Self::CutsTheLongest, "ordering"),
+        (Self::CutsShortMessages, "ordering"),
         (Self::TakesTooLong, "ordering"),
         (Self::LosesCompletions, "completion"),
         (Self::CompletesTwice, "completion"),
@@ -95,6 +98,7 @@ impl Flaw {
         (Self::OffsetsFromTheRegion, "one-sided"),
         (Self::ClaimsPassive, "one-sided"),
         (Self::DeniesPassive, "one-sided"),
+        (Self::WorksUnreported, "one-sided"),
         (Self::AdditionsGoMissing, "atomics"),
         (Self::TornAtomics, "atomics"),
         (Self::TakesUnaligned, "atomics"),

@@ -10,11 +10,11 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::fabric::{
     Armed, Arrived, AtomicScope, Capabilities, Completion, CompletionChannel, ConnectionLimits,
-    DoorbellEvent, FabricError, Gather, Grant, GrantError, GrantId, HeapSendMemory, OneSided, Operation,
-    OutOfBounds, PostError, QueuePair, Received, Region, RemoteRange, Revocation, Rights, SendMemory,
-    SendWork, Signal, Status,
+    DoorbellEvent, FabricError, Gather, Grant, GrantError, GrantId, HeapSendMemory, InlineMessage,
+    MessageSlot, OneSided, Operation, OutOfBounds, PollOutcome, PostError, QueuePair, Received, Region,
+    RemoteRange, Revocation, Rights, SHORT_PAYLOAD, SendMemory, SendWork, Signal, Status,
 };
-use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
+use pronto_wire::{INLINE_PAYLOAD, InlinePayload, RawHeader};
 
 use super::access::Request;
 use super::{Body, Flaw, GrantEntry, Lease, Node, Sent, Wire};
@@ -100,11 +100,11 @@ impl Reference {
             send_depth: limits.send_depth,
             polls_without_syscalls: true,
             by_reference: true,
-            copies: 40,
+            copies: u32::try_from(SHORT_PAYLOAD).expect("232"),
             pins_memory: false,
             ready_when_touched: false,
             one_sided: OneSided::Supported {
-                passive_target: flaw != Some(Flaw::DeniesPassive),
+                passive_target: !matches!(flaw, Some(Flaw::DeniesPassive | Flaw::WorksUnreported)),
                 atomics: AtomicScope::Global,
                 revocation: Revocation::Enforced,
             },
@@ -206,30 +206,41 @@ impl Reference {
         wire.wake(other);
     }
 
-    fn arrived(&self, sent: Sent) -> Received<Lease> {
+    fn arrived(&self, sent: Sent, slot: MessageSlot<'_>) -> PollOutcome<Lease> {
         let Sent { mut header, inline, body, .. } = sent;
         let mut bytes = body.take();
         if self.has(Flaw::SpoilsHeaders) {
             let mut raw = *header.as_array();
             raw[4] &= 0x7f;
-            header = pronto_wire::RawHeader::from_array(raw);
+            header = RawHeader::from_array(raw);
         }
         if self.has(Flaw::CutsTheLongest) && bytes.len() == self.capabilities.max_payload as usize {
             bytes.pop();
         }
-        let payload = if inline {
-            let len = bytes.len().min(INLINE_PAYLOAD);
-            Arrived::Inline(InlinePayload::new(&bytes[..len]).expect("at most forty"))
+        if inline {
+            return self.fill(slot, header, &bytes);
+        }
+        let bytes = if self.has(Flaw::OneReceiveBuffer) {
+            *self.only_buffer.lock().expect("no test panics while it holds this") = bytes;
+            Arc::clone(&self.only_buffer)
         } else {
-            let bytes = if self.has(Flaw::OneReceiveBuffer) {
-                *self.only_buffer.lock().expect("no test panics while it holds this") = bytes;
-                Arc::clone(&self.only_buffer)
-            } else {
-                Arc::new(Mutex::new(bytes))
-            };
-            Arrived::Buffer(Lease { bytes, sloppy: self.has(Flaw::CopiesBeyondTheEnd) })
+            Arc::new(Mutex::new(bytes))
         };
-        Received { header, payload }
+        let payload = Arrived::Buffer(Lease { bytes, sloppy: self.has(Flaw::CopiesBeyondTheEnd) });
+        PollOutcome::Leased(Received { header, payload })
+    }
+
+    /// Puts a message with a copied payload into the part of the slot that is for it.
+    fn fill(&self, slot: MessageSlot<'_>, header: RawHeader, bytes: &[u8]) -> PollOutcome<Lease> {
+        if let Some(payload) = InlinePayload::new(bytes) {
+            *slot.inline = InlineMessage { header, payload };
+            return PollOutcome::Inline;
+        }
+        let cut = usize::from(self.has(Flaw::CutsShortMessages));
+        let bytes = &bytes[..bytes.len().min(SHORT_PAYLOAD) - cut];
+        let len = u8::try_from(bytes.len()).expect("at most 232");
+        slot.short.put(header, len, |into| into.copy_from_slice(bytes));
+        PollOutcome::Short
     }
 
     fn disarm(&mut self) {
@@ -311,7 +322,9 @@ impl QueuePair for Reference {
         for posted in batch {
             match posted {
                 Posted::Message(sent) => self.hand_over(&mut wire, sent),
-                Posted::Access(request) if self.has(Flaw::ClaimsPassive) => {
+                Posted::Access(request)
+                    if self.has(Flaw::ClaimsPassive) || self.has(Flaw::WorksUnreported) =>
+                {
                     wire.ends[1 - self.me].waiting.push_back(request);
                 }
                 Posted::Access(request) => wire.serve(self.me, &request, &node, self.flaw),
@@ -324,7 +337,12 @@ impl QueuePair for Reference {
         self.wire().ends[self.me].completions.pop_front()
     }
 
-    fn poll_recv(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
+    fn lease_copy(&self, payload: &[u8]) -> Lease {
+        let sloppy = self.has(Flaw::CopiesBeyondTheEnd);
+        Lease { bytes: Arc::new(Mutex::new(payload.to_vec())), sloppy }
+    }
+
+    fn poll(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<Lease>, FabricError> {
         let mut wire = self.wire();
         if self.has(Flaw::PollingDisarms) {
             wire.ends[self.me].armed = false;
@@ -336,15 +354,15 @@ impl QueuePair for Reference {
             return Err(FabricError::Lost);
         }
         if wire.ends[self.me].left_out {
-            return Ok(None);
+            return Ok(PollOutcome::Nothing);
         }
         if let Some(sent) = wire.ends[self.me].inbox.pop_front() {
             let wr = sent.wr;
-            let received = self.arrived(sent);
+            let outcome = self.arrived(sent, slot);
             if let Some(wr) = wr {
                 wire.complete(1 - self.me, wr, Status::Done(0), self.flaw);
             }
-            return Ok(Some(received));
+            return Ok(outcome);
         }
         if wire.ends[self.me].lost || (self.has(Flaw::OneLossForAll) && self.node.lock().lost) {
             if self.has(Flaw::LossIsForgotten) {
@@ -352,7 +370,7 @@ impl QueuePair for Reference {
             }
             return Err(FabricError::Lost);
         }
-        Ok(None)
+        Ok(PollOutcome::Nothing)
     }
 
     fn arm(&mut self, events: Armed) -> Result<(), FabricError> {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier, Mutex};
 
 use pronto_core::fabric::{
     Armed, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Grant, GrantError,
-    GrantId, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork,
+    GrantId, MessageSlot, PollOutcome, PostError, QueuePair, Region, Rights, SendMemory, SendWork,
 };
 use pronto_core::session::{CallSpec, OutgoingPayload, Waited};
 use pronto_core::wait::ServingState;
@@ -42,8 +42,8 @@ struct Watched {
 impl QueuePair for Watched {
     type Lease = ShmLease;
 
-    fn poll_recv(&mut self) -> Result<Option<Received<ShmLease>>, FabricError> {
-        self.inner.poll_recv()
+    fn poll(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<ShmLease>, FabricError> {
+        self.inner.poll(slot)
     }
 
     fn arm(&mut self, events: Armed) -> Result<(), FabricError> {

@@ -6,7 +6,7 @@ use core::cell::Cell;
 use std::sync::Arc;
 
 use pronto_core::executor::{ASLEEP, Circumstances, alone};
-use pronto_core::fabric::SmallMessage;
+use pronto_core::fabric::InlineMessage;
 use pronto_core::session::{CallSpec, OutgoingPayload, Places, Refused, Session, Soon, Waited};
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
 use pronto_counts::pair::{Callee, Ends, LOOKS, Nobody, tcp_link};
@@ -99,8 +99,8 @@ impl Pair {
 
     /// The first looks of a wait.
     fn look(&self, call: CallId) -> bool {
-        let (mut small, mut end) = (SmallMessage::default(), None);
-        let places = Places { small: &mut small, short: |_: &[u8]| {}, end: &mut end };
+        let (mut inline, mut end) = (InlineMessage::default(), None);
+        let places = Places { inline: &mut inline, short: |_: &[u8]| {}, end: &mut end };
         let policy = self.thread.policy;
         let soon = self.caller.wait_soon(call, policy.into(), places, &mut Nobody, &self.thread);
         match soon {

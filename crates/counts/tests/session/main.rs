@@ -3,8 +3,8 @@
 /// The rest of a queue pair that has another one in `inner`.
 macro_rules! the_rest_is_inner {
     () => {
-        fn keep(&self, payload: &[u8]) -> ShmLease {
-            self.inner.keep(payload)
+        fn lease_copy(&self, payload: &[u8]) -> ShmLease {
+            self.inner.lease_copy(payload)
         }
 
         fn capabilities(&self) -> &Capabilities {

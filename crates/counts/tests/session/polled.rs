@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use pronto_core::fabric::{
     Armed, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Grant, GrantError,
-    GrantId, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork, ShortMessage,
-    SmallMessage,
+    GrantId, MessageSlot, PollOutcome, PostError, QueuePair, Region, Rights, SendMemory, SendWork,
 };
 use pronto_counts::pair::{Ends, shm_link};
 use pronto_fabric_shm::{ShmLease, ShmQueuePair};
@@ -53,16 +52,8 @@ impl Late {
 impl QueuePair for Late {
     type Lease = ShmLease;
 
-    fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
-        !self.is_late() && self.inner.poll_small(into)
-    }
-
-    fn poll_short(&mut self, into: &mut ShortMessage) -> bool {
-        !self.is_late() && self.inner.poll_short(into)
-    }
-
-    fn poll_recv(&mut self) -> Result<Option<Received<ShmLease>>, FabricError> {
-        if self.is_late() { Ok(None) } else { self.inner.poll_recv() }
+    fn poll(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<ShmLease>, FabricError> {
+        if self.is_late() { Ok(PollOutcome::Nothing) } else { self.inner.poll(slot) }
     }
 
     fn arm(&mut self, events: Armed) -> Result<(), FabricError> {

@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::sys::socket::{MsgFlags, SockType, recv};
 use pronto_core::fabric::{
     Armed, Extent, FabricError, Gather, Operation, PeerFault, QueuePair, Rights, SendWork, Signal, WrId,
+    poll_by_value,
 };
 
 use super::LIMITS;
@@ -24,7 +25,7 @@ fn fault_after(link: &mut Link, mut wake: impl FnMut()) -> FabricError {
         }
         link.bulk.arm(Armed::Nothing).expect("disarming never fails");
     }
-    link.bulk.poll_recv().expect_err("the victim noticed")
+    poll_by_value(&mut link.bulk).expect_err("the victim noticed")
 }
 
 #[test]
@@ -74,7 +75,7 @@ fn announced(packet: &[u8], fd: &OwnedFd) -> FabricError {
 fn announced_with(packet: &[u8], fds: &[i32]) -> FabricError {
     let (mut link, shown) = victim_of(&Segment::new().announcements(1));
     send(&shown.announcements.0, packet, fds);
-    link.bulk.poll_recv().expect_err("the victim noticed")
+    poll_by_value(&mut link.bulk).expect_err("the victim noticed")
 }
 
 fn sealed(len: usize) -> OwnedFd {
@@ -117,7 +118,7 @@ fn a_payload_outside_its_region_is_a_fault() {
     let segment = Segment::new().line(0, 1, form::REGION, place.line(&Default::default()));
     let (mut link, shown) = victim_of(&segment);
     send(&shown.announcements.0, &announcement(1, 5, 0, 0), &[sealed(4096).as_raw_fd()]);
-    let fault = link.bulk.poll_recv().unwrap_err();
+    let fault = poll_by_value(&mut link.bulk).unwrap_err();
     assert_eq!(fault, PeerFault::Offset { offset: 4096 - 40, len: 4096 }.into());
 }
 
@@ -128,7 +129,7 @@ fn nothing_but_disarm_takes_a_wake_up_away() {
     let operation = Operation::Send { header: &Default::default(), payload };
     let signal = Signal::Signalled(WrId { slot: 0, generation: 0 });
     near.bulk.post(SendWork { signal, operation }).unwrap();
-    let held = far.bulk.poll_recv().unwrap().unwrap();
+    let held = poll_by_value(&mut far.bulk).unwrap().unwrap();
 
     near.bulk.arm(Armed::All).unwrap();
     assert_eq!(near.bulk.poll_send(), None);
@@ -136,7 +137,7 @@ fn nothing_but_disarm_takes_a_wake_up_away() {
     far.bulk.grant(&region, 0..8, Rights::READ).unwrap();
     drop(held);
     assert!(
-        near.bulk.poll_recv().unwrap().is_none(),
+        poll_by_value(&mut near.bulk).unwrap().is_none(),
         "sees the announcement, before the wake-up in the channel"
     );
     let mut packet = [0; 100];
@@ -157,6 +158,6 @@ fn the_bells_end_is_the_peers_end() {
     drop(bell);
     link.bulk.arm(Armed::All).unwrap();
     link.bulk.arm(Armed::Nothing).expect("disarming never fails");
-    assert!(link.bulk.poll_recv().unwrap().is_some(), "what was published comes first");
-    assert_eq!(link.bulk.poll_recv().unwrap_err(), FabricError::Lost);
+    assert!(poll_by_value(&mut link.bulk).unwrap().is_some(), "what was published comes first");
+    assert_eq!(poll_by_value(&mut link.bulk).unwrap_err(), FabricError::Lost);
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use pronto_core::fabric::{
     ConnectionLimits, DoorbellEvent, Extent, Gather, Operation, Payload, QueuePair, SendWork, Signal, Status,
-    WrId,
+    WrId, poll_by_value,
 };
 
 use crate::lease::{MAX_COPIED, MAX_LENT, ShmLease};
@@ -30,7 +30,7 @@ fn post(qp: &mut ShmQueuePair, generation: u32) {
 }
 
 fn receive(qp: &mut ShmQueuePair) -> ShmLease {
-    match qp.poll_recv().unwrap().unwrap().payload {
+    match poll_by_value(qp).unwrap().unwrap().payload {
         Arrived::Buffer(lease) => lease,
         Arrived::Inline(_) => panic!("a payload of 1 MiB is not inline"),
     }

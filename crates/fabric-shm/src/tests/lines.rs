@@ -2,7 +2,7 @@
 
 use core::array::from_fn;
 
-use pronto_core::fabric::{Arrived, FabricError, PeerFault, QueuePair};
+use pronto_core::fabric::{Arrived, FabricError, PeerFault, QueuePair, poll_by_value};
 
 use super::LIMITS;
 use super::rogue::{Segment, victim_of};
@@ -18,8 +18,8 @@ const PLACE: Elsewhere =
 #[track_caller]
 fn fault(segment: Segment) -> PeerFault {
     let (mut link, _shown) = victim_of(&segment);
-    let Err(FabricError::Peer(fault)) = link.bulk.poll_recv() else { panic!("no fault") };
-    assert_eq!(link.bulk.poll_recv().unwrap_err(), FabricError::Peer(fault), "and it stays");
+    let Err(FabricError::Peer(fault)) = poll_by_value(&mut link.bulk) else { panic!("no fault") };
+    assert_eq!(poll_by_value(&mut link.bulk).unwrap_err(), FabricError::Peer(fault), "and it stays");
     fault
 }
 
@@ -30,7 +30,7 @@ fn segment_with(place: Elsewhere, form: u8) -> Segment {
 #[test]
 fn a_correct_line_is_taken() {
     let (mut link, _shown) = victim_of(&segment_with(PLACE, form::RING));
-    let message = link.bulk.poll_recv().unwrap().unwrap();
+    let message = poll_by_value(&mut link.bulk).unwrap().unwrap();
     assert_eq!(message.payload.len(), 41);
 }
 
@@ -50,7 +50,7 @@ fn a_payload_beside_its_line_is_taken_and_one_that_is_too_long_is_a_fault() {
             assert_eq!(fault(segment), expected);
         } else {
             let (mut link, _shown) = victim_of(&segment);
-            let message = link.bulk.poll_recv().unwrap().unwrap();
+            let message = poll_by_value(&mut link.bulk).unwrap().unwrap();
             assert_eq!(message.payload.len(), usize::from(len));
         }
     }
@@ -60,8 +60,8 @@ fn a_payload_beside_its_line_is_taken_and_one_that_is_too_long_is_a_fault() {
 fn a_line_that_was_written_over_is_a_fault() {
     assert_eq!(fault(Segment::new().line(0, 2, 0, [0; 8])), PeerFault::Overrun);
     let (mut link, _shown) = victim_of(&Segment::new().line(0, 1, 0, [0; 8]).line(1, 7, 0, [0; 8]));
-    assert!(link.bulk.poll_recv().unwrap().is_some());
-    assert_eq!(link.bulk.poll_recv().unwrap_err(), PeerFault::Overrun.into());
+    assert!(poll_by_value(&mut link.bulk).unwrap().is_some());
+    assert_eq!(poll_by_value(&mut link.bulk).unwrap_err(), PeerFault::Overrun.into());
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_payload_outside_the_peers_memory_is_a_fault() {
         assert_eq!(fault(segment_with(place, form::RING)), PeerFault::Offset { offset, len });
     }
     let (mut link, _shown) = victim_of(&segment_with(Elsewhere { offset: len - 41, ..PLACE }, form::RING));
-    assert!(link.bulk.poll_recv().unwrap().is_some(), "the last bytes are inside");
+    assert!(poll_by_value(&mut link.bulk).unwrap().is_some(), "the last bytes are inside");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn releases_that_nobody_waits_for_are_a_fault() {
     assert_eq!(posted, Ok(()));
     let flushed = link.bulk.poll_send().unwrap();
     assert_eq!(flushed.status, pronto_core::fabric::Status::Flushed);
-    assert_eq!(link.bulk.poll_recv().unwrap_err(), PeerFault::Unasked.into());
+    assert_eq!(poll_by_value(&mut link.bulk).unwrap_err(), PeerFault::Unasked.into());
 }
 
 fn post_ring(qp: &mut ShmQueuePair) -> Result<(), pronto_core::fabric::PostError> {
@@ -137,7 +137,7 @@ fn garbage_is_refused_or_read_but_nothing_else() {
         });
         let (mut link, _shown) = victim_of(&Segment::new().lines(bytes));
         for _ in 0..64 {
-            match link.bulk.poll_recv() {
+            match poll_by_value(&mut link.bulk) {
                 Ok(Some(message)) => read(&message.payload),
                 Ok(None) => break,
                 Err(error) => {

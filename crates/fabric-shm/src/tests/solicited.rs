@@ -1,6 +1,8 @@
 //! Whom an unsolicited message wakes: nobody who asked for solicited ones alone.
 
-use pronto_core::fabric::{Armed, DoorbellEvent, Gather, Operation, QueuePair, SendWork, Signal};
+use pronto_core::fabric::{
+    Armed, DoorbellEvent, Gather, Operation, QueuePair, SendWork, Signal, poll_by_value,
+};
 use pronto_wire::RawHeader;
 
 use super::LIMITS;
@@ -15,7 +17,7 @@ fn post(from: &mut ShmQueuePair) {
 /// Wake-ups that came, and messages.
 fn arrived(at: &mut ShmQueuePair) -> (u64, usize) {
     at.arm(Armed::Nothing).expect("disarming never fails");
-    let messages = core::iter::from_fn(|| at.poll_recv().unwrap()).count();
+    let messages = core::iter::from_fn(|| poll_by_value(at).unwrap()).count();
     (at.counts().wakes, messages)
 }
 

@@ -2,7 +2,7 @@
 
 use pronto_core::fabric::{
     Arrived, DoorbellEvent, Extent, FabricError, Gather, Operation, Payload, QueuePair, Region, SendWork,
-    Signal, Withdrawn, WrId,
+    Signal, Withdrawn, WrId, poll_by_value,
 };
 
 use super::LIMITS;
@@ -40,7 +40,7 @@ fn a_message_that_is_polled_after_its_sender_closed_is_not_delivered() {
     let region = region_of(1);
     post(&mut a.bulk, &region);
     close_and_reuse(&mut a.bulk, &region);
-    match b.bulk.poll_recv() {
+    match poll_by_value(&mut b.bulk) {
         Err(error) => assert_eq!(error, FabricError::Lost),
         Ok(None) => panic!("the end of the link is not reported"),
         Ok(Some(message)) => {
@@ -57,7 +57,7 @@ fn a_payload_that_is_read_after_its_sender_closed_is_not_valid() {
     let (mut a, mut b) = Link::pair([LIMITS; 2]).unwrap();
     let region = region_of(1);
     post(&mut a.bulk, &region);
-    let Arrived::Buffer(lease) = b.bulk.poll_recv().unwrap().unwrap().payload else {
+    let Arrived::Buffer(lease) = poll_by_value(&mut b.bulk).unwrap().unwrap().payload else {
         panic!("a long payload is not inline")
     };
     let mut bytes = [0; LEN];
@@ -78,12 +78,12 @@ fn a_payload_that_would_be_copied_after_its_sender_closed_is_not_delivered() {
     let mut held = Vec::new();
     while b.bulk.counts().copied == 0 {
         post(&mut a.bulk, &region);
-        held.push(b.bulk.poll_recv().unwrap().unwrap());
+        held.push(poll_by_value(&mut b.bulk).unwrap().unwrap());
         assert!(held.len() < 1000, "there is no bound");
     }
     post(&mut a.bulk, &region);
     close_and_reuse(&mut a.bulk, &region);
-    assert_eq!(b.bulk.poll_recv().unwrap_err(), FabricError::Lost);
+    assert_eq!(poll_by_value(&mut b.bulk).unwrap_err(), FabricError::Lost);
     assert_eq!(b.bulk.counts().copied, 1);
     let private: Vec<_> = held.iter().filter_map(|message| message.payload.as_private()).collect();
     assert_eq!(private, [[1; LEN]], "what was copied before stays as it was sent");
@@ -99,7 +99,7 @@ fn a_message_in_send_memory_is_delivered_after_its_sender_closed() {
     let operation = Operation::Send { header: &Default::default(), payload };
     a.bulk.post(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
     a.bulk.close();
-    let message = b.bulk.poll_recv().unwrap().unwrap();
+    let message = poll_by_value(&mut b.bulk).unwrap().unwrap();
     let mut bytes = [0; LEN];
     message.payload.copy_to(0, &mut bytes).unwrap();
     assert_eq!((message.payload.validate(), bytes), (Ok(()), [1; LEN]));

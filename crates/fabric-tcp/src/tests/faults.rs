@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use pronto_core::fabric::{PeerFault, Rights};
+use pronto_core::fabric::{PeerFault, Rights, poll_by_value};
 
 use super::*;
 use crate::frame::{CHUNK, Kind, MAX_FRAME, OneSidedHeader, word};
@@ -19,7 +19,7 @@ fn verdict(bytes: &[u8]) -> FabricError {
     let (mut qp, mut peer) = victim();
     peer.write_all(bytes).unwrap();
     let error = receive(&mut qp).map(|m| bytes_of(&m)).unwrap_err();
-    assert_eq!(qp.poll_recv().unwrap_err(), error, "dead from then on");
+    assert_eq!(poll_by_value(&mut qp).unwrap_err(), error, "dead from then on");
     assert_eq!(post(&mut qp, 0, Gather::Short(b"")), Err(PostError::Failed(error)));
     error
 }
@@ -69,8 +69,8 @@ fn a_frame_that_drips_in_byte_by_byte_is_still_one_message() {
     for byte in bytes {
         peer.write_all(&[byte]).unwrap();
         sleep(&qp);
-        lengths.extend(qp.poll_recv().unwrap().map(|message| message.payload.len()));
-        qp.poll_recv().unwrap();
+        lengths.extend(poll_by_value(&mut qp).unwrap().map(|message| message.payload.len()));
+        poll_by_value(&mut qp).unwrap();
     }
     assert_eq!(lengths, [40, 300]);
 }

@@ -23,7 +23,7 @@ fn a_full_socket_blocks_output_and_completes_it_when_the_peer_reads() {
     assert!(completed_early < posted.into(), "the last one cannot be done");
     let mut received = 0;
     until(&mut a, &mut b, |a, b| {
-        if let Some(message) = b.poll_recv().unwrap() {
+        if let Some(message) = poll_by_value(b).unwrap() {
             assert_eq!(message.payload.as_private(), Some(&bytes[..]));
             received += 1;
         }
@@ -98,7 +98,7 @@ fn as_many_messages_as_the_depth_promises_arrive_although_no_lease_returns() {
     let held: Vec<_> = (0..8).map(|_| receive(&mut b).unwrap()).collect();
     assert!(pool.allocated() > pool.budget(), "the budget alone is too small for them");
     until(&mut a, &mut b, |_, b| {
-        assert!(b.poll_recv().unwrap().is_none());
+        assert!(poll_by_value(b).unwrap().is_none());
         (!b.interest().readable).then_some(())
     });
     assert_eq!(b.counters().starved, 1, "one message more than the depth waits");
@@ -120,16 +120,16 @@ fn an_empty_pool_stops_reading_until_a_lease_returns() {
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let first = until(&mut a, &mut b, |a, b| {
         a.poll_send();
-        b.poll_recv().unwrap()
+        poll_by_value(b).unwrap()
     });
     until(&mut a, &mut b, |a, b| {
         a.poll_send();
-        assert!(b.poll_recv().unwrap().is_none());
+        assert!(poll_by_value(b).unwrap().is_none());
         (!b.interest().readable).then_some(())
     });
     assert_eq!(b.counters().starved, 1);
     let calls = b.counters().calls;
-    assert!(b.poll_recv().unwrap().is_none());
+    assert!(poll_by_value(&mut b).unwrap().is_none());
     assert_eq!(b.counters().calls, calls, "not even a look at the socket");
     assert_eq!(pool.allocated(), 4 << 20);
 
@@ -141,7 +141,7 @@ fn an_empty_pool_stops_reading_until_a_lease_returns() {
     for _ in 0..2 {
         let message = until(&mut a, &mut b, |a, b| {
             a.poll_send();
-            b.poll_recv().unwrap()
+            poll_by_value(b).unwrap()
         });
         assert_eq!(bytes_of(&message), pattern(4 << 20, 2));
     }
@@ -160,7 +160,7 @@ fn a_starved_connection_notices_a_reset() {
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let held = receive(&mut b).unwrap();
     until(&mut a, &mut b, |_, b| {
-        assert!(b.poll_recv().unwrap().is_none());
+        assert!(poll_by_value(b).unwrap().is_none());
         (!b.interest().readable).then_some(())
     });
     // Bytes that nobody has read turn the end of a connection into a reset.
@@ -169,7 +169,7 @@ fn a_starved_connection_notices_a_reset() {
     sleep(&a);
     drop(a);
     let error = loop {
-        match b.poll_recv() {
+        match poll_by_value(&mut b) {
             Ok(None) => {}
             Ok(Some(_)) => panic!("there was no buffer for it"),
             Err(error) => break error,
@@ -195,7 +195,7 @@ fn close_flushes_what_the_kernel_has_not_taken_and_the_peer_hears_of_it() {
     assert_eq!(a.poll_send(), Some(Completion { wr: wr(3), status: Status::Flushed }));
     assert_eq!(a.poll_send(), None);
     assert_eq!(post(&mut a, 4, Gather::Short(b"")), Err(PostError::Failed(FabricError::Lost)));
-    assert_eq!(a.poll_recv().unwrap_err(), FabricError::Lost);
+    assert_eq!(poll_by_value(&mut a).unwrap_err(), FabricError::Lost);
     assert_eq!(bytes_of(&receive(&mut b).unwrap()), b"out");
     assert_eq!(receive(&mut b).unwrap_err(), FabricError::Lost);
 }

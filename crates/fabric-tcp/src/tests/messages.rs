@@ -1,6 +1,6 @@
 //! Messages arrive whole, once and in order, in as few system calls as there are bursts.
 
-use pronto_core::fabric::{Armed, OutOfBounds};
+use pronto_core::fabric::{Armed, OutOfBounds, poll_by_value};
 
 use crate::socket::Calls;
 
@@ -24,7 +24,7 @@ fn every_size_arrives_from_send_memory_and_from_a_region() {
         let mut messages = Vec::new();
         until(&mut a, &mut b, |a, b| {
             completions.extend(a.poll_send());
-            messages.extend(b.poll_recv().unwrap());
+            messages.extend(poll_by_value(b).unwrap());
             (completions.len() == 2 && messages.len() == 2).then_some(())
         });
         assert_eq!(completions, [done(2 * n).unwrap(), done(2 * n + 1).unwrap()]);
@@ -34,7 +34,7 @@ fn every_size_arrives_from_send_memory_and_from_a_region() {
         }
     }
     assert_eq!(a.poll_send(), None);
-    assert!(b.poll_recv().unwrap().is_none());
+    assert!(poll_by_value(&mut b).unwrap().is_none());
 }
 
 #[test]
@@ -63,11 +63,12 @@ fn a_burst_is_one_send_and_one_receive() {
         }
         a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         for slot in 0..200 {
-            let message = if slot == 0 { receive(&mut b).unwrap() } else { b.poll_recv().unwrap().unwrap() };
+            let message =
+                if slot == 0 { receive(&mut b).unwrap() } else { poll_by_value(&mut b).unwrap().unwrap() };
             assert_eq!(bytes_of(&message), [u8::try_from(slot).unwrap(); 40]);
             assert_eq!(a.poll_send(), done(slot));
         }
-        assert!(b.poll_recv().unwrap().is_none());
+        assert!(poll_by_value(&mut b).unwrap().is_none());
         let calls = (a.counters().calls, b.counters().calls);
         assert_eq!(calls.0.sends - before.0.sends, 1);
         // One more only if the test looked before the bytes had come round.
@@ -103,16 +104,16 @@ fn a_quiet_connection_goes_back_to_a_short_buffer() {
 #[test]
 fn a_blocking_round_trip_makes_no_useless_call() {
     let (mut a, mut b) = pair();
-    assert!(b.poll_recv().unwrap().is_none());
+    assert!(poll_by_value(&mut b).unwrap().is_none());
     for _ in 0..10 {
         post(&mut a, 1, Gather::Short(&[1; 32])).unwrap();
         a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         b.arm(Armed::All).unwrap();
-        assert!(b.poll_recv().unwrap().is_none());
+        assert!(poll_by_value(&mut b).unwrap().is_none());
         sleep(&b);
         b.arm(Armed::Nothing).expect("disarming never fails");
-        assert!(b.poll_recv().unwrap().is_some());
-        assert!(b.poll_recv().unwrap().is_none());
+        assert!(poll_by_value(&mut b).unwrap().is_some());
+        assert!(poll_by_value(&mut b).unwrap().is_none());
     }
     let calls = b.counters().calls;
     assert_eq!((calls.receives, calls.empty_receives), (11, 1), "only the very first look was in vain");
@@ -126,7 +127,7 @@ fn whoever_is_woken_and_arms_before_polling_finds_what_woke_him() {
         post(&mut a, slot, Gather::Short(&[1; 32])).unwrap();
         a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
         let mut turns = 0;
-        while b.poll_recv().unwrap().is_none() {
+        while poll_by_value(&mut b).unwrap().is_none() {
             sleep(&b);
             b.arm(Armed::Nothing).expect("disarming never fails");
             b.arm(Armed::All).unwrap();
@@ -147,7 +148,7 @@ fn a_long_payload_is_received_into_its_buffer() {
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let message = until(&mut a, &mut b, |a, b| {
         a.poll_send();
-        b.poll_recv().unwrap()
+        poll_by_value(b).unwrap()
     });
     assert_eq!(bytes_of(&message), bytes);
     assert_eq!(bytes_of(&receive(&mut b).unwrap()), b"behind");

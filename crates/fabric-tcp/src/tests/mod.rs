@@ -15,7 +15,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pronto_core::Class;
 use pronto_core::fabric::{
     Completion, ConnectionLimits, DoorbellEvent, Extent, FabricError, Gather, HeapMemory, Operation,
-    PostError, QueuePair, Received, Region, SendWork, Signal, Status, WrId,
+    PostError, QueuePair, Received, Region, SendWork, Signal, Status, WrId, poll_by_value,
 };
 use pronto_wire::RawHeader;
 
@@ -70,7 +70,7 @@ fn sleep(qp: &TcpQueuePair) {
 /// The next message, however long it takes.
 fn receive(qp: &mut TcpQueuePair) -> Result<Received<Lease>, FabricError> {
     loop {
-        if let Some(message) = qp.poll_recv()? {
+        if let Some(message) = poll_by_value(qp)? {
             return Ok(message);
         }
         sleep(qp);

@@ -6,7 +6,7 @@ use std::thread;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pronto_core::fabric::{
-    Armed, DoorbellEvent, Gather, Operation, QueuePair, SendWork, Signal, SmallMessage,
+    Armed, DoorbellEvent, Gather, Operation, QueuePair, SendWork, Signal, poll_by_value,
 };
 use pronto_fabric_verbs::VerbsQueuePair;
 use pronto_wire::RawHeader;
@@ -33,9 +33,8 @@ fn answer(from: &mut VerbsQueuePair) {
 }
 
 fn receive(at: &mut VerbsQueuePair) {
-    let mut message = SmallMessage::default();
     for _ in 0..2_000_000 {
-        if at.poll_small(&mut message) {
+        if poll_by_value(at).unwrap().is_some() {
             return;
         }
         thread::yield_now();
@@ -54,7 +53,7 @@ fn who_sleeps_for_each_answer_asks_once_for_each() {
     let before = caller.counters().events_asked;
     for call in 0..CALLS {
         caller.arm(Armed::All).unwrap();
-        assert!(!caller.poll_small(&mut SmallMessage::default()));
+        assert!(poll_by_value(caller).unwrap().is_none());
         answer(callee);
         assert!(has_event(caller, 10_000), "asleep for ever in call {call}");
         receive(caller);

@@ -10,8 +10,8 @@ use pronto_conformance::{Capability, Harness, Pair, Summary};
 use pronto_core::Class;
 use pronto_core::fabric::{
     Armed, Capabilities, Completion, CompletionChannel, ConnectionLimits, DoorbellEvent, FabricError, Grant,
-    GrantError, GrantId, HeapMemory, PostError, QueuePair, Received, Region, Rights, SendMemory, SendWork,
-    ShortMessage, SmallMessage,
+    GrantError, GrantId, HeapMemory, MessageSlot, PollOutcome, PostError, QueuePair, Region, Rights,
+    SendMemory, SendWork,
 };
 use pronto_fabric_verbs::{Lease, Lifeline, VerbsQueuePair};
 
@@ -91,10 +91,10 @@ impl Harness for EventDriven {
 
 impl Sleeper {
     /// Arm, recheck, sleep.
-    fn sleep(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
+    fn sleep(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<Lease>, FabricError> {
         self.0.arm(Armed::All)?;
-        let found = self.0.poll_recv()?;
-        if found.is_none()
+        let found = self.0.poll(slot)?;
+        if matches!(found, PollOutcome::Nothing)
             && let Some(channel) = self.0.channel()
         {
             #[expect(unsafe_code, reason = "a descriptor by its number")]
@@ -110,9 +110,10 @@ impl Sleeper {
 impl QueuePair for Sleeper {
     type Lease = Lease;
 
-    fn poll_recv(&mut self) -> Result<Option<Received<Lease>>, FabricError> {
-        match self.0.poll_recv()? {
-            None => self.sleep(),
+    fn poll(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<Lease>, FabricError> {
+        let MessageSlot { inline, short } = slot;
+        match self.0.poll(MessageSlot { inline, short })? {
+            PollOutcome::Nothing => self.sleep(MessageSlot { inline, short }),
             found => Ok(found),
         }
     }
@@ -149,16 +150,8 @@ impl QueuePair for Sleeper {
         self.0.poll_send()
     }
 
-    fn poll_small(&mut self, into: &mut SmallMessage) -> bool {
-        self.0.poll_small(into)
-    }
-
-    fn poll_short(&mut self, into: &mut ShortMessage) -> bool {
-        self.0.poll_short(into)
-    }
-
-    fn keep(&self, payload: &[u8]) -> Lease {
-        self.0.keep(payload)
+    fn lease_copy(&self, payload: &[u8]) -> Lease {
+        self.0.lease_copy(payload)
     }
 
     fn arm(&mut self, events: Armed) -> Result<(), FabricError> {

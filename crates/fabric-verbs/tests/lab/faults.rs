@@ -6,6 +6,7 @@ use std::thread;
 
 use pronto_core::fabric::{
     Armed, DoorbellEvent, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId,
+    poll_by_value,
 };
 use pronto_fabric_verbs::{Device, Link, VerbsError, VerbsQueuePair};
 use pronto_wire::RawHeader;
@@ -38,8 +39,8 @@ fn passes([a, b]: &mut [Link; 2]) -> bool {
     post(&mut a.bulk, b"hello").unwrap();
     (0..PATIENCE).any(|_| {
         rest();
-        assert!(a.bulk.poll_recv().unwrap().is_none());
-        b.bulk.poll_recv().unwrap().is_some()
+        assert!(poll_by_value(&mut a.bulk).unwrap().is_none());
+        poll_by_value(&mut b.bulk).unwrap().is_some()
     })
 }
 
@@ -48,7 +49,7 @@ fn end_of(qp: &mut VerbsQueuePair) -> Option<FabricError> {
     (0..PATIENCE).find_map(|_| {
         rest();
         while qp.poll_send().is_some() {}
-        qp.poll_recv().err()
+        poll_by_value(qp).err()
     })
 }
 
@@ -126,7 +127,7 @@ fn a_storm_of_events_ends_with_its_messages() {
         }
         let mut left = LIMITS.send_depth;
         for _ in 0..PATIENCE {
-            left -= u32::from(b.bulk.poll_recv().unwrap().is_some());
+            left -= u32::from(poll_by_value(&mut b.bulk).unwrap().is_some());
             while a.bulk.poll_send().is_some() {}
             if left == 0 {
                 break;
@@ -138,5 +139,5 @@ fn a_storm_of_events_ends_with_its_messages() {
     }
     // One armed queue may still have an event; after that there is silence.
     b.bulk.arm(Armed::Nothing).expect("disarming never fails");
-    assert!(b.bulk.poll_recv().unwrap().is_none());
+    assert!(poll_by_value(&mut b.bulk).unwrap().is_none());
 }

@@ -10,7 +10,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use pronto_core::fabric::{
     DoorbellEvent, Gather, HeapMemory, Operation, QueuePair as _, Region, Rights, SendWork, Signal, Status,
-    WrId,
+    WrId, poll_by_value,
 };
 use pronto_fabric_verbs::VerbsQueuePair;
 use pronto_wire::RawHeader;
@@ -34,12 +34,12 @@ fn carried_out(a: &mut VerbsQueuePair, b: &mut VerbsQueuePair, operation: Operat
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let (mut arrived, mut done) = (None, false);
     for _ in 0..LOOKS {
-        if let Some(message) = b.poll_recv().unwrap() {
+        if let Some(message) = poll_by_value(b).unwrap() {
             let mut bytes = vec![0; message.payload.len()];
             message.payload.copy_to(0, &mut bytes).unwrap();
             arrived = Some(bytes);
         }
-        assert!(a.poll_recv().unwrap().is_none());
+        assert!(poll_by_value(a).unwrap().is_none());
         if let Some(completion) = a.poll_send() {
             assert_eq!(completion.status, Status::Done(0));
             done = true;

@@ -6,6 +6,7 @@ use std::thread;
 
 use pronto_core::fabric::{
     ConnectionLimits, DoorbellEvent, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal,
+    poll_by_value,
 };
 use pronto_fabric_verbs::VerbsQueuePair;
 use pronto_wire::RawHeader;
@@ -47,11 +48,11 @@ fn ten_to_one_finds_a_receive_for_every_message() {
         for [a, b] in &mut links {
             let mut received = 0;
             for _ in 0..2_000_000 {
-                received += usize::from(b.bulk.poll_recv().unwrap().is_some());
+                received += usize::from(poll_by_value(&mut b.bulk).unwrap().is_some());
                 if received == 64 {
                     break;
                 }
-                assert!(a.bulk.poll_recv().unwrap().is_none());
+                assert!(poll_by_value(&mut a.bulk).unwrap().is_none());
                 thread::yield_now();
             }
             assert_eq!(received, 64);
@@ -77,7 +78,7 @@ fn post_until_failure(qp: &mut VerbsQueuePair, most: u32) -> Option<FabricError>
             return Some(error);
         }
         assert!(qp.poll_send().is_none(), "nothing was signalled");
-        if let Err(error) = qp.poll_recv() {
+        if let Err(error) = poll_by_value(qp) {
             return Some(error);
         }
         sleep_a_little();
@@ -110,7 +111,7 @@ fn a_message_without_a_receive_fails_its_sender() {
             (0..8_000).find_map(|_| {
                 sleep_a_little();
                 assert!(sender.poll_send().is_none(), "nothing was signalled");
-                sender.poll_recv().err()
+                poll_by_value(sender).err()
             })
         })
         .collect();
@@ -129,13 +130,13 @@ fn an_overrun_completion_queue_ends_its_connection_alone() {
     assert!((0..PATIENCE).any(|_| {
         sleep_a_little();
         b.lifeline.look();
-        b.bulk.poll_recv().is_err()
+        poll_by_value(&mut b.bulk).is_err()
     }));
     post(&mut a.control, &[1; 8]).unwrap();
     a.control.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let arrived = (0..PATIENCE).any(|_| {
         sleep_a_little();
-        b.control.poll_recv().unwrap().is_some()
+        poll_by_value(&mut b.control).unwrap().is_some()
     });
     assert!(arrived, "the other queue pair of the same peer");
 }

@@ -10,6 +10,7 @@ use std::thread;
 
 use pronto_core::fabric::{
     DoorbellEvent, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId,
+    poll_by_value,
 };
 use pronto_fabric_verbs::{Device, VerbsError, VerbsQueuePair};
 use pronto_wire::RawHeader;
@@ -80,7 +81,7 @@ impl Load {
             self.post(sender)?;
             let arrived = (0..PATIENCE).find_map(|_| {
                 self.reap(sender);
-                match (receiver.poll_recv(), sender.poll_recv()) {
+                match (poll_by_value(receiver), poll_by_value(sender)) {
                     (Err(error), _) | (_, Err(error)) => return Some(Err(error)),
                     (Ok(Some(_)), _) => return Some(Ok(())),
                     _ => {}
@@ -113,7 +114,7 @@ fn taken_away(command: &[&str]) {
             load.reap(pair);
             a.lifeline.look();
             b.lifeline.look();
-            pair.poll_recv().is_err()
+            poll_by_value(pair).is_err()
         });
         assert!(ended, "a connection outlives its device");
         assert!(load.post(pair).is_err(), "something was posted to a dead device");

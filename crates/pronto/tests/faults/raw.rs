@@ -7,6 +7,7 @@ use pronto::{Address, Class, Epoch, LayoutHash, Message, NameHash, NodeId, Paylo
 use pronto_core::buf::{RingConfig, SendRing};
 use pronto_core::fabric::{
     DoorbellEvent, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId,
+    poll_by_value,
 };
 use pronto_core::session::{Agreement, Identity, Limits, agree, greet};
 use pronto_fabric_shm as shm;
@@ -143,7 +144,7 @@ impl Raw {
     /// The next message on a connection, if there is one now.
     pub(crate) fn look(&mut self, class: Class) -> Result<Option<(Header, Vec<u8>)>, FabricError> {
         while self.pairs[class.index()].poll_send().is_some() {}
-        let Some(message) = self.pairs[class.index()].poll_recv()? else { return Ok(None) };
+        let Some(message) = poll_by_value(&mut self.pairs[class.index()])? else { return Ok(None) };
         self.received[class.index()] = self.received[class.index()].wrapping_add(1);
         let mut bytes = vec![0; message.payload.len()];
         message.payload.copy_to(0, &mut bytes).unwrap();

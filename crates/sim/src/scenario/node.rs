@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use pronto_core::executor::WaitPolicy;
-use pronto_core::fabric::{Arrived, Gather, HeapMemory, Region, SHORT_PAYLOAD, SmallMessage};
+use pronto_core::fabric::{Arrived, Gather, HeapMemory, InlineMessage, Region, SHORT_PAYLOAD};
 use pronto_core::session::{
     CallSpec, End, Event, Identity, Inbound, Limits, OutgoingPayload, Places, Refused, Sink, Soon,
 };
@@ -46,7 +46,7 @@ fn call_in_copy(
     }
     let asked = WaitPolicy::Block.into();
     let places = Places {
-        small: &mut SmallMessage::default(),
+        inline: &mut InlineMessage::default(),
         short: |_: &[u8]| unreachable!("nobody looks"),
         end: &mut None,
     };

@@ -3,7 +3,7 @@
 
 use pronto_core::Nanos;
 use pronto_core::fabric::{
-    Arrived, DoorbellEvent, Gather, Operation, QueuePair as _, RemoteRange, SendWork, Signal,
+    Arrived, DoorbellEvent, Gather, Operation, QueuePair as _, RemoteRange, SendWork, Signal, poll_by_value,
 };
 use pronto_core::session::{Event, Inbound, Limits, Links, Offered, PARKED, Session, Sink, agree, greet};
 use pronto_sim::{SimExecutor, SimLease, SimOptions, SimQueuePair, SimWorld};
@@ -73,7 +73,7 @@ impl Flood {
         assert!(turned.is_some(), "nobody else has the engine");
         self.world.run_until(self.world.now() + Nanos::from_millis(3));
         for (pair, received) in self.pairs.iter_mut().zip(&mut self.received) {
-            while let Ok(Some(_)) = pair.poll_recv() {
+            while let Ok(Some(_)) = poll_by_value(pair) {
                 *received = received.wrapping_add(1);
             }
         }
