@@ -286,8 +286,8 @@ fn messages_travel_from_a_region() {
 /// A caller that has stopped waiting learns from the region when the peer has read its request.
 #[test]
 fn a_region_is_held_until_the_peer_has_read_it() {
-    let (open, gate) = channel::<()>();
-    let (entered, enters) = channel();
+    let (open, gate) = mpsc::channel::<()>();
+    let (entered, enters) = mpsc::channel();
     let gate = Mutex::new(gate);
     let listen = format!("shm:@pronto-test-held-{}", std::process::id());
     let server = Node::builder(1)
@@ -311,7 +311,7 @@ fn a_region_is_held_until_the_peer_has_read_it() {
     drop(call);
     assert!(region.is_held_elsewhere(), "the handler may still read the bytes");
     open.send(()).expect("the handler waits");
-    let begun = Instant::now();
+    let begun = std::time::Instant::now();
     while region.is_held_elsewhere() {
         assert!(begun.elapsed() < SOON, "the handler has returned");
         client.progress();
