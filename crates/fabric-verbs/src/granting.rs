@@ -81,6 +81,10 @@ impl VerbsQueuePair {
         let asked = self.ask(Verb::Bind { window: &mut window, memory, offset, len, rights })?;
         let mut back_off = BackOff::default();
         while !self.has_settled(asked)? {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the wait is for a device, which may be threads of the kernel"
+            )]
             back_off.pause_by(std::thread::yield_now, std::thread::sleep);
         }
         Ok(window)

@@ -139,6 +139,10 @@ impl VerbsQueuePair {
         while self.queue.room() == 0 {
             self.usable()?;
             self.reap();
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the wait is for a device, which may be threads of the kernel"
+            )]
             back_off.pause_by(std::thread::yield_now, std::thread::sleep);
         }
         self.asked += 1;

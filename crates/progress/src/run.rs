@@ -314,6 +314,10 @@ impl<K: Keeper> Everything<'_, K> {
                     break poller;
                 }
                 // Another thread polls the sources, which takes moments unless this thread keeps it from its CPU.
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "the wait is for a lock, whose holder may be of a lower scheduling class"
+                )]
                 back_off.pause_by(std::thread::yield_now, std::thread::sleep);
             }
         })
