@@ -121,6 +121,20 @@ impl<Q: QueuePair> Lane<Q> {
         true
     }
 
+    /// Whether there is nothing to take in.
+    #[inline(always)]
+    pub(super) fn is_quiet(&self) -> bool {
+        self.qp.is_quiet() && !self.failed
+    }
+
+    /// Returns whether a poll may find a message without a system call: always where polls make none, and otherwise if messages have come
+    /// since the queue pair was armed, as others may have come with them.
+    pub(super) fn may_hold_message(&self) -> bool {
+        self.qp.capabilities().polls_without_syscalls || self.received != self.received_when_armed
+    }
+}
+
+impl<Q> Lane<Q> {
     pub(super) fn new(qp: Q, window: Windows, peer_window: Windows) -> Self {
         Self {
             qp,
@@ -153,18 +167,6 @@ impl<Q: QueuePair> Lane<Q> {
         self.control.shrink_to_fit();
         self.notifications.shrink_to_fit();
         self.answers.shrink_to_fit();
-    }
-
-    /// Whether there is nothing to take in.
-    #[inline(always)]
-    pub(super) fn is_quiet(&self) -> bool {
-        self.qp.is_quiet() && !self.failed
-    }
-
-    /// Whether a poll may find a message without a system call: always where polls make none, and otherwise if messages have come
-    /// since the queue pair was armed, as others may have come with them.
-    pub(super) fn may_hold_message(&self) -> bool {
-        self.qp.capabilities().polls_without_syscalls || self.received != self.received_when_armed
     }
 
     /// A message was received, and says this.

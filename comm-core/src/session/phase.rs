@@ -8,6 +8,11 @@
 //!    +-- session over ---------+                                       |
 //!    +-- session over -------------------------------------------------+
 //! ```
+//!
+//! # Invariants
+//! 1. Only the methods here change the phase. Each asserts the phase that it begins from.
+//! 2. A session keeps its number and its peer from its first link to its end.
+//! 3. A session ends without a link: the engine closes the link first, which suspends the session.
 
 use super::calls::Expects;
 use super::lane::Link;
@@ -38,7 +43,50 @@ pub(super) struct LostLink {
     pub(super) notifications: u32,
 }
 
+impl LostLink {
+    /// Adds this node's own lateness to the time that the session waits for another link.
+    pub(super) fn excuse(&mut self, late: Nanos) {
+        self.since = self.since + late;
+    }
+}
+
 impl<Q> Phase<Q> {
+    /// Begins a session with its first link.
+    pub(super) fn begin(&mut self, link: Link<Q>) {
+        assert!(self.is_down(), "a session begins after the earlier one has ended");
+        *self = Self::Linked(link);
+    }
+
+    /// Carries the suspended session on with another link. Returns the remnant of the lost one.
+    pub(super) fn resume(&mut self, link: Link<Q>) -> LostLink {
+        let Self::Suspended(lost) = *self else { panic!("a link resumes a suspended session only") };
+        assert!(lost.info.session == link.info.session, "a link resumes the session that it was made for");
+        *self = Self::Linked(link);
+        lost
+    }
+
+    /// Suspends the session at `now` and drops its link, which has been closed.
+    pub(super) fn suspend(&mut self, now: Nanos) {
+        let Self::Linked(link) = self else { panic!("a session is suspended when its link is lost") };
+        let notifications = link.lanes.iter().map(|lane| lane.notifications.len()).sum::<usize>();
+        let notifications = u32::try_from(notifications).unwrap_or(u32::MAX);
+        *self = Self::Suspended(LostLink { info: link.info, since: now, notifications });
+    }
+
+    /// Ends the session. Returns the remnant of its last link, or `None` if there was no session.
+    pub(super) fn end(&mut self) -> Option<LostLink> {
+        assert!(!self.is_linked(), "a session ends after its link was closed");
+        match core::mem::replace(self, Self::Down) {
+            Self::Suspended(lost) => Some(lost),
+            Self::Down | Self::Linked(_) => None,
+        }
+    }
+
+    /// Takes the phase of a failed engine out, whatever it is: there is no session afterwards.
+    pub(super) const fn take_failed(&mut self) -> Self {
+        core::mem::replace(self, Self::Down)
+    }
+
     #[inline(always)]
     pub(super) const fn link(&self) -> Option<&Link<Q>> {
         match self {
@@ -76,5 +124,93 @@ impl<Q> Phase<Q> {
     /// Whether a response may still come for a request that was posted.
     pub(super) const fn response(&self) -> Expects {
         if self.is_linked() { Expects::Answer } else { Expects::Nothing }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pronto_wire::{Epoch, NodeId, SessionId, Windows};
+
+    use super::*;
+    use crate::session::lane::Lane;
+
+    const NOW: Nanos = Nanos::from_millis(7);
+
+    fn link(session: u64, notifications: [u16; 2]) -> Link<()> {
+        let window = Windows { requests: 4, replies: 4, control: 4, max_payload: 64 };
+        let lanes = notifications.map(|count| {
+            let mut lane = Lane::new((), window, window);
+            lane.notifications.extend(0..count);
+            lane
+        });
+        let session = SessionId(session);
+        let info = LinkInfo { peer: NodeId(2), epoch: Epoch(3), session, provider: "none", local: true };
+        Link {
+            lanes,
+            info,
+            last_heard: NOW,
+            last_spoke: NOW,
+            heard: false,
+            spoke: false,
+            peer_draining: false,
+            resumable: true,
+        }
+    }
+
+    #[test]
+    fn a_session_is_suspended_resumed_and_ended() {
+        let mut phase = Phase::Down;
+        assert!(phase.end().is_none(), "there is no session to end");
+        phase.begin(link(1, [2, 1]));
+        assert!(phase.is_linked() && phase.response() == Expects::Answer);
+        phase.suspend(NOW);
+        assert!(!phase.is_linked() && !phase.is_down() && phase.response() == Expects::Nothing);
+        assert_eq!(phase.info().map(|info| info.session), Some(SessionId(1)));
+        let lost = phase.resume(link(1, [0; 2]));
+        assert_eq!((lost.since, lost.notifications), (NOW, 3), "those of both connections may be lost");
+        phase.suspend(NOW + NOW);
+        let lost = phase.end().expect("there was a session");
+        assert_eq!(
+            (lost.since, lost.notifications),
+            (NOW + NOW, 0),
+            "those of the earlier link do not count"
+        );
+        assert!(phase.is_down() && phase.info().is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "a session begins after the earlier one has ended")]
+    fn a_suspended_session_does_not_begin_again() {
+        let mut phase = Phase::Down;
+        phase.begin(link(1, [0; 2]));
+        phase.suspend(NOW);
+        phase.begin(link(2, [0; 2]));
+    }
+
+    #[test]
+    #[should_panic(expected = "a link resumes the session that it was made for")]
+    fn a_link_does_not_resume_another_session() {
+        let mut phase = Phase::Down;
+        phase.begin(link(1, [0; 2]));
+        phase.suspend(NOW);
+        let _lost = phase.resume(link(2, [0; 2]));
+    }
+
+    #[test]
+    #[should_panic(expected = "a session ends after its link was closed")]
+    fn a_linked_session_does_not_end() {
+        let mut phase = Phase::Down;
+        phase.begin(link(1, [0; 2]));
+        let _lost = phase.end();
+    }
+
+    #[test]
+    fn lateness_of_this_node_is_not_time_without_a_link() {
+        let mut phase = Phase::Down;
+        phase.begin(link(1, [0; 2]));
+        phase.suspend(NOW);
+        let Phase::Suspended(lost) = &mut phase else { unreachable!("it was suspended") };
+        lost.excuse(NOW);
+        assert_eq!(lost.since, NOW + NOW);
     }
 }

@@ -14,7 +14,7 @@ use crate::session::by_slot::BySlot;
 use crate::session::inbound::Sink;
 use crate::session::lane::Link;
 use crate::session::link::{DownCause, Event, Links};
-use crate::session::phase::{LostLink, Phase};
+use crate::session::phase::LostLink;
 use crate::session::shared::Turn;
 use crate::wait::back_off::BackOff;
 
@@ -71,7 +71,12 @@ impl<Q: QueuePair> Engine<Q> {
         }
         turn.shared.arming.set(Armed::Nothing);
         let info = link.info;
-        let before = core::mem::replace(&mut self.phase, Phase::Linked(link));
+        let lost = if resumed {
+            Some(self.phase.resume(link))
+        } else {
+            self.phase.begin(link);
+            None
+        };
         for class in Class::ALL {
             let window = agreement.peer_windows[class.index()].requests;
             turn.shared.credits[class.index()].reset(self.generation, window);
@@ -80,7 +85,7 @@ impl<Q: QueuePair> Engine<Q> {
             self.resend_unanswered(turn);
         }
         turn.shared.up.store(true, Ordering::Relaxed);
-        if let Phase::Suspended(LostLink { notifications: notifications_lost, .. }) = before {
+        if let Some(LostLink { notifications: notifications_lost, .. }) = lost {
             turn.shared.stats.notifications_lost.add_alone(notifications_lost.into());
             turn.shared.stats.links_resumed.add_alone(1);
             sink.event(Event::LinkResumed { peer: info.peer, notifications_lost });
@@ -107,13 +112,11 @@ impl<Q: QueuePair> Engine<Q> {
         }
         self.flush_work(turn);
         let link = self.phase.link()?;
-        let notifications = link.lanes.iter().map(|lane| lane.notifications.len()).sum::<usize>();
-        let notifications = u32::try_from(notifications).unwrap_or(u32::MAX);
-        let (info, peer_draining, resumable) = (link.info, link.peer_draining, link.resumable);
+        let closed = ClosedLink { peer_draining: link.peer_draining, resumable: link.resumable };
         // The link's queue pairs are dropped with it.
-        self.phase = Phase::Suspended(LostLink { info, since: turn.executor.now(), notifications });
+        self.phase.suspend(turn.executor.now());
         self.suspend_calls(turn);
-        Some(ClosedLink { peer_draining, resumable })
+        Some(closed)
     }
 
     /// The link is gone. The session waits for another one, if it can.
@@ -166,12 +169,7 @@ impl<Q: QueuePair> Engine<Q> {
         turn: Turn<'_, Q::Lease, impl Executor>,
         sink: &mut impl Sink<Q::Lease>,
     ) {
-        debug_assert!(!self.phase.is_linked(), "a session ends after its link was closed");
-        let Phase::Suspended(LostLink { info, notifications, .. }) =
-            core::mem::replace(&mut self.phase, Phase::Down)
-        else {
-            return;
-        };
+        let Some(LostLink { info, notifications, .. }) = self.phase.end() else { return };
         turn.shared.up.store(false, Ordering::Relaxed);
         turn.shared.types.replace(&[]);
         turn.shared.stats.notifications_lost.add_alone(notifications.into());

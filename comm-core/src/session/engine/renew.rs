@@ -44,7 +44,7 @@ impl<Q: QueuePair> Engine<Q> {
             _backlog: core::mem::take(&mut self.backlog),
             _calls: core::mem::replace(&mut self.calls, OpenCalls::new(self.limits.calls)),
             _seen: core::mem::replace(&mut self.seen, BySlot::new(0)),
-            phase: core::mem::replace(&mut self.phase, Phase::Down),
+            phase: self.phase.take_failed(),
         };
         self.idleness = Idleness::default();
         self.credits_alone = CreditsAlone::default();

@@ -60,7 +60,7 @@ impl<Q: QueuePair> Engine<Q> {
             }
         } else if let Phase::Suspended(lost) = &mut self.phase {
             if late > LATENESS {
-                lost.since = lost.since + late;
+                lost.excuse(late);
             }
             if now.since(lost.since) >= self.limits.liveness {
                 self.end_session(DownCause::Silent, turn, sink);
