@@ -40,15 +40,28 @@ impl Backlog {
     }
 
     pub(super) fn push_back(&mut self, class: Class, entry: Entry) {
+        debug_assert!(!self.names_call_of(&entry), "one entry names a call");
         self.classes[class.index()].push_back(entry);
     }
 
     pub(super) fn push_front(&mut self, class: Class, entry: Entry) {
+        debug_assert!(!self.names_call_of(&entry), "one entry names a call");
         self.classes[class.index()].push_front(entry);
     }
 
     pub(super) fn pop_front(&mut self, class: Class) -> Option<Entry> {
         self.classes[class.index()].pop_front()
+    }
+
+    /// Whether an entry names the call that `entry` names.
+    fn names_call_of(&self, entry: &Entry) -> bool {
+        let Entry::Call(call) = entry else { return false };
+        self.classes.iter().flatten().any(|other| matches!(other, Entry::Call(other) if other == call))
+    }
+
+    /// Returns how many entries name a call.
+    pub(super) fn count_calls(&self) -> usize {
+        self.classes.iter().flatten().filter(|entry| matches!(entry, Entry::Call(_))).count()
     }
 
     /// Removes a call's entry. Returns whether there was one.

@@ -13,6 +13,8 @@ pub(super) struct BySlot<T> {
 /// Places that are there when the first slot is used.
 const FEW: usize = 4;
 
+const _: () = assert!(FEW > 0, "places that are given back leave some");
+
 impl<T: Default> BySlot<T> {
     /// For so many slots.
     pub(super) const fn new(slots: u16) -> Self {
@@ -37,6 +39,7 @@ impl<T: Default> BySlot<T> {
     #[cold]
     fn grow(&mut self, place: usize) {
         let wanted = (place + 1).next_power_of_two().max(FEW).min(self.slots.into());
+        assert!(place < wanted && self.places.len() < wanted, "a table grows as far as the place is");
         self.places.reserve_exact(wanted - self.places.len());
         self.places.resize_with(wanted, T::default);
     }

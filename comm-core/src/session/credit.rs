@@ -15,6 +15,10 @@ use super::calls::most_aside;
 const COUNT_BITS: u32 = 24;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
+const _: () = assert!(16 + 2 * COUNT_BITS == u64::BITS, "the link and both counts fill the word");
+const _: () =
+    assert!(u16::MAX as u32 <= 1 << (COUNT_BITS - 2), "the widest window is told from a negative count");
+
 /// The sender's credits on one connection. Shared by all senders.
 #[derive(Debug, Default)]
 pub struct Credits {
@@ -64,6 +68,7 @@ impl Credits {
         if aside == 0 {
             return self.take_several();
         }
+        debug_assert!(aside <= self.most_aside.load(Ordering::Relaxed), "a part of the window is set aside");
         self.aside.store(aside - 1, Ordering::Relaxed);
         Some(Credit { link: self.link() })
     }
@@ -82,6 +87,11 @@ impl Credits {
             // Relaxed: as in try_take.
             match self.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
+                    debug_assert!(more < available, "one is taken, and no more are set aside than there are");
+                    debug_assert!(
+                        self.aside.load(Ordering::Relaxed) == 0,
+                        "credits that are set aside go first"
+                    );
                     self.aside.store(more, Ordering::Relaxed);
                     return Some(Credit { link });
                 }
@@ -107,8 +117,9 @@ impl Credits {
     #[inline]
     pub(super) fn give(&self, count: u16) {
         let aside = self.aside.load(Ordering::Relaxed);
-        let room = self.most_aside.load(Ordering::Relaxed).saturating_sub(aside);
-        let taken = u32::from(count).min(room);
+        let most_aside = self.most_aside.load(Ordering::Relaxed);
+        debug_assert!(aside <= most_aside, "a part of the window is set aside at most");
+        let taken = u32::from(count).min(most_aside.saturating_sub(aside));
         self.aside.store(aside + taken, Ordering::Relaxed);
         let count = u32::from(count) - taken;
         if count != 0 {

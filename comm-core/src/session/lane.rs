@@ -205,15 +205,21 @@ impl<Q> Lane<Q> {
             while self.notifications.front().is_some_and(|first| self.is_acknowledged(*first)) {
                 self.notifications.pop_front();
             }
+            debug_assert!(self.keeps_unacknowledged(), "messages that the peer has taken are not kept");
         }
         let given = acks.returned.wrapping_sub(self.peer_returned);
         self.peer_returned = acks.returned;
+        debug_assert!(self.is_settled(), "an acknowledgement is taken in as a whole");
         Ok(given)
     }
 
     /// What to tell the peer in the next header. `returned` is this side's count for the connection.
     #[inline]
     pub(super) const fn acks(&self, returned: u16) -> Acks {
+        debug_assert!(
+            self.in_hand(returned) <= self.window.requests.saturating_add(1),
+            "a credit is returned once"
+        );
         Acks { received: self.received, returned: self.returned(returned) }
     }
 
@@ -223,9 +229,24 @@ impl<Q> Lane<Q> {
         elsewhere.wrapping_add(self.answered_here)
     }
 
+    /// Returns how many requests and notifications were received and not done with. A peer may exceed its window by the one
+    /// for which the link is lost.
+    #[inline]
+    pub(super) const fn in_hand(&self, returned: u16) -> u16 {
+        self.requests_received.wrapping_sub(self.returned(returned))
+    }
+
+    /// Counts a request or notification as done with while it was taken in. `returned` reads this side's count for the connection.
+    #[inline]
+    pub(super) fn done_here(&mut self, returned: impl FnOnce() -> u16) {
+        debug_assert!(self.in_hand(returned()) != 0, "a credit is returned for a request that came");
+        self.answered_here = self.answered_here.wrapping_add(1);
+    }
+
     /// A message was posted, with these acknowledgements: one that is refused tells nobody. Returns its sequence number.
     #[inline(always)]
     pub(super) fn posted(&mut self, acks: Acks, rings: Unrung) -> u16 {
+        debug_assert!(acks.received == self.received, "a message acknowledges everything that was received");
         self.told = acks;
         self.control_untold = 0;
         self.answers_untold = (0, 0);
@@ -241,6 +262,7 @@ impl<Q> Lane<Q> {
             Kind::Request { .. } | Kind::Reply { .. } | Kind::Failure { .. } => {}
             Kind::Notification { .. } => self.notifications.push_back(self.sent),
             Kind::Cancel { .. } | Kind::Credit | Kind::Heartbeat | Kind::Goodbye => {
+                debug_assert!(self.has_control_credit(), "a control message has a place at the peer");
                 self.control.push_back(self.sent);
             }
         }
@@ -280,6 +302,18 @@ impl<Q> Lane<Q> {
     /// Whether the peer has taken the message with this sequence number.
     pub(super) const fn is_acknowledged(&self, sequence: u16) -> bool {
         self.sent.wrapping_sub(sequence) >= self.sent.wrapping_sub(self.sent_acked)
+    }
+
+    /// Keeps the response in the call's slot until the peer has acknowledged the message with this sequence number, the latest.
+    pub(super) fn keep_answer(&mut self, sequence: u16, call: CallId) {
+        debug_assert!(sequence == self.sent, "responses are kept in the order in which they are sent");
+        self.answers.push_back((sequence, call));
+    }
+
+    /// Whether the oldest control message and notification that are kept are ones that the peer has not acknowledged.
+    fn keeps_unacknowledged(&self) -> bool {
+        let firsts = [self.control.front(), self.notifications.front()];
+        firsts.into_iter().flatten().all(|first| !self.is_acknowledged(*first))
     }
 
     /// Whether another control message fits the peer's control window.

@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //! 1. Only the methods here change the phase. Each asserts the phase that it begins from.
-//! 2. A session keeps its number and its peer from its first link to its end.
+//! 2. A session keeps its number from its first link to its end.
 //! 3. A session ends without a link: the engine closes the link first, which suspends the session.
 
 use super::calls::Expects;

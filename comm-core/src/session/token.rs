@@ -70,14 +70,22 @@ impl TokenSlot {
             return None;
         }
         let Duties { call, link, class } = self.duties;
-        Some((Duties { call, link, class }, self.take_answer()))
+        let answer = self.take_answer();
+        debug_assert!(self.is_detached(), "a slot owes nothing after it was settled");
+        Some((Duties { call, link, class }, answer))
     }
 
     /// Returns the token of the request. Each sink that the engine asks in turn gets one, as long as none has used it.
     #[inline(always)]
     pub fn token(&mut self) -> RequestToken<'_> {
-        debug_assert!(matches!(self.state, State::Pending), "a request has one token: {:?}", self.state);
+        self.assert_pending();
         RequestToken(self)
+    }
+
+    /// Asserts that nothing has used the request's one token.
+    #[inline(always)]
+    fn assert_pending(&self) {
+        debug_assert!(matches!(self.state, State::Pending), "a request has one token: {:?}", self.state);
     }
 
     /// Returns the response, if a handler has given one.
@@ -153,7 +161,7 @@ impl<'turn> RequestToken<'turn> {
     /// response, and only its credit goes back.
     #[inline(always)]
     pub fn answer(self, answer: Answer) {
-        debug_assert!(matches!(self.0.state, State::Pending), "answered before: {:?}", self.0.state);
+        self.0.assert_pending();
         self.0.state = State::Answered(answer);
     }
 
@@ -166,7 +174,7 @@ impl<'turn> RequestToken<'turn> {
     /// Returns the credit of a notification. A request that is finished so fails with [`FailureCode::NoReply`].
     #[inline(always)]
     pub fn finish(self) {
-        debug_assert!(matches!(self.0.state, State::Pending), "answered before: {:?}", self.0.state);
+        self.0.assert_pending();
     }
 
     /// Runs something with this token. Returns its result, and the token if it was not used; that is how a panic in a
@@ -181,7 +189,7 @@ impl<'turn> RequestToken<'turn> {
     /// Moves the duties into the session, which does them itself.
     #[inline]
     pub(super) fn take(self) -> Duties {
-        debug_assert!(matches!(self.0.state, State::Pending), "answered before: {:?}", self.0.state);
+        self.0.assert_pending();
         self.0.state = State::Detached;
         let Duties { call, link, class } = self.0.duties;
         Duties { call, link, class }

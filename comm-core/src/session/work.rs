@@ -11,14 +11,14 @@ use crate::fabric::{Region, WrId};
 /// Work requests under way, each with what must live until it completes. Indexed by WR slot.
 #[derive(Debug)]
 pub(super) struct WorkTable {
-    pub(super) slots: Vec<Work>,
+    slots: Vec<Work>,
     free: Vec<u16>,
 }
 
 /// One work request under way.
 #[derive(Debug, Default)]
 pub(super) struct Work {
-    generation: u32,
+    pub(super) generation: u32,
     /// What it was posted as.
     pub(super) posted: Option<(Class, Kind)>,
     /// Its place among the messages of its connection.
@@ -54,6 +54,9 @@ const FEW_WORK_SLOTS: u16 = 4;
 /// How many times as many there are each time that they were not enough.
 const GROWTH: u16 = 4;
 
+const _: () = assert!(FEW_WORK_SLOTS > 0 && FEW_WORK_SLOTS < WORK_SLOTS, "there is room to grow");
+const _: () = assert!(GROWTH > 1, "a table that grows gets larger");
+
 impl WorkTable {
     pub(super) fn new() -> Self {
         let mut this = Self { slots: Vec::new(), free: Vec::new() };
@@ -65,6 +68,7 @@ impl WorkTable {
     #[cold]
     fn grow(&mut self, slots: u16) {
         let first = u16::try_from(self.slots.len()).expect("slots are 16 bits");
+        assert!(first < slots && slots <= WORK_SLOTS, "the table grows to {slots} slots at most");
         self.slots.reserve_exact(usize::from(slots - first));
         self.slots.resize_with(slots.into(), Work::default);
         self.free.reserve_exact(slots.into());
@@ -77,6 +81,7 @@ impl WorkTable {
             self.slots.truncate(FEW_WORK_SLOTS.into());
             self.slots.shrink_to_fit();
             self.free = (0..FEW_WORK_SLOTS).rev().collect();
+            assert!(self.in_flight() == 0, "all slots that are left are free");
         }
     }
 
@@ -86,11 +91,27 @@ impl WorkTable {
 
     /// Gives back a slot whose work was not posted.
     pub(super) fn unclaim(&mut self, wr: WrId) {
+        debug_assert!(self.is_claimed(wr), "a slot is given back once, and not after its work was posted");
         self.free.push(wr.slot);
+    }
+
+    /// Whether a slot was claimed for this work request, which was not posted yet.
+    fn is_claimed(&self, wr: WrId) -> bool {
+        let work = &self.slots[usize::from(wr.slot)];
+        work.generation == wr.generation && work.holds.is_none() && !self.free.contains(&wr.slot)
+    }
+
+    /// Holds what a posted message refers to until its completion.
+    pub(super) fn hold(&mut self, wr: WrId, posted: Work) {
+        debug_assert!(self.is_claimed(wr), "a work request is posted once");
+        debug_assert!(posted.generation == wr.generation, "work lies in the slot that was claimed for it");
+        debug_assert!(posted.holds.is_some(), "work that holds nothing would count as not posted");
+        self.slots[usize::from(wr.slot)] = posted;
     }
 
     /// A posted one-sided operation.
     pub(super) fn hold_access(&mut self, wr: WrId, region: Option<Region>, completes: CallId) {
+        debug_assert!(self.is_claimed(wr), "a work request is posted once");
         let work = &mut self.slots[usize::from(wr.slot)];
         work.holds = Some(region.map_or(Held::Nothing, |region| Held::Region { region, offset: 0, len: 0 }));
         work.completes = Some(completes);
@@ -103,6 +124,7 @@ impl WorkTable {
         }
         let slot = self.free.pop()?;
         let work = &mut self.slots[usize::from(slot)];
+        debug_assert!(work.holds.is_none(), "a free slot holds nothing");
         work.generation = work.generation.wrapping_add(1);
         Some(WrId { slot, generation: work.generation })
     }
@@ -113,6 +135,7 @@ impl WorkTable {
         if work.generation != wr.generation || work.holds.is_none() {
             return None;
         }
+        debug_assert!(!self.free.contains(&wr.slot), "a slot is freed once");
         self.free.push(wr.slot);
         let generation = work.generation;
         Some(core::mem::replace(work, Work { generation, ..Work::default() }))
@@ -121,12 +144,14 @@ impl WorkTable {
     /// Everything under way, when a link ends.
     pub(super) fn take_all(&mut self) -> Vec<Work> {
         let slots = u16::try_from(self.slots.len()).expect("slots are 16 bits");
-        (0..slots)
+        let taken = (0..slots)
             .filter_map(|slot| {
                 let generation = self.slots[usize::from(slot)].generation;
                 self.complete(WrId { slot, generation })
             })
-            .collect()
+            .collect();
+        assert!(self.in_flight() == 0, "no work outlives its link");
+        taken
     }
 }
 

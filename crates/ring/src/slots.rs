@@ -19,6 +19,8 @@ const CLAIMED: u16 = u16::MAX - 1;
 /// Most slots that a list can have; the indices above are marks.
 pub const MAX_SLOTS: u16 = CLAIMED;
 
+const _: () = assert!(CLAIMED != NONE && MAX_SLOTS <= CLAIMED && MAX_SLOTS <= NONE, "no index is a mark");
+
 /// The head word, unpacked.
 #[derive(Clone, Copy)]
 struct Head {
@@ -76,6 +78,11 @@ impl Slots {
             // SYNC: Acquire sees what the slot's last user did; pairs with the CAS in release.
             match self.head.compare_exchange_weak(word, taken.pack(), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
+                    debug_assert!(
+                        self.is_consistent(head) && self.is_consistent(taken),
+                        "the stack is empty when all slots are in use"
+                    );
+                    debug_assert!(below != CLAIMED, "the top of the stack is free");
                     self.next[usize::from(head.top)].store(CLAIMED, Ordering::Relaxed);
                     return Some(head.top);
                 }
@@ -99,10 +106,22 @@ impl Slots {
                 Head { tag: head.tag.wrapping_add(1), in_use: head.in_use.wrapping_sub(1), top: slot };
             // SYNC: publishes `next` and what the slot's user did; pairs with the CAS in claim.
             match self.head.compare_exchange_weak(word, freed.pack(), Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
+                Ok(_) => {
+                    debug_assert!(
+                        self.is_consistent(head) && self.is_consistent(freed),
+                        "the stack is empty when all slots are in use"
+                    );
+                    return;
+                }
                 Err(found) => word = found,
             }
         }
+    }
+
+    /// Whether the stack is empty exactly when every slot is in use.
+    fn is_consistent(&self, head: Head) -> bool {
+        let Head { in_use, top, .. } = head;
+        usize::from(in_use) <= self.len() && (top == NONE) == (usize::from(in_use) == self.len())
     }
 
     /// Returns whether a slot is claimed; out of date by the time the caller knows, unless the caller keeps it so.

@@ -61,6 +61,13 @@ enum CallState {
     AwaitingResponse { class: Class, cancel: Cancel },
 }
 
+impl OpenCall {
+    /// Whether `call` may use the slot next: it is the slot's latest call or a later one.
+    const fn may_become(&self, call: CallId) -> bool {
+        self.generation == 0 || call.generation.wrapping_sub(self.generation) <= u32::MAX / 2
+    }
+}
+
 impl CallState {
     /// Whether the waiter may still expect the end, as far as the engine knows.
     const fn has_waiter(&self) -> bool {
@@ -105,6 +112,13 @@ pub(in crate::session) enum Report {
     Nothing,
 }
 
+impl Report {
+    /// Whether the engine is done with the slot after this report.
+    const fn is_last(self) -> bool {
+        matches!(self, Self::End(_, Expects::Nothing) | Self::Settle)
+    }
+}
+
 /// The end of a call.
 #[derive(Debug)]
 pub(in crate::session) struct Ended {
@@ -138,6 +152,7 @@ impl OpenCalls {
         let order = self.requests_posted;
         let Some(open) = self.slots.at(call.slot) else { return };
         debug_assert!(matches!(open.state, CallState::Idle), "a posted request finds its slot idle");
+        debug_assert!(open.may_become(call), "a slot is used by one call after another");
         open.generation = call.generation;
         open.limit = TimeLimit::new(timeout);
         open.state = CallState::Posted { class, order, resend };
@@ -153,6 +168,11 @@ impl OpenCalls {
     ) {
         let Some(open) = self.slots.at(call.slot) else { return };
         debug_assert!(matches!(open.state, CallState::Idle), "a request enters the backlog once");
+        debug_assert!(open.may_become(call), "a slot is used by one call after another");
+        debug_assert!(
+            before != Before::GivenUp || request.keeps_its_payload(),
+            "a region may be overwritten"
+        );
         *open =
             OpenCall { generation: call.generation, limit, state: CallState::Waiting { request, before } };
     }
@@ -245,6 +265,20 @@ impl OpenCalls {
     #[cold]
     #[inline(never)]
     fn end_rare(open: &mut OpenCall, cause: Cause) -> Option<Ended> {
+        let had_waiter = open.state.has_waiter();
+        let ended = Self::end_by_state(open, cause);
+        if let Some(Ended { report, withdrawn }) = &ended {
+            let is_idle = matches!(open.state, CallState::Idle);
+            let reports_end = matches!(report, Report::End(..));
+            assert!(report.is_last() == is_idle, "a slot is idle from the last report of its call");
+            assert!(withdrawn.is_none() || is_idle, "a request is withdrawn with its call");
+            assert!(had_waiter || !reports_end, "a waiter gets one end");
+            assert!(!open.state.has_waiter(), "nothing that ended has a waiter");
+        }
+        ended
+    }
+
+    fn end_by_state(open: &mut OpenCall, cause: Cause) -> Option<Ended> {
         let ended = |report| Some(Ended { report, withdrawn: None });
         match (core::mem::take(&mut open.state), cause) {
             (
@@ -337,6 +371,7 @@ impl OpenCalls {
     /// The peer was asked to cancel a call.
     pub(in crate::session) fn cancel_sent(&mut self, call: CallId) {
         if let Some(OpenCall { state: CallState::AwaitingResponse { cancel, .. }, .. }) = self.find(call) {
+            debug_assert!(*cancel == Cancel::Due, "a cancel is sent once");
             *cancel = Cancel::Sent;
         }
     }
@@ -353,7 +388,27 @@ impl OpenCalls {
             open.state = CallState::Idle;
         }
         unanswered.sort_unstable_by_key(|(order, _)| *order);
+        assert!(
+            unanswered.is_sorted_by(|(a, _), (b, _)| a < b),
+            "each posted request has an order of its own"
+        );
         unanswered.into_iter().map(|(_, call)| call).collect()
+    }
+
+    /// Returns how many requests are in the backlog.
+    pub(in crate::session) fn count_waiting(&self) -> usize {
+        self.slots.iter().filter(|open| matches!(open.state, CallState::Waiting { .. })).count()
+    }
+
+    /// Returns whether the response of a call is outstanding whose waiter has its end or has left.
+    pub(in crate::session) fn awaits_response(&self) -> bool {
+        let awaits = |state: &CallState| {
+            matches!(
+                state,
+                CallState::AwaitingResponse { .. } | CallState::Waiting { before: Before::GivenUp, .. }
+            )
+        };
+        self.slots.iter().any(|open| awaits(&open.state))
     }
 
     /// Gives memory back that a busier session needed.

@@ -88,6 +88,10 @@ impl<L: Payload> CallTable<L> {
     #[inline(always)]
     fn begin(&self, index: u16) -> CallId {
         let slot = &self.slots[usize::from(index)];
+        debug_assert!(
+            slot.state.load(Ordering::Relaxed) & (ENDED | ENGINE_DONE) != ENDED,
+            "a slot is used again when no response is outstanding"
+        );
         let generation = slot.generation.load(Ordering::Relaxed).wrapping_add(1);
         slot.generation.store(generation, Ordering::Relaxed);
         slot.state.store(0, Ordering::Relaxed);
@@ -96,6 +100,7 @@ impl<L: Payload> CallTable<L> {
 
     /// Gives back a slot of which the engine has never heard.
     pub fn unclaim(&self, call: CallId) {
+        debug_assert!(self.is_current(call), "a claimed slot keeps its call until it is given back");
         self.free.release(call.slot);
     }
 
@@ -117,6 +122,11 @@ impl<L: Payload> CallTable<L> {
     #[inline(always)]
     pub(in crate::session) fn set_aside(&self, index: u16) {
         let count = self.aside_count.load(Ordering::Relaxed);
+        debug_assert!(count <= self.most_aside, "a part of the slots is set aside at most");
+        debug_assert!(
+            self.free.is_claimed(index) && !self.is_aside(index),
+            "a slot in use is set aside once"
+        );
         match self.aside.get(count as usize) {
             Some(aside) if count < self.most_aside => {
                 aside.store(index, Ordering::Relaxed);
@@ -145,6 +155,10 @@ impl<L: Payload> CallTable<L> {
 
     /// Takes the end of a call that has ended, and with it the waiter's half of the slot.
     pub fn take(&self, call: CallId) -> End<L> {
+        debug_assert!(
+            self.is_current(call) && self.has_ended(call),
+            "a waiter takes the end of its own call"
+        );
         let slot = &self.slots[usize::from(call.slot)];
         let end = slot.unpack();
         self.leave(call);
@@ -157,6 +171,7 @@ impl<L: Payload> CallTable<L> {
         let slot = &self.slots[usize::from(call.slot)];
         // SYNC: releases what the waiter read; pairs with the claim of the slot's next user through the free list.
         let before = slot.state.fetch_or(WAITER_GONE, Ordering::AcqRel);
+        debug_assert!(before & WAITER_GONE == 0, "a waiter leaves its slot once");
         if before & ENGINE_DONE != 0 {
             self.recycle(call.slot);
         }
@@ -174,6 +189,7 @@ impl<L: Payload> CallTable<L> {
     /// still somebody to take it.
     pub fn end(&self, call: CallId, end: End<L>, expects: Expects, executor: &impl Executor) -> bool {
         let slot = &self.slots[usize::from(call.slot)];
+        debug_assert!(slot.state.load(Ordering::Relaxed) & (ENDED | ENGINE_DONE) == 0, "a call ends once");
         slot.pack(end);
         let bits = if matches!(expects, Expects::Nothing) { ENDED | ENGINE_DONE } else { ENDED };
         // SYNC: publishes the end; pairs with `has_ended`.
@@ -197,12 +213,15 @@ impl<L: Payload> CallTable<L> {
     /// slot.
     #[inline]
     pub(in crate::session) fn settle_caught(&self, call: CallId) {
+        debug_assert!(self.is_current(call), "a claimed slot keeps its call until it is given back");
         self.free.release(call.slot);
     }
 
     /// No answer is expected any more for a call that had ended before.
     pub fn settle(&self, call: CallId) {
         let before = self.slots[usize::from(call.slot)].state.fetch_or(ENGINE_DONE, Ordering::AcqRel);
+        debug_assert!(before & ENGINE_DONE == 0, "a slot is settled once");
+        debug_assert!(before & (ENDED | WAITER_GONE) != 0, "a slot is settled after its waiter's end");
         if before & WAITER_GONE != 0 {
             self.recycle(call.slot);
         }
@@ -248,12 +267,17 @@ impl<L: Payload> CallTable<L> {
 
     /// Every claimed slot, with its present generation; not those that are set aside.
     fn claimed(&self) -> impl Iterator<Item = CallId> {
-        let aside_count = self.aside_count.load(Ordering::Relaxed) as usize;
-        let aside = &self.aside[..aside_count.min(self.aside.len())];
-        let is_aside = |index| aside.iter().any(|aside| aside.load(Ordering::Relaxed) == index);
         let indices = (0u16..).zip(&self.slots);
-        let claimed = indices.filter(move |(index, _)| self.free.is_claimed(*index) && !is_aside(*index));
+        let claimed =
+            indices.filter(move |(index, _)| self.free.is_claimed(*index) && !self.is_aside(*index));
         claimed.map(|(slot, state)| CallId { slot, generation: state.generation.load(Ordering::Relaxed) })
+    }
+
+    /// Engine only: whether a slot is set aside.
+    fn is_aside(&self, index: u16) -> bool {
+        let count = self.aside_count.load(Ordering::Relaxed) as usize;
+        let aside = &self.aside[..count.min(self.aside.len())];
+        aside.iter().any(|aside| aside.load(Ordering::Relaxed) == index)
     }
 
     /// Ends and gives back every claimed slot, for a table of which the calling thread is the only user: nobody waits for the ends.

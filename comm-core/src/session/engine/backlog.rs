@@ -37,6 +37,12 @@ impl<Q: QueuePair> Engine<Q> {
         }
         self.give_credit(turn.shared);
         self.ring_doorbells(turn.shared);
+        debug_assert!(self.backlog_fits_calls(), "an entry of the backlog names each waiting call");
+    }
+
+    /// Whether as many calls wait as the backlog names.
+    pub(in crate::session) fn backlog_fits_calls(&self) -> bool {
+        self.backlog.count_calls() == self.calls.count_waiting()
     }
 
     /// Takes in the messages that senders left while the engine was held. They come before anything that is posted from now
@@ -295,6 +301,7 @@ impl<Q: QueuePair> Engine<Q> {
         end: impl FnOnce(Executed) -> End<Q::Lease>,
         turn: Turn<'_, Q::Lease, impl Executor>,
     ) -> bool {
+        debug_assert!(turn.shared.calls.is_current(call), "a call that has not ended keeps its slot");
         match report {
             Report::End(executed, expects) => {
                 turn.shared.calls.end(call, end(executed), expects, turn.executor)
@@ -313,9 +320,11 @@ impl<Q: QueuePair> Engine<Q> {
         for call in self.calls.open() {
             self.end_call(call, Cause::LinkLost, turn);
         }
+        assert!(!self.calls.awaits_response(), "no response comes on a later link than its request");
         for response in self.backlog.take_responses() {
             self.post(response, turn);
         }
+        assert!(self.backlog_fits_calls(), "an entry of the backlog names each waiting call");
     }
 
     /// Puts every unanswered request in front of the backlog, in the order in which they were first posted: they are posted
@@ -343,6 +352,11 @@ impl<Q: QueuePair> Engine<Q> {
                 self.end_call(call, Cause::SessionOver, turn);
             }
         }
+        assert!(self.backlog_fits_calls(), "an entry of the backlog names each waiting call");
+        assert!(
+            self.calls.count_waiting() == self.calls.open().count(),
+            "every call of a resumed session waits to be posted"
+        );
     }
 
     /// The session is over, and with it every call and every message that waits.
@@ -356,10 +370,11 @@ impl<Q: QueuePair> Engine<Q> {
                 Entry::Message(outgoing) => self.post(outgoing, turn),
                 Entry::OneSided(work) => drop(self.try_access(work, turn)),
                 // Ended above, with all other calls.
-                Entry::Call(call) => debug_assert!(!self.calls.is_open(call), "a call ends with its session"),
+                Entry::Call(call) => assert!(!self.calls.is_open(call), "a call ends with its session"),
             }
         }
-        debug_assert!(self.backlog.is_clear(), "nothing waits without a session");
+        assert!(self.backlog.is_clear(), "nothing waits without a session");
+        assert!(self.calls.open().next().is_none(), "no call outlives its session");
     }
 }
 

@@ -29,7 +29,7 @@ impl<Q: QueuePair> Engine<Q> {
                 let is_trimmed = resumable && matches!(payload, OutgoingPayload::Frame(_));
                 let kept = || resumable.then_some(KeptAnswer { class, kind, payload, posted_on });
                 if self.note_answer(call, kept) && is_trimmed {
-                    self.lane(class).answers.push_back((sequence, call));
+                    self.lane(class).keep_answer(sequence, call);
                 }
             }
             _ => {}
@@ -54,19 +54,16 @@ impl<Q: QueuePair> Engine<Q> {
             }
             Kind::Reply { call } | Kind::Failure { call, .. } => {
                 if resumable {
-                    self.lane(class).answers.push_back((sequence, call));
+                    self.lane(class).keep_answer(sequence, call);
                     keep_for = Some(KeepFor::Answer(call));
                 }
                 self.note_answer(call, || None);
             }
             _ => {}
         }
-        let work = &mut self.work.slots[usize::from(wr.slot)];
-        work.holds = Some(held);
-        work.completes = completes;
-        work.keep_for = keep_for;
-        work.posted = Some((class, kind));
-        work.sequence = sequence;
+        let (holds, posted) = (Some(held), Some((class, kind)));
+        let generation = wr.generation;
+        self.work.hold(wr, Work { generation, posted, sequence, holds, completes, keep_for });
     }
 
     /// One completion.

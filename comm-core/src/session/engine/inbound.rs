@@ -72,7 +72,7 @@ impl<Q: QueuePair> Engine<Q> {
                 let mut slot = TokenSlot::new(None, self.generation, class);
                 self.hand_over(&addressed, message, &mut slot, sink);
                 if !slot.is_detached() {
-                    self.done_here(class);
+                    self.done_here(class, turn.shared);
                 }
             }
             Kind::Reply { call } => {
@@ -181,16 +181,14 @@ impl<Q: QueuePair> Engine<Q> {
     fn count_request(&mut self, class: Class, shared: &Shared<Q::Lease>) -> Result<(), FabricError> {
         let lane = self.lane(class);
         lane.requests_received = lane.requests_received.wrapping_add(1);
-        let returned = lane.returned(shared.returned[class.index()].count());
-        let in_hand = lane.requests_received.wrapping_sub(returned);
+        let in_hand = lane.in_hand(shared.returned[class.index()].count());
         if in_hand > lane.window.requests { Err(PeerFault::Overrun.into()) } else { Ok(()) }
     }
 
     /// A request or notification needs no handler any more: its credit goes back.
     #[inline]
-    fn done_here(&mut self, class: Class) {
-        let lane = self.lane(class);
-        lane.answered_here = lane.answered_here.wrapping_add(1);
+    fn done_here(&mut self, class: Class, shared: &Shared<Q::Lease>) {
+        self.lane(class).done_here(|| shared.returned[class.index()].count());
     }
 
     fn control_received(&mut self, class: Class) {
@@ -215,7 +213,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// A call that came again: its answer goes out again, or is still being made.
     fn answer_again(&mut self, call: CallId, class: Class, turn: Turn<'_, Q::Lease, impl Executor>) {
         turn.shared.stats.duplicates_dropped.add_alone(1);
-        self.done_here(class);
+        self.done_here(class, turn.shared);
         let link = self.generation;
         let seen = &mut self.seen[usize::from(call.slot)];
         if seen.generation != call.generation {
@@ -245,7 +243,7 @@ impl<Q: QueuePair> Engine<Q> {
         if slot.is_detached() {
             return;
         }
-        self.done_here(class);
+        self.done_here(class, turn.shared);
         if let Some(Answer::Reply { class, payload }) = slot.answer()
             && self.backlog.is_empty(*class)
         {

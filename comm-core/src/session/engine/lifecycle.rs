@@ -93,6 +93,10 @@ impl<Q: QueuePair> Engine<Q> {
             sink.event(Event::PeerUp(info));
         }
         self.drain(turn);
+        debug_assert!(
+            turn.shared.credits.iter().all(|credits| credits.link() == self.generation),
+            "credits are of the latest link"
+        );
     }
 
     /// Closes the link, with everything under way on it: the session is suspended. Returns how the link was, if there was one.
@@ -111,6 +115,7 @@ impl<Q: QueuePair> Engine<Q> {
             }
         }
         self.flush_work(turn);
+        assert!(self.work.in_flight() == 0, "no work outlives its link");
         let link = self.phase.link()?;
         let closed = ClosedLink { peer_draining: link.peer_draining, resumable: link.resumable };
         // The link's queue pairs are dropped with it.
@@ -176,6 +181,10 @@ impl<Q: QueuePair> Engine<Q> {
         self.end_calls(turn);
         self.drain(turn);
         self.end_rendezvous(turn);
+        assert!(
+            self.work.in_flight() == 0 && self.backlog.is_clear(),
+            "nothing is left to do for a session that is over"
+        );
         self.seen = BySlot::new(0);
         sink.event(Event::PeerDown { peer: info.peer, epoch: info.epoch, cause });
     }

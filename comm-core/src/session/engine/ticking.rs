@@ -71,6 +71,7 @@ impl<Q: QueuePair> Engine<Q> {
             self.give_back();
         }
         self.ring_doorbells(turn.shared);
+        debug_assert!(self.backlog_fits_calls(), "an entry of the backlog names each waiting call");
     }
 
     /// Gives back memory that a busier session needed.
