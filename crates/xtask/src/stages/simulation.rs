@@ -1,4 +1,5 @@
-//! Runs the simulated worlds: `pronto-sim` and every crate marked `simulation = true`, optimised, over many seeds.
+//! Runs the simulated worlds: `pronto-sim` and every crate marked `simulation = true`, optimised, with debug assertions,
+//! over many seeds.
 
 use core::time::Duration;
 
@@ -25,7 +26,9 @@ fn plan(workspace: &Workspace, effort: Effort) -> Result<Plan> {
     for package in workspace.packages.iter().filter(|package| claims(package)) {
         // Every story is a program of its own; optimising each across crates takes three times as long as all else.
         let mut command = CommandLine::cargo(["test", "--release", "--no-fail-fast", "-p", &package.name])
-            .env("CARGO_PROFILE_RELEASE_LTO", "off");
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            // A broken invariant ends the story in which it is broken.
+            .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
         if let Effort::Full(time) = effort {
             command = command.env("PRONTO_SIM_SEEDS", seeds(time).to_string()).env("PRONTO_SIM_SOAK", "1");
         }
