@@ -115,3 +115,83 @@ const fn is_response(kind: &Kind) -> bool {
 pub(super) const fn is_new(outgoing: &Outgoing) -> bool {
     matches!(outgoing.kind, Kind::Request { .. } | Kind::Notification { .. })
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use pronto_wire::FailureCode;
+
+    use super::*;
+    use crate::session::outgoing::OutgoingPayload;
+    use crate::time::Nanos;
+
+    fn call(slot: u16) -> CallId {
+        CallId { slot, generation: 1 }
+    }
+
+    fn message(kind: Kind) -> Entry {
+        let (payload, timeout) = (OutgoingPayload::EMPTY, Nanos::NEVER);
+        Entry::Message(Outgoing { class: Class::Bulk, link: 1, kind, payload, completes: None, timeout })
+    }
+
+    /// The calls that the entries of a class name, in their order; other entries are none.
+    fn calls(backlog: &mut Backlog, class: Class) -> Vec<Option<u16>> {
+        let entries = core::iter::from_fn(|| backlog.pop_front(class));
+        let slot = |entry| if let Entry::Call(call) = entry { Some(call.slot) } else { None };
+        entries.map(slot).collect()
+    }
+
+    #[test]
+    fn each_class_is_a_queue_of_its_own() {
+        let mut backlog = Backlog::default();
+        backlog.push_back(Class::Bulk, Entry::Call(call(1)));
+        assert!(backlog.is_empty(Class::Control) && !backlog.is_empty(Class::Bulk) && !backlog.is_clear());
+        backlog.push_back(Class::Bulk, Entry::Call(call(2)));
+        let first = backlog.pop_front(Class::Bulk).expect("two wait");
+        backlog.push_front(Class::Bulk, first);
+        assert_eq!(calls(&mut backlog, Class::Bulk), [Some(1), Some(2)]);
+        assert!(backlog.is_clear());
+    }
+
+    #[test]
+    fn calls_that_are_due_again_go_first_in_their_order() {
+        let mut backlog = Backlog::default();
+        backlog.push_back(Class::Control, Entry::Call(call(9)));
+        backlog.put_first(Class::Control, [3, 1, 2].map(call).into_iter());
+        assert_eq!(calls(&mut backlog, Class::Control), [3, 1, 2, 9].map(Some));
+    }
+
+    #[test]
+    fn no_entry_outlives_its_call() {
+        let mut backlog = Backlog::default();
+        for (class, slot) in [(Class::Control, 1), (Class::Bulk, 2), (Class::Bulk, 3)] {
+            backlog.push_back(class, Entry::Call(call(slot)));
+        }
+        assert!(backlog.remove(call(2)) && !backlog.remove(call(2)));
+        assert!(!backlog.remove(CallId { slot: 3, generation: 2 }), "that is another call");
+        assert_eq!(backlog.count_calls(), 2);
+        assert_eq!(calls(&mut backlog, Class::Bulk), [Some(3)]);
+    }
+
+    #[test]
+    fn responses_leave_and_everything_else_keeps_its_order() {
+        let mut backlog = Backlog::default();
+        backlog.push_back(Class::Bulk, Entry::Call(call(1)));
+        backlog.push_back(Class::Bulk, message(Kind::Reply { call: call(7) }));
+        backlog.push_back(Class::Bulk, message(Kind::Credit));
+        backlog
+            .push_back(Class::Control, message(Kind::Failure { call: call(8), code: FailureCode::NoReply }));
+        backlog.push_back(Class::Bulk, Entry::Call(call(2)));
+        assert_eq!(backlog.take_responses().len(), 2);
+        assert!(backlog.is_empty(Class::Control));
+        assert_eq!(calls(&mut backlog, Class::Bulk), [Some(1), None, Some(2)]);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "one entry names a call")]
+    fn no_call_is_named_twice() {
+        let mut backlog = Backlog::default();
+        backlog.push_back(Class::Control, Entry::Call(call(1)));
+        backlog.push_back(Class::Bulk, Entry::Call(call(1)));
+    }
+}

@@ -327,3 +327,101 @@ const UNTOLD_BYTES: usize = 2 << 20;
 
 /// A correct peer leaves no more messages unacknowledged than this many times what it can receive at a time.
 const UNACKNOWLEDGED: u32 = 2;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const WINDOW: Windows = Windows { requests: 4, replies: 4, control: 2, max_payload: 64 };
+    const NOTIFICATION: Kind =
+        Kind::Notification { type_id: pronto_wire::TypeId(1), service: pronto_wire::ServiceId(0) };
+
+    fn lane() -> Lane<()> {
+        Lane::new((), WINDOW, WINDOW)
+    }
+
+    fn post(lane: &mut Lane<()>, kind: &Kind) -> u16 {
+        let sequence = lane.posted(lane.acks(0), Unrung::of(kind));
+        lane.was_posted(kind);
+        sequence
+    }
+
+    fn hear(lane: &mut Lane<()>, received: u16, returned: u16) -> Option<u16> {
+        lane.hear(Acks { received, returned });
+        lane.acknowledge().ok()
+    }
+
+    #[test]
+    fn what_the_peer_acknowledges_is_taken_in_once() {
+        let mut lane = lane();
+        post(&mut lane, &Kind::Heartbeat);
+        post(&mut lane, &NOTIFICATION);
+        let second = post(&mut lane, &Kind::Credit);
+        assert!(!lane.has_control_credit(), "the peer takes two control messages");
+        assert_eq!(hear(&mut lane, 1, 0), Some(0));
+        assert!(lane.has_control_credit() && lane.is_settled() && !lane.is_acknowledged(second));
+        assert_eq!((lane.control.len(), lane.notifications.len()), (1, 1));
+        assert_eq!(hear(&mut lane, 3, 1), Some(1), "one credit came back");
+        assert_eq!(hear(&mut lane, 3, 1), Some(0), "and it came back once");
+        assert!(lane.is_acknowledged(second));
+        assert_eq!((lane.control.len(), lane.notifications.len()), (0, 0));
+        assert_eq!(lane.acks(0).received, 3, "three messages have come");
+    }
+
+    #[test]
+    fn a_peer_cannot_acknowledge_more_than_was_sent_nor_return_more_than_its_window() {
+        let mut lane = lane();
+        post(&mut lane, &NOTIFICATION);
+        assert!(hear(&mut lane, 2, 0).is_none(), "one message was sent");
+        assert!(hear(&mut lane, 1, WINDOW.requests + 1).is_none());
+        assert_eq!(hear(&mut lane, 1, WINDOW.requests), Some(WINDOW.requests));
+    }
+
+    #[test]
+    fn a_request_returns_one_credit() {
+        let mut lane = lane();
+        for _ in 0..3 {
+            lane.requests_received = lane.requests_received.wrapping_add(1);
+        }
+        lane.done_here(|| 0);
+        assert_eq!((lane.in_hand(0), lane.acks(0).returned), (2, 1));
+        assert_eq!((lane.in_hand(1), lane.acks(1).returned), (1, 2), "another was done with elsewhere");
+        assert!(!lane.owes_credit(1), "half of the window may be owed");
+        lane.done_here(|| 1);
+        assert!(lane.owes_credit(1));
+        let _sequence = lane.posted(lane.acks(1), Unrung::NOTHING);
+        assert!(!lane.owes_credit(1), "the message carried them");
+    }
+
+    #[test]
+    fn each_message_says_what_has_been_received() {
+        let mut lane = lane();
+        for _ in 0..4 {
+            lane.answer_received(8);
+        }
+        lane.control_untold = CONTROL_WINDOW;
+        assert!(lane.owes_receipts() && lane.has_untold_answers() && lane.owes_credit(0));
+        post(&mut lane, &NOTIFICATION);
+        assert!(!lane.owes_receipts() && !lane.has_untold_answers() && !lane.owes_credit(0));
+    }
+
+    #[test]
+    fn sequence_numbers_wrap() {
+        let mut lane = lane();
+        (lane.sent, lane.sent_acked) = (u16::MAX, u16::MAX);
+        let sequence = post(&mut lane, &NOTIFICATION);
+        assert!(sequence == 0 && !lane.is_acknowledged(sequence) && lane.is_acknowledged(u16::MAX));
+        assert_eq!(hear(&mut lane, 0, 0), Some(0));
+        assert!(lane.is_acknowledged(sequence) && lane.notifications.is_empty());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "a credit is returned for a request that came")]
+    fn no_credit_is_returned_twice() {
+        let mut lane = lane();
+        lane.requests_received = 1;
+        lane.done_here(|| 0);
+        lane.done_here(|| 0);
+    }
+}

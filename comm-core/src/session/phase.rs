@@ -148,8 +148,8 @@ mod tests {
         Link {
             lanes,
             info,
-            last_heard: NOW,
-            last_spoke: NOW,
+            last_heard: Nanos::ZERO,
+            last_spoke: Nanos::ZERO,
             heard: false,
             spoke: false,
             peer_draining: false,

@@ -255,4 +255,22 @@ mod tests {
         slot.token().fail(FailureCode::Draining);
         drop(slot.token());
     }
+
+    #[test]
+    fn a_slot_is_settled_once_and_not_after_its_token_was_detached() {
+        let mut dropped = slot();
+        let (duties, answer) = dropped.settle().expect("it owes both duties");
+        assert_eq!((duties.call, duties.link, duties.class), (Some(CALL), 2, Class::Bulk));
+        assert_eq!(code(&answer), Some(FailureCode::NoReply));
+        assert!(dropped.settle().is_none(), "it owes nothing any more");
+
+        let mut again = TokenSlot::of(slot().token().take());
+        again.token().fail(FailureCode::Draining);
+        let (duties, answer) = again.settle().expect("the duties came back");
+        assert_eq!((duties.call, code(&answer)), (Some(CALL), Some(FailureCode::Draining)));
+
+        let mut moved = slot();
+        let _duties = moved.token().take();
+        assert!(moved.settle().is_none(), "another token has the duties");
+    }
 }

@@ -165,3 +165,65 @@ impl Held {
         })
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn hold(table: &mut WorkTable, wr: WrId) {
+        let holds = Some(Held::Nothing);
+        table.hold(wr, Work { generation: wr.generation, holds, sequence: wr.slot, ..Work::default() });
+    }
+
+    #[test]
+    fn work_completes_once_and_frees_its_slot() {
+        let mut table = WorkTable::new();
+        let first = table.claim().expect("there is room");
+        hold(&mut table, first);
+        assert_eq!(table.in_flight(), 1);
+        assert!(table.complete(first).is_some_and(|work| work.sequence == first.slot));
+        assert!(table.complete(first).is_none() && table.in_flight() == 0);
+        let next = table.claim().expect("there is room");
+        assert_eq!((next.slot, next.generation), (first.slot, first.generation + 1));
+        assert!(table.complete(next).is_none(), "it was not posted");
+        hold(&mut table, next);
+        assert!(table.complete(first).is_none(), "that completion is of earlier work");
+        assert!(table.complete(WrId { slot: WORK_SLOTS, generation: 1 }).is_none());
+        assert_eq!(table.in_flight(), 1);
+    }
+
+    #[test]
+    fn a_slot_whose_work_was_not_posted_is_free_again() {
+        let mut table = WorkTable::new();
+        let wr = table.claim().expect("there is room");
+        table.unclaim(wr);
+        assert_eq!(table.in_flight(), 0);
+        assert_eq!(core::iter::from_fn(|| table.claim()).count(), usize::from(WORK_SLOTS));
+    }
+
+    #[test]
+    fn a_link_that_ends_takes_all_work_with_it() {
+        let mut table = WorkTable::new();
+        for _ in 0..3 * FEW_WORK_SLOTS {
+            let wr = table.claim().expect("there is room");
+            hold(&mut table, wr);
+        }
+        table.give_back();
+        assert_eq!(table.in_flight(), usize::from(3 * FEW_WORK_SLOTS), "work under way keeps its room");
+        assert_eq!(table.take_all().len(), usize::from(3 * FEW_WORK_SLOTS));
+        assert!(table.take_all().is_empty() && table.in_flight() == 0);
+        table.give_back();
+        assert_eq!(table.slots.len(), usize::from(FEW_WORK_SLOTS));
+        assert_eq!(core::iter::from_fn(|| table.claim()).count(), usize::from(WORK_SLOTS));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "a slot is given back once")]
+    fn a_slot_is_not_given_back_twice() {
+        let mut table = WorkTable::new();
+        let wr = table.claim().expect("there is room");
+        table.unclaim(wr);
+        table.unclaim(wr);
+    }
+}

@@ -150,3 +150,49 @@ fn each_cancel_is_sent_once() {
     calls.cancel_sent(call(0));
     assert_eq!(calls.next_cancel(0), None);
 }
+
+#[test]
+fn a_request_whose_payload_comes_back_is_repeated_with_it() {
+    let mut calls = OpenCalls::new(4);
+    let resend = Resend { type_id: TypeId(3), service: ServiceId(0), payload: None };
+    calls.posted(call(0), Class::Bulk, Nanos::NEVER, Some(resend));
+    calls.payload_back(CallId { slot: 0, generation: 6 }, OutgoingPayload::EMPTY);
+    let payload = OutgoingPayload::inline(b"again").expect("it is short");
+    calls.payload_back(call(0), payload);
+    let unanswered = calls.take_unanswered();
+    let [(id, request, _)] = &unanswered[..] else { panic!("its payload is here: {unanswered:?}") };
+    assert_eq!((*id, request.class, request.payload.len()), (call(0), Class::Bulk, 5));
+}
+
+#[test]
+fn a_response_is_awaited_for_calls_that_ended_for_their_waiter_only() {
+    for (state, cause) in [
+        ("posted", Cause::Deadline(Expects::Answer)),
+        ("posted", Cause::Left(Expects::Answer)),
+        ("due again", Cause::Left(Expects::Answer)),
+    ] {
+        let mut calls = calls_with(state);
+        assert!(!calls.awaits_response(), "{state}");
+        assert!(calls.end(call(0), cause).is_some());
+        assert!(calls.awaits_response(), "{state}, {cause:?}");
+        assert!(calls.end(call(0), Cause::LinkLost).is_some() && !calls.awaits_response());
+    }
+}
+
+#[test]
+fn calls_that_wait_are_counted() {
+    let mut calls = calls_with("waiting");
+    calls.posted(call(1), Class::Control, Nanos::NEVER, None);
+    assert_eq!(calls.count_waiting(), 1);
+    calls.end(call(0), Cause::SessionOver).expect("it waits");
+    assert_eq!(calls.count_waiting(), 0);
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "a slot is used by one call after another")]
+fn an_earlier_call_does_not_use_the_slot_of_a_later_one() {
+    let mut calls = calls_with("posted");
+    calls.end(call(0), Cause::Response).expect("it was posted");
+    calls.posted(CallId { slot: 0, generation: 6 }, Class::Control, Nanos::NEVER, None);
+}

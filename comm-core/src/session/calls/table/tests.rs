@@ -1,8 +1,10 @@
-//! The slots that are set aside for the engine.
+//! The slots that are set aside for the engine, and when a slot is free again.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::*;
+use crate::back_off::tests::RealTime;
 use crate::fabric::OutOfBounds;
 
 struct NoLease;
@@ -53,4 +55,103 @@ fn a_part_of_the_slots_is_set_aside_at_most() {
     let aside: Vec<_> = core::iter::from_fn(|| table.claim_in_engine()).map(|call| call.slot).collect();
     assert_eq!(aside, [4, 3, 2, 1, 0], "the last one first");
     assert_eq!(table.in_use(), capacity);
+}
+
+/// A lease of which a test sees whether it was given back.
+struct Lease(#[expect(dead_code, reason = "that it is dropped is what counts")] Arc<()>);
+
+impl Payload for Lease {
+    fn len(&self) -> usize {
+        0
+    }
+
+    fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
+        NoLease.copy_to(offset, out)
+    }
+
+    fn as_private(&self) -> Option<&[u8]> {
+        None
+    }
+}
+
+const DOWN: End<NoLease> = End::PeerDown { executed: Executed::Maybe };
+
+/// An executor for calls that no thread sleeps on.
+fn executor() -> RealTime<'static> {
+    RealTime::with(|| ())
+}
+
+#[test]
+fn a_slot_whose_waiter_left_is_free_after_its_response() {
+    let table = CallTable::<NoLease>::new(1);
+    let call = table.claim().expect("it is free");
+    assert!(table.leave(call), "a response may still come");
+    assert_eq!(table.in_use(), 1, "and its slot is not used again until then");
+    assert!(!table.end(call, DOWN, Expects::Nothing, &executor()), "nobody takes the end");
+    assert_eq!(table.in_use(), 0);
+}
+
+#[test]
+fn a_slot_whose_response_is_outstanding_is_free_after_it_was_settled() {
+    for waiter_is_first in [true, false] {
+        let table = CallTable::<NoLease>::new(1);
+        let call = table.claim().expect("it is free");
+        if waiter_is_first {
+            table.leave(call);
+            assert!(!table.end(call, DOWN, Expects::Answer, &executor()), "nobody takes the end");
+        } else {
+            assert!(table.end(call, DOWN, Expects::Answer, &executor()), "its waiter takes the end");
+            assert!(matches!(table.take(call), End::PeerDown { executed: Executed::Maybe }));
+        }
+        assert_eq!((table.in_use(), table.claim()), (1, None), "its response is outstanding");
+        table.settle(call);
+        assert_eq!(table.in_use(), 0);
+        let next = table.claim().expect("it is free again");
+        assert!(next.generation != call.generation && !table.has_ended(next));
+    }
+}
+
+#[test]
+fn the_end_of_a_failed_session_spares_ends_and_slots_that_are_free() {
+    let table = CallTable::<NoLease>::new(8);
+    let calls: Vec<_> = (0..4).map(|_| table.claim().expect("it is free")).collect();
+    table.end(calls[0], End::Flushed, Expects::Nothing, &executor());
+    table.end(calls[1], End::Flushed, Expects::Answer, &executor());
+    table.set_aside(calls[3].slot);
+    assert_eq!(table.end_claimed(&executor()), 1, "one call was open");
+    for (call, is_flushed) in calls.iter().zip([true, true, false]) {
+        assert_eq!(matches!(table.take(*call), End::Flushed), is_flushed, "the first end stays");
+    }
+    assert_eq!(table.in_use(), 0);
+}
+
+#[test]
+fn a_payload_that_nobody_takes_goes_with_its_slot() {
+    let table = CallTable::<Lease>::new(1);
+    let call = table.claim().expect("it is free");
+    let lease = Arc::new(());
+    table.leave(call);
+    let reply = End::Reply(Arrived::Buffer(Lease(Arc::clone(&lease))));
+    assert!(!table.end(call, reply, Expects::Nothing, &executor()));
+    assert_eq!((Arc::strong_count(&lease), table.in_use()), (1, 0));
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "a call ends once")]
+fn a_call_does_not_end_twice() {
+    let table = CallTable::<NoLease>::new(1);
+    let call = table.claim().expect("it is free");
+    table.end(call, DOWN, Expects::Nothing, &executor());
+    table.end(call, DOWN, Expects::Nothing, &executor());
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "a slot in use is set aside once")]
+fn a_slot_is_not_set_aside_twice() {
+    let table = CallTable::<NoLease>::new(8);
+    let call = table.claim().expect("it is free");
+    table.set_aside(call.slot);
+    table.set_aside(call.slot);
 }
