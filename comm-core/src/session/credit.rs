@@ -19,6 +19,10 @@ const _: () = assert!(16 + 2 * COUNT_BITS == u64::BITS, "the link and both count
 const _: () =
     assert!(u16::MAX as u32 <= 1 << (COUNT_BITS - 2), "the widest window is told from a negative count");
 
+/// The limit of a closed link. It is as far below any count of taken credits as can be, so that the credits which senders put
+/// back after the link was closed do not reach it.
+const CLOSED: u32 = 1 << (COUNT_BITS - 1);
+
 /// The sender's credits on one connection. Shared by all senders.
 #[derive(Debug, Default)]
 pub struct Credits {
@@ -106,7 +110,7 @@ impl Credits {
         available(taken, limit) + self.aside.load(Ordering::Relaxed)
     }
 
-    /// Puts back a credit that paid for nothing. One of an earlier link is gone already.
+    /// Puts back a credit that paid for nothing. One of an earlier link is gone already, as is one of a closed link.
     pub fn put_back(&self, credit: Credit) {
         self.update(|link, taken, limit| {
             if link == credit.link { (link, taken.wrapping_sub(1), limit) } else { (link, taken, limit) }
@@ -131,7 +135,8 @@ impl Credits {
     pub(super) fn reset(&self, link: u16, window: u16) {
         self.aside.store(0, Ordering::Relaxed);
         self.most_aside.store(most_aside(window), Ordering::Relaxed);
-        self.word.store(pack(link, 0, u32::from(window)), Ordering::Relaxed);
+        let limit = if window == 0 { CLOSED } else { u32::from(window) };
+        self.word.store(pack(link, 0, limit), Ordering::Relaxed);
     }
 
     fn update(&self, change: impl Fn(u16, u32, u32) -> (u16, u32, u32)) {
@@ -267,6 +272,20 @@ mod tests {
         credits.reset(2, 1);
         credits.put_back(old);
         assert_eq!(credits.available(), 1);
+    }
+
+    #[test]
+    fn a_closed_link_has_no_credits_whatever_comes_back() {
+        let credits = Credits::default();
+        credits.reset(1, 4);
+        let taken = [(); 4].map(|()| credits.try_take().expect("the window has four"));
+        credits.reset(1, 0);
+        taken.into_iter().for_each(|credit| credits.put_back(credit));
+        assert_eq!((credits.available(), credits.try_take()), (0, None));
+        credits.give(2);
+        assert_eq!((credits.take_in_engine(), credits.available()), (None, 0));
+        credits.reset(2, 3);
+        assert_eq!(credits.available(), 3);
     }
 
     #[test]

@@ -2,11 +2,11 @@
 //! once its caller has given it up, and the time that travels with it is what is left.
 
 use pronto_core::Nanos;
-use pronto_core::session::Executed;
+use pronto_core::session::{Executed, OutgoingPayload, Refused};
 use pronto_sim::SimOptions;
 use pronto_wire::{CallId, Class};
 
-use super::pair::{Outcome, Pair, few};
+use super::pair::{Outcome, Pair, few, spec};
 
 /// A call whose request waits, as the connection takes no message for `full`.
 fn waits(timeout: Nanos, full: Nanos) -> (Pair, CallId) {
@@ -74,4 +74,21 @@ fn it_outlives_its_links() {
     pair.respond(&asked);
     pair.turn();
     assert_eq!(pair.outcome(call), Outcome::Reply);
+}
+
+/// A link that is lost leaves no credit: until the next link no call is taken, not even for the credit of a request that ended.
+#[test]
+fn while_its_link_is_away_no_other_call_is_taken() {
+    let (mut pair, call) = waits(Nanos::from_millis(200), Nanos::from_secs(1));
+    pair.cut();
+    let another = |pair: &Pair| {
+        let taken =
+            pair.near.call(&spec(Class::Control, Nanos::NEVER), OutgoingPayload::EMPTY, &pair.executor);
+        assert!(matches!(taken, Err(Refused::NoCredit { class: Class::Control })), "{taken:?}");
+    };
+    another(&pair);
+    pair.pass(Nanos::from_millis(400));
+    assert_eq!(pair.outcome(call), Outcome::Deadline(Executed::No));
+    another(&pair);
+    assert_eq!(pair.near.credits(Class::Control), 0);
 }
