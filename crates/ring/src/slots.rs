@@ -19,7 +19,7 @@ const CLAIMED: u16 = u16::MAX - 1;
 /// Most slots that a list can have; the indices above are marks.
 pub const MAX_SLOTS: u16 = CLAIMED;
 
-const _: () = assert!(CLAIMED != NONE && MAX_SLOTS <= CLAIMED && MAX_SLOTS <= NONE, "no index is a mark");
+const _: () = assert!(MAX_SLOTS <= CLAIMED && CLAIMED < NONE, "no index is a mark");
 
 /// The head word, unpacked.
 #[derive(Clone, Copy)]
