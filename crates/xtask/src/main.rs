@@ -41,7 +41,7 @@ enum Command {
     Licences,
     /// Run the full forms of the randomised and exhaustive tests.
     Soak(soak::Options),
-    /// Make known mistakes in a copy of the scheduling policies; a test must notice each of them.
+    /// Plant known faults in copies of the scheduling policies and of the core; a test must notice each of them.
     Mutate(mutate::Options),
     /// Count the instructions of fixed scenarios; none may grow unless that is recorded.
     Counts(counts::Options),

@@ -1,5 +1,6 @@
-//! The copy in which mistakes are made: the crate, alone in a workspace of its own, below the target folder.
+//! The copy in which faults are planted: the crate and what it is built with, in a small workspace below the target folder.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -8,63 +9,120 @@ use toml::{Table, Value};
 
 use crate::workspace::{Package, Workspace};
 
-/// A crate that may be spoiled.
+/// A crate that may be spoiled, with its neighbours in the workspace.
 #[derive(Debug)]
 pub(super) struct Copy {
     /// Of the small workspace.
     pub(super) root: PathBuf,
-    member: PathBuf,
-    original: PathBuf,
+    /// The folder of the sources, in the copy and in the tree.
+    sources: [PathBuf; 2],
 }
 
 impl Copy {
-    /// Copies `package`; what an earlier run left there goes.
+    /// Copies `packages` and the packages of the workspace that they depend on. Faults are planted in the folder `sources` of
+    /// the first one. Removes the sources that an earlier run left, and keeps what it built.
     ///
     /// # Errors
     /// Something cannot be read or written.
-    pub(super) fn make(workspace: &Workspace, package: &Package) -> Result<Self> {
-        let root = workspace.target.join("mutate");
-        let member = root.join("crate");
-        if member.exists() {
-            fs::remove_dir_all(&member).with_context(|| format!("cannot clear {}", member.display()))?;
-        }
-        copy_folder(&package.folder, &member)?;
+    pub(super) fn make(workspace: &Workspace, packages: &[&Package], sources: &str) -> Result<Self> {
+        let spoiled = packages.first().context("no package is copied")?;
+        let root = workspace.target.join("mutate").join(&spoiled.name);
         let manifest = fs::read_to_string(workspace.root.join("Cargo.toml")).context("the root manifest")?;
-        fs::write(root.join("Cargo.toml"), alone(&manifest)?).context("cannot write a manifest")?;
+        let manifest: Table = manifest.parse().context("the root manifest")?;
+        let mut begin = BTreeSet::new();
+        for package in packages {
+            begin.insert(below(workspace, &package.folder)?);
+        }
+        let folders = with_dependencies(&manifest, begin, |folder| {
+            let path = workspace.root.join(folder).join("Cargo.toml");
+            let text =
+                fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            text.parse().with_context(|| format!("{} is wrong", path.display()))
+        })?;
+        for folder in &folders {
+            let copy = root.join(folder);
+            if copy.exists() {
+                fs::remove_dir_all(&copy).with_context(|| format!("cannot clear {}", copy.display()))?;
+            }
+            copy_folder(&workspace.root.join(folder), &copy)?;
+        }
+        let small = small_workspace(manifest, &folders)?;
+        fs::write(root.join("Cargo.toml"), small.to_string()).context("cannot write a manifest")?;
         fs::copy(workspace.root.join("Cargo.lock"), root.join("Cargo.lock")).context("the lock file")?;
-        Ok(Self { root, member, original: package.folder.clone() })
+        let sources = [root.join(below(workspace, &spoiled.folder)?), spoiled.folder.clone()]
+            .map(|folder| folder.join(sources));
+        Ok(Self { root, sources })
     }
 
     /// The source as it is in the tree.
     pub(super) fn source(&self, file: &str) -> Result<String> {
-        let path = source_in(&self.original, file);
+        let path = self.sources[1].join(file);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
     /// Puts `text` in the place of the copy of a source.
     pub(super) fn write(&self, file: &str, text: &str) -> Result<()> {
-        let path = source_in(&self.member, file);
+        let path = self.sources[0].join(file);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
-fn source_in(folder: &Path, file: &str) -> PathBuf {
-    folder.join("src/policy").join(file)
+/// A package's folder, relative to the workspace.
+fn below(workspace: &Workspace, folder: &Path) -> Result<String> {
+    let relative = folder.strip_prefix(&workspace.root);
+    let relative = relative.with_context(|| format!("{} is outside of the workspace", folder.display()))?;
+    Ok(relative.to_str().context("a folder's name is no text")?.to_owned())
 }
 
-/// The root manifest with a single member, which depends on nothing in the workspace.
-fn alone(manifest: &str) -> Result<String> {
-    let mut manifest: Table = manifest.parse().context("the root manifest")?;
+/// `folders` and those of all packages that theirs depend on, also for their tests. `read` returns a folder's manifest.
+fn with_dependencies(
+    root: &Table,
+    folders: BTreeSet<String>,
+    read: impl Fn(&str) -> Result<Table>,
+) -> Result<BTreeSet<String>> {
+    let known = root.get("workspace").and_then(|workspace| workspace.get("dependencies"));
+    let mut waiting: Vec<_> = folders.iter().cloned().collect();
+    let mut found = folders;
+    while let Some(folder) = waiting.pop() {
+        let manifest = read(&folder)?;
+        for name in dependencies(&manifest) {
+            let path = known.and_then(|known| known.get(name)?.get("path")?.as_str());
+            if let Some(path) = path
+                && found.insert(path.to_owned())
+            {
+                waiting.push(path.to_owned());
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The names of everything that a package depends on, of each kind and for each target.
+fn dependencies(manifest: &Table) -> impl Iterator<Item = &str> {
+    const KINDS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
+    let targets = manifest.get("target").and_then(Value::as_table);
+    let targets = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
+    let tables = core::iter::once(manifest).chain(targets);
+    let lists = tables.flat_map(|table| KINDS.iter().filter_map(|kind| table.get(*kind)?.as_table()));
+    lists.flat_map(Table::keys).map(String::as_str)
+}
+
+/// The root manifest with the packages in `folders` as its only members.
+fn small_workspace(mut manifest: Table, folders: &BTreeSet<String>) -> Result<Table> {
     let workspace = manifest
         .get_mut("workspace")
         .and_then(Value::as_table_mut)
         .context("the root manifest has no workspace")?;
-    workspace.insert("members".into(), Value::Array(vec!["crate".into()]));
+    let members = folders.iter().map(|folder| Value::String(folder.clone()));
+    workspace.insert("members".into(), Value::Array(members.collect()));
     workspace.remove("default-members");
     if let Some(dependencies) = workspace.get_mut("dependencies").and_then(Value::as_table_mut) {
-        dependencies.retain(|_, dependency| dependency.get("path").is_none());
+        dependencies.retain(|_, dependency| {
+            let path = dependency.get("path").and_then(Value::as_str);
+            path.is_none_or(|path| folders.contains(path))
+        });
     }
-    Ok(manifest.to_string())
+    Ok(manifest)
 }
 
 fn copy_folder(from: &Path, to: &Path) -> Result<()> {
@@ -85,17 +143,45 @@ fn copy_folder(from: &Path, to: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_small_workspace_keeps_lints_and_versions_and_drops_neighbours() {
-        let manifest = "[workspace]\nmembers = [\"a\", \"b\"]\ndefault-members = [\"a\"]\n\
+    fn table(text: &str) -> Table {
+        text.parse().unwrap()
+    }
+
+    fn root() -> Table {
+        table(
+            "[workspace]\nmembers = [\"a\", \"c/b\", \"c/d\", \"e\"]\ndefault-members = [\"a\"]\n\
             [workspace.package]\nversion = \"1.0.0\"\n\
-            [workspace.dependencies]\na = { path = \"a\" }\nserde = \"1\"\n\
-            [workspace.lints.rust]\nmissing_docs = \"warn\"\n";
-        let alone: Table = alone(manifest).unwrap().parse().unwrap();
-        let workspace = &alone["workspace"];
-        assert_eq!(workspace["members"].as_array().unwrap().len(), 1);
-        assert!(workspace.get("default-members").is_none() && workspace["dependencies"].get("a").is_none());
-        assert_eq!(workspace["dependencies"]["serde"].as_str(), Some("1"));
+            [workspace.dependencies]\na = { path = \"a\" }\nb = { path = \"c/b\" }\nd = { path = \"c/d\" }\n\
+            e = { path = \"e\" }\nserde = \"1\"\n\
+            [workspace.lints.rust]\nmissing_docs = \"warn\"\n",
+        )
+    }
+
+    fn set(folders: &[&str]) -> BTreeSet<String> {
+        folders.iter().map(|&folder| folder.to_owned()).collect()
+    }
+
+    #[test]
+    fn a_copy_has_what_its_package_is_built_and_tested_with() {
+        let read = |folder: &str| {
+            Ok(table(match folder {
+                "a" => "[dependencies]\nb.workspace = true\nserde.workspace = true\n",
+                "c/b" => "[target.'cfg(loom)'.dev-dependencies]\nd.workspace = true\n",
+                "c/d" => "[dev-dependencies]\nb.workspace = true\n",
+                _ => unreachable!("nothing depends on {folder}"),
+            }))
+        };
+        assert_eq!(with_dependencies(&root(), set(&["a"]), read).unwrap(), set(&["a", "c/b", "c/d"]));
+    }
+
+    #[test]
+    fn the_small_workspace_keeps_lints_and_versions_and_drops_other_members() {
+        let small = small_workspace(root(), &set(&["a", "c/b"])).unwrap();
+        let workspace = &small["workspace"];
+        assert_eq!(workspace["members"], Value::Array(vec!["a".into(), "c/b".into()]));
+        assert!(workspace.get("default-members").is_none());
+        let dependencies = workspace["dependencies"].as_table().unwrap();
+        assert_eq!(dependencies.keys().collect::<Vec<_>>(), ["a", "b", "serde"]);
         assert!(workspace.get("lints").is_some() && workspace.get("package").is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! The list of mutations, and what one of them makes of a source.
+//! The list of a crate's faults, and what one of them makes of a source.
 
 use std::fs;
 use std::path::Path;
@@ -9,14 +9,14 @@ use serde::Deserialize;
 /// Where the list lies, in the crate that it mutates.
 pub(super) const LIST: &str = "mutations.toml";
 
-/// Where the unit tests of a source begin; what stands after is not the rule.
-const TESTS: &str = "#[cfg(test)]\nmod tests";
+/// Where the unit tests of a source begin. No fault is planted behind it.
+const TESTS: &[&str] = &["#[cfg(test)]\nmod tests", "#[cfg(all(test, not(loom)))]\nmod tests"];
 
-/// One mistake to make.
+/// One fault to plant.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Mutation {
-    /// Below `src/policy`.
+    /// The source, below the subject's folder of sources.
     pub(super) file: String,
     /// Stands there once.
     from: String,
@@ -24,6 +24,8 @@ pub(super) struct Mutation {
     to: String,
     /// The promise that is lost.
     pub(super) breaks: String,
+    /// The test of `pronto-sim` that must notice. Without one, the crate's own tests must.
+    pub(super) simulation: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -44,13 +46,20 @@ pub(super) fn read(folder: &Path) -> Result<Vec<Mutation>> {
 }
 
 impl Mutation {
-    /// `source` with the mistake in it.
+    /// Whether the fault is in the source that `file` names: its path, or the last parts of it.
+    pub(super) fn is_of(&self, file: &str) -> bool {
+        let before = self.file.strip_suffix(file);
+        before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+    }
+
+    /// `source` with the fault in it.
     ///
     /// # Errors
     /// What is to be replaced does not stand there exactly once before the tests, or nothing would change: the rule has
     /// moved, and the list must follow.
     pub(super) fn applied(&self, source: &str) -> Result<String> {
-        let (rule, tests) = source.split_at(source.find(TESTS).unwrap_or(source.len()));
+        let tests = TESTS.iter().filter_map(|tests| source.find(tests)).min();
+        let (rule, tests) = source.split_at(tests.unwrap_or(source.len()));
         let found = rule.matches(&self.from).count();
         ensure!(found == 1, "`{}` stands in {} {found} times, expected once", self.from, self.file);
         ensure!(self.from != self.to, "`{}` becomes what it is", self.from);
@@ -70,20 +79,33 @@ mod tests {
     use super::*;
 
     fn mutation(file: &str, from: &str, to: &str) -> Mutation {
-        Mutation { file: file.into(), from: from.into(), to: to.into(), breaks: "it".into() }
+        let breaks = "it".into();
+        Mutation { file: file.into(), from: from.into(), to: to.into(), breaks, simulation: None }
     }
 
     #[test]
     fn the_rule_is_changed_and_its_tests_are_not() {
-        let source = "fn two() { 2 }\n#[cfg(test)]\nmod tests { 2 }\n";
-        let changed = mutation("two.rs", "2", "3").applied(source).unwrap();
-        assert_eq!(changed, "fn two() { 3 }\n#[cfg(test)]\nmod tests { 2 }\n");
+        for mark in TESTS {
+            let source = format!("fn two() {{ 2 }}\n{mark} {{ 2 }}\n");
+            let changed = mutation("two.rs", "2", "3").applied(&source).unwrap();
+            assert_eq!(changed, format!("fn two() {{ 3 }}\n{mark} {{ 2 }}\n"));
+        }
     }
 
     #[test]
     fn what_is_not_there_once_is_refused() {
         for (source, from, to) in [("a b", "c", "d"), ("a a", "a", "b"), ("a", "a", "a")] {
             assert!(mutation("x.rs", from, to).applied(source).is_err(), "{source}");
+        }
+    }
+
+    #[test]
+    fn a_source_is_named_by_the_last_parts_of_its_path() {
+        let fault = mutation("session/calls/open.rs", "1", "2");
+        for (file, is_of) in
+            [("open.rs", true), ("calls/open.rs", true), ("session/calls/open.rs", true), ("en.rs", false)]
+        {
+            assert_eq!(fault.is_of(file), is_of, "{file}");
         }
     }
 
@@ -106,6 +128,38 @@ mod tests {
             let file = entry.unwrap().file_name().into_string().unwrap();
             let named = mutations.iter().filter(|mutation| mutation.file == file).count();
             assert!(file == "mod.rs" || named >= 2, "{file} has {named} mutations");
+        }
+    }
+
+    /// Parts of the core that change a call's state, a duty, a phase or a count, and how many faults each has at least.
+    const PARTS: &[(&str, usize)] = &[
+        ("session/calls/", 8),
+        ("session/token.rs", 2),
+        ("session/phase.rs", 2),
+        ("session/credit.rs", 2),
+        ("session/lane.rs", 2),
+        ("session/backlog.rs", 2),
+        ("session/by_slot.rs", 1),
+        ("session/work.rs", 2),
+        ("session/engine/", 8),
+    ];
+
+    #[test]
+    fn the_list_of_the_core_fits_its_sources_and_leaves_no_part_out() {
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../comm-core"));
+        let faults = read(folder).unwrap();
+        assert!(faults.len() >= 40, "{} faults", faults.len());
+        for fault in &faults {
+            let source = fs::read_to_string(folder.join("src").join(&fault.file)).unwrap();
+            fault.applied(&source).unwrap();
+            let same = faults.iter().filter(|other| {
+                (&other.file, &other.from, &other.to) == (&fault.file, &fault.from, &fault.to)
+            });
+            assert_eq!(same.count(), 1, "{}: `{}` is planted twice", fault.file, fault.breaks);
+        }
+        for (part, least) in PARTS {
+            let of_part = faults.iter().filter(|fault| fault.file.starts_with(part)).count();
+            assert!(of_part >= *least, "{part} has {of_part} faults");
         }
     }
 }

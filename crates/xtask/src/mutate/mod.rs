@@ -1,117 +1,132 @@
-//! `cargo xtask mutate`: makes known mistakes in the scheduling policies, one at a time, and expects a test to fail.
+//! `cargo xtask mutate`: plants known faults in the scheduling policies and in the core, one at a time, and expects a test to
+//! fail.
 //!
-//! A rule that can be broken without a test noticing is a rule in name only. The mistakes stand in the crate's
-//! `mutations.toml`; they are made in a copy below the target folder, never in the tree.
+//! A rule that can be broken without a test noticing is a rule in name only. The faults stand in each crate's
+//! `mutations.toml`; they are planted in a copy below the target folder, never in the tree.
 
 mod copy;
 mod list;
+mod subject;
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 
 use crate::child::{CommandLine, End, now};
-use crate::workspace::{Package, Workspace};
+use crate::workspace::Workspace;
 use copy::Copy;
 use list::Mutation;
+use subject::{Judging, Subject};
 
-/// The crate whose rules are broken.
-const PACKAGE: &str = "pronto-sched-policy";
-
-/// Looks at sources and compiled code, not at what they decide: a mistake that only makes the code look odd proves nothing.
-const NOT_BEHAVIOUR: &str = "kernel_rules";
-
-/// A build or the tests of one mistake; they take seconds. A mistake that makes a loop endless is noticed by this.
+/// A build or the tests of one fault; they take seconds. A fault that makes a loop endless is noticed by this.
 const LIMIT: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// One mistake for each rule instead of all.
+    /// Plant only the faults that `cargo xtask test` plants
     #[arg(long)]
     quick: bool,
-    /// Only the mistakes of this source, as `budget.rs` (may be given several times).
+    /// Plant only the faults of this source, such as `budget.rs` or `calls/open.rs` (may be given several times)
     #[arg(long, value_name = "FILE")]
     file: Vec<String>,
 }
 
-/// Makes the chosen mistakes.
+/// Plants the chosen faults.
 ///
 /// # Errors
-/// Something cannot be read, written or started, or the tests fail without any mistake. A mistake that no test notices is an
+/// Something cannot be read, written or started, or the tests fail without any fault. A fault that no test notices is an
 /// exit code.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
-    let package = package(workspace)?;
-    let all = list::read(&package.folder)?;
-    let chosen = if options.quick { list::first_of_each_file(&all) } else { all.iter().collect() };
-    let chosen: Vec<_> =
-        chosen.into_iter().filter(|m| options.file.is_empty() || options.file.contains(&m.file)).collect();
-    ensure!(!chosen.is_empty(), "no mutation is of {}", options.file.join(" or "));
-    let findings = survivors(workspace, package, &chosen)?;
+    let mut findings = Vec::new();
+    let mut planted = 0;
+    for subject in subject::ALL {
+        let all = subject.faults(workspace)?;
+        let chosen = if options.quick { subject.bounded(&all) } else { all.iter().collect() };
+        let is_of =
+            |fault: &Mutation| options.file.is_empty() || options.file.iter().any(|file| fault.is_of(file));
+        let chosen: Vec<_> = chosen.into_iter().filter(|fault| is_of(fault)).collect();
+        planted += chosen.len();
+        findings.extend(survivors(workspace, subject, &chosen)?);
+    }
+    ensure!(planted > 0, "no fault is of {}", options.file.join(" or "));
     Ok(crate::verdict("mutate", &findings))
 }
 
-/// One mistake for each rule: what `cargo xtask test` does.
+/// Plants the faults of a bounded run: what `cargo xtask test` does.
 ///
 /// # Errors
 /// As [`run`].
 pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
-    let package = package(workspace)?;
-    survivors(workspace, package, &list::first_of_each_file(&list::read(&package.folder)?))
-}
-
-fn package(workspace: &Workspace) -> Result<&Package> {
-    workspace.packages.iter().find(|p| p.name == PACKAGE).with_context(|| format!("there is no {PACKAGE}"))
-}
-
-/// The mistakes that no test noticed.
-fn survivors(workspace: &Workspace, package: &Package, mutations: &[&Mutation]) -> Result<Vec<String>> {
-    let copy = Copy::make(workspace, package)?;
-    let tests = Tests::of(package, &copy);
-    ensure!(tests.build()?, "the copy of {PACKAGE} does not build");
-    ensure!(tests.pass()?, "the tests of {PACKAGE} fail before anything was changed");
     let mut findings = Vec::new();
-    for (done, mutation) in mutations.iter().enumerate() {
-        let begun = now();
-        let source = copy.source(&mutation.file)?;
-        copy.write(&mutation.file, &mutation.applied(&source)?)?;
-        let outcome = if !tests.build()? {
-            findings.push(format!("{}: `{}`: the mutation does not compile", mutation.file, mutation.breaks));
-            "does not compile"
-        } else if tests.pass()? {
-            findings
-                .push(format!("{}: no test notices that this is lost: {}", mutation.file, mutation.breaks));
-            "NOT NOTICED"
-        } else {
-            "noticed"
-        };
-        copy.write(&mutation.file, &source)?;
-        let (at, of, took) = (done + 1, mutations.len(), begun.elapsed().as_secs_f64());
-        println!("{at:>3}/{of} {took:>5.1} s  {outcome:<8}  {:<20} {}", mutation.file, mutation.breaks);
+    for subject in subject::ALL {
+        let all = subject.faults(workspace)?;
+        findings.extend(survivors(workspace, subject, &subject.bounded(&all))?);
     }
     Ok(findings)
 }
 
-/// The tests of the copy.
+/// Returns a finding for each fault that no test noticed.
+fn survivors(workspace: &Workspace, subject: &Subject, faults: &[&Mutation]) -> Result<Vec<String>> {
+    if faults.is_empty() {
+        return Ok(Vec::new());
+    }
+    let copy = Copy::make(workspace, &subject.packages(workspace, faults)?, subject.sources)?;
+    let mut judges = BTreeMap::new();
+    for fault in faults {
+        let judging = subject.judging(workspace, fault.simulation.as_deref())?;
+        judges.entry(&fault.simulation).or_insert_with(|| Tests::of(&copy, &judging));
+    }
+    for tests in judges.values() {
+        let name = subject.package;
+        ensure!(tests.build()?, "the copy of {name} does not build");
+        ensure!(tests.fail()?.is_none(), "the tests of {name} fail before a fault was planted");
+    }
+    let mut findings = Vec::new();
+    for (done, fault) in faults.iter().enumerate() {
+        let begun = now();
+        let tests = &judges[&fault.simulation];
+        let source = copy.source(&fault.file)?;
+        copy.write(&fault.file, &fault.applied(&source)?)?;
+        let outcome = if !tests.build()? {
+            findings.push(format!("{}: `{}`: the fault does not compile", fault.file, fault.breaks));
+            "does not compile".to_owned()
+        } else if let Some(test) = tests.fail()? {
+            format!("noticed by {test}")
+        } else {
+            findings.push(format!("{}: no test notices that this is lost: {}", fault.file, fault.breaks));
+            "NOT NOTICED".to_owned()
+        };
+        copy.write(&fault.file, &source)?;
+        let (at, of, took) = (done + 1, faults.len(), begun.elapsed().as_secs_f64());
+        println!("{at:>3}/{of} {took:>5.1} s  {}: {}: {outcome}", fault.file, fault.breaks);
+    }
+    Ok(findings)
+}
+
+/// The tests of the copy that one judge runs.
 struct Tests {
     build: CommandLine,
     run: CommandLine,
 }
 
 impl Tests {
-    fn of(package: &Package, copy: &Copy) -> Self {
-        let targets = package.targets_of("test").filter(|name| *name != NOT_BEHAVIOUR);
-        let run = CommandLine::cargo(["test", "--quiet", "--lib"])
-            .args(targets.flat_map(|name| ["--test", name]))
+    fn of(copy: &Copy, judging: &Judging) -> Self {
+        let tests = CommandLine::cargo(["test", "--quiet"])
+            .args(judging.targets.iter().cloned())
             .folder(&copy.root)
             .quiet()
             .env("CARGO_TARGET_DIR", copy.root.join("target").to_string_lossy())
-            // A mistake may leave something unused, and what a failing property test found is of no further use.
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            // A fault may leave something unused, and what a failing property test found is of no further use.
             .env("RUSTFLAGS", "-Awarnings")
+            .env("RUST_BACKTRACE", "0")
             .env("PROPTEST_FAILURE_PERSISTENCE", "off")
             .env("PROPTEST_MAX_SHRINK_ITERS", "0");
-        Self { build: run.clone().arg("--no-run"), run }
+        let build = tests.clone().arg("--no-run");
+        Self { build, run: tests.arg("--").args(judging.filter) }
     }
 
     /// Whether it builds.
@@ -119,11 +134,37 @@ impl Tests {
         Ok(matches!(self.build.run(LIMIT)?.end, End::Exited(status) if status.success()))
     }
 
-    /// Whether all tests pass; stops at the first program in which one does not.
-    fn pass(&self) -> Result<bool> {
+    /// Returns the name of the first test that fails, or `None` if all tests pass. Stops at the first program in which one fails.
+    fn fail(&self) -> Result<Option<String>> {
         let outcome = self.run.run(LIMIT)?;
-        let passed = matches!(outcome.end, End::Exited(status) if status.success());
-        ensure!(!passed || outcome.tests.passed > 0, "no test was run");
-        Ok(passed)
+        let status = match outcome.end {
+            End::Exited(status) => status,
+            End::Killed => return Ok(Some("the time limit".to_owned())),
+        };
+        if status.success() {
+            ensure!(outcome.tests.passed > 0, "no test was run");
+            return Ok(None);
+        }
+        let failed = outcome.output.iter().find_map(|line| failed_test(line));
+        Ok(Some(failed.unwrap_or("the end of the test program").to_owned()))
+    }
+}
+
+/// The name of a test in the line that begins the output of a failed test.
+fn failed_test(line: &str) -> Option<&str> {
+    line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_test_that_failed_is_named() {
+        assert_eq!(
+            failed_test("---- calls::open::tests::ends_once stdout ----"),
+            Some("calls::open::tests::ends_once")
+        );
+        assert_eq!(failed_test("---- nothing"), None);
     }
 }
