@@ -134,6 +134,7 @@ impl Credits {
     /// A new link with a window of its own; a window of zero stops all senders.
     pub(super) fn reset(&self, link: u16, window: u16) {
         self.aside.store(0, Ordering::Relaxed);
+        assert!(most_aside(window) <= window.into(), "a part of the window is set aside at most");
         self.most_aside.store(most_aside(window), Ordering::Relaxed);
         let limit = if window == 0 { CLOSED } else { u32::from(window) };
         self.word.store(pack(link, 0, limit), Ordering::Relaxed);

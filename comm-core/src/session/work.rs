@@ -18,7 +18,7 @@ pub(super) struct WorkTable {
 /// One work request under way.
 #[derive(Debug, Default)]
 pub(super) struct Work {
-    pub(super) generation: u32,
+    generation: u32,
     /// What it was posted as.
     pub(super) posted: Option<(Class, Kind)>,
     /// Its place among the messages of its connection.
@@ -101,18 +101,15 @@ impl WorkTable {
         work.generation == wr.generation && work.holds.is_none() && !self.free.contains(&wr.slot)
     }
 
-    /// Holds what a posted message refers to until its completion.
-    pub(super) fn hold(&mut self, wr: WrId, posted: Work) {
+    /// Returns the slot that was claimed for a work request, to be filled with what its message refers to.
+    pub(super) fn claimed(&mut self, wr: WrId) -> &mut Work {
         debug_assert!(self.is_claimed(wr), "a work request is posted once");
-        debug_assert!(posted.generation == wr.generation, "work lies in the slot that was claimed for it");
-        debug_assert!(posted.holds.is_some(), "work that holds nothing would count as not posted");
-        self.slots[usize::from(wr.slot)] = posted;
+        &mut self.slots[usize::from(wr.slot)]
     }
 
     /// A posted one-sided operation.
     pub(super) fn hold_access(&mut self, wr: WrId, region: Option<Region>, completes: CallId) {
-        debug_assert!(self.is_claimed(wr), "a work request is posted once");
-        let work = &mut self.slots[usize::from(wr.slot)];
+        let work = self.claimed(wr);
         work.holds = Some(region.map_or(Held::Nothing, |region| Held::Region { region, offset: 0, len: 0 }));
         work.completes = Some(completes);
     }
@@ -171,8 +168,9 @@ mod tests {
     use super::*;
 
     fn hold(table: &mut WorkTable, wr: WrId) {
-        let holds = Some(Held::Nothing);
-        table.hold(wr, Work { generation: wr.generation, holds, sequence: wr.slot, ..Work::default() });
+        let work = table.claimed(wr);
+        work.holds = Some(Held::Nothing);
+        work.sequence = wr.slot;
     }
 
     #[test]

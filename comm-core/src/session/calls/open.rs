@@ -69,6 +69,14 @@ impl OpenCall {
 }
 
 impl CallState {
+    /// The order number of a posted request.
+    const fn order(&self) -> Option<u64> {
+        match self {
+            Self::Posted { order, .. } => Some(*order),
+            _ => None,
+        }
+    }
+
     /// Whether the waiter may still expect the end, as far as the engine knows.
     const fn has_waiter(&self) -> bool {
         match self {
@@ -254,8 +262,13 @@ impl OpenCalls {
     /// Ends a posted call whose response has come; [`Self::end`] does this first. Returns false if the call is in another state.
     #[inline(always)]
     pub(in crate::session) fn end_posted(&mut self, call: CallId) -> bool {
+        let latest = self.requests_posted;
         let Some(open) = self.find(call) else { return false };
         let is_posted = matches!(open.state, CallState::Posted { .. });
+        debug_assert!(
+            open.state.order().is_none_or(|order| order <= latest),
+            "a response follows its request"
+        );
         if is_posted {
             open.state = CallState::Idle;
         }

@@ -23,6 +23,9 @@ use crate::session::end::{End, Executed};
 const ENDED: u32 = 1;
 const WAITER_GONE: u32 = 2;
 const ENGINE_DONE: u32 = 4;
+const BOTH_DONE: u32 = WAITER_GONE | ENGINE_DONE;
+
+const _: () = assert!(ENDED ^ WAITER_GONE ^ ENGINE_DONE == 7, "each mark has a bit of its own");
 
 /// Slots or credits that are set aside at most.
 pub(in crate::session) const MOST_ASIDE: u8 = 8;
@@ -110,6 +113,7 @@ impl<L: Payload> CallTable<L> {
         let last = self.aside_count.load(Ordering::Relaxed).wrapping_sub(1);
         match self.aside.get(last as usize) {
             Some(aside) => {
+                debug_assert!(last < self.most_aside, "a part of the slots is set aside at most");
                 self.aside_count.store(last, Ordering::Relaxed);
                 Some(self.begin(aside.load(Ordering::Relaxed)))
             }
@@ -299,6 +303,10 @@ impl<L: Payload> CallTable<L> {
     }
 
     fn recycle(&self, index: u16) {
+        debug_assert!(
+            self.slots[usize::from(index)].state.load(Ordering::Relaxed) & BOTH_DONE == BOTH_DONE,
+            "a slot is free when its waiter and the engine are done with it"
+        );
         if let Some(mut lease) = self.slots[usize::from(index)].lease.try_lock() {
             *lease = None;
         }

@@ -61,9 +61,12 @@ impl<Q: QueuePair> Engine<Q> {
             }
             _ => {}
         }
-        let (holds, posted) = (Some(held), Some((class, kind)));
-        let generation = wr.generation;
-        self.work.hold(wr, Work { generation, posted, sequence, holds, completes, keep_for });
+        let work = self.work.claimed(wr);
+        work.holds = Some(held);
+        work.completes = completes;
+        work.keep_for = keep_for;
+        work.posted = Some((class, kind));
+        work.sequence = sequence;
     }
 
     /// One completion.
@@ -101,6 +104,10 @@ impl<Q: QueuePair> Engine<Q> {
                     && let Some((class, kind)) = posted
                     && !acknowledged(class, sequence)
                 {
+                    debug_assert!(
+                        matches!(seen.state, SeenState::Answered(None)),
+                        "a payload is at one place"
+                    );
                     seen.state = SeenState::Answered(Some(KeptAnswer { class, kind, payload, posted_on }));
                 }
             }

@@ -208,6 +208,7 @@ impl<Q: QueuePair> Engine<Q> {
     ) -> bool {
         let seen = self.seen.get_mut(usize::from(call.slot));
         let Some(seen) = seen.filter(|seen| seen.generation == call.generation) else { return false };
+        debug_assert!(matches!(seen.state, SeenState::Executing { .. }), "a request has one response");
         seen.state = SeenState::Answered(kept());
         true
     }
