@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::back_off::tests::RealTime;
+use crate::wait::back_off::tests::RealTime;
 use crate::fabric::OutOfBounds;
 
 struct NoLease;
