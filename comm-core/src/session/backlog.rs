@@ -53,7 +53,7 @@ impl Backlog {
         self.classes[class.index()].pop_front()
     }
 
-    /// Whether an entry names the call that `entry` names.
+    /// Returns whether an entry names the call that `entry` names.
     fn names_call_of(&self, entry: &Entry) -> bool {
         let Entry::Call(call) = entry else { return false };
         self.classes.iter().flatten().any(|other| matches!(other, Entry::Call(other) if other == call))

@@ -13,7 +13,7 @@ pub(super) struct BySlot<T> {
 /// Places that are there when the first slot is used.
 const FEW: usize = 4;
 
-const _: () = assert!(FEW > 0, "places that are given back leave some");
+const _: () = assert!(FEW > 0, "some places stay when others are given back");
 
 impl<T: Default> BySlot<T> {
     /// For so many slots.
@@ -39,7 +39,7 @@ impl<T: Default> BySlot<T> {
     #[cold]
     fn grow(&mut self, place: usize) {
         let wanted = (place + 1).next_power_of_two().max(FEW).min(self.slots.into());
-        assert!(place < wanted && self.places.len() < wanted, "a table grows as far as the place is");
+        assert!(place < wanted && self.places.len() < wanted, "a table grows until it has the place");
         self.places.reserve_exact(wanted - self.places.len());
         self.places.resize_with(wanted, T::default);
     }

@@ -17,7 +17,7 @@ const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
 const _: () = assert!(16 + 2 * COUNT_BITS == u64::BITS, "the link and both counts fill the word");
 const _: () =
-    assert!(u16::MAX as u32 <= 1 << (COUNT_BITS - 2), "the widest window is told from a negative count");
+    assert!(u16::MAX as u32 <= 1 << (COUNT_BITS - 2), "the widest window differs from a negative count");
 
 /// The limit of a closed link. It is as far below any count of taken credits as can be, so that the credits which senders put
 /// back after the link was closed do not reach it.
@@ -72,7 +72,10 @@ impl Credits {
         if aside == 0 {
             return self.take_several();
         }
-        debug_assert!(aside <= self.most_aside.load(Ordering::Relaxed), "a part of the window is set aside");
+        debug_assert!(
+            aside <= self.most_aside.load(Ordering::Relaxed),
+            "the number of credits that are set aside has a limit"
+        );
         self.aside.store(aside - 1, Ordering::Relaxed);
         Some(Credit { link: self.link() })
     }
@@ -91,10 +94,10 @@ impl Credits {
             // Relaxed: as in try_take.
             match self.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
-                    debug_assert!(more < available, "one is taken, and no more are set aside than there are");
+                    debug_assert!(more < available, "the engine sets aside credits that are available");
                     debug_assert!(
                         self.aside.load(Ordering::Relaxed) == 0,
-                        "credits that are set aside go first"
+                        "credits that are set aside are taken first"
                     );
                     self.aside.store(more, Ordering::Relaxed);
                     return Some(Credit { link });
@@ -122,7 +125,7 @@ impl Credits {
     pub(super) fn give(&self, count: u16) {
         let aside = self.aside.load(Ordering::Relaxed);
         let most_aside = self.most_aside.load(Ordering::Relaxed);
-        debug_assert!(aside <= most_aside, "a part of the window is set aside at most");
+        debug_assert!(aside <= most_aside, "the number of credits that are set aside has a limit");
         let taken = u32::from(count).min(most_aside.saturating_sub(aside));
         self.aside.store(aside + taken, Ordering::Relaxed);
         let count = u32::from(count) - taken;
@@ -134,7 +137,7 @@ impl Credits {
     /// A new link with a window of its own; a window of zero stops all senders.
     pub(super) fn reset(&self, link: u16, window: u16) {
         self.aside.store(0, Ordering::Relaxed);
-        assert!(most_aside(window) <= window.into(), "a part of the window is set aside at most");
+        assert!(most_aside(window) <= window.into(), "the number of credits that are set aside has a limit");
         self.most_aside.store(most_aside(window), Ordering::Relaxed);
         let limit = if window == 0 { CLOSED } else { u32::from(window) };
         self.word.store(pack(link, 0, limit), Ordering::Relaxed);

@@ -310,7 +310,7 @@ impl<Q> Lane<Q> {
         self.answers.push_back((sequence, call));
     }
 
-    /// Whether the oldest control message and notification that are kept are ones that the peer has not acknowledged.
+    /// Returns whether the oldest control message and notification that are kept are ones that the peer has not acknowledged.
     fn keeps_unacknowledged(&self) -> bool {
         let firsts = [self.control.front(), self.notifications.front()];
         firsts.into_iter().flatten().all(|first| !self.is_acknowledged(*first))

@@ -55,7 +55,7 @@ const FEW_WORK_SLOTS: u16 = 4;
 const GROWTH: u16 = 4;
 
 const _: () = assert!(FEW_WORK_SLOTS > 0 && FEW_WORK_SLOTS < WORK_SLOTS, "there is room to grow");
-const _: () = assert!(GROWTH > 1, "a table that grows gets larger");
+const _: () = assert!(GROWTH > 1, "each growth makes the table larger");
 
 impl WorkTable {
     pub(super) fn new() -> Self {
@@ -95,7 +95,7 @@ impl WorkTable {
         self.free.push(wr.slot);
     }
 
-    /// Whether a slot was claimed for this work request, which was not posted yet.
+    /// Returns whether a slot was claimed for this work request, which was not posted yet.
     fn is_claimed(&self, wr: WrId) -> bool {
         let work = &self.slots[usize::from(wr.slot)];
         work.generation == wr.generation && work.holds.is_none() && !self.free.contains(&wr.slot)

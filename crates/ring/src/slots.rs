@@ -118,7 +118,7 @@ impl Slots {
         }
     }
 
-    /// Whether the stack is empty exactly when every slot is in use.
+    /// Returns whether the stack is empty exactly when every slot is in use.
     fn is_consistent(&self, head: Head) -> bool {
         let Head { in_use, top, .. } = head;
         usize::from(in_use) <= self.len() && (top == NONE) == (usize::from(in_use) == self.len())

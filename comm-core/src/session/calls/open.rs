@@ -62,14 +62,14 @@ enum CallState {
 }
 
 impl OpenCall {
-    /// Whether `call` may use the slot next: it is the slot's latest call or a later one.
+    /// Returns whether `call` may use the slot next: it is the slot's latest call or a later one.
     const fn may_become(&self, call: CallId) -> bool {
         self.generation == 0 || call.generation.wrapping_sub(self.generation) <= u32::MAX / 2
     }
 }
 
 impl CallState {
-    /// The order number of a posted request.
+    /// Returns the order number of a posted request.
     const fn order(&self) -> Option<u64> {
         match self {
             Self::Posted { order, .. } => Some(*order),
@@ -121,7 +121,7 @@ pub(in crate::session) enum Report {
 }
 
 impl Report {
-    /// Whether the engine is done with the slot after this report.
+    /// Returns whether the engine is done with the slot after this report.
     const fn is_last(self) -> bool {
         matches!(self, Self::End(_, Expects::Nothing) | Self::Settle)
     }
@@ -179,7 +179,7 @@ impl OpenCalls {
         debug_assert!(open.may_become(call), "a slot is used by one call after another");
         debug_assert!(
             before != Before::GivenUp || request.keeps_its_payload(),
-            "a region may be overwritten"
+            "a request that was given up refers to no region"
         );
         *open =
             OpenCall { generation: call.generation, limit, state: CallState::Waiting { request, before } };
@@ -283,10 +283,10 @@ impl OpenCalls {
         if let Some(Ended { report, withdrawn }) = &ended {
             let is_idle = matches!(open.state, CallState::Idle);
             let reports_end = matches!(report, Report::End(..));
-            assert!(report.is_last() == is_idle, "a slot is idle from the last report of its call");
+            assert!(report.is_last() == is_idle, "a slot is idle after the last report of its call");
             assert!(withdrawn.is_none() || is_idle, "a request is withdrawn with its call");
             assert!(had_waiter || !reports_end, "a waiter gets one end");
-            assert!(!open.state.has_waiter(), "nothing that ended has a waiter");
+            assert!(!open.state.has_waiter(), "a call that has ended has no waiter");
         }
         ended
     }

@@ -113,7 +113,7 @@ impl<L: Payload> CallTable<L> {
         let last = self.aside_count.load(Ordering::Relaxed).wrapping_sub(1);
         match self.aside.get(last as usize) {
             Some(aside) => {
-                debug_assert!(last < self.most_aside, "a part of the slots is set aside at most");
+                debug_assert!(last < self.most_aside, "the number of slots that are set aside has a limit");
                 self.aside_count.store(last, Ordering::Relaxed);
                 Some(self.begin(aside.load(Ordering::Relaxed)))
             }
@@ -126,7 +126,7 @@ impl<L: Payload> CallTable<L> {
     #[inline(always)]
     pub(in crate::session) fn set_aside(&self, index: u16) {
         let count = self.aside_count.load(Ordering::Relaxed);
-        debug_assert!(count <= self.most_aside, "a part of the slots is set aside at most");
+        debug_assert!(count <= self.most_aside, "the number of slots that are set aside has a limit");
         debug_assert!(
             self.free.is_claimed(index) && !self.is_aside(index),
             "a slot in use is set aside once"
@@ -277,7 +277,7 @@ impl<L: Payload> CallTable<L> {
         claimed.map(|(slot, state)| CallId { slot, generation: state.generation.load(Ordering::Relaxed) })
     }
 
-    /// Engine only: whether a slot is set aside.
+    /// Engine only: returns whether a slot is set aside.
     fn is_aside(&self, index: u16) -> bool {
         let count = self.aside_count.load(Ordering::Relaxed) as usize;
         let aside = &self.aside[..count.min(self.aside.len())];

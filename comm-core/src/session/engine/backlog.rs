@@ -40,7 +40,7 @@ impl<Q: QueuePair> Engine<Q> {
         debug_assert!(self.backlog_fits_calls(), "an entry of the backlog names each waiting call");
     }
 
-    /// Whether as many calls wait as the backlog names.
+    /// Returns whether as many calls wait as the backlog names.
     pub(in crate::session) fn backlog_fits_calls(&self) -> bool {
         self.backlog.count_calls() == self.calls.count_waiting()
     }

@@ -46,7 +46,7 @@ pub(super) fn read(folder: &Path) -> Result<Vec<Mutation>> {
 }
 
 impl Mutation {
-    /// Whether the fault is in the source that `file` names: its path, or the last parts of it.
+    /// Returns whether the fault is in the source that `file` names: its path, or the last parts of it.
     pub(super) fn is_of(&self, file: &str) -> bool {
         let before = self.file.strip_suffix(file);
         before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
