@@ -128,6 +128,18 @@ impl<Q: QueuePair> Engine<Q> {
         shared: &Shared<Q::Lease>,
     ) -> Result<(), Outgoing> {
         let (class, kind) = (outgoing.class, outgoing.kind);
+        let header = |acks| Header { kind, acks }.emit();
+        // The common case has a copy of its own, in which the compiler knows the variant of the payload.
+        if let (OutgoingPayload::Inline(payload), None) = (&outgoing.payload, outgoing.completes) {
+            let work = (Signal::Unsignalled, Gather::Inline(payload));
+            let Ok(sequence) = self.post_message(class, header, Unrung::of(&kind), work, shared) else {
+                return Err(outgoing);
+            };
+            self.lane(class).was_posted(&kind);
+            self.remember_copied(outgoing, sequence);
+            self.ring_between(class, shared);
+            return Ok(());
+        }
         let Some(link) = self.phase.link() else { return Err(outgoing) };
         let lane = &link.lanes[class.index()];
         if !move_to_present_ring(&mut outgoing, lane) {
@@ -141,7 +153,6 @@ impl<Q: QueuePair> Engine<Q> {
             let Some(wr) = self.work.claim() else { return Err(outgoing) };
             Signal::Signalled(wr)
         };
-        let header = |acks| Header { kind, acks }.emit();
         let posted = self.post_message(class, header, Unrung::of(&kind), (signal, payload), shared);
         match (posted, signal) {
             (Ok(sequence), signal) => {
