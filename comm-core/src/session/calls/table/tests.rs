@@ -4,8 +4,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::wait::back_off::tests::RealTime;
 use crate::fabric::OutOfBounds;
+use crate::wait::back_off::tests::RealTime;
 
 struct NoLease;
 
