@@ -8,6 +8,7 @@ mod arming;
 mod arriving;
 mod backlog;
 mod completions;
+mod control;
 mod doorbells;
 mod inbound;
 mod lifecycle;
@@ -26,7 +27,7 @@ pub(super) use reply::{Found, Prefetched};
 
 use arriving::{InlineInSlot, ShortInSlot};
 use pronto_ring::mpsc;
-use pronto_wire::{Class, Kind};
+use pronto_wire::Class;
 
 use super::backlog::Backlog;
 use super::by_slot::BySlot;
@@ -35,7 +36,7 @@ use super::idleness::Idleness;
 use super::inbound::{Seen, Sink};
 use super::lane::{Lane, Link};
 use super::limits::Limits;
-use super::outgoing::{Outgoing, OutgoingPayload, Submitted};
+use super::outgoing::Submitted;
 use super::phase::Phase;
 use super::shared::{Shared, Turn};
 use super::waiter::Waiter;
@@ -333,62 +334,6 @@ impl<Q: QueuePair> Engine<Q> {
         sink: &mut impl Sink<Q::Lease>,
     ) -> Result<(), FabricError> {
         self.receive(class, message, turn, waiter, sink)
-    }
-
-    /// A message with credits and nothing else has come. Apart, as requests are taken in beside it.
-    #[inline(never)]
-    pub(super) fn credit_received(&mut self) {
-        let alone = self.credits_alone.came(self.solicited);
-        self.credits = self.credits.wrapping_add(usize::from(alone));
-    }
-
-    /// Tells the peer about credits where nothing else would.
-    #[inline]
-    pub(super) fn give_credit(&mut self, shared: &Shared<Q::Lease>) {
-        let Some(Link { lanes: [control, bulk], .. }) = self.phase.link() else { return };
-        let [returned, returned_bulk] = &shared.returned;
-        let (owes, owes_bulk) =
-            (control.owes_credit(returned.count()), bulk.owes_credit(returned_bulk.count()));
-        if owes {
-            self.control(Class::Control, Kind::Credit, shared);
-        }
-        if owes_bulk {
-            self.control(Class::Bulk, Kind::Credit, shared);
-        }
-    }
-
-    /// Sends a message without payload, if the peer has room for one; it is asked for again otherwise.
-    pub(super) fn control(&mut self, class: Class, kind: Kind, shared: &Shared<Q::Lease>) -> bool {
-        // A message in the backlog may wait for a credit that the peer returns only after it has received one itself, so credits and
-        // heartbeats do not wait. The other kinds keep their place behind the requests that they concern.
-        let waits = !matches!(kind, Kind::Credit | Kind::Heartbeat) && !self.backlog.is_empty(class);
-        if waits {
-            return false;
-        }
-        if !self.lane(class).has_control_credit() {
-            self.settle_early(shared);
-            if !self.lane(class).has_control_credit() {
-                return false;
-            }
-        }
-        let (payload, timeout) = (OutgoingPayload::EMPTY, Nanos::NEVER);
-        let outgoing = Outgoing { class, link: self.generation, kind, payload, completes: None, timeout };
-        self.try_post(outgoing, shared).is_ok()
-    }
-
-    /// Tells the callee about calls that were given up, as far as there is room.
-    pub(super) fn send_cancels(&mut self, shared: &Shared<Q::Lease>) {
-        if !self.phase.is_linked() {
-            return;
-        }
-        let mut slot = 0;
-        while let Some((call, class)) = self.calls.next_cancel(slot) {
-            if !self.control(class, Kind::Cancel { call }, shared) {
-                return;
-            }
-            self.calls.cancel_sent(call);
-            slot = call.slot + 1;
-        }
     }
 
     /// Makes chunks of send memory ready where one is half full: a stream fills the rest of it long before the next tick.

@@ -1,0 +1,73 @@
+//! Control messages: credits, and cancels of calls that were given up.
+
+use pronto_wire::{Class, Kind};
+
+use super::Engine;
+use crate::fabric::QueuePair;
+use crate::session::lane::Link;
+use crate::session::outgoing::{Outgoing, OutgoingPayload};
+use crate::session::shared::Shared;
+use crate::time::Nanos;
+
+impl<Q: QueuePair> Engine<Q> {
+    /// Notes a message that carries nothing but credits. Not inlined, to keep it out of the path of requests.
+    #[inline(never)]
+    pub(in crate::session) fn credit_received(&mut self) {
+        let alone = self.credits_alone.came(self.solicited);
+        self.credits = self.credits.wrapping_add(usize::from(alone));
+    }
+
+    /// Tells the peer about credits if no other message does so soon.
+    #[inline]
+    pub(in crate::session) fn give_credit(&mut self, shared: &Shared<Q::Lease>) {
+        let Some(Link { lanes: [control, bulk], .. }) = self.phase.link() else { return };
+        let [returned, returned_bulk] = &shared.returned;
+        let (owes, owes_bulk) =
+            (control.owes_credit(returned.count()), bulk.owes_credit(returned_bulk.count()));
+        if owes {
+            self.control(Class::Control, Kind::Credit, shared);
+        }
+        if owes_bulk {
+            self.control(Class::Bulk, Kind::Credit, shared);
+        }
+    }
+
+    /// Sends a message without payload. Returns `false` if the peer has no room for it; the caller tries again later.
+    pub(in crate::session) fn control(
+        &mut self,
+        class: Class,
+        kind: Kind,
+        shared: &Shared<Q::Lease>,
+    ) -> bool {
+        // A message in the backlog may wait for a credit that the peer returns only after it has received one itself, so credits and
+        // heartbeats do not wait. The other kinds keep their place behind the requests that they concern.
+        let waits = !matches!(kind, Kind::Credit | Kind::Heartbeat) && !self.backlog.is_empty(class);
+        if waits {
+            return false;
+        }
+        if !self.lane(class).has_control_credit() {
+            self.settle_early(shared);
+            if !self.lane(class).has_control_credit() {
+                return false;
+            }
+        }
+        let (payload, timeout) = (OutgoingPayload::EMPTY, Nanos::NEVER);
+        let outgoing = Outgoing { class, link: self.generation, kind, payload, completes: None, timeout };
+        self.try_post(outgoing, shared).is_ok()
+    }
+
+    /// Sends the cancels of calls that were given up, as far as there is room.
+    pub(in crate::session) fn send_cancels(&mut self, shared: &Shared<Q::Lease>) {
+        if !self.phase.is_linked() {
+            return;
+        }
+        let mut slot = 0;
+        while let Some((call, class)) = self.calls.next_cancel(slot) {
+            if !self.control(class, Kind::Cancel { call }, shared) {
+                return;
+            }
+            self.calls.cancel_sent(call);
+            slot = call.slot + 1;
+        }
+    }
+}
