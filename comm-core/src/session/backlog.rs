@@ -121,7 +121,7 @@ mod tests {
     use pronto_wire::FailureCode;
 
     use super::*;
-    use crate::session::outgoing::OutgoingPayload;
+    use crate::session::outgoing::{Carrier, OutgoingPayload};
     use crate::time::Nanos;
 
     fn call(slot: u16) -> CallId {
@@ -130,7 +130,15 @@ mod tests {
 
     fn message(kind: Kind) -> Entry {
         let (payload, timeout) = (OutgoingPayload::EMPTY, Nanos::NEVER);
-        Entry::Message(Outgoing { class: Class::Bulk, link: 1, kind, payload, completes: None, timeout })
+        Entry::Message(Outgoing {
+            class: Class::Bulk,
+            link: 1,
+            kind,
+            payload,
+            carrier: Carrier::AnyLink,
+            completes: None,
+            timeout,
+        })
     }
 
     /// The calls that the entries of a class name, in their order; other entries are none.

@@ -72,7 +72,7 @@ pub use inbound::{Inbound, Sink};
 pub use limits::{CONTROL_WINDOW, Limits, MAX_CALLS};
 pub use link::{DownCause, Event, LinkInfo, Links};
 pub use one_sided::Access;
-pub use outgoing::{Outgoing, OutgoingPayload};
+pub use outgoing::{Carrier, Outgoing, OutgoingPayload};
 pub use peer_types::{Known, PeerTypes, TypeKey};
 pub use refusal::Refused;
 pub use rendezvous::{Chunking, Lent, MAX_RECEIVES, MAX_SENDS, NotReceived, Offer, Offered, PARKED};

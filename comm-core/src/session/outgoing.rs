@@ -18,10 +18,21 @@ pub struct Outgoing {
     pub kind: Kind,
     /// What it carries.
     pub payload: OutgoingPayload,
+    /// The links that may carry it.
+    pub carrier: Carrier,
     /// The slot whose waiter waits for the send completion.
     pub completes: Option<CallId>,
     /// How long its caller waits; `NEVER` for ever.
     pub timeout: Nanos,
+}
+
+/// The links that may carry a notification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// The present link, or a later one of the same session.
+    AnyLink,
+    /// The link on which its credit was taken, and no other: it names a grant, which ends with its link.
+    SameLink,
 }
 
 /// What waits in the submission queue, or for room in the fabric.

@@ -68,6 +68,7 @@ mod tests {
 
     use super::super::outgoing::OutgoingPayload;
     use super::*;
+    use crate::session::outgoing::Carrier;
     use crate::time::Nanos;
     use crate::wait::back_off::tests::RealTime;
 
@@ -81,6 +82,7 @@ mod tests {
             link: 0,
             kind: Kind::Cancel { call: CallId { slot: 0, generation: 0 } },
             payload: OutgoingPayload::EMPTY,
+            carrier: Carrier::AnyLink,
             completes: None,
             timeout: Nanos::NEVER,
         };

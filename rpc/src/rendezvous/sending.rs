@@ -104,7 +104,7 @@ impl<H: Host> Sending<H> {
         let len = encode_message(&ByReference { tag, memory }, &mut bytes).map_err(Rejection::Encoding)?;
         let spec = CallSpec { key: key_of::<ByReference>(), class: Class::Bulk, timeout };
         let payload = OutgoingPayload::inline(&bytes[..len]).expect("within a line");
-        Ok(self.session.call(&spec, payload, &*self.host).map_err(Rejection::Here)?)
+        Ok(self.session.call_with_grant(&spec, payload, self.link, &*self.host).map_err(Rejection::Here)?)
     }
 
     fn grant_now(&mut self) -> Result<RemoteMemory, GrantError> {
@@ -129,7 +129,8 @@ impl<H: Host> Sending<H> {
             let payload = encode_message(&regrant, &mut bytes).ok();
             let payload = payload.and_then(|len| OutgoingPayload::inline(&bytes[..len]));
             payload.is_some_and(|payload| {
-                self.session.notify(&key_of::<Regrant>(), Class::Bulk, payload, &*self.host).is_ok()
+                let key = key_of::<Regrant>();
+                self.session.notify_with_grant(&key, Class::Bulk, payload, self.link, &*self.host).is_ok()
             })
         });
         if !told {

@@ -8,7 +8,7 @@ use super::Session;
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
 use crate::session::answer::Answer;
-use crate::session::outgoing::Outgoing;
+use crate::session::outgoing::{Carrier, Outgoing};
 use crate::session::token::{Duties, RequestToken, TokenSlot};
 use crate::time::Nanos;
 
@@ -151,7 +151,15 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) {
         let (class, kind, payload) = answer.into_message(call, class);
-        let outgoing = Outgoing { class, link, kind, payload, completes: None, timeout: Nanos::NEVER };
+        let outgoing = Outgoing {
+            class,
+            link,
+            kind,
+            payload,
+            carrier: Carrier::AnyLink,
+            completes: None,
+            timeout: Nanos::NEVER,
+        };
         // The caller reserved the reply's place, and there are more submissions than replies: only a message of a link
         // that has ended is refused here.
         if self.send(outgoing, executor).is_err() {

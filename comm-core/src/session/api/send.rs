@@ -5,7 +5,7 @@ use pronto_wire::{CallId, Class, InlinePayload, Kind};
 use super::Session;
 use crate::executor::Executor;
 use crate::fabric::{Gather, QueuePair};
-use crate::session::outgoing::{Outgoing, OutgoingPayload};
+use crate::session::outgoing::{Carrier, Outgoing, OutgoingPayload};
 use crate::session::peer_types::TypeKey;
 use crate::session::refusal::Refused;
 use crate::session::spec::{CallSpec, timeout_us};
@@ -20,7 +20,20 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> Result<CallId, Refused> {
         let type_id = self.number_of(&spec.key)?;
-        self.call_later(spec, type_id, payload, executor)
+        self.call_later(spec, type_id, payload, None, executor)
+    }
+
+    /// Sends a request that names a grant of `link`. If another link carries it, the request says so, because the grant has ended with
+    /// its link.
+    pub fn call_with_grant(
+        &self,
+        spec: &CallSpec,
+        payload: OutgoingPayload,
+        link: u16,
+        executor: &impl Executor,
+    ) -> Result<CallId, Refused> {
+        let type_id = self.number_of(&spec.key)?;
+        self.call_later(spec, type_id, payload, Some(link), executor)
     }
 
     /// The same for a payload that fits the message's line.
@@ -34,7 +47,7 @@ impl<Q: QueuePair> Session<Q> {
         let type_id = self.number_of(&spec.key)?;
         match self.call_at_once(spec, type_id, payload, executor) {
             Some(call) => Ok(call),
-            None => self.call_later(spec, type_id, OutgoingPayload::Inline(*payload), executor),
+            None => self.call_later(spec, type_id, OutgoingPayload::Inline(*payload), None, executor),
         }
     }
 
@@ -43,6 +56,7 @@ impl<Q: QueuePair> Session<Q> {
         spec: &CallSpec,
         type_id: pronto_wire::TypeId,
         payload: OutgoingPayload,
+        granted_on: Option<u16>,
         executor: &impl Executor,
     ) -> Result<CallId, Refused> {
         let call = self.claim(executor)?;
@@ -54,12 +68,14 @@ impl<Q: QueuePair> Session<Q> {
             return Err(Refused::NotConnected { peer: self.peer });
         }
         let deadline_us = timeout_us(spec.timeout);
-        let kind = Kind::Request { call, type_id, service: spec.key.service, resent: false, deadline_us };
+        let resent = granted_on.is_some_and(|link| link != credit.link);
+        let kind = Kind::Request { call, type_id, service: spec.key.service, resent, deadline_us };
         let outgoing = Outgoing {
             class: spec.class,
             link: credit.link,
             kind,
             payload,
+            carrier: Carrier::AnyLink,
             completes: None,
             timeout: spec.timeout,
         };
@@ -78,7 +94,23 @@ impl<Q: QueuePair> Session<Q> {
         payload: OutgoingPayload,
         executor: &impl Executor,
     ) -> Result<(), Refused> {
-        self.notification(key, class, payload, None, executor)
+        self.notification(key, class, payload, (None, None), executor)
+    }
+
+    /// Sends a notification that names a grant of `link`. No other link carries it, because the grant ends with its link: if the link is
+    /// lost before it is posted, the notification is dropped, and the caller grants again on the next link.
+    ///
+    /// # Errors
+    /// As [`Self::notify`]; [`Refused::NotConnected`] also if `link` is not the present link any more.
+    pub fn notify_with_grant(
+        &self,
+        key: &TypeKey,
+        class: Class,
+        payload: OutgoingPayload,
+        link: u16,
+        executor: &impl Executor,
+    ) -> Result<(), Refused> {
+        self.notification(key, class, payload, (Some(link), None), executor)
     }
 
     /// Sends a notification synchronously: the returned slot ends with [`End::Done`](crate::session::End::Done) when its buffer may be used again;
@@ -91,7 +123,7 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> Result<CallId, Refused> {
         let slot = self.claim(executor)?;
-        match self.notification(key, class, payload, Some(slot), executor) {
+        match self.notification(key, class, payload, (None, Some(slot)), executor) {
             Ok(()) => Ok(slot),
             Err(refused) => {
                 self.calls.unclaim(slot);
@@ -105,13 +137,22 @@ impl<Q: QueuePair> Session<Q> {
         key: &TypeKey,
         class: Class,
         payload: OutgoingPayload,
-        completes: Option<CallId>,
+        (granted_on, completes): (Option<u16>, Option<CallId>),
         executor: &impl Executor,
     ) -> Result<(), Refused> {
         let type_id = self.number_of(key)?;
         let credit = self.credit(class, executor)?;
+        let carrier = match granted_on {
+            None => Carrier::AnyLink,
+            Some(link) if link == credit.link => Carrier::SameLink,
+            Some(_) => {
+                self.credits[class.index()].put_back(credit);
+                return Err(Refused::NotConnected { peer: self.peer });
+            }
+        };
+        let (link, timeout) = (credit.link, Nanos::NEVER);
         let kind = Kind::Notification { type_id, service: key.service };
-        let outgoing = Outgoing { class, link: credit.link, kind, payload, completes, timeout: Nanos::NEVER };
+        let outgoing = Outgoing { class, link, kind, payload, carrier, completes, timeout };
         self.send(outgoing, executor).inspect_err(|_| self.credits[class.index()].put_back(credit))
     }
 
@@ -120,7 +161,15 @@ impl<Q: QueuePair> Session<Q> {
         if self.calls.is_unleft(call) && self.calls.leave(call) {
             let kind = Kind::Cancel { call };
             let payload = OutgoingPayload::EMPTY;
-            let outgoing = Outgoing { class, link: 0, kind, payload, completes: None, timeout: Nanos::NEVER };
+            let outgoing = Outgoing {
+                class,
+                link: 0,
+                kind,
+                payload,
+                carrier: Carrier::AnyLink,
+                completes: None,
+                timeout: Nanos::NEVER,
+            };
             // If it finds no room, the next tick sees that the waiter has left.
             let _refused = self.send(outgoing, executor);
         }

@@ -15,7 +15,7 @@ use crate::session::credit::Credit;
 use crate::session::end::{End, Executed};
 use crate::session::inbound::{KeptAnswer, SeenState};
 use crate::session::one_sided::CLASS;
-use crate::session::outgoing::{Outgoing, Submitted};
+use crate::session::outgoing::{Carrier, Outgoing, Submitted};
 use crate::session::shared::{Shared, Turn};
 use crate::session::spec::timeout_us;
 use crate::time::Nanos;
@@ -136,6 +136,8 @@ impl<Q: QueuePair> Engine<Q> {
                 self.calls.wait(call, request, Before::NeverPosted, limit);
                 self.end_call(call, Cause::SessionOver, turn);
             }
+            // The grant that it names has ended, and the sender grants again.
+            Kind::Notification { .. } if self.is_outdated(&outgoing) => {}
             Kind::Notification { .. } if !self.phase.is_linked() || !self.is_of_session(&outgoing) => {
                 turn.shared.stats.notifications_lost.add_alone(1);
                 // A session that failed has ended every slot.
@@ -152,6 +154,12 @@ impl<Q: QueuePair> Engine<Q> {
             }
             Kind::Credit | Kind::Heartbeat | Kind::Goodbye => self.post_or_keep(outgoing, turn),
         }
+    }
+
+    /// Returns whether a message must not go out any more, because it names a grant of an earlier link.
+    fn is_outdated(&self, outgoing: &Outgoing) -> bool {
+        let is_present = outgoing.link == self.generation && self.phase.is_linked();
+        outgoing.carrier == Carrier::SameLink && !is_present
     }
 
     /// Whether a message belongs to the present session: its link is one of the session's.
@@ -224,6 +232,7 @@ impl<Q: QueuePair> Engine<Q> {
                     Err(Entry::Call(call))
                 }
             }
+            Entry::Message(outgoing) if self.is_outdated(&outgoing) => Ok(()),
             Entry::Message(mut outgoing) => {
                 if matches!(outgoing.kind, Kind::Notification { .. }) {
                     match self.link_with_credit(outgoing.link, outgoing.class, turn.shared) {
@@ -380,9 +389,11 @@ impl<Q: QueuePair> Engine<Q> {
 
 /// A request on its way out, as the table of calls holds it. Gives any other message back.
 fn into_request(outgoing: Outgoing) -> Result<(CallId, Request, TimeLimit), Outgoing> {
-    let Kind::Request { call, type_id, service, .. } = outgoing.kind else { return Err(outgoing) };
+    let Kind::Request { call, type_id, service, resent, .. } = outgoing.kind else { return Err(outgoing) };
     let Outgoing { class, link, payload, timeout, .. } = outgoing;
-    Ok((call, Request { class, composed: link, link, type_id, service, payload }, TimeLimit::new(timeout)))
+    // A request that was never posted says so only if it was composed for an earlier link.
+    let composed = if resent { link.wrapping_sub(1) } else { link };
+    Ok((call, Request { class, composed, link, type_id, service, payload }, TimeLimit::new(timeout)))
 }
 
 fn into_outgoing(call: CallId, request: Request, before: Before, timeout: Nanos) -> Outgoing {
@@ -391,5 +402,5 @@ fn into_outgoing(call: CallId, request: Request, before: Before, timeout: Nanos)
     let resent = before != Before::NeverPosted || composed != link;
     let deadline_us = timeout_us(timeout);
     let kind = Kind::Request { call, type_id, service, resent, deadline_us };
-    Outgoing { class, link, kind, payload, completes: None, timeout }
+    Outgoing { class, link, kind, payload, carrier: Carrier::AnyLink, completes: None, timeout }
 }

@@ -5,7 +5,7 @@ use pronto_wire::{Class, Kind};
 use super::Engine;
 use crate::fabric::QueuePair;
 use crate::session::lane::Link;
-use crate::session::outgoing::{Outgoing, OutgoingPayload};
+use crate::session::outgoing::{Carrier, Outgoing, OutgoingPayload};
 use crate::session::shared::Shared;
 use crate::time::Nanos;
 
@@ -52,7 +52,15 @@ impl<Q: QueuePair> Engine<Q> {
             }
         }
         let (payload, timeout) = (OutgoingPayload::EMPTY, Nanos::NEVER);
-        let outgoing = Outgoing { class, link: self.generation, kind, payload, completes: None, timeout };
+        let outgoing = Outgoing {
+            class,
+            link: self.generation,
+            kind,
+            payload,
+            carrier: Carrier::AnyLink,
+            completes: None,
+            timeout,
+        };
         self.try_post(outgoing, shared).is_ok()
     }
 

@@ -13,7 +13,7 @@ use crate::session::doorbells::Unrung;
 use crate::session::end::End;
 use crate::session::inbound::{Inbound, KeptAnswer, Seen, SeenState, Sink};
 use crate::session::lane::Lane;
-use crate::session::outgoing::{Outgoing, OutgoingPayload};
+use crate::session::outgoing::{Carrier, Outgoing, OutgoingPayload};
 use crate::session::shared::{Shared, Turn};
 use crate::session::token::TokenSlot;
 use crate::session::waiter::Waiter;
@@ -314,7 +314,8 @@ impl<Q: QueuePair> Engine<Q> {
         turn: Turn<'_, Q::Lease, impl Executor>,
     ) {
         let (link, timeout) = (self.generation, Nanos::NEVER);
-        let outgoing = Outgoing { class, link, kind, payload, completes: None, timeout };
+        let outgoing =
+            Outgoing { class, link, kind, payload, carrier: Carrier::AnyLink, completes: None, timeout };
         self.post(outgoing, turn);
     }
 

@@ -14,7 +14,7 @@ use crate::session::answer::Answer;
 use crate::session::calls::Expects;
 use crate::session::end::{End, Executed};
 use crate::session::one_sided::{CLASS, OneSided};
-use crate::session::outgoing::Outgoing;
+use crate::session::outgoing::{Carrier, Outgoing};
 use crate::session::rendezvous::table::{Body, Met, Offer, Posted, Table, Waiting};
 use crate::session::rendezvous::transfer::{Chunking, GivenUp, Transfer};
 use crate::session::rendezvous::{CLOSED, DUE, NotReceived, OPEN, received};
@@ -214,7 +214,18 @@ impl<Q: QueuePair> Engine<Q> {
             turn.shared.wanted.credit();
         }
         let (class, kind, payload) = said.into_message(call, Class::Control);
-        self.post(Outgoing { class, link, kind, payload, completes: None, timeout: Nanos::NEVER }, turn);
+        self.post(
+            Outgoing {
+                class,
+                link,
+                kind,
+                payload,
+                carrier: Carrier::AnyLink,
+                completes: None,
+                timeout: Nanos::NEVER,
+            },
+            turn,
+        );
     }
 }
 

@@ -214,7 +214,12 @@ impl Transfers {
                 Ok(grant) => {
                     let RemoteRange { key, offset, len } = grant.remote;
                     source = Some((region, Some(grant), link));
-                    session.call(&spec(Kind::Offer), words([tag, key, offset, len]), executor)
+                    session.call_with_grant(
+                        &spec(Kind::Offer),
+                        words([tag, key, offset, len]),
+                        link,
+                        executor,
+                    )
                 }
                 Err(_) => Err(Refused::NoRing),
             }
@@ -285,7 +290,8 @@ impl Transfers {
             let RemoteRange { key, offset, len } = again.remote;
             let name = u64::from(send.call.slot) << 32 | u64::from(send.call.generation);
             let payload = words([name, key, offset, len]);
-            if session.notify(&Kind::Regrant.key(), Class::Bulk, payload, executor).is_ok() {
+            let key = Kind::Regrant.key();
+            if session.notify_with_grant(&key, Class::Bulk, payload, present, executor).is_ok() {
                 (*grant, *link) = (Some(again), present);
                 tally.regrants += 1;
             } else {

@@ -6,7 +6,7 @@ use pronto_core::session::{Executed, OutgoingPayload, Refused};
 use pronto_sim::SimOptions;
 use pronto_wire::{CallId, Class};
 
-use super::pair::{Outcome, Pair, few, spec};
+use super::pair::{Outcome, Pair, enough, few, key, spec};
 
 /// A call whose request waits, as the connection takes no message for `full`.
 fn waits(timeout: Nanos, full: Nanos) -> (Pair, CallId) {
@@ -64,7 +64,7 @@ fn it_outlives_its_links() {
     let (mut pair, call) = waits(Nanos::NEVER, Nanos::from_secs(1));
     for _ in 0..2 {
         pair.cut();
-        pair.link(super::pair::enough());
+        pair.link(enough());
         pair.pass(Nanos::from_millis(100));
         assert_eq!(pair.exchanged().requests, 0, "the connection is full");
     }
@@ -91,4 +91,52 @@ fn while_its_link_is_away_no_other_call_is_taken() {
     assert_eq!(pair.outcome(call), Outcome::Deadline(Executed::No));
     another(&pair);
     assert_eq!(pair.near.credits(Class::Control), 0);
+}
+
+/// A notification that names a grant waits when its link is lost. The grant ends with the link, so no other link carries it.
+#[test]
+fn a_notification_that_names_a_grant_stays_with_its_link() {
+    let mut pair = Pair::new(SimOptions::like_verbs(), few());
+    pair.fill(Nanos::from_millis(200));
+    let granted_on = pair.near.link_generation();
+    let payload =
+        |number: u64| OutgoingPayload::inline(&number.to_le_bytes()).expect("eight bytes fit a line");
+    let notify = |pair: &Pair| {
+        let (key, class) = (key(), Class::Control);
+        pair.near.notify_with_grant(&key, class, payload(1), granted_on, &pair.executor)
+    };
+    assert_eq!(notify(&pair), Ok(()));
+    assert!(pair.world.fired().refused_posts > 0, "the connection was full");
+    pair.cut();
+    pair.link(enough());
+    assert!(matches!(notify(&pair), Err(Refused::NotConnected { .. })), "its link is gone");
+    pair.pass(Nanos::from_millis(400));
+    assert_eq!(pair.callee.numbers(), []);
+    assert_eq!(pair.near.notify(&key(), Class::Control, payload(2), &pair.executor), Ok(()));
+    pair.turn();
+    assert_eq!(pair.callee.numbers(), [2]);
+}
+
+/// A request that names a grant of an earlier link says so: when it is posted immediately, and when it waits for room first.
+#[test]
+fn a_request_that_names_a_grant_of_an_earlier_link_says_so() {
+    for full in [Nanos::ZERO, Nanos::from_millis(60)] {
+        let mut pair = Pair::new(SimOptions::like_verbs(), few());
+        let granted_on = pair.near.link_generation();
+        pair.cut();
+        pair.link(enough());
+        if full != Nanos::ZERO {
+            pair.fill(full);
+        }
+        for (number, link) in [(1, granted_on), (2, pair.near.link_generation())] {
+            let payload = OutgoingPayload::inline(&u64::to_le_bytes(number)).expect("eight bytes fit a line");
+            let spec = spec(Class::Control, Nanos::NEVER);
+            let called = pair.near.call_with_grant(&spec, payload, link, &pair.executor);
+            assert!(called.is_ok(), "{called:?}");
+            pair.pass(full);
+            pair.turn();
+        }
+        let asked: Vec<_> = pair.callee.asked.iter().map(|asked| (asked.number, asked.resent)).collect();
+        assert_eq!(asked, [(1, true), (2, false)]);
+    }
 }

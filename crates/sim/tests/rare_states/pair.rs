@@ -47,6 +47,7 @@ impl session::Callee for Origin {
 pub(crate) struct Asked {
     pub(crate) number: u64,
     pub(crate) timeout: Nanos,
+    pub(crate) resent: bool,
     token: Arc<Mutex<Option<DetachedToken<Origin>>>>,
 }
 
@@ -68,8 +69,9 @@ impl Sink<SimLease> for Callee {
     fn request(&mut self, inbound: Inbound<'_, Arrived<SimLease>>) {
         let number = number(&inbound);
         let origin = self.origin.clone().expect("only the far side is asked");
+        let Inbound { timeout, resent, .. } = inbound;
         let token = Arc::new(Mutex::new(Some(inbound.token.detach(origin))));
-        self.asked.push(Asked { number, timeout: inbound.timeout, token });
+        self.asked.push(Asked { number, timeout, resent, token });
     }
 
     fn event(&mut self, _event: Event) {}
