@@ -5,7 +5,7 @@
 //! thread for its reply, while a message in the backlog waits for room, and by a caller that sleeps in the channels itself.
 //!
 //! # Invariants
-//! 1. The engine's holder alone writes the state. What other threads read is a hint, or is confirmed under the lock.
+//! 1. The engine's holder alone writes the state. Other threads read it as a hint, or confirm it under the lock.
 //! 2. A caller that sleeps in the channels has armed all events. A thread that arms for the serving thread sees under the lock that the
 //!    caller sleeps, and leaves the arming and what arrives to it: asking for less would leave it asleep next to its reply.
 //! 3. `waiters <= call slots in use`: a waiter is counted only while it owns a slot. If more slots are in use than there are waiters, some

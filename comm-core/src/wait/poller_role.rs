@@ -31,7 +31,7 @@ pub struct PollerRole {
     pub(crate) serving: AtomicU32,
 }
 
-/// What the node's serving thread does.
+/// State of the node's serving thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ServingState {
@@ -70,8 +70,8 @@ impl PollerRole {
         self.successor()
     }
 
-    /// The holder is about to sleep in the channels. What arrives is left to it until [`Self::holder_polls`]: a thread that took a
-    /// message out of the queue would take its event, too.
+    /// The holder is about to sleep in the channels. Until [`Self::holder_polls`], every message is left to it: a thread that took one
+    /// out of the queue would take its event, too.
     pub fn holder_sleeps(&self) {
         debug_assert!(!self.is_free(), "only the holder sleeps in the channels");
         // Relaxed: polling threads read it under the engine's lock, which the holder takes after this.

@@ -1,4 +1,4 @@
-//! How a serving thread waits for all its peers at once.
+//! How a serving thread waits for all its peers together.
 //!
 //! After traffic it polls for about the cost of a wake-up, or for the spin-down that the program asked for. It sleeps immediately where
 //! polling has been unsuccessful again and again.

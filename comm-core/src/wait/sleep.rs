@@ -8,8 +8,8 @@
 //! ```
 //!
 //! All sources are armed before the first one is rechecked: a source that was rechecked before another one was armed may be filled
-//! meanwhile, but its own word is armed, so its producer wakes the sleeper. What is published without a fence and a look at a word is
-//! not an event. A source whose channel is level-triggered needs no arming, because it ends any sleep immediately.
+//! meanwhile, but its own word is armed, so its producer wakes the sleeper. A producer that publishes without a fence and without
+//! checking a word makes no event. A source whose channel is level-triggered needs no arming, because it ends any sleep immediately.
 
 use pronto_sched_policy::policy::spin;
 
@@ -60,7 +60,7 @@ pub enum Woken {
     Limit,
 }
 
-/// What became of an attempt to sleep.
+/// The result of an attempt to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The wait is over.

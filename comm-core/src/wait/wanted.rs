@@ -14,7 +14,7 @@ const CREDIT: u32 = 1;
 /// A thread wants the engine and cannot leave its work to the holder.
 const ENGINE: u32 = 2;
 
-/// What other threads want of the engine's holder.
+/// Requests of other threads to the engine's holder.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     flags: AtomicU32,

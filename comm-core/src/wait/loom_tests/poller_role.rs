@@ -1,8 +1,8 @@
-//! The role under all interleavings, explored by loom: whoever waits is served, whoever leaves hands over; and the mutants
-//! that it must refute.
+//! The poller role: every waiting thread is served, and every thread that leaves hands the role over. The mutants break one rule each,
+//! and loom must refute them.
 //!
-//! Followers park. One that nobody wakes any more is a deadlock, which loom reports; were they to look at their words
-//! again and again instead, two of them could keep the third from running for ever, and no such model ends.
+//! Followers park. A follower that no thread wakes any more is a deadlock, which loom reports. If followers polled their words instead,
+//! two of them could keep the third one from running for ever, and the model would not end.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -15,12 +15,12 @@ use pronto_sync::atomic::{AtomicU32, Ordering};
 use crate::wait::poller_role::{FREE, PollerRole, ServingState};
 use crate::wait::{Recheck, Sleeper, Woken, arm_recheck_sleep};
 
-/// How the role changes hands: as it does, or wrongly.
+/// The rules by which the role changes hands: the real ones, or those of a mutant.
 #[derive(Clone, Copy)]
 struct Rules {
     release: fn(&PollerRole) -> Option<u16>,
     withdraw: fn(&PollerRole, u16) -> Option<u16>,
-    /// The server polls no more.
+    /// The serving thread stops spinning.
     serving_sleeps: fn(&PollerRole) -> Option<u16>,
 }
 
@@ -34,7 +34,7 @@ const RULES: Rules = Rules {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Patience {
     Endless,
-    /// After one look as the poller, or by a timeout in its first sleep.
+    /// After one poll as the poller, or by a timeout in its first sleep.
     Short,
 }
 
@@ -49,8 +49,8 @@ struct World {
     role: PollerRole,
     rules: Rules,
     waiters: Vec<Waiter>,
-    /// Whose ends have arrived and nobody has polled yet; the last one is polled next. Of the standard library: loom takes
-    /// no interest in it, only the role keeps others out.
+    /// Waiters whose ends have arrived and were not polled yet; the last one is polled next. The mutex is that of the standard library,
+    /// which loom does not explore: the role alone keeps other threads out.
     arrived: Mutex<Vec<u16>>,
 }
 
@@ -73,11 +73,11 @@ impl World {
         let Some(waiter) = waiter else { return };
         let Waiter { word, thread, .. } = &self.waiters[usize::from(waiter)];
         if word.needs_wake() {
-            thread.get().expect("who arms has said which thread it is").unpark();
+            thread.get().expect("a waiter names its thread before it arms").unpark();
         }
     }
 
-    /// As `Session::wait` does it: poll as the holder of the role, or sleep as a follower, or as one of the server's.
+    /// Waits as `Session::wait` does: polls as the holder of the role, or sleeps as a follower.
     fn wait(&self, waiter: u16, patience: Patience) {
         let Waiter { thread, .. } = &self.waiters[usize::from(waiter)];
         thread.get_or_init(thread::current);
@@ -100,7 +100,7 @@ impl World {
     }
 }
 
-/// A follower, as `session::api::sleep` has it.
+/// A follower, as in `session::api::sleep`.
 struct Follower<'a> {
     world: &'a World,
     waiter: u16,
@@ -141,11 +141,11 @@ impl Sleeper for Follower<'_> {
     }
 }
 
-/// Involuntary switches explored: enough to refute every mutant below. Each one more takes ten times as long, as three
-/// threads run, so that where a bound is asked for (`LOOM_MAX_PREEMPTIONS`), these models keep one below it.
+/// Preemptions explored: enough to refute every mutant below. Each further one takes ten times as long, as three threads run. If
+/// `LOOM_MAX_PREEMPTIONS` sets a bound, these models stay one below it.
 const PREEMPTIONS: usize = 2;
 
-/// Explores what threads do in a world of so many waiters; `arrived` says whose ends are polled, the last one first.
+/// Explores `threads` in a world of `waiters` waiters. `arrived` lists the waiters whose ends are polled, the last one first.
 fn explore(
     rules: Rules,
     waiters: u16,
@@ -235,7 +235,7 @@ fn loom_refutes_giving_the_role_up_without_fence() {
     all_are_served(Rules { release, ..RULES }, ALL_STAY, &[2, 1, 0]);
 }
 
-/// A server that polls takes one end in, and goes to sleep; two waiters relied on it, which would sleep themselves.
+/// A spinning serving thread takes one end in and goes to sleep. Two waiters have relied on it.
 fn a_server_hands_over(rules: Rules, arrived: &'static [u16]) {
     explore(rules, 2, arrived, move |world| {
         assert_eq!(world.role.set_serving(ServingState::Spinning), None);
@@ -264,7 +264,7 @@ fn loom_refutes_a_server_that_sleeps_without_waking_a_waiter() {
     a_server_hands_over(Rules { serving_sleeps, ..RULES }, &[1, 0]);
 }
 
-/// The waiter still sees a server that polls, and the server does not see the waiter.
+/// The waiter still sees a spinning serving thread, and the serving thread does not see the waiter.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_refutes_a_server_that_sleeps_without_fence() {
@@ -277,7 +277,8 @@ fn loom_refutes_a_server_that_sleeps_without_fence() {
     a_server_hands_over(Rules { serving_sleeps, ..RULES }, &[1, 0]);
 }
 
-/// A waiter that the server names has been served already, and leaves without looking whether another one relied on the server.
+/// The waiter that the serving thread wakes has been served already, and leaves without checking whether another one relied on the
+/// serving thread.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_refutes_leaving_the_list_without_looking_at_a_server_that_sleeps() {

@@ -1,7 +1,7 @@
-//! Arm, recheck, sleep for several sources, explored by loom; and the mutants that it must refute.
+//! Arm, recheck, sleep for several sources, and the mutants that loom must refute.
 //!
-//! One source is woken for by the sleeper's own word, the other one by a word in its own memory, as a peer's segment has it.
-//! Whoever published sleeps no more either: a sleeper that misses an event deadlocks, which loom reports.
+//! The producer of one source wakes by the sleeper's own word, that of the other one by a word in the source's memory, as in a peer's
+//! segment. A sleeper that misses an event deadlocks, which loom reports.
 
 use alloc::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::wait::{Recheck, Sleeper, Woken, arm_recheck_sleep};
 
 struct World {
     own: WakeWord,
-    /// Published with a look at `own`.
+    /// Published before a check of `own`.
     notified: AtomicU32,
-    /// Published with a look at `armed`.
+    /// Published before a check of `armed`.
     asked: AtomicU32,
     armed: AtomicU32,
 }

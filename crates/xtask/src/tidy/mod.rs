@@ -1,5 +1,6 @@
 //! The style rules that rustfmt and clippy do not know, as checks over the files of the tree.
 
+mod language;
 mod layers;
 mod links;
 mod rules;
@@ -29,6 +30,7 @@ const RULES: &[Rule] = &[
     rules::forbidden_unsafe,
     unsafe_list::matches_the_code,
     layers::one_direction,
+    language::plain,
     links::resolve,
 ];
 

@@ -7,19 +7,23 @@ pub(super) struct Source {
     pub(super) code: String,
     /// Comments only.
     pub(super) comments: String,
+    /// The insides of literals that have a space: texts.
+    pub(super) texts: String,
 }
 
 impl Source {
     pub(super) fn read(text: &str) -> Self {
         let characters: Vec<char> = text.chars().collect();
-        let mut source = Self { code: String::new(), comments: String::new() };
+        let mut source = Self { code: String::new(), comments: String::new(), texts: String::new() };
         let mut at = 0;
         while at < characters.len() {
             let (piece, end) = piece(&characters, at);
+            let is_text = piece == Piece::Literal && characters[at..end].contains(&' ');
             for &character in &characters[at..end] {
                 let blank = if character == '\n' { '\n' } else { ' ' };
                 source.code.push(if piece == Piece::Code { character } else { blank });
                 source.comments.push(if piece == Piece::Comment { character } else { blank });
+                source.texts.push(if is_text { character } else { blank });
             }
             at = end;
         }

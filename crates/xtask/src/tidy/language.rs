@@ -1,0 +1,327 @@
+//! Plain English: idioms that a native reader has to parse twice, in comments, documentation and texts for users.
+
+use super::Tree;
+use super::source::Source;
+
+/// A phrase and what to write in its place. Upper and lower case are alike.
+const PHRASES: &[(&str, &str)] = &[
+    ("so many", "write a number, `n` or the parameter's name"),
+    ("so much", "write a quantity and its unit"),
+    ("so often", "write how often"),
+    ("so long", "write a time, or `as long as`"),
+    ("such a time", "write a time"),
+    ("processor", "write CPU"),
+    ("processors", "write CPUs"),
+    ("beside", "write next to, concurrently with, or with"),
+    ("besides", "write also, other than, or apart from"),
+    ("in vain", "write without success, or unsuccessful"),
+    ("to be had", "write available"),
+    ("at once", "write immediately, or at the same time"),
+    ("whoever", "name the actor"),
+    ("whomever", "name the actor"),
+];
+
+/// After these words a clause with `who` describes a person.
+const PEOPLE: &[&str] = &[
+    "anyone",
+    "author",
+    "authors",
+    "developer",
+    "developers",
+    "engineer",
+    "engineers",
+    "operator",
+    "operators",
+    "people",
+    "person",
+    "programmer",
+    "programmers",
+    "reader",
+    "readers",
+    "researcher",
+    "researchers",
+    "someone",
+    "those",
+    "user",
+    "users",
+];
+
+/// Where a phrase is right: the beginning of the path, and the phrase.
+const EXCEPTIONS: &[(&str, &str)] = &[
+    // The rule itself, and its tests.
+    ("crates/xtask/src/tidy/language.rs", ""),
+];
+
+/// Where the rule does not hold yet. A place without findings is reported, and leaves the list.
+const NOT_YET: &[&str] = &[
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "Cargo.toml",
+    "README.md",
+    "bench/benches",
+    "bench/peers",
+    "bench/src",
+    "bench/tests",
+    "comm-core/src/boost.rs",
+    "comm-core/src/buf",
+    "comm-core/src/executor.rs",
+    "comm-core/src/fabric",
+    "comm-core/src/note.rs",
+    "comm-core/src/session",
+    "comm-core/src/stats.rs",
+    "comm-core/tests",
+    "crates/cli-pages",
+    "crates/conformance",
+    "crates/counts",
+    "crates/expedite",
+    "crates/fabric-shm",
+    "crates/fabric-tcp",
+    "crates/fabric-verbs",
+    "crates/fuzz",
+    "crates/mapping",
+    "crates/minidos",
+    "crates/node",
+    "crates/progress",
+    "crates/pronto/",
+    "crates/recorder",
+    "crates/ring",
+    "crates/rpc-macros",
+    "crates/sched-policy",
+    "crates/sched-sim",
+    "crates/sim",
+    "crates/sync",
+    "crates/topology",
+    "crates/verbs-peer",
+    "crates/wire",
+    "crates/xtask",
+    "daemon/src",
+    "daemon/tests",
+    "docs/calls.md",
+    "docs/decisions",
+    "docs/demo.md",
+    "docs/measuring.md",
+    "docs/messages.md",
+    "docs/operations.md",
+    "docs/papers.md",
+    "docs/protocol.md",
+    "docs/sources.md",
+    "docs/unsafe.md",
+    "kernel/expedite",
+    "kernel/hello",
+    "lab/",
+    "rpc/src",
+    "rpc/tests",
+];
+
+/// Comments, documentation and texts for users are free of the idioms above.
+pub(super) fn plain(tree: &Tree) -> Vec<String> {
+    held(tree, NOT_YET)
+}
+
+fn held(tree: &Tree, not_yet: &[&str]) -> Vec<String> {
+    let (late, findings): (Vec<_>, Vec<_>) =
+        all(tree).into_iter().partition(|finding| not_yet.iter().any(|place| finding.starts_with(place)));
+    let is_clean = |place: &&&str| {
+        let has_files = tree.keys().any(|path| path.starts_with(**place));
+        has_files && !late.iter().any(|finding| finding.starts_with(**place))
+    };
+    let clean = not_yet.iter().filter(is_clean);
+    let clean = clean.map(|place| format!("{place}: plain English; take it off the list NOT_YET"));
+    findings.into_iter().chain(clean).collect()
+}
+
+fn all(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (path, text) in tree {
+        for Finding { line, phrase, advice } in in_file(path, text) {
+            let excepted = |(place, word): &(&str, &str)| {
+                path.starts_with(place) && (word.is_empty() || *word == phrase)
+            };
+            if !EXCEPTIONS.iter().any(excepted) {
+                findings.push(format!("{path}:{line}: `{phrase}`; {advice}"));
+            }
+        }
+    }
+    findings
+}
+
+/// An idiom in a file.
+#[derive(Debug, PartialEq, Eq)]
+struct Finding {
+    line: usize,
+    phrase: String,
+    advice: &'static str,
+}
+
+fn in_file(path: &str, text: &str) -> Vec<Finding> {
+    let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
+    match extension {
+        "rs" => {
+            let source = Source::read(text);
+            let mut found = in_prose(&source.comments, Prose::Comments);
+            found.extend(in_prose(&source.texts, Prose::Texts));
+            found
+        }
+        "md" => in_prose(&without_code_blocks(text), Prose::Page),
+        "toml" | "sh" | "yml" => in_prose(&after_marks(text, "#"), Prose::Comments),
+        "c" | "h" => in_prose(&Source::read(text).comments, Prose::Comments),
+        _ => Vec::new(),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Prose {
+    Comments,
+    /// The insides of literals.
+    Texts,
+    Page,
+}
+
+/// A word of a piece of prose.
+struct Word {
+    line: usize,
+    text: String,
+    begins_sentence: bool,
+    /// The word begins a comment or documentation, or a paragraph.
+    begins_block: bool,
+}
+
+fn in_prose(text: &str, prose: Prose) -> Vec<Finding> {
+    let (words, questions) = words(text, prose);
+    let mut found = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        let mut find = |phrase: &str, advice| {
+            found.push(Finding { line: word.line, phrase: phrase.into(), advice });
+        };
+        let next = words.get(at + 1).filter(|next| !next.begins_sentence);
+        let pair = next.map(|next| format!("{} {}", word.text, next.text));
+        for (phrase, advice) in PHRASES {
+            if *phrase == word.text || pair.as_deref() == Some(*phrase) {
+                find(phrase, advice);
+            }
+        }
+        let before = at.checked_sub(1).filter(|_| !word.begins_sentence).map(|at| words[at].text.as_str());
+        if word.text == "who" && !before.is_some_and(|before| PEOPLE.contains(&before)) && !questions[at] {
+            find("who", "name the actor: the thread, the caller, the peer that ...");
+        }
+        if matches!(word.text.as_str(), "what" | "whatever") && word.begins_sentence && !questions[at] {
+            find("what", "begin the sentence with a noun");
+        }
+        if prose == Prose::Comments && word.begins_block && pair.as_deref() == Some("the same") {
+            find("the same", "a documentation comment makes sense alone; begin with a verb or a noun");
+        }
+        let negates = pair.as_deref().is_some_and(|pair| ["is no", "are no", "was no"].contains(&pair));
+        if prose == Prose::Texts && negates {
+            find("is no", "say what is wrong, the value, and what to do");
+        }
+    }
+    found
+}
+
+/// The words of a piece of prose in lower case, without code in back quotes; and for each whether its sentence is a question.
+fn words(text: &str, prose: Prose) -> (Vec<Word>, Vec<bool>) {
+    let (mut words, mut questions) = (Vec::<Word>::new(), Vec::new());
+    let (mut begins_sentence, mut begins_block, mut in_code) = (true, true, false);
+    for (number, line) in text.lines().enumerate() {
+        let marks = ['/', '!', '*', '#', '>', '|', '-', ' ', '\t'];
+        let content = line.trim_start_matches(marks);
+        if content.trim().is_empty() {
+            (begins_sentence, begins_block, in_code) = (true, true, false);
+            continue;
+        }
+        let starts_anew = prose == Prose::Page && content.len() != line.trim_start().len();
+        begins_sentence |= starts_anew;
+        for piece in content.split_inclusive([' ', '\t']) {
+            let piece = piece.trim();
+            let code = in_code || piece.contains('`');
+            in_code ^= piece.matches('`').count() % 2 == 1;
+            let bare = piece.trim_matches(|c: char| !c.is_alphanumeric());
+            if !bare.is_empty() && !code && !bare.contains(['_', ':', '(', '/']) {
+                let text = bare.to_lowercase();
+                words.push(Word { line: number + 1, text, begins_sentence, begins_block });
+                questions.push(false);
+            }
+            if !bare.is_empty() || code {
+                (begins_sentence, begins_block) = (false, false);
+            }
+            let last = piece.trim_end_matches(['"', ')', '*', '`', '\'']).chars().last();
+            if matches!(last, Some('.' | '?' | '!' | ':' | ';' | '|')) {
+                begins_sentence = true;
+                if last == Some('?') {
+                    let begun = words.iter().rposition(|word| word.begins_sentence).unwrap_or(0);
+                    questions[begun..].fill(true);
+                }
+            }
+        }
+        if prose == Prose::Texts {
+            (begins_sentence, in_code) = (true, false);
+        }
+    }
+    (words, questions)
+}
+
+/// The page with its code blocks blank.
+fn without_code_blocks(page: &str) -> String {
+    let mut inside = false;
+    let lines = page.lines().map(|line| {
+        let fence = line.trim_start().starts_with("```");
+        inside ^= fence;
+        if inside || fence { "" } else { line }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What comes after a mark on each line.
+fn after_marks(text: &str, mark: &str) -> String {
+    let lines = text.lines().map(|line| line.split_once(mark).map_or("", |(_, comment)| comment));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree;
+    use super::*;
+
+    fn found(path: &str, text: &str) -> Vec<String> {
+        in_file(path, text).into_iter().map(|finding| finding.phrase).collect()
+    }
+
+    #[test]
+    fn an_actor_has_a_name() {
+        assert_eq!(found("a.rs", "// Who waits polls."), ["who"]);
+        assert_eq!(found("a.rs", "// It is given to who asks,\n// or whoever comes."), ["who", "whoever"]);
+        assert_eq!(found("a.md", "What arrives is checked. A user who asks gets it. Who is that?"), ["what"]);
+        assert!(found("a.rs", "// The node reads what is there: `who` is a name.").is_empty());
+        assert!(found("a.rs", "fn who() {} // an operator who asks").is_empty());
+    }
+
+    #[test]
+    fn quantities_and_terms_are_the_fields_own() {
+        assert_eq!(found("a.rs", "// Waits so\n// long."), ["so long"]);
+        assert_eq!(found("a.toml", "cpus = 2 # processors"), ["processors"]);
+        assert_eq!(found("a.rs", "let a = \"no processor is free\";"), ["processor"]);
+        assert_eq!(found("a.c", "/* beside it */ int beside;"), ["beside"]);
+        assert!(found("a.md", "```\nso many\n```\nIt is. So\n").is_empty());
+    }
+
+    #[test]
+    fn documentation_stands_alone_and_errors_help() {
+        assert_eq!(found("a.rs", "/// The same for a peer.\nfn f() {}\n/// It is the same."), ["the same"]);
+        assert_eq!(found("a.rs", "#[error(\"{0} is no bool\")]"), ["is no"]);
+        assert!(found("a.rs", "// There is no more.\nlet a = \"there is none\";").is_empty());
+    }
+
+    #[test]
+    fn findings_name_file_line_and_advice() {
+        let tree = tree(&[("a.md", "\nin vain"), ("b.txt", "in vain")]);
+        assert_eq!(all(&tree), ["a.md:2: `in vain`; write without success, or unsuccessful"]);
+    }
+
+    #[test]
+    fn a_place_on_the_list_is_spared_until_it_is_clean() {
+        let tree = tree(&[("a/x.md", "in vain"), ("b/x.md", "in vain"), ("c/x.md", "without success")]);
+        let found = held(&tree, &["a/", "c/", "d/"]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("b/x.md:1") && found[1].starts_with("c/: plain English"));
+    }
+}
