@@ -1,4 +1,4 @@
-//! SEAM Executor: how a thread waits and is woken. Production has futexes and descriptors, simulation a virtual world.
+//! SEAM Executor: how a thread sleeps and is woken: by futexes and descriptors in production, by virtual time in the simulation.
 
 use pronto_sched_policy::policy::spin::{Processors, Standing};
 use pronto_sched_policy::policy::time;
@@ -10,63 +10,62 @@ use crate::time::{Clock, Nanos};
 
 /// How a thread waits.
 pub use pronto_sched_policy::policy::spin::Preference as WaitPolicy;
-/// What is asked of a wait, and what a thread finds that waits; the decision is that of
+/// The request of a wait, and the circumstances of the waiting thread: inputs of the decision in
 /// [`pronto_sched_policy::policy::spin`].
 pub use pronto_sched_policy::policy::spin::{Asked, Circumstances};
 
-/// A descriptor that has an event when something arrives, and what to wait for on it.
+/// A descriptor that has an event when something arrives, and the events to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channel {
     /// The descriptor.
     pub fd: i32,
-    /// What to wait for.
+    /// The events to wait for.
     pub interest: Interest,
 }
 
 /// The channels of one link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channels {
-    /// Whose they are: the peer's number.
+    /// Number of the peer that they belong to.
     pub owner: u64,
-    /// Which of its links it is: the channels of a later one are others, also with the same numbers.
+    /// Generation of the link. The channels of a later link are other ones, even if their descriptors have the same numbers.
     pub link: u16,
     /// By class: control and bulk. One channel may serve both.
     pub each: [Option<Channel>; 2],
-    /// An epoll of both that is there already ([`CompletionChannel::caller_epoll`](crate::fabric::CompletionChannel::caller_epoll)).
+    /// An epoll of both that the provider has made ([`CompletionChannel::caller_epoll`](crate::fabric::CompletionChannel::caller_epoll)).
     pub near: Option<i32>,
 }
 
-/// How a thread has polled within its bound, until something came or the bound was reached.
+/// How a thread has polled within its limit, until something came or the limit was reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Polled {
-    /// From the first reading of its clock to the last.
+    /// Time from the first reading of its clock to the last.
     pub lasted: Nanos,
     /// The longest time from one reading to the next.
     pub longest: Nanos,
 }
 
-/// The same wait, of which the end is expected so long after its begin.
+/// Returns the request of a wait whose end is expected `after` its begin.
 pub fn expecting(asked: Asked, after: core::time::Duration) -> Asked {
     let after = time::Nanos(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
     asked.expecting(after)
 }
 
-/// Where polls take nothing from anybody, for so long.
+/// Returns the circumstances of a thread with a CPU of its own, for which polling pays up to `bound`.
 pub const fn alone(bound: Nanos) -> Circumstances {
     let (standing, processors) = (Standing::Ordinary, Processors::Enough);
     Circumstances { standing, processors, bound: time::Nanos(bound.0) }
 }
 
-/// Where nobody polls.
+/// The circumstances of a thread that must not poll.
 pub const ASLEEP: Circumstances = Circumstances { standing: Standing::RealTime, ..alone(Nanos::ZERO) };
 
 /// How threads of this process wait and are woken.
 pub trait Executor: Clock {
-    /// What the calling thread finds, which is about to wait by this policy: whether it may poll, and for how long that pays.
+    /// Returns whether the calling thread, which is about to wait by this policy, may poll, and for how long that pays.
     fn circumstances(&self, policy: WaitPolicy) -> Circumstances;
 
-    /// A thread that polls for a bounded time has done so, and read the clock meanwhile: not one whose answer came within the
-    /// first few looks.
+    /// Reports how a thread has polled for a limited time. Not called for a thread whose reply came within the first poll batch.
     fn polled(&self, polled: Polled) {
         let _ = polled;
     }
@@ -77,7 +76,7 @@ pub trait Executor: Clock {
     /// Wakes the thread that sleeps on the word.
     fn wake(&self, word: &AtomicU32);
 
-    /// Gives the processor away for a moment: to the thread that this one waits for, if that one is runnable here.
+    /// Yields the CPU: to the thread that this one waits for, if that one is runnable here.
     fn yield_now(&self);
 
     /// Sleeps for about `span`, so that threads of every scheduling class run on this CPU. The wait is for another thread's next step,
@@ -96,21 +95,21 @@ pub trait Executor: Clock {
         run();
     }
 
-    /// Sleeps until one of the channels has an event or `until` has come. May return early. As long as a thread sleeps here, an
-    /// event may wake it alone, and not the node's serving thread. Returns which have one, by class: a thread that was taken
-    /// off its processor cannot tell an event from the time, and whoever is told of one looks after it
+    /// Sleeps until one of the channels has an event or `until` has come. May return early. While a thread sleeps here, an event
+    /// may wake it alone, and not the node's serving thread. Returns which channels have an event, by class. A preempted thread cannot tell
+    /// an event from its time limit otherwise, and a thread that is woken by an event must process it
     /// ([`QueuePair::notify_woken`](crate::fabric::QueuePair::notify_woken)).
     fn sleep_on_channels(&self, channels: &Channels, until: Nanos) -> [bool; 2];
 
-    /// Something can be done now that no channel tells of: the node's serving thread looks, if it sleeps.
+    /// Wakes the node's serving thread, if it sleeps, for work that no channel reports.
     fn attend(&self) {}
 
     /// The calling thread found a session whose engine's holder panicked. The session is out of use until a thread calls
     /// [`Session::fail`](crate::session::Session::fail), which must happen soon. Called again and again until then.
     fn engine_failed(&self) {}
 
-    /// For the flight recorder: what the calling thread does. Called on the way of a message, so it must cost next to nothing;
-    /// where nothing is recorded it does nothing.
+    /// Writes an entry to the flight recorder. Called on the path of a message, so it must cost next to nothing. Does nothing if nothing
+    /// is recorded.
     #[inline(always)]
     fn note(&self, note: Note) {
         let _ = note;

@@ -1,25 +1,25 @@
-//! What a thread notes of what it does, for the flight recorder behind [`Executor::note`](crate::Executor::note): 80 bits each.
+//! Entries of the flight recorder, which threads write through [`Executor::note`](crate::Executor::note): 80 bits each.
 
 use core::fmt;
 
 use pronto_wire::{CallId, NodeId};
 
-/// One note.
+/// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// What happened.
+    /// The event.
     pub what: What,
-    /// The peer that it happened with; 0 if it has nothing to do with one.
+    /// The peer of the event; 0 for an event without a peer.
     pub peer: NodeId,
     /// The call.
     pub call: CallId,
-    /// More of it, which `what` knows: a type's number, how a call ended.
+    /// A detail that depends on `what`: a type's number, how a call ended.
     pub more: u8,
 }
 
 macro_rules! whats {
     ($($(#[$doc:meta])* $name:ident => $text:literal,)*) => {
-        /// What can be noted.
+        /// Events that can be noted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub enum What {
@@ -29,7 +29,7 @@ macro_rules! whats {
         impl What {
             const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// What it is, for people.
+            /// Returns the event in human-readable form.
             pub const fn text(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*
@@ -81,12 +81,12 @@ pub enum Ending {
 }
 
 impl Note {
-    /// Something that is of no call.
+    /// Returns an entry about a peer and no call.
     pub const fn of_peer(what: What, peer: NodeId) -> Self {
         Self { what, peer, call: CallId { slot: 0, generation: 0 }, more: 0 }
     }
 
-    /// As two numbers: what happened, with whom, in which use of the call's slot; and that slot.
+    /// Returns the entry as two numbers: the event, the peer and the generation of the call's slot; and that slot.
     #[inline(always)]
     pub const fn words(self) -> (u64, u16) {
         let CallId { slot, generation } = self.call;

@@ -25,7 +25,7 @@ impl Counter {
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What a session counted since it was made.
+        /// Counters of a session since it was made.
         #[derive(Debug, Default)]
         pub struct Stats {
             $($(#[$doc])* pub $name: Counter,)*
