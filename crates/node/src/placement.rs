@@ -254,7 +254,7 @@ mod tests {
         placed.note_device("mlx5_0", place, Some(Errno::EPERM));
         let text = placed.to_string();
         assert!(text.contains("; mlx5_0: memory of node 1 (refused: EPERM"), "{text}");
-        assert!(text.contains("), completion vector 4, by its turn that of processor"), "{text}");
+        assert!(text.contains("), completion vector 4, assigned in order to CPU"), "{text}");
     }
 
     #[test]
@@ -266,9 +266,9 @@ mod tests {
         assert!(error(Wish::On(far), None).starts_with("placement.serving = \"4001\": this process may not"));
         assert!(error(Wish::Auto, Some("eth7")).contains("device = \"eth7\""));
         let near = machine.decide(Wish::Auto, Some("eth1"), "eth0").expect("it is there").to_string();
-        assert!(near.contains("may use none of the processors 4000-4003 near eth1"), "{near}");
+        assert!(near.contains("may use none of the CPUs 4000-4003 near eth1"), "{near}");
         let there = machine.decide(Wish::Auto, None, "eth0").expect("it is there").to_string();
-        assert_eq!(there, "anywhere: all processors of this process are near eth0");
+        assert_eq!(there, "anywhere: all CPUs of this process are near eth0");
     }
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
         });
         let (adopted, released, text) = put.join().expect("no panic");
         assert_eq!((adopted, released), (one.clone(), all));
-        assert_eq!(text, format!("on processors {one}, as configured"));
+        assert_eq!(text, format!("on CPUs {one}, as configured"));
     }
 
     #[test]

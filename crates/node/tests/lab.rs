@@ -48,7 +48,7 @@ fn the_serving_thread_is_near_the_card() {
         (server.status().placement, here.processors)
     };
     let (placement, processors) = ask(Wish::Auto);
-    assert_eq!((&*placement, &*processors), ("on processors 1: node 1, near eth0", "1"));
+    assert_eq!((&*placement, &*processors), ("on CPUs 1: node 1, near eth0", "1"));
     let (placement, processors) = ask(Wish::Off);
     assert_eq!((&*placement, &*processors), ("anywhere: as configured", "0-1"));
 }

@@ -46,10 +46,7 @@ fn the_serving_thread_is_put_and_no_other() {
         .serve_on(Wish::On(one.clone()))
         .start()
         .expect("it starts");
-    assert_eq!(
-        server.status().placement.split(';').next(),
-        Some(&*format!("on processors {one}, as configured"))
-    );
+    assert_eq!(server.status().placement.split(';').next(), Some(&*format!("on CPUs {one}, as configured")));
     let address = server.listening()[0].to_string();
     let client = Node::builder(2).peer(1, &address).start().expect("it starts");
     let peer = client.wait_for_peer(1, SOON).expect("they meet");
@@ -85,7 +82,7 @@ fn nothing_is_done_where_nothing_is_asked_for_and_where_there_is_one_node() {
         names.filter(|name| name.strip_prefix("node").is_some_and(|id| id.parse::<u32>().is_ok())).count()
     });
     if nodes < 2 {
-        assert_eq!(auto, "anywhere: this machine has one NUMA node, and nothing to choose");
+        assert_eq!(auto, "anywhere: this machine has one NUMA node, so there is nothing to choose");
         assert_eq!(off, "anywhere: as configured; this machine has one NUMA node");
     }
 }

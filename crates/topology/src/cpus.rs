@@ -1,4 +1,4 @@
-//! Processors and sets of them, in the kernel's list form.
+//! CPUs and CPU sets, in the kernel's list format.
 
 use core::fmt;
 use core::str::FromStr;
@@ -10,10 +10,10 @@ use nix::unistd::Pid;
 
 use crate::error::{ListFault, beginning};
 
-/// The greatest number of a processor or node: kernels are built for 8,192 processors at most (`NR_CPUS` of x86, arm64: fewer).
+/// Largest number of a CPU or node: kernels are built for at most 8,192 CPUs (`NR_CPUS` on x86; fewer on arm64).
 pub const MAX_CPU: u32 = 8_191;
 
-/// A logical processor, by the kernel's number.
+/// A logical CPU, by the kernel's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cpu(pub u32);
 
@@ -27,54 +27,54 @@ impl fmt::Display for NumaNode {
     }
 }
 
-/// A set of processors. Read and written in the kernel's list form, as in `0-3,8`.
+/// A set of CPUs. Parsed from and displayed in the kernel's list format, for example `0-3,8`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cpus(BTreeSet<Cpu>);
 
 impl Cpus {
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many.
+    /// Returns the number of CPUs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether this one is among them.
+    /// Returns whether the set contains `cpu`.
     #[must_use]
     pub fn contains(&self, cpu: Cpu) -> bool {
         self.0.contains(&cpu)
     }
 
-    /// Those that are in the other set, too.
+    /// Returns the intersection with `other`.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self(self.0.intersection(&other.0).copied().collect())
     }
 
-    /// Those that are not in the other set.
+    /// Returns the CPUs that are not in `other`.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         Self(self.0.difference(&other.0).copied().collect())
     }
 
-    /// Whether the two have one in common.
+    /// Returns whether the two sets intersect.
     #[must_use]
     pub fn meets(&self, other: &Self) -> bool {
         !self.0.is_disjoint(&other.0)
     }
 
-    /// Whether all of them are in the other set.
+    /// Returns whether the set is a subset of `other`.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
         self.0.is_subset(&other.0)
     }
 
-    /// In the order of their numbers.
+    /// Iterates over the CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = Cpu> + '_ {
         self.0.iter().copied()
     }
@@ -113,8 +113,7 @@ impl fmt::Display for Cpus {
     }
 }
 
-/// The numbers of a list in the kernel's form (bitmap_parselist in `lib/bitmap-str.c`, as the kernel prints it); none for an empty
-/// text.
+/// Parses a list in the kernel's format (bitmap_parselist in `lib/bitmap-str.c`). An empty text is an empty list.
 pub(crate) fn numbers(text: &str) -> Result<BTreeSet<u32>, ListFault> {
     let number = |text: &str| {
         let number = text.parse().map_err(|_| ListFault::NotANumber { part: beginning(text) })?;
@@ -136,10 +135,10 @@ pub(crate) fn numbers(text: &str) -> Result<BTreeSet<u32>, ListFault> {
     Ok(found)
 }
 
-/// Processors that the calling thread may run on (sched_getaffinity(2)): within what its control group has.
+/// Returns the CPUs that the calling thread may run on (sched_getaffinity(2)), a subset of those of its control group.
 ///
 /// # Errors
-/// What the kernel says; EINVAL if it knows more processors than fit a set of the C library.
+/// Returns the kernel's error; EINVAL if the kernel supports more CPUs than the C library's CPU set can hold.
 pub fn allowed() -> Result<Cpus, Errno> {
     let mask = sched_getaffinity(Pid::from_raw(0))?;
     let is_in = |cpu: &u32| usize::try_from(*cpu).is_ok_and(|cpu| mask.is_set(cpu) == Ok(true));
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn malformed_lists_are_rejected() {
         let fault = |list: &str| list.parse::<Cpus>().unwrap_err();
         let no_number = |part: &str| ListFault::NotANumber { part: part.into() };
         assert_eq!(fault("0-3,"), no_number(""));

@@ -1,4 +1,4 @@
-//! Devices that carry messages, and what they are near.
+//! Devices that carry messages, and the NUMA node and CPUs next to each.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use crate::cpus::{Cpus, MAX_CPU, NumaNode};
 use crate::error::{TopologyError, beginning};
 use crate::files::Files;
 
-/// What a device is, by its folder below `/sys/class`.
+/// Class of a device, by its folder below `/sys/class`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceClass {
     /// A network interface.
@@ -18,22 +18,23 @@ pub enum DeviceClass {
 /// A device that carries messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// What it is.
+    /// Class of the device.
     pub class: DeviceClass,
     /// The kernel's name for it: `eth0`, `mlx5_0`.
     pub name: String,
-    /// The node that it is attached to; None if the machine does not say, as for devices that are no hardware.
+    /// NUMA node that the device is attached to. `None` if the machine does not report it, as for devices without
+    /// hardware.
     pub node: Option<NumaNode>,
-    /// Processors near it; empty if the machine does not say.
+    /// CPUs near the device; empty if the machine does not report them.
     pub cpus: Cpus,
-    /// Whether there is hardware behind it.
+    /// Whether the device has hardware behind it.
     pub is_hardware: bool,
 }
 
 impl DeviceClass {
     const ALL: [Self; 2] = [Self::Net, Self::Infiniband];
 
-    /// The folder's name.
+    /// Returns the name of the class's folder.
     #[must_use]
     pub const fn folder(self) -> &'static str {
         match self {
@@ -53,8 +54,8 @@ impl fmt::Display for Device {
     }
 }
 
-/// All of them (Documentation/ABI/testing/sysfs-bus-pci: `numa_node`, `local_cpulist`). A soft-RoCE device has no hardware, but
-/// names the interface that it goes over in its file `parent`, and is where that is.
+/// Reads all devices (Documentation/ABI/testing/sysfs-bus-pci: `numa_node`, `local_cpulist`). A soft-RoCE device has no
+/// hardware. Its file `parent` names the network interface below it, whose node and CPUs it gets.
 pub(crate) fn read(files: &Files) -> Result<Vec<Device>, TopologyError> {
     let mut devices: Vec<Device> = Vec::new();
     for class in DeviceClass::ALL {
@@ -80,7 +81,7 @@ pub(crate) fn read(files: &Files) -> Result<Vec<Device>, TopologyError> {
     Ok(devices)
 }
 
-/// The folder of what a device is on the PCI bus: its own, or, of a virtio device, the one above.
+/// Returns the device's folder on the PCI bus: its own, or the parent folder for a virtio device.
 pub(crate) fn on_bus(files: &Files, path: &str) -> String {
     let (own, above) = (format!("{path}/device"), format!("{path}/device/.."));
     if !files.has(&format!("{own}/numa_node")) && files.has(&format!("{above}/numa_node")) {
@@ -90,7 +91,7 @@ pub(crate) fn on_bus(files: &Files, path: &str) -> String {
     }
 }
 
-/// A device's node; the kernel says -1 for "none".
+/// Reads a device's node; the kernel reports -1 for "none".
 fn node(files: &Files, path: &str) -> Result<Option<NumaNode>, TopologyError> {
     match files.number(path)? {
         None | Some(-1) => Ok(None),

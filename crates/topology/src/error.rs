@@ -1,4 +1,4 @@
-//! What is wrong with a machine's description.
+//! Errors in the description of a machine.
 
 use std::path::PathBuf;
 
@@ -6,65 +6,65 @@ use thiserror::Error;
 
 use crate::cpus::MAX_CPU;
 
-/// A description that cannot be used. Files that are not there are no error.
+/// A machine description that cannot be used. A missing file is not an error.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TopologyError {
-    /// A file or folder is there, and cannot be read.
+    /// A file or folder exists but cannot be read.
     #[error("cannot read {}: {cause}", path.display())]
     Read {
-        /// Which.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// Why.
+        /// Cause reported by the operating system.
         cause: std::io::Error,
     },
-    /// A file that holds a list of numbers holds something else.
+    /// A file does not hold the list of numbers that its documentation promises.
     #[error("{}: {fault}", path.display())]
     List {
-        /// Which.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Fault in the list.
         fault: ListFault,
     },
-    /// A file that holds a number holds something else.
-    #[error("{}: {text:?} is no number that could stand there", path.display())]
+    /// A file does not hold a valid number.
+    #[error("{}: invalid number {text:?}", path.display())]
     Number {
-        /// Which.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// The beginning of what it holds.
+        /// First characters of the file's content.
         text: String,
     },
 }
 
-/// What is wrong with a list of numbers, as in `0-3,8`.
+/// A fault in a list of numbers such as `0-3,8`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ListFault {
-    /// A part of it is neither a number nor a range.
+    /// A part of the list is neither a number nor a range.
     #[error("{part:?} is neither a number nor a range")]
     NotANumber {
-        /// Its beginning.
+        /// First characters of the part.
         part: String,
     },
     /// A range ends before it begins.
     #[error("the range {first}-{last} ends before it begins")]
     Backwards {
-        /// Its first number.
+        /// First number of the range.
         first: u32,
-        /// Its last number.
+        /// Last number of the range.
         last: u32,
     },
-    /// A number is greater than any that the kernel gives.
-    #[error("{number} is greater than {MAX_CPU}, the greatest that a kernel may be built for")]
+    /// A number is larger than any CPU or node number of a kernel.
+    #[error("{number} is greater than {MAX_CPU}, the largest number that a kernel supports")]
     TooGreat {
         /// The number.
         number: u32,
     },
 }
 
-/// The beginning of a text, for messages.
+/// Returns the first characters of a text, for messages.
 pub(crate) fn beginning(text: &str) -> String {
-    /// What a file should hold is shorter.
+    /// Characters shown; valid content is shorter.
     const SHOWN: usize = 40;
     text.trim().chars().take(SHOWN).collect()
 }

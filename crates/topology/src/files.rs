@@ -10,12 +10,12 @@ use nix::errno::Errno;
 use crate::cpus::{Cpu, Cpus, numbers};
 use crate::error::{TopologyError, beginning};
 
-/// Of a file so much is read: a page is what one of sysfs holds, a list of all processors less.
+/// Most bytes read from a file: a sysfs file holds at most a page, and a list of all CPUs is shorter.
 const MOST: u64 = 64 << 10;
-/// Of a folder so many entries: devices and interrupts of a machine are fewer.
+/// Most entries read from a folder: a machine has fewer devices and interrupts.
 const MOST_ENTRIES: usize = 16_384;
 
-/// A root, and how to read below it.
+/// Root folder of a machine's description, and how to read below it.
 #[derive(Clone, Debug)]
 pub(crate) struct Files(PathBuf);
 
@@ -24,12 +24,13 @@ impl Files {
         Self(root.into())
     }
 
-    /// Where a file lies.
+    /// Returns the full path of a file.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.0.join(path)
     }
 
-    /// What a file says; None if it is not there, or has nothing to say: the kernel answers so for some devices.
+    /// Reads a file. Returns `None` if it does not exist or has no value; for some devices the kernel reports an error
+    /// instead of a value.
     pub(crate) fn text(&self, path: &str) -> Result<Option<String>, TopologyError> {
         let path = self.0.join(path);
         let mut bytes = Vec::new();
@@ -40,19 +41,19 @@ impl Files {
         }
     }
 
-    /// A list of numbers.
+    /// Reads a list of numbers.
     pub(crate) fn list(&self, path: &str) -> Result<Option<BTreeSet<u32>>, TopologyError> {
         let Some(text) = self.text(path)? else { return Ok(None) };
         let fault = |fault| TopologyError::List { path: self.0.join(path), fault };
         numbers(&text).map(Some).map_err(fault)
     }
 
-    /// A list of processors.
+    /// Reads a list of CPUs.
     pub(crate) fn cpus(&self, path: &str) -> Result<Option<Cpus>, TopologyError> {
         Ok(self.list(path)?.map(|numbers| numbers.into_iter().map(Cpu).collect()))
     }
 
-    /// Numbers with spaces between them.
+    /// Reads numbers separated by white space.
     pub(crate) fn row(&self, path: &str) -> Result<Option<Vec<u32>>, TopologyError> {
         let Some(text) = self.text(path)? else { return Ok(None) };
         let number = |word: &str| {
@@ -62,19 +63,19 @@ impl Files {
         text.split_whitespace().map(number).collect::<Result<_, _>>().map(Some)
     }
 
-    /// A number that may be negative.
+    /// Reads a number, which may be negative.
     pub(crate) fn number(&self, path: &str) -> Result<Option<i64>, TopologyError> {
         let Some(text) = self.text(path)? else { return Ok(None) };
         let wrong = |_| TopologyError::Number { path: self.0.join(path), text: beginning(&text) };
         text.trim().parse().map(Some).map_err(wrong)
     }
 
-    /// Whether it is there.
+    /// Returns whether the path exists.
     pub(crate) fn has(&self, path: &str) -> bool {
         self.0.join(path).exists()
     }
 
-    /// The names in a folder, sorted; none if it is not there.
+    /// Returns the sorted names in a folder; none if the folder does not exist.
     pub(crate) fn names(&self, path: &str) -> Result<Vec<String>, TopologyError> {
         let path = self.0.join(path);
         let entries = match fs::read_dir(&path) {
@@ -82,7 +83,7 @@ impl Files {
             Err(cause) if is_absent(&cause) => return Ok(Vec::new()),
             Err(cause) => return Err(TopologyError::Read { path, cause }),
         };
-        // One that goes while the folder is read is as good as gone before.
+        // An entry that disappears during the read is treated as absent.
         let names = entries.take(MOST_ENTRIES).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let mut names: Vec<_> = names.collect();
         names.sort_unstable();
@@ -90,7 +91,8 @@ impl Files {
     }
 }
 
-/// Not there; or without a value, as EINVAL, EIO and others say for attributes that a driver does not have.
+/// Returns whether a file is missing or has no value: drivers report EINVAL, EIO and other errors for attributes they
+/// lack.
 fn is_absent(cause: &std::io::Error) -> bool {
     let errno = |errno: Errno| cause.raw_os_error() == Some(errno as i32);
     matches!(cause.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)

@@ -1,4 +1,4 @@
-//! Interrupts of a device: which processors take them.
+//! Interrupts of a device, and the CPUs that handle them.
 
 use crate::cpus::Cpus;
 use crate::device::{Device, on_bus};
@@ -10,15 +10,16 @@ use crate::files::Files;
 pub struct Interrupt {
     /// The kernel's number for it.
     pub number: u32,
-    /// Processors that take it.
+    /// CPUs that handle it.
     pub cpus: Cpus,
-    /// The completion vector that it serves, where its name says so: drivers of Mellanox's devices call theirs `mlx5_comp3@pci:...`
-    /// or `mlx4-comp-3@pci:...`.
+    /// Completion vector that it serves, if its name shows it: Mellanox drivers use `mlx5_comp3@pci:...` or
+    /// `mlx4-comp-3@pci:...`.
     pub vector: Option<u32>,
 }
 
-/// Those of a device (Documentation/ABI/testing/sysfs-bus-pci: `msi_irqs`; Documentation/core-api/irq/irq-affinity.rst). None for one
-/// without hardware, and where they are not told.
+/// Reads a device's interrupts (Documentation/ABI/testing/sysfs-bus-pci: `msi_irqs`;
+/// Documentation/core-api/irq/irq-affinity.rst). Returns none for a device without hardware, or if the machine does not
+/// list them.
 pub(crate) fn read(files: &Files, device: &Device) -> Result<Vec<Interrupt>, TopologyError> {
     let path = format!("sys/class/{}/{}", device.class.folder(), device.name);
     let folder = format!("{}/msi_irqs", on_bus(files, &path));
@@ -26,13 +27,13 @@ pub(crate) fn read(files: &Files, device: &Device) -> Result<Vec<Interrupt>, Top
     for name in files.names(&folder)? {
         let Ok(number) = name.parse::<u32>() else { continue };
         let folder = format!("proc/irq/{number}");
-        // Where it goes now, and not only where it may: drivers have it managed.
+        // The effective affinity: drivers have it managed, so it may be narrower than the permitted CPUs.
         let cpus = match files.cpus(&format!("{folder}/effective_affinity_list"))? {
             Some(cpus) => Some(cpus),
             None => files.cpus(&format!("{folder}/smp_affinity_list"))?,
         };
         let Some(cpus) = cpus else { continue };
-        // Who asked for it has a folder of its name there.
+        // The driver's request creates a folder with the interrupt's name here.
         let vector = files.names(&folder)?.iter().find_map(|name| vector(name));
         found.push(Interrupt { number, cpus, vector });
     }
@@ -40,7 +41,7 @@ pub(crate) fn read(files: &Files, device: &Device) -> Result<Vec<Interrupt>, Top
     Ok(found)
 }
 
-/// The number after `comp`, with or without a dash.
+/// Parses the number after `comp`, with or without a dash.
 fn vector(name: &str) -> Option<u32> {
     let (_, after) = name.split_once("comp")?;
     let after = after.strip_prefix('-').unwrap_or(after);

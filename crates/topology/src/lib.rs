@@ -1,9 +1,9 @@
-//! What of a machine is near what: processors, memory and devices, read from sysfs; and what follows from it for the threads
-//! of a node ([`seat()`]), for memory that a device reaches ([`memory_for`]), and for its interrupts ([`vector_for`]).
+//! NUMA topology of a machine: CPUs, memory and devices, read from sysfs. From it follow the placement of a node's
+//! threads ([`seat()`]), of memory that a device accesses ([`memory_for`]), and of its interrupts ([`vector_for`]).
 //!
-//! Reading takes a root, so that recorded machines can be read like the one it runs on. A file that is not there says nothing:
-//! a kernel without NUMA has one node. A file that says something else than its documentation is an error. What is decided is
-//! decided by functions of what was read; nothing here changes a thread, memory or an interrupt.
+//! Reading takes a root folder, so that recorded machines are read in the same way as the running one. A missing file
+//! has a default: a kernel without NUMA has one node. A file whose content contradicts its documentation is an error.
+//! Placement decisions are pure functions of the topology; nothing here changes a thread, memory or an interrupt.
 #![forbid(unsafe_code)]
 
 mod cpus;

@@ -1,4 +1,4 @@
-//! Which node memory should come from that a device reads and writes.
+//! The NUMA node from which to take memory that a device accesses.
 
 use core::fmt;
 
@@ -6,19 +6,19 @@ use crate::cpus::NumaNode;
 use crate::device::Device;
 use crate::topology::Topology;
 
-/// What was decided.
+/// The memory placement that was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// From wherever it is touched first: there is one node with memory.
+    /// First-touch placement, because only one node has memory.
     OneNode,
-    /// The same: nothing says where the device is.
+    /// First-touch placement, because the device's node is unknown.
     UnknownDevice,
-    /// From this node, where it has some left.
+    /// Memory of this node, as long as it has some left.
     Prefer(NumaNode),
 }
 
 impl Memory {
-    /// The node, if there is a choice.
+    /// Returns the node, if there is a choice.
     #[must_use]
     pub const fn node(self) -> Option<NumaNode> {
         match self {
@@ -32,13 +32,13 @@ impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OneNode => f.write_str("one NUMA node has memory"),
-            Self::UnknownDevice => f.write_str("memory of any node, as the device has none"),
+            Self::UnknownDevice => f.write_str("memory of any node, as the device's node is unknown"),
             Self::Prefer(node) => write!(f, "memory of {node}"),
         }
     }
 }
 
-/// Where memory for a device comes from: its own node, or the nearest one to it that has memory.
+/// Returns where to take memory for a device: its own node if that has memory, otherwise the nearest node that has.
 #[must_use]
 pub fn memory_for(topology: &Topology, device: Option<&Device>) -> Memory {
     if topology.nodes.iter().filter(|node| node.has_memory).count() < 2 {

@@ -1,5 +1,5 @@
-//! Which processors the threads that serve peers should run on: the serving thread, the spares that take over from it, and
-//! with them the tasklets, which whoever is on duty runs.
+//! CPUs for the threads that serve peers: the serving thread and the spare threads that take over from it. Tasklets run
+//! on whichever of these threads is on duty.
 
 use core::fmt;
 
@@ -9,83 +9,83 @@ use crate::cpus::{Cpus, NumaNode};
 use crate::device::Device;
 use crate::topology::Topology;
 
-/// What the operator asks for.
+/// Placement that the operator configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Wish {
-    /// Nothing: the scheduler decides.
+    /// No placement: the scheduler decides.
     #[default]
     Off,
     /// Near the devices that carry the node's messages, if that makes a difference.
     Auto,
-    /// On these, wherever the devices are.
+    /// On these CPUs, wherever the devices are.
     On(Cpus),
 }
 
-/// What was decided.
+/// The thread placement that was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seat {
-    /// Where the scheduler likes, for this reason.
+    /// Left to the scheduler, for this reason.
     Anywhere(Anywhere),
-    /// On processors near a device.
+    /// On CPUs near a device.
     Near {
-        /// Which, of those that the process may use.
+        /// CPUs near the device that the process may use.
         cpus: Cpus,
-        /// The node they belong to.
+        /// NUMA node of the CPUs.
         node: NumaNode,
         /// The device's name.
         device: String,
     },
-    /// On processors that the operator named.
+    /// On CPUs that the operator named.
     Named(Cpus),
 }
 
-/// Why the scheduler decides.
+/// The reason why placement is left to the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Anywhere {
-    /// Nobody asked for anything else.
+    /// Placement is not configured.
     NotAsked,
-    /// There is one node with processors: all are as near.
+    /// Only one node has CPUs, so all of them are equally near.
     OneNode,
-    /// No device carries the node's messages whose place is known.
+    /// No device with a known node carries the node's messages.
     NoDevice,
-    /// Devices on several nodes carry them.
+    /// Devices on several NUMA nodes carry the messages.
     ManyNodes(Vec<NumaNode>),
-    /// The process may use none of the processors near the device.
+    /// The process may use none of the CPUs near the device.
     NotAllowed {
         /// The device's name.
         device: String,
-        /// Processors near it.
+        /// CPUs near the device.
         near: Cpus,
     },
-    /// The process is there already, as all processors that it may use are near the device.
+    /// All CPUs that the process may use are near the device already.
     There {
         /// The device's name.
         device: String,
     },
 }
 
-/// What the operator asked for cannot be done.
+/// A configured placement that is impossible.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotSeated {
-    /// No processor is named.
-    #[error("\"\": no processor is named: name some of {allowed}")]
+    /// The configured list is empty.
+    #[error("\"\": the list of CPUs is empty: name some of {allowed}")]
     NoneNamed {
-        /// Those that may be used.
+        /// CPUs that the process may use.
         allowed: Cpus,
     },
-    /// Not all of the processors named may be used.
-    #[error("\"{wanted}\": this process may not use processors {}: name some of {allowed}", wanted.without(allowed))]
+    /// The process may not use some of the configured CPUs.
+    #[error("\"{wanted}\": this process may not use CPUs {}: name some of {allowed}", wanted.without(allowed))]
     NotAllowed {
-        /// Those named.
+        /// CPUs that the operator named.
         wanted: Cpus,
-        /// Those it may use.
+        /// CPUs that the process may use.
         allowed: Cpus,
     },
 }
 
 impl Seat {
-    /// The processors, if the scheduler is not to decide.
+    /// Returns the CPUs, unless placement is left to the scheduler.
     #[must_use]
     pub const fn cpus(&self) -> Option<&Cpus> {
         match self {
@@ -95,11 +95,11 @@ impl Seat {
     }
 }
 
-/// Decides where the threads that serve peers run. `allowed` is what the process may use, `devices` are those that carry the
-/// node's messages.
+/// Chooses the CPUs of the threads that serve peers. `allowed` holds the CPUs that the process may use, `devices` those
+/// that carry the node's messages.
 ///
 /// # Errors
-/// If the operator named processors that may not be used, or none.
+/// Fails if the operator named no CPU, or one that the process may not use.
 pub fn seat(
     topology: &Topology,
     allowed: &Cpus,
@@ -125,7 +125,7 @@ fn near(topology: &Topology, allowed: &Cpus, devices: &[&Device]) -> Seat {
     if topology.nodes.iter().filter(|node| !node.cpus.is_empty()).count() < 2 {
         return Seat::Anywhere(Anywhere::OneNode);
     }
-    // A device on memory alone is served best from the nearest processors, which are another node's.
+    // A device on a node with memory alone is served best by the nearest CPUs, which belong to another node.
     let of = |device: &&Device| topology.nearest(device.node?, |node| !node.cpus.is_empty());
     let mut nodes: Vec<_> = devices.iter().filter_map(of).map(|node| node.id).collect();
     nodes.sort_unstable();
@@ -139,7 +139,7 @@ fn near(topology: &Topology, allowed: &Cpus, devices: &[&Device]) -> Seat {
     };
     let name = device.name.clone();
     let node = topology.node(*id).map_or_else(Cpus::default, |node| node.cpus.clone());
-    // A thread on an isolated processor is never moved: only its operator puts it there.
+    // The scheduler never moves a thread off an isolated CPU, so only the operator may place one there.
     let cpus = node.and(allowed).without(&topology.isolated);
     if cpus.is_empty() {
         return Seat::Anywhere(Anywhere::NotAllowed { device: name, near: node });
@@ -154,8 +154,8 @@ impl fmt::Display for Seat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Anywhere(why) => write!(f, "anywhere: {why}"),
-            Self::Near { cpus, node, device } => write!(f, "on processors {cpus}: {node}, near {device}"),
-            Self::Named(cpus) => write!(f, "on processors {cpus}, as configured"),
+            Self::Near { cpus, node, device } => write!(f, "on CPUs {cpus}: {node}, near {device}"),
+            Self::Named(cpus) => write!(f, "on CPUs {cpus}, as configured"),
         }
     }
 }
@@ -164,8 +164,8 @@ impl fmt::Display for Anywhere {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAsked => f.write_str("as configured"),
-            Self::OneNode => f.write_str("this machine has one NUMA node, and nothing to choose"),
-            Self::NoDevice => f.write_str("no device of known place carries messages"),
+            Self::OneNode => f.write_str("this machine has one NUMA node, so there is nothing to choose"),
+            Self::NoDevice => f.write_str("no device with a known NUMA node carries messages"),
             Self::ManyNodes(nodes) => {
                 f.write_str("devices carry messages on ")?;
                 for (at, node) in nodes.iter().enumerate() {
@@ -174,9 +174,9 @@ impl fmt::Display for Anywhere {
                 Ok(())
             }
             Self::NotAllowed { device, near } => {
-                write!(f, "this process may use none of the processors {near} near {device}")
+                write!(f, "this process may use none of the CPUs {near} near {device}")
             }
-            Self::There { device } => write!(f, "all processors of this process are near {device}"),
+            Self::There { device } => write!(f, "all CPUs of this process are near {device}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A machine: its processors, nodes and devices.
+//! A machine: its CPUs, nodes and devices.
 
 use std::path::Path;
 
@@ -8,44 +8,45 @@ use crate::error::TopologyError;
 use crate::files::Files;
 use crate::interrupts::{self, Interrupt};
 
-/// What a machine says about itself.
+/// Topology of a machine, as its kernel reports it.
 #[derive(Clone, Debug)]
 pub struct Topology {
-    /// Processors that run.
+    /// Online CPUs.
     pub online: Cpus,
-    /// Of them, those that the scheduler leaves alone (`isolcpus`): a thread is there only if it was put there, and stays on
-    /// the one it was put on.
+    /// Isolated CPUs (`isolcpus`), which the scheduler leaves alone: a thread runs there only if it was pinned, and
+    /// stays on the CPU it was pinned to.
     pub isolated: Cpus,
-    /// Nodes, in the order of their numbers; one if the machine says nothing about nodes.
+    /// Nodes in ascending order; one if the machine reports no nodes.
     pub nodes: Vec<Node>,
     /// Devices that carry messages.
     pub devices: Vec<Device>,
     files: Files,
 }
 
-/// Which processors that run share a core.
+/// Online CPUs, grouped by core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores(Vec<(Cpu, Cpus)>);
 
 /// A NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its number.
+    /// Number of the node.
     pub id: NumaNode,
-    /// Its processors that run; none for a node of memory alone.
+    /// Online CPUs of the node; empty for a node with memory alone.
     pub cpus: Cpus,
-    /// Whether it has memory.
+    /// Whether the node has memory.
     pub has_memory: bool,
-    /// How far each node is from it, in the order of the list of nodes: 10 is its own (ACPI's SLIT).
+    /// Distance of each node from this one, in the order of the node list; 10 is the node itself (ACPI SLIT).
     pub distances: Vec<u32>,
 }
 
 impl Topology {
-    /// Reads the machine whose files lie below `root`: `/` for the one that this runs on
-    /// (Documentation/ABI/stable/sysfs-devices-node, sysfs-devices-system-cpu; testing/sysfs-devices-system-cpu, sysfs-bus-pci).
+    /// Reads the machine whose files are below `root`; `/` is the running machine
+    /// (Documentation/ABI/stable/sysfs-devices-node, sysfs-devices-system-cpu; testing/sysfs-devices-system-cpu,
+    /// sysfs-bus-pci).
     ///
     /// # Errors
-    /// A file that is there, and cannot be read or says what its documentation does not.
+    /// Fails if a file exists but cannot be read, or if its content contradicts its documentation.
     pub fn read(root: &Path) -> Result<Self, TopologyError> {
         let files = Files::new(root);
         let online = files.cpus(&format!("{CPU}/online"))?.unwrap_or_else(|| [Cpu(0)].into_iter().collect());
@@ -55,14 +56,14 @@ impl Topology {
         Ok(Self { online, isolated, nodes, devices, files })
     }
 
-    /// The cores, which are a file for each processor.
+    /// Reads the cores, one file per online CPU.
     ///
     /// # Errors
     /// As for [`Topology::read`].
     pub fn cores(&self) -> Result<Cores, TopologyError> {
         let core = |cpu: Cpu| {
             let folder = format!("{CPU}/cpu{}/topology", cpu.0);
-            // The second is the older name of the first.
+            // The second name is the older one.
             let same = match self.files.cpus(&format!("{folder}/core_cpus_list"))? {
                 Some(same) => Some(same),
                 None => self.files.cpus(&format!("{folder}/thread_siblings_list"))?,
@@ -72,19 +73,19 @@ impl Topology {
         self.online.iter().map(core).collect::<Result<_, _>>().map(Cores)
     }
 
-    /// The node of that number.
+    /// Returns the node `id`.
     #[must_use]
     pub fn node(&self, id: NumaNode) -> Option<&Node> {
         self.nodes.iter().find(|node| node.id == id)
     }
 
-    /// The device of that name.
+    /// Returns the device of this class and name.
     #[must_use]
     pub fn device(&self, class: DeviceClass, name: &str) -> Option<&Device> {
         self.devices.iter().find(|device| device.class == class && device.name == name)
     }
 
-    /// A device's interrupts, with the processors that take them.
+    /// Reads a device's interrupts and the CPUs that handle them.
     ///
     /// # Errors
     /// As for [`Topology::read`].
@@ -92,24 +93,25 @@ impl Topology {
         interrupts::read(&self.files, device)
     }
 
-    /// The nearest node that is as wanted: the node itself, if it is.
+    /// Returns the nearest node that satisfies `wanted`; `from` itself, if it does.
     pub(crate) fn nearest(&self, from: NumaNode, wanted: impl Fn(&Node) -> bool) -> Option<&Node> {
         let from = self.node(from)?;
         let far = |at: usize| from.distances.get(at).copied().unwrap_or(u32::MAX);
         let fits = self.nodes.iter().enumerate().filter(|(_, node)| wanted(node));
-        // Its own distance is the least there is, but where a machine gives none.
+        // Comparing ids first covers machines that report no distances: otherwise a node's own distance is the
+        // smallest.
         fits.min_by_key(|(at, node)| (node.id != from.id, far(*at))).map(|(_, node)| node)
     }
 }
 
 impl Cores {
-    /// Processors of the same core that run, this one among them; empty for one that does not run.
+    /// Returns the online CPUs that share a core with `cpu`, including `cpu`; empty if `cpu` is offline.
     #[must_use]
     pub fn of(&self, cpu: Cpu) -> Cpus {
         self.0.iter().find(|(of, _)| *of == cpu).map_or_else(Cpus::default, |(_, same)| same.clone())
     }
 
-    /// How many have a processor that runs.
+    /// Returns the number of cores with an online CPU.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.iter().filter(|(cpu, same)| same.iter().next() == Some(*cpu)).count()

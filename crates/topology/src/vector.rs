@@ -1,5 +1,4 @@
-//! Which completion vector of an RDMA device wakes who waits for it: the one whose interrupt goes to a processor near the
-//! thread.
+//! The completion vector of an RDMA device for a waiting thread: one whose interrupt goes to a CPU near the thread.
 
 use core::fmt;
 
@@ -8,33 +7,34 @@ use crate::device::Device;
 use crate::interrupts::Interrupt;
 use crate::topology::Topology;
 
-/// What was decided.
+/// The completion vector that was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vector {
-    /// The vector, below the number that the device has.
+    /// Number of the vector, less than the device's number of vectors.
     pub number: u32,
-    /// Why this one.
+    /// Reason for the choice.
     pub reason: VectorReason,
 }
 
-/// Why a vector was chosen.
+/// The reason why a vector was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VectorReason {
-    /// The device has one.
+    /// The device has only one.
     Only,
-    /// The threads run anywhere on a machine with one node: none is better.
+    /// The machine has one node and the threads are not placed, so no vector is nearer.
     NothingToChoose,
-    /// Its interrupt goes to this processor, on which the threads may run.
+    /// The vector's interrupt goes to this CPU, on which the threads may run.
     Interrupt(Cpu),
-    /// Its interrupt is not told; drivers hand vectors out to the processors near a device first, in order, and this one is the
-    /// turn of this processor (cpumask_local_spread in `lib/cpumask.c`).
+    /// The machine does not report where the vector's interrupt goes. Drivers assign vectors to CPUs in order, those
+    /// near the device first, which gives this vector to this CPU (cpumask_local_spread in `lib/cpumask.c`).
     Turn(Cpu),
-    /// None belongs to a processor that the threads may run on.
+    /// No vector belongs to a CPU that the threads may run on.
     NoneNear,
 }
 
-/// Chooses among `vectors`. `seated` is where the threads that wait were put, `allowed` what the process may use; `spread` (any
-/// number that differs between processes) decides among vectors that are as good, so that they do not all meet on one.
+/// Chooses one of `vectors` vectors. `seated` holds the CPUs on which the waiting threads were placed, if any;
+/// `allowed` holds those that the process may use. `spread`, any number that differs between processes, selects among
+/// equally good vectors, so that the processes do not all use the same one.
 #[must_use]
 pub fn vector_for(
     topology: &Topology,
@@ -53,7 +53,7 @@ pub fn vector_for(
         None if topology.nodes.len() < 2 => {
             return Vector { number: 0, reason: VectorReason::NothingToChoose };
         }
-        // Where the scheduler decides, an interrupt near the device is the cheapest that there is.
+        // If the scheduler places the threads, an interrupt near the device is the cheapest.
         None => Some(local.and(allowed)).filter(|near| !near.is_empty()).unwrap_or_else(|| allowed.clone()),
     };
     let told: Vec<_> =
@@ -75,7 +75,7 @@ pub fn vector_for(
     chosen.unwrap_or(Vector { number: 0, reason: VectorReason::NoneNear })
 }
 
-/// Processors near a device that run.
+/// Returns the online CPUs near a device.
 fn near(topology: &Topology, device: &Device) -> Cpus {
     let of_node = || device.node.and_then(|node| topology.node(node)).map(|node| node.cpus.clone());
     let near = if device.cpus.is_empty() { of_node().unwrap_or_default() } else { device.cpus.clone() };
@@ -87,10 +87,10 @@ impl fmt::Display for Vector {
         write!(f, "completion vector {}", self.number)?;
         match self.reason {
             VectorReason::Only => f.write_str(", the only one"),
-            VectorReason::NothingToChoose => f.write_str(", as none is nearer"),
-            VectorReason::Interrupt(cpu) => write!(f, ", whose interrupt goes to processor {}", cpu.0),
-            VectorReason::Turn(cpu) => write!(f, ", by its turn that of processor {}", cpu.0),
-            VectorReason::NoneNear => f.write_str(", as none is near"),
+            VectorReason::NothingToChoose => f.write_str(", as no vector is nearer"),
+            VectorReason::Interrupt(cpu) => write!(f, ", whose interrupt goes to CPU {}", cpu.0),
+            VectorReason::Turn(cpu) => write!(f, ", assigned in order to CPU {}", cpu.0),
+            VectorReason::NoneNear => f.write_str(", as no vector is near"),
         }
     }
 }

@@ -213,7 +213,7 @@ mod tests {
             boost: "slice (module: not loaded)".into(),
             engine: "idle: 2 sources".into(),
             carries: "shm 8192 B, tcp 4096 B (assumed)".into(),
-            placement: "on processors 8-15: node 1, near eth1".into(),
+            placement: "on CPUs 8-15: node 1, near eth1".into(),
             progress: vec![counter("sleeps", 9), counter("late", 0)],
             refused: vec![counter("silent", 4)],
             failed_dials: vec![],
@@ -236,7 +236,7 @@ mod tests {
         );
         assert!(as_text(&report(), false).contains("  boost     slice (module: not loaded)\n"));
         assert!(as_text(&report(), false).contains("  carries   shm 8192 B, tcp 4096 B (assumed)\n"));
-        assert!(as_text(&report(), false).contains("  placed    on processors 8-15: node 1, near eth1\n"));
+        assert!(as_text(&report(), false).contains("  placed    on CPUs 8-15: node 1, near eth1\n"));
         assert!(as_text(&report(), false).contains("  engine    idle: 2 sources\n            sleeps "));
         assert!(!as_text(&report(), false).contains("late"));
         assert!(as_text(&report(), false).contains("  counted   events_missed "));

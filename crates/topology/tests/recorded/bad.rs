@@ -1,4 +1,4 @@
-//! Descriptions that are wrong: each is an error with its file, none a panic.
+//! Malformed descriptions: each is reported as an error that names its file, and none causes a panic.
 
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -6,7 +6,7 @@ use pronto_topology::{ListFault, TopologyError};
 
 use crate::machine::{Machine, TWO_SOCKETS};
 
-/// What is said when one file of a machine holds this.
+/// Reads a recorded machine in which one file holds `content`.
 fn with(test: &str, path: &str, content: &str) -> Result<(), String> {
     let machine = Machine::new(test, TWO_SOCKETS);
     machine.write(path, content);
@@ -26,7 +26,7 @@ fn with(test: &str, path: &str, content: &str) -> Result<(), String> {
 }
 
 #[test]
-fn lists_that_are_none_are_refused_with_their_file() {
+fn malformed_lists_are_rejected_with_their_file() {
     for path in [
         "sys/devices/system/cpu/online",
         "sys/devices/system/cpu/isolated",
@@ -44,7 +44,7 @@ fn lists_that_are_none_are_refused_with_their_file() {
 }
 
 #[test]
-fn numbers_that_are_none_are_refused_with_their_file() {
+fn malformed_numbers_are_rejected_with_their_file() {
     for path in ["sys/class/net/eno1/device/numa_node", "sys/class/infiniband/mlx5_0/device/numa_node"] {
         for wrong in ["", "one\n", "-2\n", "1 2\n", "9999999999999999999\n", "100000\n"] {
             assert!(with("numbers", path, wrong).is_err(), "{path}: {wrong:?}");
@@ -56,7 +56,7 @@ fn numbers_that_are_none_are_refused_with_their_file() {
 }
 
 #[test]
-fn an_interrupt_without_a_list_is_refused() {
+fn an_interrupt_with_a_malformed_list_is_rejected() {
     let machine = Machine::new("irq", TWO_SOCKETS);
     machine.write("proc/irq/121/effective_affinity_list", "somewhere\n");
     let topology = machine.topology();
@@ -79,7 +79,7 @@ fn a_folder_in_the_place_of_a_file_is_an_error() {
     assert!(matches!(machine.read(), Err(TopologyError::Read { .. })));
 }
 
-/// A device of a node that the machine does not have is a device without a place.
+/// A device on a node that the machine does not have is treated as a device of unknown node.
 #[test]
 fn a_device_on_a_node_that_is_not_there_is_nowhere() {
     assert_eq!(with("nowhere", "sys/class/net/eno1/device/numa_node", "7\n"), Ok(()));

@@ -1,4 +1,5 @@
-//! A recorded machine: one text with a line for each file (`PATH: CONTENT`, `PATH/:` for a folder), laid out below a folder of its own.
+//! A recorded machine: a text with one line per file (`PATH: CONTENT`, or `PATH/:` for a folder), written to a
+//! temporary folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,18 +10,18 @@ use pronto_topology::{Cpus, Topology, TopologyError};
 pub(crate) const LAPTOP: &str = include_str!("machines/laptop.txt");
 /// Two sockets, the good card on node 1.
 pub(crate) const TWO_SOCKETS: &str = include_str!("machines/two_sockets.txt");
-/// Offline and isolated processors, a node without memory, a node without processors.
+/// Offline and isolated CPUs, a node without memory, a node without CPUs.
 pub(crate) const ODD_NODES: &str = include_str!("machines/odd_nodes.txt");
 
-/// The folder; gone with the value.
+/// Folder of the machine's files; removed on drop.
 pub(crate) struct Machine(PathBuf);
 
 impl Machine {
-    /// Lays it out; `test` is the name of the test, so that no two share a folder.
+    /// Writes the files. `test` is the name of the test and makes the folder unique.
     pub(crate) fn new(test: &str, recorded: &str) -> Self {
         let root =
             Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("topology-{test}-{}", std::process::id()));
-        // What an earlier run left, if it was killed.
+        // Left over from an earlier run that was killed.
         let _ = fs::remove_dir_all(&root);
         fs::create_dir_all(&root).expect("a folder for it");
         let machine = Self(root);
@@ -42,14 +43,14 @@ impl Machine {
         fs::write(path, content).expect("a file");
     }
 
-    /// Makes a link, as sysfs has them from a device to what it is on a bus.
+    /// Creates a link, as sysfs has from a device to its folder on a bus.
     pub(crate) fn link(&self, path: &str, to: &str) {
         let path = self.0.join(path);
         fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
         std::os::unix::fs::symlink(self.0.join(to), path).expect("a link");
     }
 
-    /// Takes a file or folder away.
+    /// Removes a file or folder.
     pub(crate) fn remove(&self, path: &str) {
         let path = self.0.join(path);
         if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.expect("it was there");

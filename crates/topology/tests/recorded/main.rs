@@ -1,4 +1,4 @@
-//! Machines that were recorded, or written from the kernel's documentation, read as the one that this runs on is.
+//! Recorded machines, and some written from the kernel's documentation, read in the same way as the running machine.
 
 mod bad;
 mod machine;

@@ -1,4 +1,4 @@
-//! What is read of each machine.
+//! The topology read from each machine.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ fn devices_are_where_they_are_attached() {
     assert_eq!(topology.node(NumaNode(1)).expect("it is there").cpus, cpus("8-15"));
 }
 
-/// A virtio device says nothing itself; what carries it on the PCI bus does.
+/// A virtio device has no `numa_node` of its own, so its carrier on the PCI bus is used.
 #[test]
 fn a_virtual_device_is_where_its_carrier_is() {
     const CARRIER: &str = "sys/devices/pci0000:80/0000:81:00.0";
@@ -52,7 +52,7 @@ fn a_virtual_device_is_where_its_carrier_is() {
 }
 
 #[test]
-fn interrupts_have_processors_and_vectors() {
+fn interrupts_have_cpus_and_vectors() {
     let machine = Machine::new("interrupts", TWO_SOCKETS);
     let topology = machine.topology();
     let card = topology.device(DeviceClass::Infiniband, "mlx5_0").expect("it is there");
@@ -71,7 +71,7 @@ fn interrupts_have_processors_and_vectors() {
 }
 
 #[test]
-fn what_is_offline_is_no_part_of_it() {
+fn offline_cpus_are_left_out() {
     let topology = Machine::new("odd", ODD_NODES).topology();
     assert_eq!((topology.online.clone(), topology.isolated.clone()), (cpus("0-2,4-6"), cpus("5")));
     let [zero, one, two] = &*topology.nodes else { panic!("three nodes: {:?}", topology.nodes) };
@@ -81,7 +81,7 @@ fn what_is_offline_is_no_part_of_it() {
 }
 
 #[test]
-fn a_kernel_that_tells_nothing_has_one_node() {
+fn a_kernel_that_reports_nothing_has_one_node() {
     let machine = Machine::new("silent", LAPTOP);
     machine.remove("sys/devices/system/node");
     let topology = machine.topology();
