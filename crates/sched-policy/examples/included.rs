@@ -1,4 +1,5 @@
-//! The policy as the kernel module has it: included by path, under another name, in another crate. Compiled only.
+//! The policy as in the kernel module: included by path, under another name, in another crate. Only compiled, never
+//! run.
 #![no_std]
 #![deny(missing_docs, non_ascii_idents, rust_2018_idioms, unreachable_pub, unsafe_op_in_unsafe_fn)]
 

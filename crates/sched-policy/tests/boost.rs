@@ -1,4 +1,4 @@
-//! Threads of three users on one processor, driven at random by a caller that keeps every deadline: no cap is ever broken.
+//! Threads of three users on one CPU, driven at random by a caller that meets every deadline: no cap is ever exceeded.
 
 use pronto_sched_policy::policy::boost::{
     step, Action, Event, Phase, Terms, SLICE_TO_DISPATCH, SLICE_TO_LAST_TICK,
@@ -11,16 +11,16 @@ use proptest::prelude::*;
 const THREADS: usize = 9;
 const USERS: usize = 3;
 
-/// One processor, and everything that a scheduler with this policy would know.
+/// One CPU, and the state of a scheduler with this policy.
 struct World {
     terms: Terms,
     now: u64,
     threads: [(Phase, Budget); THREADS],
     users: [Budget; USERS],
     processor: Budget,
-    /// As the scheduler sees it, not as the policy does.
+    /// State according to the scheduler, not the policy.
     raised: [bool; THREADS],
-    /// Boosted time that was run: thread, begin, end.
+    /// Boosted runs: thread, begin, end.
     runs: Vec<(usize, u64, u64)>,
 }
 
@@ -39,7 +39,7 @@ impl World {
         }
     }
 
-    /// Reports an event and carries out what is asked for; returns the deadline of a thread that runs on, boosted.
+    /// Reports an event and carries out the action; returns the deadline of a thread that continues to run boosted.
     fn report(&mut self, thread: usize, event: Event) -> Option<u64> {
         let user = thread % USERS;
         let (phase, own) = self.threads[thread];
@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    /// Lets a thread run for `span`, minding its deadline.
+    /// Runs a thread for `span`, meeting its deadline.
     fn run(&mut self, thread: usize, span: u64, mut deadline: Option<u64>) -> Option<u64> {
         let end = self.now + span;
         while let (Some(until), true) = (deadline, self.raised[thread]) {
@@ -98,7 +98,7 @@ impl World {
         deadline
     }
 
-    /// The most boosted time that fell into any window, over the runs that `counts` picks.
+    /// Returns the most boosted time within any window, over the runs that `counts` selects.
     fn dearest_window(&self, counts: impl Fn(usize) -> bool) -> u64 {
         let runs: Vec<_> = self.runs.iter().filter(|run| counts(run.0)).collect();
         let within = |begin: u64| {
@@ -110,7 +110,7 @@ impl World {
     }
 }
 
-/// What a thread does with the processor it was given: (thread, idle before, run before the wait, run after, action).
+/// One turn of a thread on the CPU: (thread, idle before, run before the wait, run after, action).
 type Turn = (usize, u64, u64, u64, u8);
 
 fn turns() -> impl Strategy<Value = Vec<Turn>> {
@@ -183,7 +183,7 @@ proptest! {
     }
 }
 
-/// Threads that want all that can be had: each waits, is woken at once and runs for as long as it is let.
+/// Threads that use all they can get: each waits, is woken immediately and runs for as long as it is permitted.
 #[test]
 fn hogs_get_most_of_their_cap_and_never_more() {
     let all: Vec<usize> = (0..THREADS).collect();
@@ -203,13 +203,13 @@ fn hogs_get_most_of_their_cap_and_never_more() {
         }
         let dearest = world.dearest_window(|_| true);
         let cap = cap.of(WINDOW.0);
-        // Ten twelfths, less what is too little for a slice at the end of an epoch.
+        // Ten twelfths, minus a rest that is too little for a slice at the end of an epoch.
         assert!(dearest <= cap && dearest >= cap / 4 * 3, "{hogs:?}: {dearest} ns of {cap}");
     }
 }
 
-/// Every history of five events, each 0 or 130 us after the one before, in whatever order and with late timers: the caller
-/// and the policy never disagree about whether the thread is raised, and all boosted time is charged, no other.
+/// Every history of five events, each 0 or 130 us after the previous one, in any order and with late timers: caller and
+/// policy always agree about whether the thread is raised, and exactly the boosted time is charged.
 #[test]
 fn every_short_history_is_metered_and_never_misjudged() {
     const EVENTS: [Event; 7] = [
@@ -221,7 +221,7 @@ fn every_short_history_is_metered_and_never_misjudged() {
         Event::Replaced,
         Event::Gone,
     ];
-    /// What the caller knows.
+    /// State of the caller.
     #[derive(Clone, Copy)]
     struct Caller {
         raised: bool,
@@ -258,7 +258,7 @@ fn every_short_history_is_metered_and_never_misjudged() {
                 Action::Nothing => {}
             }
             assert_eq!(done.phase.is_raised(), caller.raised);
-            // Within the first epoch nothing is earned, so what is gone was charged.
+            // Within the first epoch nothing is earned, so every decrease is a charge.
             for (budget, terms) in [
                 (done.accounts.thread, terms.caps.thread),
                 (done.accounts.user, terms.caps.user),
@@ -278,6 +278,6 @@ fn every_short_history_is_metered_and_never_misjudged() {
     }
 }
 
-/// Time is charged when it has been run, so a run that crosses the begin of an epoch is charged in the later one. The
-/// edge is at most one deadline long: what a thread's account holds at most.
+/// Time is charged after it has run, so a run that crosses the begin of an epoch is charged in the later one. The
+/// excess is at most one deadline: the most that a thread's account holds.
 const AHEAD: u64 = 1_666_666;

@@ -1,4 +1,4 @@
-//! The budget against a naive model, over the whole of small domains, and over the whole range by chance.
+//! The budget compared with a naive model, exhaustively over small domains and at random over the whole range.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use pronto_sched_policy::policy::share::Share;
 use pronto_sched_policy::policy::time::Nanos;
 use proptest::prelude::*;
 
-/// The budget as one would write it with integers that cannot overflow, one epoch after the other.
+/// The naive model: integers that cannot overflow, one epoch after another.
 #[derive(Clone, Copy, Debug)]
 struct Model {
     /// Negative in debt.
@@ -81,8 +81,8 @@ fn every_short_history_agrees_with_the_model() {
     }
 }
 
-/// From every budget, at every point of an epoch, the spender who gets the most out of the next window, whatever it
-/// spends at each moment: the cap holds.
+/// From every budget, at every point of an epoch, for the spender that gets the most out of the next window: the cap
+/// holds.
 #[test]
 fn no_spender_gets_more_than_the_cap_out_of_any_window() {
     for window in 10..=31 {
@@ -106,7 +106,7 @@ fn no_spender_gets_more_than_the_cap_out_of_any_window() {
     }
 }
 
-/// The bound is no looser than it must be: a full budget and a grant for each of the ten epochs can be spent.
+/// The bound is tight: a full budget and a grant for each of the ten epochs can be spent.
 #[test]
 fn the_bound_on_a_window_is_reached() {
     let cap = Cap { share: Share::ALL, window: Nanos(20) };
@@ -117,7 +117,7 @@ fn the_bound_on_a_window_is_reached() {
     assert_eq!(spent, full.left().0 + EPOCHS * terms.grant().0);
 }
 
-/// Amounts are finer than moments here, lest grants be zero in windows so small.
+/// Amounts are scaled up here, because grants would otherwise be zero in such small windows.
 const FINER: u64 = 6;
 
 fn scaled(cap: Cap) -> Terms {
@@ -130,7 +130,7 @@ fn begin(terms: &Terms) -> Nanos {
     terms.epoch().times(64)
 }
 
-/// The most that can be spent from `now` until before `end`, by trying everything.
+/// Returns the most that can be spent from `now` until before `end`, by exhaustive search.
 fn most_spent(
     terms: &Terms,
     budget: Budget,
@@ -164,7 +164,7 @@ proptest! {
         let terms = terms(epoch, grant, 1);
         let (mut budget, mut model, mut now) = (Budget::new(&terms, Nanos::ZERO), Model::new(grant), 0);
         for (wait, spent, shift) in steps {
-            // Few epochs: the model walks them one by one.
+            // Few epochs, because the model steps through them one by one.
             let later = now + wait.min(epoch.saturating_mul(100));
             for _ in now / epoch..later / epoch {
                 model.epoch(grant);
@@ -172,7 +172,7 @@ proptest! {
             now = later;
             let spent = (spent >> shift) / 64;
             model.charge(spent);
-            // Spent after the refill: the budget is as of the last epoch begun.
+            // Charged after the refill: the budget is as of the last epoch begun.
             budget = budget.refilled(&terms, Nanos(now)).charged(Nanos(spent));
             model.check(&budget);
         }

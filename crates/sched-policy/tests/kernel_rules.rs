@@ -1,4 +1,4 @@
-//! What the kernel would refuse or not survive, looked for in the sources and in the compiled code.
+//! Searches the sources and the compiled code for constructs that the kernel rejects or does not survive.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The part of each file that the kernel compiles: what stands before the tests, without comments.
+/// Returns the part of each file that the kernel compiles: everything before the tests, without comments.
 fn sources() -> Vec<(String, String)> {
     let mut sources = Vec::new();
     for entry in fs::read_dir(folder().join("src/policy")).expect("the folder is there") {
@@ -22,7 +22,7 @@ fn sources() -> Vec<(String, String)> {
     sources
 }
 
-/// Compiles as the kernel does, overflow checks on and every function kept; returns the assembly.
+/// Compiles as the kernel does, with overflow checks and every function kept; returns the assembly.
 fn compiled(source: &Path, name: &str) -> String {
     let assembly = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
@@ -42,7 +42,7 @@ fn compiled(source: &Path, name: &str) -> String {
     fs::read_to_string(assembly).expect("the compiler wrote it")
 }
 
-/// The functions that mention a panic of the core library, mangled.
+/// Returns the mangled names of functions that mention a panic of the core library.
 fn panicking(assembly: &str) -> Vec<&str> {
     let (mut function, mut found) = ("", Vec::new());
     for line in assembly.lines() {
@@ -52,19 +52,19 @@ fn panicking(assembly: &str) -> Vec<&str> {
             found.push(function);
         }
     }
-    // Comes with every ordered type, called or not; the sources may not call it.
+    // Exists for every ordered type, called or not; the sources may not call it.
     found.retain(|function| !function.contains("5clamp"));
     found
 }
 
 #[test]
-fn the_sources_say_nothing_that_only_user_space_has() {
+fn the_sources_use_nothing_that_only_user_space_has() {
     for (path, code) in sources() {
         for word in [
             "crate::", "std::", "alloc::", "u128", "i128", "f32", "f64", ".clamp(", "unsafe ", "extern ",
             "static ",
         ] {
-            assert!(!code.contains(word), "{path} says `{word}`");
+            assert!(!code.contains(word), "{path} contains `{word}`");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The predictor and what builds on it, against exact arithmetic and over the whole range.
+//! The predictor and its users, compared with exact arithmetic and over the whole range.
 
 use pronto_sched_policy::policy::auto::{Auto, Interval, ENOUGH, LEAST, MOST};
 use pronto_sched_policy::policy::coschedule::{goodness, Policy, Prediction, Reading, Task};
@@ -96,7 +96,7 @@ proptest! {
     }
 
     #[test]
-    fn looking_does_not_change_the_time_form(
+    fn queries_do_not_change_the_time_form(
         moments in prop::collection::vec(0..3_000_000_000_u64, 0..50),
         past in share(),
         begun in 0..1_000_000_000_u64,
@@ -171,7 +171,7 @@ proptest! {
         for (messages, waited, waits, without_sleep) in intervals {
             let interval = Interval { messages, waited: Nanos(waited), waits, without_sleep };
             let again = auto.handle(&interval);
-            prop_assert_eq!(again, auto.handle(&interval), "the same goes in, the same comes out");
+            prop_assert_eq!(again, auto.handle(&interval), "equal inputs give equal outputs");
             auto = again.0;
             prop_assert!(auto.past() >= LEAST && auto.past() <= MOST);
         }

@@ -1,4 +1,4 @@
-//! Waiting and serving: the promises that hold for every history, tried on all small ones and on many large ones.
+//! Waiting and serving: properties that hold for every history, checked on all small ones and on many large ones.
 
 use pronto_sched_policy::policy::lanes::{Class, Lane, Turn, Work, IN_A_ROW};
 use pronto_sched_policy::policy::spin::{
@@ -14,7 +14,8 @@ const fn alone(bound: Nanos) -> Circumstances {
     Circumstances { standing: Standing::Ordinary, processors: Processors::Enough, bound }
 }
 
-/// One wait of a message that comes so long `after` its begin: what was learned, what it cost, what the best would have.
+/// Runs one wait for a message that arrives `after` its begin. Returns the history, its cost and the cost of the
+/// optimum.
 fn live(spin: Spin, after: Nanos, bound: Nanos) -> (Spin, u64, u64) {
     let wait = spin.wait(Asked::default(), alone(bound));
     let slept = End::Slept(after.after(bound));
@@ -22,18 +23,18 @@ fn live(spin: Spin, after: Nanos, bound: Nanos) -> (Spin, u64, u64) {
         Wait::PollFor(polls) if after <= polls => (End::Polled(after), after),
         Wait::PollFor(polls) => (slept, polls.after(bound)),
         Wait::Sleep(_) => (slept, bound),
-        Wait::Poll => unreachable!("not asked for"),
+        Wait::Poll => unreachable!("the request is adaptive"),
     };
     (spin.ended(wait, end, bound), cost.0, after.min(bound).0)
 }
 
-/// Whether so much is at most 33/16 of the best, and one wake-up; exact, and in parts of a nanosecond.
+/// Returns whether `cost` is at most 33/16 of `best` plus one wake-up, exactly.
 fn is_paid(cost: u64, best: u64, bound: Nanos) -> bool {
     16 * cost <= 33 * best + 16 * bound.0
 }
 
-/// Every history of eight waits out of five lengths, from when nothing is known and from when all waits were long: never more than
-/// 33/16 of the best, and one wake-up.
+/// Every history of eight waits out of five lengths, from an empty history and from one of long waits: the cost is
+/// never more than 33/16 of the optimum plus one wake-up.
 #[test]
 fn every_short_history_costs_at_most_twice_the_best() {
     fn histories(depth: u32, spin: Spin, cost: u64, best: u64, slept_at_once: &mut u32) {
@@ -56,11 +57,12 @@ fn every_short_history_costs_at_most_twice_the_best() {
     for (spin, cost, best) in [(Spin::NEW, 0, 0), (slow, cost, best)] {
         let mut slept_at_once = 0;
         histories(8, spin, cost, best, &mut slept_at_once);
-        assert!(slept_at_once > 1_000 || spin == Spin::NEW, "learning was tried: {slept_at_once}");
+        assert!(slept_at_once > 1_000 || spin == Spin::NEW, "immediate sleeps were tried: {slept_at_once}");
     }
 }
 
-/// All sets of up to three lanes in all states, at every turn: what is served is what the rule says, found by sorting.
+/// All sets of up to three lanes in all states, at every turn: the served lane is the one that the rule gives, found by
+/// sorting.
 #[test]
 fn every_small_set_of_lanes_is_served_by_the_rule() {
     let ready = |since| Work::Ready { since: Nanos(since) };
@@ -140,9 +142,9 @@ proptest! {
         }
     }
 
-    /// Invariant 3: whatever was before.
+    /// Invariant 3, for any earlier history.
     #[test]
-    fn who_waits_shortly_polls_and_who_waits_far_longer_sleeps_at_once(
+    fn short_waits_are_polled_and_far_longer_ones_sleep_immediately(
         before in prop::collection::vec(prop_oneof![0..100_000_u64, 0..10_000_000_000_u64], 0..100),
         shorts in prop::collection::vec(0..1_000_u64, 32),
         longs in prop::collection::vec(1_000..1_000_000_u64, 32),
@@ -151,7 +153,7 @@ proptest! {
         let bound = Nanos(bound);
         let spin = before.into_iter().fold(Spin::NEW, |spin, after| live(spin, Nanos(after), bound).0);
         let wait = |spin: Spin| spin.wait(Asked::default(), alone(bound));
-        // In thousandths: of half the bound, and of what is far.
+        // In thousandths of half the bound, and of the length from which waits are far longer.
         let short = |part: u64| Nanos(bound.0 / 2 * part / 1_000);
         let long = |part: u64| Nanos(bound.0 * FAR * 2 * part / 1_000);
         let after_short = shorts.into_iter().fold(spin, |spin, part| live(spin, short(part), bound).0);

@@ -1,86 +1,87 @@
-//! P by itself: the weight of the past follows how long messages are waited for, while the program runs.
+//! Automatic P: adapts the weight of the past to measured waiting times while the program runs.
 //!
-//! The coscheduling paper leaves it as future work to tune P by metrics "while the distributed tasks are executing"
-//! (section 5); its own best values lie at both ends, near 1 for NAS and near 0 for master and slaves (section 4). The
-//! way there is ours: measure with P as it is, try a neighbour, stay with the better one. Measuring both again and
-//! again, in alternation, makes a load that changes look the same to both.
+//! The coscheduling paper leaves tuning P "while the distributed tasks are executing" as future work (section 5). Its
+//! best values are near both ends, near 1 for NAS and near 0 for master and slaves (section 4). The method is ours:
+//! measure with the current P, try a neighbour, keep the better one. Both are measured alternately, so a change of the
+//! load affects both alike.
 //!
-//! Damped threefold: what differs by less than a sixteenth is the same; where neither neighbour was better the next
-//! step is half as long; and the longer nothing is gained, the rarer are the trials.
+//! Three rules damp the search. A difference of less than a sixteenth is no difference. If neither neighbour was
+//! better, the next step is half as long. The longer nothing is gained, the rarer the trials become.
 
 use super::share::Share;
 use super::time::Nanos;
 
-/// P to begin with: between the paper's two best values.
+/// Initial P, between the paper's two best values.
 pub const START: Share = Share::HALF;
 
-/// P stays between these: with 0 nothing is remembered, with 1 nothing is learned. "P=0 and P=1 represent values close
-/// to 0 and 1" (section 4.1).
+/// Smallest P; [`MOST`] is the largest. With 0 nothing is remembered, with 1 nothing is learned. "P=0 and P=1 represent
+/// values close to 0 and 1" (section 4.1).
 pub const LEAST: Share = Share::millionths(15_625);
-/// See [`LEAST`].
+/// Largest P; [`LEAST`] gives the reason.
 pub const MOST: Share = Share::millionths(984_375);
 
-/// Steps of P: from a sixty-fourth to a quarter, an eighth at first. Ours.
+/// Steps of P: from a sixty-fourth to a quarter, initially an eighth. Chosen by us; no source.
 const SHORT: Share = Share::millionths(15_625);
 const FIRST: Share = Share::millionths(125_000);
 const LONG: Share = Share::millionths(250_000);
 
-/// Messages that an interval needs before it says anything: fewer make means that jump. Ours.
+/// Messages that an interval needs to be judged: with fewer, its mean fluctuates. Chosen by us; no source.
 pub const ENOUGH: u64 = 64;
 
-/// The part of a mean wait by which two intervals must differ: a sixteenth. Ours.
+/// Part of a mean wait by which two intervals must differ: a sixteenth. Chosen by us; no source.
 const SAME: u64 = 16;
 
-/// The same for the share of waits that ended without a sleep: a twentieth of all waits. Ours.
+/// Share of waits without a sleep by which two intervals must differ: a twentieth of all waits. Chosen by us; no
+/// source.
 const SAME_SHARE: Share = Share::percent(5);
 
-/// Most intervals between two trials. Ours.
+/// Largest number of intervals between two trials. Chosen by us; no source.
 const RAREST: u8 = 16;
 
-/// What was seen while P stood still.
+/// Measurements while P was constant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
-    /// Messages waited for.
+    /// Number of messages waited for.
     pub messages: u64,
-    /// Time that was waited for them, all together.
+    /// Total time waited for them.
     pub waited: Nanos,
-    /// Waits.
+    /// Number of waits.
     pub waits: u64,
-    /// Waits that ended without a sleep: the other side ran at the same time.
+    /// Number of waits that ended without a sleep, because the other side ran at the same time.
     pub without_sleep: u64,
 }
 
 /// The metric of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Score {
-    /// Mean wait for a message; less is better.
+    /// Mean wait for a message; shorter is better.
     pub wait: Nanos,
-    /// Share of waits that ended without a sleep; more is better, and decides where the waits are the same.
+    /// Share of waits that ended without a sleep; more is better. Decides if the mean waits are equal.
     pub without_sleep: Share,
 }
 
-/// What an interval changed.
+/// The effect of an interval on P.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing: too few messages yet. Go on and report the longer interval.
+    /// No change yet: too few messages. Continue and report the longer interval.
     TooFew,
-    /// Nothing: P was measured again.
+    /// No change: P was measured again.
     Kept,
-    /// A neighbour is tried.
+    /// A trial of a neighbour begins.
     Tries,
-    /// The neighbour was better; P stays there.
+    /// The neighbour was better and becomes P.
     Moved,
-    /// The neighbour was not better; P is what it was.
+    /// The neighbour was not better; P is restored.
     Returned,
 }
 
-/// P, and where it may go.
+/// State of the search for P.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Auto {
     past: Share,
     step: Share,
     direction: Direction,
-    /// Intervals until the next trial, and how many are left of them.
+    /// Intervals between two trials, and how many of them are left.
     pause: u8,
     left: u8,
     trial: Option<Trial>,
@@ -93,14 +94,14 @@ enum Direction {
     Down,
 }
 
-/// Which neighbours at this distance are still to be tried.
+/// Neighbours at this distance that are still to be tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Neighbours {
     Both,
     Last,
 }
 
-/// A neighbour that is tried, against what was measured just before.
+/// A trial of a neighbour, with the score that was measured just before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Trial {
     past: Share,
@@ -108,7 +109,7 @@ struct Trial {
 }
 
 impl Auto {
-    /// At [`START`].
+    /// Initial state, at [`START`].
     pub const NEW: Self = Self {
         past: START,
         step: FIRST,
@@ -119,17 +120,17 @@ impl Auto {
         neighbours: Neighbours::Both,
     };
 
-    /// P for the next interval.
+    /// Returns P for the next interval.
     pub fn past(&self) -> Share {
         self.trial.map_or(self.past, |trial| trial.past)
     }
 
-    /// P as the trials have left it, whether or not a neighbour is being tried: what is shown to people.
+    /// Returns P without a trial in progress, for human-readable output.
     pub const fn settled(&self) -> Share {
         self.past
     }
 
-    /// An interval has ended, during which P was [`Self::past`].
+    /// Processes an interval that has ended, during which P was [`Self::past`].
     #[must_use]
     pub fn handle(self, interval: &Interval) -> (Self, Change) {
         let Some(score) = interval.score() else { return (self, Change::TooFew) };
@@ -160,15 +161,16 @@ impl Auto {
         if self.neighbours == Neighbours::Both {
             return (Self { neighbours: Neighbours::Last, ..back }, Change::Returned);
         }
-        // Neither is better: P is near its best, or the step leads across it, or is too short to show. All lengths
-        // have their turn, so that no two of them can take turns for ever.
+        // Neither neighbour is better: P is near its optimum, or the step crosses it, or the step is too short to show
+        // a difference. The step cycles through all lengths, so that the search cannot alternate between two of them
+        // for ever.
         let half = Share::millionths(self.step.as_millionths() / 2);
         let step = if half < SHORT { LONG } else { half };
         let pause = self.pause.saturating_mul(2).min(RAREST);
         (Self { step, pause, left: pause, neighbours: Neighbours::Both, ..back }, Change::Returned)
     }
 
-    /// The direction, unless P cannot go further there.
+    /// Returns the direction, reversed if P is at its limit there.
     fn open_direction(&self) -> Direction {
         match self.direction {
             Direction::Up if self.past >= MOST => Direction::Down,
@@ -185,7 +187,7 @@ impl Default for Auto {
 }
 
 impl Interval {
-    /// The metric, if there is enough to say anything.
+    /// Returns the metric, if the interval has enough messages.
     pub fn score(&self) -> Option<Score> {
         if self.messages < ENOUGH {
             return None;
@@ -196,7 +198,7 @@ impl Interval {
 }
 
 impl Score {
-    /// Whether this is better than `other` by more than chance may make it.
+    /// Returns whether this is better than `other` by more than the noise margins.
     fn beats(&self, other: &Self) -> bool {
         let margin = Nanos(other.wait.0 / SAME);
         let shorter = self.wait.after(margin) < other.wait;
@@ -225,7 +227,8 @@ impl Direction {
 mod tests {
     use super::*;
 
-    /// A program whose waits are shortest at `best` and grow by so many per cent per per cent beside it.
+    /// Returns an interval of a program whose waits are shortest at `best`, and longer by `slope` percent per percent
+    /// of distance from it.
     fn interval(past: Share, best: Share, slope: u64) -> Interval {
         let off = u64::from(past.as_millionths().abs_diff(best.as_millionths()));
         let wait = 100_000 + off * slope / 10;
@@ -240,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn it_finds_the_best_p_wherever_it_is_and_follows_it() {
+    fn the_search_finds_and_follows_the_best_p() {
         let mut auto = Auto::NEW;
         for best in [98, 2, 50, 75, 20, 95, 5].map(Share::percent) {
             auto = run(auto, best, 150);
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn where_p_makes_no_difference_it_stays_and_trials_become_rare() {
+    fn if_p_makes_no_difference_it_stays_and_trials_become_rare() {
         let mut auto = Auto::NEW;
         let mut trials = 0;
         for _ in 0..200 {
@@ -273,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn few_messages_say_nothing() {
+    fn intervals_with_few_messages_are_not_judged() {
         let few = Interval { messages: ENOUGH - 1, ..interval(START, START, 0) };
         assert_eq!(Auto::NEW.handle(&few), (Auto::NEW, Change::TooFew));
     }

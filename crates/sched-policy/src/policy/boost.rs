@@ -1,15 +1,15 @@
 //! The boost of one thread: raised when it waits on a flagged descriptor, metered while it runs, dropped after a slice.
 //!
 //! Expedite (section 3.3) marks a thread in `select` or `read` on a flagged socket, ranks it above all others when it
-//! wakes, and ranks it normally again once it is dispatched. A thread that sleeps competes with nobody, so raising it
-//! *before* it blocks has the same effect, and needs no work when the message arrives.
+//! wakes, and ranks it normally again once it is dispatched. A sleeping thread does not compete, so raising it *before*
+//! it blocks has the same effect, and needs no work when the message arrives.
 //!
-//! The caller reports events in the order in which they happen to the thread, and carries out the action of each. There
-//! is one boost per thread, however many flagged descriptors it waits on.
+//! The caller reports events in the order in which they happen to the thread, and carries out the action of each. Each
+//! thread has one boost, however many flagged descriptors it waits on.
 //!
 //! # Invariants
 //! 1. A thread is raised from the action [`Action::Raise`] until the event [`Event::Dropped`] or [`Event::Replaced`].
-//! 2. All time for which a raised thread runs is charged, also that between the wish to drop it and the drop.
+//! 2. All time for which a raised thread runs is charged, including that between the decision to drop it and the drop.
 //! 3. A raised thread that runs has a deadline, which the last [`Action::Raise`] or [`Action::Arm`] named.
 //! 4. Other time of the thread is charged by [`Meter::All`] only, to the thread only, and never leads into debt.
 //! 5. If every deadline is kept and every drop is immediate, no account falls into debt, and so every cap holds.
@@ -17,97 +17,97 @@
 use super::caps::{Accounts, Caps, Payer};
 use super::time::Nanos;
 
-/// The dispatch slice: for how long a thread runs raised after a wait. The paper means "a few hundred microseconds"
-/// that `top` does not notice (section 1.2); long enough for a handler of 30 us, short against a stock slice (1.4 ms on
-/// two processors). Ours, to be measured.
+/// Dispatch slice: how long a thread runs raised after a wait. The paper means "a few hundred microseconds" that `top`
+/// does not notice (section 1.2). The slice is long enough for a handler of 30 us, and short against a stock slice (1.4
+/// ms on two CPUs). Chosen by us, to be measured.
 pub const SLICE: Nanos = Nanos::from_micros(200);
 
-/// The paper's slice as section 3.3 reads: none, the boost ends when the thread is dispatched. On today's kernels a
-/// thread that is lowered at that instant is thrown back into the competition before it has touched its message.
+/// Slice according to section 3.3 of the paper: none, because the boost ends when the thread is dispatched. On today's
+/// kernels a thread that is lowered at that instant competes again before it has read its message.
 pub const SLICE_TO_DISPATCH: Nanos = Nanos::ZERO;
 
-/// The paper's slice as section 3.4 reads: at most a tick, "as `schedule()` is called upon every timer interrupt".
+/// Slice according to section 3.4 of the paper: at most a tick, "as `schedule()` is called upon every timer interrupt".
 pub const SLICE_ONE_TICK: Nanos = Nanos::from_millis(10);
 
-/// The paper's slice as its kernel is: in Linux 2.4 (`kernel/timer.c`) a tick asks for `schedule()` only when the
-/// counter has reached zero, so nothing but the budget ends it. The statement of section 3.4 is a slip.
+/// Slice according to the paper's kernel: in Linux 2.4 (`kernel/timer.c`) a tick requests `schedule()` only when the
+/// counter has reached zero, so only the budget ends the slice. The statement of section 3.4 is a slip.
 pub const SLICE_TO_LAST_TICK: Nanos = Nanos::NEVER;
 
-/// For how long a raised thread may run before it waits: the way into a system call and to sleep, some microseconds.
-/// Who takes longer does not wait, and is dropped. Ours.
+/// Longest time that a raised thread may run before it waits, for the path into a system call and to sleep, which takes
+/// some microseconds. A thread that takes longer is dropped. Chosen by us; no source.
 pub const ENTRY: Nanos = Nanos::from_micros(200);
 
-/// Which of a thread's time its own account pays for; those of user and processor pay for boosted time.
+/// The part of a thread's time that its own account pays for. The accounts of user and CPU always pay for boosted time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Meter {
-    /// What it runs raised: what it takes from others. A handler may compute as it likes, as long as it competes for it.
+    /// Time that it runs raised, which it takes from others. A handler may compute without limit, as long as it
+    /// competes for the CPU.
     #[default]
     Boosted,
-    /// All that it runs. As the paper has it: boosts are for "processes that consume little CPU time" (sections 3.1
+    /// All time that it runs, as in the paper: boosts are for "processes that consume little CPU time" (sections 3.1
     /// and 4.4), and ticks are lost whatever the priority.
     All,
 }
 
-/// What a boost may cost.
+/// Limits of a boost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// How long a thread runs raised after each wait.
+    /// Time that a thread runs raised after each wait.
     pub slice: Nanos,
-    /// What bounds it over time.
+    /// Caps that bound boosts over time.
     pub caps: Caps,
-    /// What of the thread's time counts.
+    /// Part of the thread's time that counts.
     pub meter: Meter,
 }
 
 impl Terms {
-    /// Slices of [`SLICE`] under the standard caps.
+    /// Returns terms with slices of [`SLICE`] under the standard caps.
     pub fn standard() -> Self {
         Self { slice: SLICE, caps: Caps::standard(SLICE), meter: Meter::Boosted }
     }
 
-    /// Boosts for threads that use little of a processor in all, as the paper wants it; see
-    /// [`super::caps::LITTLE`].
+    /// Returns terms for threads that use little of a CPU in total, as the paper requires; see [`super::caps::LITTLE`].
     pub fn for_sleepers() -> Self {
         Self { slice: SLICE, caps: Caps::for_sleepers(SLICE), meter: Meter::All }
     }
 }
 
-/// Where a thread is with its boost.
+/// The state of a thread's boost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Not raised: it competes like any other.
+    /// Not raised: competes like any other thread.
     Normal {
-        /// Since when it runs, up to where it was charged; `None` while it does not, or where that was not reported.
+        /// Time up to which its running time is charged; `None` while it does not run, or if that was not reported.
         since: Option<Nanos>,
     },
     /// Raised, and running on its way into the wait. The slice begins with the next dispatch.
     Entering {
-        /// Charged up to here.
+        /// Time up to which it is charged.
         since: Nanos,
-        /// Until it is taken for one that never waits.
+        /// Time left to begin the wait; then the thread is dropped.
         left: Nanos,
-        /// The slice to come.
+        /// Slice after the wait.
         slice: Nanos,
     },
-    /// Raised, and off the processor: it waits, or somebody passed it.
+    /// Raised and not running: it waits, or was preempted.
     Off {
-        /// Of the slice.
+        /// Rest of the slice.
         left: Nanos,
     },
     /// Raised, and running.
     On {
-        /// Charged up to here.
+        /// Time up to which it is charged.
         since: Nanos,
-        /// Of the slice, at `since`; zero once the drop was asked for.
+        /// Rest of the slice at `since`; zero once the drop was requested.
         left: Nanos,
     },
 }
 
 impl Phase {
-    /// Of a thread that was never raised.
+    /// Phase of a thread that was never raised.
     pub const NEW: Self = Self::Normal { since: None };
 
-    /// Whether the thread is raised, as far as the caller has reported.
+    /// Returns whether the thread is raised, as far as the caller has reported.
     pub const fn is_raised(&self) -> bool {
         !matches!(self, Self::Normal { .. })
     }
@@ -119,65 +119,65 @@ impl Default for Phase {
     }
 }
 
-/// What happened to the thread.
+/// An event of the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It runs, and is about to wait on a flagged descriptor.
     Wait,
-    /// It was given a processor.
+    /// It was scheduled on a CPU.
     ScheduledIn,
-    /// It lost its processor, or gave it up.
+    /// It was preempted, or yielded its CPU.
     ScheduledOut,
-    /// The time it was given is over, or may be: early and late timers are both harmless.
+    /// Its time is over, or may be: early and late timers are both harmless.
     Timer,
     /// It is no longer raised: a drop was carried out, or a raise failed.
     Dropped,
-    /// Somebody else set its scheduling policy. What was saved at the raise must not be restored.
+    /// Another program set its scheduling policy. The values saved at the raise must not be restored.
     Replaced,
     /// It ends, or its last flagged descriptor is gone.
     Gone,
 }
 
-/// What is to be done now.
+/// The action to carry out now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing.
+    /// No action.
     Nothing,
-    /// Raise the thread, and report [`Event::Timer`] at this time should it still run.
+    /// Raise the thread, and report [`Event::Timer`] at this time if it still runs.
     Raise(Nanos),
-    /// It stays as it is; report [`Event::Timer`] at this time instead.
+    /// Keep the thread as it is; report [`Event::Timer`] at this time instead.
     Arm(Nanos),
-    /// It cannot be raised: this account is too low.
+    /// Do not raise the thread: this account is too low.
     Refuse(Payer),
-    /// Lower it as soon as that can be done, and report [`Event::Dropped`].
+    /// Lower the thread as soon as possible, and report [`Event::Dropped`].
     Drop(Reason),
-    /// It is raised no longer; forget what was saved for its drop.
+    /// The thread is no longer raised; forget the values saved for its drop.
     Forget,
 }
 
-/// Why a boost ends.
+/// The reason for the end of a boost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It used the slice it had.
+    /// The thread used up its slice.
     Slice,
-    /// It waits again, and this account is too low for another slice.
+    /// The thread waits again, and this account is too low for another slice.
     Spent(Payer),
-    /// There is nothing left to be raised for.
+    /// The thread ends, or its last flagged descriptor is gone.
     Gone,
 }
 
-/// The state after an event, and what is to be done.
+/// The state after an event, and the action to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The thread's.
+    /// Phase of the thread.
     pub phase: Phase,
-    /// Charged and refilled.
+    /// Accounts, charged and refilled.
     pub accounts: Accounts,
-    /// To be carried out before the thread's next event.
+    /// Action to carry out before the thread's next event.
     pub action: Action,
 }
 
-/// One event of a thread. Accounts are brought up to date first; then the phase decides.
+/// Processes one event of a thread. Updates the accounts first; then the phase decides.
 pub fn step(phase: Phase, accounts: Accounts, event: Event, now: Nanos, terms: &Terms) -> Step {
     let Metered { phase, now, boosted, other } = metered(phase, now);
     let counted = if terms.meter == Meter::All { other.min(accounts.thread.left()) } else { Nanos::ZERO };
@@ -196,14 +196,14 @@ pub fn step(phase: Phase, accounts: Accounts, event: Event, now: Nanos, terms: &
     Step { phase, accounts, action }
 }
 
-/// A phase with its time counted.
+/// A phase, and the time that has passed in it.
 struct Metered {
     phase: Phase,
-    /// Up to when: a clock that went back is not followed.
+    /// Time of the event; never earlier than the last one, even if the clock went back.
     now: Nanos,
-    /// Run raised.
+    /// Time that it ran raised.
     boosted: Nanos,
-    /// Run not raised.
+    /// Time that it ran without being raised.
     other: Nanos,
 }
 
@@ -229,7 +229,8 @@ fn metered(phase: Phase, now: Nanos) -> Metered {
     }
 }
 
-/// A new slice for a thread that waits, as long as its accounts can pay; the cheap steady state changes no class.
+/// Starts a new slice for a thread that waits, as long as its accounts can pay. The cheap steady state changes no
+/// scheduling class.
 fn wait(phase: Phase, accounts: &Accounts, now: Nanos, terms: &Terms) -> (Phase, Action) {
     match accounts.allowance(&terms.caps) {
         Ok(allowance) => {
@@ -245,7 +246,7 @@ fn wait(phase: Phase, accounts: &Accounts, now: Nanos, terms: &Terms) -> (Phase,
     }
 }
 
-/// The slice begins, or goes on. Others may have spent from the common accounts meanwhile.
+/// Begins or resumes the slice. Other threads may have spent from the shared accounts meanwhile.
 fn scheduled_in(phase: Phase, accounts: &Accounts, now: Nanos) -> (Phase, Action) {
     match phase {
         Phase::Normal { .. } => (Phase::Normal { since: Some(now) }, Action::Nothing),
@@ -277,7 +278,7 @@ fn timer(phase: Phase) -> (Phase, Action) {
     }
 }
 
-/// The phase of a thread that is raised no longer.
+/// Returns the phase of a thread that is no longer raised.
 const fn lowered(phase: Phase) -> Phase {
     match phase {
         Phase::Normal { .. } => phase,
@@ -297,7 +298,7 @@ fn gone(phase: Phase) -> (Phase, Action) {
     }
 }
 
-/// The deadline of a thread that runs from `now` with so much time left.
+/// Returns the deadline of a thread that runs from `now` and has `left` time.
 fn deadline(now: Nanos, left: Nanos) -> Action {
     if left == Nanos::ZERO {
         Action::Drop(Reason::Slice)
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_is_processor_time_and_ends_in_a_drop() {
+    fn a_slice_is_cpu_time_and_ends_in_a_drop() {
         let mut handler = Thread::new(SLICE);
         handler.at(0, Event::Wait);
         handler.at(10, Event::ScheduledOut);
@@ -361,16 +362,20 @@ mod tests {
         assert_eq!(
             handler.at(9_000, Event::ScheduledIn),
             arm(9_050),
-            "the time off the processor costs no slice"
+            "the time without a CPU costs no slice"
         );
         assert_eq!(handler.at(9_020, Event::Timer), arm(9_050), "an early timer is set again");
         assert_eq!(handler.at(9_050, Event::Timer), Action::Drop(Reason::Slice));
-        assert_eq!(handler.at(9_055, Event::ScheduledOut), Action::Drop(Reason::Slice), "until it is done");
+        assert_eq!(
+            handler.at(9_055, Event::ScheduledOut),
+            Action::Drop(Reason::Slice),
+            "until the drop is done"
+        );
         assert_eq!(handler.at(9_060, Event::Dropped), Action::Nothing);
         assert_eq!(
             handler.accounts.thread.left(),
             Nanos(833_333 - 215_000),
-            "also the time that the drop took"
+            "including the time that the drop took"
         );
         assert_eq!(handler.at(9_100, Event::ScheduledIn), Action::Nothing);
         assert_eq!(
@@ -381,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn an_early_timer_on_the_way_into_the_wait_takes_nothing_of_the_slice() {
+    fn an_early_timer_on_the_way_into_the_wait_costs_no_slice() {
         let mut handler = Thread::new(SLICE);
         handler.at(0, Event::Wait);
         assert_eq!(handler.at(150, Event::Timer), arm(200));
@@ -389,11 +394,11 @@ mod tests {
         assert_eq!(handler.at(1_000, Event::ScheduledIn), arm(1_200));
     }
 
-    /// The paper's ping-pong, section 4.4: a message every 50 ms, and so much computation after each answer. How many of
-    /// forty messages find the thread raised.
+    /// Runs the paper's ping-pong (section 4.4): a message every 50 ms, and `extra` microseconds of computation after
+    /// each reply. Returns how many of forty messages find the thread raised.
     fn raised_of_forty(terms: Terms, extra: u64) -> usize {
         let mut handler = Thread::under(terms);
-        // It has been there for a second, so that what it starts with does not matter.
+        // The thread starts after a second, so that its initial budget does not matter.
         handler.at(1_000_000, Event::Wait);
         handler.at(1_000_000, Event::ScheduledOut);
         let mut raised = 0;
@@ -414,15 +419,15 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_computes_1600_us_per_message_loses_its_boost_where_all_its_time_counts() {
+    fn a_thread_that_computes_1600_us_per_message_loses_its_boost_if_all_its_time_counts() {
         assert_eq!(raised_of_forty(Terms::for_sleepers(), 0), 40, "Expedite, figure 2");
         assert_eq!(raised_of_forty(Terms::for_sleepers(), 400), 40, "below 2 %");
         let lost = raised_of_forty(Terms::for_sleepers(), 1_600);
-        assert_eq!(lost, 4, "Expedite, figure 5, once what it had saved is spent");
+        assert_eq!(lost, 4, "Expedite, figure 5, once its savings are spent");
         assert_eq!(
             raised_of_forty(Terms::standard(), 1_600),
             40,
-            "where boosted time counts, a slice is all it takes"
+            "if only boosted time counts, it uses one slice per message"
         );
     }
 
@@ -440,14 +445,14 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_and_does_not_wait_is_dropped() {
+    fn a_thread_that_does_not_wait_is_dropped() {
         let mut hog = Thread::new(SLICE_TO_LAST_TICK);
         hog.at(0, Event::Wait);
         assert_eq!(hog.at(200, Event::Timer), Action::Drop(Reason::Slice));
     }
 
     #[test]
-    fn who_spends_too_much_is_dropped_and_refused_until_it_has_earned_again() {
+    fn a_thread_that_spends_too_much_is_dropped_and_refused_until_it_has_earned_enough() {
         let mut hog = Thread::new(SLICE);
         hog.at(0, Event::Wait);
         hog.at(0, Event::ScheduledOut);
@@ -474,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_somebody_else_set_is_not_overwritten() {
+    fn a_policy_set_by_another_program_is_not_overwritten() {
         let mut handler = Thread::new(SLICE);
         assert_eq!(handler.at(0, Event::Replaced), Action::Nothing);
         handler.at(0, Event::Wait);

@@ -1,15 +1,15 @@
 //! The nanosecond budget: boosted time is earned by the epoch, and half of what is unused carries over.
 //!
-//! Expedite grants its boost to threads whose tick counter is nearly full (sections 3.2, 3.3): every epoch the counter
-//! becomes half of what is left plus a quantum (6 ticks; 6, 9, 10, 11, 11, ...), and 10 ticks are needed. The counter is
-//! leaky, as ticks are charged to whoever runs when the clock ticks. Here the same recurrence counts nanoseconds, and
-//! every one of them is charged.
+//! Expedite grants its boost to threads whose tick counter is nearly full (sections 3.2, 3.3). Every epoch the counter
+//! becomes half of the rest plus a quantum (6 ticks; 6, 9, 10, 11, 11, ...), and 10 ticks are needed. That counter is
+//! imprecise, because a tick is charged to the thread that runs when the clock ticks. Here the same recurrence counts
+//! nanoseconds, and every one of them is charged.
 //!
 //! # Invariants
 //! 1. Not both `left` and `debt` are above zero; neither wraps.
 //! 2. `left` is at most twice the grant, the fixpoint of the recurrence.
-//! 3. What was granted is what was charged, plus what is left, minus the debt, plus what was not carried over.
-//! 4. Who never charges more than is left is charged at most `cap` within any half-open window.
+//! 3. Grants equal charges, plus `left`, minus `debt`, plus the time that was not carried over.
+//! 4. A holder that never charges more than `left` is charged at most `cap` within any half-open window.
 
 use super::share::Share;
 use super::time::Nanos;
@@ -20,13 +20,13 @@ pub const EPOCHS: u64 = 10;
 /// Half of what is left carries over (Expedite, section 3.2: "half of these ticks are carried over to the next epoch").
 const CARRY_OVER: u64 = 2;
 
-/// What a window sees at most: a full budget at its begin, and a grant for every epoch that begins within.
+/// Most grants that count in a window: a full budget at its begin, and a grant for every epoch that begins within.
 const GRANTS_PER_WINDOW: u64 = EPOCHS + CARRY_OVER;
 
-/// After so many epochs the recurrence has reached its fixpoint from any 64-bit value.
+/// Number of epochs after which the recurrence has reached its fixpoint from any 64-bit value.
 const SETTLED: u64 = 64;
 
-/// What a budget is refilled by.
+/// Terms by which a budget is refilled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     epoch: Nanos,
@@ -34,38 +34,39 @@ pub struct Terms {
     floor: Nanos,
 }
 
-/// At most `share` of a processor within any `window`.
+/// A cap: at most `share` of a CPU within any `window`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cap {
-    /// Of one processor's time.
+    /// Share of one CPU's time.
     pub share: Share,
-    /// The window may begin anywhere.
+    /// Length of the window, which may begin at any time.
     pub window: Nanos,
 }
 
-/// A quantum per epoch, and how much one must have: the paper's form, in whatever unit.
+/// A quantum per epoch and a threshold: the paper's form, in any unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quantum {
     /// Length of an epoch.
     pub epoch: Nanos,
-    /// Earned per epoch.
+    /// Time earned per epoch.
     pub grant: Nanos,
-    /// Needed for a boost.
+    /// Time needed for a boost.
     pub floor: Nanos,
 }
 
 impl Terms {
-    /// Terms that keep a cap, with boosts of at least `floor`.
+    /// Returns terms that keep a cap, with boosts of at least `floor`.
     ///
-    /// A window sees what was held at its begin, at most two grants, and [`EPOCHS`] grants more. So the grant is the
-    /// cap divided by 12, and a thread that spends all it gets has ten twelfths of the cap, 8.3 % of a processor for a cap of 10 %: the price of a cap that holds for every window, not for aligned ones only.
+    /// A window includes the budget at its begin, at most two grants, and [`EPOCHS`] more grants. So the grant is the
+    /// cap divided by 12, and a thread that spends everything gets ten twelfths of the cap: 8.3 % of a CPU for a cap of
+    /// 10 %. This is the price of a cap that holds for every window, not only for aligned ones.
     pub fn capped(cap: Cap, floor: Nanos) -> Self {
         let most = cap.share.of(cap.window.0);
         let grant = Nanos(most / GRANTS_PER_WINDOW);
         Self::quantum(Quantum { epoch: Nanos(cap.window.0.div_ceil(EPOCHS)), grant, floor })
     }
 
-    /// Terms as the paper states its own: grant and threshold apart.
+    /// Returns terms in the paper's form, with grant and threshold given separately.
     pub fn quantum(quantum: Quantum) -> Self {
         let Quantum { epoch, grant, floor } = quantum;
         Self { epoch: epoch.max(Nanos(1)), grant, floor }
@@ -76,18 +77,18 @@ impl Terms {
         self.epoch
     }
 
-    /// Earned per epoch.
+    /// Time earned per epoch.
     pub const fn grant(&self) -> Nanos {
         self.grant
     }
 
-    /// The most that a budget can hold.
+    /// Returns the most that a budget can hold.
     pub const fn most(&self) -> Nanos {
         self.grant.times(CARRY_OVER)
     }
 }
 
-/// Boosted time that its holder has left, as of the last epoch begun.
+/// Boosted time that the holder has left, as of the last epoch that began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     left: Nanos,
@@ -96,14 +97,15 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// The budget of who begins at `now`: one grant, as a process has in its first epoch.
+    /// Returns the budget of a holder that begins at `now`: one grant, as a process has in its first epoch.
     pub const fn new(terms: &Terms, now: Nanos) -> Self {
         Self { left: terms.grant, debt: Nanos::ZERO, begun: now }
     }
 
-    /// The budget at `now`: every epoch that has ended since halves what is left, and grants. Grants pay debts first.
+    /// Returns the budget at `now`. Every epoch that has ended since halves the rest and adds a grant. Grants pay debts
+    /// first.
     ///
-    /// Takes the same few steps after a nanosecond and after a century. Time that goes back changes nothing.
+    /// The number of steps is bounded, however much time has passed. Time that goes back changes nothing.
     #[must_use]
     pub fn refilled(self, terms: &Terms, now: Nanos) -> Self {
         let epochs = now.since(self.begun).whole(terms.epoch);
@@ -126,32 +128,32 @@ impl Budget {
         budget
     }
 
-    /// The budget after `spent` more was used. What exceeds it is debt: a timer that came late costs later boosts.
+    /// Returns the budget after charging `spent`. The excess is debt, so a late timer costs later boosts.
     #[must_use]
     pub const fn charged(self, spent: Nanos) -> Self {
         let excess = spent.since(self.left);
         Self { left: self.left.since(spent), debt: self.debt.after(excess), begun: self.begun }
     }
 
-    /// What may be spent at once.
+    /// Returns the time that may be spent now.
     pub const fn left(&self) -> Nanos {
         self.left
     }
 
-    /// What was spent beyond the budget and is not paid back yet.
+    /// Returns the overdrawn time that is not paid back yet.
     pub const fn debt(&self) -> Nanos {
         self.debt
     }
 
-    /// What may be spent, if that is enough for a boost at all (Expedite, section 3.3: `counter >= 10`).
+    /// Returns the time that may be spent, if it is enough for a boost (Expedite, section 3.3: `counter >= 10`).
     pub fn allowance(&self, terms: &Terms) -> Option<Nanos> {
         (self.left >= terms.floor && self.left > Nanos::ZERO).then_some(self.left)
     }
 
-    /// Before when nothing can be had from this budget, as the earliest time at which there is an [`allowance`]; charges
-    /// put it off. Zero if there is one now, [`Nanos::NEVER`] if the floor is more than a budget ever holds.
+    /// Returns the earliest time at which there may be an [`allowance`]; further charges delay it. The result is zero
+    /// if there is one now, and [`Nanos::NEVER`] if the floor is more than a budget ever holds.
     ///
-    /// Who was refused needs no other answer until then, so that a refusal is decided about once.
+    /// Until then the caller can repeat a refusal without a new decision.
     ///
     /// [`allowance`]: Self::allowance
     pub fn not_before(self, terms: &Terms) -> Nanos {
@@ -172,7 +174,7 @@ impl Budget {
         Nanos::NEVER
     }
 
-    /// When more is earned for the first time after the last refill.
+    /// Returns the begin of the next epoch, when the next grant is earned.
     pub const fn next_epoch(&self, terms: &Terms) -> Nanos {
         self.begun.after(terms.epoch)
     }
@@ -182,7 +184,7 @@ impl Budget {
 mod tests {
     use super::*;
 
-    /// The paper's own numbers, a tick being a nanosecond here: 6 ticks an epoch, 10 needed.
+    /// Terms with the paper's own numbers, a tick being a nanosecond here: 6 ticks per epoch, 10 needed.
     fn ticks() -> Terms {
         Terms::quantum(Quantum { epoch: Nanos(1), grant: Nanos(6), floor: Nanos(10) })
     }
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_is_refused_until_then_and_not_longer() {
+    fn a_refusal_lasts_until_the_reported_time() {
         for (begun, floor) in [(0, 1), (7, 1), (0, 4), (0, 10), (7, 10)] {
             let terms = Terms::quantum(Quantum { epoch: Nanos(1), grant: Nanos(6), floor: Nanos(floor) });
             for spent in 0..40 {

@@ -1,88 +1,89 @@
-//! Caps: a boost is paid for by the thread, by its user and by the processor, and the poorest of them decides.
+//! Caps: thread, user and CPU all pay for a boost, and the smallest of the three budgets decides.
 //!
-//! A boosted thread passes everybody, so what it can take is bounded three times: a thread by itself, all threads of a
-//! user, so that making more of them gains nothing, and all boosts together, so that half of a processor stays for who
-//! has none. The user's account is kept per processor, as the processor's is, so no account is charged from two
-//! processors at once; a thread that moves pays where it ran. Expedite has the first bound only (section 3.4); fairness between many
-//! flagged threads it leaves to the scheduler (section 4.3).
+//! A boosted thread preempts all others, so its use is bounded three times: per thread; per user, so that creating more
+//! threads gains nothing; and over all boosts, so that half of a CPU remains for threads without a boost. The user's
+//! account and the CPU's account exist once per CPU, so no account is charged from two CPUs at the same time; a thread
+//! that migrates pays where it ran. Expedite has only the first bound (section 3.4), and leaves fairness between many
+//! flagged threads to the scheduler (section 4.3).
 
 use super::budget::{Budget, Cap, Quantum, Terms};
 use super::share::Share;
 use super::time::Nanos;
 
-/// A thread's cap: a tenth of a processor. There lies the knee of the paper's rule: a small simulation of its kernel kept
-/// 92 % of the boosts of a thread that used 8 % of a processor, and 65 % at 13 %.
+/// A thread's cap: a tenth of a CPU, the knee of the paper's rule. A small simulation of its kernel kept 92 % of the
+/// boosts of a thread that used 8 % of a CPU, and 65 % at 13 %.
 pub const THREAD: Share = Share::percent(10);
 
-/// All threads of a user, on one processor: ours; room for two busy threads.
+/// Cap for all threads of a user on one CPU, with room for two busy threads. Chosen by us; no source.
 pub const USER: Share = Share::percent(25);
 
-/// All boosts on one processor: ours; what is not boosted keeps at least half.
+/// Cap for all boosts on one CPU: other threads keep at least half. Chosen by us; no source.
 pub const PROCESSOR: Share = Share::percent(50);
 
-/// The window of all caps: ten ticks of the paper's clock (10 ms, section 3.2), about an epoch of its kernel under load
-/// (75 ms in a simulation of the experiment of section 4). Ours.
+/// Window of all caps: ten ticks of the paper's clock (10 ms, section 3.2), about an epoch of its kernel under load (75
+/// ms in a simulation of the experiment of section 4). Chosen by us; no source.
 pub const WINDOW: Nanos = Nanos::from_millis(100);
 
-/// What a thread earns that is to use little of a processor in all, boosted or not: the boost is kept while it uses less
-/// than half a grant per epoch, 2 % of a processor, and lost above.
+/// Quantum of a thread that must use little CPU time in total, boosted or not. It keeps the boost while it uses less
+/// than half a grant per epoch, 2 % of a CPU, and loses it above.
 ///
-/// The paper loses the boost at 1.6 ms per 50 ms (figure 5, 3.2 %), which does not follow from its rule of ten ticks: a
-/// simulation of that rule keeps 97 % of the boosts. Two per cent states the intent, with an epoch of 100 ms and half
-/// carried over. With use `u` per epoch the budget converges to `2 * grant - u` after a refill and `2 * (grant - u)`
-/// before one, so a floor of one grant is missed at the end of epochs from `u = grant / 2` on.
+/// In the paper the boost is lost at 1.6 ms per 50 ms (figure 5, 3.2 %), which does not follow from its rule of ten
+/// ticks: a simulation of that rule keeps 97 % of the boosts. Two per cent states the intent, with an epoch of 100 ms
+/// and half of the rest carried over. With use `u` per epoch the budget converges to `2 * grant - u` after a refill and
+/// `2 * (grant - u)` before one, so a floor of one grant is missed at the end of epochs from `u = grant / 2` on.
 pub const LITTLE: Quantum =
     Quantum { epoch: Nanos::from_millis(100), grant: Nanos::from_millis(4), floor: Nanos::from_millis(4) };
 
-/// Whose account it is.
+/// The owner of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Payer {
     /// The boosted thread itself.
     Thread,
-    /// All threads of its user on this processor.
+    /// All threads of its user on this CPU.
     User,
-    /// All boosted threads on this processor.
+    /// All boosted threads on this CPU.
     Processor,
 }
 
 /// The terms of the three accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// Of each thread.
+    /// Terms of each thread.
     pub thread: Terms,
-    /// Of each user, per processor.
+    /// Terms of each user, per CPU.
     pub user: Terms,
-    /// Of each processor.
+    /// Terms of each CPU.
     pub processor: Terms,
 }
 
-/// The three budgets that pay for one thread's boost. In the kernel the latter two are copied in and out under the
-/// lock of the processor at hand.
+/// The three budgets that pay for one thread's boost. The kernel module copies the latter two in and out under the lock
+/// of the current CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accounts {
-    /// The thread's.
+    /// Budget of the thread.
     pub thread: Budget,
-    /// Its user's on this processor.
+    /// Budget of its user on this CPU.
     pub user: Budget,
-    /// This processor's.
+    /// Budget of this CPU.
     pub processor: Budget,
 }
 
 impl Caps {
-    /// 10, 25 and 50 % of a processor over 100 ms. A boost begins only if `floor`, one dispatch slice, can be paid.
+    /// Returns caps of 10, 25 and 50 % of a CPU over 100 ms. A boost begins only if `floor`, one dispatch slice, can be
+    /// paid.
     pub fn standard(floor: Nanos) -> Self {
         let terms = |share| Terms::capped(Cap { share, window: WINDOW }, floor);
         Self { thread: terms(THREAD), user: terms(USER), processor: terms(PROCESSOR) }
     }
 
-    /// The same, but that a thread must use [`LITTLE`].
+    /// Returns the standard caps, except that each thread gets the quantum [`LITTLE`].
     pub fn for_sleepers(floor: Nanos) -> Self {
         Self { thread: Terms::quantum(LITTLE), ..Self::standard(floor) }
     }
 }
 
 impl Accounts {
-    /// Three fresh accounts.
+    /// Returns three fresh accounts.
     pub const fn new(caps: &Caps, now: Nanos) -> Self {
         Self {
             thread: Budget::new(&caps.thread, now),
@@ -91,7 +92,7 @@ impl Accounts {
         }
     }
 
-    /// The accounts at `now`, after `spent` more of boosted processor time.
+    /// Returns the accounts at `now`, after charging `spent` of boosted CPU time.
     #[must_use]
     pub fn settled(self, caps: &Caps, spent: Nanos, now: Nanos) -> Self {
         Self {
@@ -101,15 +102,16 @@ impl Accounts {
         }
     }
 
-    /// What the poorest of the three has left.
+    /// Returns the smallest of the three budgets.
     pub fn left(&self) -> Nanos {
         self.thread.left().min(self.user.left()).min(self.processor.left())
     }
 
-    /// How long the thread may run boosted, if all three can pay.
+    /// Returns how long the thread may run boosted, if all three accounts can pay.
     ///
     /// # Errors
-    /// Who cannot: of several, the narrowest, as the thread's own behaviour is what its author can change.
+    /// Returns the account that cannot pay. If several cannot, it is the narrowest, because a thread's own behaviour is
+    /// what its author can change.
     pub fn allowance(&self, caps: &Caps) -> Result<Nanos, Payer> {
         self.thread.allowance(&caps.thread).ok_or(Payer::Thread)?;
         self.user.allowance(&caps.user).ok_or(Payer::User)?;
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_pays_the_same_time() {
+    fn all_accounts_pay_the_same_time() {
         let caps = Caps::standard(FLOOR);
         let accounts = Accounts::new(&caps, Nanos::ZERO).settled(&caps, Nanos(1_000), Nanos::ZERO);
         let left = [accounts.thread, accounts.user, accounts.processor].map(|budget| budget.left().0);

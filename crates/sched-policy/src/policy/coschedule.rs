@@ -1,4 +1,4 @@
-//! Coscheduling: what a task's communication adds to its weight under LINUX, DYN and PRED.
+//! Coscheduling: the weight that a task's communication adds under LINUX, DYN and PRED.
 //!
 //! Coscheduling paper, algorithm 2, inside `goodness()` of Linux 2.2, whose counters and priorities are ticks of 10 ms.
 //! A spent counter keeps a task from running however much it communicates, so nothing starves (section 3).
@@ -12,50 +12,50 @@ use super::level::Level;
 use super::occupancy::{Measure, Occupancy};
 use super::share::Share;
 
-/// Which communication counts (section 4).
+/// The communication that counts (section 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// LINUX: none, the plain scheduler.
+    /// LINUX: no communication, the plain scheduler.
     #[default]
     Linux,
-    /// DYN, dynamic coscheduling: what was received. "Line 9 in Algorithm 3 is not executed."
+    /// DYN, dynamic coscheduling: received data. "Line 9 in Algorithm 3 is not executed."
     Dynamic,
-    /// PRED, predictive coscheduling: what was received and what is to be sent.
+    /// PRED, predictive coscheduling: received data and data to be sent.
     Predictive,
 }
 
-/// How the paper's slips are read.
+/// A reading of the paper's slips.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reading {
-    /// As the kernel is and as the text explains: what a reproduction wants.
+    /// As the kernel does and the text explains, for reproductions.
     #[default]
     Corrected,
-    /// As printed. Tasks with time left compete by their counter alone, and spent ones by priority and frequency.
+    /// As printed: tasks with time left compete by their counter alone, and spent ones by priority and frequency.
     Printed,
 }
 
-/// How the frequency of tasks is kept.
+/// Parameters of the frequency of tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prediction {
-    /// Which queues.
+    /// Queues that count.
     pub policy: Policy,
-    /// In what.
+    /// Unit of the queues' contents.
     pub measure: Measure,
     /// P, the weight of the past.
     pub past: Share,
-    /// Of algorithm 2.
+    /// Reading of algorithm 2.
     pub reading: Reading,
 }
 
-/// The fields of a task that `goodness()` looks at.
+/// The fields of a task that `goodness()` reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Of a real-time policy.
+    /// A task with a real-time policy.
     RealTime {
         /// `rt_priority`, 1 to 99.
         priority: u32,
     },
-    /// Of the normal policy.
+    /// A task with the normal policy.
     Normal {
         /// Ticks left in this epoch.
         counter: u32,
@@ -64,11 +64,11 @@ pub enum Task {
     },
 }
 
-/// Algorithm 2, line 1: above everything normal.
+/// Weight that lifts real-time tasks above all normal ones (algorithm 2, line 1).
 const REAL_TIME: u64 = 1_000;
 
 impl Policy {
-    /// `cur_freq` of a task, over all its sockets (formula 2 and algorithm 3).
+    /// Returns `cur_freq` of a task, over all its sockets (formula 2 and algorithm 3).
     pub fn current(self, measure: Measure, sockets: &[Occupancy]) -> Level {
         let of = |socket: &Occupancy| match self {
             Self::Linux => Level::ZERO,
@@ -79,11 +79,11 @@ impl Policy {
     }
 }
 
-/// Algorithm 2: a task's weight at one decision of the scheduler, and the frequency that it has afterwards. The task of
-/// highest weight runs; if all weights are zero, all counters are recharged.
+/// Returns a task's frequency and weight after one decision of the scheduler (algorithm 2). The task with the highest
+/// weight runs. If all weights are zero, all counters are recharged.
 ///
-/// The frequency advances only where the algorithm comes by: not for real-time tasks, and not for tasks whose counter
-/// is spent (or, as printed, only for those).
+/// The frequency advances only where the algorithm evaluates it: not for real-time tasks, and not for tasks whose
+/// counter is spent (or, as printed, only for those).
 pub fn goodness(
     task: Task,
     frequency: Frequency,
@@ -116,7 +116,7 @@ pub fn goodness(
     (frequency, counter.plus(priority).plus(predicted))
 }
 
-/// A normal task's counter when the counters of all that could run are spent, ticks.
+/// Returns a normal task's counter, in ticks, when the counters of all runnable tasks are spent.
 pub const fn recharged(counter: u32, priority: u32, reading: Reading) -> u32 {
     match reading {
         Reading::Corrected => (counter / 2).saturating_add(priority),
@@ -152,13 +152,13 @@ mod tests {
     }
 
     #[test]
-    fn dyn_counts_what_was_received_and_pred_what_is_sent_too() {
+    fn dyn_counts_received_data_and_pred_also_data_to_be_sent() {
         let weight = |policy| weight(TASK, policy, Reading::Corrected);
         assert_eq!([Policy::Linux, Policy::Dynamic, Policy::Predictive].map(weight), [25, 27, 30]);
     }
 
     #[test]
-    fn under_linux_nothing_counts_that_was_learned_before() {
+    fn linux_ignores_the_learned_frequency() {
         let learned = Frequency::NEW.advanced(Level::packets(9), Share::HALF);
         let linux = prediction(Policy::Linux, Reading::Corrected);
         assert_eq!(goodness(TASK, learned, &SOCKETS, &linux), (learned, Level::packets(25)));
@@ -168,7 +168,11 @@ mod tests {
     fn a_spent_counter_keeps_a_task_from_running_however_much_it_communicates() {
         assert_eq!(weight(SPENT, Policy::Predictive, Reading::Corrected), 0);
         let pred = prediction(Policy::Predictive, Reading::Corrected);
-        assert_eq!(goodness(SPENT, Frequency::NEW, &SOCKETS, &pred).0, Frequency::NEW, "nor is it looked at");
+        assert_eq!(
+            goodness(SPENT, Frequency::NEW, &SOCKETS, &pred).0,
+            Frequency::NEW,
+            "nor does the frequency advance"
+        );
     }
 
     #[test]

@@ -1,46 +1,51 @@
-//! Crowding: whether threads that poll are taken off their processors meanwhile, and when polling is tried again.
+//! Contention: whether polling threads are preempted, and when polling is tried again.
 //!
-//! Who polls on a processor that others want is charged for it, and pays with a whole slice of each of them, at the time when
-//! what it waits for arrives. One such poll is evidence at once: from then on threads sleep. As a thread that sleeps learns
-//! nothing of processors, polling is tried again after a pause. A trial that fails makes the pause [`GROWTH`] times as long, and so
-//! does evidence soon after a trial that did not. Both numbers of PIOMan, threads and processors (section 3.4), are thus seen by their effect. Ours.
+//! A thread that polls on a contended CPU uses up its time slice and is then preempted for a full slice of each
+//! competitor, just when its message arrives. One preempted poll is sufficient evidence: from then on, threads sleep. A
+//! sleeping thread learns nothing about contention, so polling is tried again after a pause. A failed trial makes the
+//! pause [`GROWTH`] times as long, and so does new evidence soon after a successful trial. PIOMan counts threads and
+//! CPUs instead (section 3.4); here both are observed by their effect. Chosen by us; no source.
 //!
 //! # Invariants
-//! 1. Trials are bounded: a pause is at least [`FIRST`], and within [`REMEMBERED`] of the last evidence no shorter than the one
-//!    before it, up to [`MOST`].
-//! 2. Without evidence everybody polls, whatever else has happened: an idle machine is not misjudged for longer than a pause.
+//! 1. Trials are bounded: a pause is at least [`FIRST`]. Within [`REMEMBERED`] of the last evidence it is no shorter
+//!    than the previous pause, up to [`MOST`].
+//! 2. Without evidence all threads poll, so an idle machine is misjudged for one pause at most.
 
 use super::time::Nanos;
 
-/// A poll that was off its processor for so long was taken off it by somebody who computes: less than the shortest slice that one
-/// gets (0.7 ms on one processor in Linux 7.2, `kernel/sched/fair.c`), more than interrupts take and than the absences of 100 to
-/// 160 us that happen now and then on a machine that is idle otherwise.
+/// Absence from the CPU from which a poll counts as preempted by a computing thread. It is less than the shortest slice
+/// of such a thread (0.7 ms on one CPU in Linux 7.2, `kernel/sched/fair.c`). It is more than interrupts take, and more
+/// than the absences of 100 to 160 us that occasionally occur on an otherwise idle machine.
 pub const AWAY: Nanos = Nanos::from_micros(500);
 
-/// The first pause: some slices of somebody else, and what an accident on an idle machine may cost. Ours.
+/// First pause: a few slices of another thread, and an acceptable cost of a false alarm on an idle machine. Chosen by
+/// us; no source.
 pub const FIRST: Nanos = Nanos::from_millis(10);
 
-/// The longest pause. A trial that fails costs its poller one slice of everybody on its processor, 8 to 12 ms beside two or three
-/// at 4 ms; in so long a pause that is 2 in 100. Ours.
+/// Longest pause. A failed trial costs the poller one slice of every thread on its CPU: 8 to 12 ms with two or three
+/// others at 4 ms, which is at most 2 % of this pause. Chosen by us; no source.
 pub const MOST: Nanos = Nanos::from_millis(640);
 
-/// How much longer each pause of a row is: 10, 80, 640 ms. An accident on an idle machine costs a short one; where processors are
-/// short, trials are rare from the third on, so that they are no part of the slowest hundredth of waits. Ours.
+/// Growth of successive pauses: 10, 80, 640 ms. A false alarm on an idle machine costs a short pause. On a contended
+/// machine trials are rare from the third on, so they do not affect the 99th percentile of waits. Chosen by us; no
+/// source.
 pub const GROWTH: u64 = 8;
 
-/// For how long threads must have polled, together, for a trial to end well: more than one slice at the 250 Hz of stock
-/// kernels, after which a poller is taken off if anybody waits. Ours.
+/// Total polling time of all threads after which a trial has succeeded. It is more than one slice at the 250 Hz of
+/// stock kernels, after which a poller is preempted if another thread is runnable. Chosen by us; no source.
 pub const TRIAL: Nanos = Nanos::from_millis(8);
 
-/// Evidence that comes sooner than this after polling began again continues the row of pauses. Ours.
+/// Time after a successful trial within which new evidence continues the growth of pauses. Chosen by us; no source.
 pub const REMEMBERED: Nanos = Nanos::from_millis(2_000);
 
-/// Of the time in which a thread wanted a processor, the share that it waited for one, from which on others want it as much: one part
-/// in so many. Beside one other that computes it is a half, on an idle machine less than a hundredth. Ours.
+/// Divisor for the share of runnable time spent waiting for a CPU: from one part in `SHARE` on, the CPU is contended.
+/// The share is a half next to one computing thread, and less than a hundredth on an idle machine. Chosen by us; no
+/// source.
 pub const SHARE: u64 = 10;
 
-/// How long a thread waited for a processor, if that says that others want its processor; none otherwise. `ran` is for how long it had
-/// one, in the same time: `sched_info` of the kernel, which `/proc/thread-self/schedstat` prints (`kernel/sched/stats.h`).
+/// Returns `waited` if it shows that other threads want the CPU, otherwise zero. `ran` is the time that the thread ran
+/// and `waited` the time that it was runnable without a CPU, over one interval. Both come from the kernel's
+/// `sched_info`, which `/proc/thread-self/schedstat` prints (`kernel/sched/stats.h`).
 pub const fn waited_for_processor(ran: Nanos, waited: Nanos) -> Nanos {
     let all = ran.after(waited);
     if waited.0 >= AWAY.0 && waited.times(SHARE).0 >= all.0 {
@@ -50,36 +55,36 @@ pub const fn waited_for_processor(ran: Nanos, waited: Nanos) -> Nanos {
     }
 }
 
-/// How a thread polled, until something came or its bound was reached.
+/// A polling phase, which ended with a message or at its bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Poll {
-    /// From its first look to its last.
+    /// Time from the first poll to the last.
     pub lasted: Nanos,
-    /// The longest time between two looks, if the thread was taken off its processor in it; none if it was not. An interrupt,
-    /// or a host below that takes its time, is not that. Or what [`waited_for_processor`] says of it lately.
+    /// Longest time between two polls, if the thread was preempted in it; otherwise zero. An interrupt or a slow
+    /// hypervisor is no preemption. The caller may report a recent result of [`waited_for_processor`] here instead.
     pub away: Nanos,
 }
 
-/// Whether threads may poll.
+/// The current permission to poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// They may.
+    /// Threads may poll.
     Polls,
-    /// They may, and are watched: polls that end well end the trial.
+    /// Threads may poll, as a trial: polls without a preemption end it.
     Tries,
-    /// They sleep, until [`Crowding::asked`] says otherwise.
+    /// Threads sleep until [`Crowding::asked`] begins a trial.
     Sleeps,
 }
 
-/// What polls have shown: one for all threads of a process.
+/// Evidence from polls, shared by all threads of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crowding {
     phase: Phase,
-    /// The last one; none before the first evidence.
+    /// Last pause; zero before the first evidence.
     pause: Nanos,
-    /// Outcomes, the last one in the lowest bit: set if polling was found to be in somebody's way.
+    /// Outcomes, one bit each, the last one in the lowest bit. A set bit means that a poll was preempted.
     outcomes: u8,
-    /// How many of them there were, 8 at most.
+    /// Number of outcomes, at most 8.
     judged: u8,
 }
 
@@ -90,15 +95,15 @@ enum Phase {
     Tries { polled: Nanos },
 }
 
-/// Outcomes that are told.
+/// Number of outcomes that are kept.
 const OUTCOMES: u8 = 8;
 
 impl Crowding {
-    /// No evidence.
+    /// Initial state, without evidence.
     pub const NEW: Self =
         Self { phase: Phase::Polls { since: Nanos::ZERO }, pause: Nanos::ZERO, outcomes: 0, judged: 0 };
 
-    /// What holds until the next event.
+    /// Returns the verdict until the next event.
     pub const fn verdict(&self) -> Verdict {
         match self.phase {
             Phase::Polls { .. } => Verdict::Polls,
@@ -107,7 +112,7 @@ impl Crowding {
         }
     }
 
-    /// A thread is about to wait: a pause that is over ends in a trial.
+    /// Handles a thread that is about to wait: begins a trial if the pause is over.
     #[must_use]
     pub fn asked(self, now: Nanos) -> Self {
         match self.phase {
@@ -118,7 +123,7 @@ impl Crowding {
         }
     }
 
-    /// A thread has polled, as it was allowed to.
+    /// Handles a polling phase of a thread.
     #[must_use]
     pub fn polled(self, poll: &Poll, now: Nanos) -> Self {
         if poll.away >= AWAY {
@@ -139,7 +144,7 @@ impl Crowding {
 
     fn taken_off(self, now: Nanos) -> Self {
         let pause = match self.phase {
-            // Of several threads the first one has said it.
+            // If several threads are preempted at the same time, only the first counts.
             Phase::Sleeps { .. } => return self,
             Phase::Polls { since } if now.since(since) >= REMEMBERED => FIRST,
             Phase::Polls { .. } | Phase::Tries { .. } => self.pause.times(GROWTH).max(FIRST).min(MOST),
@@ -152,12 +157,12 @@ impl Crowding {
         Self { outcomes: self.outcomes << 1 | outcome, judged, ..self }
     }
 
-    /// Of the last judgements, up to eight, how many found polling in somebody's way; and how many there were.
+    /// Returns how many of the last outcomes, eight at most, were preemptions, and the number of outcomes.
     pub const fn outcomes(&self) -> (u32, u8) {
         (self.outcomes.count_ones(), self.judged)
     }
 
-    /// The last pause; none without evidence so far.
+    /// Returns the last pause; zero if there is no evidence so far.
     pub const fn pause(&self) -> Nanos {
         self.pause
     }
@@ -177,7 +182,7 @@ mod tests {
         Poll { lasted: SLICE, away: SLICE }
     }
 
-    /// A pause, and a trial that fails at once.
+    /// Runs a pause and a trial that fails immediately.
     fn fails(crowding: Crowding, now: &mut Nanos) -> Crowding {
         let before = now.after(crowding.pause());
         assert_eq!(crowding.asked(before.since(Nanos(1))).verdict(), Verdict::Sleeps, "a pause is kept");
@@ -188,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn one_poll_that_was_taken_off_is_evidence_at_once_and_short_absences_are_none() {
+    fn one_preempted_poll_is_evidence_and_short_absences_are_none() {
         for short in [AWAY.since(Nanos(1)), Nanos::from_micros(200)] {
             let short = Poll { lasted: SLICE, away: short };
             assert_eq!(Crowding::NEW.polled(&short, SLICE).verdict(), Verdict::Polls);
@@ -221,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_soon_after_a_trial_continues_the_row_and_later_begins_a_new_one() {
+    fn evidence_soon_after_a_trial_lengthens_the_pause_and_later_evidence_does_not() {
         let mut now = Nanos::ZERO;
         let crowding = fails(Crowding::NEW.polled(&badly(), now), &mut now);
         now = now.after(crowding.pause());
@@ -232,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_processor_for_a_tenth_of_its_time_shares_it() {
+    fn waiting_a_tenth_of_the_time_for_a_cpu_is_contention() {
         let ms = Nanos::from_millis;
         assert_eq!(waited_for_processor(ms(9), ms(1)), ms(1));
         assert_eq!(waited_for_processor(ms(9).after(Nanos(1)), ms(1)), Nanos::ZERO);
@@ -241,14 +246,18 @@ mod tests {
         assert_eq!(
             waited_for_processor(Nanos::ZERO, AWAY.since(Nanos(1))),
             Nanos::ZERO,
-            "some wake-ups take as long together"
+            "several wake-ups may take as long in total"
         );
     }
 
     #[test]
-    fn the_first_of_several_threads_says_it_for_all() {
+    fn only_the_first_of_several_preempted_threads_counts() {
         let once = Crowding::NEW.polled(&badly(), SLICE);
         assert_eq!(once.polled(&badly(), SLICE.times(2)), once);
-        assert_eq!(once.polled(&well(TRIAL), SLICE), once, "who polled on proves nothing");
+        assert_eq!(
+            once.polled(&well(TRIAL), SLICE),
+            once,
+            "a poll that ends after the evidence proves nothing"
+        );
     }
 }

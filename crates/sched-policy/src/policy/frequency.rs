@@ -3,9 +3,9 @@
 //! Coscheduling paper, section 3, formula 1: `freq = P * freq + (1 - P) * cur_freq`, where `cur_freq = rq + sq`. "Initially,
 //! the first four values for task->freq are the mean of the obtained cur_freq values."
 //!
-//! The paper's form advances once per decision, that is per evaluation of `goodness()`: what it remembers depends on how
-//! often the scheduler runs and on how many tasks are in its queue. [`Frequency`] is that form. [`Sampled`] advances
-//! once per period of time, whoever asks how often.
+//! The paper's form advances once per decision, that is per evaluation of `goodness()`: its memory depends on how often
+//! the scheduler runs and on the number of tasks in its queue. [`Frequency`] is that form. [`Sampled`] advances once
+//! per period of time, however often it is queried.
 //!
 //! # Invariants
 //! 1. A frequency never exceeds the largest level it was given.
@@ -27,16 +27,16 @@ pub const PERIOD: Nanos = Nanos::from_millis(10);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frequency {
     level: Level,
-    /// Of the first values; no longer used once there are enough.
+    /// Sum of the first values; no longer used once there are enough.
     sum: Level,
     seen: u8,
 }
 
 impl Frequency {
-    /// Of a task that has not communicated: "the initial value is 0" (section 2).
+    /// Frequency of a task that has not communicated: "the initial value is 0" (section 2).
     pub const NEW: Self = Self { level: Level::ZERO, sum: Level::ZERO, seen: 0 };
 
-    /// After one more decision, at which the queues hold `current`; `past` is the paper's P.
+    /// Returns the frequency after one more decision, at which the queues hold `current`; `past` is the paper's P.
     ///
     /// The k-th of the first four values is taken as the mean of the first k levels.
     #[must_use]
@@ -49,13 +49,13 @@ impl Frequency {
         Self { level: sum.part_of(u64::from(seen)), sum, seen }
     }
 
-    /// The prediction.
+    /// Returns the prediction.
     pub const fn level(&self) -> Level {
         self.level
     }
 }
 
-/// The predictor by time: between samples the level is taken to be what was sampled last.
+/// The predictor by time: between samples, the level is assumed to be that of the last sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampled {
     frequency: Frequency,
@@ -64,18 +64,19 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    /// Of a task that is looked at from `now` on.
+    /// Returns the predictor of a task that is observed from `now` on.
     pub const fn new(now: Nanos) -> Self {
         Self { frequency: Frequency::NEW, held: Level::ZERO, begun: now }
     }
 
-    /// With what the queues hold at `now`; periods that ended before count with what they held then.
+    /// Adds the contents of the queues at `now`; periods that ended before count with the previous sample.
     #[must_use]
     pub fn sampled(self, current: Level, past: Share, now: Nanos) -> Self {
         Self { held: current, ..self.at(past, now) }
     }
 
-    /// At `now`: one step for each period that has ended since. As fast after a century as after a millisecond.
+    /// Advances to `now`, one step for each period that has ended since. The run time is bounded, however much time has
+    /// passed.
     #[must_use]
     pub fn at(self, past: Share, now: Nanos) -> Self {
         let periods = now.since(self.begun).whole(PERIOD);
@@ -92,13 +93,13 @@ impl Sampled {
         Self { frequency, begun, ..self }
     }
 
-    /// The prediction, as of the last period that ended.
+    /// Returns the prediction as of the last period that ended.
     pub const fn level(&self) -> Level {
         self.frequency.level
     }
 }
 
-/// `share` to the `exponent`: by squaring, in thousand-millionths.
+/// Returns `share` to the power of `exponent`, by squaring, in thousand-millionths.
 fn power(share: Share, exponent: u64) -> Share {
     const BILLION: u64 = 1_000_000_000;
     let product = |a: u64, b: u64| a.saturating_mul(b) / BILLION;

@@ -1,59 +1,61 @@
 //! The next lane to serve: control before bulk, the oldest first, and bulk never starves.
 //!
-//! A lane is an ordered stream of handler executions, one at a time. Control is small and waited for, bulk is large (the
-//! comm-layer paper, section 3.1, tells control from data); control goes first. Within a class the lane goes first whose
-//! head has waited longest, so that no lane waits for more than each of the others once. As the coscheduling paper has
-//! it for local tasks (section 4.2), what is passed must not starve: after [`IN_A_ROW`] lanes of control while bulk was
-//! ready, bulk has a turn.
+//! A lane is an ordered stream of handler executions, one at a time. Control messages are small and waited for, bulk
+//! messages are large (the comm-layer paper, section 3.1, distinguishes control from data); control goes first. Within
+//! a class, the lane whose head has waited longest goes first, so a lane waits for each other lane once at most. A
+//! class that is passed over must not starve, as in the coscheduling paper for local tasks (section 4.2): after
+//! [`IN_A_ROW`] control lanes while bulk was ready, a bulk lane is served.
 
 use super::time::Nanos;
 
-/// Lanes of control served in a row while bulk is ready: the share of bulk is at least one in 17 then. Ours.
+/// Control lanes served in a row while bulk is ready, which leaves bulk at least one turn in 17. Chosen by us; no
+/// source.
 pub const IN_A_ROW: u8 = 16;
 
-/// What a lane carries.
+/// The class of a lane's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Small and waited for.
+    /// Small messages that a caller waits for.
     Control,
-    /// Large.
+    /// Large messages.
     Bulk,
 }
 
-/// What a lane has to do.
+/// The work of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
-    /// Nothing.
+    /// No work.
     Idle,
-    /// An item runs; the next one must wait for it.
+    /// A running item; the next one must wait for it.
     Running,
-    /// An item waits, and may run.
+    /// A waiting item that may run.
     Ready {
-        /// Since when.
+        /// Time since which it waits.
         since: Nanos,
     },
 }
 
-/// A lane, as far as it matters here.
+/// A lane, reduced to the inputs of this decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lane {
-    /// What it carries.
+    /// Class of its messages.
     pub class: Class,
-    /// What it has to do.
+    /// Its work.
     pub work: Work,
 }
 
-/// Whose turn it was.
+/// State of the alternation between control and bulk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
     passed: u8,
 }
 
 impl Turn {
-    /// Nobody had a turn yet.
+    /// Initial state.
     pub const NEW: Self = Self { passed: 0 };
 
-    /// The place of the lane to serve now, if any is ready. One look at each lane; equals go by place.
+    /// Returns the index of the lane to serve now, if any is ready. Examines each lane once; on a tie, the lowest index
+    /// wins.
     #[must_use]
     pub fn next(self, lanes: &[Lane]) -> (Self, Option<usize>) {
         match (oldest(lanes, Class::Control), oldest(lanes, Class::Bulk)) {

@@ -1,4 +1,4 @@
-//! How much there is in queues: packets, in binary fixed point.
+//! Fill level of queues: packets, in binary fixed point.
 
 use super::share::Share;
 
@@ -18,42 +18,42 @@ impl Level {
     pub const ZERO: Self = Self(0);
     /// One packet.
     pub const PACKET: Self = Self(ONE);
-    /// More than can be told apart.
+    /// Largest level.
     pub const MOST: Self = Self(u64::MAX);
 
-    /// So many whole packets.
+    /// Returns `count` whole packets.
     pub const fn packets(count: u64) -> Self {
         Self(count.saturating_mul(ONE))
     }
 
-    /// So many bytes, 4096 to the packet, exactly.
+    /// Returns the level of `bytes` bytes, exactly; a packet is 4096 bytes.
     pub const fn bytes(bytes: u64) -> Self {
         Self(bytes.saturating_mul(PER_BYTE))
     }
 
-    /// Whole packets, rounded down.
+    /// Returns the number of whole packets, rounded down.
     pub const fn whole(self) -> u64 {
         self.0 / ONE
     }
 
-    /// In units of 2^-32 of a packet.
+    /// Returns the level in units of 2^-32 of a packet.
     pub const fn as_fixed(self) -> u64 {
         self.0
     }
 
-    /// Both together.
+    /// Returns the sum.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// So many times as much.
+    /// Returns the level multiplied by `count`.
     #[must_use]
     pub const fn times(self, count: u64) -> Self {
         Self(self.0.saturating_mul(count))
     }
 
-    /// One of `count` equal parts; nothing if there are none.
+    /// Returns one of `count` equal parts; zero if `count` is zero.
     #[must_use]
     pub const fn part_of(self, count: u64) -> Self {
         match self.0.checked_div(count) {
@@ -62,7 +62,8 @@ impl Level {
         }
     }
 
-    /// `past` of this level and the rest of `current`: never more than the larger of the two, so nothing overflows.
+    /// Returns the weighted mean of this level (weight `past`) and `current`. It is never more than the larger of the
+    /// two, so it cannot overflow.
     #[must_use]
     pub fn blend(self, past: Share, current: Self) -> Self {
         Self(past.of(self.0).saturating_add(past.rest().of(current.0)))

@@ -1,26 +1,26 @@
-//! Sensing: what a socket's queues hold, as the coscheduling paper counts it and as we do.
+//! Sensing: the contents of a socket's queues, as the coscheduling paper counts them and as we do.
 
 use super::level::{Level, PACKET};
 
 /// One queue of one socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// In the queue; the paper reads `rmem_alloc` and `wmem_alloc`, today `SIOCINQ` and `SIOCOUTQ` tell.
+    /// Bytes in the queue. The paper reads `rmem_alloc` and `wmem_alloc`; today `SIOCINQ` and `SIOCOUTQ` report them.
     pub bytes: u64,
-    /// In the queue, where that is known; else 0.
+    /// Messages in the queue, if known; otherwise 0.
     pub messages: u64,
 }
 
 /// Both queues of one socket or connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {
-    /// Arrived and not yet read.
+    /// Data that has arrived and is not yet read.
     pub received: Queue,
-    /// Written and not yet gone.
+    /// Data that is written and not yet sent.
     pub sent: Queue,
 }
 
-/// How a queue is measured.
+/// The unit in which a queue is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Measure {
     /// Whole packets of 4096 bytes, each queue rounded down by itself (coscheduling paper, algorithm 3, lines 8 and 9).
@@ -28,16 +28,17 @@ pub enum Measure {
     ///
     /// The printed algorithm sets `rs` to zero and then adds to `sq`; that is one name for two, and read as `sq`.
     Packets,
-    /// Bytes as fractions of a packet, and every message as [`PER_MESSAGE`] besides.
+    /// Bytes as fractions of a packet, plus [`PER_MESSAGE`] for every message.
     #[default]
     BytesAndMessages,
 }
 
-/// What a message counts beside its bytes: one packet, as if it travelled alone, as control messages do. Ours.
+/// Weight of a message in addition to its bytes: one packet, as if it travelled alone, as control messages do. Chosen
+/// by us; no source.
 pub const PER_MESSAGE: Level = Level::PACKET;
 
 impl Measure {
-    /// What one queue holds.
+    /// Returns the contents of one queue.
     pub fn of(self, queue: Queue) -> Level {
         match self {
             Self::Packets => Level::packets(queue.bytes / PACKET),

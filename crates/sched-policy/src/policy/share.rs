@@ -1,4 +1,4 @@
-//! A share between nothing and all: of a processor, of the past, of a number of waits.
+//! Fractions between zero and one: of a CPU, of the past, of a number of waits.
 
 /// A fraction from 0 to 1, in millionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,12 +15,12 @@ impl Share {
     /// Everything.
     pub const ALL: Self = Self(1_000_000);
 
-    /// So many hundredths; 100 at most.
+    /// Returns `hundredths` per cent, limited to 100.
     pub const fn percent(hundredths: u32) -> Self {
         Self::millionths(hundredths.saturating_mul(10_000))
     }
 
-    /// So many millionths; a million at most.
+    /// Returns `millionths` of one, limited to a million.
     pub const fn millionths(millionths: u32) -> Self {
         if millionths > Self::ALL.0 {
             Self::ALL
@@ -29,12 +29,12 @@ impl Share {
         }
     }
 
-    /// `part` of `whole`, rounded down; everything if the part is the larger, nothing if both are zero.
+    /// Returns `part / whole`, rounded down. Returns one if `part` is larger, and zero if both are zero.
     pub fn ratio(part: u64, whole: u64) -> Self {
         if part >= whole {
             return if whole == 0 && part == 0 { Self::NONE } else { Self::ALL };
         }
-        // Halve both until the product fits: what is lost is less than a millionth.
+        // Halve both until the product fits. The error is less than a millionth.
         let (mut part, mut whole) = (part, whole);
         while whole > u64::MAX / MILLION {
             (part, whole) = (part / 2, whole / 2);
@@ -43,18 +43,18 @@ impl Share {
         Self::millionths(u32::try_from(millionths).unwrap_or(u32::MAX))
     }
 
-    /// This share in millionths.
+    /// Returns the share in millionths.
     pub const fn as_millionths(self) -> u32 {
         self.0
     }
 
-    /// What is missing to one.
+    /// Returns one minus this share.
     #[must_use]
     pub const fn rest(self) -> Self {
         Self(Self::ALL.0.saturating_sub(self.0))
     }
 
-    /// This share of `whole`, rounded down: exact over the whole range, and without 128-bit integers.
+    /// Returns this share of `whole`, rounded down: exact over the whole range, without 128-bit integers.
     ///
     /// With `whole = q * 10^6 + r` it is `q * share + r * share / 10^6`; neither product leaves 64 bits.
     #[must_use]
@@ -64,13 +64,13 @@ impl Share {
         quotient.saturating_mul(share).saturating_add(remainder.saturating_mul(share) / MILLION)
     }
 
-    /// `self` more; all at most.
+    /// Returns the sum, limited to one.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self::millionths(self.0.saturating_add(other.0))
     }
 
-    /// `self` less; none at least.
+    /// Returns the difference, at least zero.
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))

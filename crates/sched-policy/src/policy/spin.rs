@@ -1,46 +1,48 @@
-//! Spin or sleep: for how long to poll before a wait becomes a sleep.
+//! Spin or sleep: the polling time before a wait becomes a sleep.
 //!
-//! Polling for `b` and sleeping then costs the wait itself if it is at most `b`, else `b` and a wake-up. Who knew the
-//! wait beforehand would pay the smaller of wait and wake-up. Polling for as long as a wake-up costs is never dearer than
-//! twice that (the two-competitive rule: Karlin, Li, Manasse and Owicki, "Empirical studies of competitive spinning",
-//! SOSP 1991). Sleeping at once is better where waits are long. That is known from who waits, if it says when it expects an
-//! end, or learned from the waits themselves: PIOMan chooses by running threads, processors and what the upper layer asks for, which
-//! knows best when a request will complete, and names the history of requests as the smarter approach (section 3.4).
+//! A wait that polls for `b` and then sleeps costs its own length if that is at most `b`, otherwise `b` plus a wake-up.
+//! The offline optimum is the smaller of wait and wake-up. If `b` is the cost of a wake-up, polling never costs more
+//! than twice the optimum (the two-competitive rule: Karlin, Li, Manasse and Owicki, "Empirical studies of competitive
+//! spinning", SOSP 1991). For long waits, sleeping immediately is better. The policy recognises them by the caller's
+//! hint about the expected end, or by past waits. PIOMan chooses by running threads, CPUs and the request of the upper
+//! layer, which knows best when a request will complete; it names the history of requests as the smarter approach
+//! (section 3.4).
 //!
-//! What is learned is the geometric mean of waits, so that one long wait among many short ones changes little, and one short among
-//! many long ones does not either. Waits of a few wake-ups are no reason to sleep at once: where both ends sleep, each waits for the other's
-//! wake-up, and would have no reason to do so if both polled. Nor do they poll long enough by the rule: an answer takes the other's wake-up and
-//! its own time, just longer than a wake-up. So where waits are about as long as polling pays, a wait polls for twice that, on credit; one
-//! that catches its answer finds the other end awake from then on.
+//! The wait history is the geometric mean of waits, so one long wait among many short ones, or one short among many
+//! long ones, changes little. Waits of a few wake-ups are no reason to sleep immediately: if both ends sleep, each
+//! waits for the other's wake-up, which neither would have to do if both polled. The two-competitive polling time is
+//! too short for them, because a reply takes the other end's wake-up plus its processing, slightly longer than one
+//! wake-up. So if the mean wait is about one bound, a wait polls for twice the bound, on credit. If it catches the
+//! reply, the other end is awake from then on.
 //!
 //! # Invariants
-//! 1. Of all waits whose end was reported, those that were decided here freely (adaptive, without a hint and unforced) cost together at
-//!    most 33/16 of the best choice for each, and one wake-up. For this, what was saved against that is kept as
-//!    credit, and a sleep at once or a longer poll, which may cost a wake-up for nothing, is tried only on credit. The sixteenth beyond the
-//!    rule's two has who polls in vain afford a trial in the end.
-//! 2. A thread that has or may get a real-time priority never polls: it would keep its processor from everybody else.
-//! 3. Who waits for less than half the bound, again and again, polls; who waits for twice [`FAR`] bounds and longer sleeps at once. Both
-//!    after 32 such waits, whatever was before.
+//! 1. The total cost of unforced adaptive waits without a hint, of those whose end was reported, is at most 33/16 of
+//!    the offline optimum plus one wake-up. Savings against that bound are kept as credit. An immediate sleep or a
+//!    longer poll may waste a wake-up, so it is tried only on credit. The extra 1/16 over the classical factor 2
+//!    guarantees that a thread whose polls always fail can eventually afford a trial.
+//! 2. A thread that has or may get a real-time priority never polls: it would keep all other threads off its CPU.
+//! 3. A thread polls if its waits are shorter than half the bound, and sleeps immediately if they are at least twice
+//!    [`FAR`] bounds long. Either takes effect after 32 such waits, whatever the earlier history.
 
 use super::time::Nanos;
 
-/// What the waiting thread was asked to do (the upper layer's preference in PIOMan, section 3.4).
+/// Wait policy requested by the caller (the upper layer's preference in PIOMan, section 3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Preference {
-    /// Poll until it comes.
+    /// Polls until the event arrives.
     Spin,
-    /// Sleep at once.
+    /// Sleeps immediately.
     Block,
-    /// Poll for about what a wake-up costs here, then sleep: at most about twice the cost of the better choice. Twice as long where waits
-    /// have been about as long lately. Sleeps at once while others want the processors, until a trial shows the contrary; and where
-    /// waits have been far longer lately.
+    /// Polls for about the cost of a wake-up, then sleeps: at most about twice the cost of the better choice. Polls for
+    /// twice as long if recent waits were about that long. Sleeps immediately while there is contention, except in
+    /// trials, and if recent waits were far longer.
     #[default]
     Adaptive,
 }
 
 impl Preference {
-    /// The policy of a wait within a handler. Of nested calls only the innermost has anything to wait for soon; the waits
-    /// around it would take the processors that it needs.
+    /// Returns the policy of a wait within a handler. Of nested calls only the innermost can end soon; polling in the
+    /// outer waits would take the CPUs that it needs.
     #[must_use]
     pub const fn nested(self) -> Self {
         match self {
@@ -50,35 +52,36 @@ impl Preference {
     }
 }
 
-/// What is asked of a wait.
+/// A wait request: policy and hint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Asked {
-    /// How to wait.
+    /// The wait policy.
     pub preference: Preference,
-    /// One more than the nanoseconds after which the end is expected; zero if nobody knows. Two words in all are passed in registers.
+    /// Nanoseconds until the expected end, plus one; zero without a hint. The struct has two words, so that it is
+    /// passed in registers.
     expected: u64,
 }
 
 impl Asked {
-    /// The same, of which the end is expected so long after its begin. Counts for adaptive waits.
+    /// Returns the request with a hint: the end is expected `after` the begin of the wait. Only adaptive waits use it.
     #[must_use]
     pub const fn expecting(self, after: Nanos) -> Self {
         Self { expected: after.0.saturating_add(1), ..self }
     }
 
-    /// A wait of which the usual ones say nothing: as if its end were expected at once.
+    /// Returns a request for a wait that is unlike those in the history: its end is expected immediately.
     #[must_use]
     pub const fn unlike_others(preference: Preference) -> Self {
         Self { preference, expected: 1 }
     }
 
-    /// The same by another policy.
+    /// Returns the request with another policy.
     #[must_use]
     pub const fn by(self, preference: Preference) -> Self {
         Self { preference, ..self }
     }
 
-    /// After how long the end is expected, from the begin of the wait, if the caller knows.
+    /// Returns the expected time from the begin of the wait to its end, if the caller gave one.
     #[inline]
     pub const fn expected(self) -> Option<Nanos> {
         match self.expected {
@@ -95,50 +98,51 @@ impl From<Preference> for Asked {
     }
 }
 
-/// What a thread that waits finds.
+/// Circumstances of a waiting thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Circumstances {
-    /// What its class permits.
+    /// Scheduling class of the thread.
     pub standing: Standing,
-    /// Whether there is one for it.
+    /// Contention for CPUs.
     pub processors: Processors,
-    /// For how long polling pays: what a wake-up costs here ([`believed`]), unless somebody has said otherwise.
+    /// Longest polling time that pays: the cost of a wake-up here ([`believed`]), unless the operator configured
+    /// another.
     pub bound: Nanos,
 }
 
-/// What the thread's scheduling class permits.
+/// The scheduling class of a thread, as far as polling is concerned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// It shares its processor with others.
+    /// Shares its CPU with other threads.
     #[default]
     Ordinary,
-    /// It has a real-time priority, or may be given one at any time, as a boost.
+    /// Has a real-time priority, or may be given one at any time, for example by a boost.
     RealTime,
 }
 
-/// Whether there is a processor to poll on; see [`super::crowding`].
+/// The availability of a CPU to poll on; see [`super::crowding`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Processors {
-    /// No evidence of the contrary.
+    /// No evidence of contention.
     #[default]
     Enough,
-    /// More threads want to run than there are processors.
+    /// More threads want to run than there are CPUs.
     Oversubscribed,
 }
 
-/// How to wait.
+/// A decision how to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// Poll until the end.
+    /// Poll until the wait ends.
     Poll,
-    /// Poll for so long, then sleep.
+    /// Poll for this time, then sleep.
     PollFor(Nanos),
-    /// Sleep at once.
+    /// Sleeps immediately.
     Sleep(Reason),
 }
 
 impl Wait {
-    /// For how long to poll: not at all, for ever (`NEVER`), or so long.
+    /// Returns the polling time: zero for a sleep, `NEVER` for an unlimited poll.
     #[inline]
     pub const fn polls_for(self) -> Nanos {
         match self {
@@ -149,81 +153,83 @@ impl Wait {
     }
 }
 
-/// Why a thread sleeps at once.
+/// The reason for an immediate sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// It was asked to.
+    /// The caller requested it.
     Asked,
-    /// It may hold a processor against everybody.
+    /// The thread may be real-time, and would keep all other threads off its CPU.
     RealTime,
-    /// Others want the processor.
+    /// Other threads want the CPU.
     Oversubscribed,
-    /// Its caller expects the end later than polling pays.
+    /// The caller expects the end later than polling pays.
     Expected,
-    /// Waits have been long lately.
+    /// Recent waits were long.
     Learned,
 }
 
-/// How a wait ended; times from its begin until the thread could go on.
+/// The end of a wait. Times are from its begin until the thread could continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// While it polled.
+    /// Ended while the thread polled.
     Polled(Nanos),
-    /// While it slept, wake-up included.
+    /// Ended while the thread slept; includes the wake-up.
     Slept(Nanos),
 }
 
-/// For how long to poll where nobody could measure a wake-up: PIOMan's busy wait.
+/// Polling time if the cost of a wake-up could not be measured: PIOMan's busy wait.
 pub const BUSY_WAIT: Nanos = Nanos::from_micros(10);
-/// How often to look, while polling, at what costs a system call: PIOMan's granularity of idle processors.
+/// Time between two polls, while polling, of sources whose poll is a system call: PIOMan's granularity on idle CPUs.
 pub const IDLE_GRANULARITY: Nanos = Nanos::from_micros(20);
-/// The longest sleep while an event is waited for: PIOMan's timer, the net under wake-ups that are lost.
+/// Safety-net timeout: the longest sleep while an event is expected, which bounds the effect of a lost wake-up.
+/// PIOMan's timer.
 pub const NET: Nanos = Nanos::from_millis(4);
-/// For how long who serves others polls after traffic before it sleeps, where that is to be long: Margo's spin-down
+/// Polling time of a serving thread after traffic, if it is configured to poll for long: Margo's spin-down
 /// (`progress_spindown_msec`).
 pub const SPIN_DOWN: Nanos = Nanos::from_millis(10);
 
-/// Bounds of what is believed to be the cost of a wake-up: a processor that sleeps deeply, or a measurement on a busy host,
-/// says little. Ours, from 20 to 45 us measured on a virtual machine.
+/// Smallest wake-up cost that is believed; [`MOST_COST`] is the largest. A CPU in a deep sleep state or a busy host
+/// distorts the measurement. Chosen by us from 20 to 45 us measured on a virtual machine.
 pub const LEAST_COST: Nanos = Nanos::from_micros(5);
-/// See [`LEAST_COST`].
+/// Largest wake-up cost that is believed; [`LEAST_COST`] gives the reason.
 pub const MOST_COST: Nanos = Nanos::from_micros(50);
 
-/// What a measured cost of a wake-up is taken for.
+/// Returns a measured wake-up cost, limited to the believable range.
 pub fn believed(cost: Nanos) -> Nanos {
     cost.max(LEAST_COST).min(MOST_COST)
 }
 
-/// Waits are far longer than polling pays from so many bounds on: more than the two or three wake-ups that who waits for somebody
-/// asleep waits for, with room for wake-ups that take longer than they were measured to. Polling first adds an eighth to such a wait
-/// at most. Ours.
+/// Number of bounds from which a mean wait is far longer than polling pays. It is more than the two or three wake-ups
+/// that a wait for a sleeping peer takes, with room for wake-ups that take longer than measured. Polling first adds at
+/// most an eighth to such a wait. Chosen by us; no source.
 pub const FAR: u64 = 8;
 
-/// A wait polls for so many bounds where waits are about as long as one: from half of it on. What is not caught by then costs a bound more, and
-/// what is caught saves one. Ours.
+/// Polling time in bounds if the mean wait is between half a bound and this many bounds. An unsuccessful longer poll
+/// costs one more bound, and a successful one saves one. Chosen by us; no source.
 pub const LONGER: u64 = 2;
 
-/// Waits up to this are alike: binary logarithm of nanoseconds. 2 us, in which a thread looks some hundred times before it reads
-/// its clock for the first time.
+/// Binary logarithm of the nanoseconds up to which waits count as equal: 2 us, in which a thread polls some hundred
+/// times before it first reads its clock.
 const SHORT: u32 = 11;
-/// Waits from this on are alike: the same. A second, that of a peer that was away one does not learn for long.
+/// Binary logarithm of the nanoseconds from which waits count as equal: about a second, so that a peer's long absence
+/// does not dominate the history.
 const LONG: u32 = 30;
-/// Logarithms have so many steps between two powers of two, as a power itself: 8 bits.
+/// Bits after the binary point of logarithms.
 const STEP_BITS: u32 = 8;
-/// The weight of the past in what is learned is 7 parts of so many. Ours.
+/// Divisor of the running mean: the past has a weight of 7/8. Chosen by us; no source.
 const MEMORY: u32 = 8;
 
-/// Credit is counted in parts of the bound.
+/// Units of credit in one bound.
 const BOUND: u64 = 1 << 16;
-/// Credit is kept for so many wake-ups at most: what was saved long ago does not pay for long. Ours.
+/// Most credit that is kept, worth eight wake-ups, so that old savings do not pay for long. Chosen by us; no source.
 const MOST_CREDIT: u64 = 8 * BOUND;
 
-/// What one kind of wait has taught: one for each thread or connection that waits.
+/// Wait history of one kind of wait, one per waiting thread or connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spin {
-    /// How long waits are, as logarithm: in steps above [`SHORT`].
+    /// Logarithm of the mean wait, in steps above [`SHORT`].
     gap: u32,
-    /// By how much all waits together cost less than 33/16 of the best, and one wake-up; in parts of the bound.
+    /// Savings of all waits against 33/16 of the offline optimum plus one wake-up, in parts of the bound.
     credit: u32,
 }
 
@@ -234,10 +240,10 @@ impl Default for Spin {
 }
 
 impl Spin {
-    /// Nothing learned: waits are taken to be short.
+    /// Empty history: waits are assumed to be short.
     pub const NEW: Self = Self { gap: 0, credit: 1 << 16 };
 
-    /// How to wait now. This is the decision, of threads and of the simulator.
+    /// Decides how to wait, for threads and for the simulator.
     #[inline]
     pub fn wait(&self, asked: Asked, here: Circumstances) -> Wait {
         let Circumstances { standing, processors, bound } = here;
@@ -255,7 +261,7 @@ impl Spin {
         }
     }
 
-    /// For how long a wait polls of which nobody has said anything.
+    /// Returns the polling time of a wait without a hint.
     #[inline]
     fn polls_for(&self, bound: Nanos) -> Nanos {
         if self.gap != 0 && self.is_about(bound) && u64::from(self.credit) >= BOUND {
@@ -279,10 +285,10 @@ impl Spin {
         self.gap() >= bound.times(FAR)
     }
 
-    /// A wait has ended that was decided by [`Self::wait`] without a hint, for this bound.
+    /// Records the end of a wait that [`Self::wait`] decided without a hint, for this bound.
     #[must_use]
     pub fn ended(self, wait: Wait, end: End, bound: Nanos) -> Self {
-        // A sleeper goes on one wake-up after what it waited for.
+        // A sleeping thread continues one wake-up after its event.
         let (waited, paid) = match (wait, end) {
             (_, End::Polled(waited)) => (waited, waited),
             (Wait::PollFor(polled), End::Slept(waited)) => {
@@ -302,13 +308,13 @@ impl Spin {
         Self { gap: self.gap_after(waited), credit }
     }
 
-    /// A wait has ended so soon that nobody has measured it. For who has learned nothing else that changes nothing.
+    /// Records a wait that ended too soon to be measured. Changes nothing if only such waits were recorded before.
     #[must_use]
     pub fn ended_at_once(self) -> Self {
         Self { gap: self.gap_after(Nanos::ZERO), ..self }
     }
 
-    /// Whether [`Self::ended_at_once`] changes anything.
+    /// Returns whether [`Self::ended_at_once`] would change the history.
     #[inline]
     pub const fn takes_short_waits(&self) -> bool {
         self.gap == 0
@@ -316,7 +322,7 @@ impl Spin {
 
     fn gap_after(self, waited: Nanos) -> u32 {
         let steps = logarithm(waited).saturating_sub(SHORT << STEP_BITS).min((LONG - SHORT) << STEP_BITS);
-        // Rounded towards what has come, or it were never reached.
+        // Rounded towards the new value; otherwise the mean would never reach it.
         let past = self.gap.saturating_mul(MEMORY - 1).saturating_add(steps);
         let rises = steps > self.gap;
         past.saturating_add(if rises { MEMORY - 1 } else { 0 }) / MEMORY
@@ -329,19 +335,19 @@ impl Spin {
         let credit = if allowed >= paid {
             before.saturating_add(parts(allowed.since(paid)))
         } else {
-            // What is left of a part is paid as one.
+            // A remainder is charged as a whole part.
             before.saturating_sub(parts(paid.since(allowed)).saturating_add(1))
         };
         u32::try_from(credit.min(MOST_CREDIT)).unwrap_or(u32::MAX)
     }
 
-    /// How long waits are, lately: their geometric mean. All that are shorter than some 2 us, and those that nobody has waited for, are
-    /// taken for 2 us.
+    /// Returns the geometric mean of recent waits. Waits shorter than about 2 us, and those too short to be measured,
+    /// count as 2 us.
     pub fn gap(&self) -> Nanos {
         power(self.gap.saturating_add(SHORT << STEP_BITS))
     }
 
-    /// As a word, for who keeps it where several threads write it.
+    /// Returns the state as one word, for storage that several threads write.
     #[inline]
     pub const fn to_bits(self) -> u64 {
         let [a, b, c, d] = self.gap.to_le_bytes();
@@ -349,7 +355,7 @@ impl Spin {
         u64::from_le_bytes([a, b, c, d, e, f, g, h])
     }
 
-    /// What [`Self::to_bits`] has made a word of.
+    /// Restores the state from [`Self::to_bits`].
     #[inline]
     pub const fn from_bits(bits: u64) -> Self {
         let [a, b, c, d, e, f, g, h] = bits.to_le_bytes();
@@ -357,7 +363,7 @@ impl Spin {
     }
 }
 
-/// The binary logarithm of a span, in steps; linear between two powers of two, and zero of nothing.
+/// Returns the binary logarithm of a span, in steps; linear between two powers of two, and zero for an empty span.
 fn logarithm(span: Nanos) -> u32 {
     let span = span.0.max(1);
     let power = span.ilog2();
@@ -367,7 +373,7 @@ fn logarithm(span: Nanos) -> u32 {
     (power << STEP_BITS) | u32::try_from(steps).unwrap_or(0)
 }
 
-/// The span that has this logarithm.
+/// Returns the span with this logarithm.
 #[inline]
 fn power(steps: u32) -> Nanos {
     let whole = steps >> STEP_BITS;
@@ -388,7 +394,7 @@ mod tests {
         spin.wait(Asked::default(), HERE)
     }
 
-    /// What happens to a thread whose message comes `after` the begin of its wait.
+    /// Runs one wait of a thread whose message arrives `after` the begin of the wait.
     fn live(spin: Spin, after: Nanos) -> Spin {
         let wait = adaptive(&spin);
         let slept = End::Slept(after.after(COST));
@@ -413,12 +419,12 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_poll_does_not() {
+    fn threads_that_may_not_poll_do_not() {
         let wait = |preference: Preference, standing, processors| {
             Spin::NEW.wait(preference.into(), Circumstances { standing, processors, bound: COST })
         };
         use {Preference as P, Processors as C, Standing as S};
-        assert_eq!(wait(P::Spin, S::Ordinary, C::Oversubscribed), Wait::Poll, "it was asked for");
+        assert_eq!(wait(P::Spin, S::Ordinary, C::Oversubscribed), Wait::Poll, "the caller requested it");
         assert_eq!(wait(P::Spin, S::RealTime, C::Enough), Wait::Sleep(Reason::RealTime));
         assert_eq!(wait(P::Adaptive, S::RealTime, C::Enough), Wait::Sleep(Reason::RealTime));
         assert_eq!(wait(P::Adaptive, S::Ordinary, C::Oversubscribed), Wait::Sleep(Reason::Oversubscribed));
@@ -426,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn who_expects_the_end_late_sleeps_at_once_and_who_expects_it_soon_polls_whatever_was_before() {
+    fn a_late_hint_sleeps_immediately_and_an_early_one_polls_whatever_the_history() {
         let expecting = |preference: Preference, expected| Asked::from(preference).expecting(expected);
         let slow = after(40, Nanos::from_millis(10), Spin::NEW);
         for spin in [Spin::NEW, slow] {
@@ -434,7 +440,7 @@ mod tests {
             let late = COST.after(Nanos(1));
             assert_eq!(wait(Preference::Adaptive, late), Wait::Sleep(Reason::Expected));
             assert_eq!(wait(Preference::Adaptive, COST), Wait::PollFor(COST));
-            assert_eq!(wait(Preference::Spin, late), Wait::Poll, "it was asked for");
+            assert_eq!(wait(Preference::Spin, late), Wait::Poll, "the caller requested it");
             assert_eq!(wait(Preference::Block, COST), Wait::Sleep(Reason::Asked));
         }
         let crowded = Circumstances { processors: Processors::Oversubscribed, ..HERE };
@@ -443,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn long_waits_are_slept_through_and_short_ones_bring_polling_back() {
+    fn after_long_waits_it_sleeps_and_short_ones_bring_polling_back() {
         let slow = after(20, Nanos::from_millis(10), Spin::NEW);
         assert_eq!(adaptive(&slow), Wait::Sleep(Reason::Learned));
         assert_eq!(adaptive(&after(20, Nanos::from_micros(3), slow)), Wait::PollFor(COST));
@@ -458,15 +464,15 @@ mod tests {
         assert_eq!(adaptive(&after(100, COST.times(FAR + 1), Spin::NEW)), Wait::Sleep(Reason::Learned));
     }
 
-    /// An answer takes the wake-up of who gives it and 5 us, or 1 us if that one still polls: for the bound after the last one. All of them in
-    /// the history of who waits.
+    /// A reply takes the replying thread's wake-up and 5 us, or 1 us if that thread still polls, which it does for the
+    /// bound after its last wait. All of this is in the history of the caller.
     #[test]
-    fn who_waits_for_another_ones_wake_up_polls_through_it_in_the_end() {
+    fn a_wait_for_another_threads_wake_up_is_eventually_polled_through() {
         let (wakes, awake) = (COST.after(Nanos::from_micros(5)), Nanos::from_micros(1));
         let (mut spin, mut answerer_sleeps, mut slept) = (Spin::NEW, true, [0; 2]);
         for call in 0..64 {
             let after = if answerer_sleeps { wakes } else { awake };
-            // Who is woken calls again when the other one sleeps.
+            // A caller that was woken calls again after the other thread went to sleep.
             answerer_sleeps = adaptive(&spin).polls_for() < after;
             slept[call / 32] += u32::from(answerer_sleeps);
             spin = live(spin, after);
@@ -480,8 +486,8 @@ mod tests {
         assert_eq!(adaptive(&about), Wait::PollFor(COST.times(LONGER)));
         let spent = Spin { credit: (1 << 16) - 1, ..about };
         assert_eq!(adaptive(&spent), Wait::PollFor(COST));
-        let vain = live(about, COST.times(3));
-        assert!(vain.credit < about.credit - 15 * (1 << 12), "a wake-up, but for a sixteenth");
+        let failed = live(about, COST.times(3));
+        assert!(failed.credit < about.credit - 15 * (1 << 12), "a wake-up, less a sixteenth");
         let caught = live(Spin { credit: 1 << 16, ..about }, COST.after(Nanos(COST.0 / 4)));
         assert!(caught.credit > 1 << 16);
     }
@@ -495,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn without_credit_nothing_is_tried_and_it_comes_back() {
+    fn without_credit_nothing_is_tried_and_credit_recovers() {
         let long = Nanos::from_millis(10);
         let spent = Spin { credit: 0, ..after(40, long, Spin::NEW) };
         assert_eq!(adaptive(&spent), Wait::PollFor(COST));
@@ -506,11 +512,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_forced_or_polled_for_ever_costs_no_credit() {
+    fn forced_waits_and_unlimited_polls_cost_no_credit() {
         for wait in [Wait::Poll, Wait::Sleep(Reason::Asked), Wait::Sleep(Reason::Oversubscribed)] {
             let next = Spin::NEW.ended(wait, End::Slept(Nanos::from_millis(1)), COST);
             assert_eq!(next.credit, Spin::NEW.credit);
-            assert!(next.gap() > Spin::NEW.gap(), "it teaches all the same");
+            assert!(next.gap() > Spin::NEW.gap(), "the history is updated");
         }
     }
 
@@ -530,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_holds_it() {
+    fn a_word_holds_the_state() {
         for spin in [Spin::NEW, after(9, Nanos::from_micros(77), Spin::NEW)] {
             assert_eq!(Spin::from_bits(spin.to_bits()), spin);
         }

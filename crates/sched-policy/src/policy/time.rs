@@ -1,6 +1,6 @@
-//! Time: nanoseconds since a start that only the caller's clock knows, and spans of them.
+//! Time: nanoseconds since the start of the caller's clock, and spans of them.
 
-/// A point in time or a span, nanoseconds. Arithmetic saturates: 584 years are for ever.
+/// A point in time or a span, in nanoseconds. Arithmetic saturates: 584 years count as for ever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
@@ -10,35 +10,36 @@ impl Nanos {
     /// Later than everything.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// A span of microseconds.
+    /// Returns a span of microseconds.
     pub const fn from_micros(us: u64) -> Self {
         Self(us.saturating_mul(1_000))
     }
 
-    /// A span of milliseconds.
+    /// Returns a span of milliseconds.
     pub const fn from_millis(ms: u64) -> Self {
         Self(ms.saturating_mul(1_000_000))
     }
 
-    /// Time from `earlier` to `self`; zero if `earlier` is the later one, as clocks of two processors may say.
+    /// Returns the time from `earlier` to `self`; zero if `earlier` is later, which happens between the clocks of two
+    /// CPUs.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
     }
 
-    /// The point in time `span` after this one, or the sum of two spans.
+    /// Returns the point in time `span` after this one, or the sum of two spans.
     #[must_use]
     pub const fn after(self, span: Self) -> Self {
         Self(self.0.saturating_add(span.0))
     }
 
-    /// The span `count` times.
+    /// Returns the span multiplied by `count`.
     #[must_use]
     pub const fn times(self, count: u64) -> Self {
         Self(self.0.saturating_mul(count))
     }
 
-    /// How many whole `unit`s fit into this span; none if `unit` is no time at all.
+    /// Returns how many whole `unit`s fit into this span; zero if `unit` is zero.
     #[must_use]
     pub const fn whole(self, unit: Self) -> u64 {
         match self.0.checked_div(unit.0) {
