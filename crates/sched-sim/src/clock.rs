@@ -1,4 +1,5 @@
-//! A node's clock: when its timer interrupts come. Every node's starts at its own time and runs at its own speed.
+//! A node's clock, which gives the times of its timer interrupts. Each node's clock starts at its own time and runs at
+//! its own speed.
 
 use pronto_sched_policy::policy::time::Nanos;
 
@@ -10,7 +11,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock whose interrupts are `period` apart by its own time, and which is `drift_ppm` millionths too slow.
+    /// Returns a clock whose interrupts are `period` apart by its own time, and which is `drift_ppm` millionths too
+    /// slow.
     #[must_use]
     pub fn new(phase: Nanos, period: Nanos, drift_ppm: i64) -> Self {
         let drift = period.0.cast_signed().saturating_mul(drift_ppm) / 1_000_000;
@@ -18,19 +20,19 @@ impl Clock {
         Self { phase: Nanos(phase.0 % period.0), period }
     }
 
-    /// Time between two interrupts.
+    /// Returns the time between two interrupts.
     #[must_use]
     pub const fn period(&self) -> Nanos {
         self.period
     }
 
-    /// The first interrupt after `now`.
+    /// Returns the time of the first interrupt after `now`.
     #[must_use]
     pub fn next(&self, now: Nanos) -> Nanos {
         self.after(now, 1)
     }
 
-    /// The interrupt that is the `count`-th after `now`.
+    /// Returns the time of the `count`-th interrupt after `now`.
     #[must_use]
     pub fn after(&self, now: Nanos, count: u64) -> Nanos {
         if now < self.phase {

@@ -1,8 +1,10 @@
-//! The event queue: what will happen, in order of time; at one time, timer interrupts first, then in order of entry.
+//! The event queue, in order of time. At the same time, timer interrupts come first; otherwise the order of entry
+//! decides.
 //!
 //! # Invariants
 //! 1. Events come out in order of `(time, interrupt before others, entry)`: the same entries give the same order.
-//! 2. Nothing is removed. Who no longer wants an event counts generations, and ignores it when it comes.
+//! 2. No event is removed. An owner that no longer wants an event counts generations, and ignores the event when it
+//!    comes.
 
 use core::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -11,38 +13,38 @@ use pronto_sched_policy::policy::time::Nanos;
 
 use crate::id::{CpuId, TaskId};
 
-/// Something that will happen.
+/// A future event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The timer interrupt of a processor.
+    /// Timer interrupt of a CPU.
     Tick { cpu: CpuId },
-    /// A timer that the scheduler asked for.
+    /// Timer of the scheduler.
     Slice { cpu: CpuId, generation: u32 },
-    /// What the current task of a processor was doing is over, if nothing came between.
+    /// End of the current task's activity on a CPU, unless something came between.
     Done { cpu: CpuId, generation: u32 },
-    /// A sleeping task's time is over.
+    /// End of a task's sleep.
     Wake { task: TaskId, generation: u32 },
-    /// A fragment of a message is at its receiver's node: its place in the table of those on their way.
+    /// Arrival of a fragment at its receiver's node; `fragment` is its index in the table of those in transit.
     Arrive { fragment: u32 },
-    /// So many bytes of the message at this place have reached the receiver, and its sender knows.
+    /// Acknowledgement of a fragment: it has reached the receiver, and its sender knows.
     Acknowledged { fragment: u32 },
-    /// A timer of the policy.
+    /// Timer of the policy.
     Policy { key: u64 },
-    /// A control message of the policy: its place in the table of those on their way.
+    /// Control message of the policy; `letter` is its index in the table of those in transit.
     Control { letter: u32 },
 }
 
-/// An event with its place in the order.
+/// An event with its position in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     at: Nanos,
-    /// Class in the highest bit, number of entry below.
+    /// Class in the highest bit, number of the entry below.
     order: u64,
     event: Event,
 }
 
 impl Ord for Entry {
-    /// Reversed, as the heap hands out its greatest.
+    /// Compares in reverse, because the heap returns its greatest element.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))
     }
@@ -54,15 +56,15 @@ impl PartialOrd for Entry {
     }
 }
 
-/// The queue: what is due in the present slot of time is in order, what comes in one of the next slots is sorted by slot
-/// only, and what comes later is in a heap of its own. So a cluster of thousands of nodes, with as many ticks to come,
-/// handles its events in a heap that fits into a cache.
+/// The queue. Events of the present time slot are in order; events of one of the next slots are sorted by slot only;
+/// later events are in a heap of their own. So a cluster of thousands of nodes, with as many pending ticks, handles its
+/// events in a heap that fits into a cache.
 #[derive(Clone, Debug)]
 pub(crate) struct EventQueue {
     present: BinaryHeap<Entry>,
-    /// The number of the present slot; entries of earlier ones are in `present`, too.
+    /// Number of the present slot; entries of earlier ones are in `present`, too.
     slot: u64,
-    /// The next slots, by the lowest bits of their numbers; a bit of `filled` for each that is not empty.
+    /// Next slots, by the lowest bits of their numbers; `filled` has a bit for each slot that is not empty.
     next: Vec<Vec<Entry>>,
     filled: [u64; SLOTS / 64],
     later: BinaryHeap<Entry>,
@@ -75,16 +77,16 @@ const NOT_A_TICK: u64 = 1 << 63;
 /// A slot is 2^17 ns, 131 us: some hundred events of 10,000 busy nodes.
 const SLOT_BITS: u32 = 17;
 
-/// Slots that are kept apart: 134 ms, beyond the next tick and most sleeps.
+/// Number of slots that are kept separately: 134 ms, beyond the next tick and most sleeps.
 const SLOTS: usize = 1024;
 
-/// The number of the slot of a time.
+/// Returns the number of the slot of a time.
 const fn slot_of(at: Nanos) -> u64 {
     at.0 >> SLOT_BITS
 }
 
-/// Where a slot is kept.
-#[expect(clippy::cast_possible_truncation, reason = "the lowest bits are what is wanted")]
+/// Returns the index at which a slot is kept.
+#[expect(clippy::cast_possible_truncation, reason = "only the lowest bits are used")]
 const fn place(slot: u64) -> usize {
     slot as usize % SLOTS
 }
@@ -123,7 +125,7 @@ impl EventQueue {
         }
     }
 
-    /// The next event, if it is due by `until`.
+    /// Returns the next event, if it is due by `until`.
     pub(crate) fn due(&mut self, until: Nanos) -> Option<(Nanos, Event)> {
         while self.present.is_empty() {
             self.begin_slot()?;
@@ -134,7 +136,7 @@ impl EventQueue {
         self.present.pop().map(|entry| (entry.at, entry.event))
     }
 
-    /// Goes on to the next slot that has events; `None` if there are none at all.
+    /// Advances to the next slot that has events; returns `None` if there are no events.
     fn begin_slot(&mut self) -> Option<()> {
         let later = self.later.peek().map(|entry| slot_of(entry.at));
         self.slot = match (self.next_filled(), later) {
@@ -152,11 +154,11 @@ impl EventQueue {
         Some(())
     }
 
-    /// The first slot after the present one that is filled.
+    /// Returns the first slot after the present one that has events.
     fn next_filled(&self) -> Option<u64> {
         let first = place(self.slot + 1);
         let words = SLOTS / 64;
-        // The first word once more at the end, for its lower bits: they are the last slots.
+        // The first word is visited again at the end, for its lower bits, which are the last slots.
         (0..=words).find_map(|step| {
             let word = (first / 64 + step) % words;
             let mask = match step {
@@ -198,7 +200,7 @@ mod tests {
         let mut now = Nanos::ZERO;
         let mut waiting = Vec::new();
         for key in 0..20_000 {
-            // From the same slot to far beyond those that are kept apart.
+            // From the same slot to far beyond those kept separately.
             let span = 1 << random.below(32);
             let at = now.after(random.time_below(Nanos(span)));
             queue.enter(at, Event::Policy { key });

@@ -1,10 +1,10 @@
-//! Names of nodes, processors, tasks and the ends of connections.
+//! Identifiers of nodes, CPUs, tasks and the ends of connections.
 
 /// A node: one machine of the cluster with a scheduler of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
-/// A processor, numbered over the whole cluster.
+/// A CPU, numbered over the whole cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CpuId(pub u32);
 
@@ -28,34 +28,34 @@ pub struct PortId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u32);
 
-/// A processor as its node's scheduler knows it, from 0.
+/// A CPU as its node's scheduler knows it, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Core(pub u32);
 
 /// A socket: a port of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Endpoint {
-    /// Whose.
+    /// Task that owns the socket.
     pub task: TaskId,
-    /// Which.
+    /// Port of the socket.
     pub port: PortId,
 }
 
 macro_rules! index {
     ($($name:ident),*) => { $(impl $name {
-        /// As an index into a table of all of its kind.
+        /// Returns the index in a table of this kind.
         #[must_use]
         pub const fn index(self) -> usize {
             self.0 as usize
         }
 
-        /// The one with this index.
+        /// Returns the identifier with this index.
         ///
         /// # Panics
-        /// From 2^32 on, which no simulated cluster has.
+        /// Panics from 2^32 on, which no simulated cluster has.
         #[must_use]
         pub fn at(index: usize) -> Self {
-            Self(u32::try_from(index).expect("a cluster has fewer than 2^32 of everything"))
+            Self(u32::try_from(index).expect("a cluster has fewer than 2^32 objects of each kind"))
         }
     })* };
 }

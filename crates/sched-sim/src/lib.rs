@@ -1,20 +1,24 @@
-//! Schedulers and coscheduling policies on simulated clusters: discrete events, one seed, one run.
+//! Schedulers and coscheduling policies on simulated clusters: a discrete-event simulation, in which one seed gives one
+//! run.
 //!
-//! A [`cluster::Cluster`] is nodes with processors, a scheduler each, and tasks that are connected by links. It shows at the
-//! size of a cluster, and for kernels of their time, what the papers' scheduling does; the decisions themselves
-//! (weights, frequencies, budgets, spinning) are [`pronto_sched_policy`]'s, the same that ship.
+//! A [`cluster::Cluster`] consists of nodes with CPUs and a scheduler each, and of tasks that are connected by links.
+//! It shows the effect of the papers' scheduling at cluster size and on the kernels of their time. The decisions
+//! themselves (weights, frequencies, budgets, spinning) are those of [`pronto_sched_policy`], the code that ships.
 //!
 //! # The three seams
 //!
-//! | seam | is told | answers |
+//! | seam | input | output |
 //! | --- | --- | --- |
-//! | [`program::Program`] | that its last operation is complete, and the message it received | the next: compute, sleep, send, receive (block, spin, adaptive), yield, exit |
-//! | [`scheduler::Scheduler`] | wake-ups, ticks, time that passed, classes | who runs, who is preempted and how soon, when sleeps end |
-//! | [`policy::Policy`] | sends, arrivals, waits, wake-ups, switches, ticks, its own timers and control messages | weights; and commands: raise, hold, renice, reschedule, timers, control messages |
+//! | [`program::Program`] | the end of its last operation, and the message received | the next operation: compute,
+//! sleep, send, receive (block, spin, adaptive), yield, exit |
+//! | [`scheduler::Scheduler`] | wake-ups, ticks, elapsed time, classes | the task to run, preemptions and their
+//! urgency, ends of sleeps |
+//! | [`policy::Policy`] | sends, arrivals, waits, wake-ups, switches, ticks, its own timers and control messages |
+//! weights; commands: raise, hold, renice, reschedule, timers, control messages |
 //!
-//! One event is handled like this: what happened changes tasks and sockets, hooks of the policy are called and what
-//! they order is carried out, schedulers say which processors are to look up, and these choose anew. Then the next
-//! event. At one time, timer interrupts come first, as accounting does in a kernel.
+//! An event is handled in four steps. It changes tasks and sockets; hooks of the policy are called and their commands
+//! carried out; schedulers name the CPUs that must reschedule; these CPUs pick a task. Of events at the same time,
+//! timer interrupts come first, as accounting does in a kernel.
 //!
 //! ```
 //! use pronto_sched_sim::cluster::{Cluster, Options};
@@ -42,22 +46,22 @@
 //!
 //! # How to add
 //!
-//! * A workload: a file in `workload/`, with a program, and a function that spawns and connects it. Ports are numbered
+//! * A workload: a file in `workload/`, with a program and a function that spawns and connects it. Ports are numbered
 //!   per task in the order of [`cluster::Cluster::connect`]. Results go to [`record::Records`], in series of its own.
-//! * A policy: a file in `policy/`. Its state is kept by [`id::TaskId`]; it never looks into schedulers. A policy
-//!   made of two holds both and calls both.
-//! * A scheduler: a file in `scheduler/`. It knows its own node only, by [`id::Slot`] and [`id::Core`].
+//! * A policy: a file in `policy/`. It keys its state by [`id::TaskId`] and never accesses schedulers. A policy made of
+//!   two holds both and calls both.
+//! * A scheduler: a file in `scheduler/`. It knows only its own node, by [`id::Slot`] and [`id::Core`].
 //!
-//! The papers' experiments are made of these in [`paper`]; `pronto-bench` runs them and says what came out.
+//! The papers' experiments in [`paper`] are made of these parts; `pronto-bench` runs them and reports the results.
 //!
-//! # What is modelled, and what is not
+//! # Scope of the model
 //!
-//! Messages travel in fragments; a socket holds [`link::Link::buffer`] bytes in each direction, so a long message needs its
-//! receiver on a processor. Sent bytes are the sender's (`sq`) until the acknowledgement, received ones the receiver's (`rq`)
-//! until they are read. Lines are occupied for as long as bytes take; the switch has no limit of its own. Interrupts
-//! take no time, and are taken by a node's first processor. Kernel work takes [`cluster::Options::call`] and
-//! [`cluster::Options::switch`]; it can be preempted like any other, unlike in a real kernel. There are no caches, no
-//! memory and no disks: nothing is ever paged.
+//! Messages travel in fragments. A socket holds [`link::Link::buffer`] bytes in each direction, so a long message needs
+//! its receiver on a CPU. Sent bytes count as the sender's (`sq`) until the acknowledgement, received ones as the
+//! receiver's (`rq`) until they are read. Bytes occupy a line for their transmission time; the switch has no limit of
+//! its own. Interrupts take no time, and the first CPU of a node handles them. Kernel work takes
+//! [`cluster::Options::call`] and [`cluster::Options::switch`]; unlike in a real kernel, it can be preempted like other
+//! work. Caches, memory and disks are not modelled, so nothing is ever paged.
 #![forbid(unsafe_code)]
 
 pub mod clock;

@@ -1,19 +1,19 @@
-//! Links: how long a message takes between two nodes, and what it waits for on its way.
+//! Links: the time that a message takes between two nodes, including queueing.
 
 use pronto_sched_policy::policy::time::Nanos;
 
-/// What connects any two nodes: each has one line into a switch that is never the bottleneck.
+/// The connection between any two nodes: each has one line into a switch that is never the bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// From the last byte sent to the arrival interrupt, through wires, switch and both kernels.
+    /// Time from the last byte sent to the arrival interrupt, through wires, switch and both kernels.
     pub latency: Nanos,
     /// Bytes per second of each line, in each direction.
     pub bandwidth: u64,
-    /// Bytes that travel with every fragment beside its own.
+    /// Header bytes of every fragment.
     pub header: u32,
-    /// Bytes of one fragment at most.
+    /// Largest payload of one fragment, in bytes.
     pub fragment: u32,
-    /// Bytes that a socket holds for sending, and as many for receiving: a sender beyond that waits.
+    /// Bytes that a socket holds for sending, and the same for receiving. If the buffer is full, a sender waits.
     pub buffer: u32,
 }
 
@@ -30,7 +30,7 @@ impl Link {
         buffer: 65_536,
     };
 
-    /// How long a fragment occupies a line.
+    /// Returns how long a fragment occupies a line.
     #[must_use]
     pub fn occupies(&self, bytes: u32) -> Nanos {
         let bits = (u64::from(bytes) + u64::from(self.header)) * 1_000_000_000;
@@ -38,7 +38,7 @@ impl Link {
     }
 }
 
-/// Until when a node's line is occupied, in each direction.
+/// Times until which a node's line is occupied, in each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) sending_until: Nanos,
@@ -46,7 +46,8 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// A fragment is handed over at `now`: it waits for the sender's line, then for the receiver's. Gives the arrival.
+    /// Hands a fragment over at `now`. It waits for the sender's line, then for the receiver's. Returns the arrival
+    /// time.
     pub(crate) fn carry(
         sender: &mut Self,
         receiver: &mut Self,
@@ -57,7 +58,7 @@ impl Line {
         let time = link.occupies(bytes);
         let sent = sender.sending_until.max(now).after(time);
         sender.sending_until = sent;
-        // The switch passes a fragment on while it comes in, unless the receiver's line is occupied.
+        // The switch forwards a fragment while it comes in, unless the receiver's line is occupied.
         let received = receiver.receiving_until.after(time).max(sent);
         receiver.receiving_until = received;
         received.after(link.latency)

@@ -8,15 +8,15 @@ use crate::id::Endpoint;
 /// A message, as programs and policies see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Who sent it.
+    /// Socket of the sender.
     pub from: Endpoint,
-    /// Who is to receive it.
+    /// Socket of the receiver.
     pub to: Endpoint,
-    /// How long it is.
+    /// Length of the message.
     pub bytes: u32,
-    /// A word of the program's own.
+    /// Word for the program's own use.
     pub tag: u64,
-    /// When its first byte was handed over.
+    /// Time at which the first byte was handed over.
     pub sent_at: Nanos,
     /// The sender's pressure, if the policy carries it in messages (written by [`crate::policy::Policy::sending`]).
     pub pressure: Level,
@@ -32,7 +32,7 @@ pub(crate) struct Fragment {
     pub(crate) arrival: u64,
 }
 
-/// Things on their way, in places that are used again.
+/// Objects in transit, in slots that are reused.
 #[derive(Clone, Debug)]
 pub(crate) struct InFlight<T> {
     places: Vec<Option<T>>,
@@ -52,11 +52,11 @@ impl<T> InFlight<T> {
             return place;
         }
         self.places.push(Some(thing));
-        u32::try_from(self.places.len() - 1).expect("fewer than 2^32 fragments are on their way at a time")
+        u32::try_from(self.places.len() - 1).expect("fewer than 2^32 fragments are in transit at a time")
     }
 
     pub(crate) fn take(&mut self, place: u32) -> T {
         self.free.push(place);
-        self.places[place as usize].take().expect("an event names its place once")
+        self.places[place as usize].take().expect("each event frees its slot once")
     }
 }

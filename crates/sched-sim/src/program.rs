@@ -10,65 +10,65 @@ use crate::message::Message;
 use crate::random::Random;
 use crate::record::Records;
 
-/// What a task does next.
+/// The next operation of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Use the processor for so long.
+    /// Computes for this CPU time.
     Compute(Nanos),
-    /// Sleep for at least so long; when it really wakes depends on the kernel's timers.
+    /// Sleeps for at least this time; the kernel's timers determine the actual wake-up.
     Sleep(Nanos),
-    /// Send so many bytes (at least one) through a port; waits, asleep, while the socket's buffer is full.
+    /// Sends `bytes` bytes (at least one) through a port. The task sleeps while the socket's buffer is full.
     Send {
-        /// Through which port.
+        /// Port to send through.
         port: PortId,
-        /// How much.
+        /// Length of the message.
         bytes: u32,
-        /// For the receiver, see [`Step::received`].
+        /// Word for the receiver, see [`Step::received`].
         tag: u64,
     },
-    /// Take the next message out of a port, or wait for it.
+    /// Takes the next message out of a port, or waits for it.
     Receive {
-        /// Out of which.
+        /// Ports to receive from.
         from: From,
-        /// How to wait: asleep, polling, or polling first; and when the message is expected, if that is known. The rules are
-        /// [`pronto_sched_policy::policy::spin`]'s.
+        /// Wait request: sleep, poll, or poll first; and a hint when the message is expected. The rules are those of
+        /// [`pronto_sched_policy::policy::spin`].
         wait: Asked,
     },
-    /// Let others go first.
+    /// Yields the CPU.
     Yield,
-    /// End.
+    /// Ends the task.
     Exit,
 }
 
-/// Where to receive from.
+/// The ports to receive from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// This port only.
+    /// One port only.
     Port(PortId),
     /// The port with the message that began to arrive first.
     Any,
 }
 
-/// What a program sees when it is asked.
+/// Input of a program for its next operation.
 #[derive(Debug)]
 pub struct Step<'a> {
-    /// The time; the task is on a processor.
+    /// Current time; the task is on a CPU.
     pub now: Nanos,
-    /// Whose program it is.
+    /// Task that runs the program.
     pub me: TaskId,
-    /// The message that the last operation received, if it was a receive.
+    /// Message that the last operation received, if it was a receive.
     pub received: Option<Message>,
-    /// The task's own stream of chance.
+    /// Random numbers of the task.
     pub random: &'a mut Random,
-    /// Where results go.
+    /// Records for results.
     pub records: &'a mut Records,
 }
 
-/// What a task runs. It is asked for the first time when the task first gets a processor, and never after [`Op::Exit`].
+/// A task's program. It is first queried when the task first gets a CPU, and never after [`Op::Exit`].
 ///
-/// Operations that take no time are carried out at once, one after another; a program that goes on with such for ever
-/// is stopped by a panic.
+/// Operations that take no time are carried out immediately, one after another. A program that never stops asking for
+/// such operations is stopped by a panic.
 pub trait Program: Debug + Send {
-    /// The next operation; the last one is complete.
+    /// Returns the next operation; the last one is complete.
     fn next(&mut self, step: &mut Step<'_>) -> Op;
 }

@@ -1,13 +1,14 @@
-//! Seeded randomness: the only source of chance, one stream for each task and one for the cluster.
+//! Seeded random numbers, the only source of randomness: one stream for each task and one for the cluster.
 
 use pronto_sched_policy::policy::time::Nanos;
 
-/// The splitmix64 generator. The same seed gives the same numbers for ever.
+/// The splitmix64 generator. A seed always gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The stream numbered `stream` of a run's seed: one more task changes nobody else's numbers.
+    /// Returns the stream numbered `stream` of a run's seed. An additional task does not change the numbers of the
+    /// others.
     #[must_use]
     pub fn stream(seed: u64, stream: u64) -> Self {
         let mut mixed = Self(seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95));
@@ -15,7 +16,7 @@ impl Random {
         Self(state)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -24,17 +25,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 if that is 0.
+    /// Returns a number below `bound`; 0 if that is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.draw().checked_rem(bound).unwrap_or(0)
     }
 
-    /// A time below `bound`.
+    /// Returns a time below `bound`.
     pub fn time_below(&mut self, bound: Nanos) -> Nanos {
         Nanos(self.below(bound.0))
     }
 
-    /// A time within `spread` of `centre`, on either side.
+    /// Returns a time within `spread` of `centre`, on either side.
     pub fn about(&mut self, centre: Nanos, spread: Nanos) -> Nanos {
         centre.after(self.time_below(spread.times(2).after(Nanos(1)))).since(spread)
     }

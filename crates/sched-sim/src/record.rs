@@ -1,4 +1,4 @@
-//! What programs measured: one value each, in the order in which it was recorded.
+//! Measurements of programs: single values, in the order in which they were recorded.
 
 use pronto_sched_policy::policy::time::Nanos;
 
@@ -7,11 +7,11 @@ use crate::id::TaskId;
 /// One measured value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When.
+    /// Time of the measurement.
     pub at: Nanos,
-    /// By whom.
+    /// Task that measured.
     pub task: TaskId,
-    /// What of: programs number their own series.
+    /// Series of the value; programs number their own series.
     pub series: u32,
     /// Nanoseconds, or a count.
     pub value: u64,
@@ -22,23 +22,23 @@ pub struct Record {
 pub struct Records(Vec<Record>);
 
 impl Records {
-    /// Adds one.
+    /// Adds a record.
     pub fn add(&mut self, record: Record) {
         self.0.push(record);
     }
 
-    /// All of them.
+    /// Returns all records.
     #[must_use]
     pub fn all(&self) -> &[Record] {
         &self.0
     }
 
-    /// Forgets those made so far: the end of a warm-up.
+    /// Removes all records so far, at the end of a warm-up.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// The values of one series of one task.
+    /// Returns the values of one series of one task.
     pub fn of(&self, task: TaskId, series: u32) -> impl Iterator<Item = u64> + '_ {
         self.0.iter().filter(move |r| r.task == task && r.series == series).map(|r| r.value)
     }

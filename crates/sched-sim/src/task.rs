@@ -1,4 +1,4 @@
-//! Tasks: what the cluster knows of each. What its scheduler knows (counters, lag) is with the scheduler.
+//! Tasks: the cluster's data about each. Its scheduler's data (counters, lag) is kept by the scheduler.
 
 use std::collections::VecDeque;
 
@@ -12,18 +12,18 @@ use crate::message::{Fragment, Message};
 use crate::program::{Op, Wait};
 use crate::random::Random;
 
-/// How a task begins.
+/// Options of a new task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskOptions {
-    /// Its address space; `None` for one of its own.
+    /// Address space of the task; `None` for one of its own.
     pub process: Option<ProcessId>,
-    /// Whose it is.
+    /// User of the task.
     pub user: UserId,
-    /// -20 (most) to 19 (least).
+    /// Nice value, -20 (most) to 19 (least).
     pub nice: i8,
-    /// When it begins; until then it is asleep.
+    /// Time at which the task begins; until then it is asleep.
     pub starts: Nanos,
-    /// Slice asked for where the scheduler has such (EEVDF's `sched_runtime`); `None` for the standard one.
+    /// Requested slice, if the scheduler supports it (EEVDF's `sched_runtime`); `None` for the standard one.
     pub slice: Option<Nanos>,
 }
 
@@ -33,16 +33,16 @@ impl Default for TaskOptions {
     }
 }
 
-/// What a task is doing.
+/// The state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// On this processor.
+    /// Running on this CPU.
     Running(CpuId),
     /// In the run queue, or held out of it (see [`Task::held`]).
     Ready,
-    /// Not there: asleep for a time, for a message, for room in a buffer.
+    /// Asleep for a time, for a message, or for room in a buffer.
     Asleep,
-    /// Gone.
+    /// Ended.
     Exited,
 }
 
@@ -56,35 +56,35 @@ pub struct Task {
     pub(crate) state: State,
     pub(crate) held: bool,
     pub(crate) ports: Vec<Port>,
-    /// Of each port: apart, as policies want them in one piece.
+    /// Occupancy of each port; kept apart from the sockets, because policies need it as a slice.
     pub(crate) occupancy: Vec<Occupancy>,
     pub(crate) work: Work,
     pub(crate) spin: spin::Spin,
     pub(crate) crowding: Crowding,
     pub(crate) random: Random,
-    /// Counts wake-ups that may have become stale.
+    /// Generation of wake-ups, to recognise stale ones.
     pub(crate) generation: u32,
     pub(crate) usage: Usage,
     pub(crate) ready_since: Nanos,
 }
 
-/// A task's work in hand.
+/// The current work of a task.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    /// Processor time to spend before anything else.
+    /// CPU time to spend before anything else.
     pub(crate) busy: Nanos,
     pub(crate) doing: Option<Doing>,
     pub(crate) received: Option<Message>,
 }
 
-/// An operation in hand.
+/// An operation in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doing {
     pub(crate) op: Op,
-    /// Of a send: bytes handed over so far. The time of the first is the message's.
+    /// Bytes handed over so far by a send. The time of the first byte is the message's.
     pub(crate) sent: u32,
     pub(crate) message: Option<Message>,
-    /// Of a receive: how it waits, and since when; and the port it has begun to read from.
+    /// Wait of a receive, and the port from which it has begun to read.
     pub(crate) waiting: Option<Waiting>,
     pub(crate) reading: Option<PortId>,
 }
@@ -95,7 +95,7 @@ pub(crate) struct Waiting {
     pub(crate) wait: spin::Wait,
     pub(crate) since: Nanos,
     pub(crate) slept: bool,
-    /// The task's time without a processor, when it began.
+    /// Total time without a CPU when the wait began.
     pub(crate) delayed: Nanos,
 }
 
@@ -110,81 +110,81 @@ impl Doing {
 pub(crate) struct Port {
     pub(crate) peer: Endpoint,
     pub(crate) flagged: bool,
-    /// Arrived and not read.
+    /// Fragments that have arrived and are not read.
     pub(crate) received: VecDeque<Fragment>,
-    /// At the receiver's node, but with no room in its socket: still the sender's.
+    /// Fragments at the receiver's node for which its socket has no room; they still count as the sender's.
     pub(crate) refused: VecDeque<Fragment>,
 }
 
-/// What a task has used and met with.
+/// Resource usage of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Processor time.
+    /// CPU time.
     pub ran: Nanos,
-    /// Time in the run queue without a processor.
+    /// Time in the run queue without a CPU.
     pub delayed: Nanos,
-    /// How often it was given a processor.
+    /// Number of times that it was given a CPU.
     pub dispatches: u64,
-    /// When it ended.
+    /// Time at which it ended.
     pub ended: Option<Nanos>,
 }
 
 impl Task {
-    /// Where it lives.
+    /// Returns the node of the task.
     #[must_use]
     pub const fn node(&self) -> NodeId {
         self.node
     }
 
-    /// Its address space.
+    /// Returns the address space of the task.
     #[must_use]
     pub const fn process(&self) -> ProcessId {
         self.process
     }
 
-    /// Whose it is.
+    /// Returns the user of the task.
     #[must_use]
     pub const fn user(&self) -> UserId {
         self.user
     }
 
-    /// What it does.
+    /// Returns the state of the task.
     #[must_use]
     pub const fn state(&self) -> State {
         self.state
     }
 
-    /// Whether it is on a processor.
+    /// Returns whether the task is on a CPU.
     #[must_use]
     pub const fn is_running(&self) -> bool {
         matches!(self.state, State::Running(_))
     }
 
-    /// Whether a policy keeps it from running (see [`crate::policy::Context::hold`]).
+    /// Returns whether a policy keeps the task from running (see [`crate::policy::Context::hold`]).
     #[must_use]
     pub const fn held(&self) -> bool {
         self.held
     }
 
-    /// Whether one of its ports is flagged for the boost.
+    /// Returns whether one of its ports is flagged for the boost.
     #[must_use]
     pub fn is_flagged(&self) -> bool {
         self.ports.iter().any(|port| port.flagged)
     }
 
-    /// What its sockets hold, one entry per port.
+    /// Returns the occupancy of its sockets, one entry per port.
     #[must_use]
     pub fn occupancy(&self) -> &[Occupancy] {
         &self.occupancy
     }
 
-    /// Processor time, delays and dispatches, up to the last switch.
+    /// Returns CPU time, delays and dispatches, up to the last switch.
     #[must_use]
     pub const fn usage(&self) -> Usage {
         self.usage
     }
 
-    /// Whether it polls for a message.
+    /// Returns whether the task polls for a message.
     #[must_use]
     pub const fn polls(&self) -> bool {
         matches!(
@@ -197,7 +197,7 @@ impl Task {
         )
     }
 
-    /// How it waits, if it is in a receive.
+    /// Returns how the task waits, if it is in a receive.
     #[must_use]
     pub const fn wait(&self) -> Option<Wait> {
         match self.work.doing {

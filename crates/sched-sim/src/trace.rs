@@ -1,4 +1,5 @@
-//! Traces for <https://ui.perfetto.dev>: which task ran on which processor, and when messages came, in the JSON form of Chrome's trace events.
+//! Traces for <https://ui.perfetto.dev>, in the JSON format of Chrome's trace events: which task ran on which CPU, and
+//! when messages arrived.
 
 use std::io::{self, Write};
 
@@ -6,7 +7,7 @@ use pronto_sched_policy::policy::time::Nanos;
 
 use crate::id::{CpuId, TaskId};
 
-/// A recorded trace. It keeps its first events, up to a limit, and forgets the rest.
+/// A recorded trace. It keeps the first events, up to a limit, and drops the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     limit: usize,
@@ -15,7 +16,7 @@ pub struct Trace {
     forgotten: u64,
 }
 
-/// A task had a processor for a while.
+/// A period for which a task had a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     cpu: CpuId,
@@ -24,7 +25,7 @@ struct Run {
     to: Nanos,
 }
 
-/// A message has come to a node.
+/// The arrival of a message at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Arrival {
     cpu: CpuId,
@@ -33,7 +34,7 @@ struct Arrival {
 }
 
 impl Trace {
-    /// An empty trace for at most `limit` events.
+    /// Returns an empty trace for at most `limit` events.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
         Self { limit, runs: Vec::new(), arrivals: Vec::new(), forgotten: 0 }
@@ -57,7 +58,7 @@ impl Trace {
         room
     }
 
-    /// Events that were not kept.
+    /// Returns the number of events that were dropped.
     #[must_use]
     pub const fn forgotten(&self) -> u64 {
         self.forgotten
@@ -66,7 +67,7 @@ impl Trace {
     /// Writes the trace as one JSON object; `name` names tasks.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn write(&self, out: &mut dyn Write, name: impl Fn(TaskId) -> String) -> io::Result<()> {
         write!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
         let name = |task: TaskId| name(task).replace(['"', '\\'], "'");
@@ -85,7 +86,7 @@ impl Trace {
     }
 }
 
-/// Nanoseconds as the decimal microseconds that the format wants.
+/// Returns nanoseconds as the decimal microseconds of the format.
 fn microseconds(time: Nanos) -> String {
     format!("{}.{:03}", time.0 / 1_000, time.0 % 1_000)
 }

@@ -72,12 +72,12 @@ impl Terms {
         Self { epoch: epoch.max(Nanos(1)), grant, floor }
     }
 
-    /// Length of an epoch.
+    /// Returns the length of an epoch.
     pub const fn epoch(&self) -> Nanos {
         self.epoch
     }
 
-    /// Time earned per epoch.
+    /// Returns the time earned per epoch.
     pub const fn grant(&self) -> Nanos {
         self.grant
     }

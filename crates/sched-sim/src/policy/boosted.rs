@@ -1,6 +1,7 @@
-//! Our boost: raised before it waits, metered in nanoseconds, dropped after a slice; and DYN-PREEMPT, which raises on arrival.
+//! Our boost: a thread is raised before it waits, metered in nanoseconds, and dropped after a slice. Also DYN-PREEMPT,
+//! which raises on arrival.
 //!
-//! The decisions are [`pronto_sched_policy::policy::boost`]'s; here are its accounts and timers.
+//! The decisions are those of [`pronto_sched_policy::policy::boost`]; accounts and timers are kept here.
 
 use std::collections::BTreeMap;
 
@@ -14,25 +15,25 @@ use crate::id::{CpuId, PortId, TaskId, UserId};
 use crate::message::Message;
 use crate::scheduler::Class;
 
-/// Who is raised, and when.
+/// The event that raises a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {
-    /// Who waits on a flagged port, before it sleeps (Expedite).
+    /// A task waits on a flagged port; it is raised before it sleeps (Expedite).
     FlaggedWait,
-    /// Who is sent a message and is not running, flagged or not: dynamic coscheduling that preempts (coscheduling paper,
-    /// section 1: "increasing the receiving task priority, even causing CPU preemption"). The budget is its "mechanism
-    /// for avoiding local task starvation".
+    /// A message arrives for a task that is not running, flagged or not: dynamic coscheduling that preempts
+    /// (coscheduling paper, section 1: "increasing the receiving task priority, even causing CPU preemption"). The
+    /// budget is its "mechanism for avoiding local task starvation".
     Arrival,
 }
 
-/// What the boost did for one task.
+/// Statistics of the boost of one task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Times it asked.
+    /// Number of requests.
     pub asked: u64,
-    /// Times it was raised, or stayed so.
+    /// Number of times the task was raised, or stayed raised.
     pub granted: u64,
-    /// Slices that ran out.
+    /// Number of slices that ran out.
     pub dropped: u64,
 }
 
@@ -59,19 +60,19 @@ struct Thread {
 }
 
 impl Boosted {
-    /// A boost under these terms.
+    /// Returns a boost under these terms.
     #[must_use]
     pub const fn new(trigger: Trigger, terms: boost::Terms) -> Self {
         Self { trigger, terms, threads: Vec::new(), users: BTreeMap::new(), processors: BTreeMap::new() }
     }
 
-    /// What it did for one task.
+    /// Returns the statistics of one task.
     #[must_use]
     pub fn count(&self, task: TaskId) -> Count {
         self.threads.get(task.index()).map(|thread| thread.count).unwrap_or_default()
     }
 
-    /// Reports an event, and carries out the answer.
+    /// Reports an event, and carries out the resulting action.
     fn report(&mut self, context: &mut Context<'_>, task: TaskId, event: Event) {
         let now = context.now();
         let Thread { phase, budget, cpu, user, .. } = self.threads[task.index()];
@@ -103,7 +104,7 @@ impl Boosted {
         }
     }
 
-    /// The one timer of a task; those set before become stale.
+    /// Sets the only timer of a task; earlier ones become stale.
     fn arm(&mut self, context: &mut Context<'_>, task: TaskId, until: Nanos) {
         let timers = &mut self.threads[task.index()].timers;
         *timers = timers.wrapping_add(1);
@@ -130,7 +131,7 @@ impl Policy for Boosted {
         let task = message.to.task;
         let raised = self.threads[task.index()].phase.is_raised();
         if self.trigger == Trigger::Arrival && !raised && !context.view.task(task).is_running() {
-            // As if it had run to its wait just now and slept at once: no time passes between the two.
+            // Treated as if it had run to its wait just now and slept immediately: no time passes between the two.
             self.report(context, task, Event::Wait);
             if self.threads[task.index()].phase.is_raised() {
                 self.report(context, task, Event::ScheduledOut);
@@ -161,7 +162,7 @@ impl Policy for Boosted {
     }
 
     fn timer(&mut self, context: &mut Context<'_>, key: u64) {
-        let task = TaskId(u32::try_from(key >> 32).expect("made of a task's number"));
+        let task = TaskId(u32::try_from(key >> 32).expect("the key was made from a task's number"));
         if u64::from(self.threads[task.index()].timers) == key & u64::from(u32::MAX) {
             self.report(context, task, Event::Timer);
         }

@@ -1,7 +1,7 @@
 //! LINUX, DYN and PRED, as the coscheduling paper adds them to `goodness()`; and PRED with pressure carried in messages.
 //!
-//! The rules are [`pronto_sched_policy::policy::coschedule`]'s. What is kept here is each task's frequency, which advances
-//! once per evaluation of `goodness()`, and the P of each task, which is fixed or follows its waits
+//! The rules are those of [`pronto_sched_policy::policy::coschedule`]. Kept here are each task's frequency, which
+//! advances once per evaluation of `goodness()`, and each task's P, which is fixed or follows its waits
 //! ([`pronto_sched_policy::policy::auto`], future work of the paper's section 5).
 
 use pronto_sched_policy::policy::auto::{Auto, Interval};
@@ -15,24 +15,25 @@ use super::{Cause, Context, Departure, Policy, View};
 use crate::id::{PortId, TaskId};
 use crate::message::Message;
 
-/// Where P comes from.
+/// The source of P.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Past {
-    /// [`Prediction::past`], for all tasks and all time.
+    /// [`Prediction::past`], for all tasks at all times.
     #[default]
     Fixed,
-    /// Each task's own waits.
+    /// Automatic P from each task's own waits.
     Auto,
 }
 
-/// Whether a task knows of the pressure at the other ends of its connections.
+/// A task's knowledge of the pressure at the other ends of its connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pressure {
-    /// No: the paper's algorithms, which look at a node's own queues only.
+    /// None: the paper's algorithms, which examine only a node's own queues.
     #[default]
     Local,
-    /// Messages say what their sender's frequency is, and the receiver's weight grows by what it was told, averaged by
-    /// the same formula: correspondents learn of each other. Ours; no kernel queue has to be read for it.
+    /// Messages carry their sender's frequency. The receiver's weight grows by the received values, averaged by the
+    /// same formula, so correspondents learn of each other. No kernel queue has to be read for it. Chosen by us; no
+    /// source.
     Carried,
 }
 
@@ -45,7 +46,7 @@ pub struct Coscheduled {
     tasks: Vec<Known>,
 }
 
-/// What is kept of a task.
+/// State of a task.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     frequency: Frequency,
@@ -56,19 +57,19 @@ struct Known {
 }
 
 impl Coscheduled {
-    /// With rules as given.
+    /// Returns the policy with the given rules.
     #[must_use]
     pub const fn new(prediction: Prediction, past: Past, pressure: Pressure) -> Self {
         Self { prediction, past, pressure, tasks: Vec::new() }
     }
 
-    /// The frequency of a task as of the last decision.
+    /// Returns the frequency of a task as of the last decision.
     #[must_use]
     pub fn frequency(&self, task: TaskId) -> Level {
         self.tasks.get(task.index()).map_or(Level::ZERO, |known| known.frequency.level())
     }
 
-    /// P of a task now.
+    /// Returns the current P of a task.
     #[must_use]
     pub fn past(&self, task: TaskId) -> Share {
         match (self.past, self.tasks.get(task.index())) {
@@ -124,7 +125,7 @@ impl Policy for Coscheduled {
         let now = context.now();
         let known = self.known(task);
         if let Some(since) = known.waiting_since.take() {
-            // The wait lasts until the task can go on, on its processor.
+            // The wait lasts until the task is on a CPU again.
             known.interval.waits += 1;
             known.interval.waited = known.interval.waited.after(now.since(since));
             let (auto, change) = known.auto.handle(&known.interval);
@@ -147,7 +148,7 @@ impl Policy for Coscheduled {
         let known = self.known(task);
         let (frequency, weight) = coschedule::goodness(fields, known.frequency, sockets, &prediction);
         known.frequency = frequency;
-        // A spent counter keeps a task from running, whatever its correspondents say.
+        // A spent counter keeps a task from running, whatever the pressure of its correspondents.
         if weight == Level::ZERO { weight } else { weight.plus(known.told.level()) }
     }
 
@@ -179,7 +180,7 @@ mod tests {
         }
     }
 
-    /// IS beside three local tasks; the time it took, in milliseconds, and the cluster.
+    /// Runs IS with three local tasks; returns the time it took, in milliseconds, and the cluster.
     fn run(policy: Coscheduled) -> (u64, Job, Cluster) {
         let mut cluster = Cluster::with_policy(Options::standard(5), Box::new(policy));
         let nodes: Vec<NodeId> =
@@ -213,7 +214,7 @@ mod tests {
     fn plain_linux_is_what_no_policy_is() {
         let linux = run(Coscheduled::new(prediction(Rule::Linux, 50), Past::Fixed, Pressure::Local)).0;
         let carried = run(Coscheduled::new(prediction(Rule::Linux, 50), Past::Fixed, Pressure::Carried)).0;
-        assert_eq!(linux, carried, "there is no pressure to carry");
+        assert_eq!(linux, carried, "LINUX carries no pressure");
     }
 
     #[test]

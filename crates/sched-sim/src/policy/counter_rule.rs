@@ -1,8 +1,9 @@
-//! Expedite as printed: who waits on a flagged socket and has ten ticks goes before everybody, until it is dispatched.
+//! Expedite as printed: a task that waits on a flagged socket and has ten ticks precedes all others until it is
+//! dispatched.
 //!
 //! Expedite, section 3.3: `select` and `read` on a flagged socket set a flag in the process; `if (p->expedite &&
-//! p->counter >= 10) goodness += 100`; "the process is given the priority boost until it is successfully dispatched". Only
-//! schedulers that count ticks ask for goodness: with others this policy does nothing.
+//! p->counter >= 10) goodness += 100`; "the process is given the priority boost until it is successfully dispatched".
+//! Only schedulers that count ticks ask for goodness, so this policy has no effect with others.
 
 use pronto_sched_policy::policy::coschedule::{self, Prediction};
 use pronto_sched_policy::policy::frequency::Frequency;
@@ -14,15 +15,15 @@ use crate::id::{CpuId, PortId, TaskId};
 /// "We give the boost to processes that have 10 or 11 ticks."
 const ENOUGH: u32 = 10;
 
-/// "`goodness += 100`": above the 31 and 1 that ticks, nice value and shared memory can make.
+/// "`goodness += 100`": more than the 31 and 1 that ticks, nice value and shared memory can add up to.
 const BONUS: Level = Level::packets(100);
 
-/// What the rule did.
+/// Statistics of the rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Dispatches after a flagged wait.
+    /// Number of dispatches after a flagged wait.
     pub waits: u64,
-    /// Of these, how many had ten ticks.
+    /// Number of these dispatches with ten ticks.
     pub boosted: u64,
 }
 
@@ -31,13 +32,13 @@ pub struct Count {
 pub struct CounterRule {
     /// `p->expedite`, by task.
     flags: Vec<bool>,
-    /// Whether the task had enough ticks when it was last weighed.
+    /// Whether the task had enough ticks at its last weighing.
     enough: Vec<bool>,
     counts: Vec<Count>,
 }
 
 impl CounterRule {
-    /// What the rule did for one task.
+    /// Returns the statistics of one task.
     #[must_use]
     pub fn count(&self, task: TaskId) -> Count {
         self.counts.get(task.index()).copied().unwrap_or_default()

@@ -1,12 +1,12 @@
-//! GANG and EXPLICIT: the whole cluster runs one job, then the next, then what is local; a global switch ends each slot.
+//! GANG and EXPLICIT: the whole cluster runs one job, then the next, then local tasks; a global switch ends each slot.
 //!
-//! GANG (coscheduling paper, section 1, after Ousterhout) knows all tasks of each job in advance, and all nodes switch at the
-//! same moment, as on a machine built for it. EXPLICIT does it with messages of a master (the paper's references 5 and
-//! 12): nodes switch when they hear of it, and "the possibility of master crashes [...] should be taken into account".
+//! GANG (coscheduling paper, section 1, after Ousterhout) knows all tasks of each job in advance, and all nodes switch
+//! at the same moment, as on a machine built for it. EXPLICIT uses messages of a master (the paper's references 5 and
+//! 12): nodes switch when they receive one, and "the possibility of master crashes [...] should be taken into account".
 //!
 //! # Invariants
-//! 1. Between two switches a node runs tasks of one row only, and those in no row.
-//! 2. A node that has heard nothing for its patience lets everything run, until it hears again.
+//! 1. Between two switches a node runs only tasks of one row, and those in no row.
+//! 2. A node that has received nothing for its patience runs everything until it receives a message again.
 
 use pronto_sched_policy::policy::time::Nanos;
 
@@ -14,19 +14,19 @@ use super::{Context, Control, Policy};
 use crate::id::{NodeId, TaskId};
 use crate::task::State;
 
-/// Tasks that run at the same time on all nodes, and for how long.
+/// Tasks that run at the same time on all nodes, and the length of their slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// On any nodes; several on one share it as its scheduler sees fit.
+    /// Tasks on any nodes; several on one node share it under its scheduler.
     pub tasks: Vec<TaskId>,
-    /// Of its slot.
+    /// Length of the slot.
     pub length: Nanos,
 }
 
-/// Who switches.
+/// The source of switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
-    /// A clock that all nodes have: GANG.
+    /// Clock that all nodes share: GANG.
     Clock,
     /// Messages of a master: EXPLICIT.
     Master(Master),
@@ -35,11 +35,11 @@ pub enum Switch {
 /// The master of EXPLICIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Master {
-    /// Where it lives; its own node needs no message.
+    /// Node of the master, which needs no message itself.
     pub node: NodeId,
-    /// When it crashes.
+    /// Time at which it crashes.
     pub crashes: Option<Nanos>,
-    /// For how long nodes believe in it; `None` for ever.
+    /// Time for which nodes trust a silent master; `None` for ever.
     pub patience: Option<Nanos>,
 }
 
@@ -48,30 +48,31 @@ pub struct Master {
 pub struct Slotted {
     rows: Vec<Row>,
     switch: Switch,
-    /// What each node has heard of: counts messages, so that an old watchdog is known as such.
+    /// Number of messages that each node has received, to recognise an old watchdog.
     heard: Vec<u32>,
     /// Tasks of each row on each node.
     local: Vec<Vec<Vec<TaskId>>>,
     sent: u64,
 }
 
-/// The key of the timer that ends a slot is the row that begins; watchdogs have this bit, the node and what it had heard.
+/// Flag in the key of a watchdog, next to the node and its message count. The key of the timer that ends a slot is the
+/// row that begins.
 const WATCHDOG: u64 = 1 << 63;
 
 impl Slotted {
-    /// Rows take turns in this order.
+    /// Returns the policy; rows take turns in this order.
     #[must_use]
     pub const fn new(rows: Vec<Row>, switch: Switch) -> Self {
         Self { rows, switch, heard: Vec::new(), local: Vec::new(), sent: 0 }
     }
 
-    /// Messages that the master has sent.
+    /// Returns the number of messages that the master has sent.
     #[must_use]
     pub const fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// The next row with a task that has not ended, from `row` on.
+    /// Returns the next row, from `row` on, with a task that has not ended.
     fn alive(&self, context: &Context<'_>, row: usize) -> Option<usize> {
         let lives = |row: &usize| {
             self.rows[*row].tasks.iter().any(|task| context.view.task(*task).state() != State::Exited)
@@ -79,7 +80,7 @@ impl Slotted {
         (row..row + self.rows.len()).map(|row| row % self.rows.len()).find(lives)
     }
 
-    /// A node runs this row.
+    /// Makes a node run this row.
     fn run_row(&self, context: &mut Context<'_>, node: NodeId, row: usize) {
         for (other, tasks) in self.local[node.index()].iter().enumerate() {
             for task in tasks {
@@ -116,7 +117,7 @@ impl Slotted {
         }
     }
 
-    /// A node is told of a row.
+    /// Handles a master's message to a node.
     fn hear(&mut self, context: &mut Context<'_>, node: NodeId, row: usize, master: &Master) {
         self.heard[node.index()] = self.heard[node.index()].wrapping_add(1);
         self.run_row(context, node, row);
@@ -126,7 +127,7 @@ impl Slotted {
         }
     }
 
-    /// The node lets everything run if nothing was heard since.
+    /// Makes the node run everything if no message has come since.
     fn watchdog(&self, context: &mut Context<'_>, key: u64) {
         let node = usize::try_from((key ^ WATCHDOG) >> 32).unwrap_or(usize::MAX);
         if u64::from(self.heard[node]) == key & u64::from(u32::MAX) {
@@ -157,7 +158,7 @@ impl Policy for Slotted {
             return self.watchdog(context, key);
         }
         let row = usize::try_from(key).unwrap_or_default();
-        // What was alive when the slot began may have ended meanwhile.
+        // Tasks that were alive when the slot began may have ended since.
         if let Some(row) = self.alive(context, row) {
             self.switch_to(context, row);
         }
@@ -180,9 +181,10 @@ mod tests {
 
     const SLOT: Nanos = Nanos::from_millis(200);
 
-    /// Two rows on two nodes, a task each; what the four ran in 10 s, in milliseconds, and messages.
+    /// Runs two rows of a task each on two nodes; returns the time that each of the four ran in 10 s, in milliseconds,
+    /// and the number of messages.
     fn shares(switch: Switch) -> (Vec<u64>, u64) {
-        // Ids are known before: tasks are numbered in the order of spawning.
+        // Ids are known in advance: tasks are numbered in the order of spawning.
         let row = |tasks: [u32; 2]| Row { tasks: tasks.map(TaskId).to_vec(), length: SLOT };
         let policy = Slotted::new(vec![row([0, 1]), row([2, 3])], switch);
         let mut cluster = Cluster::with_policy(Options::standard(1), Box::new(policy));

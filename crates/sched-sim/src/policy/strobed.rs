@@ -1,7 +1,7 @@
-//! BCS, buffered coscheduling: what is sent is held until a global strobe, and goes then.
+//! BCS, buffered coscheduling: messages are held until a global strobe and sent then.
 //!
-//! The overlap paper was a step towards it: with communication buffered and done at known times, nobody needs to wait on a
-//! processor for a single message. Here strobes hold the messages only; who runs is each node's own affair.
+//! The overlap paper was a step towards it: if communication is buffered and done at known times, no task needs to wait
+//! on a CPU for a single message. Strobes here hold only the messages; each node schedules its tasks by itself.
 
 use pronto_sched_policy::policy::time::Nanos;
 
@@ -15,7 +15,7 @@ pub struct Strobed {
 }
 
 impl Strobed {
-    /// Strobes at all multiples of `period` (at least a nanosecond).
+    /// Returns the policy, with strobes at all multiples of `period` (at least a nanosecond).
     #[must_use]
     pub const fn new(period: Nanos) -> Self {
         Self { period: if period.0 == 0 { Nanos(1) } else { period } }

@@ -1,7 +1,7 @@
-//! BOOST-ON-UNBLOCK: everybody who unblocks goes before those who did not, and loses that as it runs.
+//! BOOST-ON-UNBLOCK: a task that unblocks precedes all that did not, and loses that as it runs.
 //!
-//! Expedite, section 2: "or to give a priority boost upon unblocking as employed by Windows". No difference is made between
-//! what was waited for; that is the paper's point. For schedulers that count ticks only.
+//! Expedite, section 2: "or to give a priority boost upon unblocking as employed by Windows". All kinds of waits are
+//! treated alike; that is the paper's point. Only for schedulers that count ticks.
 
 use pronto_sched_policy::policy::coschedule::{self, Prediction};
 use pronto_sched_policy::policy::frequency::Frequency;
@@ -10,14 +10,14 @@ use pronto_sched_policy::policy::level::Level;
 use super::{Cause, Context, Policy, View};
 use crate::id::{CpuId, TaskId};
 
-/// Levels gained by unblocking. Two, as Windows gives for the completion of network I/O (`IO_NETWORK_INCREMENT` of
-/// `wdm.h`); here for whatever was waited for.
+/// Levels gained by unblocking: two, as in Windows for the completion of network I/O (`IO_NETWORK_INCREMENT` of
+/// `wdm.h`); here for every wait.
 const LEVELS: u8 = 2;
 
 /// Ticks of running after which a level is lost: a quantum of Windows workstations is two ticks of the clock.
 const TICKS_PER_LEVEL: u8 = 2;
 
-/// One level in goodness: more than counter, nice value and shared memory can make, as levels are strict.
+/// One level in goodness: more than counter, nice value and shared memory can add up to, because levels are strict.
 const LEVEL: Level = Level::packets(100);
 
 /// The policy: for each task, ticks of boost left.
@@ -37,7 +37,7 @@ impl Policy for BoostOnUnblock {
         }
     }
 
-    /// A level that is lost may let somebody else go first.
+    /// Reschedules after a level is lost, because another task may now precede.
     fn ticked(&mut self, context: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         let left = &mut self.left[task.index()];
         if *left > 0 {
@@ -68,7 +68,7 @@ mod tests {
     use crate::workload::compute::Compute;
     use crate::workload::ping_pong::{self, Pair, ROUND_TRIP};
 
-    /// The mean round trip beside a computing task of nice -20, whose ticks and weight are more than any sleeper has.
+    /// Returns the mean round trip with a computing task of nice -20, which has more ticks and weight than any sleeper.
     fn mean(policy: Box<dyn Policy>) -> u64 {
         let mut cluster = Cluster::with_policy(Options::standard(1), policy);
         let nodes = [0, 1].map(|_| cluster.add_node(1, Box::new(Linux2::new(Version::V2_4))));
