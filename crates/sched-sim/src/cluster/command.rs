@@ -1,4 +1,4 @@
-//! What the policy orders is carried out.
+//! Execution of the policy's commands.
 
 use pronto_sched_policy::policy::time::Nanos;
 
@@ -9,7 +9,7 @@ use crate::policy::{Command, Control};
 use crate::scheduler::{Class, Waker, When};
 use crate::task::State;
 
-/// Bytes of a control message, headers apart: who, what, and a word.
+/// Bytes of a control message without headers: ids and a word.
 const CONTROL_BYTES: u32 = 64;
 
 impl Cluster {
@@ -75,7 +75,7 @@ impl Cluster {
         self.queue.enter(at, Event::Control { letter });
     }
 
-    /// The current task's work takes so much longer; an idle processor loses nothing.
+    /// Prolongs the current task's work by `time`; an idle CPU loses nothing.
     fn steal(&mut self, cpu: CpuId, time: Nanos) {
         self.charge(cpu);
         if let Some(task) = self.cpus[cpu.index()].current {

@@ -1,4 +1,4 @@
-//! Who is on a processor, and what it does there.
+//! Dispatch: the current task of each CPU, and its activity there.
 
 use pronto_sched_policy::policy::crowding::Verdict;
 use pronto_sched_policy::policy::spin;
@@ -12,20 +12,20 @@ use crate::program::{Op, Step};
 use crate::scheduler::{Last, Reschedule, Then, Waker, When};
 use crate::task::{Doing, State};
 
-/// Operations without duration that a program may ask for in a row; more is a program that makes no progress.
+/// Most operations without duration that a program may request in a row; beyond it, the program makes no progress.
 const MOST_AT_ONCE: u32 = 100_000;
 
-/// What becomes of a processor after its task did what it could.
+/// The fate of a CPU after its task did all it could.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// It goes on: computing, or polling.
+    /// The task continues, computing or polling.
     Goes,
-    /// It gives its processor up.
+    /// The task gives the CPU up.
     Gives(Then),
 }
 
 impl Cluster {
-    /// Takes a scheduler's wish; `taken_by` is the processor that takes an interrupt at this moment, if one does.
+    /// Handles a scheduler's request; `taken_by` is the CPU that handles an interrupt at this moment, if one does.
     pub(super) fn wish(&mut self, node: NodeId, wish: Option<Reschedule>, taken_by: Option<Core>) {
         if let Some(Reschedule { core, when }) = wish {
             let cpu = self.cpu_of(node, core);
@@ -37,7 +37,7 @@ impl Cluster {
         }
     }
 
-    /// A processor is to look up.
+    /// Requests that a CPU reschedule.
     pub(super) fn ask(&mut self, cpu: CpuId, when: When) {
         let at = &mut self.cpus[cpu.index()];
         let before = at.reschedule;
@@ -47,7 +47,7 @@ impl Cluster {
         }
     }
 
-    /// A processor takes an interrupt: what it was to do at its next is done.
+    /// Handles an interrupt of a CPU: executes a request that waited for it.
     fn interrupted(&mut self, cpu: CpuId) {
         if self.cpus[cpu.index()].reschedule == Some(When::AtInterrupt) {
             self.ask(cpu, When::Now);
@@ -58,7 +58,7 @@ impl Cluster {
         CpuId(self.nodes[node.index()].first_cpu.0 + core.0)
     }
 
-    /// Every processor that was asked to chooses anew.
+    /// Reschedules every CPU for which it was requested.
     pub(super) fn look_up(&mut self) {
         while let Some(cpu) = self.look_up.pop_front() {
             if self.cpus[cpu.index()].reschedule == Some(When::Now) {
@@ -67,7 +67,7 @@ impl Cluster {
         }
     }
 
-    /// `schedule()`: chooses, switches, and lets the chosen one go on, until one stays.
+    /// Implements `schedule()`: picks, switches, and lets the picked task continue, until one stays.
     fn schedule(&mut self, cpu: CpuId, mut then: Then) {
         loop {
             self.charge(cpu);
@@ -101,7 +101,7 @@ impl Cluster {
         }
     }
 
-    /// One task leaves a processor, another comes.
+    /// Replaces the current task of a CPU.
     fn switch(&mut self, cpu: CpuId, before: Option<TaskId>, after: Option<TaskId>, then: Then) {
         let now = self.now;
         let at = &mut self.cpus[cpu.index()];
@@ -130,7 +130,7 @@ impl Cluster {
         self.tell(|policy, context| policy.switched(context, cpu, before, after));
     }
 
-    /// Ticks come while a processor has a task, and once more.
+    /// Starts the ticks of a CPU; they continue while it has a task, and once more.
     fn start_ticks(&mut self, cpu: CpuId) {
         let at = &mut self.cpus[cpu.index()];
         if !at.ticks {
@@ -140,7 +140,7 @@ impl Cluster {
         }
     }
 
-    /// The current task has run up to now.
+    /// Charges the current task for the time up to now.
     pub(super) fn charge(&mut self, cpu: CpuId) {
         let at = &mut self.cpus[cpu.index()];
         let ran = self.now.since(at.charged);
@@ -155,14 +155,14 @@ impl Cluster {
         self.schedulers[node.index()].charge(core, task.slot, ran);
     }
 
-    /// All current tasks of a node are charged: what they have used must be known before they are compared with others.
+    /// Charges all current tasks of a node: their usage must be known before they are compared with others.
     pub(super) fn charge_node(&mut self, node: NodeId) {
         for core in 0..self.nodes[node.index()].current.len() {
             self.charge(self.cpu_of(node, Core::at(core)));
         }
     }
 
-    /// The scheduler's own timer for the current task, unless it is set already.
+    /// Sets the scheduler's own timer for the current task, unless it is set already.
     fn arm_slice(&mut self, cpu: CpuId) {
         let at = &self.cpus[cpu.index()];
         let slot = at.current.map(|task| self.tasks[task.index()].slot);
@@ -179,20 +179,20 @@ impl Cluster {
         }
     }
 
-    /// What the current task does ends at this time, unless something comes between.
+    /// Sets the end of the current task's activity, unless something comes between.
     pub(super) fn arm_done(&mut self, cpu: CpuId, until: Nanos) {
         let at = &mut self.cpus[cpu.index()];
         at.done = at.done.wrapping_add(1);
         self.queue.enter(until, Event::Done { cpu, generation: at.done });
     }
 
-    /// What the current task does has no end of its own.
+    /// Removes the end of the current task's activity.
     fn disarm(&mut self, cpu: CpuId) {
         let at = &mut self.cpus[cpu.index()];
         at.done = at.done.wrapping_add(1);
     }
 
-    /// The task on a processor does what takes no time, up to what does.
+    /// Carries out the operations of a CPU's task that take no time, up to one that does.
     fn advance(&mut self, cpu: CpuId, id: TaskId) -> Progress {
         for _ in 0..MOST_AT_ONCE {
             let task = &mut self.tasks[id.index()];
@@ -242,7 +242,7 @@ impl Cluster {
         );
     }
 
-    /// Asks the program.
+    /// Gets the next operation from the program.
     fn next_operation(&mut self, id: TaskId) {
         let task = &mut self.tasks[id.index()];
         let received = task.work.received.take();
@@ -259,7 +259,7 @@ impl Cluster {
         }
     }
 
-    /// The operation in hand is complete.
+    /// Completes the current operation.
     pub(super) fn finish(&mut self, id: TaskId) {
         self.tasks[id.index()].work.doing = None;
     }
@@ -273,7 +273,7 @@ impl Cluster {
         self.count_ready(id, Readiness::Lost);
     }
 
-    /// The task sleeps until somebody wakes it.
+    /// Puts the task to sleep until another event wakes it.
     pub(super) fn sleep_until_woken(&mut self, id: TaskId) {
         self.tasks[id.index()].state = State::Asleep;
         self.count_ready(id, Readiness::Lost);
@@ -296,7 +296,7 @@ impl Cluster {
         }
     }
 
-    /// Whether more tasks want to run on a task's node than it has processors, for all that the task knows.
+    /// Returns whether more tasks want to run on a task's node than it has CPUs, as far as the task knows.
     pub(super) fn processors(&mut self, id: TaskId) -> spin::Processors {
         let task = &mut self.tasks[id.index()];
         let crowded = match self.options.knows {
@@ -313,7 +313,7 @@ impl Cluster {
         if crowded { spin::Processors::Oversubscribed } else { spin::Processors::Enough }
     }
 
-    /// A sleeping task becomes ready.
+    /// Makes a sleeping task ready.
     pub(super) fn wake(&mut self, id: TaskId, cause: Cause, waker: Waker) {
         let task = &mut self.tasks[id.index()];
         task.state = State::Ready;
@@ -324,7 +324,7 @@ impl Cluster {
         self.enqueue(id, waker);
     }
 
-    /// A ready task enters its scheduler's queue, unless it is held.
+    /// Adds a ready task to its scheduler's queue, unless it is held.
     pub(super) fn enqueue(&mut self, id: TaskId, waker: Waker) {
         let task = &self.tasks[id.index()];
         let (node, slot, held) = (task.node, task.slot, task.held);
@@ -390,7 +390,7 @@ impl Cluster {
         }
     }
 
-    /// The current task of a processor goes on.
+    /// Continues the current task of a CPU.
     pub(super) fn proceed(&mut self, cpu: CpuId) {
         self.charge(cpu);
         if let Some(task) = self.cpus[cpu.index()].current
@@ -401,7 +401,7 @@ impl Cluster {
     }
 }
 
-/// Whether a task has become ready to run, or is no longer.
+/// A change of a task: it has become ready, or is no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Readiness {
     Won,

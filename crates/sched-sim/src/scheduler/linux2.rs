@@ -1,18 +1,18 @@
 //! Linux 2.2 and 2.4: every task has a counter of ticks, and the one with the most goodness runs.
 //!
-//! Sources: `kernel/sched.c` of 2.2.1 and of 2.4, `kernel/timer.c` of 2.4, `update_process_times` in 2.2's `kernel/sched.c`.
-//! The clock ticks 100 times a second, and a whole tick is charged to whoever runs when it ticks. Kernel code is not
-//! preempted; here it takes no time.
+//! Sources: `kernel/sched.c` of 2.2.1 and of 2.4, `kernel/timer.c` of 2.4, `update_process_times` in 2.2's
+//! `kernel/sched.c`. The clock ticks 100 times a second, and a whole tick is charged to the task that runs at that
+//! moment. Kernel code is not preempted; here it takes no time.
 //!
 //! | | 2.2 | 2.4 |
 //! | --- | --- | --- |
 //! | ticks earned per epoch, nice 0 | 20, the priority | 6: a quarter of 20, and one |
-//! | in the weight, beside the counter | priority, 20 - nice | 20 - nice |
+//! | in the weight, next to the counter | priority, 20 - nice | 20 - nice |
 //! | a task stops at a tick | below zero | at zero |
 //! | woken tasks go to the queue's | front | tail |
 //! | and preempt | with over 3 more ticks than the current task, or raised | with more goodness |
-//! | all spent: recharge, and then | the first of the queue runs | the choice is made again |
-//! | who yields weighs | 0 | -1, below the spent |
+//! | all spent: recharge, and then | the first of the queue runs | the choice is repeated |
+//! | weight of a yielding task | 0 | -1, below the spent |
 //!
 //! In both: half of the ticks left are carried over, sleepers too; one more for sharing memory with the last task; the
 //! first in the queue wins a tie.
@@ -35,14 +35,14 @@ pub const TICK: Nanos = Nanos::from_millis(10);
 /// 2.2, `reschedule_idle`: a woken task preempts with more than three ticks more.
 const PREEMPTS_WITH: u32 = 3;
 
-/// `PROC_CHANGE_PENALTY` of i386 (`include/asm-i386/smp.h`), with more than one processor only: a bonus for the processor
-/// that a task ran on last.
+/// `PROC_CHANGE_PENALTY` of i386 (`include/asm-i386/smp.h`), with more than one CPU only: a bonus for the CPU that a
+/// task ran on last.
 const SAME_CORE: Level = Level::packets(15);
 
 /// The `rt_priority` of raised tasks.
 const RAISED: u32 = 1;
 
-/// Which kernel.
+/// A kernel version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
     /// 2.2, of the coscheduling paper.
@@ -51,13 +51,13 @@ pub enum Version {
     V2_4,
 }
 
-/// When a woken task preempts the current one.
+/// The rule by which a woken task preempts the current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Preemption {
-    /// With over three ticks more (2.2.1): what a policy adds to the weight counts only when a processor is free.
+    /// With over three ticks more (2.2.1): a policy's addition to the weight counts only when a CPU is free.
     ByCounter,
-    /// With more goodness (`preemption_goodness`; 2.4, and 2.3 before it, which still had the counters and priorities of
-    /// 2.2): what a policy adds to the weight counts at once.
+    /// With more goodness (`preemption_goodness`; 2.4, and 2.3 before it, which still had the counters and priorities
+    /// of 2.2): a policy's addition to the weight counts immediately.
     ByGoodness,
 }
 
@@ -71,31 +71,31 @@ pub struct Linux2 {
     cores: Vec<Idle>,
 }
 
-/// What outlives a processor's tasks.
+/// State of a CPU that outlives its tasks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Idle {
-    /// Since when it has had nothing to do; meaningless while it has.
+    /// Time since which it is idle; meaningless while it is not.
     since: Nanos,
-    /// Whose address space is loaded. The idle task of 2.4 keeps that of the last task (lazy TLB), that of 2.2 does not.
+    /// Address space that is loaded. The idle task of 2.4 keeps that of the last task (lazy TLB), that of 2.2 does not.
     process: Option<ProcessId>,
 }
 
-/// What the scheduler knows of a task.
+/// The scheduler's data about a task.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     process: ProcessId,
     nice: i8,
     counter: u32,
     class: Class,
-    /// Where it ran last.
+    /// CPU on which it ran last.
     core: Option<Core>,
 }
 
-/// Weights as they are compared: who yields under 2.4 comes last, below the spent.
+/// Weights as they are compared: a task that yields under 2.4 comes last, below the spent ones.
 type Weight = Option<Level>;
 
 impl Version {
-    /// Ticks earned per epoch.
+    /// Returns the ticks earned per epoch.
     fn quantum(self, nice: i8) -> u32 {
         match self {
             Self::V2_2 => priority(nice),
@@ -103,7 +103,7 @@ impl Version {
         }
     }
 
-    /// The weight of who yields.
+    /// Returns the weight of a task that yields.
     const fn yielding(self) -> Weight {
         match self {
             Self::V2_2 => Some(Level::ZERO),
@@ -112,13 +112,13 @@ impl Version {
     }
 }
 
-/// 20 - nice, 1 to 40: the priority of 2.2, and the same addend in the weight of 2.4.
+/// Returns 20 - nice, from 1 to 40: the priority of 2.2, and the same addend in the weight of 2.4.
 fn priority(nice: i8) -> u32 {
     u32::try_from(20 - i32::from(nice)).map_or(1, |priority| priority.clamp(1, 40))
 }
 
 impl Linux2 {
-    /// A scheduler without tasks.
+    /// Returns a scheduler without tasks.
     #[must_use]
     pub const fn new(version: Version) -> Self {
         let preemption = match version {
@@ -128,13 +128,13 @@ impl Linux2 {
         Self { version, preemption, tasks: Vec::new(), queue: Vec::new(), cores: Vec::new() }
     }
 
-    /// With another rule for preemption than that of the version.
+    /// Replaces the version's rule for preemption.
     #[must_use]
     pub fn preempting(self, preemption: Preemption) -> Self {
         Self { preemption, ..self }
     }
 
-    /// `goodness()`: the weight that competes on `core` against a task of the process `beside`.
+    /// Returns `goodness()`: the weight that competes on `core` against a task of the process `beside`.
     fn weight(&self, slot: Slot, core: Core, beside: Option<ProcessId>, scene: &mut Scene<'_>) -> Level {
         let entry = &self.tasks[slot.index()];
         if entry.class == Class::Raised {
@@ -153,7 +153,7 @@ impl Linux2 {
         weight
     }
 
-    /// The best of the queue for `core`, the first of equals.
+    /// Returns the best task of the queue for `core`, the first of equals.
     fn best(&self, core: Core, last: Option<Last>, scene: &mut Scene<'_>) -> Option<(Slot, Weight)> {
         let beside = match last {
             Some(last) => Some(self.tasks[last.slot.index()].process),
@@ -194,7 +194,8 @@ impl Linux2 {
         self.queue.retain(|&queued| queued != slot);
     }
 
-    /// `reschedule_idle` of 2.2: first whether it preempts the task at hand, then whether another processor is idle.
+    /// Implements `reschedule_idle` of 2.2: first checks whether the task preempts the current one, then whether
+    /// another CPU is idle.
     fn place_2_2(&self, slot: Slot, waker: Core, scene: &Scene<'_>) -> Option<Core> {
         let entry = &self.tasks[slot.index()];
         let preempts = scene.current(waker).is_none_or(|current| {
@@ -208,8 +209,8 @@ impl Linux2 {
         entry.core.filter(idle).or_else(|| (0..scene.cores()).map(Core::at).find(idle))
     }
 
-    /// `reschedule_idle` of 2.4: the processor it ran on if that is idle, else the one that has been idle for longest,
-    /// else the one whose task it beats by most.
+    /// Implements `reschedule_idle` of 2.4: the CPU it ran on if that is idle, else the one that has been idle for
+    /// longest, else the one whose task it exceeds by most.
     fn place_2_4(&self, slot: Slot, scene: &mut Scene<'_>) -> Option<Core> {
         let idle = |core: &Core, scene: &Scene<'_>| scene.current(*core).is_none();
         if let Some(core) = self.tasks[slot.index()].core.filter(|core| idle(core, scene)) {
@@ -240,7 +241,7 @@ impl Scheduler for Linux2 {
         TICK
     }
 
-    /// `nanosleep`: whole ticks, rounded up, and one more; timers run after the tick's accounting.
+    /// Implements `nanosleep`: whole ticks, rounded up, and one more; timers run after the tick's accounting.
     fn sleep_ends(&self, clock: &Clock, now: Nanos, span: Nanos) -> Nanos {
         clock.after(now, span.0.div_ceil(TICK.0) + 1)
     }
@@ -264,7 +265,7 @@ impl Scheduler for Linux2 {
         self.dequeue(slot);
     }
 
-    /// Nothing: only ticks count.
+    /// Does nothing, because only ticks count.
     fn charge(&mut self, _core: Core, _slot: Slot, _ran: Nanos) {}
 
     fn tick(&mut self, core: Core, slot: Slot, _scene: &mut Scene<'_>) -> Option<Reschedule> {
@@ -307,7 +308,7 @@ impl Scheduler for Linux2 {
         best.map(|(slot, _)| slot)
     }
 
-    /// `__schedule_tail` of 2.4 with more than one processor: who lost its processor may take somebody else's.
+    /// Implements `__schedule_tail` of 2.4 with more than one CPU: a preempted task may take another task's CPU.
     fn displaced(&mut self, slot: Slot, scene: &mut Scene<'_>) -> Option<Reschedule> {
         if scene.cores() == 1 || self.version == Version::V2_2 {
             return None;
@@ -315,7 +316,7 @@ impl Scheduler for Linux2 {
         self.place_2_4(slot, scene).map(|core| Reschedule { core, when: When::Now })
     }
 
-    /// `sched_setscheduler` asks for a new choice, whatever changed.
+    /// Reschedules after any change, as `sched_setscheduler` does.
     fn classify(&mut self, slot: Slot, class: Class, scene: &mut Scene<'_>) -> Option<Reschedule> {
         let entry = &mut self.tasks[slot.index()];
         entry.class = class;
@@ -335,7 +336,7 @@ impl Scheduler for Linux2 {
     }
 }
 
-/// Whether a task is on another processor than `core`.
+/// Returns whether a task is on another CPU than `core`.
 fn elsewhere(slot: Slot, core: Core, scene: &Scene<'_>) -> bool {
     scene.cores() > 1
         && (0..scene.cores()).map(Core::at).any(|other| other != core && scene.current(other) == Some(slot))

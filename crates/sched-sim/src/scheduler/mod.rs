@@ -1,10 +1,10 @@
-//! SEAM: local schedulers. One per node; it knows its node's tasks by [`Slot`] and processors by [`Core`].
+//! SEAM: local schedulers, one per node. A scheduler knows its node's tasks by [`Slot`] and its CPUs by [`Core`].
 //!
-//! The cluster calls, in this order of a task's life: [`Scheduler::admit`] once; [`Scheduler::wake`] when it becomes
-//! ready; [`Scheduler::pick`] when a processor needs a task, with what became of the last one; [`Scheduler::charge`] for
-//! the time that the current task ran, always before any other call that concerns its processor;
-//! [`Scheduler::tick`] at each timer interrupt of a processor that runs a task. A scheduler never looks at the time of
-//! others than its node, and asks the policy for weights through [`Scene`].
+//! The calls in the life of a task: [`Scheduler::admit`] once; [`Scheduler::wake`] when it becomes ready;
+//! [`Scheduler::pick`] when a CPU needs a task, with the fate of the last one; [`Scheduler::charge`] for the time that
+//! the current task ran, always before any other call that concerns its CPU; [`Scheduler::tick`] at each timer
+//! interrupt of a CPU that runs a task. A scheduler uses only the time of its own node, and gets weights from the
+//! policy through [`Scene`].
 
 use core::fmt::Debug;
 
@@ -19,97 +19,97 @@ use crate::policy::{Policy, View};
 pub mod eevdf;
 pub mod linux2;
 
-/// How a node schedules.
+/// The scheduler of a node.
 pub trait Scheduler: Debug + Send {
-    /// Time between two timer interrupts.
+    /// Returns the time between two timer interrupts.
     fn tick_period(&self) -> Nanos;
 
-    /// When a sleep of `span` that begins at `now` ends.
+    /// Returns the end of a sleep of `span` that begins at `now`.
     fn sleep_ends(&self, clock: &Clock, now: Nanos, span: Nanos) -> Nanos;
 
-    /// A new task, asleep. Slots come in order.
+    /// Adds a new task, asleep. Slots come in order.
     fn admit(&mut self, slot: Slot, terms: &Terms);
 
-    /// A task became ready, through `waker`. Says whether a processor should be given to somebody else.
+    /// Handles a task that became ready, through `waker`. Returns the CPU to reschedule, if any.
     fn wake(&mut self, slot: Slot, waker: Waker, scene: &mut Scene<'_>) -> Option<Reschedule>;
 
-    /// A ready task that is not on a processor is to leave the queue: it is held.
+    /// Removes a ready task that is not on a CPU from the queue, because it is held.
     fn withdraw(&mut self, slot: Slot, scene: &mut Scene<'_>);
 
-    /// The current task of a processor ran for so long since it was last charged.
+    /// Charges the current task of a CPU for the time that it ran since the last charge.
     fn charge(&mut self, core: Core, slot: Slot, ran: Nanos);
 
-    /// A timer interrupt found this task on a processor.
+    /// Handles a timer interrupt of a CPU with a current task.
     fn tick(&mut self, core: Core, slot: Slot, scene: &mut Scene<'_>) -> Option<Reschedule>;
 
-    /// Who runs next on a processor; `None` for nobody. `last` was on it, and is in the queue unless `leaves` says that
-    /// it is not to be.
+    /// Picks the next task of a CPU; `None` leaves it idle. `last` was on it, and is in the queue unless `then` removes
+    /// it.
     fn pick(&mut self, core: Core, last: Option<Last>, scene: &mut Scene<'_>) -> Option<Slot>;
 
-    /// A task that could have gone on has lost its processor to the one that was picked; called after the switch.
+    /// Handles a ready task that was preempted by the picked one; called after the switch.
     fn displaced(&mut self, slot: Slot, scene: &mut Scene<'_>) -> Option<Reschedule> {
         let _ = (slot, scene);
         None
     }
 
-    /// A timer of the scheduler's own for the task that now runs: [`Self::timer`] is called after so long, unless the
-    /// processor was rescheduled before.
+    /// Returns the time after which [`Self::timer`] is called for the task that now runs, unless the CPU is rescheduled
+    /// before.
     fn timer_in(&self, core: Core, slot: Slot) -> Option<Nanos> {
         let _ = (core, slot);
         None
     }
 
-    /// That timer.
+    /// Handles the timer of [`Self::timer_in`].
     fn timer(&mut self, core: Core, slot: Slot, scene: &mut Scene<'_>) -> Option<Reschedule> {
         let _ = (slot, scene);
         Some(Reschedule { core, when: When::Now })
     }
 
-    /// The task's class changes; it may be asleep, ready or running.
+    /// Changes the class of a task, which may be asleep, ready or running.
     fn classify(&mut self, slot: Slot, class: Class, scene: &mut Scene<'_>) -> Option<Reschedule>;
 
-    /// The task's nice value changes.
+    /// Changes the nice value of a task.
     fn renice(&mut self, slot: Slot, nice: i8, scene: &mut Scene<'_>);
 
-    /// Ticks that the task has left, where the scheduler counts such.
+    /// Returns the ticks that the task has left, if the scheduler counts ticks.
     fn counter(&self, slot: Slot) -> Option<u32> {
         let _ = slot;
         None
     }
 }
 
-/// What a scheduler knows of a task from the start.
+/// A scheduler's initial data about a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Its address space.
+    /// Address space of the task.
     pub process: ProcessId,
-    /// -20 to 19.
+    /// Nice value, -20 to 19.
     pub nice: i8,
-    /// See [`crate::task::TaskOptions::slice`].
+    /// Requested slice, see [`crate::task::TaskOptions::slice`].
     pub slice: Option<Nanos>,
 }
 
-/// What a task competes as.
+/// The class in which a task competes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// As the scheduler sees fit.
+    /// Normal: ordered by the scheduler's rules.
     #[default]
     Normal,
     /// Above all that are not raised: `SCHED_FIFO`, priority 1.
     Raised,
 }
 
-/// Who made a task ready.
+/// The cause of a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Waker {
-    /// An interrupt that this processor took: a timer, or an arrival.
+    /// An interrupt that this CPU handled: a timer, or an arrival.
     Interrupt(Core),
-    /// The task that runs on this processor.
+    /// The task that runs on this CPU.
     Task(Core),
 }
 
 impl Waker {
-    /// The processor that did it.
+    /// Returns the CPU that caused it.
     #[must_use]
     pub const fn core(self) -> Core {
         match self {
@@ -118,83 +118,83 @@ impl Waker {
     }
 }
 
-/// A processor is to be given to whoever [`Scheduler::pick`] names.
+/// A request to reschedule a CPU with [`Scheduler::pick`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reschedule {
-    /// Which.
+    /// CPU to reschedule.
     pub core: Core,
-    /// How soon.
+    /// Urgency of the request.
     pub when: When,
 }
 
-/// How soon a processor looks up.
+/// The urgency of a request to reschedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum When {
-    /// At its next interrupt or when it gives up by itself: nobody tells it (lazy preemption).
+    /// At the CPU's next interrupt or when its task gives it up (lazy preemption).
     AtInterrupt,
-    /// Now: it is told, or takes an interrupt at this moment.
+    /// Now, by an interrupt if necessary.
     Now,
 }
 
-/// Who was on a processor, and what becomes of it.
+/// The last task of a CPU and its fate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Last {
-    /// Who.
+    /// Last task.
     pub slot: Slot,
-    /// What becomes of it.
+    /// Fate of the task.
     pub then: Then,
 }
 
-/// What becomes of a task that loses its processor.
+/// The fate of a task that leaves its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Then {
-    /// It could go on.
+    /// It is still ready.
     Ready,
-    /// It let others go first.
+    /// It yields.
     Yields,
     /// It sleeps.
     Sleeps,
-    /// It is gone.
+    /// It has ended.
     Exits,
 }
 
-/// The world as a scheduler may see it while it decides.
+/// The data that a scheduler may read while it decides.
 #[derive(Debug)]
 pub struct Scene<'a> {
     pub(crate) now: Nanos,
     pub(crate) policy: &'a mut dyn Policy,
     pub(crate) view: View<'a>,
-    /// The node's tasks, by slot.
+    /// Tasks of the node, by slot.
     pub(crate) tasks: &'a [TaskId],
-    /// Who is on each processor.
+    /// Current task of each CPU.
     pub(crate) current: &'a [Option<Slot>],
 }
 
 impl Scene<'_> {
-    /// The time.
+    /// Returns the current time.
     #[must_use]
     pub const fn now(&self) -> Nanos {
         self.now
     }
 
-    /// Who is on a processor.
+    /// Returns the current task of a CPU.
     #[must_use]
     pub fn current(&self, core: Core) -> Option<Slot> {
         self.current.get(core.index()).copied().flatten()
     }
 
-    /// How many processors the node has.
+    /// Returns the number of CPUs of the node.
     #[must_use]
     pub fn cores(&self) -> usize {
         self.current.len()
     }
 
-    /// The weight of a task of a scheduler that counts ticks, without bonuses of the scheduler's own.
+    /// Returns the weight of a task for a scheduler that counts ticks, without bonuses of the scheduler's own.
     pub fn goodness(&mut self, slot: Slot, fields: coschedule::Task) -> Level {
         self.policy.goodness(&self.view, self.tasks[slot.index()], fields)
     }
 
-    /// A counter in the next epoch.
+    /// Returns a counter in the next epoch.
     pub fn recharged(&mut self, counter: u32, quantum: u32) -> u32 {
         self.policy.recharged(counter, quantum)
     }

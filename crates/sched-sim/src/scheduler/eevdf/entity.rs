@@ -1,11 +1,11 @@
-//! What EEVDF knows of a task, and how nice values become weights and slices become virtual time.
+//! EEVDF's data about a task; converts nice values to weights and slices to virtual time.
 
 use pronto_sched_policy::policy::time::Nanos;
 
 use super::super::Class;
 use crate::id::Core;
 
-/// Virtual time, nanoseconds of a task of nice 0. It may be below zero, and differences are what counts.
+/// Virtual time, in nanoseconds of a task of nice 0. It may be negative; only differences count.
 pub(super) type Virtual = i64;
 
 /// The weight of nice 0 (`NICE_0_LOAD`, without the bits that 64-bit kernels add below).
@@ -25,23 +25,23 @@ pub(super) struct Entity {
     pub(super) deadline: Virtual,
     /// Lag over weight, as of when it left the queue.
     pub(super) vlag: Virtual,
-    /// Up to where it is protected from being preempted.
+    /// Virtual time up to which it is protected from preemption.
     pub(super) vprot: Virtual,
     /// `deadline` is relative to `vruntime`: it left the queue without sleeping.
     pub(super) relative: bool,
-    /// In the fair queue, on a processor or not.
+    /// In the fair queue, on a CPU or not.
     pub(super) queued: bool,
-    /// Asleep, but in the queue until it has paid for what it overdrew.
+    /// Asleep, but in the queue until its negative lag is used up.
     pub(super) delayed: bool,
     /// It has been in a queue before.
     pub(super) begun: bool,
     pub(super) class: Class,
-    /// Where it is queued, or was last.
+    /// CPU on which it is queued, or was last.
     pub(super) core: Core,
 }
 
 impl Entity {
-    /// A task that was never queued.
+    /// Returns a task that was never queued.
     pub(super) fn new(nice: i8, slice: Option<Nanos>, base: i64) -> Self {
         let custom = slice.map(|slice| slice.clamp(SLICES.0, SLICES.1).0.cast_signed());
         Self {
@@ -61,29 +61,30 @@ impl Entity {
         }
     }
 
-    /// Real time as this task's virtual time (`calc_delta_fair`).
+    /// Converts real time to this task's virtual time (`calc_delta_fair`).
     pub(super) const fn virtually(&self, time: i64) -> Virtual {
         if self.weight == NICE_0 { time } else { time.saturating_mul(NICE_0) / self.weight }
     }
 
-    /// This task's virtual time as real time.
+    /// Converts this task's virtual time to real time.
     pub(super) const fn really(&self, time: Virtual) -> i64 {
         time.saturating_mul(self.weight) / NICE_0
     }
 
-    /// A new request begins: the deadline is a slice ahead.
+    /// Begins a new request: the deadline is a slice ahead.
     pub(super) fn request(&mut self, base: i64) {
         self.slice = self.custom.unwrap_or(base);
         self.deadline = self.vruntime + self.virtually(self.slice);
     }
 
-    /// Whether it may not be preempted by its like yet.
+    /// Returns whether it is still protected from preemption by fair tasks.
     pub(super) const fn protected(&self) -> bool {
         self.vruntime < self.vprot
     }
 }
 
-/// The weight of a nice value: 1024, and a quarter more or less with each step (`sched_prio_to_weight` is that, rounded).
+/// Returns the weight of a nice value: 1024, and a quarter more or less with each step (`sched_prio_to_weight` is that,
+/// rounded).
 pub(super) fn weight(nice: i8) -> i64 {
     let weight = 1024.0 / 1.25_f64.powi(i32::from(nice));
     #[expect(clippy::cast_possible_truncation, reason = "between 15 and 88,818")]

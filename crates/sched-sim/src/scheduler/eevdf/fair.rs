@@ -1,4 +1,5 @@
-//! The fair queue of one processor: virtual time, lag, deadlines, and who is picked (`kernel/sched/fair.c` of 7.2).
+//! The fair queue of one CPU: virtual time, lag, deadlines, and the choice of the next task (`kernel/sched/fair.c` of
+//! 7.2).
 //!
 //! # Invariants
 //! 1. `members` are the entities with `queued` set whose core this is, each once; the current one among them.
@@ -10,21 +11,21 @@ use crate::id::Slot;
 /// `TICK_NSEC` at the stock kernel's `HZ` of 250.
 pub(super) const TICK: i64 = 4_000_000;
 
-/// One processor's queue. Entities themselves are with the scheduler.
+/// The queue of one CPU. The scheduler holds the entities themselves.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fair {
-    /// In the order in which they entered the tree; the first of equal deadlines is picked.
+    /// Members in the order in which they entered the tree; the first of equal deadlines is picked.
     pub(super) members: Vec<Slot>,
     /// The current task, if it is a fair one.
     pub(super) current: Option<Slot>,
     /// Virtual time as of when the queue was last not empty.
     zero: Virtual,
-    /// The current task has used up its request, or what was protected.
+    /// Whether the current task has used up its request or its protected time.
     pub(super) spent: bool,
 }
 
 impl Fair {
-    /// The weighted average of virtual times, rounded down (`avg_vruntime`).
+    /// Returns the weighted average of virtual times, rounded down (`avg_vruntime`).
     pub(super) fn average(&mut self, entities: &[Entity]) -> Virtual {
         let (sum, weight) = self.sum(entities);
         if weight > 0 {
@@ -34,7 +35,7 @@ impl Fair {
         self.zero
     }
 
-    /// Weighted virtual times relative to `zero`, and all weights.
+    /// Returns the sum of weighted virtual times relative to `zero`, and the sum of all weights.
     fn sum(&self, entities: &[Entity]) -> (i128, i128) {
         self.members.iter().fold((0, 0), |(sum, weight), slot| {
             let entity = &entities[slot.index()];
@@ -43,7 +44,7 @@ impl Fair {
         })
     }
 
-    /// Whether it is owed time: its lag is not below zero (`entity_eligible`).
+    /// Returns whether the lag is not negative, so that the task is owed time (`entity_eligible`).
     pub(super) fn eligible(&self, entities: &[Entity], slot: Slot) -> bool {
         let (sum, weight) = self.sum(entities);
         self.owed(&entities[slot.index()], sum, weight)
@@ -53,7 +54,7 @@ impl Fair {
         sum >= i128::from(entity.vruntime - self.zero) * weight
     }
 
-    /// Brings the lag up to date (`update_entity_lag`); says whether the virtual time no longer shows it.
+    /// Updates the lag (`update_entity_lag`); returns whether the virtual time no longer shows it.
     pub(super) fn update_lag(&mut self, entities: &mut [Entity], slot: Slot) -> bool {
         let average = self.average(entities);
         let longest = self.members.iter().map(|slot| entities[slot.index()].slice).max().unwrap_or(0);
@@ -75,7 +76,8 @@ impl Fair {
         let entity = &mut entities[slot.index()];
         let mut lag = 0;
         if load > 0 && entity.vlag != 0 {
-            // It will move the average; inflated so that what remains afterwards is what it had.
+            // The entity will move the average. Its lag is inflated so that the remainder afterwards equals the lag it
+            // had.
             let inflated = i128::from(entity.vlag) * (load + i128::from(entity.weight)) / load;
             lag = i64::try_from(inflated).expect("lag is bounded by slices");
         }
@@ -86,7 +88,7 @@ impl Fair {
         }
         entity.request(base);
         if !core::mem::replace(&mut entity.begun, true) {
-            // Others are half-way through theirs, on average (PLACE_DEADLINE_INITIAL).
+            // Other tasks are half-way through their requests, on average (PLACE_DEADLINE_INITIAL).
             entity.deadline = entity.vruntime + entity.virtually(entity.slice) / 2;
         }
     }
@@ -112,8 +114,8 @@ impl Fair {
         }
     }
 
-    /// The eligible entity with the earliest deadline; the current one while it is eligible and protected, if that is
-    /// honoured (`pick_eevdf`).
+    /// Picks the eligible entity with the earliest deadline. With `protect`, picks the current one while it is eligible
+    /// and protected (`pick_eevdf`).
     pub(super) fn pick(&self, entities: &[Entity], protect: bool) -> Option<Slot> {
         let (sum, weight) = self.sum(entities);
         let eligible = |slot: &Slot| self.owed(&entities[slot.index()], sum, weight);
@@ -133,12 +135,12 @@ impl Fair {
         }
     }
 
-    /// The shortest request of all members.
+    /// Returns the shortest request of all members.
     pub(super) fn shortest(&self, entities: &[Entity]) -> i64 {
         self.members.iter().map(|slot| entities[slot.index()].slice).min().unwrap_or(i64::MAX)
     }
 
-    /// The current task is given the processor: protected for its request, or the shortest there is (`RUN_TO_PARITY`).
+    /// Protects the new current task for its request, or the shortest of all (`RUN_TO_PARITY`).
     pub(super) fn protect(&self, entities: &mut [Entity], slot: Slot) {
         let shortest = self.shortest(entities);
         let entity = &mut entities[slot.index()];
@@ -148,14 +150,14 @@ impl Fair {
         }
     }
 
-    /// Who woke did not preempt: the current task is protected no longer than for the shortest request.
+    /// Limits the protection of the current task to the shortest request, after a woken task that did not preempt.
     pub(super) fn shrink_protection(&self, entities: &mut [Entity], slot: Slot) {
         let shortest = self.shortest(entities);
         let entity = &mut entities[slot.index()];
         entity.vprot = entity.vprot.min(entity.vruntime + entity.virtually(shortest));
     }
 
-    /// The current task ran (`update_curr`).
+    /// Accounts for the time that the current task ran (`update_curr`).
     pub(super) fn ran(&mut self, entities: &mut [Entity], slot: Slot, time: i64, base: i64) {
         let entity = &mut entities[slot.index()];
         entity.vruntime += entity.virtually(time);
@@ -169,7 +171,7 @@ impl Fair {
         }
     }
 
-    /// The current task goes back into the tree, behind those with its deadline.
+    /// Puts the current task back into the tree, behind those with its deadline.
     pub(super) fn put_back(&mut self, slot: Slot) {
         self.members.retain(|member| *member != slot);
         self.members.push(slot);

@@ -1,12 +1,13 @@
-//! EEVDF as of Linux 7.2: among those who are owed time, the one with the earliest virtual deadline.
+//! EEVDF as of Linux 7.2: of the tasks that are owed time, the one with the earliest virtual deadline runs.
 //!
-//! Source: `kernel/sched/fair.c`, `core.c` and `features.h` of 7.2.12, with the stock features: PLACE_LAG, RUN_TO_PARITY,
-//! PREEMPT_SHORT, DELAY_DEQUEUE, DELAY_ZERO, HRTICK; no NEXT_BUDDY. Groups are not modelled: autogroup is off, all tasks
-//! are siblings. Of load balancing there is what keeps processors busy: tasks begin where the fewest are, wake on an idle
-//! processor if theirs is busy, and a processor that would idle takes a waiting task from the longest queue.
+//! Source: `kernel/sched/fair.c`, `core.c` and `features.h` of 7.2.12, with the stock features: PLACE_LAG,
+//! RUN_TO_PARITY, PREEMPT_SHORT, DELAY_DEQUEUE, DELAY_ZERO, HRTICK; no NEXT_BUDDY. Groups are not modelled: autogroup
+//! is off, all tasks are siblings. Load balancing is modelled as far as it keeps CPUs busy: tasks begin on the CPU with
+//! the fewest, wake on an idle CPU if theirs is busy, and a CPU that would idle takes a waiting task from the longest
+//! queue.
 //!
-//! A woken task that should run preempts *lazily* on a stock kernel: the processor notices at its next interrupt, tick or
-//! virtual deadline. A raised task (`SCHED_FIFO`) preempts at once, with an interrupt if need be.
+//! A woken task that should run preempts *lazily* on a stock kernel: the CPU notices at its next interrupt, tick or
+//! virtual deadline. A raised task (`SCHED_FIFO`) preempts immediately, with an interrupt if necessary.
 
 mod entity;
 mod fair;
@@ -19,23 +20,23 @@ use crate::id::{Core, Slot};
 use entity::{Entity, weight};
 use fair::Fair;
 
-/// How preemption among fair tasks is carried out (`preempt=` at boot).
+/// The preemption mode among fair tasks (`preempt=` at boot).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Preemption {
     /// At the next interrupt: `lazy`, the stock setting.
     #[default]
     Lazy,
-    /// At once: `full`.
+    /// Immediately: `full`.
     Full,
 }
 
-/// The base slice on one processor (`sysctl_sched_base_slice`); it grows with the logarithm of their number, up to eight.
+/// Base slice on one CPU (`sysctl_sched_base_slice`); it grows with the logarithm of the number of CPUs, up to eight.
 const BASE_SLICE: i64 = 700_000;
 
-/// No timer for a virtual deadline is shorter (`hrtick_start`).
+/// Shortest timer for a virtual deadline (`hrtick_start`).
 const SHORTEST_TIMER: i64 = 10_000;
 
-/// By how much a sleep may be prolonged so that timers coincide (`timer_slack_ns` of ordinary tasks).
+/// Time by which a sleep may be prolonged so that timers coincide (`timer_slack_ns` of ordinary tasks).
 const TIMER_SLACK: Nanos = Nanos::from_micros(50);
 
 /// The scheduler of one node.
@@ -47,19 +48,19 @@ pub struct Eevdf {
     queues: Vec<Queue>,
 }
 
-/// One processor.
+/// State of one CPU.
 #[derive(Clone, Debug, Default)]
 struct Queue {
     fair: Fair,
     /// Raised tasks in the order in which they became ready; the current one stays where it is.
     raised: Vec<Slot>,
     running: Option<Slot>,
-    /// The timer for the current task's deadline is set. Nobody sets it again when that task is picked once more.
+    /// Whether the timer for the current task's deadline is set. It is not set again if that task is picked once more.
     timer: bool,
 }
 
 impl Eevdf {
-    /// A scheduler for so many processors (at least one).
+    /// Returns a scheduler for `cores` CPUs (at least one).
     #[must_use]
     pub fn new(cores: u32, preemption: Preemption) -> Self {
         let cores = cores.max(1);
@@ -75,7 +76,7 @@ impl Eevdf {
         Reschedule { core, when }
     }
 
-    /// Enters the queue of its class. A sleeper that was never taken out only wakes (`requeue_delayed_entity`).
+    /// Adds the task to the queue of its class. A sleeper that was never removed only wakes (`requeue_delayed_entity`).
     fn enqueue(&mut self, slot: Slot) {
         let Entity { class, core, delayed, .. } = self.entities[slot.index()];
         let queue = &mut self.queues[core.index()];
@@ -97,7 +98,7 @@ impl Eevdf {
         fair.enter(&mut self.entities, slot);
     }
 
-    /// Leaves the queue of its class.
+    /// Removes the task from the queue of its class.
     fn dequeue(&mut self, slot: Slot, then: Then) {
         let Entity { class, core, queued, .. } = self.entities[slot.index()];
         let queue = &mut self.queues[core.index()];
@@ -107,7 +108,7 @@ impl Eevdf {
         }
         let fair = &mut queue.fair;
         if then == Then::Sleeps && fair.members.len() > 1 && !fair.eligible(&self.entities, slot) {
-            // DELAY_DEQUEUE: it stays until it has paid.
+            // DELAY_DEQUEUE: it stays until its negative lag is used up.
             fair.update_lag(&mut self.entities, slot);
             self.entities[slot.index()].delayed = true;
             fair.current = fair.current.filter(|current| *current != slot);
@@ -117,7 +118,7 @@ impl Eevdf {
         fair.leave(&mut self.entities, slot, then == Then::Sleeps);
     }
 
-    /// The fair task to run; sleepers that have paid leave on the way (`pick_next_entity`).
+    /// Picks the fair task to run. Delayed sleepers whose lag is used up leave on the way (`pick_next_entity`).
     fn pick_fair(&mut self, core: Core, protect: bool) -> Option<Slot> {
         let fair = &mut self.queues[core.index()].fair;
         loop {
@@ -129,7 +130,7 @@ impl Eevdf {
         }
     }
 
-    /// Whether a woken fair task preempts the current one (`wakeup_preempt_fair`).
+    /// Returns whether a woken fair task preempts the current one (`wakeup_preempt_fair`).
     fn woken_preempts(&mut self, slot: Slot, core: Core) -> bool {
         let Some(current) = self.queues[core.index()].fair.current else { return false };
         let shorter = self.entities[slot.index()].slice < self.entities[current.index()].slice;
@@ -144,8 +145,8 @@ impl Eevdf {
         false
     }
 
-    /// The processor that a woken task goes to: where it was, unless that is busy and another is idle. One that is still
-    /// in a queue stays there.
+    /// Returns the CPU for a woken task: its last one, unless that is busy and another is idle. A task that is still in
+    /// a queue stays there.
     fn choose(&self, slot: Slot) -> Core {
         let Entity { core, delayed, begun, .. } = self.entities[slot.index()];
         let idle = |core: Core| {
@@ -163,7 +164,7 @@ impl Eevdf {
         cores.find(|core| idle(*core)).unwrap_or(core)
     }
 
-    /// A processor would idle: the last waiting task of the longest queue comes over (`sched_balance_newidle`).
+    /// Moves the last waiting task of the longest queue to a CPU that would idle (`sched_balance_newidle`).
     fn pull(&mut self, to: Core) -> Option<Slot> {
         let waits =
             |queue: &Queue, slot: &Slot| queue.running != Some(*slot) && !self.entities[slot.index()].delayed;
@@ -178,12 +179,12 @@ impl Eevdf {
 }
 
 impl Scheduler for Eevdf {
-    /// `HZ` is 250 on the stock kernel.
+    /// Returns the tick: `HZ` is 250 on the stock kernel.
     fn tick_period(&self) -> Nanos {
         Nanos(fair::TICK.cast_unsigned())
     }
 
-    /// High-resolution timers, with the slack of ordinary tasks.
+    /// Returns the end of a sleep with high-resolution timers and the slack of ordinary tasks.
     fn sleep_ends(&self, _clock: &Clock, now: Nanos, span: Nanos) -> Nanos {
         now.after(span).after(TIMER_SLACK)
     }
@@ -259,7 +260,7 @@ impl Scheduler for Eevdf {
         picked
     }
 
-    /// Up to the virtual deadline, as long as there are others (`hrtick_start_fair`).
+    /// Returns the time to the virtual deadline if there are other tasks (`hrtick_start_fair`).
     fn timer_in(&self, core: Core, slot: Slot) -> Option<Nanos> {
         let Queue { fair, timer, .. } = &self.queues[core.index()];
         if fair.current != Some(slot) || !timer {
@@ -298,11 +299,11 @@ impl Scheduler for Eevdf {
             let entity = &mut self.entities[slot.index()];
             entity.vprot = entity.vruntime;
         }
-        // A task that is lowered while it runs has its processor rescheduled (`switched_to_fair`).
+        // A task that is lowered while it runs has its CPU rescheduled (`switched_to_fair`).
         Some(Reschedule { core, when: When::Now })
     }
 
-    /// The lag is kept, in real time (`reweight_entity`).
+    /// Changes the weight and keeps the lag in real time (`reweight_entity`).
     fn renice(&mut self, slot: Slot, nice: i8, _scene: &mut Scene<'_>) {
         let Entity { core, queued, .. } = self.entities[slot.index()];
         let fair = &mut self.queues[core.index()].fair;
@@ -376,11 +377,14 @@ mod tests {
         let sleeper = cluster.spawn(node, TaskOptions::default(), Box::new(Sleeper::new(options)));
         cluster.run_until(ms(20_000));
         let (hog, sleeper) = (ran(&cluster, hog), ran(&cluster, sleeper));
-        assert!(sleeper <= hog && sleeper > hog * 85 / 100, "{sleeper} of {hog} ms: it loses what it sleeps");
+        assert!(
+            sleeper <= hog && sleeper > hog * 85 / 100,
+            "{sleeper} of {hog} ms: it loses the time it sleeps"
+        );
     }
 
-    /// The longest round trip beside somebody who computes, or nobody, microseconds. Over many periods, as waits pull pings
-    /// into step with deadlines.
+    /// Returns the longest round trip with or without a computing task, in microseconds. It covers many periods,
+    /// because waits pull pings into step with deadlines.
     fn longest(slice: Option<Nanos>, preemption: Preemption, compute: bool) -> u64 {
         let trips = (0..20).flat_map(|period| {
             let mut cluster = Cluster::new(Options::standard(1));
@@ -417,7 +421,7 @@ mod tests {
         }
     }
 
-    /// Weighted lags sum up to nothing, whoever comes and goes; and somebody is always owed time.
+    /// Weighted lags add up to zero, whichever tasks come and go, and at least one task is always owed time.
     #[test]
     fn lags_cancel_out() {
         let mut random = Random::stream(5, 0);
@@ -433,7 +437,7 @@ mod tests {
                 fair.place(&mut entities, slot, BASE_SLICE);
                 fair.enter(&mut entities, slot);
             }
-            let picked = fair.pick(&entities, false).expect("somebody is eligible");
+            let picked = fair.pick(&entities, false).expect("a task is eligible");
             assert!(fair.eligible(&entities, picked) || fair.members.len() == 1);
             let time = random.below(2_000_000).cast_signed();
             fair.ran(&mut entities, picked, time, BASE_SLICE);

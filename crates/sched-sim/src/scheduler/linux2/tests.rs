@@ -1,11 +1,12 @@
-//! The rules of Linux 2.2 and 2.4, asked by hand and over time.
+//! The rules of Linux 2.2 and 2.4, called by hand and over time.
 
 use super::*;
 use crate::cluster::{Cluster, Options};
 use crate::task::TaskOptions;
 use crate::workload::compute::Compute;
 
-/// Tasks that only compute, all from the start, on one node; and the time each had after so many milliseconds.
+/// Runs tasks that only compute, all from the start, on one node; returns the time that each had after `ms`
+/// milliseconds.
 fn shares(version: Version, cores: u32, nice: &[i8], ms: u64) -> Vec<u64> {
     let mut cluster = Cluster::new(Options { drift_ppm: 0, ..Options::standard(3) });
     let node = cluster.add_node(cores, Box::new(Linux2::new(version)));
@@ -39,7 +40,8 @@ fn a_slice_is_210_ms_under_2_2_and_60_under_2_4() {
             spans[0].abs_diff(slice) <= 10,
             "{version:?}: the first slice begins within a tick: {spans:?}"
         );
-        // Who spends the last ticks of an epoch may go on in the next: it is first, or shares memory with itself.
+        // A task that spends the last ticks of an epoch may continue in the next: it is first, or shares memory with
+        // itself.
         let slices = |span: &u64| [slice, 2 * slice].contains(span);
         assert!(spans[1..].iter().all(slices), "{version:?}: {spans:?}");
     }
@@ -73,7 +75,7 @@ fn sleeps_are_whole_ticks_and_one_more() {
     assert_eq!([ends(0, 45), ends(9, 45), ends(5, 50), ends(5, 51)], [60, 60, 60, 70]);
 }
 
-/// A scheduler asked by hand: one processor, tasks in processes of their own.
+/// A scheduler called by hand: one CPU, tasks in processes of their own.
 struct Hand {
     scheduler: Linux2,
     current: Option<Slot>,
@@ -98,7 +100,7 @@ impl Hand {
         question(&mut self.scheduler, &mut scene)
     }
 
-    /// Whether the woken task is to be looked at.
+    /// Wakes a task; returns whether the CPU is rescheduled.
     fn wake(&mut self, slot: u32) -> bool {
         self.ask(|s, scene| s.wake(Slot(slot), Waker::Interrupt(Core(0)), scene)).is_some()
     }
@@ -109,9 +111,9 @@ impl Hand {
         self.current.map(|slot| slot.0)
     }
 
-    /// Whether a tick takes the processor from the current task.
+    /// Ticks; returns whether the current task loses the CPU.
     fn tick(&mut self) -> bool {
-        let slot = self.current.expect("somebody runs");
+        let slot = self.current.expect("a task runs");
         self.ask(|s, scene| s.tick(Core(0), slot, scene)).is_some()
     }
 
@@ -159,7 +161,7 @@ fn a_woken_task_preempts_with_more_than_three_ticks_more_or_with_more_goodness()
         hand.wake(1)
     };
     assert_eq!([10, 13, 14].map(|woken| preempts(Version::V2_2, 10, woken)), [false, false, true]);
-    // One more is what the current task has for sharing memory with itself.
+    // The current task has one more for sharing memory with itself.
     assert_eq!([10, 11, 12].map(|woken| preempts(Version::V2_4, 10, woken)), [false, false, true]);
     assert!(!preempts(Version::V2_4, 0, 0) && preempts(Version::V2_4, 0, 1));
 }
@@ -185,7 +187,7 @@ fn when_all_is_spent_everybody_is_recharged_and_2_2_runs_the_first() {
         hand.pick(Then::Ready);
         hand.wake(1);
         hand.set(&[0, 0, 10]);
-        // In 2.4 the choice is made again, and the current task shares memory with itself.
+        // In 2.4 the choice is repeated, and the current task shares memory with itself.
         assert_eq!(hand.pick(Then::Ready), Some(next), "{version:?}");
         assert_eq!([0, 1, 2].map(|slot| hand.counter(slot)), counters, "{version:?}: sleepers too");
     }
@@ -203,7 +205,7 @@ fn who_yields_lets_others_go_and_recharges_nobody_in_2_4() {
         assert_eq!(hand.pick(Then::Ready), Some(0), "{version:?}: more ticks, and yielded only once");
         hand.set(&[4, 3]);
         assert_eq!(hand.pick(Then::Sleeps), Some(1));
-        assert_eq!(hand.pick(Then::Yields), Some(1), "{version:?}: nobody else");
+        assert_eq!(hand.pick(Then::Yields), Some(1), "{version:?}: no other task");
         let recharged = [hand.counter(0), hand.counter(1)];
         assert_eq!(recharged, if version == Version::V2_2 { [22, 21] } else { [4, 3] }, "{version:?}");
     }
