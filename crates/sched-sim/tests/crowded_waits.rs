@@ -1,4 +1,5 @@
-//! How an adaptive wait does beside others who compute, on the scheduler of today's kernels, by what its polls have shown.
+//! Adaptive waits with computing tasks on the same CPUs, under the scheduler of today's kernels, using the evidence of
+//! their polls.
 
 use pronto_sched_policy::policy::time::Nanos;
 use pronto_sched_sim::cluster::{Cluster, Knows, Options};
@@ -53,7 +54,7 @@ struct Seen {
     p99: u64,
 }
 
-/// A caller and a service with a processor each, `beside` others who compute on each.
+/// Runs a caller and a service with a CPU each, and `beside` computing tasks on each CPU.
 fn run(wait: Wait, knows: Knows, gap: Nanos, beside: usize) -> Seen {
     let link = Link { latency: Nanos::from_micros(1), bandwidth: 10_000_000_000 / 8, ..Link::ETHERNET_100 };
     let switch = Nanos::from_micros(2);
@@ -102,7 +103,7 @@ fn beside_others_its_slowest_calls_are_as_fast_as_those_of_who_sleeps() {
     for gap in GAPS {
         assert!(ratio(Knows::Polls, gap) <= 115, "{gap} us");
     }
-    assert!(ratio(Knows::Nothing, 13) > 115, "who asks no poll pays for it");
+    assert!(ratio(Knows::Nothing, 13) > 115, "ignoring the evidence of polls costs time");
 }
 
 #[test]

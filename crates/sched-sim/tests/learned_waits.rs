@@ -1,5 +1,5 @@
-//! How an adaptive wait does that knows how long its waits are, from those before or from its caller: as fast as polling where
-//! messages come soon, as cheap as sleeping where they come late.
+//! Adaptive waits with a wait history or a hint: as fast as polling if messages come soon, as cheap as sleeping if they
+//! come late.
 
 use pronto_sched_policy::policy::time::Nanos;
 use pronto_sched_sim::cluster::{Cluster, Knows, Options};
@@ -17,7 +17,7 @@ const CALLS: u32 = 300;
 #[derive(Debug)]
 struct Caller {
     wait: Asked,
-    /// From call to call: this so often, then the next.
+    /// Gaps between calls, with the number of repetitions of each.
     gaps: Vec<(u32, Nanos)>,
     called: Option<Nanos>,
     rests: bool,
@@ -37,7 +37,7 @@ impl Program for Caller {
         if core::mem::take(&mut self.rests) {
             return match self.next_gap() {
                 None => Op::Exit,
-                // Who comes back soon has no time to sleep.
+                // A caller with a short gap has no time to sleep.
                 Some(gap) if gap < WAKE_UP => Op::Compute(gap),
                 Some(gap) => Op::Sleep(gap),
             };
@@ -59,12 +59,12 @@ impl Program for Caller {
     }
 }
 
-/// What calls were like.
+/// Measurements of calls.
 #[derive(Clone, Debug)]
 struct Seen {
     /// Of all round trips, nanoseconds, in their order.
     round_trips: Vec<u64>,
-    /// Processor time: caller, service.
+    /// CPU time of caller and service.
     ran: [u64; 2],
 }
 
@@ -76,7 +76,7 @@ impl Seen {
     }
 }
 
-/// A caller and a service with a processor each, and nobody else. A call is handled in so long.
+/// Runs a caller and a service with a CPU each, and no other task. Handling a call takes `handling`.
 fn run(wait: Asked, gaps: &[(u32, Nanos)], handling: Nanos) -> Seen {
     let link = Link { latency: Nanos::from_micros(1), bandwidth: 10_000_000_000 / 8, ..Link::ETHERNET_100 };
     let switch = Nanos::from_micros(2);
@@ -143,7 +143,7 @@ fn who_says_that_its_answer_takes_long_does_not_poll_for_it() {
     let [usual, late, soon] =
         [None, Some(slow), Some(Nanos::ZERO)].map(|expected| run(asked(expected), &calls, slow).ran[0]);
     let block = run(Wait::Block.into(), &calls, slow).ran[0];
-    assert_eq!(late, block, "it sleeps at once");
+    assert_eq!(late, block, "it sleeps immediately");
     let polls = u64::from(CALLS) * WAKE_UP.0;
     assert!(usual - late >= polls, "answers after a few wake-ups are polled for: {usual} by {late}");
     let longer = usual - soon;

@@ -1,9 +1,9 @@
-//! The cluster: nodes, tasks and connections, and the loop that lets time pass.
+//! The cluster: nodes, tasks and connections, and the loop that advances time.
 //!
 //! # Invariants
-//! 1. A task is on at most one processor, and then its state says so.
-//! 2. A processor that runs a task has either an end of what the task does among the events, or the task polls.
-//! 3. After each event every processor that was to look up has done so.
+//! 1. A task is on at most one CPU, and then its state names that CPU.
+//! 2. For a CPU that runs a task, the end of the task's activity is among the events, or the task polls.
+//! 3. After each event, every CPU that had to reschedule has done so.
 
 mod command;
 mod dispatch;
@@ -31,29 +31,30 @@ use crate::task::{Port, State, Task, TaskOptions, Usage, Work};
 use crate::trace::Trace;
 use crate::workload::compute::Compute;
 
-/// What holds for all nodes.
+/// Options of all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The run's seed: same options and seed, same run.
+    /// Seed of the run: the same options and seed give the same run.
     pub seed: u64,
-    /// Between any two nodes.
+    /// Link between any two nodes.
     pub link: Link,
-    /// Processor time of taking a task onto a processor.
+    /// CPU time of switching to a task.
     pub switch: Nanos,
-    /// Processor time of a send, and of a receive: system call and protocol.
+    /// CPU time of a send, and of a receive: system call and protocol.
     pub call: Nanos,
-    /// What a sleeping task's wake-up is taken to cost by adaptive waits.
+    /// Cost of a wake-up that adaptive waits assume.
     pub wake_up: Nanos,
-    /// What adaptive waits know of the load on their processors.
+    /// Knowledge of adaptive waits about the load on their CPUs.
     pub knows: Knows,
-    /// Clocks of nodes differ by so many millionths at most, either way.
+    /// Largest drift of a node's clock, in millionths, either way.
     pub drift_ppm: u32,
 }
 
 impl Options {
-    /// The Ethernet of both papers, work in the kernel taken as part of the link's latency, quartz clocks.
+    /// Returns the Ethernet of both papers, with kernel work as part of the link's latency, and quartz clocks.
     ///
-    /// 30 millionths are what quartz of computers keeps; nothing in the papers depends on more than that clocks drift.
+    /// A drift of 30 millionths is typical of computer quartz; nothing in the papers depends on more than that clocks
+    /// drift.
     #[must_use]
     pub const fn standard(seed: u64) -> Self {
         Self {
@@ -68,13 +69,13 @@ impl Options {
     }
 }
 
-/// What adaptive waits know of how many tasks want to run.
+/// The knowledge of adaptive waits about the number of tasks that want to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Knows {
-    /// All of it: on a processor that others want they never poll. No real thread knows so much.
+    /// Everything: they never poll on a contended CPU. No real thread knows that much.
     #[default]
     Load,
-    /// What polls have shown (`sched-policy`'s `crowding`), each task for itself, as threads of Pronto do.
+    /// Evidence from polls (`sched-policy`'s `crowding`), for each task by itself, as threads of Pronto do.
     Polls,
     /// Nothing.
     Nothing,
@@ -88,21 +89,21 @@ struct Node {
     current: Vec<Option<Slot>>,
     clock: Clock,
     line: Line,
-    /// Tasks that run or are ready, held ones too.
+    /// Number of tasks that run or are ready, including held ones.
     ready: u32,
 }
 
-/// A processor.
+/// A CPU.
 #[derive(Clone, Copy, Debug)]
 struct Cpu {
     node: NodeId,
     core: Core,
     current: Option<TaskId>,
-    /// Up to when its current task was charged.
+    /// Time up to which its current task was charged.
     charged: Nanos,
-    /// Since when it is current.
+    /// Time since which it is current.
     since: Nanos,
-    /// Generations of the end of what the current task does, and of the scheduler's timer.
+    /// Generations of the end of the current task's activity, and of the scheduler's timer.
     done: u32,
     slice: u32,
     slice_until: Option<Nanos>,
@@ -129,7 +130,7 @@ pub struct Cluster {
     letters: InFlight<Control>,
     arrivals: u64,
     processes: u32,
-    /// Processors that are to look up once the event is handled.
+    /// CPUs that must reschedule after the event.
     look_up: VecDeque<CpuId>,
     random: Random,
     records: Records,
@@ -138,13 +139,13 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// An empty cluster without a policy.
+    /// Returns an empty cluster without a policy.
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self::with_policy(options, Box::new(Plain))
     }
 
-    /// An empty cluster under a policy.
+    /// Returns an empty cluster under a policy.
     #[must_use]
     pub fn with_policy(options: Options, policy: Box<dyn Policy>) -> Self {
         Self {
@@ -172,7 +173,7 @@ impl Cluster {
         }
     }
 
-    /// A node with so many processors (at least one). Its timer interrupts begin at a random time.
+    /// Adds a node with `cores` CPUs (at least one). Its timer interrupts begin at a random time.
     pub fn add_node(&mut self, cores: u32, scheduler: Box<dyn Scheduler>) -> NodeId {
         let node = NodeId::at(self.nodes.len());
         let first_cpu = CpuId::at(self.cpus.len());
@@ -206,29 +207,29 @@ impl Cluster {
         node
     }
 
-    /// A new address space.
+    /// Returns a new address space.
     pub fn new_process(&mut self) -> ProcessId {
         self.processes += 1;
         ProcessId(self.processes)
     }
 
-    /// A task on a node, with its program.
+    /// Adds a task with its program to a node.
     pub fn spawn(&mut self, node: NodeId, options: TaskOptions, program: Box<dyn Program>) -> TaskId {
         let task = self.add_task(node, options);
         self.install(task, program);
         task
     }
 
-    /// Gives a task its program: for those that must be connected before their program knows its ports.
+    /// Sets a task's program, for tasks that must be connected before their program knows its ports.
     pub fn install(&mut self, task: TaskId, program: Box<dyn Program>) {
         self.programs[task.index()] = program;
     }
 
-    /// A task on a node, without a program as yet: it would exit at once.
+    /// Adds a task without a program to a node; it would exit immediately.
     ///
     /// # Panics
-    /// Once the run has begun: policies know all tasks from the start. Let a task begin later by
-    /// [`TaskOptions::starts`].
+    /// Panics once the run has begun, because policies know all tasks from the start. [`TaskOptions::starts`] lets a
+    /// task begin later.
     pub fn add_task(&mut self, node: NodeId, options: TaskOptions) -> TaskId {
         assert!(!self.begun, "tasks are added before the run begins");
         let id = TaskId::at(self.tasks.len());
@@ -261,7 +262,8 @@ impl Cluster {
         id
     }
 
-    /// A connection between two tasks, and its two ends. On one node it takes no time; between nodes it is a [`Link`].
+    /// Connects two tasks and returns the two ends. On one node the connection takes no time; between nodes it is a
+    /// [`Link`].
     pub fn connect(&mut self, a: TaskId, b: TaskId) -> (PortId, PortId) {
         let port = |cluster: &Self, task: TaskId| PortId::at(cluster.tasks[task.index()].ports.len());
         let at_a = Endpoint { task: a, port: port(self, a) };
@@ -290,13 +292,14 @@ impl Cluster {
         self.trace = Some(trace);
     }
 
-    /// The trace so far, if one was asked for.
+    /// Returns the trace so far, if one was requested.
     #[must_use]
     pub fn trace(&self) -> Option<&Trace> {
         self.trace.as_ref()
     }
 
-    /// Lets time pass up to `until`; call it repeatedly for long runs, to show progress. False once all tasks ended.
+    /// Advances time up to `until`; for long runs, call it repeatedly to show progress. Returns false once all tasks
+    /// have ended.
     pub fn run_until(&mut self, until: Nanos) -> bool {
         self.begin();
         while self.alive > 0 {
@@ -312,7 +315,7 @@ impl Cluster {
         false
     }
 
-    /// Runs until all tasks have ended, or for so long at most. Gives the time at which the last one ended.
+    /// Runs until all tasks have ended, or for `most` at most. Returns the time at which the last one ended.
     pub fn run_to_end(&mut self, most: Nanos) -> Option<Nanos> {
         (!self.run_until(most)).then_some(self.now)
     }
@@ -342,7 +345,7 @@ impl Cluster {
         }
     }
 
-    /// Calls a hook of the policy, and carries out what it orders.
+    /// Calls a hook of the policy, and carries out its commands.
     fn tell<R>(&mut self, hook: impl FnOnce(&mut dyn Policy, &mut Context<'_>) -> R) -> R {
         let view = View { now: self.now, tasks: &self.tasks, nodes: self.nodes.len() };
         let mut context = Context { view, commands: &mut self.commands };
@@ -353,7 +356,7 @@ impl Cluster {
         result
     }
 
-    /// A node's scheduler, and the scene it decides in.
+    /// Returns a node's scheduler, and the scene for its decision.
     fn scheduling(&mut self, node: NodeId) -> (&mut dyn Scheduler, Scene<'_>) {
         let at = &self.nodes[node.index()];
         let scene = Scene {
@@ -370,42 +373,42 @@ impl Cluster {
         &mut self.tasks[end.task.index()].ports[end.port.index()]
     }
 
-    /// The time.
+    /// Returns the current time.
     #[must_use]
     pub const fn now(&self) -> Nanos {
         self.now
     }
 
-    /// Events handled so far.
+    /// Returns the number of events handled so far.
     #[must_use]
     pub const fn events(&self) -> u64 {
         self.handled
     }
 
-    /// What programs recorded.
+    /// Returns the records of the programs.
     #[must_use]
     pub const fn records(&self) -> &Records {
         &self.records
     }
 
-    /// Forgets what programs recorded so far: the end of a warm-up.
+    /// Removes all records so far, at the end of a warm-up.
     pub fn clear_records(&mut self) {
         self.records.clear();
     }
 
-    /// A task; its usage is that up to the last switch.
+    /// Returns a task; its usage is that up to the last switch.
     #[must_use]
     pub fn task(&self, task: TaskId) -> &Task {
         &self.tasks[task.index()]
     }
 
-    /// The policy, to ask what it counted; `None` if it is of another type.
+    /// Returns the policy, for its statistics; `None` if it is of another type.
     #[must_use]
     pub fn policy<P: Policy>(&self) -> Option<&P> {
         (self.policy.as_ref() as &dyn Any).downcast_ref()
     }
 
-    /// Ticks that a task has left, where its scheduler counts such.
+    /// Returns the ticks that a task has left, if its scheduler counts ticks.
     #[must_use]
     pub fn counter(&self, task: TaskId) -> Option<u32> {
         let task = &self.tasks[task.index()];

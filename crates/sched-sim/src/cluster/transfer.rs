@@ -1,4 +1,4 @@
-//! Messages: from a program's hands into its socket, over the line, into the other socket, into the other program's.
+//! Messages: from a program into its socket, over the line, into the receiver's socket and program.
 
 use pronto_sched_policy::policy::time::Nanos;
 use pronto_sched_policy::policy::{crowding, spin};
@@ -17,7 +17,8 @@ use crate::task::{Doing, State, Waiting};
 const ROOM: u64 = 2;
 
 impl Cluster {
-    /// A send goes on: fragments go into the socket as long as there is room. Gives the processor up if there is none.
+    /// Continues a send: fragments go into the socket as long as there is room. If there is none, the task gives the
+    /// CPU up.
     pub(super) fn hand_over(&mut self, id: TaskId, mut doing: Doing) -> Option<Then> {
         let Op::Send { port, bytes, tag } = doing.op else { unreachable!("only sends are handed over") };
         let bytes = bytes.max(1);
@@ -43,7 +44,7 @@ impl Cluster {
         None
     }
 
-    /// A fragment leaves its sender.
+    /// Sends a fragment.
     fn depart(&mut self, fragment: Fragment, departure: Departure) {
         let Fragment { message, bytes, last, .. } = fragment;
         let sent = &mut self.tasks[message.from.task.index()].occupancy[message.from.port.index()].sent;
@@ -63,16 +64,17 @@ impl Cluster {
         self.tasks[end.task.index()].node
     }
 
-    /// When bytes that leave at `at` arrive.
+    /// Returns when bytes that leave at `at` arrive.
     pub(super) fn carried(&mut self, from: NodeId, to: NodeId, bytes: u32, at: Nanos) -> Nanos {
         match self.nodes.get_disjoint_mut([from.index(), to.index()]) {
             Ok([a, b]) => Line::carry(&mut a.line, &mut b.line, &self.options.link, bytes, at),
-            // One node: through memory.
+            // On one node, through memory.
             Err(_) => at,
         }
     }
 
-    /// A fragment is at its receiver's node: into the socket if there is room, else it stays the sender's.
+    /// Handles a fragment at its receiver's node: it goes into the socket if there is room, otherwise it stays the
+    /// sender's.
     pub(super) fn arrive(&mut self, place: u32) {
         let mut fragment = self.fragments.take(place);
         fragment.arrival = self.arrivals;
@@ -95,7 +97,7 @@ impl Cluster {
         self.notice(fragment.message);
     }
 
-    /// A fragment enters its receiver's socket, and its sender will know.
+    /// Puts a fragment into its receiver's socket, and acknowledges it.
     fn accept(&mut self, fragment: Fragment) {
         let to = fragment.message.to;
         let received = &mut self.tasks[to.task.index()].occupancy[to.port.index()].received;
@@ -106,8 +108,8 @@ impl Cluster {
         self.tell(|policy, context| policy.arrived(context, &fragment.message));
     }
 
-    /// The sender learns of it one latency later: until then the bytes count as its own (`wmem_alloc`, freed by the
-    /// acknowledgement).
+    /// Schedules the acknowledgement one latency later. Until then the bytes count as the sender's (`wmem_alloc`, freed
+    /// by the acknowledgement).
     fn acknowledge(&mut self, fragment: Fragment) {
         let (from, to) = (self.node_of(fragment.message.from), self.node_of(fragment.message.to));
         let later = if from == to { Nanos::ZERO } else { self.options.link.latency };
@@ -115,7 +117,7 @@ impl Cluster {
         self.queue.enter(self.now.after(later), Event::Acknowledged { fragment: place });
     }
 
-    /// The receiver is told, if it waits for this.
+    /// Notifies the receiver, if it waits for this message.
     fn notice(&mut self, message: Message) {
         let to = message.to.task;
         let task = &self.tasks[to.index()];
@@ -142,14 +144,14 @@ impl Cluster {
         }
     }
 
-    /// An arrival that wakes nobody is an interrupt all the same.
+    /// Handles the interrupt of an arrival that wakes no task.
     fn interrupt(&mut self, node: NodeId, waker: Waker) {
         if let Waker::Interrupt(core) = waker {
             self.wish(node, None, Some(core));
         }
     }
 
-    /// A fragment's bytes are the sender's no longer.
+    /// Frees a fragment's bytes at the sender.
     pub(super) fn acknowledged(&mut self, place: u32) {
         let fragment = self.fragments.take(place);
         let Endpoint { task: id, port } = fragment.message.from;
@@ -164,7 +166,8 @@ impl Cluster {
         }
     }
 
-    /// A receive goes on: `Ok` if it is complete, or gives its processor up; `Err` if it polls, up to a time if it has one.
+    /// Continues a receive. Returns `Ok` if it is complete or gives its CPU up, and `Err` if it polls, with the end of
+    /// the polling if there is one.
     pub(super) fn take_or_wait(
         &mut self,
         id: TaskId,
@@ -216,7 +219,7 @@ impl Cluster {
         Waiting { wait, since: self.now, slept: false, delayed: task.usage.delayed }
     }
 
-    /// What the polling teaches, if it had a bound. Of several times without a processor it takes the sum for the longest.
+    /// Reports a poll with a bound as evidence. Of several times without a CPU, their sum counts as the longest.
     fn polls_no_more(&mut self, id: TaskId, waiting: Waiting) {
         if matches!(waiting.wait, spin::Wait::PollFor(_)) {
             let now = self.now;
@@ -227,7 +230,7 @@ impl Cluster {
         }
     }
 
-    /// What the wait teaches.
+    /// Records the wait in the wait history.
     fn wait_ended(&mut self, id: TaskId, doing: Doing) {
         let bound = self.polling_pays();
         if let Some(waiting @ Waiting { wait, since, slept, .. }) = doing.waiting {
@@ -244,7 +247,7 @@ impl Cluster {
         }
     }
 
-    /// For how long polling pays: what a wake-up is taken to cost.
+    /// Returns the polling time that pays: the assumed cost of a wake-up.
     fn polling_pays(&self) -> Nanos {
         spin::believed(self.options.wake_up)
     }
@@ -257,7 +260,7 @@ impl Cluster {
         }
     }
 
-    /// Takes fragments out of the socket; gives the message if its last is among them.
+    /// Takes fragments out of the socket; returns the message if its last fragment is among them.
     fn take(&mut self, id: TaskId, doing: &mut Doing, from: From) -> Option<Message> {
         let port = doing.reading.or_else(|| self.readable(id, from))?;
         let end = Endpoint { task: id, port };
@@ -274,7 +277,7 @@ impl Cluster {
         None
     }
 
-    /// There is room again: what was refused comes in.
+    /// Moves refused fragments into the socket when there is room again.
     fn accept_refused(&mut self, end: Endpoint) {
         let buffer = u64::from(self.options.link.buffer);
         while let Some(next) = self.port_mut(end).refused.front() {
@@ -289,7 +292,7 @@ impl Cluster {
         }
     }
 
-    /// The port to read from: the one asked for, or the one whose first fragment came first.
+    /// Returns the port to read from: the requested one, or the one whose first fragment came first.
     fn readable(&self, id: TaskId, from: From) -> Option<PortId> {
         let ports = &self.tasks[id.index()].ports;
         match from {
@@ -314,7 +317,7 @@ mod tests {
     use crate::scheduler::linux2::{Linux2, Version};
     use crate::task::TaskOptions;
 
-    /// Does one thing after another, and records when each was complete: its place is the series.
+    /// Performs operations in order, and records when each was complete; its index is the series.
     #[derive(Debug)]
     struct Script {
         ops: Vec<Op>,
@@ -330,7 +333,7 @@ mod tests {
         }
     }
 
-    /// When a sender's one send was complete, and when and what its peer received; microseconds and bytes.
+    /// Returns when a sender's only send was complete, and when and what its peer received, in microseconds and bytes.
     fn send(bytes: u32, peer: &[Op]) -> (u64, u64, u64) {
         let mut cluster = Cluster::new(Options::standard(1));
         let nodes = [0, 1].map(|_| cluster.add_node(1, Box::new(Linux2::new(Version::V2_4))));

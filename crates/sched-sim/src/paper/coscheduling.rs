@@ -57,10 +57,10 @@ const SPAWN: Nanos = Nanos::from_millis(50);
 /// A run that lasts longer is given up.
 const MOST: Nanos = Nanos::from_millis(4_000_000);
 
-/// How often it is looked whether a run is over.
+/// Interval of the check whether a run is over.
 const LOOK: Nanos = Nanos::from_millis(500);
 
-/// What coschedules.
+/// Coscheduling scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// The paper's three, and how they count.
@@ -69,7 +69,7 @@ pub enum Scheme {
     Auto(Measure),
     /// PRED with pressure carried in messages.
     Carried(Prediction),
-    /// All nodes switch at once.
+    /// All nodes switch at the same time.
     Gang,
     /// A master says when; it may crash.
     Explicit {
@@ -82,14 +82,14 @@ pub enum Scheme {
     Implicit,
 }
 
-/// What runs.
+/// Application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum App {
     /// NAS IS, class A.
     Is,
     /// NAS MG, class A.
     Mg,
-    /// IS of class A and MG of class T at once.
+    /// IS of class A and MG of class T at the same time.
     Both,
     /// Master and slaves.
     MasterSlave,
@@ -102,7 +102,7 @@ pub enum App {
 pub struct Grid {
     /// Side of the square.
     pub side: usize,
-    /// What a task does in a round.
+    /// Work of a task in a round.
     pub grain: stencil::Grain,
     /// Rounds.
     pub rounds: u32,
@@ -116,31 +116,31 @@ impl Grid {
     }
 }
 
-/// What is measured.
+/// Measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measured {
     /// How long the jobs take; local tasks go on for ever.
     Jobs,
-    /// How long local tasks take that need so much of a processor; jobs begin anew for ever.
+    /// Duration of local tasks that need this CPU time; jobs restart for ever.
     Locals(Nanos),
 }
 
 /// One run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// What coschedules.
+    /// Coscheduling scheme.
     pub scheme: Scheme,
     /// How a woken task preempts.
     pub preemption: Preemption,
     /// How jobs wait.
     pub wait: Wait,
-    /// What adaptive waits know of the load.
+    /// Knowledge of adaptive waits about the load.
     pub knows: Knows,
-    /// What runs.
+    /// Application.
     pub app: App,
     /// Local tasks on each node.
     pub locals: usize,
-    /// What is measured.
+    /// Measured quantity.
     pub measured: Measured,
     /// The network.
     pub link: Link,
@@ -148,7 +148,7 @@ pub struct Setting {
     pub seed: u64,
 }
 
-/// What came out.
+/// Results of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Seconds of each job, in the order of [`App::jobs`]; `None` if it did not end.
@@ -159,7 +159,7 @@ pub struct Outcome {
     pub simulated: f64,
     /// Events that were handled.
     pub events: u64,
-    /// Share of the processors that local tasks had.
+    /// Share of the CPUs that local tasks had.
     pub local_share: f64,
 }
 
@@ -218,7 +218,7 @@ impl App {
     }
 }
 
-/// Runs it.
+/// Runs the setting.
 #[must_use]
 pub fn run(setting: &Setting) -> Outcome {
     let mut random = Random::stream(setting.seed, u64::MAX - 1);
@@ -264,7 +264,7 @@ pub fn run(setting: &Setting) -> Outcome {
     outcome(&cluster, setting, &jobs, &locals)
 }
 
-/// Who will be there: tasks are numbered in the order of spawning, jobs first.
+/// The planned tasks, numbered in the order of spawning, jobs first.
 struct Plan {
     jobs: Vec<Vec<TaskId>>,
     locals: Vec<TaskId>,

@@ -35,7 +35,7 @@ use crate::workload::ping_pong::{self, Pair, ROUND_TRIP};
 use crate::workload::scatter;
 use crate::workload::sleeper::{self, Sleeper};
 
-/// Which boost flagged waits get.
+/// The boost for flagged waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Boost {
     /// None: the existing kernel.
@@ -44,11 +44,11 @@ pub enum Boost {
     Counter,
     /// Our budget: boosted time only is paid for, at most a tenth of a processor.
     Budget,
-    /// Our budget as the paper wants it: for who uses little of a processor in all.
+    /// Our budget with the paper's intent: for tasks that use little of a CPU in total.
     Sleepers,
     /// Dynamic coscheduling that preempts: on arrival, flagged or not.
     DynPreempt,
-    /// For everybody who unblocks.
+    /// Boost for every task that unblocks.
     OnUnblock,
 }
 
@@ -70,14 +70,14 @@ impl Boost {
     }
 }
 
-/// Which kernel the machines run.
+/// The kernel of the machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kernel {
     /// Linux 2.4, the paper's (2.4.25).
     Linux24,
     /// Linux 7.2 with lazy preemption, as it is shipped.
     Eevdf,
-    /// The same, and those who ping ask for the shortest slice, which needs no privilege.
+    /// Linux 7.2 with lazy preemption, and pinging tasks that request the shortest slice, which needs no privilege.
     EevdfShort,
 }
 
@@ -89,7 +89,7 @@ impl Kernel {
         }
     }
 
-    /// What those who ping ask for.
+    /// Returns the slice that pinging tasks request.
     fn slice(self) -> Option<Nanos> {
         (self == Self::EevdfShort).then_some(SHORT_SLICE)
     }
@@ -100,11 +100,11 @@ impl Kernel {
 pub struct PingPong {
     /// The machines' kernel.
     pub kernel: Kernel,
-    /// What is done for flagged pairs.
+    /// Boost of flagged pairs.
     pub boost: Boost,
-    /// Whether `compute-only` runs beside.
+    /// Whether `compute-only` runs in the background.
     pub compute_only: bool,
-    /// How many `sleep-mostly` run beside.
+    /// Number of `sleep-mostly` in the background.
     pub sleep_mostly: u32,
     /// Whether they all wake at the same tick.
     pub in_step: bool,
@@ -112,7 +112,7 @@ pub struct PingPong {
     pub pairs: u32,
     /// How many of them, from the first, are flagged.
     pub flagged: u32,
-    /// Processor time of the ponger after each pong.
+    /// CPU time of the ponger after each pong.
     pub extra: Nanos,
     /// Pings of each pair.
     pub pings: u32,
@@ -231,14 +231,14 @@ const CYCLE: Nanos = Nanos::from_millis(60);
 const START_STREAM: u64 = 1 << 40;
 const BOOT_STREAM: u64 = 1 << 41;
 
-/// What a trial of the ping-pong gave.
+/// Results of a trial.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PingPongOutcome {
     /// For each pair, its round trips in order: when, and how long, nanoseconds.
     pub round_trips: Vec<Vec<(Nanos, u64)>>,
-    /// Processor time of `compute-only`, as a share of all.
+    /// CPU time of `compute-only`, as a share of all.
     pub compute_share: f64,
-    /// Processor time of all `sleep-mostly`, as a share of all.
+    /// CPU time of all `sleep-mostly`, as a share of all.
     pub sleepers_share: f64,
     /// Boosts that the first pair's ponger asked for, and that it was granted.
     pub asked: u64,
@@ -321,7 +321,7 @@ impl PingPongOutcome {
     }
 }
 
-/// Processor time that a task, if there is one, has used.
+/// Returns the CPU time that a task, if there is one, has used.
 fn usage(cluster: &Cluster, task: Option<TaskId>) -> Nanos {
     task.map_or(Nanos::ZERO, |task| cluster.task(task).usage().ran)
 }
@@ -336,9 +336,9 @@ fn ratio(part: u64, whole: u64) -> f64 {
 pub struct Scatter {
     /// The machines' kernel.
     pub kernel: Kernel,
-    /// Who forwards; flagged handlers get the boost.
+    /// Thread that forwards; flagged handlers get the boost.
     pub forwarding: scatter::Forwarding,
-    /// What flagged handlers get.
+    /// Boost of flagged handlers.
     pub boost: Boost,
     /// Copies of `top` on rank 4: "4 copies of `top` updating with a one-second delay".
     pub tops: u32,
@@ -397,7 +397,7 @@ impl Scatter {
     }
 }
 
-/// What a trial of the scatter gave.
+/// Results of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScatterOutcome {
     /// By rank, and round.

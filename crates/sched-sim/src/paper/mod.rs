@@ -1,4 +1,4 @@
-//! The papers' experiments, as they can be run here: machines, tasks and what is measured, each parameter with its source.
+//! The papers' experiments: machines, tasks and measured quantities, each parameter with its source.
 
 pub mod coscheduling;
 pub mod expedite;

@@ -1,26 +1,26 @@
-//! Compute-only: uses the processor whenever it gets it (`compute-only` of Expedite, `calcula` of the coscheduling paper).
+//! Compute-only: uses the CPU whenever it gets it (`compute-only` of Expedite, `calcula` of the coscheduling paper).
 
 use pronto_sched_policy::policy::time::Nanos;
 
 use crate::program::{Op, Program, Step};
 
-/// Computes for so long, or for ever; never waits.
+/// Computes for a given time, or for ever; never waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compute {
     left: Nanos,
 }
 
-/// What is asked for at a time, of those who compute for ever.
+/// Time of one operation of an endless computation.
 const PIECE: Nanos = Nanos(u64::MAX / 4);
 
 impl Compute {
-    /// So much processor time.
+    /// Returns a program that computes for `time` of CPU time.
     #[must_use]
     pub const fn of(time: Nanos) -> Self {
         Self { left: time }
     }
 
-    /// For ever.
+    /// Returns a program that computes for ever.
     #[must_use]
     pub const fn for_ever() -> Self {
         Self { left: Nanos::NEVER }

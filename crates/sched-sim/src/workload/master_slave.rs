@@ -1,8 +1,8 @@
 //! Master and slaves, the synthetic application of the coscheduling paper's section 4.2.
 //!
-//! One master and six slaves on four nodes: the master alone, two slaves on each of the others, of both kinds. In each
-//! iteration the master sends a message to all slaves; all compute; those of the kind `rs_slave` answer with the result,
-//! those of the kind `r_slave` do not; when all answers are there, the next iteration begins.
+//! One master and six slaves on four nodes: the master alone, and two slaves, one of each kind, on each other node. In
+//! each iteration the master sends a message to all slaves, and all compute. Slaves of kind `rs_slave` reply with the
+//! result, those of kind `r_slave` do not. When all replies are there, the next iteration begins.
 
 use pronto_sched_policy::policy::time::Nanos;
 
@@ -11,34 +11,34 @@ use crate::id::{NodeId, PortId, TaskId};
 use crate::program::{From, Op, Program, Step, Wait};
 use crate::task::TaskOptions;
 
-/// What the application is like. The paper has numbers for none of it.
+/// Parameters of the application. The paper gives no numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Of each message.
+    /// Length of each message.
     pub bytes: u32,
-    /// What a slave computes per message.
+    /// Computing time of a slave per message.
     pub compute: Nanos,
     /// "A predetermined number of iterations."
     pub iterations: u32,
-    /// How all wait.
+    /// Wait policy of all tasks.
     pub wait: Wait,
-    /// Each task.
+    /// Options of each task.
     pub tasks: TaskOptions,
 }
 
 /// The application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MasterSlave {
-    /// Which "reports the return time for the application".
+    /// The master, which "reports the return time for the application".
     pub master: TaskId,
     /// Slaves that only receive.
     pub receivers: Vec<TaskId>,
-    /// Slaves that answer.
+    /// Slaves that reply.
     pub repliers: Vec<TaskId>,
 }
 
 impl MasterSlave {
-    /// The master on the first node, a slave of each kind on every other.
+    /// Spawns the master on the first node, and a slave of each kind on every other.
     pub fn spawn(cluster: &mut Cluster, nodes: &[NodeId], options: Options) -> Self {
         let remote = &nodes[1..];
         let kinds = 2;
@@ -57,12 +57,12 @@ impl MasterSlave {
     }
 }
 
-/// Sends to every slave, then receives from every second: ports are numbered as slaves were connected.
+/// Sends to every slave, then receives from every second; ports are numbered in the order of connecting.
 #[derive(Debug)]
 struct Master {
     options: Options,
     slaves: usize,
-    /// The next of the operations of an iteration.
+    /// Index of the next operation of an iteration.
     next: usize,
     left: u32,
 }
@@ -87,7 +87,7 @@ impl Program for Master {
     }
 }
 
-/// Receives, computes, and answers if it is of that kind.
+/// Receives, computes, and replies if it is of that kind.
 #[derive(Debug)]
 struct Slave {
     options: Options,

@@ -1,4 +1,4 @@
-//! Ping-pong: one task sends a message every so often, another sends it back (Expedite, section 4).
+//! Ping-pong: one task sends a message periodically, another sends it back (Expedite, section 4).
 
 use pronto_sched_policy::policy::time::Nanos;
 
@@ -11,29 +11,29 @@ use crate::task::TaskOptions;
 /// The series in which pingers record round-trip times, nanoseconds.
 pub const ROUND_TRIP: u32 = 0;
 
-/// What both ends do.
+/// Parameters of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Of a message; "500-byte messages".
+    /// Length of a message; "500-byte messages".
     pub bytes: u32,
-    /// What the pinger sleeps between two pings; "ping every 50 milliseconds".
+    /// Sleep between two pings; "ping every 50 milliseconds".
     pub pause: Nanos,
-    /// Processor time at either end, after a message came and before the answer leaves.
+    /// CPU time at either end, between the arrival of a message and the reply.
     pub handling: Nanos,
-    /// Processor time of the ponger after each pong ("extra computation", section 4.4).
+    /// CPU time of the ponger after each pong ("extra computation", section 4.4).
     pub extra: Nanos,
-    /// How both wait.
+    /// Wait policy of both ends.
     pub wait: Wait,
-    /// How many pings.
+    /// Number of pings.
     pub pings: u32,
 }
 
 /// The two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// Who pings, and records [`ROUND_TRIP`].
+    /// Task that pings, and records [`ROUND_TRIP`].
     pub pinger: TaskId,
-    /// Who answers.
+    /// Task that replies.
     pub ponger: TaskId,
 }
 
@@ -41,7 +41,7 @@ pub struct Pair {
 pub const PORT: PortId = PortId(0);
 
 impl Pair {
-    /// A pair, one end on each node.
+    /// Spawns a pair, one end on each node.
     pub fn spawn(cluster: &mut Cluster, nodes: [NodeId; 2], options: Options, tasks: TaskOptions) -> Self {
         let pinger = cluster.spawn(nodes[0], tasks, Box::new(Pinger::new(options, PORT)));
         let ponger = cluster.spawn(nodes[1], tasks, Box::new(Ponger::new(options, PORT)));
@@ -56,7 +56,7 @@ impl Pair {
     }
 }
 
-/// Who pings.
+/// The program of the pinger.
 #[derive(Debug)]
 pub struct Pinger {
     options: Options,
@@ -66,7 +66,7 @@ pub struct Pinger {
     sent_at: Nanos,
 }
 
-/// What the pinger does next.
+/// The next step of the pinger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Sleep,
@@ -76,7 +76,7 @@ enum Phase {
 }
 
 impl Pinger {
-    /// A pinger with its connection.
+    /// Returns a pinger with its connection.
     #[must_use]
     pub const fn new(options: Options, port: PortId) -> Self {
         Self { options, port, left: options.pings, phase: Phase::Sleep, sent_at: Nanos::ZERO }
@@ -113,7 +113,7 @@ impl Program for Pinger {
     }
 }
 
-/// Who answers, until the last ping has come.
+/// The program of the ponger, which replies until the last ping has come.
 #[derive(Debug)]
 pub struct Ponger {
     options: Options,
@@ -122,7 +122,7 @@ pub struct Ponger {
     last: bool,
 }
 
-/// What the ponger does next.
+/// The next step of the ponger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pong {
     Receive,
@@ -132,7 +132,7 @@ enum Pong {
 }
 
 impl Ponger {
-    /// A ponger with its connection.
+    /// Returns a ponger with its connection.
     #[must_use]
     pub const fn new(options: Options, port: PortId) -> Self {
         Self { options, port, phase: Pong::Receive, last: false }
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(round_trips(7, Wait::Block), round_trips(7, Wait::Block));
     }
 
-    /// Processor time of an adaptive ponger beside somebody who computes, per ping, microseconds.
+    /// Returns the CPU time per ping of an adaptive ponger with a computing task on its CPU, in microseconds.
     fn used(knows: cluster::Knows) -> u64 {
         let options = cluster::Options { knows, ..cluster::Options::standard(1) };
         let mut cluster = Cluster::new(options);

@@ -12,33 +12,33 @@ use crate::task::TaskOptions;
 /// spent inside `MPI_Scatter()` and inside the message handler before the call" (section 5.2).
 pub const SPENT: u32 = 0;
 
-/// Who takes and forwards messages.
+/// The thread that receives and forwards messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Forwarding {
-    /// The main thread, inside its calls, as in MPICH. It looks first, and sleeps if nothing is there.
+    /// The main thread, inside its calls, as in MPICH. It polls first, and sleeps if nothing is there.
     InCalls,
     /// A thread of its own that sleeps until a message comes ("blocking implementation").
     Handler,
-    /// The same, and its socket is flagged for the boost.
+    /// A thread of its own that sleeps, with its socket flagged for the boost.
     FlaggedHandler,
 }
 
-/// What every rank does.
+/// Parameters of every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Computing before each scatter; "120 milliseconds without background computation".
     pub compute: Nanos,
-    /// For each rank; not stated in the paper.
+    /// Bytes for each rank; not stated in the paper.
     pub bytes: u32,
-    /// Processor time of taking a message and passing it on.
+    /// CPU time of receiving a message and passing it on.
     pub handling: Nanos,
-    /// Who forwards.
+    /// Thread that forwards.
     pub forwarding: Forwarding,
-    /// How many rounds.
+    /// Number of rounds.
     pub rounds: u32,
 }
 
-/// The ranks that `rank` sends to, in that order: its subtree is halved, and the farther half goes first.
+/// Returns the ranks that `rank` sends to, in order: its subtree is halved, and the farther half goes first.
 ///
 /// MPICH 1.2.5, `intra_fns_new.c`; root is rank 0.
 #[must_use]
@@ -48,18 +48,18 @@ pub fn children(rank: u32, ranks: u32) -> Vec<u32> {
     halves.take_while(|half| *half > 0).map(|half| rank + half).filter(|child| *child < ranks).collect()
 }
 
-/// The rank that sends to `rank`; none to the root.
+/// Returns the rank that sends to `rank`; none for the root.
 #[must_use]
 pub const fn parent(rank: u32) -> Option<u32> {
     if rank == 0 { None } else { Some(rank & (rank - 1)) }
 }
 
-/// How many ranks are served through `rank`, itself among them.
+/// Returns the number of ranks in the subtree of `rank`, including itself.
 fn subtree(rank: u32, ranks: u32) -> u32 {
     1 + children(rank, ranks).into_iter().map(|child| subtree(child, ranks)).sum::<u32>()
 }
 
-/// The main threads of all ranks, one per node (a power of two of them).
+/// Spawns all ranks, one per node (a power of two of them); returns their main threads.
 pub fn spawn(cluster: &mut Cluster, nodes: &[NodeId], options: Options) -> Vec<TaskId> {
     let ranks = u32::try_from(nodes.len()).expect("fewer than 2^32 ranks");
     let threads: Vec<Threads> =
@@ -81,7 +81,7 @@ pub fn spawn(cluster: &mut Cluster, nodes: &[NodeId], options: Options) -> Vec<T
     threads.into_iter().map(|threads| threads.main).collect()
 }
 
-/// A rank's threads; the root needs no handler, as nobody sends to it.
+/// Threads of a rank; the root needs no handler, because no rank sends to it.
 #[derive(Clone, Copy, Debug)]
 struct Threads {
     main: TaskId,
@@ -97,13 +97,13 @@ impl Threads {
         Self { main, handler }
     }
 
-    /// Who forwards.
+    /// Thread that forwards.
     fn forwarder(&self) -> TaskId {
         self.handler.unwrap_or(self.main)
     }
 }
 
-/// The tree and the barrier's pairs.
+/// Connects the tree and the barrier's pairs.
 fn connect(cluster: &mut Cluster, threads: &[Threads], ranks: u32, bytes: u32) -> Vec<Place> {
     let at = |rank: u32| &threads[rank as usize];
     let mut places: Vec<Place> = threads.iter().map(|_| Place::default()).collect();
@@ -128,9 +128,9 @@ fn connect(cluster: &mut Cluster, threads: &[Threads], ranks: u32, bytes: u32) -
 #[derive(Clone, Debug, Default)]
 struct Place {
     up: Option<PortId>,
-    /// With the bytes of the subtree behind.
+    /// Ports to the children, with the bytes of each subtree.
     down: Vec<(PortId, u32)>,
-    /// Of the barrier, nearest first.
+    /// Ports of the barrier, nearest first.
     partners: Vec<PortId>,
 }
 
@@ -139,16 +139,16 @@ struct Place {
 struct Main {
     options: Options,
     place: Place,
-    /// From the handler, where there is one.
+    /// Port to the handler, if there is one.
     local: Option<PortId>,
     phase: Phase,
     left: u32,
     called: Nanos,
-    /// In the handler, before the call.
+    /// Time in the handler before the call.
     before: Nanos,
 }
 
-/// What the main thread does next.
+/// The next step of the main thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Compute,
@@ -167,7 +167,7 @@ impl Main {
         Self { options, place, local, phase: Phase::Compute, left: options.rounds, called, before }
     }
 
-    /// The children that this thread sends to.
+    /// Returns the children that this thread sends to.
     fn down(&self) -> &[(PortId, u32)] {
         if self.local.is_some() { &[] } else { &self.place.down }
     }
@@ -229,7 +229,7 @@ impl Program for Main {
     }
 }
 
-/// A rank's handler thread: takes what comes, passes it on, and leaves the rest to the main thread.
+/// The program of a rank's handler thread: receives messages, passes them on, and leaves the rest to the main thread.
 #[derive(Debug)]
 struct Handler {
     options: Options,
@@ -241,7 +241,7 @@ struct Handler {
     began: Nanos,
 }
 
-/// What the handler does next.
+/// The next step of the handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Handling {
     Receive,

@@ -8,14 +8,14 @@ use crate::record::Record;
 /// The series in which sleepers record 1 for each cycle completed.
 pub const CYCLES: u32 = 0;
 
-/// What a sleeper does, over and over.
+/// Parameters of a sleeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Processor time of a cycle.
+    /// CPU time of a cycle.
     pub busy: Nanos,
-    /// By how much that varies, either way.
+    /// Variation of the CPU time, either way.
     pub varies: Nanos,
-    /// What it asks to sleep.
+    /// Requested sleep.
     pub sleep: Nanos,
 }
 
@@ -24,22 +24,22 @@ impl Options {
     pub const SLEEP_MOSTLY: Self =
         Self { busy: Nanos::from_millis(5), varies: Nanos::ZERO, sleep: Nanos::from_millis(45) };
 
-    /// `top -d 1` (Expedite, section 5.1), which needs `busy` to look at all processes. A tenth of that is taken to vary, as
-    /// the number of processes does.
+    /// Returns `top -d 1` (Expedite, section 5.1), which needs `busy` to examine all processes. A tenth of that is
+    /// assumed to vary, as the number of processes does.
     #[must_use]
     pub const fn top(busy: Nanos) -> Self {
         Self { busy, varies: Nanos(busy.0 / 10), sleep: Nanos::from_millis(1_000) }
     }
 }
 
-/// A sleeper. When it begins is its task's affair.
+/// Returns a sleeper.
 #[derive(Clone, Copy, Debug)]
 pub struct Sleeper {
     options: Options,
     phase: Phase,
 }
 
-/// What it does next.
+/// The next step of a sleeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Compute,
@@ -47,7 +47,7 @@ enum Phase {
 }
 
 impl Sleeper {
-    /// A sleeper.
+    /// Returns a sleeper.
     #[must_use]
     pub const fn new(options: Options) -> Self {
         Self { options, phase: Phase::Compute }

@@ -1,4 +1,4 @@
-//! What is expected of Expedite's figures.
+//! Expected shapes of Expedite's figures.
 
 use super::*;
 
@@ -73,7 +73,7 @@ fn nine_flagged_pairs_hurt_the_tenth_less_than_sleepers_do() {
     assert!(after.mean(9) - before.mean(9) < 0.2 * (before.mean(9) - alone), "the tenth hardly more");
 }
 
-/// What the paper's machines would do today: small delays where there were none, and none of five milliseconds.
+/// The paper's machines with today's kernel: small delays where there were none, and none of five milliseconds.
 #[test]
 fn eevdf_delays_by_slices_and_our_budget_removes_that_too() {
     let alone = PingPong { kernel: Kernel::Eevdf, ..PingPong::alone(500) }.run(1).longest(0);
@@ -115,7 +115,7 @@ fn a_handler_thread_and_a_boost_take_the_wait_away() {
     }
 }
 
-/// A handler that goes on computing after its slice competes like anybody: half of the processor, not what it wants.
+/// A handler that continues to compute after its slice competes like any other task: it gets half of the CPU.
 #[test]
 fn a_boost_ends_with_its_slice() {
     let trial = PingPong {

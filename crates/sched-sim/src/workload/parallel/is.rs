@@ -34,13 +34,13 @@ const INTEGER: u64 = 4;
 /// Cycles per key and iteration: before the exchange (count, scatter), and after it (populate, accumulate). Ours: each of
 /// five passes takes a read or write that mostly hits the second-level cache, about 20 cycles on a Pentium II.
 const BEFORE: u64 = 40;
-/// See [`BEFORE`].
+/// Cycles per key and iteration after the exchange; [`BEFORE`] gives the reason.
 const AFTER: u64 = 60;
 
 /// Spawns it; the number of nodes is a power of two, and at least two. `terms.rounds` counts whole runs.
 ///
 /// # Panics
-/// If the number of nodes is none of that kind.
+/// Panics if the number of nodes is anything else.
 pub fn spawn(cluster: &mut Cluster, nodes: &[NodeId], class: Class, terms: &Terms) -> Job {
     let ranks = nodes.len();
     assert!(ranks.is_power_of_two() && ranks > 1, "IS runs on 2, 4, 8, ... tasks");
@@ -61,7 +61,7 @@ pub fn spawn(cluster: &mut Cluster, nodes: &[NodeId], class: Class, terms: &Term
     })
 }
 
-/// Everybody sends so many bytes to everybody else.
+/// Adds an exchange in which each rank sends `bytes` to every other.
 fn all_to_all(steps: &mut Steps, ranks: usize, bytes: u64) {
     let me = steps.rank();
     for distance in 1..ranks {

@@ -39,7 +39,8 @@ const CYCLES: u64 = 6;
 /// Bytes of a number.
 const REAL: u64 = 8;
 
-/// How tasks are divided over the axes (`mg.f: setup`): thirds of the logarithm, what is left over goes to the later axes.
+/// Returns how tasks are divided over the axes (`mg.f: setup`): thirds of the logarithm, the remainder to the later
+/// axes.
 fn division(ranks: usize) -> [usize; 3] {
     let all = ranks.ilog2();
     let first = all / 3;
@@ -51,7 +52,7 @@ fn division(ranks: usize) -> [usize; 3] {
 /// counts whole runs.
 ///
 /// # Panics
-/// If the number of nodes is none of that kind.
+/// Panics if the number of nodes is anything else.
 pub fn spawn(cluster: &mut Cluster, nodes: &[NodeId], class: Class, terms: &Terms) -> Job {
     let ranks = nodes.len();
     let parts = division(ranks.max(1));
@@ -90,7 +91,7 @@ pub fn spawn(cluster: &mut Cluster, nodes: &[NodeId], class: Class, terms: &Term
     })
 }
 
-/// One routine on one grid, and its `comm3`.
+/// Adds one routine on one grid, and its `comm3`.
 fn visit(steps: &mut Steps, parts: [usize; 3], level: u32, work: Nanos) {
     steps.compute(work);
     let own = parts.map(|parts| (1_u64 << level) / parts as u64);
@@ -106,7 +107,7 @@ fn visit(steps: &mut Steps, parts: [usize; 3], level: u32, work: Nanos) {
     }
 }
 
-/// The rank beside another along an axis; the grid is periodic.
+/// Returns the rank next to another along an axis; the grid is periodic.
 fn beside(rank: usize, parts: [usize; 3], axis: usize, by: isize) -> usize {
     let stride: usize = parts[..axis].iter().product();
     let place = rank / stride % parts[axis];

@@ -2,7 +2,7 @@
 //!
 //! | module | job | its source |
 //! | --- | --- | --- |
-//! | [`is`] | NAS IS, sorting integers: everybody sends to everybody | NPB 2 and 3, `IS/is.c` |
+//! | [`is`] | NAS IS, sorting integers: each task sends to every other | NPB 2 and 3, `IS/is.c` |
 //! | [`mg`] | NAS MG, a multigrid: neighbours exchange faces, of all sizes | NPB 2 and 3, `MG/mg.f` |
 //! | [`stencil`] | one grid, for any square number of nodes | the finest level of MG |
 //!
@@ -25,21 +25,21 @@ use crate::task::TaskOptions;
 use script::Steps;
 pub use script::{Rounds, Script};
 
-/// Clock rate of the processors of the coscheduling paper: "four 350MHz Pentium II" (section 4).
+/// Clock rate of the CPUs of the coscheduling paper: "four 350MHz Pentium II" (section 4).
 const CYCLES_PER_SECOND: u64 = 350_000_000;
 
-/// What is sent before something is received: half of a socket's buffer (see [`crate::link::Link::buffer`]), so that two
+/// Bytes sent before something is received: half of a socket's buffer (see [`crate::link::Link::buffer`]), so that two
 /// tasks that are a chunk apart do not wait for each other.
 pub const CHUNK: u32 = 32_768;
 
-/// What all tasks of a job have in common.
+/// Options that all tasks of a job have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// How receives wait.
+    /// Wait policy of receives.
     pub wait: Wait,
-    /// How often the steps are done.
+    /// Number of rounds.
     pub rounds: Rounds,
-    /// Each task.
+    /// Options of each task.
     pub tasks: TaskOptions,
 }
 
@@ -84,7 +84,7 @@ impl Job {
         Self { tasks }
     }
 
-    /// When its last task ended; `None` while any is there.
+    /// Returns when its last task ended; `None` while any is running.
     #[must_use]
     pub fn ended(&self, cluster: &Cluster) -> Option<Nanos> {
         self.tasks
@@ -94,7 +94,7 @@ impl Job {
     }
 }
 
-/// So many cycles of a processor of the paper.
+/// Returns the duration of `count` cycles of a CPU of the paper.
 fn cycles(count: u64) -> Nanos {
     Nanos(count.saturating_mul(1_000) / (CYCLES_PER_SECOND / 1_000_000))
 }

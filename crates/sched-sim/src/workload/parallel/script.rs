@@ -1,4 +1,4 @@
-//! A program that is a list of operations, done round after round.
+//! A program that performs a list of operations, round after round.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use super::CHUNK;
 use crate::id::PortId;
 use crate::program::{From, Op, Program, Step, Wait};
 
-/// How often a list is done.
+/// The number of rounds of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounds {
-    /// So often; then the task ends.
+    /// This many rounds; then the task ends.
     Times(u32),
     /// For ever.
     Endless,
@@ -26,7 +26,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// Does `operations` so many times; at least one of them must take time.
+    /// Returns a program that performs `operations` for `rounds` rounds; at least one operation must take time.
     #[must_use]
     pub const fn new(operations: Arc<[Op]>, rounds: Rounds) -> Self {
         Self { operations, rounds, next: 0 }
@@ -50,7 +50,7 @@ impl Program for Script {
     }
 }
 
-/// The list of one rank while it is made.
+/// The list of one rank under construction.
 #[derive(Debug)]
 pub(super) struct Steps {
     rank: usize,
@@ -64,7 +64,7 @@ impl Steps {
         Self { rank, ports, wait, operations: Vec::new() }
     }
 
-    /// Whose list it is.
+    /// Returns the rank of the list.
     pub(super) const fn rank(&self) -> usize {
         self.rank
     }
@@ -78,14 +78,14 @@ impl Steps {
         found.expect("ranks that exchange anything are connected").1
     }
 
-    /// Uses the processor.
+    /// Adds a computation.
     pub(super) fn compute(&mut self, time: Nanos) {
         if time > Nanos::ZERO {
             self.operations.push(Op::Compute(time));
         }
     }
 
-    /// Sends so many bytes to one rank while as many come from another, in turns.
+    /// Adds an exchange: `bytes` bytes go to one rank while the same number comes from another, in turns.
     pub(super) fn exchange(&mut self, to: usize, from: usize, bytes: u64) {
         let (to, from) = (self.port(to), self.port(from));
         let mut left = bytes;

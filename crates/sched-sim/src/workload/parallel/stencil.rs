@@ -7,19 +7,19 @@ use super::{Job, Terms};
 use crate::cluster::Cluster;
 use crate::id::NodeId;
 
-/// What a task does in one round.
+/// Work of a task in one round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grain {
     /// Computing.
     pub compute: Nanos,
-    /// Of one border.
+    /// Bytes of one border.
     pub bytes: u32,
 }
 
 /// Spawns it; the number of nodes is a square of at least 2 x 2.
 ///
 /// # Panics
-/// If the number of nodes is none of that kind.
+/// Panics if the number of nodes is anything else.
 pub fn spawn(cluster: &mut Cluster, nodes: &[NodeId], grain: Grain, terms: &Terms) -> Job {
     let side = nodes.len().isqrt();
     assert!(side > 1 && side * side == nodes.len(), "a stencil runs on 4, 9, 16, ... tasks");
