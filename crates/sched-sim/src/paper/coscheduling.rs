@@ -1,13 +1,13 @@
-//! The coscheduling paper, section 4: NAS benchmarks and a master with slaves on four nodes, beside local tasks.
+//! The coscheduling paper, section 4: NAS benchmarks and a master with slaves on four nodes, together with local tasks.
 //!
-//! # What the paper does not say, and what is taken
+//! # Assumptions where the paper is silent
 //!
 //! * Its kernel is a Linux with the counters and priorities of 2.2 (section 2). How a woken task preempts changed in its
-//!   time: by counter in 2.2.1, by goodness in 2.3. Both can be had ([`Setting::preemption`]).
+//!   time: by counter in 2.2.1, by goodness in 2.3. Both are available ([`Setting::preemption`]).
 //! * Local tasks belong to users: they begin at unrelated times, within two seconds, before the jobs do.
 //! * A job's tasks begin within 50 ms of each other: PVM starts them one after the other.
 //! * A context switch takes 10 us, in the order of what lmbench finds on such machines.
-//! * What the benchmarks compute and send: [`crate::workload::parallel`].
+//! * Computation and messages of the benchmarks: [`crate::workload::parallel`].
 //! * Master and slaves: messages of 4096 bytes, the paper's packet (smaller ones count nothing in its measure), computing
 //!   of 1 ms, 2000 iterations.
 //! * P "close to 0" and "close to 1" are 0.01 and 0.99 (the paper: "P=0 and P=1 represents values for P close to 0 and 1").
@@ -35,16 +35,17 @@ use crate::workload::parallel::{Rounds, Terms, is, mg, stencil};
 /// Nodes of the paper.
 pub const NODES: usize = 4;
 
-/// A slot of GANG and EXPLICIT: what 2.2 gives a task per epoch (section 2: 210 ms at most).
+/// Length of a slot of GANG and EXPLICIT: the time that 2.2 gives a task per epoch (section 2: 210 ms at most).
 pub const SLOT: Nanos = Nanos::from_millis(200);
 
-/// Strobes of BCS: a tick, the shortest time in which this kernel does anything by itself.
+/// Period of the strobes of BCS: a tick, the shortest time in which this kernel acts by itself.
 pub const STROBE: Nanos = Nanos::from_millis(10);
 
-/// How long nodes believe in a silent master: three of the longest slots.
+/// Time for which nodes trust a silent master, in longest slots.
 const PATIENCE: u64 = 3;
 
-/// When jobs begin, and before when local tasks do. Many nodes take long to simulate, so a grid begins earlier.
+/// Time at which jobs begin. Local tasks begin before [`LOCALS_BEGIN`]. Many nodes take long to simulate, so a grid
+/// begins earlier.
 const BEGIN: Nanos = Nanos::from_millis(3_000);
 /// See [`BEGIN`].
 const LOCALS_BEGIN: Nanos = Nanos::from_millis(2_000);
@@ -54,7 +55,7 @@ const GRID_BEGIN: Nanos = Nanos::from_millis(1_000);
 const GRID_LOCALS_BEGIN: Nanos = Nanos::from_millis(900);
 const SPAWN: Nanos = Nanos::from_millis(50);
 
-/// A run that lasts longer is given up.
+/// Longest simulated time of a run.
 const MOST: Nanos = Nanos::from_millis(4_000_000);
 
 /// Interval of the check whether a run is over.
@@ -63,7 +64,7 @@ const LOOK: Nanos = Nanos::from_millis(500);
 /// Coscheduling scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// The paper's three, and how they count.
+    /// The paper's three policies, and how they count.
     Predicted(Prediction),
     /// PRED with a P that follows its waits.
     Auto(Measure),
@@ -71,14 +72,14 @@ pub enum Scheme {
     Carried(Prediction),
     /// All nodes switch at the same time.
     Gang,
-    /// A master says when; it may crash.
+    /// A master announces the switches; it may crash.
     Explicit {
         /// When it crashes, after the beginning of the jobs.
         crash: Option<Nanos>,
     },
     /// Communication held to global strobes.
     Bcs,
-    /// LINUX, and waits that are adaptive poll first, whatever else wants to run: spin, then block.
+    /// LINUX with adaptive waits that always poll first: spin, then block.
     Implicit,
 }
 
@@ -119,7 +120,7 @@ impl Grid {
 /// Measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measured {
-    /// How long the jobs take; local tasks go on for ever.
+    /// Duration of the jobs; local tasks go on for ever.
     Jobs,
     /// Duration of local tasks that need this CPU time; jobs restart for ever.
     Locals(Nanos),
@@ -144,7 +145,7 @@ pub struct Setting {
     pub measured: Measured,
     /// The network.
     pub link: Link,
-    /// Chance: phases and drift of clocks, beginnings.
+    /// Seed of clock phases, drift and begin times.
     pub seed: u64,
 }
 
@@ -181,14 +182,14 @@ impl Setting {
     }
 }
 
-/// LINUX, DYN or PRED with the paper's packets and its text rather than its print.
+/// Returns LINUX, DYN or PRED with the paper's packets, and the reading of its text instead of its printed algorithm.
 #[must_use]
 pub const fn predicted(policy: coschedule::Policy, past: Share) -> Prediction {
     Prediction { policy, measure: Measure::Packets, past, reading: Reading::Corrected }
 }
 
 impl App {
-    /// Names of its jobs.
+    /// Returns the names of its jobs.
     #[must_use]
     pub const fn jobs(self) -> &'static [&'static str] {
         match self {
@@ -200,12 +201,12 @@ impl App {
         }
     }
 
-    /// When its tasks begin.
+    /// Returns when its tasks begin.
     const fn begin(self) -> Nanos {
         if matches!(self, Self::Stencil(_)) { GRID_BEGIN } else { BEGIN }
     }
 
-    /// Local tasks begin before this.
+    /// Returns the time before which local tasks begin.
     const fn locals_begin(self) -> Nanos {
         if matches!(self, Self::Stencil(_)) { GRID_LOCALS_BEGIN } else { LOCALS_BEGIN }
     }
@@ -296,7 +297,7 @@ fn policy(setting: &Setting, plan: &Plan) -> Box<dyn Policy> {
         let mut rows: Vec<Row> =
             plan.jobs.iter().map(|tasks| Row { tasks: tasks.clone(), length: SLOT }).collect();
         if setting.locals > 0 {
-            // A slot for each local task of a node, all in a row: nobody gets more than without gangs.
+            // A slot for each local task of a node, all in one row: no task gets more than without gangs.
             rows.push(Row { tasks: plan.locals.clone(), length: SLOT.times(setting.locals as u64) });
         }
         Box::new(Slotted::new(rows, switch)) as Box<dyn Policy>
@@ -364,7 +365,7 @@ fn outcome(cluster: &Cluster, setting: &Setting, jobs: &[Vec<TaskId>], locals: &
         tasks.iter().map(ended).try_fold(Nanos::ZERO, |last, at| at.map(|at| last.max(at)))
     };
     let took = |tasks: &Vec<TaskId>| {
-        // The master reports the time of its application; what slaves still compute then is not counted.
+        // The master reports the time of its application; later work of slaves is not counted.
         let tasks = if setting.app == App::MasterSlave { &tasks[..1] } else { &tasks[..] };
         last(tasks).map(|at| seconds(at.since(setting.app.begin())))
     };
@@ -391,7 +392,7 @@ mod tests {
 
     const SEEDS: [u64; 3] = [1, 2, 3];
 
-    /// Seconds of the first job, one per seed.
+    /// Returns the seconds of the first job, one per seed.
     fn seconds(setting: &Setting) -> Vec<f64> {
         let run = |seed: u64| run(&Setting { seed, ..*setting }).jobs[0].expect("it ends");
         SEEDS.map(run).to_vec()
@@ -460,7 +461,7 @@ mod tests {
         let took = outcome.locals.expect("they end");
         assert!(
             (10.0..15.5).contains(&took),
-            "5 s each, beside another one and a job that waits at times: {took}"
+            "5 s each, next to another one and a job that sometimes waits: {took}"
         );
     }
 

@@ -1,10 +1,10 @@
-//! Expedite, sections 4 and 5: ping-pong beside what runs in the background, and scatter beside `top`.
+//! Expedite, sections 4 and 5: ping-pong with background tasks, and scatter with `top` in the background.
 //!
-//! # What the paper does not say, and what is taken
+//! # Assumptions where the paper is silent
 //!
 //! * The background of the ping-pong runs on the ponger's machine. With it on both machines delays add up, and a ceiling
 //!   of 5 ms (figure 1b) could not be seen.
-//! * Messages are handled in 30 us of processor time: system call, protocol and program on a Pentium III (ours).
+//! * Messages are handled in 30 us of CPU time: system call, protocol and program on a Pentium III (ours).
 //! * "Ping every 50 milliseconds" is a sleep of 50 ms between pings, which 2.4 makes 50 to 60 ms.
 //! * A context switch takes no time: the paper's effects are a hundred times larger.
 //! * Pairs begin at random times, within a cycle of `sleep-mostly`. Copies of `sleep-mostly` begin in different parts of
@@ -42,7 +42,7 @@ pub enum Boost {
     None,
     /// The paper's rule: ten ticks.
     Counter,
-    /// Our budget: boosted time only is paid for, at most a tenth of a processor.
+    /// Our budget: a thread pays only for boosted time, at most a tenth of a CPU.
     Budget,
     /// Our budget with the paper's intent: for tasks that use little of a CPU in total.
     Sleepers,
@@ -106,11 +106,11 @@ pub struct PingPong {
     pub compute_only: bool,
     /// Number of `sleep-mostly` in the background.
     pub sleep_mostly: u32,
-    /// Whether they all wake at the same tick.
+    /// Whether all `sleep-mostly` wake at the same tick.
     pub in_step: bool,
     /// Pairs of processes.
     pub pairs: u32,
-    /// How many of them, from the first, are flagged.
+    /// Number of flagged pairs, counted from the first.
     pub flagged: u32,
     /// CPU time of the ponger after each pong.
     pub extra: Nanos,
@@ -124,13 +124,13 @@ const SHORT_SLICE: Nanos = Nanos::from_micros(100);
 const BYTES: u32 = 500;
 /// "Ping every 50 milliseconds".
 const PAUSE: Nanos = Nanos::from_millis(50);
-/// See the module.
+/// Assumption, see the module's documentation.
 const HANDLING: Nanos = Nanos::from_micros(30);
 /// A pair that takes longer than this for a ping has been starved; no trial does.
 const LONGEST_PING: Nanos = Nanos::from_millis(500);
 
 impl PingPong {
-    /// Section 4.1: one pair, nothing beside it, the paper's kernel.
+    /// Returns the setting of section 4.1: one pair without background tasks, on the paper's kernel.
     #[must_use]
     pub const fn alone(pings: u32) -> Self {
         Self {
@@ -163,7 +163,7 @@ impl PingPong {
         merged
     }
 
-    /// One run from boot to end, with a trace if one is given.
+    /// Simulates one run from boot to end, with a trace if one is given.
     #[must_use]
     pub fn boot(&self, seed: u64, trace: Option<Trace>) -> PingPongOutcome {
         let mut cluster = Cluster::with_policy(Options::standard(seed), self.boost.policy());
@@ -220,29 +220,29 @@ impl PingPong {
     }
 }
 
-/// What sleeps begins so much later than what computes: all counters have then reached what they converge to.
+/// Delay of sleeping tasks after computing ones, in which all counters reach their fixpoint.
 const WARM_UP: Nanos = Nanos::from_millis(1_000);
 /// Pings of one run; 3 s.
 pub const BOOT_PINGS: u32 = 50;
 /// A cycle of `sleep-mostly`: 5 ms and a sleep of 45, which 2.4 makes 55.
 const CYCLE: Nanos = Nanos::from_millis(60);
 
-/// Streams of chance that no task has: for when tasks start, and for the seeds of runs.
+/// Random streams that no task uses, for begin times and for the seeds of runs.
 const START_STREAM: u64 = 1 << 40;
 const BOOT_STREAM: u64 = 1 << 41;
 
 /// Results of a trial.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PingPongOutcome {
-    /// For each pair, its round trips in order: when, and how long, nanoseconds.
+    /// Round trips of each pair, in order: time and length, in nanoseconds.
     pub round_trips: Vec<Vec<(Nanos, u64)>>,
     /// CPU time of `compute-only`, as a share of all.
     pub compute_share: f64,
     /// CPU time of all `sleep-mostly`, as a share of all.
     pub sleepers_share: f64,
-    /// Boosts that the first pair's ponger asked for, and that it was granted.
+    /// Number of boosts that the first pair's ponger requested.
     pub asked: u64,
-    /// See [`Self::asked`].
+    /// Number of boosts that the first pair's ponger was granted.
     pub granted: u64,
     /// Time from the end of the warm-up to the end, of all runs.
     pub length: Nanos,
@@ -253,7 +253,7 @@ pub struct PingPongOutcome {
 }
 
 impl PingPongOutcome {
-    /// Another run follows.
+    /// Appends another run.
     fn append(&mut self, next: Self) {
         let before = self.length;
         self.length = before.after(next.length);
@@ -299,7 +299,7 @@ impl PingPongOutcome {
         }
     }
 
-    /// The share of a pair's round trips that took at least `late`.
+    /// Returns the share of a pair's round trips that took at least `late`.
     #[must_use]
     pub fn late(&self, pair: usize, late: Nanos) -> f64 {
         let trips = &self.round_trips[pair];
@@ -307,13 +307,13 @@ impl PingPongOutcome {
         ratio(count as u64, trips.len() as u64)
     }
 
-    /// A pair's longest round trip, nanoseconds.
+    /// Returns a pair's longest round trip, in nanoseconds.
     #[must_use]
     pub fn longest(&self, pair: usize) -> u64 {
         self.round_trips[pair].iter().map(|(_, took)| *took).max().unwrap_or(0)
     }
 
-    /// A pair's mean round trip, nanoseconds.
+    /// Returns a pair's mean round trip, in nanoseconds.
     #[must_use]
     pub fn mean(&self, pair: usize) -> f64 {
         let trips = &self.round_trips[pair];
@@ -342,7 +342,7 @@ pub struct Scatter {
     pub boost: Boost,
     /// Copies of `top` on rank 4: "4 copies of `top` updating with a one-second delay".
     pub tops: u32,
-    /// Processor time of one update of `top`; see [`TOP`].
+    /// CPU time of one update of `top`; see [`TOP`].
     pub top: Nanos,
     /// Whether all copies of `top` wake at the same tick.
     pub in_step: bool,
@@ -354,19 +354,19 @@ pub struct Scatter {
 pub const RANKS: usize = 8;
 /// "On rank 4, we run 4 copies of `top`".
 pub const DISTURBED: usize = 4;
-/// Processor time of one update of `top -d 1`: not stated in the paper, and taken from its first result. Four copies take
-/// `4 * 0.12 s * b` a second from 120 ms of computing, "over six milliseconds" of waiting beside the half millisecond of
-/// the scatter itself: 12 ms. The other results follow from it.
+/// CPU time of one update of `top -d 1`. The paper does not state it; it follows from the paper's first result. Four
+/// copies take `4 * 0.12 s * b` a second from 120 ms of computing: "over six milliseconds" of waiting, in addition to
+/// the half millisecond of the scatter itself. This gives 12 ms. The other results follow from it.
 pub const TOP: Nanos = Nanos::from_millis(12);
 /// "120 milliseconds without background computation".
 const COMPUTE: Nanos = Nanos::from_millis(120);
-/// See the module.
+/// Assumption, see the module's documentation.
 const RANK_BYTES: u32 = 1024;
 /// A round that takes longer than this never ends.
 const LONGEST_ROUND: Nanos = Nanos::from_millis(2_000);
 
 impl Scatter {
-    /// Runs it: for each rank, the time it spent on each scatter, nanoseconds.
+    /// Runs the trial; returns the time that each rank spent on each scatter, in nanoseconds.
     #[must_use]
     pub fn run(&self, seed: u64) -> ScatterOutcome {
         let mut cluster = Cluster::with_policy(Options::standard(seed), self.boost.policy());
@@ -400,14 +400,14 @@ impl Scatter {
 /// Results of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScatterOutcome {
-    /// By rank, and round.
+    /// Time spent, by rank and round.
     pub spent: Vec<Vec<u64>>,
     /// Events that were handled.
     pub events: u64,
 }
 
 impl ScatterOutcome {
-    /// The mean time that a rank spent, nanoseconds.
+    /// Returns the mean time that a rank spent, in nanoseconds.
     #[must_use]
     pub fn mean(&self, rank: usize) -> f64 {
         let spent = &self.spent[rank];

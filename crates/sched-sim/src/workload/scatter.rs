@@ -97,7 +97,7 @@ impl Threads {
         Self { main, handler }
     }
 
-    /// Thread that forwards.
+    /// Returns the thread that forwards.
     fn forwarder(&self) -> TaskId {
         self.handler.unwrap_or(self.main)
     }

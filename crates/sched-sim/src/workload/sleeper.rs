@@ -32,7 +32,7 @@ impl Options {
     }
 }
 
-/// Returns a sleeper.
+/// The program of a sleeper. Its task determines when it begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Sleeper {
     options: Options,
