@@ -1,9 +1,10 @@
 //! NAS IS, integer sort: rank keys by buckets; every task sends a part of its keys to every other.
 //!
-//! Per iteration (NPB 3.3, `IS/is.c: rank()`): count own keys into 1024 buckets and sort them there; sum the bucket sizes
-//! over all tasks (`MPI_Allreduce` of 1024 + 5 integers); tell everybody how many keys they get (`MPI_Alltoall` of an
-//! integer); send them (`MPI_Alltoallv` of 4-byte keys; keys are random, so each task gets about the same from each); rank
-//! what came. Sums go by recursive doubling, all-to-all exchanges in as many steps as there are other tasks.
+//! Per iteration (NPB 3.3, `IS/is.c: rank()`): count own keys into 1024 buckets and sort them there; sum the bucket
+//! sizes over all tasks (`MPI_Allreduce` of 1024 + 5 integers); tell each task how many keys it gets (`MPI_Alltoall` of
+//! an integer); send them (`MPI_Alltoallv` of 4-byte keys; keys are random, so each task gets about the same from
+//! each); rank the received keys. Sums use recursive doubling. All-to-all exchanges take as many steps as there are
+//! other tasks.
 
 use super::{Job, Rounds, Steps, Terms, cycles};
 use crate::cluster::Cluster;
@@ -31,8 +32,9 @@ const SUMMED: u64 = (1024 + 5) * 4;
 /// Bytes of a key, and of a count.
 const INTEGER: u64 = 4;
 
-/// Cycles per key and iteration: before the exchange (count, scatter), and after it (populate, accumulate). Ours: each of
-/// five passes takes a read or write that mostly hits the second-level cache, about 20 cycles on a Pentium II.
+/// Cycles per key and iteration before the exchange (count, scatter); [`AFTER`] covers the work after it (populate,
+/// accumulate). Chosen by us: each of five passes takes a read or write that mostly hits the second-level cache, about
+/// 20 cycles on a Pentium II.
 const BEFORE: u64 = 40;
 /// Cycles per key and iteration after the exchange; [`BEFORE`] gives the reason.
 const AFTER: u64 = 60;

@@ -32,8 +32,8 @@ impl Class {
 /// Operations per point of the finest grid and iteration, as the benchmark itself counts them (`mg.f`: 58).
 const OPERATIONS: u64 = 58;
 
-/// Cycles per operation. Ours: 58 million operations per second, what a Pentium II of this clock rate does on long vectors
-/// that lie in memory.
+/// Cycles per operation. Chosen by us: 58 million operations per second, which a Pentium II of this clock rate reaches
+/// on long vectors in memory.
 const CYCLES: u64 = 6;
 
 /// Bytes of a number.
