@@ -91,7 +91,7 @@ fn run(wait: Wait, knows: Knows, gap: Nanos, beside: usize) -> Seen {
 const GAPS: [u64; 7] = [1, 5, 10, 15, 30, 100, 1_000];
 
 #[test]
-fn beside_others_its_slowest_calls_are_as_fast_as_those_of_who_sleeps() {
+fn under_contention_its_slowest_calls_are_as_fast_as_sleeping_ones() {
     let ratio = |knows, gap| {
         let gap = Nanos::from_micros(gap);
         let block = run(Wait::Block, Knows::Nothing, gap, 2);
@@ -107,7 +107,7 @@ fn beside_others_its_slowest_calls_are_as_fast_as_those_of_who_sleeps() {
 }
 
 #[test]
-fn alone_it_polls_as_if_nobody_had_asked() {
+fn alone_it_polls_as_without_evidence() {
     for gap in GAPS.map(Nanos::from_micros) {
         let [nothing, polls] = [Knows::Nothing, Knows::Polls].map(|knows| run(Wait::Adaptive, knows, gap, 0));
         assert_eq!((polls.p50, polls.p99), (nothing.p50, nothing.p99), "{gap:?}");

@@ -135,7 +135,7 @@ fn what_was_learned_of_late_calls_is_forgotten_within_some_calls() {
 }
 
 #[test]
-fn who_says_that_its_answer_takes_long_does_not_poll_for_it() {
+fn a_caller_that_expects_a_late_reply_does_not_poll() {
     let slow = Nanos::from_micros(100);
     let calls = [(CALLS, SHORT)];
     let usual = Asked::from(Wait::Adaptive);
@@ -151,7 +151,7 @@ fn who_says_that_its_answer_takes_long_does_not_poll_for_it() {
 }
 
 #[test]
-fn answers_that_always_take_long_are_not_polled_for_by_who_says_nothing() {
+fn replies_that_always_take_long_are_not_polled_for() {
     let slow = Nanos::from_millis(2);
     let calls = [(CALLS, SHORT)];
     let [block, adaptive] = [Wait::Block, Wait::Adaptive].map(|wait| run(wait.into(), &calls, slow).ran[0]);

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_crash_those_who_are_held_starve_unless_nodes_lose_patience() {
+    fn after_a_crash_held_tasks_starve_unless_nodes_lose_patience() {
         let crash = Some(Nanos::from_millis(2_100));
         let (starved, sent) = shares(master(crash, None));
         assert_eq!(sent, 11);

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn who_unblocks_goes_before_whoever_computes() {
+    fn a_task_that_unblocks_precedes_computing_ones() {
         let (plain, boosted) = (mean(Box::new(super::super::Plain)), mean(Box::<BoostOnUnblock>::default()));
         assert!(plain > 10_000_000 && boosted < 2_000_000, "{plain} {boosted} ns");
     }

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_that_others_want_the_processor_does_not_poll() {
+    fn a_task_that_knows_of_contention_does_not_poll() {
         use cluster::Knows::{Load, Nothing};
         assert_eq!(used(Load), 10, "handling alone");
         assert!(used(Nothing) > 12, "it polls until it has learned not to: {} us", used(Nothing));

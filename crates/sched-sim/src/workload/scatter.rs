@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_of_any_size_reaches_everybody_once() {
+    fn a_tree_of_any_size_reaches_each_rank_once() {
         for ranks in 1..40 {
             let mut reached: Vec<_> = (0..ranks).flat_map(|rank| children(rank, ranks)).collect();
             reached.sort_unstable();

@@ -10,7 +10,7 @@ fn beside_sleepers(boost: Boost) -> PingPong {
 
 /// Figure 1 (a): "`compute-only`, despite using 99% of the CPU, caused no scheduling delays".
 #[test]
-fn compute_only_delays_nobody() {
+fn compute_only_causes_no_delays() {
     let alone = PingPong::alone(1_000).run(1);
     let beside = PingPong { compute_only: true, ..PingPong::alone(1_000) }.run(1);
     assert_eq!(beside.longest(0), alone.longest(0));

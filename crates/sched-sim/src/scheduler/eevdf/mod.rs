@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_gets_no_more_than_who_computes() {
+    fn a_sleeping_task_gets_no_more_than_a_computing_one() {
         let mut cluster = Cluster::new(Options::standard(1));
         let node = cluster.add_node(1, Box::new(Eevdf::new(1, Preemption::Lazy)));
         let hog = cluster.spawn(node, TaskOptions::default(), Box::new(Compute::for_ever()));

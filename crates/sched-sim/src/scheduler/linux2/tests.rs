@@ -180,7 +180,7 @@ fn the_queue_is_entered_at_the_front_in_2_2_and_at_the_tail_in_2_4() {
 }
 
 #[test]
-fn when_all_is_spent_everybody_is_recharged_and_2_2_runs_the_first() {
+fn when_all_is_spent_all_are_recharged_and_2_2_runs_the_first() {
     for (version, counters, next) in [(Version::V2_2, [20, 20, 25], 1), (Version::V2_4, [6, 6, 11], 0)] {
         let mut hand = Hand::new(version, 3);
         hand.wake(0);
@@ -194,7 +194,7 @@ fn when_all_is_spent_everybody_is_recharged_and_2_2_runs_the_first() {
 }
 
 #[test]
-fn who_yields_lets_others_go_and_recharges_nobody_in_2_4() {
+fn a_yielding_task_lets_others_run_and_recharges_none_in_2_4() {
     for version in [Version::V2_2, Version::V2_4] {
         let mut hand = Hand::new(version, 2);
         hand.wake(0);
