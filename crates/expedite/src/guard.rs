@@ -1,7 +1,7 @@
-//! Looks after threads that made themselves real-time: one that runs on and on is lowered, since it does not look itself.
+//! Guard thread for threads that made themselves real-time: it lowers a thread that runs too long without checking its budget.
 //!
-//! A thread of its own, real-time above those that it watches where it may be. Ten times a second while one of them runs,
-//! once a second while none does.
+//! The guard has a higher real-time priority than the watched threads, if permitted. It checks ten times a second while one of
+//! them runs, and once a second otherwise.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -17,11 +17,11 @@ use pronto_sync::atomic::Ordering;
 use crate::fifo::{PRIORITY, Raised, now, read};
 use crate::schedule::{CALLER, Class, schedule};
 
-/// Between two looks while a thread runs, and while none does.
+/// Intervals between two checks while a watched thread runs (`BUSY`) and while none does (`IDLE`).
 const BUSY: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_secs(1);
 
-/// What a thread may run raised beyond its share before it is lowered: two full budgets, since it looks itself, but late.
+/// Time that a raised thread may run beyond its share before the guard lowers it: two full budgets, as its own check comes late.
 const GRACE: Nanos = Nanos::from_millis(20);
 
 /// The guard; it ends when this is dropped.
@@ -43,7 +43,7 @@ struct State {
     stopping: bool,
 }
 
-/// What a thread had run when the guard looked, and when that was.
+/// CPU time of a thread at the last check, and the time of that check.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     ran: Nanos,
@@ -59,7 +59,7 @@ impl Guard {
         Ok(Self { shared, thread: Some(thread.map_err(refused)?) })
     }
 
-    /// Looks after a thread as long as it lives.
+    /// Watches a thread until it ends.
     pub(crate) fn watch(&self, thread: &Arc<Raised>) {
         let mut state = self.shared.lock();
         state.watched.retain(|thread| thread.strong_count() > 0);
@@ -74,7 +74,7 @@ impl Drop for Guard {
         self.shared.lock().stopping = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A guard that panicked guards no more, and there is nobody left to guard.
+            // The result does not matter: no watched thread is left.
             let _ended = thread.join();
         }
     }
@@ -82,12 +82,12 @@ impl Drop for Guard {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A list of threads is whole whatever happened to its last user.
+        // The list of threads is valid even if its last user panicked.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn run(&self) {
-        // Refused, it still has what the kernel leaves to ordinary threads.
+        // If this is refused, the guard runs in the share that the kernel leaves to ordinary threads.
         let _ordinary = schedule(CALLER, Class::Fifo(PRIORITY + 1));
         let mut seen = BTreeMap::new();
         let mut pause = BUSY;
@@ -112,7 +112,7 @@ fn look_at(thread: &Raised, seen: &mut BTreeMap<i32, Seen>) -> bool {
     let Some(before) = seen.insert(thread.thread, current) else { return true };
     let ran = current.ran.since(before.ran);
     if is_too_much(ran, current.at.since(before.at)) && thread.is_raised.swap(false, Ordering::Relaxed) {
-        // It has ended, or is lowered; its own meter charges it for all of this.
+        // An error means that the thread has ended. Its own meter charges it for all of this time.
         let _gone = schedule(thread.thread, Class::Normal);
     }
     ran > Nanos::ZERO
@@ -122,7 +122,7 @@ fn is_too_much(ran: Nanos, within: Nanos) -> bool {
     ran > Nanos(THREAD.of(within.0)).after(GRACE)
 }
 
-/// The clock of another thread's processor time, as the kernel numbers them (`linux/posix-timers.h`).
+/// Returns the clock of another thread's CPU time, as the kernel numbers them (`linux/posix-timers.h`).
 const fn clock_of(thread: i32) -> ClockId {
     const PER_THREAD: i32 = 4;
     const RUN_TIME: i32 = 2;

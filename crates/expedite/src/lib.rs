@@ -1,9 +1,9 @@
-//! The processor for a thread at the moment when its message arrives (Saito et al., *Expedite*, 2004).
+//! Schedules a thread immediately when its message arrives (Saito et al., *Expedite*, 2004).
 //!
-//! [`obtain`] gives a [`Booster`](pronto_core::Booster) of the best tier that this process may have: the kernel module, a
-//! real-time class with a budget of its own, a short time slice, or nothing; and says why a better one is not to be had.
-//! [`Device`] is the user's side of the kernel module in `kernel/expedite`: what is flagged there has the threads that
-//! wait for it run at once, within a budget. [`schedule`](mod@schedule) says and asks how the kernel schedules a thread.
+//! [`obtain`] returns a [`Booster`](pronto_core::Booster) of the best tier available to this process: the kernel module, a
+//! real-time class with its own budget, a short time slice, or none. It also returns why better tiers are not available.
+//! [`Device`] is the user-space side of the kernel module in `kernel/expedite`: threads that wait on a flagged descriptor run
+//! immediately when data arrives, within a budget. [`schedule`](mod@schedule) sets and queries how the kernel schedules a thread.
 #![deny(unsafe_code)]
 
 mod device;

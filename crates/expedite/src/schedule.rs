@@ -1,7 +1,7 @@
-//! How the kernel schedules a thread: the system calls that say and ask all of it.
+//! Scheduling attributes of a thread: the system calls that set and query them.
 //!
 //! # Invariants
-//! 1. The attributes given to the kernel outlive the call, and say their own size.
+//! 1. The attributes given to the kernel outlive the call, and contain their own size.
 #![expect(
     unsafe_code,
     reason = "sched_setattr and sched_getattr have no safe form in nix; listed in docs/unsafe.md"
@@ -11,34 +11,34 @@ use core::time::Duration;
 
 use nix::errno::Errno;
 
-/// How a thread is scheduled.
+/// Scheduling class of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// As any thread is. Its nice value stays.
+    /// The ordinary class (`SCHED_OTHER`). The nice value is kept.
     Normal,
-    /// As any thread, with a time slice of this length (EEVDF, from Linux 6.12 on; from 0.1 to 100 ms). Needs no right.
+    /// The ordinary class with a time slice of this length (EEVDF, Linux 6.12 and later; 0.1 to 100 ms). Needs no privilege.
     Slice(Duration),
-    /// Before every thread of the others, at a real-time priority from 1, the lowest, to 99. Needs a right. Its children are
-    /// ordinary threads.
+    /// `SCHED_FIFO`, ahead of all ordinary threads, at a real-time priority from 1 (lowest) to 99. Needs a privilege. Child
+    /// threads are ordinary threads.
     Fifo(u8),
-    /// So much of a processor in every period, before everybody else, and no more. Needs a right. Its children are ordinary
-    /// threads.
+    /// `SCHED_DEADLINE`: at most `runtime` of CPU time in each `period`, ahead of all other classes. Needs a privilege. Child
+    /// threads are ordinary threads.
     Deadline {
-        /// Of the processor.
+        /// CPU time per period.
         runtime: Duration,
-        /// In each of these, beginning with a wake-up.
+        /// Length of a period, which begins with a wake-up.
         period: Duration,
     },
 }
 
-/// The thread that asks.
+/// The calling thread.
 pub const CALLER: i32 = 0;
 
-/// Schedules a thread so.
+/// Sets the scheduling class of a thread.
 ///
 /// # Errors
-/// `EPERM` if this process may not, or a deadline's thread is bound to some of the processors; `EBUSY` if there is no room
-/// for another deadline; `EINVAL` if the kernel knows no such thing; `ESRCH` if there is no such thread.
+/// `EPERM` if this process may not, or a deadline thread is bound to a subset of the CPUs; `EBUSY` if there is no room
+/// for another deadline thread; `EINVAL` if the kernel does not support the class; `ESRCH` if there is no such thread.
 pub fn schedule(thread: i32, class: Class) -> Result<(), Errno> {
     let (policy, priority, runtime, period) = match class {
         Class::Normal => (libc::SCHED_OTHER, 0, Duration::ZERO, Duration::ZERO),
@@ -52,7 +52,7 @@ pub fn schedule(thread: i32, class: Class) -> Result<(), Errno> {
     let inherited = u64::from(libc::SCHED_FLAG_RESET_ON_FORK.cast_unsigned());
     let attributes = libc::sched_attr {
         sched_policy: policy.cast_unsigned(),
-        // Once said, only the privileged may take it back.
+        // Clearing this flag needs a privilege.
         sched_flags: if real_time { inherited } else { before.sched_flags & inherited },
         sched_nice: nice,
         sched_priority: priority,
@@ -67,7 +67,7 @@ pub fn schedule(thread: i32, class: Class) -> Result<(), Errno> {
     Errno::result(result).map(drop)
 }
 
-/// The time slice that a thread has; zero for a real-time one, and where the kernel does not say.
+/// Returns the time slice of a thread; zero for a real-time thread, and if the kernel does not report it.
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread.
@@ -77,7 +77,7 @@ pub fn slice(thread: i32) -> Result<Duration, Errno> {
     Ok(if ordinary { Duration::from_nanos(attributes.sched_runtime) } else { Duration::ZERO })
 }
 
-/// Gives a thread a nice value, from -20 (more of the processor) to 19. Its class stays.
+/// Sets the nice value of a thread, from -20 (most CPU time) to 19. The class is kept.
 ///
 /// # Errors
 /// `EACCES` or `EPERM` if this process may not, `ESRCH` if there is no such thread.
@@ -87,7 +87,7 @@ pub fn set_nice(thread: i32, nice: i32) -> Result<(), Errno> {
     Errno::result(result).map(drop)
 }
 
-/// The scheduling policy of a thread, as `sched(7)` numbers it.
+/// Returns the scheduling policy of a thread, as `sched(7)` numbers it.
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread.
@@ -95,7 +95,7 @@ pub fn policy(thread: i32) -> Result<i32, Errno> {
     Ok(attributes(thread)?.sched_policy.cast_signed())
 }
 
-/// The nice value of a thread, also of one that is real-time now.
+/// Returns the nice value of a thread, also while it is real-time.
 fn nice(thread: i32) -> Result<i32, Errno> {
     Errno::clear();
     // SAFETY: it takes numbers.

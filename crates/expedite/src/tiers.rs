@@ -1,4 +1,4 @@
-//! The tiers: which one is to be had here, and why a better one is not.
+//! Boost tiers: which one is available here, and why a better one is not.
 
 use core::fmt;
 use core::time::Duration;
@@ -13,15 +13,15 @@ use crate::schedule::{CALLER, Class, schedule, slice};
 /// The shortest time slice that the kernel gives (`kernel/sched/syscalls.c`).
 pub const SLICE: Duration = Duration::from_micros(100);
 
-/// What a thread with a deadline has: a tenth of a processor, as the module grants it, in pieces that outlast a handler.
+/// Parameters of the deadline class: a tenth of a CPU, as the module grants, in pieces that are longer than a handler.
 pub const DEADLINE: Class =
     Class::Deadline { runtime: Duration::from_millis(1), period: Duration::from_millis(10) };
 
-/// Tried in this order if nobody says which. A deadline only on request: its threads cannot be bound to a processor, and the
-/// kernel holds them back when they have used their time.
+/// Tiers tried in this order if the caller names none. The deadline tier must be requested: its threads cannot be bound to a
+/// CPU, and the kernel throttles them when they have used their runtime.
 const AUTO: [Tier; 4] = [Tier::Module, Tier::Fifo, Tier::Slice, Tier::None];
 
-/// Why a tier is not to be had.
+/// Reason why a tier is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Missing {
@@ -41,12 +41,12 @@ pub enum Missing {
     System(Errno),
 }
 
-/// What was got, and why nothing better.
+/// Booster that was obtained, and the reasons why no better one was.
 #[derive(Debug)]
 pub struct Obtained {
     /// The booster.
     pub booster: Box<dyn Booster>,
-    /// Tiers that would have been taken before it, each with the reason why it was not.
+    /// Preferred tiers, each with the reason why it is not available.
     pub missing: Vec<(Tier, Missing)>,
 }
 
@@ -61,7 +61,8 @@ impl fmt::Display for Obtained {
     }
 }
 
-/// The tier that was asked for, or the best one if that is left open. Where it is not to be had, a named tier gives none.
+/// Returns a booster of the requested tier, or of the best one if `wanted` is `None`. If a requested tier is not available, the
+/// returned booster does nothing.
 #[must_use]
 pub fn obtain(wanted: Option<Tier>) -> Obtained {
     let order: &[Tier] = match &wanted {
@@ -78,10 +79,10 @@ pub fn obtain(wanted: Option<Tier>) -> Obtained {
     Obtained { booster: Box::new(Unboosted), missing }
 }
 
-/// Whether a tier is to be had: tried on a thread that ends, and given back.
+/// Checks whether a tier is available, by trying it on a thread that ends afterwards.
 ///
 /// # Errors
-/// Why it is not.
+/// The reason why it is not available.
 pub fn available(tier: Tier) -> Result<(), Missing> {
     match tier {
         Tier::Module => Ok(Device::open().map(drop)?),
@@ -105,7 +106,7 @@ fn get(tier: Tier) -> Result<Box<dyn Booster>, Missing> {
     })
 }
 
-/// Whether a thread of this process can be scheduled so: one tries, and ends.
+/// Checks whether a thread of this process can have this class, by trying it on a short-lived thread.
 fn try_class(class: Class) -> Result<(), Missing> {
     let probe = std::thread::Builder::new().name("pronto-probe".into()).spawn(move || {
         schedule(CALLER, class)?;
@@ -120,7 +121,7 @@ fn try_class(class: Class) -> Result<(), Missing> {
     }
 }
 
-/// The module: what is watched is flagged, and it does the rest.
+/// The kernel module, which boosts the threads that wait on a watched descriptor.
 #[derive(Debug)]
 struct Flagged(Device);
 
@@ -150,7 +151,7 @@ impl Booster for Flagged {
     fn worked(&self) {}
 }
 
-/// A class that a thread is given once.
+/// A scheduling class that each adopted thread gets once.
 #[derive(Debug)]
 struct Scheduled {
     tier: Tier,
@@ -175,7 +176,7 @@ impl Booster for Scheduled {
     fn worked(&self) {}
 }
 
-/// Nothing at all.
+/// A booster that does nothing.
 #[derive(Debug)]
 struct Unboosted;
 

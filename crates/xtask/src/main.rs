@@ -45,7 +45,7 @@ enum Command {
     Mutate(mutate::Options),
     /// Count the instructions of fixed scenarios; none may grow unless that is recorded.
     Counts(counts::Options),
-    /// Build the programs for release, with RDMA, and pack them with all that belongs beside them.
+    /// Build the programs for release, with RDMA, and pack them with the files that belong next to them.
     Package(package::Options),
     /// A machine with a stock kernel and soft-RoCE, in QEMU.
     Lab(lab::Options),

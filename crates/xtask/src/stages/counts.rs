@@ -1,4 +1,4 @@
-//! Holds the instructions of fixed scenarios against what is recorded: what noise hides from every clock.
+//! Compares the instruction counts of fixed scenarios with the recorded ones; shows changes too small to time.
 
 use anyhow::Result;
 

@@ -48,7 +48,7 @@ pub(crate) struct Stage {
     pub(crate) budget: Duration,
     /// Whether `--quick` runs it.
     pub(crate) quick: bool,
-    /// Programs it needs besides Rust.
+    /// Programs it needs apart from Rust.
     pub(crate) tools: &'static [Tool],
     /// Finds the work there is in this workspace.
     pub(crate) plan: fn(&Workspace, Effort) -> Result<Plan>,
@@ -105,7 +105,7 @@ impl Plan {
         self.steps.push(Step { work: Work::Command(command), programs: 0 });
     }
 
-    /// A command in which tests must run, in at least so many programs.
+    /// Adds a command in which at least `programs` test programs must run a test.
     pub(crate) fn tests(&mut self, command: CommandLine, programs: usize) {
         self.steps.push(Step { work: Work::Command(command), programs });
     }
