@@ -1,4 +1,4 @@
-//! `anatomy`: what each step of a call takes, and what all of them leave unexplained.
+//! `anatomy`: the cost of each step of a call, and the part of a call that the steps do not explain.
 
 use core::time::Duration;
 
@@ -20,8 +20,8 @@ use crate::progress::Progress;
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{Recorder, Sample, approximate};
 
-/// The experiment. Rounds of the parts, of the floor and of whole calls take turns; the server of the calls is a process of its
-/// own, stopped while anything else is measured.
+/// The experiment. Rounds of the parts, of the floor and of whole calls alternate. The server of the calls is a separate
+/// process, stopped while anything else is measured.
 #[derive(Debug)]
 pub(crate) struct Anatomy;
 
@@ -39,7 +39,7 @@ impl Experiment for Anatomy {
     }
 
     fn about(&self) -> &'static str {
-        "what each step of a call takes, and what all of them leave unexplained"
+        "cost of each step of a call, and the part that the steps do not explain"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -62,7 +62,7 @@ impl Experiment for Anatomy {
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
-            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            report.note("skipped: needs two CPUs, but this process may use only one");
             return Ok(report);
         };
         let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
@@ -91,8 +91,8 @@ impl Experiment for Anatomy {
             .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0))
             .with("clock_ns", decimals(clocks.iter().copied().fold(f64::NAN, f64::max), 1));
         report.note(
-            "a step carried out alone finds what it needs in its own cache, and its processor ahead of it: what other lines cost \
-             that come from the other core is not explained, and what the processor carries out ahead is explained twice",
+            "a step measured alone has its data in its own cache, and overlaps with the next: the cost of further cache lines \
+             from the other core is not explained, and work that the CPU overlaps in a real call is counted twice",
         );
         report.claims = claims(&found);
         report.figures = figure(&found).into_iter().collect();
@@ -111,7 +111,7 @@ struct Bench<'a> {
     server: &'a Server,
 }
 
-/// What was found of it.
+/// Results of one subject.
 struct Subject {
     provider: Provider,
     size: &'static str,
@@ -188,7 +188,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Half of the floor. Over TCP it has the two system calls in it that the provider's steps have too.
+    /// Half of the floor. Over TCP it includes the two system calls that the provider's steps also include.
     fn way(&self, floor: &Sample, parts: &Parts) -> f64 {
         let half = approximate(floor.p50_ns) / 2.0;
         match self.provider {
@@ -232,8 +232,8 @@ fn claims(found: &[Subject]) -> Vec<Claim> {
             Some(Claim {
                 id,
                 text: format!(
-                    "{}, 32 B, both polling: what the steps that a call waits for leave unexplained, or explain too much, is at most \
-                     this share of the measured call",
+                    "{}, 32 B, both polling: difference between the measured call and the sum of the steps on its critical path, as a \
+                     share of the call, at most",
                     provider.name()
                 ),
                 published: decimals(EXPLAINED, 2),
@@ -244,7 +244,7 @@ fn claims(found: &[Subject]) -> Vec<Claim> {
         .collect()
 }
 
-/// Two panels per transport, the steps that a call waits for and those that it does not, with a bar for each size.
+/// Draws two panels per transport, the steps on the critical path of a call and the others, with a bar for each size.
 fn figure(found: &[Subject]) -> Option<Figure> {
     let panel = |(provider, title, shown): (Provider, &str, Vec<&'static str>)| {
         let of: Vec<&Subject> = found.iter().filter(|s| s.provider == provider).collect();
@@ -266,21 +266,18 @@ fn figure(found: &[Subject]) -> Option<Figure> {
     let panels: Vec<Panel> = Provider::ALL
         .into_iter()
         .flat_map(|provider| {
-            [
-                (provider, "the call waits for it", path.clone()),
-                (provider, "beside the call", BESIDE.to_vec()),
-            ]
+            [(provider, "on the critical path", path.clone()), (provider, "beside the call", BESIDE.to_vec())]
         })
         .filter_map(panel)
         .collect();
-    let title = "What each step of a call takes (comm-layer paper, Fig. 3, carried through)".to_owned();
+    let title = "Cost of each step of a call (comm-layer paper, Fig. 3, carried through)".to_owned();
     (!panels.is_empty()).then_some(Figure { file: "anatomy", title, panels })
 }
 
-/// Our own bar, a share.
+/// The bar, a share. Chosen by us; no source.
 const EXPLAINED: f64 = 0.25;
 
-/// What every message carries in front of its payload, bytes.
+/// Length of the header in front of every payload, bytes.
 const HEADER: usize = 24;
 
 /// 6 subjects take 20 s.
@@ -335,7 +332,7 @@ mod tests {
         let small = Stages::<_, Ask32>::new(32, tcp_link).map(|stages| stages.way());
         let short = Stages::<_, Ask224>::new(224, tcp_link).map(|stages| stages.way());
         let ways = [small, short].map(|way| way.expect("a link over TCP"));
-        assert_eq!(ways, [Way::Soon, Way::Started], "a socket copies what fits a line");
+        assert_eq!(ways, [Way::Soon, Way::Started], "a socket copies inline messages");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `bandwidth`: large payloads copied, by reference and decoded, beside a bare copy that is read over the same memory.
+//! `bandwidth`: throughput of large payloads copied, by reference and decoded, next to a bare copy and read of the same memory.
 
 use core::time::Duration;
 
@@ -19,8 +19,8 @@ use crate::traffic::cost::Cost;
 use crate::traffic::drive::Open;
 use crate::traffic::speed::Speed;
 
-/// The experiment. The receiver is a process of its own that adds up every payload and sends the sum back; a round of the floor
-/// and a round of each mode take turns.
+/// The experiment. The receiver is a separate process that adds up every payload and sends the sum back. Rounds of the floor
+/// and of each mode take turns.
 #[derive(Debug)]
 pub(crate) struct Bandwidth;
 
@@ -38,7 +38,7 @@ impl Experiment for Bandwidth {
     }
 
     fn about(&self) -> &'static str {
-        "large payloads copied, by reference and decoded, every byte read, beside memcpy + sum"
+        "throughput of large payloads copied, by reference and decoded, every byte read, next to memcpy + sum"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -66,7 +66,7 @@ impl Experiment for Bandwidth {
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
-            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            report.note("skipped: needs two CPUs, but this process may use only one");
             return Ok(report);
         };
         let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
@@ -102,7 +102,7 @@ struct Size {
     name: &'static str,
 }
 
-/// How many are under way.
+/// Number of payloads under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Window {
     One,
@@ -191,9 +191,9 @@ impl Bench<'_> {
         Ok(rows)
     }
 
-    /// What carries such a payload without us, over the same memory. A chunk of send memory is used again when its last buffer is
-    /// free, so that a stream goes over twice what is under way. One long payload after the other walks through one chunk; short
-    /// ones lie in the same lines of a strip. RDMA has a loopback socket of the same node beside it.
+    /// Measures the bare transport of such a payload over the same amount of memory. A chunk of send memory is reused when its last
+    /// buffer is free, so a stream covers twice the bytes under way. Long payloads sent one at a time walk through one chunk; short
+    /// ones lie in the same cache lines of a thread arena. The floor of RDMA is a loopback socket of the same node.
     fn floor(&self, size: Size, open: Open) -> anyhow::Result<(u64, Duration)> {
         match self.over {
             Over::Here(Provider::Shm) => {
@@ -234,7 +234,7 @@ impl Row {
     }
 }
 
-/// What can be said of the rows that were measured.
+/// Evaluates the claims for which rows were measured.
 fn claims(rows: &[Row]) -> Vec<Claim> {
     let mib = |mode: Mode, window: Window| {
         rows.iter().find(|row| {
@@ -244,8 +244,9 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     };
     let copied = mib(Mode::Copied, Window::Pipelined).map(|row| Claim {
         id: "B1",
-        text: "shm, 1 MiB, pipelined, from private memory, read in place: so large a part of memcpy + sum"
-            .into(),
+        text:
+            "shm, 1 MiB, pipelined, from private memory, read in place: throughput as a share of memcpy + sum"
+                .into(),
         published: decimals(COPIED, 2),
         measured: decimals(row.ratio(), 2),
         holds: row.ratio() >= COPIED,
@@ -255,8 +256,9 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
         let times = reference.speed.per_second() / two.speed.per_second();
         Claim {
             id: "B2",
-            text: "shm, 1 MiB, one at a time: by reference, read in place, so many times the two-copy path"
-                .into(),
+            text:
+                "shm, 1 MiB, one at a time: by reference, read in place, as a multiple of the two-copy path"
+                    .into(),
             published: decimals(REFERENCE, 1),
             measured: decimals(times, 2),
             holds: times >= REFERENCE,
@@ -274,14 +276,14 @@ const SIZE_NAMES: [&str; SIZES.len()] = [SIZES[0].name, SIZES[1].name, SIZES[2].
 
 /// Bytes under way when pipelined: four of the longest payloads, one chunk of send memory.
 const UNDER_WAY: usize = 4 << 20;
-/// Payloads under way at most: a session has slots for some more.
+/// Maximum number of payloads under way: a session has slots for some more.
 const MOST_OPEN: usize = 32;
 
 /// The bars of the shared-memory path.
 const COPIED: f64 = 0.9;
 const REFERENCE: f64 = 3.0;
 
-/// A chunk of send memory, bytes, and the longest payload that lies in a strip.
+/// Length of a chunk of send memory, bytes, and the longest payload that lies in a thread arena.
 const CHUNK: usize = 4 << 20;
 const SHORT: usize = 32 << 10;
 

@@ -1,4 +1,4 @@
-//! `comm-fig1`: what setting a buffer up costs beside moving its bytes.
+//! `comm-fig1`: the cost of setting up a buffer compared with moving its bytes.
 
 use crate::experiment::Experiment;
 use crate::lab::Lab;
@@ -6,11 +6,11 @@ use crate::params::{Axis, Params};
 use crate::progress::Progress;
 use crate::report::Report;
 
-/// The experiment. It runs in the lab, under virtual time: what it counts are instructions.
+/// The experiment. It runs in the lab, under virtual time, and counts instructions.
 #[derive(Debug)]
 pub(crate) struct CommFig1;
 
-/// Buffer lengths, bytes, as values of the column.
+/// Buffer lengths in bytes: the values of the column.
 pub(crate) const SIZES: [&str; 8] =
     ["4096", "16384", "65536", "262144", "1048576", "2097152", "4194304", "16777216"];
 
@@ -28,13 +28,13 @@ impl Experiment for CommFig1 {
     }
 
     fn about(&self) -> &'static str {
-        "what registering a buffer costs beside moving its bytes by RDMA (in the lab)"
+        "cost of registering a buffer, next to moving its bytes by RDMA (in the lab)"
     }
 
     fn axes(&self) -> &'static [Axis] {
         &[
             Axis { column: "size", help: "Only these buffer lengths, bytes", values: &SIZES },
-            Axis { column: "pages", help: "Only memory in pages of this kind", values: &["small", "huge"] },
+            Axis { column: "pages", help: "Only this page size", values: &["small", "huge"] },
         ]
     }
 
@@ -53,5 +53,5 @@ impl Experiment for CommFig1 {
     }
 }
 
-/// It takes one to two minutes.
+/// The experiment takes one to two minutes.
 const LIMIT: u32 = 900;

@@ -1,4 +1,4 @@
-//! `comm-fig3`: what of a synchronous send is spent on its buffer.
+//! `comm-fig3`: the share of a synchronous send that is spent on its buffer.
 
 use core::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::sample::{Recorder, approximate};
 use crate::traffic::drive::PATIENCE;
 use crate::traffic::sends::polled;
 
-/// The experiment. Buffers and sends of one size take turns over one connection.
+/// The experiment. Buffer allocations and sends of one size alternate over one connection.
 #[derive(Debug)]
 pub(crate) struct CommFig3;
 
@@ -40,7 +40,7 @@ impl Experiment for CommFig3 {
     }
 
     fn about(&self) -> &'static str {
-        "what allocating and releasing a send buffer takes of a synchronous send"
+        "share of a synchronous send spent on allocating and releasing its buffer"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -58,7 +58,7 @@ impl Experiment for CommFig3 {
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
-            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            report.note("skipped: needs two CPUs, but this process may use only one");
             return Ok(report);
         };
         let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
@@ -90,7 +90,7 @@ impl Experiment for CommFig3 {
             .with("buffers_per_timing", BUFFERS)
             .with("rounds", rounds)
             .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0));
-        report.note("payloads of up to 40 B ride in their descriptor and have no buffer");
+        report.note("payloads of up to 40 B are sent inline in their descriptor and have no buffer");
         report.claims = claims(&rows);
         report.rows = rows.iter().map(Row::fields).collect();
         Ok(report)
@@ -127,7 +127,7 @@ impl Row {
             let released = clock::now();
             match taken {
                 Ok(()) => {}
-                // Sends of other sizes have left too little of the chunks that are ready; nobody sends who would have more made.
+                // Sends of other sizes have used up the prepared chunks, and no send is under way that would cause more to be prepared.
                 Err(refused) if refused.is_retryable() && asked.elapsed() < PATIENCE => {
                     peer.host().pause();
                     started = clock::now();
@@ -146,8 +146,8 @@ impl Row {
         polled(peer, self.size, budget * 3 / 4, &mut self.send)
     }
 
-    /// Nanoseconds of allocation and release, medians of batches; and of a send, the median: a batch of sends is long enough to be
-    /// interrupted by others every time.
+    /// Returns the nanoseconds of allocation and release (medians of batches) and of a send (median of single sends, as a batch of
+    /// sends is so long that other threads interrupt it every time).
     fn times(&self) -> [f64; 3] {
         let [alloc, release, send] = [&self.alloc, &self.release, &self.send].map(Recorder::sample);
         [alloc.batch_ns, release.batch_ns, approximate(send.p50_ns)]
@@ -171,17 +171,17 @@ impl Row {
     }
 }
 
-/// Buffers of one size that are held at a time: all where the one buffer of a synchronous send would be, which is the thread's own strip
-/// of send memory for short ones, and the first half of the first chunk for others.
+/// Returns the number of buffers of one size that are held at a time. They all lie where the one buffer of a synchronous send would be:
+/// short ones in the thread's arena, others in the first half of the first chunk.
 fn buffers(provider: &str, size: usize) -> usize {
     let config = if provider == VERBS { RingConfig::pinned() } else { RingConfig::default() };
     let [strip, chunk] = [config.strip_bytes, config.first_chunk_bytes].map(|bytes| bytes as usize);
-    // No buffer takes more than a quarter of a strip.
+    // No buffer takes more than a quarter of a thread arena.
     let room = if size <= strip / 4 { strip } else { chunk / 2 };
     (room / size).clamp(1, BUFFERS)
 }
 
-/// The paper's range, and the bar: where a send takes long enough for a share to be had.
+/// Evaluates the paper's range, and the bar, which applies where a send is long enough for a meaningful share.
 fn claims(rows: &[Row]) -> Vec<Claim> {
     let most =
         |of: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| of(row)).map(Row::share).max_by(f64::total_cmp);
@@ -198,7 +198,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     [
         claim(
             "K40",
-            "allocating and releasing the buffer take 3.5 to 6.6 % of a send; here, over every size and transport, at most",
+            "allocating and releasing the buffer take 3.5 to 6.6 % of a send; measured is the largest share over all sizes and transports",
             0.066,
             most(&|_| true),
         ),
@@ -212,7 +212,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
 const SIZES: [usize; 7] = [64, 256, 1024, 4096, 16_384, 65_536, 262_144];
 const SIZE_NAMES: [&str; 7] = ["64", "256", "1024", "4096", "16384", "65536", "262144"];
 
-/// Enough to make two readings of the clock small.
+/// Batch size that makes the cost of two clock readings negligible.
 const BUFFERS: usize = 64;
 
 /// 14 rows take 14 s.

@@ -1,4 +1,4 @@
-//! `comm-fig4`: synchronous sends a second, over threads and sizes, as a multiple of one thread's.
+//! `comm-fig4`: synchronous sends per second, by threads and size, as a multiple of the rate of one thread.
 
 use core::time::Duration;
 use std::thread;
@@ -16,7 +16,7 @@ use crate::traffic::receiver::Receiver;
 use crate::traffic::sends::polled_counted;
 use crate::traffic::speed::Speed;
 
-/// The experiment. All numbers of threads take turns over one connection to a process of its own.
+/// The experiment. All numbers of threads take turns over one connection to a separate process.
 #[derive(Debug)]
 pub(crate) struct CommFig4;
 
@@ -34,7 +34,7 @@ impl Experiment for CommFig4 {
     }
 
     fn about(&self) -> &'static str {
-        "synchronous sends a second of 1 to 8 threads on one connection, normalised to one"
+        "synchronous sends per second of 1 to 8 threads on one connection, relative to one thread"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -53,7 +53,7 @@ impl Experiment for CommFig4 {
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
-            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            report.note("skipped: needs two CPUs, but this process may use only one");
             return Ok(report);
         };
         let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
@@ -82,9 +82,9 @@ impl Experiment for CommFig4 {
                 }
                 Ok(rows)
             };
-            // In a thread of its own, for the CPUs it keeps off are its own affair.
+            // In a separate thread, so that its CPU affinity does not affect the caller.
             let found =
-                thread::scope(|scope| scope.spawn(measure).join().expect("a measurement does not panic"));
+                thread::scope(|scope| scope.spawn(measure).join().expect("measurements do not panic"));
             rows.extend(found?);
         }
         report.params = Fields::default()
@@ -95,7 +95,9 @@ impl Experiment for CommFig4 {
             .with("wait", "adaptive")
             .with("rounds", rounds)
             .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0));
-        report.note(format!("senders have {free} CPU(s) here: growth is judged up to so many threads"));
+        report.note(format!(
+            "senders have {free} CPU(s) here: growth is judged only up to that number of threads"
+        ));
         report.claims = claims(&rows, free);
         report.rows = rows.iter().map(|row| row.fields(&rows)).collect();
         Ok(report)
@@ -133,14 +135,14 @@ impl Row {
                 (0..self.threads).map(|_| scope.spawn(move || polled_counted(peer, size, budget))).collect();
             senders
                 .into_iter()
-                .map(|sender| sender.join().expect("a sender does not panic"))
+                .map(|sender| sender.join().expect("senders do not panic"))
                 .sum::<anyhow::Result<u64>>()
         })?;
         self.speed.round(sent, started.elapsed());
         Ok(())
     }
 
-    /// Sends a second as a multiple of those of one thread.
+    /// Returns the sends per second as a multiple of those of one thread.
     fn normalised(&self, all: &[Self]) -> f64 {
         let one =
             all.iter().find(|row| (row.provider, row.size, row.threads) == (self.provider, self.size, 1));
@@ -158,7 +160,7 @@ impl Row {
     }
 }
 
-/// The paper's claim, as far as there are CPUs to judge it by.
+/// Evaluates the paper's claim, up to the number of available CPUs.
 fn claims(rows: &[Row], free: usize) -> Vec<Claim> {
     let judged: Vec<&Row> = rows.iter().filter(|row| (2..=free).contains(&row.threads)).collect();
     let grows = |row: &&Row| {
@@ -171,11 +173,11 @@ fn claims(rows: &[Row], free: usize) -> Vec<Claim> {
     let growing = judged.iter().filter(|row| grows(row)).count();
     let text = if judged.is_empty() {
         format!(
-            "sends a second grow with threads on every size: cannot be judged here, {free} CPU(s) for all senders"
+            "sends per second grow with threads on every size: cannot be judged here with {free} CPU(s) for all senders"
         )
     } else {
         format!(
-            "sends a second grow with threads on every size; of {} steps up to {free} threads, growing",
+            "sends per second grow with threads on every size; of {} steps up to {free} threads, growing",
             judged.len()
         )
     };

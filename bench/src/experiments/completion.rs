@@ -1,4 +1,4 @@
-//! `completion`: a synchronous send that is polled for by its sender, beside one that a dedicated thread completes.
+//! `completion`: synchronous sends whose sender polls, compared with sends that a dedicated thread completes.
 
 use core::time::Duration;
 use std::thread;
@@ -17,7 +17,7 @@ use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{Recorder, Sample, approximate};
 use crate::traffic::sends::{Dedicated, Idle, polled};
 
-/// The experiment. Both designs take turns over the same connection to a process of its own.
+/// The experiment. Both designs alternate over the same connection to a separate process.
 #[derive(Debug)]
 pub(crate) struct Completion;
 
@@ -35,7 +35,7 @@ impl Experiment for Completion {
     }
 
     fn about(&self) -> &'static str {
-        "a synchronous send polled for by its sender, beside a dedicated completion thread"
+        "synchronous sends: the sender polls, or a dedicated thread completes them"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -43,7 +43,7 @@ impl Experiment for Completion {
             Axis { column: "provider", help: PROVIDER_HELP, values: &PROVIDERS },
             Axis { column: "threads", help: "Only these numbers of senders", values: &["1", "2", "4", "8"] },
             Axis { column: "design", help: "Only this design", values: &[POLLED, DEDICATED] },
-            Axis { column: "wait", help: "Only this way of waiting", values: &["spin", "block"] },
+            Axis { column: "wait", help: "Only this waiting policy", values: &["spin", "block"] },
         ]
     }
 
@@ -55,7 +55,7 @@ impl Experiment for Completion {
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
-            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            report.note("skipped: needs two CPUs, but this process may use only one");
             return Ok(report);
         };
         let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
@@ -94,13 +94,13 @@ impl Experiment for Completion {
             })
             .collect();
         report.params = Fields::default()
-            .with("receiver", "process of its own, pinned to a CPU; reads every byte")
-            .with("senders", "threads of one connection, and the dedicated thread: left to the scheduler")
+            .with("receiver", "separate process, pinned to a CPU; reads every byte")
+            .with("senders", "threads of one connection; they and the dedicated thread are not pinned")
             .with("size", BYTES)
             .with("rounds", rounds)
             .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0));
         report.note(
-            "the dedicated thread sleeps in an eventfd, as in a completion channel; the event that hardware would raise is raised by the sender",
+            "the dedicated thread sleeps in an eventfd, as in a completion channel; the sender raises the event that hardware would raise",
         );
         report.claims = claims(&rows);
         report.rows = rows.iter().map(|(row, sample)| row.fields(sample, &rows)).collect();
@@ -135,11 +135,11 @@ impl Row {
             };
             let senders: Vec<_> = (0..threads).map(|sender| scope.spawn(move || send(sender))).collect();
             let seen: Vec<anyhow::Result<Recorder>> =
-                senders.into_iter().map(|sender| sender.join().expect("a sender does not panic")).collect();
+                senders.into_iter().map(|sender| sender.join().expect("senders do not panic")).collect();
             dedicated.end();
             (
                 seen,
-                completer.map_or(Ok(()), |completer| completer.join().expect("a completer does not panic")),
+                completer.map_or(Ok(()), |completer| completer.join().expect("the completer does not panic")),
             )
         });
         completed?;
@@ -164,13 +164,13 @@ impl Row {
     }
 }
 
-/// The median of a row divided by that of the sender-polled row beside it.
+/// Returns the median of a row divided by that of the corresponding sender-polled row.
 fn gain(row: &Row, sample: &Sample, all: &[(Row, Sample)]) -> f64 {
     let polled = all.iter().find(|(other, _)| other.design == POLLED && row.is_beside(other));
     polled.map_or(f64::NAN, |(_, polled)| approximate(sample.p50_ns) / approximate(polled.p50_ns))
 }
 
-/// What the paper says of its two designs, and the bar.
+/// Evaluates the paper's claims about the two designs, and the bar.
 fn claims(rows: &[(Row, Sample)]) -> Vec<Claim> {
     let gain_at = |provider: &'static str, threads| {
         let dedicated = rows.iter().find(|(row, _)| {
@@ -181,8 +181,8 @@ fn claims(rows: &[(Row, Sample)]) -> Vec<Claim> {
     };
     let bar = gain_at("tcp", 1).map(|gain| Claim {
         id: "K29",
-        text: "tcp, one thread, block: a synchronous send with a dedicated completion thread takes at least so many times \
-               what it takes when its sender polls (the paper: up to hundreds of us more)"
+        text: "tcp, one thread, block: a synchronous send with a dedicated completion thread, as a multiple of one whose \
+               sender polls, at least (the paper: up to hundreds of us more)"
             .into(),
         published: decimals(BAR, 1),
         measured: decimals(gain, 2),
@@ -195,7 +195,7 @@ fn claims(rows: &[(Row, Sample)]) -> Vec<Claim> {
         let most = others.iter().copied().max_by(f64::total_cmp)?;
         Some(Claim {
             id: "K31",
-            text: format!("{provider}, block: one thread gains most; measured is its gain"),
+            text: format!("{provider}, block: one thread gains most; the value is its gain"),
             published: decimals(most, 2),
             measured: decimals(one, 2),
             holds: one >= most,
@@ -208,7 +208,7 @@ const POLLED: &str = "sender-polled";
 const DEDICATED: &str = "dedicated";
 const THREADS: [usize; 4] = [1, 2, 4, 8];
 
-/// Payload, bytes: as small as one that lies in send memory can be.
+/// Payload, bytes: the shortest that is placed in send memory.
 const BYTES: usize = 64;
 
 /// The bar for one thread over TCP.

@@ -1,4 +1,4 @@
-//! `cosched-scale`: what coscheduling is worth as clusters grow, on up to 10,000 simulated nodes; and what simulating costs.
+//! `cosched-scale`: the benefit of coscheduling as clusters grow, on up to 10,000 simulated nodes, and the cost of the simulation.
 
 use core::time::Duration;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{a_to_a, approximate};
 use crate::workers;
 
-/// The experiment: a grid with a task on each node exchanges borders with its neighbours, beside three local tasks per node.
+/// The experiment: a grid with a task on each node exchanges borders with its neighbours, with three local tasks per node.
 /// The part of a task is always the same, so alone the job takes as long on any number of nodes.
 #[derive(Debug)]
 pub(crate) struct CoschedScale;
@@ -37,7 +37,7 @@ impl Experiment for CoschedScale {
     }
 
     fn about(&self) -> &'static str {
-        "simulated: what coscheduling is worth on 4 to 10,000 nodes"
+        "simulated: the benefit of coscheduling on 4 to 10,000 nodes"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -87,7 +87,7 @@ impl Experiment for CoschedScale {
     }
 }
 
-/// Beside each task of the job. Ours: where the paper's effects begin.
+/// Local tasks per node, where the paper's effects begin. Chosen by us; no source.
 const LOCALS: usize = 3;
 
 /// How much is run.
@@ -153,7 +153,7 @@ impl Run {
     }
 }
 
-/// A policy on so many nodes, over all seeds.
+/// A policy on a number of nodes, over all seeds.
 #[derive(Clone, Debug)]
 struct Row {
     policy: &'static str,
@@ -161,7 +161,7 @@ struct Row {
     seconds: Vec<f64>,
     events: u64,
     took: f64,
-    /// Events per second of processor time, by seed.
+    /// Events per second of CPU time, by seed.
     rates: Vec<f64>,
 }
 
@@ -220,10 +220,10 @@ impl Row {
 
 const IDS: [&str; 5] = ["C1", "C2", "C3", "C4", "C5"];
 
-/// What counts as the same: two hundredths.
+/// Difference below which two results count as equal: two hundredths.
 const SAME: f64 = 0.02;
 
-/// A million events per second and processor; 4 GiB.
+/// A million events per second and CPU; 4 GiB.
 const RATE: f64 = 1e6;
 const MEMORY: u64 = 4 << 30;
 
@@ -235,7 +235,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     let most = rows.iter().map(|row| row.nodes).max().unwrap_or_default();
     let c1 = slowdown("linux", 4).zip(slowdown("linux", most)).filter(|_| most > 4).map(|(few, many)| Claim {
         id: "C1",
-        text: format!("without coscheduling a job loses more the more nodes it has: slowdown under LINUX on 4 and on {most} nodes"),
+        text: format!("without coscheduling, a job loses more on more nodes: slowdown under LINUX on 4 and on {most} nodes"),
         published: json!("grows"),
         measured: json!(format!("{few:.2}, {many:.2}")),
         holds: many > few,
@@ -252,7 +252,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
         |(nodes, few, many)| Claim {
             id: "C3",
             text: format!(
-                "where all nodes switch at once (GANG), a job takes the same on any number of nodes: slowdown on 4 and on {nodes}"
+                "where all nodes switch at the same time (GANG), a job takes the same time on any number of nodes: slowdown on 4 and on {nodes}"
             ),
             published: json!("the same"),
             measured: json!(format!("{few:.2}, {many:.2}")),
@@ -263,16 +263,14 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
         rows.iter().fold((0, 0.0), |(events, took), row| (events + row.events, took + row.took));
     let c4 = (took > 0.0).then(|| approximate(events) / took).map(|rate| Claim {
         id: "C4",
-        text: "the simulator handles so many events per second of processor time, over all rows".into(),
+        text: "events that the simulator handles per second of CPU time, over all rows".into(),
         published: decimals(RATE, 0),
         measured: decimals(rate, 0),
         holds: rate >= RATE,
     });
     let c5 = peak_memory().filter(|_| most > 0).map(|bytes| Claim {
         id: "C5",
-        text: format!(
-            "{most} nodes, and as many runs at a time as there are processors, take so many bytes at most"
-        ),
+        text: format!("peak memory in bytes with {most} nodes and as many concurrent runs as there are CPUs"),
         published: json!(MEMORY),
         measured: json!(bytes),
         holds: bytes <= MEMORY,
@@ -280,7 +278,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     [c1, c2, c3, c4, c5].into_iter().flatten().collect()
 }
 
-/// Processor time of this thread so far, seconds: what a run takes whoever else wants the processor.
+/// Returns the CPU time of this thread so far, in seconds: the cost of a run, independent of other threads on the CPU.
 fn processor_time() -> f64 {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("a thread may ask what it has used");
     let seconds = |time: TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs()).as_secs_f64();
@@ -309,9 +307,9 @@ fn figure(rows: &[Row]) -> Option<Figure> {
         .collect();
     (!series.is_empty()).then(|| Figure {
         file: "cosched-scale",
-        title: format!("A job beside {LOCALS} local tasks per node, as the cluster grows"),
+        title: format!("A job with {LOCALS} local tasks per node, by size of the cluster"),
         panels: vec![Panel::Lines(Lines {
-            title: "times as long as alone".to_owned(),
+            title: "time, as a multiple of the time alone".to_owned(),
             x: plot::Axis::logarithmic("nodes", ""),
             y: plot::Axis::linear("slowdown", ""),
             marks: Marks::Joined,

@@ -1,4 +1,4 @@
-//! `floor`: what this machine's hardware and kernel take, below anything we build.
+//! `floor`: the cost of this machine's hardware and kernel primitives, on which everything else is built.
 
 use core::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::progress::Progress;
 use crate::report::{Fields, Report, decimals};
 use crate::sample::{Recorder, Sample, approximate};
 
-/// The experiment; all probes take turns in every round, so a noisy second falls on all of them alike.
+/// The experiment. All probes take turns in every round, so a noisy second affects all of them alike.
 #[derive(Debug)]
 pub(crate) struct Floor;
 
@@ -30,7 +30,7 @@ impl Experiment for Floor {
     }
 
     fn about(&self) -> &'static str {
-        "what this machine itself takes: cache lines, wake-ups, sockets, system calls, copies"
+        "cost of this machine's primitives: cache lines, wake-ups, sockets, system calls, copies"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -45,7 +45,10 @@ impl Experiment for Floor {
             asked.partition(|probe| probe.cores == Cores::One || placement.pair().is_some());
         if !left_out.is_empty() {
             let names: Vec<_> = left_out.iter().map(|probe| probe.name).collect();
-            report.note(format!("left out, as two CPUs are needed and one is allowed: {}", names.join(", ")));
+            report.note(format!(
+                "skipped: {}: needs two CPUs, but this process may use only one",
+                names.join(", ")
+            ));
         }
         let mut probes: Vec<_> = possible.into_iter().map(|probe| (probe, Recorder::new())).collect();
         let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
@@ -76,7 +79,7 @@ fn gb_per_s(bytes: u32, ns: f64) -> Value {
     decimals(approximate(u64::from(bytes)) / ns, 1)
 }
 
-/// The names of all probes, as values of the column.
+/// Names of all probes: the values of the column.
 const NAMES: [&str; floor::PROBES.len()] = {
     let mut names = [""; floor::PROBES.len()];
     let mut index = 0;

@@ -1,4 +1,4 @@
-//! `head-of-line`: what a call of 32 bytes takes while messages of 64 MiB go to the same peer.
+//! `head-of-line`: the latency of 32-byte calls while 64 MiB messages go to the same peer.
 
 use core::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::rendezvous::stream::{MESSAGE, Stream};
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::Recorder;
 
-/// The experiment. The callee is a process of its own, whose serving thread polls, answers the calls and moves the messages; rounds
-/// with and without messages take turns.
+/// The experiment. The callee is a separate process, whose serving thread polls, replies to the calls and moves the messages. Rounds
+/// with and without messages alternate.
 #[derive(Debug)]
 pub(crate) struct HeadOfLine;
 
@@ -33,7 +33,7 @@ impl Experiment for HeadOfLine {
     }
 
     fn about(&self) -> &'static str {
-        "32 B calls while 64 MiB messages go to the same peer, in chunks, beside the same calls alone"
+        "32 B calls while 64 MiB messages go to the same peer in chunks, and the same calls alone"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -44,7 +44,7 @@ impl Experiment for HeadOfLine {
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
-            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            report.note("skipped: needs two CPUs, but this process may use only one");
             return Ok(report);
         };
         let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
@@ -71,7 +71,7 @@ impl Experiment for HeadOfLine {
         }
         report.params = Fields::default()
             .with("cpus", placement.numbers())
-            .with("callee", "process of its own, pinned; its serving thread spins")
+            .with("callee", "separate process, pinned; its serving thread spins")
             .with("message_mib", MESSAGE >> 20)
             .with("rounds", rounds)
             .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0));
@@ -81,7 +81,7 @@ impl Experiment for HeadOfLine {
     }
 }
 
-/// Calls one after another, each timed; one at least.
+/// Makes calls one after another and times each; makes at least one.
 fn calls(
     into: &mut Recorder,
     budget: Duration,
@@ -149,18 +149,20 @@ impl Row {
         })
     }
 
-    /// None if no message was received: then nothing was measured.
+    /// Returns `None` if no message was received: then nothing was measured.
     fn claim(&self) -> Option<Claim> {
         if self.messages == 0 {
             return None;
         }
         let [idle, loaded] = [&self.idle, &self.loaded].map(|recorder| recorder.sample().p99_ns as f64 / 1e3);
         let (id, bound, text) = match self.provider {
-            Provider::Shm => ("H1", SHM_US, "shm: p99 beyond the same calls alone, us: at most 2"),
+            Provider::Shm => {
+                ("H1", SHM_US, "shm: increase of the p99 over the same calls alone, us: at most 2")
+            }
             Provider::Tcp => (
                 "H2",
                 2.0 * self.chunk_us(),
-                "tcp: p99 beyond the same calls alone, us: at most two chunk times",
+                "tcp: increase of the p99 over the same calls alone, us: at most two chunk times",
             ),
         };
         Some(Claim {
@@ -205,6 +207,6 @@ mod tests {
         };
         assert!(once().and_then(|()| once()).is_ok());
         let aa = row.fields().map(|fields| fields.value("aa").and_then(serde_json::Value::as_f64));
-        assert!(aa[0].is_some() && aa[1].is_none(), "every round of calls is one: {aa:?}");
+        assert!(aa[0].is_some() && aa[1].is_none(), "each round of calls counts as one: {aa:?}");
     }
 }

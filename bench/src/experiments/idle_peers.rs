@@ -1,4 +1,4 @@
-//! `idle-peers`: a call to a node that polls 15 other connections as well.
+//! `idle-peers`: the latency of a call to a node that also polls 15 idle connections.
 
 use core::hint::black_box;
 use core::time::Duration;
@@ -16,7 +16,7 @@ use crate::sample::{Recorder, Sample, approximate};
 use crate::traffic::messages::Call32;
 use crate::traffic::receiver::Receiver;
 
-/// The experiment: two receivers on one CPU, one of them with 15 more peers, take turns; the other one is stopped meanwhile.
+/// The experiment. Two receivers, one of them with 15 more peers, share a CPU and take turns; the other one is stopped meanwhile.
 #[derive(Debug)]
 pub(crate) struct IdlePeers;
 
@@ -34,7 +34,7 @@ impl Experiment for IdlePeers {
     }
 
     fn about(&self) -> &'static str {
-        "a call to a node that polls 15 idle connections beside"
+        "latency of a call to a node that also polls 15 idle connections"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -45,7 +45,7 @@ impl Experiment for IdlePeers {
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
-            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            report.note("skipped: needs two CPUs, but this process may use only one");
             return Ok(report);
         };
         let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
@@ -87,7 +87,7 @@ impl Experiment for IdlePeers {
             .with("cpus", placement.numbers())
             .with("size", 32)
             .with("wait", "spin")
-            .with("idle_peers", "nodes of the calling process, which sleep")
+            .with("idle_peers", "sleeping nodes of the calling process")
             .with("rounds", rounds)
             .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0));
         report.claims = claims(&seen);
@@ -96,7 +96,7 @@ impl Experiment for IdlePeers {
     }
 }
 
-/// Every connection of a receiver; the first one is called over.
+/// All connections of a receiver; calls go over the first one.
 fn meet((connections, receiver): &(u16, Receiver)) -> anyhow::Result<(Vec<Node>, Peer)> {
     let (first, peer) = receiver.meet(Wait(WaitPolicy::Spin))?;
     let mut nodes = vec![first];
@@ -122,7 +122,7 @@ impl Row {
                 black_box(reply.bytes);
             })
         };
-        self.seen.round(budget, op).context("a call")
+        self.seen.round(budget, op).context("a call failed")
     }
 
     fn fields(&self, sample: &Sample, all: &[(Self, Sample)]) -> Fields {
@@ -134,7 +134,7 @@ impl Row {
     }
 }
 
-/// The median as a multiple of that with one connection.
+/// Returns the median as a multiple of that with one connection.
 fn to_one(row: &Row, sample: &Sample, all: &[(Row, Sample)]) -> f64 {
     let one = all.iter().find(|(other, _)| other.provider == row.provider && other.connections == 1);
     one.map_or(f64::NAN, |(_, one)| approximate(sample.p50_ns) / approximate(one.p50_ns))
@@ -147,7 +147,7 @@ fn claims(rows: &[(Row, Sample)]) -> Vec<Claim> {
         let times = to_one(row, sample, rows);
         Claim {
             id: "I1",
-            text: "shm, 32 B, both polling: with 15 idle connections beside, a call takes at most so many times as long".into(),
+            text: "shm, 32 B, both polling: call time with 15 idle connections as a multiple of that without, at most".into(),
             published: decimals(MOST, 2),
             measured: decimals(times, 3),
             holds: times <= MOST,
@@ -156,13 +156,13 @@ fn claims(rows: &[(Row, Sample)]) -> Vec<Claim> {
     claim.into_iter().collect()
 }
 
-/// Connections of the crowded receiver: the one that is called over, and 15 others.
+/// Connections of the crowded receiver: the one that carries the calls, and 15 others.
 const CONNECTIONS: u16 = 16;
 
 /// The bar.
 const MOST: f64 = 1.1;
 
-/// 4 rows take 4 s; a round is far below the limit after which a stopped receiver is down.
+/// 4 rows take 4 s; a round is far below the limit after which a stopped receiver counts as down.
 const ROUNDS: u32 = 12;
 const BUDGET: Duration = Duration::from_millis(80);
 

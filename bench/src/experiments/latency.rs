@@ -1,4 +1,4 @@
-//! `latency`: what a call takes, over every transport, waiting policy and size, beside its floor.
+//! `latency`: the duration of a call over every transport, waiting policy and size, next to its floor.
 
 use core::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::rdma::over::{self, PROVIDERS};
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{Recorder, Sample, approximate};
 
-/// The experiment. The server is a process of its own; a round of the floor and a round of calls take turns, and the
-/// server is stopped during the floor's.
+/// The experiment. The server is a separate process. Rounds of the floor and rounds of calls alternate; the server is
+/// stopped during the former.
 #[derive(Debug)]
 pub(crate) struct Latency;
 
@@ -35,14 +35,14 @@ impl Experiment for Latency {
     }
 
     fn about(&self) -> &'static str {
-        "what a call takes, from one process to another and back, beside its floor"
+        "round-trip time of a call between two processes, next to its floor"
     }
 
     fn axes(&self) -> &'static [Axis] {
         &[
             Axis {
                 column: "provider",
-                help: "Only these transports; verbs is measured in the lab, beside the field's own tools",
+                help: "Only these transports; verbs is measured in the lab, next to the standard RDMA tools",
                 values: &PROVIDERS,
             },
             Axis {
@@ -58,11 +58,11 @@ impl Experiment for Latency {
         let Some(lab) = over::lab(params)? else { return Ok(None) };
         anyhow::ensure!(
             params.chosen().all(|(column, _)| column != "size"),
-            "verbs is measured with 64 bytes, as the tools beside it: leave --size out"
+            "verbs is measured with 64 bytes, like the tools next to it: omit --size"
         );
         anyhow::ensure!(
             ["spin", "block"].iter().any(|wait| params.keeps("wait", wait)),
-            "verbs is measured with --wait spin and block, as the tools beside it wait"
+            "verbs is measured with --wait spin and block, like the tools next to it"
         );
         Ok(Some(Lab { limit: LAB_LIMIT, ..lab }))
     }
@@ -74,7 +74,7 @@ impl Experiment for Latency {
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
-            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            report.note("skipped: needs two CPUs, but this process may use only one");
             return Ok(report);
         };
         let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
@@ -87,7 +87,7 @@ impl Experiment for Latency {
             })
             .collect();
         progress.begin(u64::from(rounds) * (pairs.len() * sizes.len()) as u64);
-        // Before any thread is pinned: what is learned here is to hold for two CPUs.
+        // Before any thread is pinned: the result has to hold for two CPUs.
         let wake_up = pronto_node::wake_up_cost();
         let mut rows = Vec::new();
         for (provider, wait) in pairs {
@@ -97,8 +97,8 @@ impl Experiment for Latency {
         }
         report.params = Fields::default()
             .with("cpus", placement.numbers())
-            .with("server", "process of its own, pinned; stopped during rounds of the floor")
-            .with("handler", "inline, gives the payload back")
+            .with("server", "separate process, pinned; stopped during rounds of the floor")
+            .with("handler", "inline, returns the payload")
             .with("rounds", rounds)
             .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0))
             .with("wake_up_ns", wake_up.0);
@@ -117,7 +117,7 @@ struct Bench<'a> {
     server: &'a Server,
 }
 
-/// One row: calls and their floor.
+/// Calls and their floor, in one row.
 #[derive(Clone, Debug)]
 struct Row {
     provider: Provider,
@@ -153,7 +153,7 @@ impl Bench<'_> {
         Ok(recorders.iter().map(row).collect())
     }
 
-    /// One round of what hardware and kernel take for such a call. Over TCP it carries header and payload.
+    /// Runs one round of the bare hardware or kernel equivalent of such a call. Over TCP it carries header and payload.
     fn floor(&self, size: &Size, into: &mut Recorder) -> anyhow::Result<()> {
         let bytes = HEADER + size.bytes;
         let budget = self.budget / 2;
@@ -166,7 +166,7 @@ impl Bench<'_> {
     }
 }
 
-/// The floor that a call is divided by. An adaptive wait is held against the better choice, which is spinning.
+/// Returns the floor that a call is divided by. An adaptive wait is compared with the better choice, which is spinning.
 fn floor_name(provider: Provider, wait: Wait) -> &'static str {
     match (provider.name(), wait.name()) {
         ("shm", "block") => FUTEX,
@@ -198,7 +198,7 @@ impl Row {
     }
 }
 
-/// What can be said of the rows that were measured.
+/// Evaluates the claims for which rows were measured.
 fn claims(rows: &[Row]) -> Vec<Claim> {
     let row = |provider, wait, size| rows.iter().find(|row| row.is(provider, wait, size));
     let bound = |id, text: &str, most: f64, row: Option<&Row>| {
@@ -214,8 +214,8 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
         let times = approximate(tcp.floor.p50_ns) / approximate(shm.call.p50_ns);
         Claim {
             id: "K2",
-            text: "the TCP/IP stack is too deep for control messages: bare sockets, both sides polling, take so many \
-                   times what a whole call over shared memory takes (32 B)"
+            text: "the TCP/IP stack is too deep for control messages: round-trip time of bare sockets, both sides polling, as \
+                   a multiple of a whole call over shared memory (32 B)"
                 .into(),
             published: Value::Null,
             measured: decimals(times, 1),
@@ -225,13 +225,13 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     [
         bound(
             "L1",
-            "shm, both polling, 32 B: at most so many cache-line round trips",
+            "shm, both sides polling, 32 B: call time as a multiple of a cache-line round trip, at most",
             2.5,
             row("shm", "spin", "32"),
         ),
         bound(
             "L2",
-            "tcp, both blocking, 32 B: at most so many bare ping-pongs",
+            "tcp, both sides blocking, 32 B: call time as a multiple of a raw TCP ping-pong, at most",
             1.15,
             row("tcp", "block", "32"),
         ),
@@ -242,7 +242,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     .collect()
 }
 
-/// The names of all sizes, as values of the column.
+/// Names of all sizes: the values of the column.
 const SIZE_NAMES: [&str; SIZES.len()] = {
     let mut names = [""; SIZES.len()];
     let mut index = 0;
@@ -258,13 +258,13 @@ const FUTEX: &str = "futex";
 const TCP_BLOCKING: &str = "tcp-blocking";
 const TCP_SPINNING: &str = "tcp-spinning";
 
-/// What every message carries in front of its payload, bytes.
+/// Length of the header in front of every payload, bytes.
 const HEADER: usize = 24;
 
-/// 30 rounds of all contenders take some minutes there.
+/// In the lab, 30 rounds of all contenders take some minutes.
 const LAB_LIMIT: u32 = 1800;
 
-/// 30 rows take 45 s. A round of the floor is half as long, far below the limit after which a stopped server is down.
+/// 30 rows take 45 s. A round of the floor is half as long: far below the limit after which a stopped server counts as down.
 const ROUNDS: u32 = 10;
 const BUDGET: Duration = Duration::from_millis(100);
 

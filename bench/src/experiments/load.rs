@@ -1,4 +1,4 @@
-//! `load`: latency against offered load, from calls that are due at their times; incast; a slow receiver.
+//! `load`: latency against offered load (open loop), incast, and a slow receiver.
 
 use core::time::Duration;
 use std::thread;
@@ -18,7 +18,7 @@ use crate::traffic::messages::{Call32, Slow};
 use crate::traffic::open_loop::open_loop;
 use crate::traffic::receiver::Receiver;
 
-/// The experiment. The load is a share of what the same senders reach with 16 open calls each, measured in the same minute.
+/// The experiment. The load is a share of the rate that the same senders reach with 16 open calls each, measured in the same minute.
 #[derive(Debug)]
 pub(crate) struct Load;
 
@@ -50,7 +50,7 @@ impl Experiment for Load {
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
-            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            report.note("skipped: needs two CPUs, but this process may use only one");
             return Ok(report);
         };
         let time = if params.quick { QUICK_TIME } else { TIME };
@@ -65,14 +65,14 @@ impl Experiment for Load {
         let mut rows = Vec::new();
         for (provider, scenario) in cases {
             let case = Case { provider, scenario, time };
-            // In a thread of its own, for the CPUs it keeps off are its own affair.
+            // In a separate thread, so that its CPU affinity does not affect the caller.
             let run = || case.run(cpus.server, progress);
-            let found = thread::scope(|scope| scope.spawn(run).join().expect("a measurement does not panic"));
+            let found = thread::scope(|scope| scope.spawn(run).join().expect("measurements do not panic"));
             rows.extend(found?);
         }
         report.params = Fields::default()
             .with("cpus", placement.numbers())
-            .with("receiver", "process of its own, pinned; spins")
+            .with("receiver", "separate process, pinned; spins")
             .with("size", 32)
             .with("arrivals", "at fixed intervals; latency counts from when a call was due")
             .with("incast_senders", INCAST)
@@ -85,11 +85,11 @@ impl Experiment for Load {
     }
 }
 
-/// Who sends to what.
+/// Senders and receiver of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scenario {
     One,
-    /// Several nodes at once.
+    /// Several nodes at the same time.
     Incast,
     /// One sender, and a handler that takes 20 us.
     Slow,
@@ -173,7 +173,7 @@ impl Case {
     }
 }
 
-/// Runs `work` for every peer at once.
+/// Runs `work` for all peers concurrently.
 fn together<T: Send>(
     peers: &[&Peer],
     work: impl Fn(&Peer) -> anyhow::Result<T> + Sync,
@@ -182,7 +182,7 @@ fn together<T: Send>(
         let senders: Vec<_> = peers.iter().map(|peer| scope.spawn(|| work(peer))).collect();
         senders
             .into_iter()
-            .map(|sender| sender.join().expect("a sender does not panic").context("a sender"))
+            .map(|sender| sender.join().expect("senders do not panic").context("a sender failed"))
             .collect()
     })
 }
@@ -204,7 +204,7 @@ impl Row {
     }
 }
 
-/// The largest load up to which the median stays within ten times that of the smallest.
+/// Returns the largest load up to which the median stays within ten times that of the smallest.
 fn knee(rows: &[&Row]) -> Option<f64> {
     let first = rows.first()?;
     let p50_ns = |row: &Row| row.seen.sample().p50_ns;
@@ -219,7 +219,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
         knee(&rows).map(|knee| Claim {
             id: if provider == Provider::Shm { "O1" } else { "O2" },
             text: format!(
-                "{}, one sender: the knee is not below half of what a closed loop reaches",
+                "{}, one sender: load at the knee, as a share of the closed-loop rate, at least half",
                 provider.name()
             ),
             published: decimals(HALF, 2),
@@ -232,14 +232,14 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
 
 const CALL: Call32 = Call32 { bytes: [7; 32] };
 
-/// Shares of what a closed loop reaches; the last is more than there is.
+/// Shares of the closed-loop rate; the last exceeds the capacity.
 const LOADS: [f64; 8] = [0.05, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.1];
 const HALF: f64 = 0.5;
 
 /// Nodes that send to one.
 const INCAST: u16 = 4;
 
-/// All loads of a case take turns. Each round is as long as it must be for what is too much to show.
+/// All loads of a case take turns. Each round is long enough for an overload to show.
 const ROUNDS: u32 = 2;
 
 /// 48 rows take a minute.

@@ -1,4 +1,4 @@
-//! `mix`: the messages of a distributed OS, in the proportions of the comm-layer paper, between four nodes at full speed.
+//! `mix`: the message types of a distributed OS, in the proportions of the comm-layer paper, between four nodes at full speed.
 
 use core::time::Duration;
 use std::thread;
@@ -15,8 +15,8 @@ use crate::progress::Progress;
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::approximate;
 
-/// The experiment. Every message carries its sender and its place in its stream; what is lost, doubled, out of order or corrupt
-/// fails it.
+/// The experiment. Every message carries its sender and its position in its stream. A lost, duplicated, reordered or corrupt
+/// message fails the run.
 #[derive(Debug)]
 pub(crate) struct Mix;
 
@@ -61,7 +61,7 @@ impl Experiment for Mix {
         report.params = Fields::default()
             .with("nodes", NODES)
             .with("seconds", seconds)
-            .with("placement", "processes of their own, not pinned; adaptive waiting; handlers on the pool")
+            .with("placement", "separate processes, not pinned; adaptive waiting; handlers on the pool")
             .with("lost", all.lost())
             .with("duplicated", all.faults.duplicated)
             .with("out_of_order", all.faults.out_of_order)
@@ -136,7 +136,7 @@ fn share(part: u64, whole: u64) -> Value {
     decimals(approximate(part) / approximate(whole), 3)
 }
 
-/// That the mix is the paper's, and that it arrived.
+/// Evaluates that the mix matches the paper's, and that all of it arrived.
 fn claims(seen: &Seen) -> Vec<Claim> {
     let all = sum(seen);
     let is_share = |id, text: &str, published: f64, part: u64, whole: u64| {
@@ -152,21 +152,21 @@ fn claims(seen: &Seen) -> Vec<Claim> {
     vec![
         is_share(
             "K16a",
-            "so large a share of all messages is under 100 B (the mix is put together for it)",
+            "share of messages under 100 B (by construction of the mix)",
             0.744,
             all.under_100,
             all.sent,
         ),
         is_share(
             "K16b",
-            "so large a share of all bytes is in messages of over 1 KiB (the mix is put together for it)",
+            "share of bytes in messages of over 1 KiB (by construction of the mix)",
             0.971,
             all.large_bytes,
             all.bytes,
         ),
         Claim {
             id: "M1",
-            text: "so many messages were lost, duplicated, out of order or corrupt".into(),
+            text: "number of messages lost, duplicated, out of order or corrupt".into(),
             published: 0.into(),
             measured: seen.wrong().into(),
             holds: seen.wrong() == 0,
@@ -174,14 +174,14 @@ fn claims(seen: &Seen) -> Vec<Claim> {
     ]
 }
 
-/// How long each transport is measured.
+/// Measuring time of each transport.
 const SECONDS: u32 = 15;
 const QUICK_SECONDS: u32 = 3;
 
 /// The row that sums up the others.
 const ALL: &str = "all";
 
-/// A mix within one in a hundred of the paper's is the paper's.
+/// Tolerated difference between the mix and the paper's, a share.
 const TOLERANCE: f64 = 0.01;
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ pub const ALL: &[&dyn Experiment] = &[
     &cosched_scale::CoschedScale,
 ];
 
-/// The experiment with that name.
+/// Returns the experiment with that name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static dyn Experiment> {
     ALL.iter().copied().find(|experiment| experiment.name() == name)

@@ -1,4 +1,4 @@
-//! `overlap-tables`: a ping-pong beside a computation on each processor, by how it waits and by who comes first.
+//! `overlap-tables`: a ping-pong and a computation sharing each CPU, by waiting policy and priority.
 
 use core::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::report::{Fields, Report, decimals};
 
 use pronto::WaitPolicy;
 
-/// The experiment. Four processes: on each of two processors one side of the ping-pong and one computation.
+/// The experiment. Four processes: on each of two CPUs one side of the ping-pong and one computation.
 #[derive(Debug)]
 pub(crate) struct OverlapTables;
 
@@ -36,7 +36,7 @@ impl Experiment for OverlapTables {
     }
 
     fn about(&self) -> &'static str {
-        "a ping-pong beside a computation on each processor, by wait and by priority: what each loses"
+        "a ping-pong and a computation sharing each CPU, by waiting policy and priority: the loss of each"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -44,22 +44,22 @@ impl Experiment for OverlapTables {
             Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] },
             Axis {
                 column: "wait",
-                help: "Only these ways to wait (block is the report's event, spin its poll)",
+                help: "Only these waiting policies (block is the report's event, spin its poll)",
                 values: &["spin", "block", "adaptive"],
             },
             Axis {
                 column: "nice",
-                help: "Only beside computations of these nice values",
+                help: "Only with computations of these nice values",
                 values: &["-20", "0", "19"],
             },
             Axis {
                 column: "dping",
-                help: "Only these numbers and lengths of messages, as the report has them",
+                help: "Only these cases (number and length of messages), named as in the report",
                 values: &[CASES[0].name, CASES[1].name, CASES[2].name, CASES[3].name],
             },
             Axis {
                 column: "buffers",
-                help: "Only this memory of messages",
+                help: "Only messages in this memory",
                 values: &["prefaulted", "fresh"],
             },
         ]
@@ -77,7 +77,7 @@ impl Experiment for OverlapTables {
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
-            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            report.note("skipped: needs two CPUs, but this process may use only one");
             return Ok(report);
         };
         let scale = if params.quick { QUICK } else { FULL };
@@ -97,7 +97,7 @@ impl Experiment for OverlapTables {
                 for (_, both) in &mut burners.0 {
                     Run::once(both, steps / WARM_UP, &mut pair, warm)?;
                 }
-                // In rounds: what changes on this machine meanwhile meets every row.
+                // In rounds, so that slow changes of the machine's speed affect every row.
                 for _ in 0..scale.runs {
                     for row in &mut of_pair {
                         progress.step(&format!("{} {} {}", provider.name(), wait.name(), row.case.name));
@@ -113,20 +113,20 @@ impl Experiment for OverlapTables {
         report.rows = rows.iter().map(Row::fields).collect();
         report.note(NOT_TRANSFERABLE);
         report.note(
-            "next_door: kept, if the computation did at least 0.99 of its work in each second of its processor time, and if all but 1 % \
-             of what it was late is processor time of the ping-pong; not resolvable, if the computation alone differs by more \
+            "next_door: kept, if the computation did at least 0.99 of its work in each second of its CPU time, and if all but 1 % \
+             of its delay is CPU time of the ping-pong; not resolvable, if the computation alone differs by more \
              than 0.5 % between even and odd runs (aa). Messages go by reference into posted buffers.",
         );
         Ok(report)
     }
 }
 
-/// How much smaller than the report's everything is.
+/// Scale of the run relative to the report's.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
-    /// Messages, where the report has many: so many times fewer.
+    /// Divisor of the number of messages, where the report has many.
     messages: u64,
-    /// What the computation takes alone.
+    /// Duration of the computation alone.
     burn: Duration,
     runs: u64,
     /// Whether only the report's own rows are measured, and some over TCP.
@@ -139,7 +139,7 @@ const FULL: Scale =
 /// 45 s.
 const QUICK: Scale =
     Scale { messages: 50, burn: Duration::from_millis(100), runs: 5, only_the_reports: true };
-/// A warm-up computes so much less.
+/// Divisor of the length of the computation in a warm-up.
 const WARM_UP: u64 = 10;
 
 impl Scale {
@@ -147,7 +147,7 @@ impl Scale {
         if case.messages == 1 { 1 } else { case.messages / self.messages }
     }
 
-    /// Whether such a row is measured.
+    /// Returns whether this row is measured.
     fn has(self, provider: Provider, wait: Wait, nice: i32, case: &Case, buffers: Buffers) -> bool {
         if !self.only_the_reports {
             return true;
@@ -163,7 +163,7 @@ impl Scale {
     }
 }
 
-/// Every row that is wanted and can be had, without runs.
+/// Returns every selected and possible row, without runs.
 fn chosen(params: &Params, scale: Scale, burners: &Burners) -> Vec<Row> {
     let mut rows = Vec::new();
     for provider in Provider::ALL.into_iter().filter(|it| params.keeps("provider", it.name())) {
@@ -184,7 +184,7 @@ fn chosen(params: &Params, scale: Scale, burners: &Burners) -> Vec<Row> {
     rows
 }
 
-/// A computation on each processor, for each nice value.
+/// A computation on each CPU, for each nice value.
 #[derive(Debug)]
 struct Burners(Vec<(i32, [Burner; 2])>);
 
@@ -195,7 +195,7 @@ impl Burners {
             match (Burner::start(cpus.caller, nice)?, Burner::start(cpus.server, nice)?) {
                 (Ok(one), Ok(other)) => all.push((nice, [one, other])),
                 (Err(why), _) | (_, Err(why)) => {
-                    report.note(format!("left out, as it takes privileges ({why}): nice {nice}"));
+                    report.note(format!("skipped: nice {nice}: needs privileges ({why})"));
                 }
             }
         }
@@ -204,7 +204,7 @@ impl Burners {
 
     fn at(&mut self, nice: i32) -> anyhow::Result<&mut [Burner; 2]> {
         let found = self.0.iter_mut().find(|(of, _)| *of == nice);
-        found.map(|(_, both)| both).ok_or_else(|| anyhow::anyhow!("no computation at nice {nice}"))
+        found.map(|(_, both)| both).ok_or_else(|| anyhow::anyhow!("no computation runs at nice {nice}"))
     }
 }
 
@@ -216,15 +216,15 @@ fn described(placement: Placement, scale: Scale, steps: u64) -> Fields {
         .with("cpus", placement.numbers())
         .with(
             "nodes",
-            "both share this machine: each has one processor, with one side of the ping-pong and one computation; the report's \
+            "both share this machine: each has one CPU, with one side of the ping-pong and one computation; the report's \
              have two each",
         )
         .with("burn_steps", steps)
         .with("burn_scale", decimals(BURN_S / scale.burn.as_secs_f64(), 0))
         .with("message_scale", scale.messages)
         .with("runs", scale.runs)
-        .with("spread", "most less least of the runs")
-        .with("spin", "the application polls, and the node's own thread sleeps; else both wait alike")
+        .with("spread", "maximum minus minimum of the runs")
+        .with("spin", "the application polls, and the serving thread sleeps; otherwise both use the same policy")
         .with("fresh", "two regions of a message's length are allocated within each run, on both sides")
 }
 

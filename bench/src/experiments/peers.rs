@@ -1,4 +1,4 @@
-//! `peers`: the same 32 B call and the same pipelined load over Pronto, other projects' libraries and bare sockets, in turns.
+//! `peers`: a 32 B call and a pipelined load over Pronto, other projects' libraries and bare sockets, in turns.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,7 @@ impl Experiment for Peers {
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
-            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            report.note("skipped: needs two CPUs, but this process may use only one");
             return Ok(report);
         };
         let asked = line_up::ALL.iter().filter(|one| {
@@ -64,7 +64,7 @@ impl Experiment for Peers {
         let built = build(&asked, &mut report);
         asked.retain(|(one, _)| one.program().is_none_or(|program| built.contains_key(&program)));
         let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
-        // Before any thread is pinned: what is learned here is to hold for two CPUs.
+        // Before any thread is pinned: the result has to hold for two CPUs.
         let wake_up = pronto_node::wake_up_cost();
         progress.begin(u64::from(rounds) * asked.len() as u64);
         let mut failed = BTreeMap::new();
@@ -75,14 +75,14 @@ impl Experiment for Peers {
                 if !failed.contains_key(&name)
                     && let Err(error) = one.round(&built, cpus, budget, rounds)
                 {
-                    // Ours must not fail; that of others is for the reader to know.
+                    // A failure of ours ends the run; a failure of others is only reported.
                     anyhow::ensure!(one.program().is_some(), "{}: {error:#}", one.peer);
                     failed.insert(name, format!("{error:#}"));
                 }
             }
         }
         for ((peer, provider, setting), why) in &failed {
-            report.note(format!("left out, as a round failed: {peer} over {provider}, {setting}: {why}"));
+            report.note(format!("skipped: {peer} over {provider}, {setting}: a round failed: {why}"));
         }
         asked.retain(|(one, _)| !failed.contains_key(&(one.peer, one.provider, one.setting)));
         let rows: Vec<Row> = asked.iter().map(|(one, rounds)| Row::of(one, rounds)).collect();
@@ -103,7 +103,7 @@ impl Experiment for Peers {
     }
 }
 
-/// Builds the programs of those who were asked for, each once; who cannot take part is noted.
+/// Builds the program of each selected participant once, and notes each participant that cannot be built.
 fn build(asked: &[(&Participant, Rounds)], report: &mut Report) -> Built {
     let programs: BTreeSet<_> = asked.iter().filter_map(|(one, _)| one.program()).collect();
     let mut built = Built::new();
@@ -117,7 +117,7 @@ fn build(asked: &[(&Participant, Rounds)], report: &mut Report) -> Built {
                     .map(|(one, _)| one.peer)
                     .collect();
                 let peers: Vec<_> = peers.into_iter().collect();
-                report.note(format!("left out: {}: {error:#}", peers.join(", ")));
+                report.note(format!("skipped: {}: {error:#}", peers.join(", ")));
             }
         }
     }
@@ -137,7 +137,7 @@ struct Row {
     rpc_per_s: f64,
     rate_aa: f64,
     one_way_per_s: f64,
-    /// Processor nanoseconds, context switches, wake-ups of one message.
+    /// CPU nanoseconds, context switches and wake-ups per message.
     each: [f64; 3],
 }
 
@@ -197,7 +197,7 @@ impl Row {
     }
 }
 
-/// The bars that compare with peers. A peer counts with its better setting, row by row.
+/// Evaluates the bars that compare with peers. Each peer counts with its better setting in each row.
 fn claims(rows: &[Row]) -> Vec<Claim> {
     over_shm(rows).into_iter().chain(over_tcp(rows)).flatten().collect()
 }
@@ -205,9 +205,9 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
 fn over_shm(rows: &[Row]) -> [Option<Claim>; 3] {
     let all = Rows(rows);
     let ours = all.one("pronto", "shm", "best");
-    let ucx = "shm, both polling, p50: at most so many UCX active messages there and back";
-    let one_way = "shm, pipelined calls: at least so many of UCX's one-way messages a second";
-    let iceoryx = "shm, both polling, p50: at most so many calls of iceoryx2";
+    let ucx = "shm, both polling, p50: as a multiple of a UCX active-message round trip, at most";
+    let one_way = "shm, pipelined calls per second: as a multiple of UCX's one-way message rate, at least";
+    let iceoryx = "shm, both polling, p50: as a multiple of an iceoryx2 call, at most";
     [
         at_most("V1", ucx, 0.8, ours.map(Row::p50), all.quickest("ucx", "shm")),
         at_least("V2", one_way, 0.75, ours.map(Row::rate), all.most("ucx", "shm", |row| row.one_way_per_s)),
@@ -221,12 +221,12 @@ fn over_tcp(rows: &[Row]) -> [Option<Claim>; 6] {
         ["default", "best", "block"].map(|setting| all.one("pronto", "tcp", setting));
     let raw = |setting| all.one("raw", "tcp", setting).map(Row::p50);
     let tarpc = || all.most("tarpc", "tcp", Row::rate);
-    let asleep = "tcp, both blocking, p50: at most so many bare round trips";
-    let awake = "tcp, both spinning, p50: at most so many bare round trips";
-    let ucx = "tcp, both spinning, p50: at most so many UCX active messages there and back";
-    let many = "tcp, window 32, adaptive: at least so many calls of tarpc a second";
-    let many_asleep = "tcp, window 32, both blocking: at least so many calls of tarpc a second";
-    let tonic = "tcp, window 32, both spinning: at least so many calls of tonic a second";
+    let asleep = "tcp, both blocking, p50: as a multiple of a bare round trip, at most";
+    let awake = "tcp, both spinning, p50: as a multiple of a bare round trip, at most";
+    let ucx = "tcp, both spinning, p50: as a multiple of a UCX active-message round trip, at most";
+    let many = "tcp, window 32, adaptive, calls per second: as a multiple of tarpc's, at least";
+    let many_asleep = "tcp, window 32, both blocking, calls per second: as a multiple of tarpc's, at least";
+    let tonic = "tcp, window 32, both spinning, calls per second: as a multiple of tonic's, at least";
     [
         at_most("V4", asleep, 1.1, blocking.map(Row::p50), raw("block")),
         at_most("V5", awake, 1.15, spinning.map(Row::p50), raw("best")),
@@ -237,7 +237,7 @@ fn over_tcp(rows: &[Row]) -> [Option<Claim>; 6] {
     ]
 }
 
-/// All rows, asked by peer.
+/// All rows, looked up by peer.
 #[derive(Clone, Copy)]
 struct Rows<'a>(&'a [Row]);
 

@@ -1,4 +1,4 @@
-//! `pioman-fig3`: what a send takes while its receiver computes, with each engine, over Pronto and two MPIs.
+//! `pioman-fig3`: the duration of a send while its receiver computes, with each engine, over Pronto and two MPIs.
 
 use core::time::Duration;
 
@@ -33,12 +33,12 @@ impl Experiment for PiomanFig3 {
     }
 
     fn about(&self) -> &'static str {
-        "a send into a posted buffer while its receiver computes, by engine, beside Open MPI and MPICH"
+        "a send into a posted buffer while its receiver computes, by engine, compared with Open MPI and MPICH"
     }
 
     fn axes(&self) -> &'static [Axis] {
         &[
-            Axis { column: "system", help: "Only these", values: &["pronto", "openmpi", "mpich"] },
+            Axis { column: "system", help: "Only these systems", values: &["pronto", "openmpi", "mpich"] },
             Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] },
             Axis {
                 column: "engine",
@@ -53,7 +53,7 @@ impl Experiment for PiomanFig3 {
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
-            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            report.note("skipped: needs two CPUs, but this process may use only one");
             return Ok(report);
         };
         let times = if params.quick { QUICK_TIMES } else { TIMES };
@@ -88,7 +88,7 @@ impl Experiment for PiomanFig3 {
                         rows.extend(of_sizes);
                     }
                     Err(error) => {
-                        report.note(format!("left out: {} over {}: {error:#}", mpi.name(), provider.name()));
+                        report.note(format!("skipped: {} over {}: {error:#}", mpi.name(), provider.name()));
                     }
                 }
             }
@@ -102,13 +102,13 @@ impl Experiment for PiomanFig3 {
             .with("times", times)
             .with("idle_times", idle_times)
             .with("versions", versions)
-            .with("floor", "shm: memcpy of so many bytes; tcp: the same through a loopback socket, one core each");
+            .with("floor", "shm: memcpy of the message; tcp: the message through a loopback socket, one core each");
         report.claims = claims(&rows);
         report.rows = rows.iter().map(Row::fields).collect();
         report.note(
-            "parked_bytes over tcp is the most that lay in the sockets of both ends at one look, in repetitions of their own (socket buffers of \
+            "parked_bytes over tcp is the largest sampled number of bytes in the sockets of both ends, in separate repetitions (socket buffers of \
              256 KiB); null, if no look met any. Over shared memory there is no place between the two buffers, but for messages that are carried \
-             along (carries). What an MPI parks is its own affair.",
+             along (carries). It is not known for an MPI.",
         );
         Ok(report)
     }
@@ -137,7 +137,7 @@ fn ours(
     })
 }
 
-/// What carries so many bytes without anybody's protocol, microseconds, by size.
+/// Bare transport time of a message without a protocol, microseconds, by size.
 fn floors(provider: Provider, sizes: &[Size], cpus: CpuPair) -> anyhow::Result<Vec<f64>> {
     let of_size = |size: &Size| {
         let bytes = usize::try_from(size.bytes)?;
@@ -235,7 +235,7 @@ impl Row {
     }
 }
 
-/// What can be said of the rows that were measured.
+/// Evaluates the claims for which rows were measured.
 fn claims(rows: &[Row]) -> Vec<Claim> {
     let of = |system: &'static str, engine: &'static str| {
         rows.iter().filter(move |row| row.system == system && row.engine == engine)
@@ -249,7 +249,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
         claims.extend(worst.map(|worst| Claim {
             id,
             text: format!(
-                "{}, 64 KiB to 16 MiB: least overlap with progress on another core, 0 where it does not count",
+                "{}, 64 KiB to 16 MiB: smallest overlap with progress on another core, 0 where overlap does not count",
                 provider.name()
             ),
             published: decimals(OVERLAP, 2),
@@ -260,7 +260,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     let late = of("pronto", "timer").map(|row| row.outcome.longest_us - row.outcome.alone_us);
     claims.extend(late.reduce(f64::max).map(|late| Claim {
         id: "P32",
-        text: "timer: the longest send of all, beyond its transfer, milliseconds".into(),
+        text: "timer: longest send, beyond its transfer time, ms".into(),
         published: decimals(TIMER_MS, 0),
         measured: decimals(late / 1e3, 2),
         holds: late <= TIMER_MS * 1e3,
@@ -277,7 +277,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
         let measured = share(rows.collect());
         claims.push(Claim {
             id,
-            text: format!("{system}, {engine}: part of the sizes from 64 KiB on whose sender waits for the computation's end"),
+            text: format!("{system}, {engine}: share of the sizes from 64 KiB on whose sender waits until the computation ends"),
             published: decimals(1.0, 0),
             measured: decimals(measured, 2),
             holds: measured >= 1.0,

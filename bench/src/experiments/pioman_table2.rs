@@ -1,4 +1,4 @@
-//! `pioman-table2`: what an empty poll and an empty event cost, by engine; and what a call loses to an engine.
+//! `pioman-table2`: the cost of an empty poll and an empty event, by engine, and the cost of an engine for a call.
 
 use core::convert::Infallible;
 use core::hint::black_box;
@@ -23,7 +23,7 @@ use crate::progress::Progress;
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{Recorder, a_to_a, approximate, median};
 
-/// The experiment. An engine's own loop is measured, not a copy: its processor time over a round is divided by the polls in it.
+/// The experiment. An engine's own loop is measured, not a copy: its CPU time over a round is divided by the polls in it.
 #[derive(Debug)]
 pub(crate) struct PiomanTable2;
 
@@ -41,7 +41,7 @@ impl Experiment for PiomanTable2 {
     }
 
     fn about(&self) -> &'static str {
-        "what an empty poll and an empty event cost, by engine; and a call beside an engine"
+        "cost of an empty poll and an empty event, by engine, and of a call while an engine runs"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -59,7 +59,7 @@ impl Experiment for PiomanTable2 {
         kinds.retain(|kind| params.keeps("what", kind.what()) && params.keeps("engine", kind.engine_name()));
         if placement.pair().is_none() {
             kinds.retain(|kind| !matches!(kind, Kind::Call { .. }));
-            report.note("left out, as two CPUs are needed and one is allowed: every call");
+            report.note("skipped: needs two CPUs, but this process may use only one");
         }
         progress.begin(u64::from(rounds) * kinds.len() as u64);
         let mut rows: Vec<Row> = kinds.into_iter().map(|kind| Row { kind, ns: Vec::new() }).collect();
@@ -81,11 +81,11 @@ impl Experiment for PiomanTable2 {
             .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0))
             .with("size", 32)
             .with("load", "an acquire load of a cached word through a pointer that the compiler knows nothing of, and a branch")
-            .with("idle", "processor time of the engine's thread, its clock readings included, by its looks or events")
+            .with("idle", "CPU time of the engine's thread, including its clock readings, divided by its polls or events")
             .with("engine_off", "both nodes with engine none, the serving one in a loop of Node::progress")
             .with(
                 "event",
-                "an eventfd that stays readable: arm, recheck, sleep, its poll, disarm; nobody is woken",
+                "an eventfd that stays readable: arm, recheck, sleep, its poll, disarm; no thread is woken",
             );
         report.claims = claims(&rows);
         report.rows = rows.iter().map(|row| row.fields(&rows)).collect();
@@ -93,14 +93,14 @@ impl Experiment for PiomanTable2 {
     }
 }
 
-/// What one row measures.
+/// Quantity that a row measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// The floor: a load of a word that stays in the cache.
     Load,
-    /// One look at so many sources in memory, through the engine's loop or by a program's call.
+    /// One poll of this many sources in memory, by the engine's loop or by a program's call.
     Poll(Engine, usize),
-    /// One sleep that a descriptor ends at once.
+    /// One sleep that a descriptor ends immediately.
     Event,
     /// A call of 32 bytes while both nodes have an engine, or neither.
     Call(Provider, Engine),
@@ -142,7 +142,7 @@ impl Kind {
             Self::Poll(Engine::Idle, sources) => own_loop(sources, budget),
             Self::Poll(engine, sources) => by_call(engine, sources, budget),
             Self::Event => event(budget),
-            Self::Call(..) => anyhow::bail!("calls are measured between nodes"),
+            Self::Call(..) => anyhow::bail!("a call row is measured between nodes, not here"),
         }
     }
 }
@@ -246,21 +246,23 @@ fn in_a_row(budget: Duration, mut operations: impl FnMut()) -> anyhow::Result<f6
             return Ok(ns / f64::from(INNER));
         }
     }
-    anyhow::bail!("others have the processor: no round came to its first batch")
+    anyhow::bail!("no round reached its first batch: other threads use the CPU")
 }
 
 fn empties(manager: &Manager, sources: usize) -> anyhow::Result<(Vec<Registration>, Arc<AtomicU64>)> {
     let counted: Arc<AtomicU64> = Arc::default();
     let register = |_| {
         let empty = Empty { word: Arc::default(), looks: 0, counted: Arc::clone(&counted) };
-        manager.register(Spec::memory("empty", Sleep::Notified), empty).context("a source")
+        manager
+            .register(Spec::memory("empty", Sleep::Notified), empty)
+            .context("no source could be registered")
     };
     Ok(((0..sources).map(register).collect::<anyhow::Result<_>>()?, counted))
 }
 
 /// The engine polls by itself: time by looks at one source.
 fn own_loop(sources: usize, budget: Duration) -> anyhow::Result<f64> {
-    let manager = Manager::new(Engine::Idle, Real).context("a manager")?;
+    let manager = Manager::new(Engine::Idle, Real).context("no manager could be started")?;
     let (registered, counted) = empties(&manager, sources)?;
     let took = run_for(&manager, Nanos::NEVER, budget);
     drop(registered);
@@ -269,7 +271,7 @@ fn own_loop(sources: usize, budget: Duration) -> anyhow::Result<f64> {
     Ok(took / approximate(looks.max(1)))
 }
 
-/// Runs the engine in this thread. Returns its processor time: what others do on this CPU is not the loop's.
+/// Runs the engine in this thread. Returns its CPU time, which excludes other threads on this CPU.
 fn run_for(manager: &Manager, spin: Nanos, budget: Duration) -> f64 {
     let until = Real.now() + Nanos(u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX));
     let started = clock::thread_ns();
@@ -279,7 +281,7 @@ fn run_for(manager: &Manager, spin: Nanos, budget: Duration) -> f64 {
 
 /// A thread of the program polls: where it yields, or as a timer would.
 fn by_call(engine: Engine, sources: usize, budget: Duration) -> anyhow::Result<f64> {
-    let manager = Manager::new(engine, Real).context("a manager")?;
+    let manager = Manager::new(engine, Real).context("no manager could be started")?;
     let (_registered, _) = empties(&manager, sources)?;
     let trigger = if engine == Engine::None { Trigger::Yield } else { Trigger::Timer };
     in_a_row(budget, || {
@@ -290,11 +292,13 @@ fn by_call(engine: Engine, sources: usize, budget: Duration) -> anyhow::Result<f
 }
 
 fn event(budget: Duration) -> anyhow::Result<f64> {
-    let manager = Manager::new(Engine::Idle, Real).context("a manager")?;
+    let manager = Manager::new(Engine::Idle, Real).context("no manager could be started")?;
     let counted: Arc<AtomicU64> = Arc::default();
-    let ready = OwnedFd::from(EventFd::from_value(1).context("an eventfd")?);
+    let ready = OwnedFd::from(EventFd::from_value(1).context("no eventfd could be created")?);
     let endless = Endless { polls: 0, counted: Arc::clone(&counted) };
-    let registered = manager.register(Spec::readable("endless", ready), endless).context("a source")?;
+    let registered = manager
+        .register(Spec::readable("endless", ready), endless)
+        .context("no source could be registered")?;
     let (_empty, _) = empties(&manager, 1)?;
     let took = run_for(&manager, Nanos::ZERO, budget);
     drop(registered);
@@ -322,14 +326,17 @@ impl Calls {
 
     /// The median time of a call, the other servers stopped.
     fn round(&self, kind: Kind, budget: Duration) -> anyhow::Result<f64> {
-        let (Kind::Call(provider, engine), Some(cpus)) = (kind, self.cpus) else { anyhow::bail!("no call") };
+        let (Kind::Call(provider, engine), Some(cpus)) = (kind, self.cpus) else {
+            anyhow::bail!("this row is not a call, or there are no two CPUs for it")
+        };
         let is_it = |server: &&(Provider, Engine, Server)| (server.0, server.1) == (provider, engine);
         let mut stopped = Vec::new();
         for other in self.servers.iter().filter(|server| !is_it(server)) {
             stopped.push(other.2.child.stop()?);
         }
-        let (_, _, server) = self.servers.iter().find(is_it).context("its server was started")?;
-        let size = SIZES.iter().find(|size| size.bytes == 32).context("a size that is measured")?;
+        let (_, _, server) = self.servers.iter().find(is_it).context("no server was started for this row")?;
+        let size =
+            SIZES.iter().find(|size| size.bytes == 32).context("32 bytes is not among the measured sizes")?;
         let mut seen = Recorder::new();
         alone(cpus.caller, || {
             let (_client, peer) = server.meet_with(Wait(WaitPolicy::Spin), engine)?;
@@ -400,21 +407,21 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     };
     let (first, most) = (Kind::Poll(Engine::Idle, 1), Kind::Poll(Engine::Idle, MANY));
     let by = |one: Option<f64>, other: Option<f64>| Some(one? / other?);
+    claim("P34.poll", "an empty poll, no-thread engine, ns: at most", 38.0, ns(Kind::Poll(Engine::None, 1)));
+    claim("P34.loop", "an empty poll of the engine's own loop, ns: at most", 38.0, ns(first));
     claim(
-        "P34.poll",
-        "an empty poll, no-thread engine, takes at most so many ns",
-        38.0,
-        ns(Kind::Poll(Engine::None, 1)),
+        "P34.load",
+        "an empty poll of the engine's own loop, in loads of a cached word: at most",
+        4.0,
+        by(ns(first), ns(Kind::Load)),
     );
-    claim("P34.loop", "an empty look of the engine's own loop takes at most so many ns", 38.0, ns(first));
-    claim("P34.load", "and at most so many loads of a cached word", 4.0, by(ns(first), ns(Kind::Load)));
     let more = |kind: Kind| Some((ns(kind)? - ns(first)?) / (approximate(MANY as u64) - 1.0));
-    claim("P34.more", "each further source in memory adds at most so many ns", 10.0, more(most));
-    claim("P34.event", "an empty event takes at most so many us", 1.68, ns(Kind::Event).map(|ns| ns / 1e3));
+    claim("P34.more", "each further source in memory adds, ns: at most", 10.0, more(most));
+    claim("P34.event", "an empty event, us: at most", 1.68, ns(Kind::Event).map(|ns| ns / 1e3));
     for (id, provider) in [("P31.shm", Provider::Shm), ("P31.tcp", Provider::Tcp)] {
         let times = by(ns(Kind::Call(provider, Engine::Idle)), ns(Kind::Call(provider, Engine::None)));
         let text = format!(
-            "{}, 32 B: a call with the engine takes at most so many times one without",
+            "{}, 32 B: a call with the engine, as a multiple of one without, at most",
             provider.name()
         );
         claim(id, &text, 1.05, times);

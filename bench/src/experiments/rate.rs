@@ -1,4 +1,4 @@
-//! `rate`: how many calls a second with several open at a time, and how many one-way messages, beside the floor.
+//! `rate`: pipelined calls and one-way messages per second, next to the floor.
 
 use core::time::Duration;
 use std::thread;
@@ -23,7 +23,7 @@ use crate::traffic::drive::{Open, SIZES, Size, pooled};
 use crate::traffic::messages::Counted;
 use crate::traffic::speed::Speed;
 
-/// The experiment. The receiver is a process of its own; rounds of all rows of a transport and policy take turns.
+/// The experiment. The receiver is a separate process; rounds of all rows of a transport and policy take turns.
 #[derive(Debug)]
 pub(crate) struct Rate;
 
@@ -41,7 +41,7 @@ impl Experiment for Rate {
     }
 
     fn about(&self) -> &'static str {
-        "pipelined calls and one-way messages a second, by window, threads and size"
+        "pipelined calls and one-way messages per second, by window, threads and size"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -54,7 +54,7 @@ impl Experiment for Rate {
             },
             Axis {
                 column: "kind",
-                help: "Only calls, the same under Peer::together, calls that are started together, calls whose handler runs on a worker, or one-way messages",
+                help: "Only this kind: calls, calls under Peer::together, calls started together, calls whose handler runs on a worker, or one-way messages",
                 values: &[CALL, WINDOW, BATCH, POOLED, ONE_WAY],
             },
             Axis {
@@ -64,7 +64,7 @@ impl Experiment for Rate {
             },
             Axis {
                 column: "window",
-                help: "Only these numbers of open calls of a thread; calls only",
+                help: "Only these numbers of open calls per thread; calls only",
                 values: &["1", "2", "4", "8", "16", "32", "48"],
             },
             Axis {
@@ -88,7 +88,7 @@ impl Experiment for Rate {
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
-            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            report.note("skipped: needs two CPUs, but this process may use only one");
             return Ok(report);
         };
         let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
@@ -115,7 +115,7 @@ impl Experiment for Rate {
             })
             .collect();
         progress.begin(u64::from(rounds) * pairs.iter().map(|(.., loads)| loads.len() as u64).sum::<u64>());
-        // Before any thread is pinned: what is learned here is to hold for two CPUs.
+        // Before any thread is pinned: the result has to hold for two CPUs.
         let wake_up = pronto_node::wake_up_cost();
         let mut rows = Vec::new();
         let mut free = 0;
@@ -124,7 +124,7 @@ impl Experiment for Rate {
             let (found, left) = thread::scope(|scope| {
                 let run = scope.spawn(|| -> anyhow::Result<_> {
                     let left = keep_off(cpus.server)?;
-                    // Threads that share a processor teach a node that polling is in others' way: they have one of their own.
+                    // Threads that share a CPU are evidence of contention for a node, so they get a node of their own.
                     let (few, many): (Vec<_>, Vec<_>) =
                         loads.iter().copied().partition(|load| load.threads <= left);
                     let mut rows = Vec::new();
@@ -134,14 +134,14 @@ impl Experiment for Rate {
                     rows.sort_by_key(|row| loads.iter().position(|load| load.is(&row.load)));
                     Ok((rows, left))
                 });
-                run.join().expect("a measurement does not panic")
+                run.join().expect("measurements do not panic")
             })?;
             rows.extend(found);
             free = left;
         }
         report.params = Fields::default()
             .with("cpus", placement.numbers())
-            .with("receiver", "process of its own, pinned; stopped during rounds of the floor")
+            .with("receiver", "separate process, pinned; stopped during rounds of the floor")
             .with("senders", "threads of one process and one connection, on any CPU but the receiver's")
             .with("handler", "inline, but of kind pooled")
             .with("rounds", rounds)
@@ -154,7 +154,7 @@ impl Experiment for Rate {
     }
 }
 
-/// Claims, and what has to be known of the rows.
+/// Adds the claims, and notes on the rows.
 fn judge(report: &mut Report, rows: &[Row], free: usize, params: &Params) {
     if rows.iter().any(|row| row.load.threads > free) {
         report.note(format!("rows with more than {free} threads share the CPUs that the receiver leaves"));
@@ -163,16 +163,16 @@ fn judge(report: &mut Report, rows: &[Row], free: usize, params: &Params) {
     report.claims = claims(rows, every_window);
     if !every_window {
         report.note(
-            "windows were chosen: of what is claimed of the best or longest one only what holds is told",
+            "only some windows were measured: claims about the best or longest window are reported only if they hold",
         );
     }
 }
 
-/// What is sent in a row.
+/// Kind of message that a row sends.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     kind: &'static str,
-    /// Open calls of a thread; none for one-way messages.
+    /// Open calls per thread; none for one-way messages.
     window: Option<usize>,
     threads: usize,
     size: &'static Size,
@@ -185,7 +185,7 @@ impl Load {
     }
 }
 
-/// Every load that was asked for and is possible: all calls of all threads fit one connection at its default size.
+/// Returns every selected load for which the calls of all threads fit one connection at its default size.
 fn loads(params: &Params) -> Vec<Load> {
     let windows: &[usize] = if params.quick { &[1, 8, 32] } else { &[1, 2, 4, 8, 16, 32, 48] };
     let calls = windows.iter().map(|window| (CALL, Some(*window)));
@@ -223,14 +223,14 @@ struct Bench<'a> {
     budget: Duration,
 }
 
-/// One row: its rounds, their cost, and the floor beside.
+/// Rounds of one row, their cost, and the floor.
 #[derive(Clone, Debug)]
 struct Row {
     provider: &'static str,
     wait: Wait,
     doorbells: Doorbells,
     load: Load,
-    /// What the sender posted, and how often it rang.
+    /// Messages and doorbells of the sender.
     rung: Rung,
     speed: Speed,
     messages: u64,
@@ -273,7 +273,7 @@ impl Bench<'_> {
         Ok(rows)
     }
 
-    /// One round of a row: all threads begin together, and the round ends when the last message was taken in.
+    /// Runs one round of a row. All threads begin together, and the round ends when the last message was received.
     fn round(&self, peer: &Peer, row: &mut Row) -> anyhow::Result<()> {
         let Load { kind, window, threads, size } = row.load;
         let send = || match window {
@@ -309,7 +309,7 @@ impl Bench<'_> {
         }
     }
 
-    /// One round trip of what carries a message of 32 bytes, waited for in the same way.
+    /// Measures the bare transport's round trip of a 32-byte message with the same waiting policy.
     fn floor(&self, into: &mut Recorder) -> anyhow::Result<()> {
         match self.floor_name() {
             "futex" => floor::futex(self.cpus, self.budget, into),
@@ -320,18 +320,18 @@ impl Bench<'_> {
     }
 }
 
-/// Runs `send` in so many threads; in the calling one if that is enough.
+/// Runs `send` in `threads` threads, or in the calling thread if there is only one.
 fn together(threads: usize, send: impl Fn() -> anyhow::Result<u64> + Sync) -> anyhow::Result<u64> {
     if threads == 1 {
         return send();
     }
     thread::scope(|scope| {
         let senders: Vec<_> = (0..threads).map(|_| scope.spawn(&send)).collect();
-        senders.into_iter().map(|sender| sender.join().expect("a sender does not panic")).sum()
+        senders.into_iter().map(|sender| sender.join().expect("senders do not panic")).sum()
     })
 }
 
-/// What this process and the receiver have used until now.
+/// Returns the resources that this process and the receiver have used so far.
 fn cost(counted: &Counted) -> anyhow::Result<Cost> {
     let receiver = Cost { cpu_ns: counted.cpu_ns, switches: counted.switches };
     Ok(Cost::of_this_process()?.and(receiver))
@@ -367,8 +367,8 @@ impl Row {
     }
 }
 
-/// What can be said of the rows that were measured. That the best window is good enough, if one is: that it is not, and which is the
-/// longest, only of every window.
+/// Evaluates the claims. If only some windows were measured, a claim about the best or longest window is returned only if it holds:
+/// another window might satisfy it.
 fn claims(rows: &[Row], every_window: bool) -> Vec<Claim> {
     let of = |provider: &'static str, wait: &'static str, calls: bool| {
         rows.iter()
@@ -385,8 +385,7 @@ fn claims(rows: &[Row], every_window: bool) -> Vec<Claim> {
     };
     let calls = of("shm", "spin", true).map(|measured| Claim {
         id: "R1",
-        text: "shm, pipelined calls of 32 B, one thread each side, best window: at least so many a second"
-            .into(),
+        text: "shm, pipelined calls of 32 B, one thread each side, best window, per second: at least".into(),
         published: decimals(PIPELINED, 0),
         measured: decimals(measured, 0),
         holds: measured >= PIPELINED,
@@ -426,7 +425,7 @@ const fn coalesce(doorbells: Doorbells) -> &'static str {
     }
 }
 
-/// Messages that a session posted, and doorbells that it rang for them.
+/// Number of messages that a session posted, and of the doorbells for them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rung {
     messages: u64,
@@ -460,7 +459,7 @@ const ON: &str = "on";
 const OFF: &str = "off";
 const ONE_WAY: &str = "one-way";
 
-/// Open calls of all threads together: what a session has at its defaults, with some left for asking what arrived.
+/// Maximum number of open calls of all threads: the default of a session, less some for queries of what arrived.
 const MOST_OPEN: usize = 48;
 
 /// The bar for pipelined calls over shared memory, a second.
@@ -507,7 +506,7 @@ mod tests {
         let verdicts: Vec<_> = claims(&rows, true).iter().map(|claim| (claim.id, claim.holds)).collect();
         assert_eq!(verdicts, [("R1", true), ("R2", false)]);
         assert!(!claims(&rows[..1], true)[0].holds);
-        assert!(claims(&rows[..1], false).is_empty(), "another window might have held");
+        assert!(claims(&rows[..1], false).is_empty(), "another window might satisfy the claim");
         assert_eq!(claims(&rows, false).len(), 1);
     }
 

@@ -1,4 +1,4 @@
-//! `ring`: a send buffer allocated and released, by one thread and by two on one connection.
+//! `ring`: the cost of allocating and releasing a send buffer, with one thread and with two on one connection.
 
 use core::hint::black_box;
 use core::time::Duration;
@@ -18,7 +18,7 @@ use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{Recorder, Sample};
 use crate::traffic::receiver::Receiver;
 
-/// The experiment: nothing is sent, the peer sleeps, and two threads have a CPU each.
+/// The experiment. Nothing is sent, the peer sleeps, and each of two threads has its own CPU.
 #[derive(Debug)]
 pub(crate) struct Ring;
 
@@ -36,7 +36,7 @@ impl Experiment for Ring {
     }
 
     fn about(&self) -> &'static str {
-        "a send buffer allocated and released, by one thread and by two on one connection"
+        "cost of allocating and releasing a send buffer, by one thread and by two on one connection"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -50,7 +50,7 @@ impl Experiment for Ring {
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
-            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            report.note("skipped: needs two CPUs, but this process may use only one");
             return Ok(report);
         };
         let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
@@ -96,7 +96,7 @@ impl Row {
         Self { threads, size, seen: Recorder::new(), floor: Recorder::new() }
     }
 
-    /// All threads begin together, each on a CPU of its own. The floor has a tenth of the time.
+    /// Runs one round. All threads begin together, each on its own CPU. The floor gets a tenth of the time.
     fn round(&mut self, peer: &Peer, cpus: CpuPair, budget: Duration) -> anyhow::Result<()> {
         alone(cpus.caller, || two_additions(budget / 10, &mut self.floor))?;
         let together = Barrier::new(self.threads);
@@ -119,7 +119,7 @@ impl Row {
                 .take(self.threads)
                 .map(|cpu| scope.spawn(move || work(cpu)))
                 .collect();
-            threads.into_iter().map(|thread| thread.join().expect("a measurement does not panic")).collect()
+            threads.into_iter().map(|thread| thread.join().expect("measurements do not panic")).collect()
         });
         let seen = seen.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
         self.seen.as_round(|all| seen.iter().for_each(|recorder| all.add(recorder)));
@@ -155,8 +155,8 @@ fn claims(rows: &[(&Row, Sample)]) -> Vec<Claim> {
         })
     };
     [
-        bar("G1", 1, "one buffer allocated and released, alone: at most so many ns, in batches", ALONE),
-        bar("G2", 2, "each of two threads on one connection: at most so many ns, in batches", SHARED),
+        bar("G1", 1, "one thread, allocating and releasing a buffer, median of batches, ns: at most", ALONE),
+        bar("G2", 2, "each of two threads on one connection, median of batches, ns: at most", SHARED),
     ]
     .into_iter()
     .flatten()

@@ -36,9 +36,7 @@ impl Experiment for Sessions {
     }
 
     fn without_aa(&self) -> Option<&'static str> {
-        Some(
-            "memory is looked at while one process serves one crowd of peers; there are no rounds to hold against each other",
-        )
+        Some("memory is sampled while one process serves one crowd of peers; there are no rounds to compare")
     }
 
     fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
@@ -50,7 +48,7 @@ impl Experiment for Sessions {
             .filter(|count| asked || !params.quick || *count != 1000)
             .collect();
         if params.quick && !asked {
-            report.note("quick: 1,000 sessions are left out; --sessions 1000 asks for them");
+            report.note("--quick skips 1,000 sessions; select them with --sessions 1000");
         }
         progress.begin(counts.len() as u64);
         let mut rows = Vec::new();
@@ -133,14 +131,16 @@ fn claims(row: &Row) -> [Claim; 2] {
     [
         Claim {
             id: "N1",
-            text: "1,000 sessions over tcp: the node that accepts has at most so many MiB resident before traffic".into(),
+            text:
+                "1,000 sessions over tcp: resident memory of the accepting node before traffic, MiB, at most"
+                    .into(),
             published: mib(BEFORE),
             measured: mib(row.before),
             holds: row.before < BEFORE,
         },
         Claim {
             id: "N2",
-            text: "back under so many MiB within 10 s after each sent and got 1 MiB; measured is the least in that time"
+            text: "least resident memory within 10 s after each session sent and received 1 MiB, MiB, below"
                 .into(),
             published: mib(AFTER),
             measured: mib(row.after),
@@ -153,9 +153,9 @@ fn claims(row: &Row) -> [Claim; 2] {
 const BEFORE: u64 = 64 << 20;
 const AFTER: u64 = 96 << 20;
 
-/// How long memory may take to come back.
+/// Time within which memory has to be returned.
 const WATCHED: Duration = Duration::from_secs(10);
-/// And how long it is looked at once it has.
+/// Time for which memory is sampled after that.
 const SETTLES: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 

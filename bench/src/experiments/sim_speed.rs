@@ -73,7 +73,7 @@ impl Experiment for SimSpeed {
             "on each node: compute-only, a sleeper (5 of 50 ms), one end of a ping-pong every 10 ms",
         );
         report.note(
-            "peak_mib is of this process since its start: memory of earlier rows counts where it was more.",
+            "peak_mib is the peak of this process since its start: it includes earlier rows, if they used more.",
         );
         Ok(report)
     }
@@ -86,15 +86,15 @@ struct Row {
     nodes: u32,
     simulated: Nanos,
     events: u64,
-    /// Of the clock, and of this thread's processor time: on a busy machine only the latter says what a core can do.
+    /// Wall-clock time, and CPU time of this thread: on a busy machine only the latter shows the speed of a core.
     seconds: f64,
     cpu_seconds: f64,
-    /// By processor time.
+    /// Events per second of CPU time.
     speed: Speed,
     peak_mib: u64,
 }
 
-/// Processor time of this thread so far, seconds.
+/// Returns the CPU time of this thread so far, in seconds.
 fn cpu_seconds() -> anyhow::Result<f64> {
     let usage = getrusage(UsageWho::RUSAGE_THREAD)?;
     let time = usage.user_time() + usage.system_time();
@@ -102,7 +102,7 @@ fn cpu_seconds() -> anyhow::Result<f64> {
 }
 
 impl Row {
-    /// Lets a cluster run until it has handled at least so many events.
+    /// Runs a cluster until it has handled at least the given number of events.
     fn measure(
         kernel: &'static str,
         nodes: u32,

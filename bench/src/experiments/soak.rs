@@ -1,6 +1,6 @@
-//! `soak`: a million calls over each transport, and whether memory stays flat.
+//! `soak`: a million calls over each transport, with a check that memory stays flat.
 //!
-//! Resident memory also changes without a leak. Ticks give a chunk of send memory back in which nothing was allocated for two looks,
+//! Resident memory also changes without a leak. Ticks release a chunk of send memory in which nothing was allocated for two ticks,
 //! and long messages touch its pages anew. Whether they come often enough to keep the chunk depends on the speed of the machine. A
 //! pool grows once, when more is outstanding than ever before. Two rules keep both out of the result:
 //! 1. A reading that counts follows a walk through the send memory: calls in a row that touch all of it.
@@ -21,7 +21,7 @@ use crate::report::{Claim, Fields, Report, decimals};
 use crate::traffic::cost::Cost;
 use crate::traffic::speed::Speed;
 
-/// The experiment: one caller, one server in a process of its own, waits adaptive. Of each thousand calls three are longer.
+/// The experiment: one caller and one server in a separate process, with adaptive waits. Three of every thousand calls are longer.
 #[derive(Debug)]
 pub(crate) struct Soak;
 
@@ -39,7 +39,7 @@ impl Experiment for Soak {
     }
 
     fn about(&self) -> &'static str {
-        "a million calls over each transport: whether the memory of both sides stays flat"
+        "a million calls over each transport; checks that the memory of both sides stays flat"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -50,7 +50,7 @@ impl Experiment for Soak {
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
-            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            report.note("skipped: needs two CPUs, but this process may use only one");
             return Ok(report);
         };
         let calls = if params.quick { QUICK_CALLS } else { CALLS };
@@ -142,8 +142,8 @@ fn measure(provider: Provider, server: &Server, calls: u32, progress: &mut Progr
 }
 
 impl Row {
-    /// Returns how much memory the two processes together gained in each of the two intervals, bytes. What only one interval
-    /// shows does not count.
+    /// Returns how much memory the two processes together gained in each of the two intervals, bytes. Growth in only one interval
+    /// does not count.
     fn growth(&self) -> u64 {
         let gained = |from: [u64; 2], to: [u64; 2], side: usize| to[side].saturating_sub(from[side]);
         [0, 1]

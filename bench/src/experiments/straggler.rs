@@ -1,4 +1,4 @@
-//! `straggler`: what one buffer that is not given back does to a stream through the send ring.
+//! `straggler`: the effect of one buffer that is not released on a stream through the send ring.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::progress::Progress;
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::Recorder;
 
-/// The experiment: one thread, one ring of the default size, a window of buffers; with a straggler and without. What is counted does
-/// not depend on the machine.
+/// The experiment: one thread, one ring of the default size, a window of buffers; with a straggler and without. The counts do not
+/// depend on the machine.
 #[derive(Debug)]
 pub(crate) struct Straggler;
 
@@ -34,7 +34,7 @@ impl Experiment for Straggler {
     }
 
     fn about(&self) -> &'static str {
-        "one send buffer that is held: a circular buffer with and without the paper's fallback, and ours"
+        "effect of one held send buffer: a circular buffer with and without the paper's fallback, and chunks (ours)"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -62,13 +62,15 @@ impl Experiment for Straggler {
             .with("window", WINDOW)
             .with("messages", messages);
         report.claims = claims(&rows);
-        report.note("a temporary buffer is plain memory here; on a transport that pins memory it would be registered, too");
+        report.note(
+            "a temporary buffer is plain memory here; a transport that pins memory would also register it",
+        );
         report.rows = rows.iter().map(Row::fields).collect();
         Ok(report)
     }
 }
 
-/// What happens when the ring has no room.
+/// Behaviour when the ring has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Policy {
     /// A circular buffer; the message is refused.
@@ -106,7 +108,7 @@ impl Policy {
             let Some(chunk) = ring.commit_next() else { break };
             ring.open(chunk);
         }
-        anyhow::ensure!(full.len() > 1, "a ring of one chunk has nowhere to go");
+        anyhow::ensure!(full.len() > 1, "the ring has only one chunk: a straggler needs at least two");
         drop(full);
         Ok(ring)
     }
@@ -131,7 +133,7 @@ impl Row {
     fn measure(policy: Policy, held: bool, messages: u64) -> anyhow::Result<Self> {
         let ring = policy.ring()?;
         let straggler = held.then(|| Arc::clone(&ring).loan(BYTES, STRAGGLER)).transpose();
-        let straggler = straggler.map_err(|_| anyhow::anyhow!("an empty ring has room"))?;
+        let straggler = straggler.map_err(|_| anyhow::anyhow!("an empty ring has no room"))?;
         let mut row = Self { policy, held, sent: 0, temporary: 0, refused: 0, seen: Recorder::new() };
         let mut under_way: VecDeque<Buffer> = VecDeque::with_capacity(WINDOW);
         let mut seen = Recorder::new();
@@ -192,13 +194,13 @@ impl Row {
     }
 }
 
-/// Counts, which are the same on every machine.
+/// Evaluates the counts, which do not depend on the machine.
 fn claims(rows: &[Row]) -> Vec<Claim> {
     let held = |policy| rows.iter().find(|row| row.policy == policy && row.held);
     let paper = held(Policy::Paper).map(|row| Claim {
         id: "K27",
         text:
-            "behind a straggler the circular buffer fills, and buffers are allocated one by one; so many were"
+            "behind a straggler the circular buffer fills, and buffers are allocated one by one; the value is their number"
                 .into(),
         published: "some".into(),
         measured: row.temporary.into(),
@@ -206,7 +208,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     });
     let ours = held(Policy::Ours).map(|row| Claim {
         id: "K27-ours",
-        text: "with chunks of which a straggler takes one out: so many were allocated or refused".into(),
+        text: "with chunks, a straggler occupies one chunk: number of buffers allocated or refused".into(),
         published: 0.into(),
         measured: (row.temporary + row.refused).into(),
         holds: row.temporary + row.refused == 0,
@@ -220,7 +222,7 @@ const MEMORY: usize = 32 << 20;
 const BYTES: usize = 4096 + 64;
 /// Messages under way.
 const WINDOW: usize = 32;
-/// Who holds the straggler, for the ring's report.
+/// Holder of the straggler, for the ring's report.
 const STRAGGLER: u32 = 7;
 
 /// Each is ten times around the ring, or more.
@@ -228,7 +230,7 @@ const MESSAGES: u64 = 1 << 20;
 const QUICK_MESSAGES: u64 = 1 << 17;
 /// Messages between two readings of the clock.
 const BATCH: u32 = 64;
-/// Parts of a stream, of which every other one is held against the rest.
+/// Parts of a stream; even ones are compared with odd ones.
 const ROUNDS: u64 = 8;
 
 #[cfg(test)]

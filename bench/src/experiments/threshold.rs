@@ -1,4 +1,4 @@
-//! `threshold`: from which length on a payload that lies in a region is better sent by reference than copied.
+//! `threshold`: the length from which a payload in a region is better sent by reference than copied.
 
 use core::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::traffic::blobs::{Blobs, Mode};
 use crate::traffic::drive::Open;
 use crate::traffic::receiver::Receiver;
 
-/// The experiment. Both ways of one size take turns over one connection; the receiver reads every byte where it lies.
+/// The experiment. Both methods alternate for each size over one connection; the receiver reads every byte in place.
 #[derive(Debug)]
 pub(crate) struct Threshold;
 
@@ -33,7 +33,7 @@ impl Experiment for Threshold {
     }
 
     fn about(&self) -> &'static str {
-        "copied against by reference, by size, and from where on the reference is better"
+        "payloads copied and by reference, by size, and the size from which the reference is better"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -47,7 +47,7 @@ impl Experiment for Threshold {
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
-            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            report.note("skipped: needs two CPUs, but this process may use only one");
             return Ok(report);
         };
         let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
@@ -78,7 +78,7 @@ impl Experiment for Threshold {
         }
         report.params = Fields::default()
             .with("cpus", placement.numbers())
-            .with("receiver", "process of its own, pinned; reads every byte where it lies")
+            .with("receiver", "separate process, pinned; reads every byte in place")
             .with("wait", "spin")
             .with("rounds", rounds)
             .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0))
@@ -103,7 +103,7 @@ impl Row {
         Self { provider, size, copied: Recorder::new(), reference: Recorder::new() }
     }
 
-    /// The time by reference as a part of that of a copy.
+    /// Returns the time by reference as a fraction of that of a copy.
     fn ratio(&self) -> f64 {
         let [reference, copied] = [&self.reference, &self.copied].map(|recorder| recorder.sample().p50_ns);
         approximate(reference) / approximate(copied)
@@ -123,7 +123,7 @@ impl Row {
     }
 }
 
-/// The smallest size from which on a reference is never slower than a copy, beyond what two medians of the same thing differ by.
+/// Returns the smallest size from which a reference is never slower than a copy by more than two equal medians may differ.
 fn crossover(rows: &[&Row]) -> Option<usize> {
     let worse = rows.iter().rposition(|row| row.ratio() > 1.0 + NOISE);
     rows.get(worse.map_or(0, |worse| worse + 1)).map(|row| row.size)
@@ -137,12 +137,12 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     let found = crossover(&shm);
     vec![Claim {
         id: "K32",
-        text: "shm: by reference is no slower than a copy from so many bytes on; the library refers from the first length that does \
-               not fit a message's line"
+        text: "shm: size in bytes from which by reference is no slower than a copy; the library refers from the first length that \
+               does not fit an inline message"
             .into(),
         published: LIBRARY.into(),
         measured: found.into(),
-        // The smallest size that is measured is the first one that the library refers to.
+        // The smallest measured size is the first that the library sends by reference.
         holds: found == Some(SIZES[0]),
     }]
 }
@@ -154,7 +154,7 @@ const SIZES: [usize; 9] = [LIBRARY, 256, 1024, 4096, 16_384, 65_536, 262_144, 1 
 const SIZE_NAMES: [&str; SIZES.len()] =
     ["41", "256", "1024", "4096", "16384", "65536", "262144", "1048576", "4194304"];
 
-/// Medians that differ by less do not differ.
+/// Medians that differ by less count as equal.
 const NOISE: f64 = 0.05;
 
 /// 18 rows take 25 s.

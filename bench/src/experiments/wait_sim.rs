@@ -1,7 +1,7 @@
-//! `wait-sim`: how to wait for a message beside others who want the processor: asleep, polling, or polling first.
+//! `wait-sim`: waiting for a message while other tasks want the CPU: by sleeping, polling, or polling first.
 //!
 //! The coscheduling paper says of implicit coscheduling, spin and then block, that it loses in time sharing (section 1). Our
-//! adaptive wait is just that, unless it knows that others want the processor.
+//! adaptive wait is just that, unless it knows that other tasks want the CPU.
 
 use pronto_sched_policy::policy::coschedule::Policy;
 use pronto_sched_policy::policy::share::Share;
@@ -38,7 +38,7 @@ impl Experiment for WaitSim {
     }
 
     fn about(&self) -> &'static str {
-        "simulated: waiting asleep, polling, or polling first, beside local tasks, under each policy"
+        "simulated: waiting by sleeping, polling, or polling first, with local tasks, under each policy"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -97,12 +97,12 @@ impl Experiment for WaitSim {
                 );
             }
         }
-        report.note("times are simulated. `to_block` is the median, over seeds, of the time as a part of that with wait block");
-        report.note("a run that does not end within 4,000 s is given up, and its row has no times");
+        report.note("times are simulated. `to_block` is the median, over seeds, of the time as a fraction of that with wait block");
+        report.note("a run that does not end within 4,000 s is abandoned, and its row has no times");
         report.note(
-            "policy implicit is LINUX with adaptive waits that poll whatever else wants the processor; elsewhere they know \
-             the load, and sleep at once on a processor that others want; wait evidence is adaptive, too, and knows only which of \
-             its polls were taken off their processors",
+            "policy implicit is LINUX with adaptive waits that poll even if other tasks want the CPU; elsewhere they know \
+             the load, and sleep immediately on a contended CPU; wait evidence is also adaptive, and knows only which of \
+             its polls were preempted",
         );
         Ok(report)
     }
@@ -232,7 +232,7 @@ impl Row {
         if self.seconds.iter().any(|seconds| seconds.is_nan()) { None } else { Spread::of(&self.seconds) }
     }
 
-    /// The time as a part of that of who sleeps.
+    /// Time as a fraction of that with sleeping waits.
     fn to_block(&self, rows: &[Self]) -> Option<f64> {
         let asleep = rows.iter().find(|row| row.cell == self.cell.asleep())?;
         let ratios: Vec<f64> = self
@@ -250,9 +250,9 @@ impl Row {
 
 const IDS: [&str; 5] = ["S3", "W1", "W2", "W3", "W4"];
 
-/// What is taken as no loss: a hundredth.
+/// Largest ratio that counts as no loss: one hundredth more.
 const NO_LOSS: f64 = 1.01;
-/// What polling again now and then may cost, as on real machines (P7).
+/// Largest ratio allowed for occasional trial polls, as on real machines (P7).
 const TRIALS: f64 = 1.15;
 
 fn claims(rows: &[Row]) -> Vec<Claim> {
@@ -266,8 +266,8 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     let implicit = of(&|cell| shared(cell) && cell.policy == "implicit" && cell.network == "ethernet");
     let s3 = least(&spin).zip(most(&implicit)).zip(least(&implicit)).map(|((spin, worst), best)| Claim {
         id: "S3",
-        text: "active waiting loses in time sharing, implicit coscheduling (spin, then block) too. Parts of the time of who \
-               sleeps, beside local tasks on the paper's network: spinning at best; spin-then-block at best and at worst. \
+        text: "active waiting loses in time sharing, and so does implicit coscheduling (spin, then block). Time as a fraction of \
+               that with sleeping waits, with local tasks on the paper's network: spinning at best;  spin-then-block at best and at worst. \
                It holds if spinning loses everywhere and spin-then-block gains nowhere"
             .into(),
         published: json!("above 1"),
@@ -294,8 +294,8 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     };
     let w2 = alone("adaptive").zip(alone("spin")).map(|(adaptive, spin)| Claim {
         id: "W2",
-        text: "alone on its processor, with messages that come sooner than a wake-up takes, an adaptive wait gains what \
-               spinning gains: parts of the time of who sleeps, adaptive and spinning"
+        text: "alone on its CPU, with messages that arrive sooner than a wake-up takes, an adaptive wait gains as much as \
+               spinning: time as a fraction of that with sleeping waits, adaptive and spinning"
             .into(),
         published: json!("the same"),
         measured: json!(format!("{adaptive:.3}, {spin:.3}")),
@@ -305,9 +305,9 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
         of(&|cell| shared(cell) && cell.policy == "implicit" && (cell.network, cell.app) == ("fast", "grid"));
     let w3 = least(&polls).zip(most(&polls)).map(|(best, worst)| Claim {
         id: "W3",
-        text: "where messages come sooner than a wake-up takes, to poll first gains also beside local tasks, as a task that \
-               sleeps gives its processor away and the others of its job wait for it: parts of the time of who sleeps, at best \
-               and at worst. An adaptive wait that never polls on a shared processor leaves this out"
+        text: "where messages arrive sooner than a wake-up takes, polling first gains even with local tasks, as a task that \
+               sleeps yields its CPU and the others of its job wait for it: time as a fraction of that with sleeping waits, at \
+               best and at worst. An adaptive wait that never polls on a shared CPU misses this gain"
             .into(),
         published: serde_json::Value::Null,
         measured: json!(format!("{best:.3} to {worst:.3}")),
@@ -316,8 +316,8 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     let shown = of(&|cell| cell.wait == "evidence");
     let w4 = least(&shown).zip(most(&shown)).map(|(best, worst)| Claim {
         id: "W4",
-        text: "an adaptive wait that knows of the load what its own polls have shown, as the library does, loses little against \
-               sleeping, under any policy, load and network: at best and at worst; it holds up to what the trials may cost"
+        text: "an adaptive wait that infers the load from its own polls, as in the library, loses little against \
+               sleeping,  under any policy, load and network: at best and at worst; it holds up to what the trials may cost"
             .into(),
         published: decimals(TRIALS, 2),
         measured: json!(format!("{best:.3} to {worst:.3}")),
@@ -364,7 +364,9 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
     };
     let figure = |(app, file, title): (&'static str, &'static str, &str)| Figure {
         file,
-        title: format!("{title}: how to wait (spinning beside local tasks is off the scale, see the rows)"),
+        title: format!(
+            "{title}: waiting policies (spinning with local tasks is off the scale, see the rows)"
+        ),
         panels: NETWORKS.iter().filter_map(|network| panel(app, network)).collect(),
     };
     [

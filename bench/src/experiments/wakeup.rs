@@ -1,5 +1,5 @@
-//! `wakeup`: how long a blocked receiver waits for the CPU, by how it is scheduled, what competes with it, and what the
-//! sender does meanwhile.
+//! `wakeup`: the time that a blocked receiver waits for the CPU, by its scheduling class, its competition, and the activity of
+//! the sender.
 
 use core::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::report::{Fields, Report, decimals};
 use crate::sample::{a_to_a, approximate};
 use crate::wakeup::{Delays, Scene, Sender, play};
 
-/// The experiment; the rows take turns, so a noisy second falls on all of them alike.
+/// The experiment. The rows take turns, so a noisy second affects all of them alike.
 #[derive(Debug)]
 pub(crate) struct Wakeup;
 
@@ -24,7 +24,7 @@ const RECEIVERS: [(&str, Class); 3] =
 
 const SENDERS: [(&str, Sender); 2] = [("idle", Sender::Idle), ("busy", Sender::Busy)];
 
-/// What competes with the receiver, by the length of its time slice.
+/// Competitors of the receiver, by the length of their time slice.
 const HOGS: [(&str, Option<Class>); 4] = [
     ("none", None),
     ("short", Some(Class::Slice(SHORT))),
@@ -37,7 +37,7 @@ const SHORT: Duration = Duration::from_micros(100);
 /// Many times the stock kernel's own, which is 1.4 ms on two CPUs.
 const LONG: Duration = Duration::from_millis(20);
 
-/// What counts as a delay that somebody notices.
+/// Smallest delay that counts as noticeable.
 const LATE: Duration = Duration::from_millis(1);
 
 impl Experiment for Wakeup {
@@ -54,14 +54,14 @@ impl Experiment for Wakeup {
     }
 
     fn about(&self) -> &'static str {
-        "how long a blocked receiver waits for the CPU, by scheduling, competition and what the sender does"
+        "time that a blocked receiver waits for the CPU, by its scheduling, its competition and the sender's activity"
     }
 
     fn axes(&self) -> &'static [Axis] {
         &[
             Axis {
                 column: "receiver",
-                help: "Only receivers scheduled so",
+                help: "Only receivers with this scheduling",
                 values: &["normal", "slice", "fifo"],
             },
             Axis {
@@ -71,7 +71,7 @@ impl Experiment for Wakeup {
             },
             Axis {
                 column: "hog",
-                help: "Only with this beside the receiver: nothing, or a thread with this time slice",
+                help: "Only this competition for the receiver: none, or a thread with this time slice",
                 values: &["none", "short", "stock", "long"],
             },
         ]
@@ -83,12 +83,12 @@ impl Experiment for Wakeup {
         let receiver_cpu = placement.caller();
         let sender_cpu = placement.pair().map_or(receiver_cpu, |pair| pair.server);
         if placement.pair().is_none() {
-            report.note("sender and receiver share one CPU, as only one is allowed");
+            report.note("sender and receiver share one CPU: this process may use only one");
         }
         let mut rows = Vec::new();
         for (names, receiver, sender, hog) in cast(params) {
             if let Some(errno) = refused(receiver) {
-                report.note(format!("left out, as the kernel refuses it ({errno}): receiver {}", names[0]));
+                report.note(format!("skipped: receiver {}: the kernel refuses it ({errno})", names[0]));
                 continue;
             }
             rows.push((names, Scene { sender_cpu, receiver_cpu, receiver, sender, hog }, Vec::new()));
@@ -114,7 +114,7 @@ impl Experiment for Wakeup {
     }
 }
 
-/// The scenes that were asked for. Without competition the receiver's class makes no difference, so there is one.
+/// Returns the selected scenes. Without competition the receiver's class makes no difference, so there is only one.
 fn cast(params: &Params) -> Vec<([&'static str; 3], Class, Sender, Option<Class>)> {
     let mut scenes = Vec::new();
     for (hog_name, hog) in HOGS {
@@ -134,9 +134,9 @@ fn cast(params: &Params) -> Vec<([&'static str; 3], Class, Sender, Option<Class>
     scenes
 }
 
-/// Why the kernel does not schedule a thread of this process so, if it does not.
+/// Returns the error if the kernel refuses `class` to a thread of this process.
 fn refused(class: Class) -> Option<Errno> {
-    std::thread::spawn(move || schedule(CALLER, class)).join().expect("a system call does not panic").err()
+    std::thread::spawn(move || schedule(CALLER, class)).join().expect("system calls do not panic").err()
 }
 
 fn row([receiver, sender, hog]: [&'static str; 3], rounds: &[Delays]) -> Fields {

@@ -1,4 +1,4 @@
-//! What is claimed of adaptive waits, with and without a boost.
+//! Claims about adaptive waits, with and without a boost.
 
 use pronto::{Boost, WaitPolicy};
 
@@ -6,7 +6,7 @@ use super::tiers::{may_be_real_time, name};
 use super::{CROWD, Round, Row};
 use crate::report::{Claim, decimals};
 
-/// What holds of these rows, where adaptive waits poll for so long.
+/// Evaluates the claims for these rows, given the polling limit of adaptive waits.
 pub(super) fn of(rows: &[Row], bound_ns: u64) -> Vec<Claim> {
     without_boost(rows, bound_ns).into_iter().chain(with_boost(rows)).collect()
 }
@@ -45,12 +45,7 @@ fn without_boost(rows: &[Row], bound_ns: u64) -> Vec<Claim> {
     [
         ("P3", "gap under half the bound: adaptive by spin, p50, at most", 1.2, short),
         ("P4", "gap over twice the bound: adaptive by block, p50, at most", 1.2, long),
-        (
-            "P24",
-            "processor time of a message, adaptive by the better of the two, at any gap, at most",
-            2.2,
-            cpu,
-        ),
+        ("P24", "CPU time per message, adaptive by the better of the two, at any gap, at most", 2.2, cpu),
         ("P7", "4 computing processes on 2 CPUs: adaptive by block, p99, at most", 1.15, crowded),
     ]
     .into_iter()
@@ -58,7 +53,7 @@ fn without_boost(rows: &[Row], bound_ns: u64) -> Vec<Claim> {
     .collect()
 }
 
-/// With a boost: adaptive rows, each against who waits without one at the same place.
+/// Evaluates the claims about boosts: each adaptive row with a boost is compared with the row without one at the same gap and competition.
 fn with_boost(rows: &[Row]) -> Vec<Claim> {
     let unboosted = |wait: WaitPolicy, like: &Row| {
         rows.iter().find(|row| row.boost == Boost::None && row.wait.0 == wait && row.place() == like.place())
@@ -67,7 +62,7 @@ fn with_boost(rows: &[Row]) -> Vec<Claim> {
         rows.iter().filter(move |row| row.boost != Boost::None && row.competing == competing)
     };
     let mut claims = Vec::new();
-    // The best tier by its worst gap.
+    // The best tier, judged by its worst gap.
     let late = |tier: Boost| {
         let of_tier = boosted(CROWD).filter(|row| row.boost == tier && row.is_resolved());
         let ratios = of_tier.filter_map(|row| {
@@ -80,7 +75,7 @@ fn with_boost(rows: &[Row]) -> Vec<Claim> {
     let best = tiers.into_iter().filter_map(late).min_by(|one, other| one.1.total_cmp(&other.1));
     if let Some((tier, ratio)) = best {
         let text = format!(
-            "a woken thread may be scheduled late, and a boost of the service's helps: 4 computing processes on 2 CPUs, adaptive with \
+            "a woken thread may be scheduled late, and a boost of the service helps: 4 computing processes on 2 CPUs, adaptive with \
              {} by without, p99 at the worst gap, below",
             name(tier)
         );
@@ -91,7 +86,7 @@ fn with_boost(rows: &[Row]) -> Vec<Claim> {
         Some(row.median(|round| round.p50_ns) / other.median(|round| round.p50_ns))
     });
     if let Some(ratio) = worst(&mut asleep) {
-        let text = "alone, a service that may be real-time sleeps at once: adaptive with such a boost by block without, p50, at most";
+        let text = "alone, a service that may be real-time sleeps immediately: adaptive with such a boost by block without, p50, at most";
         claims.push(at_most("P5b", text.into(), 1.2, ratio));
     }
     claims
@@ -172,12 +167,12 @@ mod tests {
         assert_eq!(
             found(&rows),
             [late, asleep],
-            "fifo is the best; who may poll is not held against who sleeps"
+            "fifo is the best; a tier that may poll is not compared with a sleeping service"
         );
         assert!(with_boost(&rows)[0].text.contains("fifo"));
         assert_eq!(found(&rows[..5]), [("P5a", decimals(1.1, 3), false)]);
         assert_eq!(found(&rows[..3]), []);
         let ids: Vec<_> = without_boost(&rows, 20_000).iter().map(|claim| claim.id).collect();
-        assert_eq!(ids, ["P4"], "rows with a boost are none of theirs");
+        assert_eq!(ids, ["P4"], "rows with a boost do not count for claims about rows without one");
     }
 }

@@ -1,4 +1,5 @@
-//! `adaptive`: polling, sleeping and both, over how often messages come and how many others compute; and with a boost of who is woken.
+//! `adaptive`: spin, block and adaptive waits at different call rates and numbers of competing processes, with and without a boost of the
+//! woken thread.
 
 mod claims;
 mod tiers;
@@ -20,7 +21,7 @@ use crate::progress::Progress;
 use crate::report::{Fields, Report, decimals};
 use crate::sample::{Recorder, a_to_a, approximate, median};
 
-/// The experiment. Caller and service wait by the same policy; the three services take turns, and those whose turn it is not are stopped.
+/// The experiment. Caller and service use the same waiting policy. The services take turns; those not in use are stopped.
 #[derive(Debug)]
 pub(crate) struct Adaptive;
 
@@ -38,17 +39,21 @@ impl Experiment for Adaptive {
     }
 
     fn about(&self) -> &'static str {
-        "polling, sleeping and both, over how often calls come and how many others compute"
+        "spin, block and adaptive waits, by call rate and number of competing processes"
     }
 
     fn axes(&self) -> &'static [Axis] {
         &[
-            Axis { column: "boost", help: "Only these tiers of the service", values: &tiers::NAMES },
+            Axis { column: "boost", help: "Only these boost tiers of the service", values: &tiers::NAMES },
             Axis { column: "wait", help: "Only these policies", values: &["spin", "block", "adaptive"] },
-            Axis { column: "competing", help: "Only so many computing processes", values: &["0", "1", "4"] },
+            Axis {
+                column: "competing",
+                help: "Only these numbers of competing processes",
+                values: &["0", "1", "4"],
+            },
             Axis {
                 column: "gap_us",
-                help: "Only these times from call to call",
+                help: "Only these intervals between calls, us",
                 values: &["1", "10", "100", "1000", "10000", "100000"],
             },
         ]
@@ -58,11 +63,11 @@ impl Experiment for Adaptive {
         let mut report = Report::default();
         let placement = Placement::choose()?;
         let Some(cpus) = placement.pair() else {
-            report.note("left out, as two CPUs are needed and one is allowed: every row");
+            report.note("skipped: needs two CPUs, but this process may use only one");
             return Ok(report);
         };
         let rounds = if params.quick { QUICK_ROUNDS } else { ROUNDS };
-        // Before any thread is pinned: what is learned here is to hold for two CPUs.
+        // Before any thread is pinned: the result has to hold for two CPUs.
         let bound = pronto_node::wake_up_cost();
         let (tiers, missing) = tiers::granted(params);
         for why in missing {
@@ -71,7 +76,7 @@ impl Experiment for Adaptive {
         let mut rows = rows(params, &tiers);
         let again = rows.iter().filter(|row| row.is_repeated()).count();
         progress.begin(rounds * (rows.len() + again) as u64);
-        // Met once: a handshake takes processors from whoever polls there, which is evidence of too few for a second.
+        // Connect once: a handshake takes CPU time from polling threads, which then count the CPUs as contended for a second.
         let services = services(&rows, cpus)?;
         for _ in 0..rounds {
             for (competing, _) in COMPETING {
@@ -86,7 +91,7 @@ impl Experiment for Adaptive {
                         let round = row.round(&services, cpus)?;
                         row.rounds.push(round);
                     }
-                    // The others stand between two rounds of what they are compared with.
+                    // The rows that others are compared with are measured before and after them.
                     for row in of_gap.iter_mut().filter(|row| row.is_repeated()) {
                         progress.step(row.wait.name());
                         let round = row.round(&services, cpus)?;
@@ -102,23 +107,26 @@ impl Experiment for Adaptive {
             .with("size", 32)
             .with("rounds", rounds)
             .with("bound_ns", bound.0)
-            .with("competing", "processes of their own that compute and are bound to no CPU")
-            .with("cpu_ns", "the service's process, and the calling thread within its calls");
+            .with("competing", "separate processes that compute and are not pinned")
+            .with(
+                "cpu_ns",
+                "CPU time of the service's process plus that of the calling thread within its calls",
+            );
         report.note(
-            "`boost` is the service's: its serving thread is boosted, the calling thread is not. A service whose tier may make it \
-             real-time (fifo, module) sleeps at once, whatever it was asked to do",
+            "`boost` applies to the service's serving thread, not to the calling thread. A service whose tier may make it \
+             real-time (fifo, module) sleeps immediately, whatever policy was requested",
         );
         report.claims = claims::of(&rows, bound.0);
         report.note(
-            "P7 is taken over gaps of which a round has 400 calls at least, so that its p99 is not its slowest call; `again_p99_us` is \
-             what the same policy had in a second round after the others: what of a difference is chance",
+            "P7 uses only gaps with at least 400 calls per round, so that the p99 is not the slowest call; `again_p99_us` is the \
+             p99 of the same policy in a second round after the others: it shows how much of a difference is chance",
         );
         report.rows = rows.iter().map(Row::fields).collect();
         Ok(report)
     }
 }
 
-/// Every row that is wanted: all policies without a boost, and what there is to see with one.
+/// Returns the selected rows: all policies without a boost, and with one those that a boost can affect.
 fn rows(params: &Params, tiers: &[Boost]) -> Vec<Row> {
     let mut rows = Vec::new();
     for competing in COMPETING.into_iter().filter(|count| params.keeps("competing", count.1)) {
@@ -136,8 +144,8 @@ fn rows(params: &Params, tiers: &[Boost]) -> Vec<Row> {
     rows
 }
 
-/// A service for each policy and tier of these rows. Met once: a handshake takes processors from whoever polls there, which is evidence of
-/// too few for a second.
+/// Starts and connects a service for each policy and tier of these rows. Each is connected once: a handshake takes CPU time from polling
+/// threads, which then count the CPUs as contended for a second.
 fn services(rows: &[Row], cpus: CpuPair) -> anyhow::Result<Vec<Service>> {
     let mut services: Vec<Service> = Vec::new();
     for row in rows {
@@ -147,10 +155,10 @@ fn services(rows: &[Row], cpus: CpuPair) -> anyhow::Result<Vec<Service>> {
         let (wait, boost) = (row.wait, row.boost);
         let server = Server::spawn_boosted(Provider::Shm, wait, boost, cpus.server)?;
         let (node, peer) = alone(cpus.caller, || server.meet(wait))?;
-        let got = status_of(&peer).context("a service says how it is boosted")?.boost;
+        let got = status_of(&peer).context("the service does not report its boost")?.boost;
         anyhow::ensure!(
             got == tiers::name(boost),
-            "asked to be boosted by {}, a service got {got}",
+            "requested boost {}, but the service got {got}",
             tiers::name(boost)
         );
         services.push(Service { wait, boost, server, _node: node, peer });
@@ -176,7 +184,7 @@ struct Row {
     gap_us: u64,
     competing: usize,
     rounds: Vec<Round>,
-    /// The same once more, of what others are compared with where chance is large.
+    /// A second measurement of rows that others are compared with, made where chance is large.
     again: Vec<Round>,
     all: Recorder,
 }
@@ -209,7 +217,7 @@ impl Row {
         self.competing == CROWD && self.wait.0 == WaitPolicy::Block && self.boost == Boost::None
     }
 
-    /// Whether this service is called for it.
+    /// Returns whether this row calls `service`.
     fn is_of(&self, service: &Service) -> bool {
         (service.wait, service.boost) == (self.wait, self.boost)
     }
@@ -219,12 +227,15 @@ impl Row {
         for other in services.iter().filter(|service| !self.is_of(service)) {
             stopped.push(other.server.child.stop()?);
         }
-        let service = services.iter().find(|service| self.is_of(service)).context("all were started")?;
+        let service = services
+            .iter()
+            .find(|service| self.is_of(service))
+            .context("no service was started for this row")?;
         let gap = Duration::from_micros(self.gap_us);
         let mut seen = Recorder::new();
         let cpu_ns = alone(cpus.caller, || {
             let peer = &service.peer;
-            // What was learned in another round, or while it was stopped, is forgotten.
+            // Let the threads forget the history of other rounds, and of the time when the service was stopped.
             paced(peer, gap, WARM_UP_CALLS, &mut Recorder::new())?;
             let calls = calls_of(gap, self.competing);
             let before = service.server.child.cpu_ns()?;
@@ -239,12 +250,12 @@ impl Row {
         Ok(Round { p50_ns, p99_ns, cpu_ns })
     }
 
-    /// Whether a round of it has so many calls that its p99 is not its slowest call.
+    /// Returns whether a round has enough calls that its p99 is not its slowest call.
     fn is_resolved(&self) -> bool {
         Duration::from_micros(self.gap_us) <= CROWDED_GAP
     }
 
-    /// Over both rounds of those that have two.
+    /// Returns the p99 over both measurements, for rows that have two.
     fn median(&self, of: impl Fn(&Round) -> f64) -> f64 {
         median(self.rounds.iter().chain(&self.again).map(of).collect())
     }
@@ -280,7 +291,7 @@ fn calls_of(gap: Duration, competing: usize) -> u64 {
     u64::try_from(fit).unwrap_or(most).clamp(least, most)
 }
 
-/// Has a call every `gap`, each only after the one before. Returns the processor time of the calling thread within calls.
+/// Makes a call every `gap`, one at a time. Returns the CPU time of the calling thread within calls.
 fn paced(peer: &Peer, gap: Duration, calls: u64, into: &mut Recorder) -> anyhow::Result<u64> {
     let mut own = 0;
     let mut due = clock::now();
@@ -298,13 +309,13 @@ fn paced(peer: &Peer, gap: Duration, calls: u64, into: &mut Recorder) -> anyhow:
         call_32(peer)?;
         own += clock::thread_ns() - ran;
         into.record_single(begun.elapsed());
-        // Who is late does not catch up.
+        // A late call is not caught up.
         due = (due + gap).max(clock::now());
     }
     Ok(own)
 }
 
-/// The hidden command of a process that computes.
+/// The hidden command of a competing process.
 pub(crate) const COMPUTE: &str = "compute";
 
 pub(crate) fn command() -> Command {
@@ -321,9 +332,9 @@ pub(crate) fn compute_command() -> anyhow::Result<()> {
 }
 
 const COMPETING: [(usize, &str); 3] = [(0, "0"), (1, "1"), (CROWD, "4")];
-/// With so many processors are short.
+/// Number of competing processes with which CPUs are contended.
 const CROWD: usize = 4;
-/// Beside so many, rounds of gaps up to this are long enough for a p99.
+/// Longest gap for which a round with [`CROWD`] competing processes has enough calls for a p99.
 const CROWDED_GAP: Duration = Duration::from_millis(1);
 const CROWDED_CALLS: u64 = 400;
 /// There a call takes a multiple of what it takes alone.
@@ -335,9 +346,9 @@ const GAPS: [(u64, &str); 6] =
 const ROUND: Duration = Duration::from_millis(60);
 const LEAST_CALLS: u64 = 6;
 const MOST_CALLS: u64 = 5_000;
-/// What earlier rounds taught a waiting thread is forgotten after so many.
+/// Number of calls after which a waiting thread has forgotten the history of earlier rounds.
 const WARM_UP_CALLS: u64 = 4;
-/// The caller sleeps between calls that are further apart, and polls for the rest.
+/// Gap beyond which the caller sleeps between calls; below, it polls the clock.
 const SLEEPS: Duration = Duration::from_micros(400);
 /// 54 rows take 80 s.
 const ROUNDS: u64 = 7;

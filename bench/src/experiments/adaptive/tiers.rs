@@ -1,4 +1,4 @@
-//! The boosts that services are measured with: those that this process may have.
+//! The boosts that services are measured with: those that this process is permitted to use.
 
 use pronto::{Boost, WaitPolicy};
 use pronto_core::Tier;
@@ -8,40 +8,38 @@ use crate::echo::Wait;
 pub(super) use crate::echo::boosts as name;
 use crate::params::Params;
 
-/// Values of the column.
+/// The values of the column.
 pub(super) const NAMES: [&str; 4] = ["none", "slice", "fifo", "module"];
 
-/// Tiers beside none.
+/// All tiers but none.
 const TIERS: [(Boost, Tier); 3] =
     [(Boost::Slice, Tier::Slice), (Boost::Fifo, Tier::Fifo), (Boost::Module, Tier::Module)];
 
-/// With a boost, calls that are neither so frequent that nobody is ever asleep nor so seldom that a round has a few only. Microseconds.
+/// Gaps measured with a boost, in microseconds: long enough that threads sleep, short enough that a round has many calls.
 const GAPS: [u64; 3] = [10, 100, 1_000];
 
-/// Whether a thread that has it sleeps at once.
+/// Returns whether a thread with this boost sleeps immediately.
 pub(super) const fn may_be_real_time(boost: Boost) -> bool {
     matches!(boost, Boost::Fifo | Boost::Module | Boost::Deadline)
 }
 
-/// Those of the wanted that services get here, and what is left out, with the reason.
+/// Returns the selected tiers that services get here, and a note with the reason for each skipped one.
 pub(super) fn granted(params: &Params) -> (Vec<Boost>, Vec<String>) {
     let wanted = |boost| params.keeps("boost", name(boost));
-    let mut missing = vec![
-        "left out: boost deadline, as its threads cannot be bound to a CPU, and those measured here are"
-            .to_owned(),
-    ];
+    let mut missing =
+        vec!["skipped: boost deadline: its threads cannot be pinned, as those measured here are".to_owned()];
     let mut granted: Vec<Boost> = [Boost::None].into_iter().filter(|boost| wanted(*boost)).collect();
     for (boost, tier) in TIERS.into_iter().filter(|(boost, _)| wanted(*boost)) {
         let obtained = pronto_expedite::obtain(Some(tier));
         match obtained.missing.first() {
             None => granted.push(boost),
-            Some((_, why)) => missing.push(format!("left out: boost {}: {why}", name(boost))),
+            Some((_, why)) => missing.push(format!("skipped: boost {}: {why}", name(boost))),
         }
     }
     (granted, missing)
 }
 
-/// Whether there is anything to see of a boost there: services that poll are not woken.
+/// Returns whether a boost can have an effect on such a row: services that poll are not woken.
 pub(super) fn is_shown(wait: Wait, gap_us: u64, competing: usize) -> bool {
     wait.0 == WaitPolicy::Adaptive && GAPS.contains(&gap_us) && [0, CROWD].contains(&competing)
 }
@@ -75,7 +73,7 @@ mod tests {
         assert_eq!(granted.len() + missing.len(), NAMES.len() + 1, "{granted:?}, {missing:?}");
         assert_eq!(granted.first(), Some(&Boost::None));
         assert!(
-            missing[0].contains("deadline") && missing.iter().all(|why| why.starts_with("left out: boost "))
+            missing[0].contains("deadline") && missing.iter().all(|why| why.starts_with("skipped: boost "))
         );
     }
 }

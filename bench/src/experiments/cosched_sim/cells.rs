@@ -43,7 +43,7 @@ pub(crate) struct Cell {
     pub(crate) locals: usize,
     /// One per seed, in their order; NaN if the run was given up.
     pub(crate) seconds: Vec<f64>,
-    /// Share of the processors that the local tasks had, median.
+    /// Share of the CPUs that the local tasks got, median.
     pub(crate) local_share: f64,
 }
 

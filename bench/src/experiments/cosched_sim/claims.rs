@@ -1,4 +1,4 @@
-//! What the coscheduling paper says of figures 2 to 4, and what came out.
+//! Claims of the coscheduling paper about figures 2 to 4, and our results.
 
 use serde_json::{Value, json};
 
@@ -11,10 +11,10 @@ pub(super) const IDS: [&str; 8] = ["S5", "S11", "S19", "S20", "S22", "S24", "S26
 /// The paper's effects begin to show here: "as the multiprogramming level increased" (section 4.1).
 const MANY: usize = 3;
 
-/// "Very similar" (sections 4.1 and 4.2): within so much of LINUX.
+/// "Very similar" (sections 4.1 and 4.2): within this share of LINUX.
 const SIMILAR: f64 = 0.05;
 
-/// A share of the processors is kept if it is at least so much of a fair one.
+/// Fraction of a fair share of the CPUs from which the share counts as kept.
 const KEPT: f64 = 0.95;
 
 /// The cells of a run, by name.
@@ -117,7 +117,7 @@ fn s5(table: &Table<'_>) -> Option<Claim> {
         let (_, predictive) = least(&table.gains(app, load, "pred"))?;
         Some((format!("{app}/{load}"), format!("{predictive:.3}:{dynamic:.3}"), predictive < dynamic))
     };
-    let text = "sends and receives predict better than receives alone: best PRED and best DYN, parts of LINUX's time";
+    let text = "sends and receives predict better than receives alone: best PRED and best DYN, fractions of LINUX's time";
     let why = "The differences are not larger than those between seeds";
     of_cells("S5", text, why, "PRED below DYN", table.benchmarks().into_iter().filter_map(cell).collect())
 }
@@ -133,7 +133,8 @@ fn s11(table: &Table<'_>) -> Option<Claim> {
     let worst = all.iter().copied().min_by(f64::total_cmp)?;
     let printed = table.0.iter().filter(|cell| cell.model.reading == "printed" && cell.timed.name == "is");
     let mut text =
-        "local tasks do not starve under PRED: the least part of a fair share that they had".to_owned();
+        "local tasks do not starve under PRED: the smallest fraction of a fair share that they got"
+            .to_owned();
     if let Some(printed) = printed.map(part).min_by(f64::total_cmp) {
         text += &format!(" (algorithm 2 as printed: {printed:.2})");
     }
@@ -149,7 +150,7 @@ fn s19(table: &Table<'_>) -> Option<Claim> {
         let exception = table.gain(app, load, DYN_1)?;
         Some((format!("{app}/{load}"), format!("{worst:.3} ({exception:.3})"), worst < 1.0))
     };
-    let text = "beside 3 local tasks and more, DYN and PRED take less time than LINUX, except DYN with P near 1: the worst \
+    let text = "with 3 or more local tasks, DYN and PRED take less time than LINUX, except DYN with P near 1: the worst \
                 of the others, and this exception, parts of LINUX's time";
     let why = "Where it fails, queues hold a packet or few when the scheduler looks, less than counters differ by. Where \
                counters alone preempt (2.2.1), none differs from LINUX by more than 2 %: the weight is not asked for";
@@ -169,7 +170,7 @@ fn s20(table: &Table<'_>) -> Option<Claim> {
     };
     let text = "both benchmarks are fastest under PRED with P near 1: the fastest, and PRED with P near 1, parts of \
                 LINUX's time";
-    let why = "What is faster is so by less than seeds differ";
+    let why = "Other policies are faster by less than seeds differ";
     of_cells("S20", text, why, "pred, near 1", table.benchmarks().into_iter().filter_map(cell).collect())
 }
 
@@ -201,7 +202,7 @@ fn s24(table: &Table<'_>) -> Option<Claim> {
         Some((app.replace("calcula-", ""), format!("{most:.3}"), most - 1.0 <= SIMILAR))
     };
     let apps = ["calcula-beside-is", "calcula-beside-mg", "calcula-beside-both"];
-    let text = "local tasks take about the same time under all three, a little less under LINUX: the longest, part of LINUX's";
+    let text = "local tasks take about the same time under all three, a little less under LINUX: the longest, as a fraction of LINUX's";
     of_cells("S24", text, "", "very similar", apps.into_iter().filter_map(cell).collect())
 }
 
@@ -210,8 +211,9 @@ fn s26a(table: &Table<'_>) -> Option<Claim> {
     let (best, gain) = least(&table.gains("master-slave", load, "pred"))?;
     let near_0 = table.gain("master-slave", load, PRED_0)?;
     let holds = best == "0.01";
-    let text = "master and slaves are fastest with P near 0: the best P, and P near 0, parts of LINUX's time";
-    let why = "When a slave is woken its queue holds one packet, whatever was before: P hardly matters, seeds do more";
+    let text =
+        "master and slaves are fastest with P near 0: the best P, and P near 0, fractions of LINUX's time";
+    let why = "When a slave is woken its queue holds one packet, regardless of its history: P matters less than seeds";
     Some(Claim {
         id: "S26a",
         text: because(text, holds, why),
@@ -230,10 +232,9 @@ fn s26b(table: &Table<'_>) -> Option<Claim> {
     };
     let (dynamic, predictive) = (range("dyn")?, range("pred")?);
     let holds = dynamic > predictive;
-    let text =
-        "P matters more to DYN than to PRED for master and slaves: range over all P, parts of LINUX's time";
+    let text = "P matters more to DYN than to PRED for master and slaves: range over all P, fractions of LINUX's time";
     let why =
-        "What a slave sends is acknowledged before the scheduler looks again: both policies count the same";
+        "A slave's message is acknowledged before the scheduler runs again: both policies count the same";
     Some(Claim {
         id: "S26b",
         text: because(text, holds, why),

@@ -16,12 +16,12 @@ pub(super) fn all(cells: &[Cell]) -> Vec<Figure> {
     let figures = [
         figure(
             "cosched-fig2",
-            "NAS benchmarks beside local tasks (coscheduling paper, Fig. 2)".into(),
+            "NAS benchmarks with local tasks (coscheduling paper, Fig. 2)".into(),
             vec![loads(cells, "is", "IS, class A"), loads(cells, "mg", "MG, class A")],
         ),
         figure(
             "cosched-fig2-parts",
-            "Fig. 2 as parts of LINUX's time with the same seed".into(),
+            "Fig. 2 as fractions of LINUX's time with the same seed".into(),
             vec![gains(cells, "is", "IS, class A"), gains(cells, "mg", "MG, class A")],
         ),
         figure(
@@ -39,12 +39,12 @@ pub(super) fn all(cells: &[Cell]) -> Vec<Figure> {
         ),
         figure(
             "cosched-p",
-            format!("What P does, beside {most} local tasks"),
+            format!("Effect of P, with {most} local tasks"),
             vec![pasts(cells, "is", "IS", most), pasts(cells, "mg", "MG", most)],
         ),
         figure(
             "cosched-rivals",
-            format!("Other ways to coschedule, beside {most} local tasks"),
+            format!("Other coscheduling policies, with {most} local tasks"),
             vec![rivals(cells, most)],
         ),
     ];
@@ -90,7 +90,7 @@ fn gains(cells: &[Cell], app: &str, title: &str) -> Option<Panel> {
         Panel::Lines(Lines {
             title: title.to_owned(),
             x: Axis::zoomed("local tasks per node", ""),
-            y: Axis::zoomed("part of LINUX's time", ""),
+            y: Axis::zoomed("fraction of LINUX's time", ""),
             marks: Marks::Joined,
             series,
         })
@@ -110,7 +110,7 @@ fn calcula(cells: &[Cell]) -> Option<Panel> {
     };
     let groups = apps.iter().map(|app| app.trim_start_matches("calcula-").replace('-', " ")).collect();
     let title = format!("calcula, {load} on each node");
-    bars(&title, "what runs for ever beside them", groups, paper().iter().map(series))
+    bars(&title, "jobs that run meanwhile", groups, paper().iter().map(series))
 }
 
 /// Execution time of master and slaves over P.

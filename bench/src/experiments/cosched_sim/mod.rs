@@ -32,7 +32,7 @@ impl Experiment for CoschedSim {
     }
 
     fn about(&self) -> &'static str {
-        "simulated: how long parallel jobs take beside local tasks, under LINUX, DYN, PRED and their rivals"
+        "simulated: duration of parallel jobs with local tasks, under LINUX, DYN, PRED and their rivals"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -40,7 +40,7 @@ impl Experiment for CoschedSim {
             Axis { column: "policy", help: "Only these policies", values: &POLICIES },
             Axis {
                 column: "p",
-                help: "Only these weights of the past, of those that have one",
+                help: "Only these weights of the past, for policies that have one",
                 values: &PASTS,
             },
             Axis { column: "wait", help: "Only these waiting policies", values: &["block"] },
@@ -58,7 +58,7 @@ impl Experiment for CoschedSim {
     }
 
     fn without_aa(&self) -> Option<&'static str> {
-        Some("simulated: the same seeds give the same numbers, and how seeds differ stands in the rows")
+        Some("simulated: equal seeds give equal numbers; the rows show the spread over seeds")
     }
 
     fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
@@ -81,10 +81,10 @@ impl Experiment for CoschedSim {
             }
         }
         report.note(
-            "times are simulated. `to_linux` is the median, over seeds, of the time as a part of LINUX's with the same seed",
+            "times are simulated. `to_linux` is the median, over seeds, of the time as a fraction of LINUX's with the same seed",
         );
         report.note(
-            "`local_share` is what local tasks had of all processors; where they are timed themselves it says nothing",
+            "`local_share` is the local tasks' share of all CPUs; it is meaningless where they are timed themselves",
         );
         Ok(report)
     }
@@ -116,7 +116,7 @@ fn wanted(quick: bool) -> Vec<(Model, Timed, usize)> {
     let mut wanted = Vec::new();
     for timed in TIMED {
         let loads = match timed.name {
-            // "A workload of five local tasks in each node" (section 4.2); how many `calcula` are timed is not said.
+            // "A workload of five local tasks in each node" (section 4.2); the paper does not say how many `calcula` are timed.
             "master-slave" => &[5],
             _ if timed.job.is_none() => &[3],
             _ => loads,

@@ -1,4 +1,4 @@
-//! The models that are compared: what coschedules, with which P, and on which kernel.
+//! The compared models: coscheduling policy, P, and kernel.
 
 use pronto_sched_policy::policy::coschedule::{Policy, Prediction, Reading};
 use pronto_sched_policy::policy::occupancy::Measure;
@@ -83,7 +83,7 @@ impl Model {
         if self.preemption == "counter" { Preemption::ByCounter } else { Preemption::ByGoodness }
     }
 
-    /// What a figure calls it.
+    /// Returns the label in figures.
     pub(crate) fn label(&self) -> String {
         let name = self.policy.to_uppercase();
         match self.p {

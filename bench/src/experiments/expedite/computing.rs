@@ -28,7 +28,7 @@ const INTERVAL: Duration = Duration::from_millis(25);
 /// Processes that mostly sleep, beside one that computes, as in the paper.
 const SLEEPERS: usize = 2;
 
-/// The settings of the rows. `paper` is the module with the paper's rule: only who uses little of a processor is boosted.
+/// The settings of the rows. `paper` is the module with the paper's rule: only threads that use little of a CPU are boosted.
 const ROWS: [(&str, Setting, Rule); 5] = [
     ("off", Setting::Off, Rule::Boosted),
     ("module", Setting::Module, Rule::Boosted),
@@ -73,14 +73,14 @@ impl Experiment for Computing {
     }
 
     fn about(&self) -> &'static str {
-        "a handler that computes after each message: share of boosts granted, late pings, what the background keeps"
+        "a handler that computes after each message: share of boosts granted, late pings, share of the background"
     }
 
     fn axes(&self) -> &'static [Axis] {
         &[
             Axis {
                 column: "setting",
-                help: "Only handlers that get their processor so; `paper` is the module with the paper's rule",
+                help: "Only handlers with this boost; `paper` is the module with the paper's rule",
                 values: &["off", "module", "paper", "fifo", "deadline"],
             },
             Axis {
@@ -170,7 +170,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     claims.extend(both("paper", "off", PAPERS).map(|(paper, off)| Claim {
         id: "X29",
         text: format!(
-            "who computes 1.6 ms after each message loses the boost, by the paper's rule: share of boosts granted, late pings {:.3} against {:.3} without",
+            "by the paper's rule, a thread that computes 1.6 ms after each message loses the boost: share of boosts granted; late pings {:.3}, {:.3} without a boost",
             paper.late, off.late
         ),
         published: json!(0),
@@ -179,7 +179,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     }));
     claims.extend(find("module", PAPERS).map(|module| Claim {
         id: "X29-ours",
-        text: "by our rule it keeps it: what counts is what it takes from others while boosted, a slice of 200 us".into(),
+        text: "by our rule the thread keeps the boost: only its CPU time while boosted counts, a slice of 200 us".into(),
         published: json!(1),
         measured: decimals(module.granted, 3),
         holds: module.granted >= 0.95,
@@ -189,9 +189,8 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     if find("module", MOST).is_some() {
         claims.push(Claim {
             id: "X14",
-            text:
-                "to block and unblock often gains nothing: largest share of a processor that was had boosted"
-                    .into(),
+            text: "blocking and unblocking often gains nothing: largest share of a CPU used while boosted"
+                .into(),
             published: json!(CAP),
             measured: decimals(most, 4),
             holds: most <= CAP,
@@ -200,7 +199,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     claims.extend(both("fifo", "module", MOST).map(|(fifo, module)| Claim {
         id: "X17",
         text: format!(
-            "a real-time class guarantees the dispatch, and is unfair: share of the processor left to the background by a handler that computes 20 ms after each message, against {:.3} under the module",
+            "a real-time class guarantees the dispatch but is unfair: share of the CPU left to the background by a handler that computes 20 ms after each message; {:.3} under the module",
             module.background_share
         ),
         published: json!("unfair"),
@@ -210,7 +209,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     claims.extend(find("deadline", 0).zip(find("deadline", MOST)).map(|(none, most)| Claim {
         id: "X18",
         text: format!(
-            "proportion and period must be estimated in advance: with 1 ms in each 10 ms {:.3} of the pings are late without more to compute, and with 20 ms more",
+            "proportion and period must be estimated in advance: with 1 ms in each 10 ms, {:.3} of the pings are late without further computation; the value is the share with 20 ms of computation",
             none.late
         ),
         published: json!("an estimate"),

@@ -1,4 +1,4 @@
-//! `expedite-handler`: our own sleeping handler over each transport, beside processes that compute.
+//! `expedite-handler`: our own sleeping handler over each transport, with computing processes in the background.
 
 use core::time::Duration;
 
@@ -55,7 +55,7 @@ impl Experiment for Handlers {
     }
 
     fn about(&self) -> &'static str {
-        "how long a message waits for a sleeping handler beside processes that compute, by how the handler is boosted"
+        "time that a message waits for a sleeping handler while other processes compute, by boost of the handler"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -69,7 +69,7 @@ impl Experiment for Handlers {
             Axis { column: "preempt", help: "Only under these preemption models", values: &["lazy", "full"] },
             Axis {
                 column: "hogs",
-                help: "Only beside so many processes that compute",
+                help: "Only these numbers of computing processes",
                 values: &["2", "6", "20"],
             },
         ]
@@ -78,14 +78,14 @@ impl Experiment for Handlers {
     fn lab(&self, params: &Params) -> anyhow::Result<Option<Lab>> {
         anyhow::ensure!(
             !cells(params).is_empty(),
-            "--quick measures lazy preemption with {QUICK_HOGS} hogs only: leave --quick out for the others"
+            "--quick measures only lazy preemption with {QUICK_HOGS} hogs: omit --quick for the others"
         );
         Ok(Some(lab(params.quick)))
     }
 
     fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
         let mut report = Report::default();
-        report.note("verbs is left out: a node waits for RDMA in an epoll instance within another one, which the module does not see through");
+        report.note("skipped: verbs: a node waits for RDMA in nested epoll instances, which the module does not look into");
         let [futex, eventfd] = wake_ups()?;
         let machine = Machine::prepare()?;
         let works = TRANSPORTS

@@ -1,9 +1,9 @@
-//! `expedite-late`: pings that are a millisecond late, so many that rare ones count; on one processor, where virtual time has no
-//! quantum.
+//! `expedite-late`: the share of pings that are a millisecond late, from enough pings to see rare ones; on one CPU, where virtual time
+//! has no quantum.
 //!
-//! Two processors take turns under virtual time, and a turn can last for a millisecond or two: that looks like a late ping
-//! (docs/measuring.md). Here the sender shares the handler's processor. It is real-time above every handler, so it is never
-//! late itself, and it sleeps at once for the answer.
+//! Two CPUs take turns under virtual time, and a turn can last for a millisecond or two: that looks like a late ping
+//! (docs/measuring.md). Here the sender shares the handler's CPU. It is real-time above every handler, so it is never
+//! late itself, and it sleeps immediately for the reply.
 
 use core::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::report::{Claim, Fields, Report, decimals};
 #[derive(Debug)]
 pub(in crate::experiments) struct Late;
 
-/// What handlers wait on: bare, so that nothing but the kernel is between sender and handler.
+/// Channels that handlers wait on: bare, so that nothing but the kernel is between sender and handler.
 const TRANSPORTS: [Bars; 2] = [
     Bars {
         transport: Transport::Unix,
@@ -49,11 +49,11 @@ const INTERVAL: Duration = Duration::from_millis(5);
 /// Pings without a boost that say whether there are sleepers enough.
 const PROBE: Traffic = Traffic { count: 200, interval: INTERVAL };
 
-/// Messages of each round beside processes that compute, and beside sleepers.
+/// Messages of each round with computing processes, and with sleepers.
 const FULL: (u32, u32) = (400, 2_000);
 const QUICK: (u32, u32) = (40, 40);
 
-/// What we ask of a transport.
+/// Bars of a transport.
 struct Bars {
     transport: Transport,
     /// How many times better than without a boost p90 must be.
@@ -75,7 +75,7 @@ impl Experiment for Late {
     }
 
     fn about(&self) -> &'static str {
-        "the same on one processor, where virtual time has no quantum: p90 and p99 beside processes that compute, late pings of 10,000 beside sleep-mostly"
+        "handlers on one CPU, where virtual time has no quantum: p90 and p99 while processes compute, late pings of 10,000 with sleep-mostly processes"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -134,7 +134,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Measures all trials in turns beside this background.
+    /// Measures all trials in turns with this background.
     fn rows(&mut self, background: &str, loads: &mut [Load], count: u32) -> anyhow::Result<Vec<Fields>> {
         let traffic = Traffic { count, interval: INTERVAL };
         self.progress.begin(u64::from(ROUNDS) * self.trials.len() as u64);
@@ -142,7 +142,7 @@ impl Bench<'_> {
         for _ in 0..ROUNDS {
             for trial in &mut *self.trials {
                 let (transport, setting) = (trial.work.transport.name(), trial.work.setting.name());
-                self.progress.step(&format!("{transport} {setting} beside {background}"));
+                self.progress.step(&format!("{transport} {setting} with {background}"));
                 trial.round(&self.machine, loads, traffic)?;
             }
         }
@@ -154,7 +154,7 @@ impl Bench<'_> {
         let mut probe = Trial::start_all([Work::one(Transport::BareTcp, Setting::Off)], report)?;
         self.progress.begin(SLEEPERS.len() as u64);
         for sleepers in SLEEPERS {
-            self.progress.step(&format!("looking for late pings beside {sleepers} sleepers"));
+            self.progress.step(&format!("searching for late pings with {sleepers} sleepers"));
             while loads.len() <= sleepers {
                 loads.push(Load::start(Kind::Sleep, 0)?);
             }
@@ -195,7 +195,7 @@ fn beside_hogs_claims(bars: &Bars, [off, module, fifo]: [&Trial; 3]) -> Vec<Clai
     };
     let claim = |id, what: String, bound, measured, digits, holds| Claim {
         id,
-        text: format!("{}, beside {HOGS} processes that compute: flagged, {what}", bars.transport.name()),
+        text: format!("{}, {HOGS} computing processes: flagged, {what}", bars.transport.name()),
         published: json!(bound),
         measured: decimals(measured, digits),
         holds,
@@ -241,7 +241,7 @@ fn rare(bars: &Bars, [off, module, fifo]: [&Trial; 3], sleepers: usize) -> Claim
     Claim {
         id: bars.claims[3],
         text: format!(
-            "{}: with Expedite none of {} pings are late beside {sleepers} sleepers, where {:.1} % are without: no more than always-FIFO has ({fifo:.4}), and 3 in 10,000{why}",
+            "{}: with Expedite none of {} pings are late with {sleepers} sleepers ({:.1} % are late without it): at most always-FIFO's share ({fifo:.4}) plus 3 in 10,000{why}",
             bars.transport.name(),
             module.pings(|_| true).count(),
             100.0 * off

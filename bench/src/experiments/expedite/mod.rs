@@ -19,7 +19,7 @@ pub(super) use pings::{PINGS_BOOSTED, PINGS_WITHOUT};
 use crate::lab::Lab;
 use crate::params::Axis;
 
-/// The machine: handlers and background on one processor, senders on the other.
+/// The machine: handlers and background on one CPU, senders on the other.
 const fn lab(quick: bool) -> Lab {
     Lab {
         cpus: 2,
@@ -32,7 +32,7 @@ const fn lab(quick: bool) -> Lab {
 
 const SETTING: Axis = Axis {
     column: "setting",
-    help: "Only handlers that get their processor so",
+    help: "Only handlers with this boost",
     values: &["off", "module", "fifo", "deadline", "slice"],
 };
 

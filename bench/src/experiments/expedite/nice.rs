@@ -1,4 +1,4 @@
-//! `expedite-nice`: a handler of low priority, flagged, beside processes of high priority that compute.
+//! `expedite-nice`: a flagged handler of low priority against computing processes of high priority.
 
 use core::time::Duration;
 
@@ -43,13 +43,13 @@ impl Experiment for Nice {
     }
 
     fn about(&self) -> &'static str {
-        "a flagged handler at nice +10 beside processes at nice -10: whether it passes them, and what they lose"
+        "a flagged handler at nice +10 against processes at nice -10: whether it passes them, and their loss"
     }
 
     fn axes(&self) -> &'static [Axis] {
         &[Axis {
             column: "setting",
-            help: "Only handlers that get their processor so",
+            help: "Only handlers with this boost",
             values: &["off", "module", "fifo"],
         }]
     }
@@ -106,7 +106,7 @@ fn passes(trials: &[Trial]) -> Option<Claim> {
     Some(Claim {
         id: "X13",
         text: format!(
-            "a thread of low priority passes those of high priority, but shortly only: p90 {:.0} us against {:.0} without, share of the processor that it had boosted; they lose {:.1} % of their work to it and to the messages, of which fewer came without",
+            "a low-priority thread passes high-priority threads, but only briefly: share of the CPU that it used while boosted; p90 {:.0} us, {:.0} without; the others lose {:.1} % of their work to it and to the messages, of which fewer came without",
             module.p90(),
             off.p90(),
             100.0 * loss(&module.rates(), &off.rates())

@@ -1,4 +1,4 @@
-//! `expedite-fig3` and `expedite-fig4`: ten pairs, of which none or nine are flagged; what the tenth and the background lose.
+//! `expedite-fig3` and `expedite-fig4`: ten pairs, of which none or nine are flagged; the loss of the tenth and of the background.
 
 use core::time::Duration;
 use std::thread;
@@ -24,19 +24,19 @@ pub(in crate::experiments) struct TenPairs {
     victims: bool,
 }
 
-/// What the pairs gain.
+/// The experiment about the gain of the pairs.
 pub(in crate::experiments) static PAIRS: TenPairs = TenPairs {
     name: "expedite-fig3",
     figure: "Fig. 3",
-    about: "ten pairs at once, of which none or nine are flagged: what the nine gain",
+    about: "ten concurrent pairs, of which none or nine are flagged: gain of the nine",
     victims: false,
 };
 
-/// What the others lose.
+/// The experiment about the loss of the others.
 pub(in crate::experiments) static TENTH: TenPairs = TenPairs {
     name: "expedite-fig4",
     figure: "Fig. 4",
-    about: "ten pairs at once, of which none or nine are flagged: what the tenth and the background lose",
+    about: "ten concurrent pairs, of which none or nine are flagged: loss of the tenth and of the background",
     victims: true,
 };
 
@@ -52,7 +52,7 @@ const VICTIM: Duration = Duration::from_millis(10);
 const NOT_NOTICED_US: f64 = 500.0;
 /// Section 4.3: "less than one percent".
 const LITTLE: f64 = 0.01;
-/// What our count and the kernel's may differ by.
+/// Largest allowed difference between our count and the kernel's.
 const AGREE: f64 = 0.005;
 
 /// What was seen beside a trial.
@@ -109,7 +109,9 @@ impl Experiment for TenPairs {
                 self.round(trial, seen, &machine, &mut loads, traffic)?;
             }
         }
-        let [none, nine] = trials.as_slice() else { anyhow::bail!("there are two trials") };
+        let [none, nine] = trials.as_slice() else {
+            anyhow::bail!("expected two trials, got {}", trials.len())
+        };
         if self.victims {
             report.rows = vec![victims(none, &seen[0]), victims(nine, &seen[1])];
             report.claims = losses([none, nine], &seen);
@@ -178,7 +180,7 @@ fn nine_are_helped(none: &Trial, nine: &Trial) -> Claim {
     Claim {
         id: "X26",
         text: format!(
-            "nine pairs that are flagged at once stop suffering; late without: {before:.4}, late with, at most a tenth of that"
+            "nine pairs flagged at the same time stop suffering: share of late pings, at most a tenth of that without ({before:.4})"
         ),
         published: json!(0),
         measured: decimals(after, 4),
@@ -199,7 +201,7 @@ fn losses([none, nine]: [&Trial; 2], seen: &[Seen; 2]) -> Vec<Claim> {
     vec![
         Claim {
             id: "X27",
-            text: "the tenth pair, not flagged, suffers slightly: microseconds by which its pings wait longer, in the median".into(),
+            text: "the tenth pair, not flagged, suffers slightly: increase of its pings' waiting time, us, median".into(),
             published: json!("slightly"),
             measured: decimals(after - before, 1),
             holds: after - before < NOT_NOTICED_US,
@@ -213,14 +215,14 @@ fn losses([none, nine]: [&Trial; 2], seen: &[Seen; 2]) -> Vec<Claim> {
         },
         Claim {
             id: "X28-judge",
-            text: "the kernel's own account of it (/proc/PID/schedstat) says the same within half a per cent".into(),
+            text: "the kernel's accounting (/proc/PID/schedstat) agrees within half a per cent".into(),
             published: json!(AGREE),
             measured: decimals(lost_by_kernel - lost, 4),
             holds: (lost_by_kernel - lost).abs() <= AGREE,
         },
         Claim {
             id: "X5",
-            text: "who wakes now and then, as `top` does, does not notice: microseconds by which cyclictest wakes later, in the median".into(),
+            text: "a thread that wakes now and then, like `top`, is not affected: increase of cyclictest's wake-up delay, us, median".into(),
             published: json!("a few hundred us"),
             measured: decimals(victim_after - victim_before, 0),
             holds: victim_after - victim_before < NOT_NOTICED_US,

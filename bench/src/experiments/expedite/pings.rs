@@ -1,4 +1,4 @@
-//! `expedite-fig1` and `expedite-fig2`: one pair beside processes that compute and processes that mostly sleep, without Expedite
+//! `expedite-fig1` and `expedite-fig2`: one pair with computing and mostly sleeping processes in the background, without Expedite
 //! and with it.
 
 use core::time::Duration;
@@ -30,16 +30,16 @@ pub(in crate::experiments) static PINGS_WITHOUT: Pairs =
 pub(in crate::experiments) static PINGS_BOOSTED: Pairs =
     Pairs { name: "expedite-fig2", figure: "Fig. 2", settings: &Setting::ALL };
 
-/// Processes that mostly sleep, beside one that computes. The paper has two; more until pings are late.
+/// Numbers of processes that mostly sleep, in addition to one that computes. The paper has two; more are added until pings are late.
 pub(super) const SLEEPERS: [usize; 5] = [0, 2, 4, 8, 16];
 
-/// So many late pings without Expedite are enough to show what it does.
+/// Share of late pings without Expedite that is enough to show its effect.
 pub(super) const ENOUGH: f64 = 0.05;
 
 /// Four of two hundred: differences between settings that say nothing.
 const CHANCE: f64 = 0.02;
 
-/// What always-FIFO may be exceeded by: ours.
+/// Largest allowed excess over always-FIFO. Chosen by us; no source.
 pub(super) const RARE: f64 = 0.0003;
 
 /// Of the paper (section 4.1), and ours: time in the lab is dear.
@@ -64,9 +64,9 @@ impl Experiment for Pairs {
 
     fn about(&self) -> &'static str {
         if self.settings.contains(&Setting::Module) {
-            "how long 500 B pings wait for a handler beside compute-only and sleep-mostly, boosted in every way there is"
+            "time that 500 B pings wait for a handler with compute-only and sleep-mostly competitors, for every available boost"
         } else {
-            "how long 500 B pings wait for a handler beside compute-only and sleep-mostly, with the kernel as it is"
+            "time that 500 B pings wait for a handler with compute-only and sleep-mostly competitors, on an unmodified kernel"
         }
     }
 
@@ -95,7 +95,7 @@ impl Experiment for Pairs {
             trials.iter_mut().for_each(Trial::begin);
             for _ in 0..ROUNDS {
                 for trial in &mut trials {
-                    progress.step(&format!("{} beside {sleepers} sleepers", trial.work.setting.name()));
+                    progress.step(&format!("{} with {sleepers} sleepers", trial.work.setting.name()));
                     trial.round(&machine, &mut loads, traffic)?;
                 }
             }
@@ -108,8 +108,7 @@ impl Experiment for Pairs {
             }
         }
         if late < ENOUGH {
-            report
-                .note(format!("also beside {} sleepers fewer than 5 % of the pings were late", SLEEPERS[4]));
+            report.note(format!("with {} sleepers, too, fewer than 5 % of the pings were late", SLEEPERS[4]));
         }
         report.claims.extend(self.claims(&trials));
         report.params = Fields::default()
@@ -136,7 +135,7 @@ impl Pairs {
         } else {
             claims.push(Claim {
                 id: "X22",
-                text: "500 B every 50 ms, a process that computes Fibonacci's series, and some that compute for 5 ms and sleep for 45; here the pings come ten times as often, as time in the lab is dear".into(),
+                text: "500 B every 50 ms, a process that computes Fibonacci's series, and some that compute for 5 ms and sleep for 45; here the pings come ten times as often, to shorten the run in the lab".into(),
                 published: json!(PAPERS_INTERVAL.as_millis().to_string()),
                 measured: json!(INTERVAL.as_millis().to_string()),
                 holds: INTERVAL == PAPERS_INTERVAL,
@@ -153,18 +152,18 @@ fn row(trial: &Trial, sleepers: usize) -> Fields {
 
 fn compute_only(trials: &[Trial]) -> Option<Claim> {
     let late = of(trials, Setting::Off)?.late(|_| true);
-    // Nobody delays a real-time thread: what is late there is the clock's doing.
+    // No thread delays a real-time thread: late pings there are caused by the clock.
     let quantum = of(trials, Setting::Fifo)?.late(|_| true);
     let late = (late - quantum).max(0.0);
     let why = if late > CHANCE {
-        "; under EEVDF who computes alone may finish its slice, and lazy preemption waits for the tick"
+        "; under EEVDF a compute-only process may finish its slice, and lazy preemption waits for the tick"
     } else {
         ""
     };
     Some(Claim {
         id: "X23",
         text: format!(
-            "a process that only computes delays no ping by a millisecond{why}; late pings beyond those of always-FIFO ({quantum:.3}), which are the quantum of virtual time"
+            "a compute-only process delays no ping by a millisecond{why}: share of late pings beyond that of always-FIFO ({quantum:.3}), which the quantum of virtual time causes"
         ),
         published: json!(0),
         measured: decimals(late, 4),
@@ -193,7 +192,7 @@ fn none_are_late(trials: &[Trial]) -> Option<Claim> {
     Some(Claim {
         id: "X25",
         text: format!(
-            "with Expedite none are late: no more than always-FIFO has ({:.4}), and 3 in 10,000",
+            "with Expedite none are late: at most always-FIFO's share ({:.4}) plus 3 in 10,000",
             fifo
         ),
         published: json!(0),
@@ -206,7 +205,7 @@ fn who_reads_is_boosted(trials: &[Trial]) -> Option<Claim> {
     let granted = of(trials, Setting::Module)?.granted();
     Some(Claim {
         id: "X7",
-        text: "who reads from a flagged socket is boosted, also if another thread has flagged it: share of the pings that were".into(),
+        text: "a thread that reads from a flagged socket is boosted, even if another thread flagged it: share of the pings with a boost".into(),
         published: json!(1),
         measured: decimals(granted, 3),
         holds: granted >= 0.95,
@@ -219,7 +218,7 @@ fn until_dispatched(trials: &[Trial]) -> Option<Claim> {
     let mean = crate::sample::approximate(module.counters.boosted_ns()) / boosts / 1e3;
     Some(Claim {
         id: "X9",
-        text: "a boost lasts until the thread has been dispatched; ours for 200 us more, microseconds that it ran boosted each time".into(),
+        text: "a boost lasts until the thread is dispatched, ours for 200 us more: boosted run time per boost, us".into(),
         published: json!("until dispatched"),
         measured: decimals(mean, 1),
         holds: mean <= SLICE_US,

@@ -45,7 +45,7 @@ pub(super) struct Traffic {
 }
 
 impl Trial {
-    /// Starts a handler for each kind of work; what the machine refuses is noted and left out.
+    /// Starts a handler for each kind of work; a handler that the machine refuses is noted and skipped.
     pub(super) fn start_all(
         works: impl IntoIterator<Item = Work>,
         report: &mut Report,
@@ -61,7 +61,7 @@ impl Trial {
                     background: Vec::new(),
                 }),
                 Err(why) => report.note(format!(
-                    "left out, as the system refuses it: {} over {} ({why})",
+                    "skipped: {} over {}: the system refuses it ({why})",
                     work.setting.name(),
                     work.transport.name()
                 )),
@@ -71,7 +71,7 @@ impl Trial {
         Ok(trials)
     }
 
-    /// Sends one round of messages beside this background.
+    /// Sends one round of messages with this background.
     pub(super) fn round(
         &mut self,
         machine: &Machine,
@@ -119,7 +119,7 @@ impl Trial {
         approximate(self.counters.boosts()) / approximate((self.pings(|_| true).count() + first).max(1))
     }
 
-    /// Boosted time as a share of the processor.
+    /// Boosted time as a share of the CPU.
     pub(super) fn boosted_share(&self) -> f64 {
         let seconds: f64 = self.background.iter().map(|round| round.seconds).sum();
         approximate(self.counters.boosted_ns()) / 1e9 / seconds.max(f64::MIN_POSITIVE)
@@ -130,7 +130,7 @@ impl Trial {
         self.background.iter().map(|round| round.elements / round.seconds).collect()
     }
 
-    /// Share of the processor that the background had, by the kernel, by round.
+    /// Share of the CPU that the background got, by the kernel's accounting, by round.
     pub(super) fn shares(&self) -> Vec<f64> {
         self.background.iter().map(|round| round.ran_ns / 1e9 / round.seconds).collect()
     }

@@ -1,4 +1,4 @@
-//! What Expedite says of these figures, and whether it comes out here.
+//! Claims of the Expedite paper about these figures, and our results.
 
 use pronto_sched_sim::paper::expedite::{Boost, Kernel};
 use pronto_sched_sim::workload::scatter::children;
@@ -80,7 +80,7 @@ fn compute_only(results: Results<'_>) -> Option<Claim> {
     Some(Claim {
         id: "X23",
         text: format!(
-            "Fig. 1 (a): compute-only, despite 99 % of the processor, delays no ping (share of pings late by 1 ms{since})"
+            "Fig. 1 (a): compute-only, despite 99 % of the CPU, delays no ping (share of pings late by 1 ms{since})"
         ),
         published: json!(0),
         measured: decimals(late.most, 4),
@@ -201,7 +201,7 @@ fn intent(results: Results<'_>) -> Option<Claim> {
     Some(Claim {
         id: "X29-intent",
         text: format!(
-            "what Fig. 5 means to show, by our budget for who uses little of a processor: with 1.6 ms extra most boosts \
+            "the intention of Fig. 5, by our budget for threads that use little of a CPU: with 1.6 ms extra most boosts \
              are lost (share kept; {ratio:.2} of the delays without are back)"
         ),
         published: Value::Null,
@@ -215,7 +215,7 @@ fn on_unblock(results: Results<'_>) -> Option<Claim> {
     let ratio = late(results.find("own", Boost::OnUnblock)?).mean / none;
     Some(Claim {
         id: "X16",
-        text: "section 2: a boost for everybody who unblocks leaves the problem with processes that block often (late pings \
+        text: "section 2: a boost for every thread that unblocks leaves the problem with processes that block often (late pings \
                in parts of those without)"
             .into(),
         published: json!(1),
@@ -230,7 +230,7 @@ fn tree() -> Claim {
     let measured = json!(tree);
     Claim {
         id: "X31",
-        text: "Fig. 6: the tree of eight (whom each rank sends to, in order)".into(),
+        text: "Fig. 6: the tree of eight (the ranks that each rank sends to, in order)".into(),
         holds: measured == published,
         published,
         measured,
@@ -275,7 +275,7 @@ fn scatter(results: Results<'_>) -> Option<Vec<Claim>> {
         ),
         (
             "X33c",
-            "section 5.2: 500 us are left (us; holds within a factor of two. What is left grows with the square of \
+            "section 5.2: 500 us remain (us; holds within a factor of two. The rest grows with the square of \
                   what `top` takes at a time, which the paper does not state; in step, four of them leave more, \
                   see the row)",
             json!(500),

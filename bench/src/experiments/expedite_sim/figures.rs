@@ -86,7 +86,7 @@ fn ten_pairs(results: Results<'_>) -> Option<Figure> {
         groups: (1..=10).map(|pair| pair.to_string()).collect(),
         series,
     });
-    let title = "Ten pairs at once (Expedite, Fig. 3), simulated".to_owned();
+    let title = "Ten concurrent pairs (Expedite, Fig. 3), simulated".to_owned();
     Some(Figure { file: "expedite-fig3", title, panels: vec![panel] })
 }
 
@@ -122,9 +122,9 @@ fn curve(results: Results<'_>) -> Option<Figure> {
             })
         })
     };
-    let kept = panel("boosts kept", "share of boosts asked for", &Measured::kept)?;
+    let kept = panel("boosts kept", "share of requested boosts", &Measured::kept)?;
     let late = panel("late pings", "share of pings late by 1 ms", &|m| Some(m.over(0, |s| s.late)))?;
-    let title = "When is a boost lost? Beside Fig. 5 of Expedite, simulated".to_owned();
+    let title = "When is a boost lost? Supplement to Fig. 5 of Expedite, simulated".to_owned();
     Some(Figure { file: "expedite-fig5-curve", title, panels: vec![kept, late] })
 }
 

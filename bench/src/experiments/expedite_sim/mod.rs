@@ -36,7 +36,7 @@ impl Experiment for ExpediteSim {
     }
 
     fn about(&self) -> &'static str {
-        "pings beside sleepers and scatter beside top, on simulated machines of the paper and with our budget"
+        "pings with sleepers and scatter with top, on simulated machines of the paper and with our budget"
     }
 
     fn axes(&self) -> &'static [Axis] {
@@ -64,7 +64,7 @@ impl Experiment for ExpediteSim {
     }
 
     fn without_aa(&self) -> Option<&'static str> {
-        Some("simulated: the same seeds give the same numbers, and how seeds differ stands in the rows")
+        Some("simulated: equal seeds give equal numbers; the rows show the spread over seeds")
     }
 
     fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
@@ -92,17 +92,17 @@ impl Experiment for ExpediteSim {
         if params.chosen().next().is_none() {
             let missing: Vec<_> =
                 claims::IDS.iter().filter(|id| report.claims.iter().all(|claim| claim.id != **id)).collect();
-            ensure!(missing.is_empty(), "the run has no answer to {missing:?}");
+            ensure!(missing.is_empty(), "the run has no result for {missing:?}");
         }
         report.note(
-            "late: share of pings that took 1 ms or more; kept: share of the boosts asked for that were given; compute and \
-             sleepers: shares of the processor. Means are over all seeds, least and most are of one seed.",
+            "late: share of pings that took 1 ms or more; kept: share of the requested boosts that were granted; compute and \
+             sleepers: shares of the CPU. Means are over all seeds, least and most are of one seed.",
         );
         Ok(report)
     }
 }
 
-/// One short run of figures 1 (b) and 2 (b): who is on the ponger's processor, and when pings come.
+/// One short run of figures 1 (b) and 2 (b): the tasks on the ponger's CPU, and the times of the pings.
 fn traces(measured: &[Measured]) -> anyhow::Result<Vec<TraceFile>> {
     let mut traces = Vec::new();
     for (figure, file) in [("1b", "expedite-fig1b"), ("2b", "expedite-fig2b")] {
@@ -133,10 +133,10 @@ fn described(length: Length, measured: &[Measured]) -> Fields {
         .with("pings_per_boot", format!("{BOOT_PINGS}; clocks and phases are drawn anew for each"))
         .with("rounds_per_seed", length.rounds)
         .with("events_millions", decimals(approximate(events) / 1e6, 1))
-        .with("ping", "500 bytes every 50 ms (section 4.1); 30 us of processor time at each end (ours)")
+        .with("ping", "500 bytes every 50 ms (section 4.1); 30 us of CPU time at each end (ours)")
         .with("sleep_mostly", "5 ms of computing, 45 ms of sleep (section 4.1), which 2.4 rounds up to 55")
         .with("link", "100 Mb/s (section 4); 100 us one way, work of both kernels included (coscheduling paper, section 4)")
-        .with("background_on", "the ponger's machine (not stated; a ceiling of 5 ms is seen only so)")
+        .with("background_on", "the ponger's machine (not stated; only this placement reproduces a ceiling of 5 ms)")
         .with("scatter", "120 ms of computing, 8 ranks, barrier (section 5.1); 1 KiB per rank (ours)")
         .with("top_ms", format!("{} (not stated; from the first result of section 5.1)", TOP.0 / 1_000_000))
         .with("clocks", "phases at random, drift up to 30 ppm (ours)")

@@ -1,4 +1,4 @@
-//! The trials: what is run, and what is kept of each run.
+//! The trials, and the results kept of each run.
 
 use pronto_sched_policy::policy::time::Nanos;
 use pronto_sched_sim::paper::expedite::{Boost, Kernel, PingPong, PingPongOutcome, Scatter, TOP};
@@ -18,7 +18,7 @@ const DRAWN: usize = 1_000;
 pub(super) struct Trial {
     /// The figure of the paper, or `own`.
     pub(super) figure: &'static str,
-    /// What runs beside, for the rows.
+    /// Name of the background, for the rows.
     pub(super) background: &'static str,
     pub(super) run: Run,
 }
@@ -29,7 +29,7 @@ pub(super) enum Run {
     Scatter(Scatter),
 }
 
-/// What was measured of one trial.
+/// Results of one trial.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
     pub(super) trial: Trial,
@@ -98,7 +98,7 @@ impl Trial {
     }
 }
 
-/// What is kept of one run.
+/// Results kept of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Once {
     summaries: Vec<Summary>,
