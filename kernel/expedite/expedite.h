@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * /dev/expedite: asks the kernel to run a thread at once when data arrives for it.
+ * /dev/expedite: asks the kernel to run a thread immediately when data arrives for it.
  *
  * A flag belongs to an open socket, pipe, eventfd or completion channel, not to a descriptor. It lasts until it is
  * taken back, until the last descriptor of what it belongs to is closed, or until the device is closed: a flag holds
@@ -16,16 +16,16 @@
 struct expedite_flag {
 	__s32 fd;
 	/*
-	 * The thread to run where the kernel cannot tell who waits; 0 is the caller. Another one must have the same
-	 * owner, or the caller CAP_SYS_NICE.
+	 * The thread to run if the module cannot tell which thread waits; 0 is the caller. Any other thread must have
+	 * the same owner as the caller, unless the caller has CAP_SYS_NICE.
 	 */
 	__s32 tid;
-	/* For how long the thread is boosted after an arrival, nanoseconds; 0 is the most that the module grants. */
+	/* Length of the boost after an arrival, in nanoseconds; 0 is the maximum that the module grants. */
 	__u64 slice_ns;
 	/*
-	 * Of a processor, what all threads together can run boosted within any 100 ms by arrivals here, hundredths; 0 is
-	 * what the module's own caps leave. These hold besides, so a flag can only be tighter. EINVAL if it is more than
-	 * 100, or less than one slice ever needs.
+	 * Maximum share of a CPU, in percent, that all threads together can run boosted within any 100 ms by arrivals
+	 * here; 0 is no limit of the flag's own. The module's caps apply as well, so a flag can only be tighter. EINVAL
+	 * if it is more than 100, or too small for a single slice.
 	 */
 	__u32 percent;
 	__u32 reserved;
@@ -36,34 +36,34 @@ struct expedite_flag {
 struct expedite_wait {
 	__s32 fd;
 	__u32 reserved;
-	/* For how long, nanoseconds; 0 only looks, all ones is for ever. */
+	/* Time limit in nanoseconds; 0 polls once, all ones is no limit. */
 	__u64 timeout_ns;
 };
 
-/* What happened to one thread since it was first seen. */
+/* Counters of one thread, from when the module first saw it. */
 struct expedite_query {
 	/* In: the thread; 0 is the caller. */
 	__s32 tid;
 	__u32 reserved;
 	/* Arrivals that were about to wake it. */
 	__u64 calls;
-	/* Boosts: at once, and through the worker of its processor. */
+	/* Boosts: made immediately, and by the worker of its CPU. */
 	__u64 direct;
 	__u64 worker;
 	/* Not boosted, as it ran already, was boosted already, or is real-time. */
 	__u64 running;
 	__u64 boosted;
 	__u64 realtime;
-	/* Not boosted, as the budget of the thread, its user, its processor or the flag was too low, or memory. */
+	/* Not boosted, as the budget of the thread, its user, its CPU or the flag was too low, or memory was short. */
 	__u64 denied_thread;
 	__u64 denied_user;
 	__u64 denied_cpu;
 	__u64 denied_flag;
 	__u64 denied_memory;
-	/* Boosts that ended, and those that ended since somebody else set the thread's class. */
+	/* Boosts that ended, and those that ended after another caller had set the thread's class. */
 	__u64 drops;
 	__u64 replaced;
-	/* Nanoseconds that it ran boosted, and that it may still at once. */
+	/* Nanoseconds that it ran boosted, and that it may run boosted now. */
 	__u64 boosted_ns;
 	__u64 left_ns;
 };

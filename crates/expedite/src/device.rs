@@ -1,9 +1,9 @@
-//! `/dev/expedite`, opened: flags last as long as this and what they are on; see `kernel/expedite/expedite.h`.
+//! `/dev/expedite`: a flag lasts until the device or the flagged file is closed; see `kernel/expedite/expedite.h`.
 //!
 //! # Invariants
 //! 1. The structures have the layout that the header gives them: the request numbers hold their sizes, and the module
 //!    refuses others.
-//! 2. The device is open as long as this lives.
+//! 2. The device is open as long as a [`Device`] lives.
 #![expect(unsafe_code, reason = "four requests of one device; listed in docs/unsafe.md")]
 
 use core::time::Duration;
@@ -13,10 +13,10 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
-/// Where the module puts its device.
+/// Path of the module's device.
 const PATH: &str = "/dev/expedite";
 
-/// The number of the thread that asks.
+/// Number that stands for the calling thread.
 pub const THIS_THREAD: i32 = 0;
 
 /// `struct expedite_flag`.
@@ -68,53 +68,53 @@ nix::ioctl_write_ptr!(expedite_unflag, b'E', 0xe1, i32);
 nix::ioctl_readwrite!(expedite_query, b'E', 0xe2, RawQuery);
 nix::ioctl_write_ptr!(expedite_wait, b'E', 0xe3, RawWait);
 
-/// What a flag asks for.
+/// Parameters of a flag.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flag {
-    /// The thread that is boosted where the kernel cannot tell who waits; [`THIS_THREAD`] is the one that flags.
+    /// Thread to boost if the module cannot tell which thread waits; [`THIS_THREAD`] is the caller.
     pub thread: i32,
-    /// For how long, after each arrival; zero is the most that the module grants.
+    /// Length of the boost after each arrival; zero is the maximum that the module grants.
     pub slice: Duration,
-    /// Of a processor, what arrivals here may boost within any 100 ms, hundredths; zero is what the module's caps leave,
-    /// which hold besides.
+    /// Maximum share of a CPU that arrivals here may boost within any 100 ms, in percent; zero is no limit of the flag's own.
+    /// The module's caps apply as well.
     pub percent: u32,
 }
 
-/// What happened to one thread; all but `left` since the module first saw it.
+/// Counters of one thread; all but `left` count from when the module first saw the thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
     /// Arrivals that were about to wake the thread.
     pub calls: u64,
-    /// Boosts where a thread announced the arrival: at once.
+    /// Boosts made immediately, by a thread that announced the arrival.
     pub direct: u64,
-    /// Boosts where an interrupt did: by the worker of the thread's processor.
+    /// Boosts made by the worker of the thread's CPU, after an interrupt announced the arrival.
     pub worker: u64,
-    /// No boost: it ran already.
+    /// No boost: the thread was running already.
     pub running: u64,
-    /// No boost: it was boosted already.
+    /// No boost: the thread was boosted already.
     pub boosted: u64,
-    /// No boost: it is real-time by itself.
+    /// No boost: the thread has a real-time class of its own.
     pub realtime: u64,
     /// No boost: the thread's own budget was spent.
     pub denied_thread: u64,
-    /// No boost: its user's budget on that processor was.
+    /// No boost: its user's budget on that CPU was spent.
     pub denied_user: u64,
-    /// No boost: the processor's was.
+    /// No boost: the CPU's budget was spent.
     pub denied_cpu: u64,
-    /// No boost: what the flag may cost was.
+    /// No boost: the flag's budget was spent.
     pub denied_flag: u64,
     /// Boosts that ended.
     pub drops: u64,
-    /// Those of them where somebody else had set the thread's class meanwhile.
+    /// Boosts that ended after another caller had set the thread's class.
     pub replaced: u64,
-    /// How long it ran boosted.
+    /// Time that the thread ran boosted.
     pub boosted_time: Duration,
-    /// How long it may, at once, as far as its own budget goes.
+    /// Time that the thread may run boosted now, by its own budget.
     pub left: Duration,
 }
 
-/// Why the module did not do it.
+/// Reason why the module refused a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
@@ -129,13 +129,13 @@ pub enum Refused {
     /// The thread is another user's.
     #[error("the thread belongs to another user: that needs CAP_SYS_NICE")]
     NotOwned,
-    /// What the descriptor leads to cannot be flagged.
+    /// The file behind the descriptor cannot be flagged.
     #[error("only readable sockets, pipes, eventfds and completion channels can be flagged")]
     Unsupported,
-    /// It has a flag through this device.
+    /// The file already has a flag through this device.
     #[error("flagged already")]
     Flagged,
-    /// It has none, or nothing has arrived for that thread lately.
+    /// The file has no flag, or nothing has arrived for that thread lately.
     #[error("not known to the module")]
     Unknown,
     /// There is no such thread.
@@ -165,20 +165,20 @@ impl From<Errno> for Refused {
     }
 }
 
-/// Why a wait ended although nothing arrived.
+/// Reason why a wait ended although nothing arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unwoken {
-    /// The time is over.
+    /// The time limit has passed.
     #[error("nothing arrived in time")]
     TimedOut,
-    /// A signal came. The wait is not restarted.
+    /// A signal interrupted the wait, which is not restarted.
     #[error("interrupted by a signal")]
     Interrupted,
-    /// The flag ended: it was taken back, or the last descriptor of what it was on was closed.
+    /// The flag ended: it was removed, or the last descriptor of the flagged file was closed.
     #[error("the flag has ended")]
     Ended,
-    /// It did not begin.
+    /// The module refused the wait.
     #[error(transparent)]
     Refused(#[from] Refused),
 }
@@ -188,10 +188,10 @@ pub enum Unwoken {
 pub struct Device(OwnedFd);
 
 impl Device {
-    /// Opens it. A program that it executes does not inherit it.
+    /// Opens the device. Executed programs do not inherit the descriptor.
     ///
     /// # Errors
-    /// The module is not loaded, or this user may not.
+    /// The module is not loaded, or this user may not open the device.
     pub fn open() -> Result<Self, Refused> {
         match open(PATH, OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()) {
             Ok(device) => Ok(Self(device)),
@@ -202,7 +202,7 @@ impl Device {
         }
     }
 
-    /// Flags what is open at a descriptor: whoever waits there for it to become readable is boosted when it does.
+    /// Flags the file behind a descriptor: threads that wait for it to become readable are boosted when it does.
     ///
     /// # Errors
     /// See [`Refused`].
@@ -210,7 +210,7 @@ impl Device {
         self.flag_number(what.as_fd().as_raw_fd(), flag)
     }
 
-    /// The same by the descriptor's number, which the kernel checks.
+    /// Flags the file behind a descriptor number, which the kernel checks.
     pub(crate) fn flag_number(&self, fd: i32, flag: Flag) -> Result<(), Refused> {
         let raw = RawFlag {
             fd,
@@ -224,10 +224,10 @@ impl Device {
         Ok(())
     }
 
-    /// Takes the flag back. That is never needed: it ends by itself when what it is on is closed.
+    /// Removes the flag. This is optional: the flag ends when the flagged file is closed.
     ///
     /// # Errors
-    /// It has none through this device.
+    /// The file has no flag through this device.
     pub fn unflag(&self, what: impl AsFd) -> Result<(), Refused> {
         let fd = what.as_fd().as_raw_fd();
         // SAFETY: I1 and I2.
@@ -254,10 +254,10 @@ impl Device {
         })
     }
 
-    /// What happened to a thread of the same owner.
+    /// Returns the counters of a thread of the same owner.
     ///
     /// # Errors
-    /// Nothing did within the last two seconds, or it is not to be seen.
+    /// Nothing happened to it within the last two seconds, or this process may not see it.
     pub fn query(&self, thread: i32) -> Result<Counts, Refused> {
         let mut raw = RawQuery { tid: thread, ..RawQuery::default() };
         // SAFETY: I1 and I2.

@@ -1,8 +1,8 @@
-//! The tier without the module that needs a right: a real-time class, and a budget that each thread keeps itself.
+//! The `fifo` tier: a real-time class without the kernel module, and a budget that each thread keeps itself. Needs a privilege.
 //!
-//! Before each wait a thread makes sure that it is raised if its budget can pay for a slice; while it works it lowers itself
-//! once the budget is spent. All that it runs while raised is charged, by the clock of its own processor time. What a thread
-//! cannot do is look while a handler runs: one that runs on and on is lowered by the guard.
+//! Before each wait a thread raises itself if its budget covers a slice. While it works, it lowers itself once the budget is
+//! spent. All time that it runs while raised is charged, by its own CPU-time clock. A thread cannot check its budget while a
+//! handler runs; the guard lowers a thread whose handler runs too long.
 
 use core::cell::RefCell;
 use std::sync::Arc;
@@ -20,21 +20,21 @@ use pronto_sync::atomic::{AtomicBool, Ordering};
 use crate::guard::Guard;
 use crate::schedule::{CALLER, Class, schedule};
 
-/// The lowest real-time priority: what is real-time on purpose passes these threads.
+/// Lowest real-time priority: threads that are real-time on purpose preempt these threads.
 pub(crate) const PRIORITY: u8 = 1;
 
 thread_local! {
     static METER: RefCell<Option<Metered>> = const { RefCell::new(None) };
 }
 
-/// Real-time threads, within a tenth of a processor each.
+/// Booster that makes threads real-time, each within a tenth of a CPU.
 #[derive(Debug)]
 pub(crate) struct Fifo {
     terms: Terms,
     guard: Guard,
 }
 
-/// A thread that was adopted, as it and the guard share it.
+/// State of an adopted thread, shared by the thread and the guard.
 #[derive(Debug)]
 pub(crate) struct Raised {
     pub(crate) thread: i32,
@@ -43,7 +43,7 @@ pub(crate) struct Raised {
     pub(crate) is_raised: AtomicBool,
 }
 
-/// What a thread knows of itself.
+/// Private state of an adopted thread.
 #[derive(Debug)]
 struct Metered {
     meter: Meter,
@@ -57,7 +57,7 @@ struct Metered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Meter {
     budget: Budget,
-    /// The thread's processor time.
+    /// CPU time of the thread.
     ran: Nanos,
 }
 
@@ -70,7 +70,7 @@ enum Moment {
 
 impl Fifo {
     /// # Errors
-    /// The guard's thread cannot be started.
+    /// The guard thread cannot be started.
     pub(crate) fn start() -> Result<Self, Errno> {
         let terms = Terms::capped(Cap { share: THREAD, window: WINDOW }, SLICE);
         Ok(Self { terms, guard: Guard::start()? })
@@ -78,7 +78,7 @@ impl Fifo {
 
     fn look(&self, moment: Moment) {
         METER.with_borrow_mut(|metered| {
-            // A thread that was not adopted is nobody's to raise.
+            // Only adopted threads are raised.
             let Some(Metered { meter, raised, shared }) = metered else { return };
             *meter = meter.settled(&self.terms, *raised, processor_time(), now());
             // SYNC: a hint; the class itself is the kernel's.
@@ -115,7 +115,7 @@ impl Meter {
         Self { budget: self.budget.charged(spent).refilled(terms, now), ran }
     }
 
-    /// Whether the thread should be real-time from now on.
+    /// Returns whether the thread should be real-time from now on.
     fn wants(&self, terms: &Terms, is_raised: bool, moment: Moment) -> bool {
         match moment {
             Moment::BeforeWait => self.budget.allowance(terms).is_some(),
@@ -151,7 +151,7 @@ impl Booster for Fifo {
     }
 }
 
-/// What the calling thread has run so far.
+/// Returns the CPU time of the calling thread.
 fn processor_time() -> Nanos {
     read(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
