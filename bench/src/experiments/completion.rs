@@ -208,7 +208,7 @@ const POLLED: &str = "sender-polled";
 const DEDICATED: &str = "dedicated";
 const THREADS: [usize; 4] = [1, 2, 4, 8];
 
-/// Payload, bytes: the shortest that is placed in send memory.
+/// Payload, bytes: too long for an inline message, so it is placed in send memory.
 const BYTES: usize = 64;
 
 /// The bar for one thread over TCP.

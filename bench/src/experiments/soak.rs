@@ -1,6 +1,6 @@
 //! `soak`: a million calls over each transport, with a check that memory stays flat.
 //!
-//! Resident memory also changes without a leak. Ticks release a chunk of send memory in which nothing was allocated for two ticks,
+//! Resident memory also changes without a leak. The node releases a chunk of send memory that was unused at two idle checks,
 //! and long messages touch its pages anew. Whether they come often enough to keep the chunk depends on the speed of the machine. A
 //! pool grows once, when more is outstanding than ever before. Two rules keep both out of the result:
 //! 1. A reading that counts follows a walk through the send memory: calls in a row that touch all of it.

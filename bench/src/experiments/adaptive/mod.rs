@@ -255,7 +255,7 @@ impl Row {
         Duration::from_micros(self.gap_us) <= CROWDED_GAP
     }
 
-    /// Returns the p99 over both measurements, for rows that have two.
+    /// Returns the median of `of` over all rounds, including those of the second measurement of rows that have one.
     fn median(&self, of: impl Fn(&Round) -> f64) -> f64 {
         median(self.rounds.iter().chain(&self.again).map(of).collect())
     }
@@ -348,7 +348,7 @@ const LEAST_CALLS: u64 = 6;
 const MOST_CALLS: u64 = 5_000;
 /// Number of calls after which a waiting thread has forgotten the history of earlier rounds.
 const WARM_UP_CALLS: u64 = 4;
-/// Gap beyond which the caller sleeps between calls; below, it polls the clock.
+/// Time left until the next call above which the caller sleeps; below, it polls the clock.
 const SLEEPS: Duration = Duration::from_micros(400);
 /// 54 rows take 80 s.
 const ROUNDS: u64 = 7;
