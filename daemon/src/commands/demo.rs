@@ -28,7 +28,7 @@ fn describe() -> Command {
             Arg::new("work")
                 .value_parser(PossibleValuesParser::new(["kmeans"]))
                 .default_value("kmeans")
-                .help("What is computed"),
+                .help("Computation to run"),
         )
         .arg(
             option("nodes", "N")
@@ -57,7 +57,7 @@ fn describe() -> Command {
             option("points", "N")
                 .value_parser(value_parser!(u32).range(1..=4_000_000))
                 .conflicts_with("data")
-                .help("Synthetic points instead, so many"),
+                .help("Use N synthetic points instead of a file"),
         )
         .arg(
             option("dims", "D")
@@ -71,13 +71,13 @@ fn describe() -> Command {
                 .value_parser(value_parser!(u64))
                 .default_value("1")
                 .requires("points")
-                .help("What synthetic points are made from"),
+                .help("Seed for the synthetic points"),
         )
         .arg(
             option("deadline", "SECONDS")
                 .value_parser(value_parser!(u64).range(1..=3_600))
                 .default_value("60")
-                .help("After so long the run has failed"),
+                .help("Fail the run if it has not finished after this many seconds"),
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print one JSON object on stdout"))
 }
@@ -106,7 +106,7 @@ fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             equation.received, equation.messages, equation.caused, equation.causes
         );
     }
-    anyhow::bail!("the run does not hold what it must: see the report")
+    anyhow::bail!("a correctness check failed: see the report above")
 }
 
 fn options(matches: &ArgMatches) -> anyhow::Result<Options> {

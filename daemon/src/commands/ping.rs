@@ -71,9 +71,9 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
 fn ping(peer: &pronto::Peer, nonce: u64) -> anyhow::Result<Duration> {
     #[expect(clippy::disallowed_methods, reason = "a command line is an edge, and this one measures time")]
     let begun = Instant::now();
-    let pong = peer.call(&Ping { nonce }).context("the node was reached and does not answer")?;
+    let pong = peer.call(&Ping { nonce }).context("connected to the node, but the request failed")?;
     let took = begun.elapsed();
-    anyhow::ensure!(pong.nonce == nonce, "the answer is to another call");
+    anyhow::ensure!(pong.nonce == nonce, "the reply belongs to another call");
     Ok(took)
 }
 

@@ -32,11 +32,11 @@ fn describe() -> Command {
 fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let reached = reach(options)?;
     if let Some(most) = options.get_one::<u32>("recent") {
-        let report = recent_of(&reached.peer, *most).context("the node was reached and does not answer")?;
+        let report = recent_of(&reached.peer, *most).context("connected to the node, but the request failed")?;
         say(&notes_of(&report, options.get_flag("json")))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let report = status_of(&reached.peer).context("the node was reached and does not answer")?;
+    let report = status_of(&reached.peer).context("connected to the node, but the request failed")?;
     if options.get_flag("json") {
         say(&format!("{}\n", as_json(&report)))?;
     } else {
