@@ -32,7 +32,8 @@ fn describe() -> Command {
 fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let reached = reach(options)?;
     if let Some(most) = options.get_one::<u32>("recent") {
-        let report = recent_of(&reached.peer, *most).context("connected to the node, but the request failed")?;
+        let report =
+            recent_of(&reached.peer, *most).context("connected to the node, but the request failed")?;
         say(&notes_of(&report, options.get_flag("json")))?;
         return Ok(ExitCode::SUCCESS);
     }
