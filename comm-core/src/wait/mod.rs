@@ -19,7 +19,7 @@
 //! 1. [`WaitHistory::decide`] combines the operator's override, the caller's request, the history and the executor's measurements
 //!    into a [`Decision`]. The rule is [`pronto_sched_policy::policy::spin`].
 //! 2. [`Wait::new`], and after each unsuccessful poll batch [`Wait::next`], which says whether to poll on, to sleep, or to give up.
-//! 3. [`Wait::before_sleep`], then [`arm_recheck_sleep`] on the thread's [`Sleeper`].
+//! 3. [`Wait::sleeps`], then [`arm_recheck_sleep`] on the thread's [`Sleeper`].
 //! 4. [`Wait::ended`] when the thread goes on, which adds the wait to the history.
 //!
 //! The parts that keep polling threads out of each other's way: [`PollerRole`] lets one waiting caller poll at a time, `arming` says

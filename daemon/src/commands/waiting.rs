@@ -59,7 +59,8 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
         bound_ns: bound.map(|bound| u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX)),
     };
     let reached = reach(options)?;
-    let report = tell_waiting(&reached.peer, &request).context("connected to the node, but the request failed")?;
+    let report =
+        tell_waiting(&reached.peer, &request).context("connected to the node, but the request failed")?;
     if let Some(refused) = report.refused {
         bail!("{refused}");
     }

@@ -288,8 +288,9 @@ fn wakes_and_polls(transport: &str) {
         first = peer.start(&Add { values: vec![7] }).unwrap();
     }
     until("the waker has polled", || runs.next.try_lock().is_ok_and(|next| next.is_some()));
-    until("the other call's waker is woken, or its answer was there before", || {
-        let mut next = runs.next.lock().unwrap();
-        inner.0.load(Ordering::Relaxed) != 0 || poll_once(next.as_mut().unwrap(), Waker::noop()).is_ready()
+    // The lock is not held during a poll, which may wake the first call's waker once more.
+    let mut next = runs.next.lock().unwrap().take().expect("the waker has polled it");
+    until("the other call's waker is woken, or its reply was there before", || {
+        inner.0.load(Ordering::Relaxed) != 0 || poll_once(&mut next, Waker::noop()).is_ready()
     });
 }
