@@ -97,7 +97,7 @@ impl Boosting {
     /// Threads wait for messages on this descriptor.
     pub(crate) fn watch(&self, fd: i32) {
         if let Err(error) = self.obtained.booster.watch(fd) {
-            tracing::debug!(fd, %error, "who waits on this channel is not boosted");
+            tracing::debug!(fd, %error, "no boost for threads waiting on this channel");
             self.note(|failures| failures.channels += 1, error);
         }
     }
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(boosting.to_string(), "none");
         boosting.note(|failures| failures.channels += 2, BoostError::Unsupported);
         let text = boosting.to_string();
-        assert!(text.starts_with("none; without it 0 threads and 2 channels: who waits on"), "{text}");
+        assert!(text.starts_with("none; without it 0 threads and 2 channels: threads waiting on"), "{text}");
     }
 
     #[test]
