@@ -1,10 +1,10 @@
-//! Send memory: an anonymous mapping, reserved at once and committed by the kernel when touched.
+//! Send memory: an anonymous mapping, reserved as a whole and committed by the kernel page by page on first use.
 //!
 //! # Invariants
-//! 1. `base .. base + len` is one private mapping made in `new` and ended in `drop`, nowhere else.
+//! 1. `base .. base + len` is one private mapping, created only in `new` and unmapped only in `drop`.
 //! 2. The bytes are reached through the only claim ([`SendMemory::claim`]), and through `unsafe` functions whose callers promise that
 //!    no write overlaps their access. No safe function reads, writes or discards them.
-#![expect(unsafe_code, reason = "mapping memory, and promising the seam that it stays")]
+#![expect(unsafe_code, reason = "maps memory, and guarantees to the fabric that it stays mapped")]
 
 use core::num::NonZeroUsize;
 use core::ops::Range;
@@ -42,10 +42,10 @@ unsafe impl SendMemory for Mapping {
 }
 
 impl Mapping {
-    /// Reserves `len` bytes of address space, one page at least. A forked child does not inherit them.
+    /// Reserves `len` bytes of address space, at least one page. A forked child does not inherit them.
     ///
     /// # Errors
-    /// What mmap(2) or madvise(2) says.
+    /// Returns the error of mmap(2) or madvise(2).
     pub fn new(len: u32) -> Result<Self, FabricError> {
         let len = (len as usize).max(1);
         let size = NonZeroUsize::new(len).expect("one byte at least");
@@ -59,28 +59,29 @@ impl Mapping {
         Ok(this)
     }
 
-    /// Has the kernel commit the memory on this NUMA node from now on, where it has some left (mbind(2), MPOL_PREFERRED). For memory
-    /// that nobody has touched, before it is registered: pages that are there stay where they are.
+    /// Makes the kernel commit the memory on this NUMA node from now on, as long as the node has free memory (mbind(2),
+    /// MPOL_PREFERRED). Call it before the memory is touched or registered: committed pages do not move.
     ///
     /// # Errors
-    /// What mbind(2) says: ENOSYS of a kernel without NUMA, EPERM of a container, EINVAL for a node that is not this process'.
+    /// Returns the error of mbind(2): ENOSYS if the kernel has no NUMA support, EPERM in some containers, EINVAL if this process may
+    /// not use the node.
     pub fn prefer_node(&self, node: u32) -> Result<(), FabricError> {
         let mut mask = NodeMask::default();
         let (word, bit) = (node / libc::c_ulong::BITS, node % libc::c_ulong::BITS);
         let word = mask.get_mut(word as usize).ok_or_else(|| system(nix::Error::EINVAL))?;
         *word = 1 << bit;
         let base = self.base.as_ptr();
-        // SAFETY: invariant 1: the range is our mapping, of which no byte is changed; the kernel reads the mask during the call.
+        // SAFETY: invariant 1: the range is our mapping, and no byte of it is changed; the kernel reads the mask during the call.
         let done = unsafe {
             libc::syscall(libc::SYS_mbind, base, self.len, libc::MPOL_PREFERRED, mask.as_ptr(), MASK_BITS, 0)
         };
         nix::Error::result(done).map(drop).map_err(system)
     }
 
-    /// Checks that a range lies in the memory; the kernel commits pages as they are touched.
+    /// Checks that a range lies in the memory. It commits nothing: the kernel does that when a page is first touched.
     ///
     /// # Errors
-    /// EINVAL where it does not.
+    /// Returns EINVAL if the range does not.
     pub fn prepare(&self, range: &Range<usize>) -> Result<(), FabricError> {
         if range.start <= range.end && range.end <= self.len {
             Ok(())
@@ -89,7 +90,7 @@ impl Mapping {
         }
     }
 
-    /// Gives the pages of an idle range back to the system; they read as zeros afterwards.
+    /// Returns the pages of an idle range to the system. They read as zeros afterwards.
     ///
     /// ```compile_fail,E0133
     /// let memory = pronto_mapping::Mapping::new(4096).unwrap();
@@ -97,13 +98,13 @@ impl Mapping {
     /// ```
     ///
     /// # Errors
-    /// EINVAL for a range outside, or what madvise(2) says.
+    /// Returns EINVAL for a range outside the memory, or the error of madvise(2).
     ///
     /// # Safety
     /// No reference to a byte of the range exists: no loan of a send ring lies in it, and no slice of [`bytes`](Self::bytes).
     pub unsafe fn retire(&self, range: Range<usize>) -> Result<(), FabricError> {
         self.prepare(&range)?;
-        // SAFETY: the range lies within the mapping, as `prepare` checked; the caller promises that nobody refers to it.
+        // SAFETY: the range lies within the mapping, as `prepare` checked; the caller promises that no reference to it exists.
         unsafe { self.advise(range, MmapAdvise::MADV_DONTNEED) }
     }
 
@@ -117,8 +118,8 @@ impl Mapping {
     /// ```
     ///
     /// # Safety
-    /// Nobody writes to the extent, and no `&mut` to a byte of it exists, while the slice lives. That is so for an extent
-    /// between its posting and its completion.
+    /// While the slice lives, no thread writes to the extent, and no `&mut` to a byte of it exists. This holds for an extent between
+    /// its posting and its completion.
     pub unsafe fn bytes(&self, Extent { offset, len }: Extent) -> &[u8] {
         let (offset, len) = (offset as usize, len as usize);
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
@@ -150,9 +151,9 @@ impl Drop for Mapping {
     }
 }
 
-/// Numbers of nodes, a bit for each: as many as kernels are built for (MAX_NUMNODES).
+/// A bit for each NUMA node, for the largest number that kernels are built for (MAX_NUMNODES).
 type NodeMask = [libc::c_ulong; 16];
-/// The kernel takes one off.
+/// Bits in the mask, plus one, because the kernel subtracts one from the number passed.
 const MASK_BITS: libc::c_ulong = 1_024 + 1;
 
 fn system(errno: nix::Error) -> FabricError {
@@ -165,7 +166,7 @@ mod tests {
 
     /// A copy of an extent of a mapping that only the calling test uses.
     fn copied(memory: &Mapping, offset: u32, len: u32) -> Vec<u8> {
-        // SAFETY: one thread, which holds no reference to the bytes and writes none during the call.
+        // SAFETY: only this thread uses the mapping; it holds no reference to the bytes and writes none during the call.
         unsafe { memory.bytes(Extent { offset, len }) }.to_vec()
     }
 
@@ -177,15 +178,15 @@ mod tests {
         assert!(copied(&memory, u32::MAX, u32::MAX).is_empty());
     }
 
-    /// Of get_mempolicy(2): of the memory at an address.
+    /// Flag of get_mempolicy(2) that selects the memory at an address.
     const MPOL_F_ADDR: libc::c_ulong = 2;
 
-    /// The policy of the memory, and the first word of its nodes, as the kernel tells them.
+    /// Returns the kernel's policy for the memory, and the first word of its node mask.
     fn policy(memory: &Mapping) -> (i32, libc::c_ulong) {
         let (mut mode, mut mask) = (-1, NodeMask::default());
         let base = memory.base.as_ptr();
-        // SAFETY: the kernel writes to two live values, and no more bits than it is told.
-        let told = unsafe {
+        // SAFETY: the kernel writes to two live values, and no more than `MASK_BITS` bits.
+        let done = unsafe {
             libc::syscall(
                 libc::SYS_get_mempolicy,
                 &raw mut mode,
@@ -195,28 +196,28 @@ mod tests {
                 MPOL_F_ADDR,
             )
         };
-        assert_eq!(told, 0, "{}", nix::Error::last());
+        assert_eq!(done, 0, "{}", nix::Error::last());
         (mode, mask[0])
     }
 
     #[test]
-    fn memory_comes_from_the_node_that_is_preferred() {
+    fn memory_comes_from_the_preferred_node() {
         let memory = Mapping::new(8192).unwrap();
         match memory.prefer_node(0) {
             Ok(()) => assert_eq!(policy(&memory), (libc::MPOL_PREFERRED, 1)),
-            // A kernel without NUMA; a container that may not.
+            // ENOSYS: a kernel without NUMA support; EPERM: a container in which mbind(2) is forbidden.
             Err(FabricError::System { errno }) => {
                 assert!([libc::ENOSYS, libc::EPERM].contains(&errno), "{errno}")
             }
             Err(other) => panic!("{other}"),
         }
-        // SAFETY: within the mapping, which nobody else uses.
+        // SAFETY: within the mapping, which only this test uses.
         unsafe { memory.base().write(7) };
         assert_eq!(copied(&memory, 0, 2), [7, 0]);
     }
 
     #[test]
-    fn a_node_that_is_not_there_is_refused() {
+    fn a_missing_node_is_refused() {
         let memory = Mapping::new(4096).unwrap();
         for node in [1_023, 1_024, u32::MAX] {
             assert!(memory.prefer_node(node).is_err(), "{node}");
@@ -224,19 +225,18 @@ mod tests {
     }
 
     #[test]
-    fn retired_pages_come_back_empty() {
+    fn retired_pages_read_as_zeros() {
         let memory = Mapping::new(8192).unwrap();
-        // SAFETY: within the mapping, which nobody else uses.
+        // SAFETY: within the mapping, which only this test uses.
         unsafe { memory.base().write(7) };
         assert_eq!(copied(&memory, 0, 1), [7]);
-        // SAFETY: nobody refers to the bytes.
+        // SAFETY: no reference to the bytes exists.
         unsafe { memory.retire(0..4096) }.unwrap();
         assert_eq!(copied(&memory, 0, 1), [0]);
         // SAFETY: as above.
         assert!(unsafe { memory.retire(4096..8193) }.is_err());
     }
 
-    /// A mapping is lent by one ring only.
     #[test]
     fn a_second_ring_over_a_mapping_is_refused() {
         let memory = std::sync::Arc::new(Mapping::new(1 << 20).unwrap());

@@ -1,8 +1,9 @@
-//! The flight recorder: the last [`KEPT`] things that each thread noted, always on, to be read when something has gone wrong.
+//! The flight recorder: the last [`KEPT`] notes of each thread. It is always on, and is read after a failure.
 //!
-//! A note is two words in the thread's own ring: no allocation, no lock, no system call, no clock. It carries the time that its
-//! thread read last, for whatever purpose ([`time`]): notes between two readings have their order, and the first of the two.
-//! What a word means is for those who note and read; see `docs/decisions/0010-flight-recorder.md`.
+//! A note is two words in the thread's own ring; writing one needs no allocation, lock, system call or clock reading. A note carries
+//! the last clock reading that its thread made for any purpose ([`time`]), so notes between two readings are ordered, and all have
+//! the time of the earlier reading. The recorder does not interpret the words; writers and readers agree on their meaning. See
+//! `docs/decisions/0010-flight-recorder.md`.
 #![forbid(unsafe_code)]
 
 #[cfg(all(test, loom))]

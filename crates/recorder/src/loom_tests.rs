@@ -1,4 +1,4 @@
-//! The ring read while it is written, explored by loom; and the mutant that it must refute.
+//! Loom tests of a ring that is read while it is written, and of a mutant that loom must refute.
 
 use std::sync::Arc;
 
@@ -7,7 +7,6 @@ use pronto_sync::atomic::{AtomicU64, Ordering};
 
 use crate::Ring;
 
-/// Three notes in two places, read meanwhile.
 #[test]
 fn loom_a_reader_sees_whole_notes_only() {
     loom::model(|| {
@@ -21,12 +20,12 @@ fn loom_a_reader_sees_whole_notes_only() {
         for entry in ring.last(2) {
             assert_eq!((entry.word, u64::from(entry.low)), (entry.number + 7, entry.number), "a torn note");
         }
-        writer.join().expect("it does not panic");
-        assert_eq!(ring.last(2).len(), 1, "the place of the oldest may be the next one's");
+        writer.join().expect("the writer does not panic");
+        assert_eq!(ring.last(2).len(), 1, "the next note may be replacing the oldest one");
     });
 }
 
-/// Without the fences a reader takes a word of a later note for one of the note that it looks for.
+/// Without the fences, a reader may return a word of a later note as part of an earlier one.
 #[test]
 #[should_panic(expected = "a torn note")]
 fn loom_refutes_a_ring_without_fences() {
@@ -45,6 +44,6 @@ fn loom_refutes_a_ring_without_fences() {
         if before == 1 && after == 1 {
             assert_eq!(seen, 7, "a torn note");
         }
-        writer.join().expect("it does not panic");
+        writer.join().expect("the writer does not panic");
     });
 }

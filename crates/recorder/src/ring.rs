@@ -1,9 +1,9 @@
-//! A ring that one thread writes, over and over, and anyone may read meanwhile.
+//! A ring of notes that one thread writes and any thread may read meanwhile.
 //!
 //! # Invariants
-//! 1. Notes are numbered from 0; note `n` lies in place `n % N` until note `n + N` replaces it.
-//! 2. `written` is the number of notes that are whole. It grows after a note was written, and before the next one is begun: who
-//!    reads a word of note `n` finds `written` to be at least `n` afterwards.
+//! 1. Notes are numbered from 0. Note `n` is in entry `n % N` until note `n + N` replaces it.
+//! 2. `written` is the number of complete notes. The writer increments it after each note, and before it begins the next one. A
+//!    reader that has read a word of note `n` therefore finds `written` to be at least `n` afterwards.
 
 use pronto_sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -12,54 +12,55 @@ use pronto_sync::atomic::{AtomicU64, Ordering, fence};
 pub struct Ring<const N: usize> {
     entries: [[AtomicU64; 2]; N],
     written: AtomicU64,
-    /// The writer's last reading of a clock, shifted to its place in an entry.
+    /// The writer's last clock reading, shifted to its position in an entry.
     time: AtomicU64,
 }
 
-/// A note as it is read.
+/// A copy of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its number among all notes of its thread.
+    /// Number of the note in its ring, from 0.
     pub number: u64,
-    /// The last reading of a clock before it, nanoseconds, rounded down to 64; 0 if there was none. Starts anew after 208 days.
+    /// The last clock reading before the note, in nanoseconds, rounded down to a multiple of 64; 0 if there was none. Wraps around
+    /// after 208 days.
     pub time_ns: u64,
-    /// What was noted.
+    /// The first argument of [`Ring::note`].
     pub word: u64,
-    /// What was noted besides.
+    /// The second argument of [`Ring::note`].
     pub low: u16,
 }
 
-/// Times are kept in units of 64 ns, in the upper 48 bits of a word.
+/// Times are stored in units of 64 ns, in the upper 48 bits of a word.
 const TIME_UNIT: u32 = 6;
 const LOW_BITS: u32 = 16;
 
 impl<const N: usize> Ring<N> {
     const MASK: u64 = {
-        assert!(N.is_power_of_two(), "places are masked");
+        assert!(N.is_power_of_two(), "an entry's index is a masked note number");
         N as u64 - 1
     };
 
-    /// Nothing noted yet.
+    /// Creates an empty ring.
     #[must_use]
     pub fn new() -> Self {
         let entries = core::array::from_fn(|_| [AtomicU64::new(0), AtomicU64::new(0)]);
         Self { entries, written: AtomicU64::new(0), time: AtomicU64::new(0) }
     }
 
-    /// The clock was read. Only the thread whose ring it is.
+    /// Sets the time of the notes that follow, in nanoseconds. Only the ring's own thread may call it.
     #[inline]
     pub fn time(&self, nanos: u64) {
-        // SYNC: read by its own thread only.
+        // SYNC: only the ring's own thread reads it.
         self.time.store((nanos >> TIME_UNIT) << LOW_BITS, Ordering::Relaxed);
     }
 
-    /// Notes something. Only the thread whose ring it is: two that note at once lose notes, and tear them.
+    /// Writes a note. Only the ring's own thread may call it: two threads that write concurrently lose and tear notes.
     #[inline]
     pub fn note(&self, word: u64, low: u16) {
         let number = self.written.load(Ordering::Relaxed);
         #[expect(clippy::cast_possible_truncation, reason = "less than N, which is a usize")]
         let [first, second] = &self.entries[(number & Self::MASK) as usize];
-        // SYNC: a reader that sees one of the two stores below sees `written` as it is; pairs with the fence in `last`.
+        // SYNC: a reader that sees one of the two stores below also sees the present value of `written`; pairs with the fence in `last`.
         fence(Ordering::Release);
         first.store(word, Ordering::Relaxed);
         second.store(self.time.load(Ordering::Relaxed) | u64::from(low), Ordering::Relaxed);
@@ -67,18 +68,18 @@ impl<const N: usize> Ring<N> {
         self.written.store(number + 1, Ordering::Release);
     }
 
-    /// How many notes there were so far.
+    /// Returns the number of notes written so far.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// The last notes, at most `most` and at most `N`, oldest first; those that the writer replaced meanwhile are left out.
+    /// Returns the last notes, at most `most` and at most `N`, oldest first. Notes that the writer replaces meanwhile are left out.
     pub fn last(&self, most: usize) -> Vec<Entry> {
-        // SYNC: the notes before this count are whole; pairs with the store in `note`.
+        // SYNC: the notes before this count are complete; pairs with the store in `note`.
         let written = self.written.load(Ordering::Acquire);
         let first = written.saturating_sub(most.min(N) as u64);
         let mut found: Vec<Entry> = (first..written).map(|number| self.read(number)).collect();
-        // SYNC: if one of the words was of a later note, the count is seen to have grown; pairs with the fence in `note`.
+        // SYNC: if one of the words was of a later note, the load below sees a larger count; pairs with the fence in `note`.
         fence(Ordering::Acquire);
         let written = self.written.load(Ordering::Relaxed);
         found.retain(|entry| entry.number + N as u64 > written);
@@ -89,7 +90,7 @@ impl<const N: usize> Ring<N> {
         #[expect(clippy::cast_possible_truncation, reason = "less than N, which is a usize")]
         let [first, second] = &self.entries[(number & Self::MASK) as usize];
         let (word, second) = (first.load(Ordering::Relaxed), second.load(Ordering::Relaxed));
-        #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is asked for")]
+        #[expect(clippy::cast_possible_truncation, reason = "keeps the low 16 bits")]
         let low = second as u16;
         Entry { number, time_ns: (second >> LOW_BITS) << TIME_UNIT, word, low }
     }
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
 
     fn low(number: u64) -> u16 {
-        u16::try_from(number % 65_536).expect("less than that")
+        u16::try_from(number % 65_536).expect("less than 65,536")
     }
 
     #[test]
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_beside_the_writer_sees_whole_notes_only() {
+    fn a_concurrent_reader_sees_whole_notes_only() {
         let ring = Ring::<8>::new();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {

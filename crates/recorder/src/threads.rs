@@ -1,19 +1,19 @@
-//! The rings of this process: one for each thread that noted something. A thread that ends leaves its ring to the next new one,
-//! which replaces what was noted in it one by one: there are never more rings than there were threads at once.
+//! The rings of this process: one for each thread that has written a note. When a thread ends, the next new thread takes over its
+//! ring and gradually replaces its notes. So there are never more rings than there were threads at the same time.
 
 use core::cell::{Cell, RefCell};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::ring::{Entry, Ring};
 
-/// Notes that are kept of each thread: 64 KiB, less than a second-level cache has.
+/// Notes kept per ring: 64 KiB, less than a second-level cache.
 pub const KEPT: usize = 4096;
 
 thread_local! {
-    /// Has no destructor, so that reaching it is one load.
+    /// Has no destructor, so access is a single load.
     static MINE: Cell<Option<&'static Ring<KEPT>>> = const { Cell::new(None) };
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
-    /// The last reading of a clock, until there is a ring for it.
+    /// The last clock reading before the thread has a ring.
     static EARLY: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -22,23 +22,23 @@ static RINGS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
 #[derive(Debug)]
 struct Registered {
     ring: &'static Ring<KEPT>,
-    /// The threads whose notes are in it, each with its first one; never more than there are notes.
+    /// The threads whose notes are in the ring, each with the number of its first note; never more than there are notes.
     owners: Vec<(u64, String)>,
     taken: bool,
 }
 
-/// What a thread noted.
+/// A thread and its notes.
 #[derive(Clone, Debug)]
 pub struct Thread {
-    /// Its name; `-` without one.
+    /// Name of the thread, or `-` if it has none.
     pub name: String,
-    /// Whether it runs.
+    /// Whether the thread is still running.
     pub runs: bool,
-    /// Its last notes, oldest first.
+    /// Last notes of the thread, oldest first.
     pub entries: Vec<Entry>,
 }
 
-/// Notes something for the calling thread; its first note allocates the ring.
+/// Writes a note for the calling thread. A thread's first note allocates its ring, or takes over the ring of an ended thread.
 #[inline]
 pub fn note(word: u64, low: u16) {
     match MINE.get() {
@@ -47,7 +47,7 @@ pub fn note(word: u64, low: u16) {
     }
 }
 
-/// The calling thread has read a clock: notes from now on have this time, nanoseconds.
+/// Records a clock reading of the calling thread, in nanoseconds: the time of its notes from now on.
 #[inline]
 pub fn time(nanos: u64) {
     match MINE.get() {
@@ -56,7 +56,7 @@ pub fn time(nanos: u64) {
     }
 }
 
-/// The last notes of every thread, at most `most` of each ring.
+/// Returns the last notes of every thread, at most `most` of each ring.
 #[must_use]
 pub fn threads(most: usize) -> Vec<Thread> {
     rings().iter().flat_map(|known| known.threads(most)).collect()
@@ -75,7 +75,8 @@ impl Registered {
     }
 }
 
-/// A thread that is being taken down has no ring any more, and notes nothing.
+/// Takes a ring for the calling thread and passes it to `note`. A thread whose thread-locals are being destroyed has no ring any
+/// more: its notes are dropped.
 #[cold]
 fn first(note: impl FnOnce(&Ring<KEPT>)) {
     let given = HELD.try_with(|held| {
@@ -86,7 +87,7 @@ fn first(note: impl FnOnce(&Ring<KEPT>)) {
     });
     if let Ok(Some(ring)) = given {
         MINE.set(Some(ring));
-        // Its own, and not that of a thread that had the ring before.
+        // The thread's own time, not that of the ring's previous owner.
         ring.time(EARLY.get());
         note(ring);
     }
@@ -98,7 +99,7 @@ fn take() -> &'static Ring<KEPT> {
     if let Some(free) = rings.iter_mut().find(|known| !known.taken) {
         let written = free.ring.written();
         let oldest = written.saturating_sub(KEPT as u64);
-        // Whose successor's first note is gone already has none left.
+        // If the first note of an owner's successor has been replaced, the owner has no notes left.
         let gone = free.owners.iter().skip(1).take_while(|(from, _)| *from <= oldest).count();
         free.owners.drain(..gone);
         free.owners.push((written, name));
@@ -110,12 +111,12 @@ fn take() -> &'static Ring<KEPT> {
     ring
 }
 
-/// A list of rings is whole after any panic.
+/// Locks the list of rings, which is consistent after any panic.
 fn rings() -> MutexGuard<'static, Vec<Registered>> {
     RINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives the ring back with its thread.
+/// Ring of a running thread; frees the ring for another thread when its thread ends.
 #[derive(Debug)]
 struct Held(&'static Ring<KEPT>);
 
@@ -138,10 +139,10 @@ mod tests {
 
     fn in_thread(name: &str, work: impl FnOnce() + Send + 'static) {
         let builder = std::thread::Builder::new().name(name.into());
-        builder.spawn(work).expect("a thread starts").join().expect("it does not panic");
+        builder.spawn(work).expect("a thread starts").join().expect("the thread does not panic");
     }
 
-    /// One test, as the rings are the process's.
+    /// One test for all of this, because all threads of the process share the rings.
     #[test]
     fn a_ring_outlives_its_thread_until_another_one_takes_it() {
         in_thread("one", || {
@@ -149,22 +150,22 @@ mod tests {
             note(1, 10);
             time(1280);
             note(2, 20);
-            let mine = of("one").expect("it has noted something");
+            let mine = of("one").expect("the thread has written notes");
             assert!(mine.runs);
         });
-        let one = of("one").expect("its notes are still there");
+        let one = of("one").expect("the notes outlive the thread");
         assert!(!one.runs);
         let seen: Vec<_> = one.entries.iter().map(|entry| (entry.word, entry.low, entry.time_ns)).collect();
         assert_eq!(seen, [(1, 10, 640), (2, 20, 1280)]);
         let count = rings().len();
         in_thread("two", || note(3, 30));
         let time = |name| of(name).and_then(|thread| Some(thread.entries.last()?.time_ns));
-        assert_eq!(time("two"), Some(0), "no time of the thread that had the ring before");
+        assert_eq!(time("two"), Some(0), "the time of the ring's previous owner is not used");
         let words = |name| of(name).map(|thread| thread.entries.iter().map(|e| e.word).collect::<Vec<_>>());
         assert_eq!((words("one"), words("two")), (Some(vec![1, 2]), Some(vec![3])));
-        assert_eq!(rings().len(), count, "the ring of one that has ended is taken");
+        assert_eq!(rings().len(), count, "the ring of an ended thread is reused");
         in_thread("three", || (0..KEPT as u64 + 9).for_each(|word| note(word, 0)));
-        assert_eq!((words("one"), words("two")), (Some(vec![]), Some(vec![])), "their places are taken");
+        assert_eq!((words("one"), words("two")), (Some(vec![]), Some(vec![])), "their notes are replaced");
         in_thread("four", || note(4, 40));
         assert_eq!((words("one"), words("two"), words("four")), (None, None, Some(vec![4])));
     }
