@@ -1,8 +1,9 @@
-//! What the seam costs over shared memory: round trips of a message against round trips of one cache line.
+//! Measures the cost of the fabric over shared memory: message round trips compared with cache-line round trips.
 //!
-//! Two threads that spin. Floor: one line that both write in turn. Seam: post, doorbell, poll at both ends, without the
-//! engine above. Rounds alternate, so that both see the same machine; each sample is a batch, so that reading the clock
-//! weighs little. Run: `cargo run --release -p pronto-fabric-shm --example pingpong`.
+//! Two threads spin. The floor is one line that both write in turn. A fabric round trip posts, rings the doorbell and
+//! polls at both ends, without the engine above. Rounds alternate, so that both measurements see the same machine
+//! state. Each sample is a batch, so that reading the clock weighs little.
+//! Run: `cargo run --release -p pronto-fabric-shm --example pingpong`.
 
 use std::time::Instant;
 
@@ -31,7 +32,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 fn main() -> Result<(), Box<dyn core::error::Error>> {
     let mut floor = Vec::new();
     let mut rows: Vec<(&str, Payload, Vec<f64>)> = vec![
-        ("32 B in the line", Payload::Inline(32), Vec::new()),
+        ("32 B inline", Payload::Inline(32), Vec::new()),
         ("224 B in send memory", Payload::Ring(224), Vec::new()),
         ("4 KiB in send memory", Payload::Ring(4096), Vec::new()),
         ("4 KiB by reference", Payload::Region(ShmRegion::allocate(4096)?), Vec::new()),
@@ -53,7 +54,7 @@ fn main() -> Result<(), Box<dyn core::error::Error>> {
     Ok(())
 }
 
-/// What is sent there and back.
+/// Payload of the messages in both directions.
 enum Payload {
     Inline(usize),
     Ring(u32),
@@ -73,11 +74,11 @@ impl Payload {
     }
 }
 
-/// What a waiting loop does between two looks: nothing, at both ends and in the floor as well. A pause instruction costs
-/// 25 ns on some machines and 2 on others, and is the waiting policy's choice, not the transport's.
+/// Runs between two polls of a waiting loop. It does nothing, at both ends and in the floor alike: a pause instruction
+/// costs 25 ns on some machines and 2 ns on others, and is the choice of the waiting policy, not of the transport.
 fn spin() {}
 
-/// The cache line round trip.
+/// Measures cache-line round trips.
 fn one_line() -> Vec<f64> {
     let line = CachePadded::new(AtomicU64::new(0));
     let total = (SAMPLES * BATCH) as u64;
@@ -101,7 +102,7 @@ fn one_line() -> Vec<f64> {
     })
 }
 
-/// The message round trip: the other end sends a message of the same kind back.
+/// Measures message round trips: the other end sends a message of the same kind back.
 fn seam(payload: &Payload) -> Result<Vec<f64>, Box<dyn core::error::Error>> {
     let (ours, theirs) = Link::pair([LIMITS; 2])?;
     let (mut near, mut far) = (ours.control, theirs.control);
@@ -135,10 +136,10 @@ fn send(end: &mut ShmQueuePair, payload: &Payload) {
 
 fn receive(end: &mut ShmQueuePair) {
     loop {
-        // Looked at where it is: a message that is moved out of its Result costs some nanoseconds for each move.
+        // Matched by reference: each move of a message out of its Result costs some nanoseconds.
         match &poll_by_value(end) {
             Ok(Some(message)) => {
-                // As a handler does: the first word is looked at.
+                // Reads the first word, as a handler does.
                 let mut first = [0; 8];
                 message.payload.copy_to(0, &mut first).expect("long enough");
                 core::hint::black_box(first);
@@ -150,7 +151,7 @@ fn receive(end: &mut ShmQueuePair) {
     }
 }
 
-/// Nanoseconds per call, one sample per batch.
+/// Measures nanoseconds per call, one sample per batch.
 #[expect(clippy::disallowed_methods, reason = "measuring is what this program is for")]
 fn samples(mut call: impl FnMut()) -> Vec<f64> {
     let batch = |_| {

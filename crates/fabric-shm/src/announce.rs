@@ -1,7 +1,8 @@
 //! Descriptors of memory, passed from one end of a queue pair to the other.
 //!
-//! One Unix socket pair of packets per queue pair, used by the two engines when a region is granted or sent from for the
-//! first time. The state word says how many announcements there are, so that nobody asks the kernel in vain.
+//! Each queue pair has one Unix socket pair of packets. The two engines use it when a region is granted, or is sent
+//! from for the first time. The state word holds the number of announcements, so that the receiver makes a system call
+//! only if there is one.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -21,7 +22,7 @@ const READ: u8 = 1;
 const WRITE: u8 = 2;
 const ATOMIC: u8 = 4;
 
-/// An announcement as it travels.
+/// Wire format of an announcement.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawAnnouncement {
@@ -34,27 +35,27 @@ struct RawAnnouncement {
     len: U64,
 }
 
-/// Memory of the sender's, announced to the peer together with its descriptor.
+/// Memory of the sender, announced to the peer together with its descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Announcement {
-    /// Payloads will be sent by reference to this memory.
+    /// The sender will send payloads by reference to this memory.
     Region {
-        /// Place in the table of regions.
+        /// Index in the table of regions.
         slot: u32,
-        /// Which use of that place.
+        /// Generation of that index: counts its uses.
         generation: u32,
     },
     /// The peer may access this memory.
     Grant {
-        /// Place in the table of grants.
+        /// Index in the table of grants.
         slot: u32,
-        /// Which use of that place.
+        /// Generation of that index: counts its uses.
         generation: u32,
-        /// First byte, in the file.
+        /// Offset of the first byte in the file.
         start: u64,
-        /// Length, bytes.
+        /// Length in bytes.
         len: u64,
-        /// What is allowed.
+        /// Operations that the peer may perform.
         rights: Rights,
     },
 }
@@ -104,7 +105,8 @@ impl Announcements {
         Self(socket)
     }
 
-    /// Passes a descriptor to the peer. `EAGAIN` if the peer has not yet taken enough of those before.
+    /// Passes a descriptor to the peer. Returns `EAGAIN` if the socket is full because the peer has not received
+    /// earlier ones.
     pub(crate) fn send(&self, what: Announcement, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         let raw = what.emit();
         let fds = [fd.as_raw_fd()];
@@ -113,15 +115,16 @@ impl Announcements {
         sendmsg::<()>(self.0.as_raw_fd(), &bytes, &rights, flags, None).map(drop)
     }
 
-    /// The next announcement, if there is one; at the peer's end there is none.
+    /// Returns the next announcement. Returns `None` if there is none, also after the peer has closed its end.
     pub(crate) fn receive(&self) -> Result<Option<(Announcement, OwnedFd)>, PeerFault> {
         let mut bytes = [0; size_of::<RawAnnouncement>()];
         let mut received = fds::receive(self.0.as_fd(), &mut bytes);
         if let Err(Errno::ECONNRESET) = received {
-            // The peer closed with announcements of ours unread. That is said once; its own are behind it.
+            // The peer closed with unread announcements from this side. The kernel reports that once; the peer's own
+            // announcements follow.
             received = fds::receive(self.0.as_fd(), &mut bytes);
         }
-        // Anything else that is wrong with the socket is the peer's end, which the bell and the state word tell as well.
+        // Any other socket error means that the peer is gone, which the bell and the state word report, too.
         let Ok(packet) = received else { return Ok(None) };
         match (packet.len, packet.fds.len()) {
             (0, 0) => Ok(None),
@@ -133,9 +136,9 @@ impl Announcements {
         }
     }
 
-    /// Ends it, with all copies that a forked child may have.
+    /// Shuts the socket down, including all copies in forked children.
     pub(crate) fn close(&self) {
-        // It fails only if the peer has closed the other end, and then there is nobody to tell.
+        // Fails only if the peer has closed the other end, and then no peer is left to notify.
         let _ = shutdown(self.0.as_raw_fd(), Shutdown::Write);
     }
 }

@@ -1,11 +1,11 @@
-//! Waking a peer that sleeps, and being woken.
+//! Waking a sleeping peer, and being woken.
 //!
-//! One Unix socket pair per queue pair, used only when somebody sleeps: a byte is a wake-up, the end is the peer's end, so
-//! that a sleeper is woken by a death as well. An eventfd would be a little cheaper, but both ends would share one file
-//! description, and a peer that filled its counter and made it blocking could keep us waiting in `write` for ever; every
-//! call on a socket says for itself that it does not wait.
+//! Each queue pair has one Unix socket pair, used only when a side sleeps. A byte is a wake-up. The end of the stream
+//! is the peer's end, so that its death wakes a sleeper, too. An eventfd would be slightly cheaper, but both ends would
+//! share one file description: a peer that filled its counter and made it blocking could block this side in `write`
+//! forever. A socket call passes its own flag not to block.
 //!
-//! Nobody takes bytes out but `disarm`. What wakes a sleeper is never taken between its arming and its sleep.
+//! Only `disarm` removes bytes. A wake-up is therefore never lost between arming and sleeping.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
@@ -17,17 +17,17 @@ use pronto_sync::{Event, WakeWordRef};
 
 use crate::map::{OwnArray, PeerArray};
 
-/// Words of the sleep line: armed word, count of armings.
+/// Words of the sleep line: armed word, arming count.
 pub(crate) const SLEEP_WORDS: usize = 2;
-/// Wake-ups taken in one go; a correct peer sends one per arming.
+/// Maximum number of wake-ups received in one call; a correct peer sends one per arming.
 const TAKEN_AT_ONCE: usize = 256;
 
-/// Our words for sleeping.
+/// This side's sleep line.
 #[derive(Debug)]
 pub(crate) struct Sleep(pub(crate) OwnArray<AtomicU32>);
 
 impl Sleep {
-    /// Asks to be woken by `least` and by what is more than it.
+    /// Requests a wake-up for events of at least the level `least`.
     pub(crate) fn arm(&self, least: Event) {
         let [armed, count] = &self.0[..] else { unreachable!("two words") };
         count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
@@ -48,21 +48,21 @@ impl Sleep {
     }
 }
 
-/// This side's end of the socket, and what it has to know of the peer. Any thread may wake the peer.
+/// This side's end of the socket, and the peer's sleep line. Any thread may wake the peer.
 #[derive(Debug)]
 pub(crate) struct Bell {
     socket: Mutex<Option<OwnedFd>>,
     raw: RawFd,
     /// The peer's sleep line.
     sleep: PeerArray<AtomicU32>,
-    /// The peer's arming that it was woken from already.
+    /// Arming count of the peer at its last wake-up.
     woken: AtomicU32,
 }
 
-/// What was found in the socket.
+/// Result of reading the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rung {
-    /// So many wake-ups.
+    /// Number of wake-ups.
     Times(u32),
     /// The peer's end is closed.
     Ended,
@@ -74,12 +74,13 @@ impl Bell {
         Self { socket: Mutex::new(Some(socket)), raw, sleep, woken: AtomicU32::new(0) }
     }
 
-    /// The descriptor that becomes readable; whether it is still open is the caller's to know.
+    /// Returns the descriptor that becomes readable. The caller must know that it is still open.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.raw
     }
 
-    /// After publishing: wakes the peer if it asked for that, once per arming. No system call otherwise.
+    /// Wakes the peer if it is armed for `what`, at most once per arming. Call this after publishing. Makes no system
+    /// call if the peer is not armed.
     #[inline]
     pub(crate) fn wake_if_armed(&self, what: Event) {
         if self.sleep.is_armed(0, what) {
@@ -93,13 +94,13 @@ impl Bell {
         fence(Ordering::Acquire);
         let arming = self.sleep.load(1, Ordering::Relaxed);
         if self.woken.swap(arming, Ordering::Relaxed) != arming {
-            // A full socket is readable, and so is one whose other end is closed: in neither case is a wake-up lost.
+            // A full socket is readable, and so is one whose other end is closed: no wake-up is lost in either case.
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
             let _ = self.with(|socket| send(socket, &[1], flags));
         }
     }
 
-    /// Takes the wake-ups that have come.
+    /// Receives pending wake-ups.
     pub(crate) fn take(&self) -> Rung {
         let mut bytes = [0; TAKEN_AT_ONCE];
         match self.with(|socket| recv(socket, &mut bytes, MsgFlags::MSG_DONTWAIT)) {
@@ -110,10 +111,10 @@ impl Bell {
         }
     }
 
-    /// Closes this end, with all copies that a forked child may have; the peer's becomes readable for ever.
+    /// Closes this end, including all copies in forked children. The peer's end stays readable from then on.
     pub(crate) fn close(&self) {
         if let Some(socket) = self.lock().take() {
-            // It fails only if the peer has closed the other end, and then there is nobody to tell.
+            // Fails only if the peer has closed the other end, and then no peer is left to notify.
             let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
         }
     }

@@ -1,55 +1,55 @@
-//! What goes wrong before there is a connection, first branch: whose fault.
+//! Errors before there is a connection, grouped by cause.
 
 use nix::errno::Errno;
 use thiserror::Error;
 
-/// Why no link came about.
+/// Reason why no link was established.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// The peer broke the rules of the handshake.
-    #[error("the peer broke the rules of the handshake: {0}")]
+    /// The peer violated the handshake protocol.
+    #[error("the peer violated the handshake protocol: {0}")]
     Peer(#[from] SetupFault),
-    /// The peer went away.
+    /// The peer closed the connection.
     #[error("the peer closed the connection")]
     Closed,
-    /// The time for the handshake is over.
-    #[error("the time for the handshake is over")]
+    /// The handshake did not finish within its time limit.
+    #[error("the handshake timed out")]
     TimedOut,
     /// Nobody listens at this address.
     #[error("nobody listens at this address")]
     NotListening,
-    /// The process that listens at this address runs as another user: it has taken a name that is not its own.
+    /// The process that listens at this address runs as another user: it uses an address that does not belong to it.
     #[error(
-        "the socket at this address belongs to user {found}, and this process runs as user {expected}: only processes of one user \
-         share memory"
+        "the socket at this address belongs to user {found}, but this process runs as user {expected}: only processes of the same user \
+         can share memory"
     )]
     OtherUser {
-        /// The listener's effective user.
+        /// Effective user of the listener.
         found: u32,
-        /// This process's.
+        /// Effective user of this process.
         expected: u32,
     },
-    /// Somebody listens at this address already.
-    #[error("somebody listens at this address already")]
+    /// Another process listens at this address.
+    #[error("another process already listens at this address")]
     InUse,
-    /// The address is no path or name of a socket: empty, or longer than 107 bytes.
-    #[error("no address of a socket")]
+    /// The address is empty, or longer than a Unix socket address can be (107 bytes).
+    #[error("not a valid Unix socket address")]
     Address,
-    /// Limits beyond what a link can have.
-    #[error("{what} of {value}, at most {max} are possible")]
+    /// A limit exceeds the possible maximum of a link.
+    #[error("invalid {what} {value}: at most {max} is possible")]
     Limits {
-        /// Which limit.
+        /// Name of the limit.
         what: &'static str,
-        /// What was asked for.
+        /// Requested value.
         value: u32,
-        /// What is possible.
+        /// Maximum value.
         max: u32,
     },
-    /// The operating system refused something.
-    #[error("the system refused {call}: {}", Errno::from_raw(*errno).desc())]
+    /// A system call failed.
+    #[error("system call {call} failed: {}", Errno::from_raw(*errno).desc())]
     System {
-        /// What was asked for.
+        /// Name of the system call.
         call: &'static str,
         /// The error number.
         errno: i32,
@@ -57,77 +57,77 @@ pub enum SetupError {
 }
 
 impl SetupError {
-    /// Makes the error of a system call that failed.
+    /// Returns a function that makes the error of the failed system call `call`.
     pub(crate) fn system(call: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| Self::System { call, errno: errno as i32 }
     }
 }
 
-/// What a peer did in the handshake that no correct one does.
+/// Protocol violation by the peer during the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SetupFault {
-    /// A message longer than this side takes.
-    #[error("a message of {len} bytes, at most {max} are taken")]
+    /// A message is longer than this side accepts.
+    #[error("message of {len} bytes is too long: at most {max} are accepted")]
     Oversized {
-        /// What the peer announced.
+        /// Length that the peer announced.
         len: u64,
-        /// What is taken.
+        /// Maximum length.
         max: u64,
     },
-    /// A packet that is no part of the handshake.
-    #[error("a packet that is no part of the handshake")]
+    /// A packet does not belong to the handshake.
+    #[error("malformed handshake packet")]
     Malformed,
-    /// Another version of the shared-memory link.
-    #[error("version {found} of the link, this side speaks {spoken}")]
+    /// The peer uses another version of the shared-memory link.
+    #[error("unsupported link version {found}: this side supports only {spoken}")]
     Version {
-        /// The peer's.
+        /// Version of the peer.
         found: u16,
-        /// Ours.
+        /// Version of this side.
         spoken: u16,
     },
-    /// Too few or too many descriptors.
-    #[error("{found} descriptors where {expected} belong")]
+    /// The peer sent too few or too many descriptors.
+    #[error("received {found} descriptors, expected {expected}")]
     Descriptors {
-        /// How many came.
+        /// Number of received descriptors.
         found: usize,
-        /// How many belong there.
+        /// Expected number.
         expected: usize,
     },
-    /// The peer counts with other limits.
-    #[error("the peer counts with {found} where this side has {expected}")]
+    /// The peer has other limits.
+    #[error(
+        "the peer has a limit of {found} where this side has {expected}: configure the same limits on both sides"
+    )]
     Disagreement {
-        /// The peer's.
+        /// Limit of the peer.
         found: u32,
-        /// Ours.
+        /// Limit of this side.
         expected: u32,
     },
-    /// Memory that cannot be used safely.
-    #[error("unusable memory: {0}")]
+    /// The peer's memory cannot be used safely.
+    #[error("cannot use the peer's memory: {0}")]
     Segment(#[from] SegmentFault),
 }
 
-/// What is wrong with a peer's memory.
+/// Defect of memory that the peer passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SegmentFault {
-    /// It is no memory file, or its seals are missing: it could be truncated under our feet.
+    /// It is not a memory file, or its seals are missing: the peer could truncate it while it is mapped.
     #[error("not a sealed memory file")]
     NotSealed,
-    /// It is not on ordinary memory: on huge pages its owner could take pages away for which there is no replacement.
-    #[error(
-        "a memory file of an unknown kind of memory (file system {magic:#x}); ordinary memory is needed, without huge pages"
-    )]
+    /// It is not ordinary memory. If the owner of huge pages frees some, the kernel may have no pages to replace them.
+    #[error("unsupported memory file (file system type {magic:#x}): pass ordinary memory without huge pages")]
     NotPlain {
-        /// What kind of file system it is on (`f_type` of `statfs`).
+        /// File system type (`f_type` of `statfs`).
         magic: i64,
     },
-    /// It has another size than agreed.
-    #[error("{found} bytes where {expected} belong")]
+    /// Its size differs from the agreed size.
+    #[error("size of {found} bytes, expected {expected}")]
     Size {
-        /// How long it is.
+        /// Actual size.
         found: u64,
-        /// How long it has to be.
+        /// Expected size.
         expected: u64,
     },
 }

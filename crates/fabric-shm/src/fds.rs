@@ -1,8 +1,8 @@
-//! Descriptors that the kernel hands in: with packets, and for connections.
+//! Descriptors that the kernel installs: those received with packets, and accepted connections.
 //!
 //! # Invariants
-//! 1. Every descriptor that the kernel installed while receiving becomes an `OwnedFd` at once, also when the peer sent
-//!    more than it should: otherwise a peer could fill our table of descriptors.
+//! 1. Every descriptor that the kernel installs while receiving becomes an `OwnedFd` immediately, even if the peer sent
+//!    more than it should: otherwise a peer could fill this process's table of descriptors.
 #![expect(unsafe_code, reason = "nix gives no descriptors of a truncated control message, and so leaks them")]
 
 use core::mem::offset_of;
@@ -12,30 +12,30 @@ use nix::errno::Errno;
 use nix::sys::socket::{SockFlag, accept4};
 use zerocopy::IntoBytes;
 
-/// Most descriptors that the kernel passes with one packet (`SCM_MAX_FD`, include/net/scm.h).
+/// Maximum number of descriptors that the kernel passes with one packet (`SCM_MAX_FD`, include/net/scm.h).
 const MOST: usize = 253;
 const HEADER: usize = size_of::<libc::cmsghdr>();
 const CONTROL_WORDS: usize = (HEADER + MOST * size_of::<i32>()).div_ceil(size_of::<u64>());
 
-/// One packet as it came in.
+/// A received packet.
 #[derive(Debug)]
 pub(crate) struct Packet {
-    /// How long it is; no longer than the buffer.
+    /// Length, at most that of the buffer.
     pub(crate) len: usize,
-    /// Whether it was longer than the buffer.
+    /// True if the packet was longer than the buffer.
     pub(crate) truncated: bool,
     /// Its descriptors, closed on exec.
     pub(crate) fds: Vec<OwnedFd>,
 }
 
-/// Waits for a connection.
+/// Waits for a connection and accepts it.
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let accepted = accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC)?;
-    // SAFETY: invariant 1: the kernel has just installed this descriptor for us; nobody else knows it.
+    // SAFETY: invariant 1: the kernel has just installed this descriptor for this call; no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(accepted) })
 }
 
-/// Receives one packet, if there is one (`EAGAIN` otherwise). A packet of no bytes is the end.
+/// Receives one packet, or returns `EAGAIN` if there is none. An empty packet means that the peer has closed.
 pub(crate) fn receive(socket: BorrowedFd<'_>, out: &mut [u8]) -> Result<Packet, Errno> {
     let mut control = [0u64; CONTROL_WORDS];
     let mut part = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
@@ -46,7 +46,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, out: &mut [u8]) -> Result<Packet, 
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control);
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: every pointer in the message is to a local that outlives the call, with its length beside it.
+    // SAFETY: every pointer in the message is to a local that outlives the call, and each comes with its length.
     let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     let len = usize::try_from(received).map_err(|_| Errno::last())?;
     let filled = message.msg_controllen.min(size_of_val(&control));
@@ -54,7 +54,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, out: &mut [u8]) -> Result<Packet, 
     Ok(Packet { len, truncated: message.msg_flags & libc::MSG_TRUNC != 0, fds })
 }
 
-/// Takes the descriptors out of the control messages that the kernel wrote.
+/// Extracts the descriptors from the control messages that the kernel wrote.
 fn descriptors(mut control: &[u8]) -> Vec<OwnedFd> {
     let mut fds = Vec::new();
     while let Some((len, level, kind)) = header(control) {
@@ -62,7 +62,8 @@ fn descriptors(mut control: &[u8]) -> Vec<OwnedFd> {
         if (level, kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
             for raw in data.chunks_exact(size_of::<i32>()) {
                 let raw = i32::from_ne_bytes(raw.try_into().expect("chunks of four bytes"));
-                // SAFETY: invariant 1: the kernel has just installed this descriptor for us; nobody else knows it.
+                // SAFETY: invariant 1: the kernel has just installed this descriptor for this call; no other code knows
+                // it.
                 fds.push(unsafe { OwnedFd::from_raw_fd(raw) });
             }
         }
@@ -71,7 +72,7 @@ fn descriptors(mut control: &[u8]) -> Vec<OwnedFd> {
     fds
 }
 
-/// Length, level and type of the control message at the front.
+/// Returns length, level and type of the first control message.
 fn header(control: &[u8]) -> Option<(usize, i32, i32)> {
     let number = |offset: usize| Some(i32::from_ne_bytes(control.get(offset..offset + 4)?.try_into().ok()?));
     let len = control.get(offset_of!(libc::cmsghdr, cmsg_len)..size_of::<usize>())?;

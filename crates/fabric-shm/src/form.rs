@@ -1,24 +1,25 @@
-//! How a message lies in its line: payload inline, or a place elsewhere.
+//! Format of a message line: the payload is inline, in the line and its slot, or elsewhere.
 //!
 //! ```text
-//!   word 0..3   the header (24 bytes, little endian); its fabric word is the ring's: form and lap
+//!   word 0..3   the header (24 bytes, little endian); its fabric word belongs to the ring: form and lap
 //!   inline      form = length of the payload, 0..=40; words 3..8 the payload
-//!   beside      form = length of the payload, 41..=232; words 3..8 its first 40 bytes, the line's slot the others
+//!   short       form = length of the payload, 41..=232; words 3..8 its first 40 bytes, the line's slot the rest
 //!   elsewhere   word 3 offset | word 4 length, tag | word 5 token, slot | word 6 generation
 //! ```
 //!
-//! The tag names a done word of the receiver's, the token is what goes into it when the payload may be overwritten. A tag
-//! is in use from post to release, however often the lines come round meanwhile; so a slow receiver confuses nobody.
+//! The tag names one of the receiver's done words. The receiver writes the token there when the payload may be
+//! overwritten. A tag is in use from post to release, however often the lines wrap around meanwhile, so a slow receiver
+//! causes no confusion.
 
 use crate::map::SLOT;
 use pronto_core::fabric::{Arrived, Received};
 use pronto_wire::{INLINE_PAYLOAD, InlinePayload, RawHeader};
 
-/// Payload in the sender's send memory.
+/// Form of a line whose payload is in the sender's send memory.
 pub(crate) const RING: u8 = 254;
-/// Payload in a region of the sender's.
+/// Form of a line whose payload is in a region of the sender.
 pub(crate) const REGION: u8 = 255;
-/// The longest payload that lies in its line and the slot beside it, bytes.
+/// Maximum payload in a line and its slot, bytes.
 pub(crate) const BESIDE: usize = INLINE_PAYLOAD + SLOT;
 
 const _: () = assert!(BESIDE < RING as usize);
@@ -33,59 +34,59 @@ pub(crate) fn inline(header: &RawHeader, payload: &InlinePayload) -> Words {
     [first, second, third, a, b, c, d, e]
 }
 
-/// The header of a line, without its fabric word.
+/// Returns the header of a line, without its fabric word.
 #[inline(always)]
 pub(crate) fn header(words: &Words) -> RawHeader {
     let words = [(words[0] & !u64::from(u32::MAX)).to_le(), words[1].to_le(), words[2].to_le()];
     RawHeader::from_array(zerocopy::transmute!(words))
 }
 
-/// The payload words of a line as bytes.
+/// Returns the payload words of a line as bytes.
 #[inline(always)]
 pub(crate) fn payload(words: &Words) -> [u8; INLINE_PAYLOAD] {
     let words = [words[3].to_le(), words[4].to_le(), words[5].to_le(), words[6].to_le(), words[7].to_le()];
     zerocopy::transmute!(words)
 }
 
-/// The message of a line with its payload, which is at most 40 bytes long.
+/// Returns the message of a line that holds its payload, which is at most 40 bytes long.
 #[inline(always)]
 pub(crate) fn message<L>(words: &Words, len: u8) -> Received<L> {
     Received { header: header(words), payload: Arrived::Inline(InlinePayload::first(payload(words), len)) }
 }
 
-/// Where a payload lies that is not in its line.
+/// Place of a payload that is not in its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Elsewhere {
-    /// First byte, in its memory.
+    /// Offset of the first byte in its memory.
     pub(crate) offset: u64,
-    /// Length, bytes.
+    /// Length in bytes.
     pub(crate) len: u32,
-    /// Which done word.
+    /// Index of the done word.
     pub(crate) tag: u32,
-    /// What to put there.
+    /// Value to write to the done word.
     pub(crate) token: u32,
-    /// Which region; nothing in send memory.
+    /// Region that holds the payload; unused in send memory.
     pub(crate) region: RegionName,
 }
 
-/// Names a region of the sender's.
+/// Name of a region of the sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RegionName {
-    /// Place in the table of regions.
+    /// Index in the table of regions.
     pub(crate) slot: u32,
-    /// Which use of that place.
+    /// Generation of that index: counts its uses.
     pub(crate) generation: u32,
 }
 
 impl Elsewhere {
-    /// A line with a header and this place.
+    /// Returns a line with a header and this place.
     pub(crate) fn line(&self, header: &RawHeader) -> Words {
         let [first, second, third] = header.words();
         let (size, release) = (pair(self.len, self.tag), pair(self.token, self.region.slot));
         [first, second, third, self.offset, size, release, self.region.generation.into(), 0]
     }
 
-    /// The place in a line; an allegation.
+    /// Returns the place in a line, unchecked.
     pub(crate) fn parse(words: &Words) -> Self {
         let [_, _, _, offset, size, release, region, _] = *words;
         let ((len, tag), (token, slot)) = (halves(size), halves(release));
@@ -118,7 +119,7 @@ mod tests {
             let words = inline(&some_header(), &InlinePayload::new(&bytes[..len]).unwrap());
             assert_eq!(payload(&words)[..len], bytes[..len]);
             assert_eq!(header(&words).as_array()[4..], some_header().as_array()[4..]);
-            assert_eq!(header(&words).as_array()[..4], [0; 4], "the fabric word is nobody else's");
+            assert_eq!(header(&words).as_array()[..4], [0; 4], "the header comes without its fabric word");
         }
     }
 

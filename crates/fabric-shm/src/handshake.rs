@@ -1,7 +1,7 @@
 //! The Unix socket that a link begins with: listening, dialling, and messages before there is a queue pair.
 //!
-//! Packets, not a stream: a packet arrives whole or not at all, so that nobody can feed us byte by byte. One timer bounds
-//! the whole handshake, however many packets it takes.
+//! The socket carries packets instead of a stream. A packet arrives whole or not at all, so that a peer cannot delay
+//! this side byte by byte. One timer bounds the whole handshake, however many packets it takes.
 
 use core::time::Duration;
 use std::fs::File;
@@ -28,11 +28,11 @@ use crate::error::{SetupError, SetupFault};
 use crate::fds::{self, Packet};
 use crate::map::forked;
 
-/// Time for a handshake that was accepted, until [`Handshake::within`] says otherwise.
+/// Time limit of an accepted handshake, unless [`Handshake::within`] sets another.
 pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
-/// Connections that wait to be accepted.
+/// Maximum number of connections waiting to be accepted.
 const BACKLOG: i32 = 64;
-/// Longest piece of a message, bytes.
+/// Maximum length of one piece of a message, bytes.
 const PIECE: usize = 16 << 10;
 
 /// Listens for links at a path, or at an abstract name if the path begins with `@`.
@@ -50,9 +50,8 @@ struct SocketFile {
 }
 
 impl Listener {
-    /// Listens at `path`. A socket file that is left over from a dead process is removed; one that somebody listens at is
-    /// not ([`SetupError::InUse`]). The file's mode is 0600. It should lie in a directory that only its user can write
-    /// to.
+    /// Listens at `path`. Removes the socket file of a dead process first. Returns [`SetupError::InUse`] if another
+    /// process listens there. The file's mode is 0600. It should lie in a directory that only its user can write to.
     pub fn bind(path: &Path) -> Result<Self, SetupError> {
         let address = address(path)?;
         let socket = new_socket()?;
@@ -81,8 +80,8 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Waits for the next connection; never waits when the listener's descriptor is readable. Its handshake has
-    /// [`HANDSHAKE_LIMIT`].
+    /// Waits for the next connection; does not block if the listener's descriptor is readable. The handshake must
+    /// finish within [`HANDSHAKE_LIMIT`].
     pub fn accept(&self) -> Result<Handshake, SetupError> {
         let accepted = loop {
             match fds::accept(self.socket.as_fd()) {
@@ -111,54 +110,55 @@ impl Drop for Listener {
         if let Some(file) = self.file.take().filter(|_| !forked()) {
             let ours = |found: &std::fs::Metadata| (found.dev(), found.ino()) == (file.device, file.inode);
             if std::fs::symlink_metadata(&file.path).is_ok_and(|found| ours(&found)) {
-                // Nobody is left to tell if it cannot be removed; the next listener will find it stale.
+                // If this fails, the next listener finds the file stale and removes it.
                 let _ = std::fs::remove_file(&file.path);
             }
         }
     }
 }
 
-/// Who is at the other end of a connection, as the kernel says.
+/// Identity of the other end of a connection, as reported by the kernel.
 #[derive(Debug)]
 pub struct PeerCredentials {
-    /// Its effective user.
+    /// Effective user.
     pub uid: u32,
-    /// Its effective group.
+    /// Effective group.
     pub gid: u32,
-    /// Its process id; may be somebody else's by now.
+    /// Process id. The kernel may have reassigned it to another process since.
     pub pid: i32,
-    /// Its process, never anybody else's; none on kernels older than Linux 6.5.
+    /// Descriptor of the process, which never refers to another one; `None` on kernels older than Linux 6.5.
     pub pidfd: Option<OwnedFd>,
 }
 
 impl PeerCredentials {
-    /// Whether it runs as the same user as this process.
+    /// Returns whether the peer runs as the same user as this process.
     pub fn same_user(&self) -> bool {
         self.uid == geteuid().as_raw()
     }
 }
 
-/// Ends a handshake from outside, whatever its thread waits for. Drop it when the handshake has become a link, which it
-/// would break otherwise.
+/// Ends a handshake from another thread, whatever the handshake waits for. Drop it once the handshake has become a
+/// link; otherwise a cancellation breaks the link.
 #[derive(Debug)]
 pub struct Canceller(OwnedFd);
 
 impl Canceller {
-    /// Breaks the connection: both sides find it closed.
+    /// Breaks the connection. Both sides then find it closed.
     pub fn cancel(&self) {
         // Fails only if the connection is broken already.
         let _ = shutdown(self.0.as_raw_fd(), Shutdown::Both);
     }
 }
 
-/// Which end of the socket this is; the dialler makes the sockets of the queue pairs.
+/// End of the socket. The dialler creates the sockets of the queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Dialler,
     Acceptor,
 }
 
-/// A connection that is not a link yet: greetings travel on it, and then [`establish`](Self::establish) makes the link.
+/// A connection that is not a link yet. The two sides exchange greetings on it, and then [`establish`](Self::establish)
+/// makes the link.
 #[derive(Debug)]
 pub struct Handshake {
     pub(crate) socket: OwnedFd,
@@ -168,13 +168,13 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Connects to the listener at `path` (see [`Listener::bind`]), and bounds the whole handshake by `limit`. A listener of another
-    /// user is refused ([`SetupError::OtherUser`]) before anything is sent: any user may take an abstract name, or a path in a
-    /// directory that all can write to.
+    /// Connects to the listener at `path` (see [`Listener::bind`]) and limits the whole handshake to `limit`. If the
+    /// listener runs as another user, returns [`SetupError::OtherUser`] before anything is sent: any user may take an
+    /// abstract name, or a path in a world-writable directory.
     pub fn dial(path: &Path, limit: Duration) -> Result<Self, SetupError> {
         let address = address(path)?;
         let socket = new_socket()?;
-        // A full backlog makes connect wait as long as a send may.
+        // While the listener's backlog is full, connect blocks for at most the send timeout.
         let micros = i64::try_from(limit.as_micros()).unwrap_or(i64::MAX).max(1);
         setsockopt(&socket, SendTimeout, &TimeVal::microseconds(micros))
             .map_err(SetupError::system("setsockopt"))?;
@@ -191,7 +191,7 @@ impl Handshake {
         }
     }
 
-    /// Two ends within this process.
+    /// Returns both ends of a handshake within this process.
     pub fn pair(limit: Duration) -> Result<(Self, Self), SetupError> {
         let (one, other) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
             .map_err(SetupError::system("socketpair"))?;
@@ -211,9 +211,9 @@ impl Handshake {
         Self { socket, side, peer, limit: timer }.within(limit)
     }
 
-    /// Gives the rest of the handshake this much time.
+    /// Limits the rest of the handshake to `limit`.
     pub fn within(self, limit: Duration) -> Result<Self, SetupError> {
-        // Zero would switch the timer off.
+        // Zero would disarm the timer.
         let limit = TimeSpec::from_duration(limit.max(Duration::from_nanos(1)));
         self.limit
             .set(Expiration::OneShot(limit), TimerSetTimeFlags::empty())
@@ -221,12 +221,12 @@ impl Handshake {
         Ok(self)
     }
 
-    /// What ends this handshake from another thread.
+    /// Returns a handle that can end this handshake from another thread.
     pub fn canceller(&self) -> Result<Canceller, SetupError> {
         Ok(Canceller(self.socket.try_clone().map_err(io("dup"))?))
     }
 
-    /// Who is at the other end.
+    /// Returns the identity of the other end.
     pub fn peer(&self) -> &PeerCredentials {
         &self.peer
     }
@@ -240,7 +240,7 @@ impl Handshake {
         message.chunks(PIECE).try_for_each(|piece| self.send_packet(piece, &[]))
     }
 
-    /// Receives a message of at most `max` bytes; a longer one is refused before it is read.
+    /// Receives a message of at most `max` bytes. Rejects a longer one before reading it.
     pub fn receive(&mut self, max: usize) -> Result<Vec<u8>, SetupError> {
         let mut announced = [0; 4];
         self.receive_exactly(&mut announced, 0)?;
@@ -255,7 +255,7 @@ impl Handshake {
         Ok(message)
     }
 
-    /// Receives one packet of exactly this length with exactly so many descriptors.
+    /// Receives one packet of exactly `out.len()` bytes with exactly `expected` descriptors.
     pub(crate) fn receive_exactly(
         &mut self,
         out: &mut [u8],
@@ -316,14 +316,14 @@ fn address(path: &Path) -> Result<UnixAddr, SetupError> {
     }
 }
 
-/// Locks the directory of a socket file, so that of two that find a stale file only one replaces it.
+/// Locks the directory of a socket file, so that only one of several processes replaces a stale file.
 fn lock_directory(path: &Path) -> Result<Flock<File>, SetupError> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = File::open(parent.unwrap_or_else(|| Path::new("."))).map_err(io("open"))?;
     Flock::lock(directory, FlockArg::LockExclusive).map_err(|(_, errno)| SetupError::system("flock")(errno))
 }
 
-/// Removes a socket file that nobody listens at.
+/// Removes a socket file at which no process listens.
 fn remove_if_stale(path: &Path, address: &UnixAddr) -> Result<(), SetupError> {
     use std::os::unix::fs::FileTypeExt;
     let found = std::fs::symlink_metadata(path).map_err(io("stat"))?;

@@ -1,8 +1,8 @@
-//! Where things lie in a segment. Both sides compute it from the limits that they agreed on.
+//! Layout of a segment. Both sides compute it from the limits that they agreed on.
 //!
 //! ```text
-//!  line 0   armed word, how often it was armed          written when going to sleep
-//!  line 1   state word: closed, announcements           written rarely; read by a peer that polls in vain
+//!  line 0   armed word, arming count                     written when going to sleep
+//!  line 1   state word: closed, announcements           written rarely; read by a peer whose poll finds no message
 //!  line 2   releases, then one done word per tag        written when a lease is dropped
 //!  ...      one word per grant                          written by grant and revoke
 //!  ...      message lines                               written by post
@@ -19,44 +19,44 @@ use crate::map::{Slot, round_up};
 const LINE: usize = 64;
 const WORD: usize = size_of::<u32>();
 
-/// Greatest depth of a connection, messages; 2 MiB of lines.
+/// Maximum depth of a connection, messages: 2 MiB of lines.
 pub(crate) const MAX_DEPTH: u32 = 1 << 15;
-/// Most grants of one connection at a time.
+/// Maximum number of simultaneous grants of one connection.
 pub const MAX_GRANTS: usize = 128;
-/// Tags per message that can be in flight: those in flight, and as many leases again as the receiver may hold, with
-/// slack for a receiver that holds more.
+/// Tags per message that can be in flight. They cover the messages in flight and as many leases as the receiver may
+/// hold, with slack for a receiver that holds more.
 const TAGS_PER_MESSAGE: usize = 4;
 
-/// Armed word and count of armings.
+/// Offset of the armed word and the arming count.
 pub(crate) const SLEEP: usize = 0;
-/// State word.
+/// Offset of the state word.
 pub(crate) const STATE: usize = LINE;
-/// Count of releases, then the done words.
+/// Offset of the release count, followed by the done words.
 pub(crate) const DONE: usize = 2 * LINE;
 
 const _: () = assert!(SLEEP + 2 * WORD <= STATE && STATE + size_of::<u64>() <= DONE);
 
-/// Bit 0 of the state word: nothing more will be sent. The rest counts announcements.
+/// Bit 0 of the state word: this side will send nothing more. The other bits count announcements.
 pub(crate) const CLOSED: u64 = 1;
-/// One announcement, in the state word.
+/// Increment of the state word per announcement.
 pub(crate) const ANNOUNCEMENT: u64 = 2;
 
-/// The sizes of one segment.
+/// Sizes of one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Message lines; a power of two.
+    /// Number of message lines; a power of two.
     pub(crate) lines: usize,
-    /// Done words: how many payloads of the other side can be held here at a time.
+    /// Number of done words: the maximum number of payloads of the other side that can be held here.
     pub(crate) tags: usize,
 }
 
 impl Layout {
-    /// The layout of this side's segment.
+    /// Returns the layout of this side's segment.
     pub(crate) fn own(limits: &ConnectionLimits) -> Result<Self, SetupError> {
         Self::new(limits.send_depth, limits.receive_depth)
     }
 
-    /// The layout of the peer's segment.
+    /// Returns the layout of the peer's segment.
     pub(crate) fn peer(limits: &ConnectionLimits) -> Result<Self, SetupError> {
         Self::new(limits.receive_depth, limits.send_depth)
     }
@@ -64,27 +64,27 @@ impl Layout {
     fn new(sends: u32, receives: u32) -> Result<Self, SetupError> {
         let size = |depth: u32| match depth {
             ..=MAX_DEPTH => Ok(depth.max(2).next_power_of_two() as usize),
-            _ => Err(SetupError::Limits { what: "a depth", value: depth, max: MAX_DEPTH }),
+            _ => Err(SetupError::Limits { what: "queue depth", value: depth, max: MAX_DEPTH }),
         };
         Ok(Self { lines: size(sends)?, tags: size(receives)? * TAGS_PER_MESSAGE })
     }
 
-    /// Where the grant words begin.
+    /// Returns the offset of the grant words.
     pub(crate) fn grants(&self) -> usize {
         (DONE + (1 + self.tags) * WORD).next_multiple_of(LINE)
     }
 
-    /// Where the message lines begin.
+    /// Returns the offset of the message lines.
     pub(crate) fn first_line(&self) -> usize {
         (self.grants() + MAX_GRANTS * WORD).next_multiple_of(LINE)
     }
 
-    /// Where the slots beside the message lines begin.
+    /// Returns the offset of the slots for payloads that exceed their lines.
     pub(crate) fn first_slot(&self) -> usize {
         self.first_line() + self.lines * LINE
     }
 
-    /// Length of the segment, bytes; whole pages.
+    /// Returns the length of the segment in bytes, a multiple of the page size.
     pub(crate) fn len(&self) -> usize {
         round_up(self.first_slot() + self.lines * size_of::<Slot>())
     }

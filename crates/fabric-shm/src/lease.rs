@@ -1,7 +1,7 @@
-//! Leases: received payloads where the peer composed them, and what is done when too many are held.
+//! Leases: received payloads in the memory where the peer composed them, and the handling of too many of them.
 //!
-//! A lease that is held is a straggler in the *sender's* send memory. So there is a bound on what is lent out at a time;
-//! a message beyond it is copied into memory of this side and released at once.
+//! A held lease delays the reuse of the *sender's* send memory, so the amount lent at a time is bounded. A payload
+//! beyond the bound is copied into memory of this side and released immediately.
 
 use core::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,33 +15,34 @@ use crate::bell::Bell;
 use crate::layout::CLOSED;
 use crate::map::{Mapping, OwnArray, PeerArray, forked};
 
-/// Most bytes of a peer's memory that are lent out at a time: two chunks of its send memory.
+/// Maximum number of bytes of a peer's memory that are lent at a time: two chunks of its send memory.
 pub(crate) const MAX_LENT: u64 = 8 << 20;
-/// Most bytes of private copies at a time. Beyond it payloads stay in the peer's memory, and its flow control stops it.
+/// Maximum number of bytes in private copies at a time. Beyond it, payloads stay in the peer's memory, and flow control
+/// stops the peer.
 pub(crate) const MAX_COPIED: u64 = 8 << 20;
-/// Private buffers that are kept for the next copies.
+/// Maximum number of private buffers kept for later copies.
 const SPARE_BUFFERS: usize = 16;
 
-/// One lease in the count of what is lent out; the bytes are counted below it.
+/// Increment of the lent count per lease; the lower bits count bytes.
 const ONE_LEASE: u64 = 1 << 40;
 
-/// What the leases of a queue pair share; lives until the last of them is gone.
+/// State shared by the leases of a queue pair; it lives until the last of them is dropped.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     /// The peer's send memory.
     pub(crate) memory: Mapping,
     /// The peer's state word.
     state: PeerArray<AtomicU64>,
-    /// Count of releases, then the done words, in our segment.
+    /// Release count, then the done words, in this side's segment.
     pub(crate) done: OwnArray<AtomicU32>,
-    /// For waking a peer that sleeps for want of send memory.
+    /// Wakes a peer that sleeps while it waits for send memory.
     pub(crate) bell: Bell,
-    /// Leases and bytes lent out so far (written by the engine alone), and given back so far.
+    /// Leases and bytes lent so far (written only by the engine), and returned so far.
     lent: AtomicU64,
     returned: AtomicU64,
     copied: AtomicU64,
     spare: Mutex<Vec<Vec<u8>>>,
-    /// For whoever reads a copy of a payload, unless somebody else is at it; as long as the longest of them.
+    /// Buffer for `read_copy`, as long as the longest copy so far; empty while a thread uses it.
     scratch: Mutex<Vec<u8>>,
     max_leases: u64,
 }
@@ -59,15 +60,15 @@ impl Incoming {
         Self { memory, state, done, bell, lent, returned, copied, spare, scratch, max_leases }
     }
 
-    /// Bytes of the peer's memory that are lent out now, and in how many leases.
+    /// Returns the number of bytes of the peer's memory that are lent now, and the number of leases.
     pub(crate) fn lent(&self) -> (u64, u64) {
         let returned = self.returned.load(Ordering::Relaxed);
         let lent = self.lent.load(Ordering::Relaxed).wrapping_sub(returned);
         (lent % ONE_LEASE, lent / ONE_LEASE)
     }
 
-    /// Whether the peer has closed the link. If not, everything that was read from its memory before this is what it has sent: the
-    /// peer writes to a region again only after it has closed.
+    /// Returns whether the peer has closed the link. If it has not, everything read from its memory before this call is
+    /// what it sent: the peer writes to a region again only after closing.
     fn is_closed_by_peer(&self) -> bool {
         // SYNC: orders the loads of the payload before that of the state word; pairs with the fence in ShmQueuePair::close.
         fence(Ordering::Acquire);
@@ -79,20 +80,20 @@ impl Incoming {
         self.lent.store(lent, Ordering::Relaxed);
     }
 
-    /// Whether a payload of this length may be lent out.
+    /// Returns whether a payload of this length may be lent.
     pub(crate) fn may_lend(&self, len: u32) -> bool {
         let (bytes, leases) = self.lent();
         bytes + u64::from(len) <= MAX_LENT && leases < self.max_leases
     }
 
-    /// Memory for a private copy, unless too much is copied already.
+    /// Returns memory for a private copy, or `None` if too much is copied already.
     fn private(&self, len: u32) -> Option<Vec<u8>> {
-        // Only the engine adds, so that the sum cannot pass the bound between the load and the copy.
+        // Only the engine adds, so the sum cannot exceed the bound between the load and the copy.
         let room = self.copied.load(Ordering::Relaxed) + u64::from(len) <= MAX_COPIED;
         room.then(|| self.private_anyway(len))
     }
 
-    /// Memory for a private copy.
+    /// Returns memory for a private copy, regardless of the bound.
     fn private_anyway(&self, len: u32) -> Vec<u8> {
         self.copied.fetch_add(len.into(), Ordering::Relaxed);
         let mut buffer = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
@@ -109,7 +110,7 @@ impl Incoming {
         }
     }
 
-    /// Copies a payload, and hands the copy to `read` if it is valid.
+    /// Copies a payload and passes the copy to `read` if it is valid.
     fn read_copy(&self, place: &Place, read: &mut dyn FnMut(&[u8])) {
         let scratch = || self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let mut buffer = core::mem::take(&mut *scratch());
@@ -127,31 +128,31 @@ impl Incoming {
         }
     }
 
-    /// Tells the sender that a payload may be overwritten.
+    /// Notifies the sender that it may overwrite a payload.
     fn release(&self, release: Release) {
-        // SYNC: the payload was read before this; pairs with the load of the done word in Sending::poll.
+        // SYNC: the payload was read before this; pairs with the load of the done word in Sending::poll_released.
         self.done[1 + release.tag as usize].store(release.token, Ordering::Release);
-        // SYNC: publishes the done word; pairs with the load of the count in Sending::poll.
+        // SYNC: publishes the done word; pairs with the load of the count in Sending::poll_released.
         self.done[0].fetch_add(1, Ordering::Release);
         self.bell.wake_if_armed(Event::Unsolicited);
     }
 }
 
-/// What to write where when a payload may be overwritten. The tag was checked.
+/// Done word and its new value, to be written when a payload may be overwritten. The tag was checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Release {
     pub(crate) tag: u32,
     pub(crate) token: u32,
 }
 
-/// Where a payload lies in memory of the peer's. The range was checked.
+/// Place of a payload in the peer's memory. The range was checked.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// A region; the peer's send memory if there is none.
+    /// Region that holds the payload; `None` for the peer's send memory.
     pub(crate) region: Option<Arc<Mapping>>,
-    /// First byte.
+    /// Offset of the first byte.
     pub(crate) offset: u64,
-    /// Length, bytes.
+    /// Length in bytes.
     pub(crate) len: u32,
 }
 
@@ -160,7 +161,8 @@ impl Place {
         self.memory(incoming).lend(self.offset, self.len as usize).ok()
     }
 
-    /// Checks what was read from here. Send memory needs no check: its ring takes no new buffers once the link has ended.
+    /// Checks that bytes read from this place are what the peer sent. Send memory needs no check: its ring takes no new
+    /// buffers once the link has ended.
     fn validate(&self, incoming: &Incoming) -> Result<(), Withdrawn> {
         if self.region.is_some() && incoming.is_closed_by_peer() { Err(Withdrawn) } else { Ok(()) }
     }
@@ -183,23 +185,24 @@ enum Held {
     Private(Vec<u8>),
 }
 
-/// A received payload. The peer may write to its memory meanwhile, so it is copied out, never borrowed; a payload that was
-/// copied because too many are held is private.
+/// A received payload. The peer may write to its memory meanwhile, so callers copy it out and never borrow it. A
+/// payload that was copied because too many are held is private.
 pub struct ShmLease {
     held: Held,
     incoming: Arc<Incoming>,
 }
 
 impl ShmLease {
-    /// A payload that `fill` copies out of its line and what lies beside it: there are never more of them than messages in
-    /// hand, which is what this side granted.
+    /// Returns a lease with a private copy, which `fill` writes. It ignores the bound on copies: there are never more
+    /// such leases than messages that this side granted credits for.
     pub(crate) fn copied(incoming: &Arc<Incoming>, len: u32, fill: impl FnOnce(&mut [u8])) -> Self {
         let mut buffer = incoming.private_anyway(len);
         fill(&mut buffer);
         Self { held: Held::Private(buffer), incoming: Arc::clone(incoming) }
     }
 
-    /// Lends a payload out, or copies it if too much is lent out already; says which. Refuses one whose sender has closed the link.
+    /// Lends a payload, or copies it if too much is lent already. Returns an error if the payload is in a region and
+    /// its sender has closed the link.
     pub(crate) fn new(
         incoming: &Arc<Incoming>,
         place: Place,
@@ -223,7 +226,7 @@ impl ShmLease {
     }
 }
 
-/// What was done with a payload.
+/// How a payload was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// It stays in the peer's memory until the lease is dropped.

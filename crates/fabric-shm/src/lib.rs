@@ -1,4 +1,4 @@
-//! Shared-memory provider of the fabric seam, for processes of one host.
+//! Shared-memory provider of the fabric, for processes on one host.
 //!
 //! ```text
 //!   my segment (I write, you read)            your segment (you write, I read)
@@ -9,19 +9,19 @@
 //!   +-----------------------------+           +-----------------------------+
 //!   | my send memory              | --------> |                             |
 //!   +-----------------------------+           +-----------------------------+
-//!          two socket pairs: one to wake a sleeper by, one to pass descriptors of memory
+//!          two socket pairs: one wakes a sleeper, one passes memory descriptors
 //! ```
 //!
 //! A [`Listener`] and [`Handshake::dial`] meet on a Unix socket, exchange greetings, and
 //! [`establish`](Handshake::establish) a [`Link`]: a queue pair per class and a lifeline. While both sides poll, a
-//! message of up to 40 bytes is one cache line that moves, without a system call; a longer one is composed in send
-//! memory, where its receiver reads it.
+//! message of up to 40 bytes moves as one cache line, without a system call. A payload of up to 232 bytes is copied
+//! into the slot next to its line. The sender composes a longer payload in send memory, where the receiver reads it.
 //!
-//! # What a peer can do
-//! Every byte has one writer, and the kernel sees to it: segments are memory files that cannot change size and that
-//! nobody can newly map for writing; send memory is passed open for reading. What a peer writes to its own memory is
-//! copied out once, and the copy is checked. A process of the same user could reopen send memory for writing, or trace us:
-//! between processes of one user there is no wall for shared memory to stand on.
+//! # Trust in the peer
+//! Every byte has one writer, and the kernel enforces it: segments are memory files that cannot change size and that no
+//! process can newly map for writing, and send memory is passed as a read-only descriptor. Anything that a peer writes
+//! to its own memory is copied out once, and the copy is checked. Processes of the same user are not protected from
+//! each other: such a process could reopen send memory for writing, or trace this one.
 //!
 //! # fork
 //! A forked child has none of the mappings, and every operation in it fails. Descriptors are closed on exec.

@@ -1,12 +1,13 @@
-//! Memory that several processes map: mappings, and typed views that keep them in place.
+//! Memory that several processes map: mappings, and typed views that keep them mapped.
 //!
 //! # Invariants
-//! 1. `base .. base + len` is one mapping of this process from a [`Mapping`]'s making to its drop; only this module unmaps.
-//! 2. Bytes that another process maps are reached through atomics, or through `region::copy`, which is atomics. The one
-//!    exception is send memory, which only its owner can write to (see [`SendSegment`]).
+//! 1. `base .. base + len` is one mapping of this process from a [`Mapping`]'s creation to its drop; only this module
+//!    unmaps.
+//! 2. Bytes that another process maps are accessed through atomics, or through `region::copy`, which uses atomics. The
+//!    one exception is send memory, which only its owner can write to (see [`SendSegment`]).
 //! 3. A mapping without [`Access::Write`] is never stored to: its views have loads only.
-//! 4. What is mapped cannot shrink: its memfd was created here, or had its size sealed before it was mapped (`memfd`).
-//! 5. A forked child has none of the mappings (`MADV_DONTFORK`): whoever uses a view asks [`forked`] first.
+//! 4. A mapped file cannot shrink: its memfd was created here, or had its size sealed before it was mapped (`memfd`).
+//! 5. A forked child has none of the mappings (`MADV_DONTFORK`): the user of a view calls [`forked`] first.
 #![expect(unsafe_code, reason = "memory mappings are reached by raw pointers")]
 
 use core::ffi::c_void;
@@ -26,10 +27,10 @@ use pronto_ring::{Line, LineStorage};
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pronto_sync::{Event, peer_is_armed};
 
-/// Page size that sizes are rounded to; every Linux on x86-64, and a multiple of nothing smaller elsewhere.
+/// Page size to which sizes are rounded: that of Linux on x86-64; elsewhere, pages are not smaller.
 pub(crate) const PAGE: usize = 4096;
 
-/// What this process may do with a mapping.
+/// Permitted accesses to a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Loads.
@@ -52,7 +53,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of a memfd from `offset`, which is a multiple of the page size. The child of a fork has no such
+    /// Maps `len` bytes of a memfd from `offset`, a multiple of the page size. A forked child does not inherit the
     /// mapping.
     pub(crate) fn new(fd: BorrowedFd<'_>, offset: u64, len: usize, access: Access) -> Result<Self, Errno> {
         let len = NonZeroUsize::new(len).ok_or(Errno::EINVAL)?;
@@ -77,7 +78,7 @@ impl Mapping {
         self.len.get()
     }
 
-    /// Copies out; bytes that are written meanwhile may be old or new.
+    /// Copies bytes out. Bytes that are written concurrently may be old or new.
     pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), OutOfBounds> {
         let at = self.at(offset, out.len())?;
         // SAFETY: in bounds as `at` checked, mapped by invariant 1, accessed as invariant 2 says.
@@ -85,14 +86,14 @@ impl Mapping {
         Ok(())
     }
 
-    /// Bytes to be read where they lie.
+    /// Returns bytes that the caller may read in place.
     pub(crate) fn lend(&self, offset: u64, len: usize) -> Result<SharedBytes<'_>, OutOfBounds> {
         let at = self.at(offset, len)?;
         // SAFETY: in bounds as `at` checked, mapped while `self` is borrowed (invariant 1), accessed as invariant 2 says.
         Ok(unsafe { SharedBytes::new(at, len) })
     }
 
-    /// Copies in; refused on a mapping for reading.
+    /// Copies bytes in. Fails on a read-only mapping.
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OutOfBounds> {
         let at = self.writable_at(offset, bytes.len())?;
         // SAFETY: as for read, and stores are allowed as `writable_at` checked.
@@ -100,7 +101,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Eight aligned bytes of a mapping for writing.
+    /// Returns eight aligned bytes of a writable mapping.
     pub(crate) fn word(&self, offset: u64) -> Result<&AtomicU64, OutOfBounds> {
         let at = self.writable_at(offset, size_of::<u64>())?.cast::<AtomicU64>();
         if !at.is_aligned() {
@@ -136,7 +137,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         if forked() {
-            // Nothing is mapped here in the child, or something else is by now.
+            // In the child, this range is not mapped, or something else is.
             return;
         }
         // SAFETY: invariant 1: the range is this mapping, and every view holds it alive by an Arc.
@@ -145,12 +146,12 @@ impl Drop for Mapping {
     }
 }
 
-/// What may lie in shared memory.
+/// Type that may lie in shared memory.
 ///
 /// # Safety
 /// Any bytes are a value, all access through a shared reference is atomic, and the alignment is at most 64.
 pub(crate) unsafe trait Atomic {}
-// SAFETY: atomic by definition, any bytes will do.
+// SAFETY: atomic by definition, and every bit pattern is valid.
 unsafe impl Atomic for AtomicU32 {}
 // SAFETY: as above.
 unsafe impl Atomic for AtomicU64 {}
@@ -159,16 +160,16 @@ unsafe impl Atomic for Line {}
 // SAFETY: as above.
 unsafe impl Atomic for Slot {}
 
-/// Room beside a message line, for a payload that is somewhat longer than the line.
+/// Memory for the part of a short payload that exceeds its message line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Slot([AtomicU64; SLOT / 8]);
 
-/// Length of a slot, bytes.
+/// Length of a slot in bytes.
 pub(crate) const SLOT: usize = 192;
 
 impl Slot {
-    /// Puts bytes in, at most as many as fit.
+    /// Writes bytes, at most as many as fit.
     #[inline]
     pub(crate) fn write(&self, bytes: &[u8]) {
         let (whole, rest) = bytes.as_chunks::<8>();
@@ -184,7 +185,7 @@ impl Slot {
         }
     }
 
-    /// Copies bytes out, at most as many as there are.
+    /// Reads bytes, at most as many as there are.
     #[inline]
     fn read(&self, bytes: &mut [u8]) {
         let (whole, rest) = bytes.as_chunks_mut::<8>();
@@ -227,12 +228,12 @@ impl<T: Atomic> View<T> {
     }
 }
 
-/// Values in a segment of ours.
+/// Values in a segment of this side.
 #[derive(Debug)]
 pub(crate) struct OwnArray<T>(View<T>);
 
 impl<T: Atomic> OwnArray<T> {
-    /// `count` values from `offset` on.
+    /// Returns a view of `count` values at `offset`.
     pub(crate) fn new(mapping: &Arc<Mapping>, offset: usize, count: usize) -> Self {
         assert!(mapping.access == Access::Write, "an own segment is mapped for writing");
         Self(View::new(mapping, offset, count))
@@ -246,12 +247,12 @@ impl<T: Atomic> Deref for OwnArray<T> {
     }
 }
 
-/// Values in a segment of the peer's: loads only (invariant 3).
+/// Values in a segment of the peer: loads only (invariant 3).
 #[derive(Debug)]
 pub(crate) struct PeerArray<T>(View<T>);
 
 impl<T: Atomic> PeerArray<T> {
-    /// `count` values from `offset` on.
+    /// Returns a view of `count` values at `offset`.
     pub(crate) fn new(mapping: &Arc<Mapping>, offset: usize, count: usize) -> Self {
         Self(View::new(mapping, offset, count))
     }
@@ -263,7 +264,7 @@ impl PeerArray<AtomicU32> {
         self.0.slice()[index].load(order)
     }
 
-    /// Whether the peer asks by this word to be woken for such an event, after everything published so far.
+    /// Returns whether the peer is armed for `event` by this word, after everything published so far.
     #[inline]
     pub(crate) fn is_armed(&self, index: usize, event: Event) -> bool {
         peer_is_armed(&self.0.slice()[index], event)
@@ -271,7 +272,7 @@ impl PeerArray<AtomicU32> {
 }
 
 impl PeerArray<Slot> {
-    /// Copies bytes out of a slot; nothing beyond the last.
+    /// Copies bytes out of a slot, at most as many as it has.
     #[inline]
     pub(crate) fn read(&self, index: usize, bytes: &mut [u8]) {
         self.0.slice()[index].read(bytes);
@@ -292,19 +293,18 @@ unsafe impl LineStorage for OwnArray<Line> {
     }
 }
 
-// SAFETY: as above. A reader of lines only loads, and outside its crate nobody can store to a line (invariant 3).
+// SAFETY: as above. A reader of lines only loads, and no code outside its crate can store to a line (invariant 3).
 unsafe impl LineStorage for PeerArray<Line> {
     fn lines(&self) -> &[Line] {
         self.0.slice()
     }
 }
 
-/// Send memory: composed by this process, read by the peer.
+/// Send memory: this process composes messages in it, and the peer reads them.
 ///
-/// It is a memfd of its own, because memory can be given back (a hole punched) only while future writes are not sealed
-/// off. The peer gets a descriptor that is open for reading, of a file whose mode denies writing: it can map it for
-/// reading only. A process of the same user could change the mode and open it again; that is as far as shared memory can
-/// protect anybody from his own user.
+/// It is a separate memfd, because memory can be freed (by punching a hole) only while future writes are not sealed.
+/// The peer gets a read-only descriptor of a file whose mode denies writing, so that it can map the file for reading
+/// only. A process of the same user could change the mode and open it again; shared memory cannot protect from that.
 #[derive(Debug)]
 pub(crate) struct SendSegment {
     mapping: Mapping,
@@ -314,7 +314,7 @@ pub(crate) struct SendSegment {
 }
 
 impl SendSegment {
-    /// Over a memfd of at least `len` bytes that was created here.
+    /// Maps a memfd of at least `len` bytes that was created here.
     pub(crate) fn new(fd: OwnedFd, len: usize) -> Result<Self, Errno> {
         let mapping = Mapping::new(fd.as_fd(), 0, round_up(len), Access::Write)?;
         Ok(Self { mapping, fd, len, claim: MemoryClaim::new() })
@@ -324,20 +324,20 @@ impl SendSegment {
         &self.mapping
     }
 
-    /// Puts memory behind a range, so that composing a message cannot fail for want of memory.
+    /// Allocates the memory of a range, so that composing a message cannot fail for lack of memory.
     pub(crate) fn commit(&self, range: Range<usize>) -> Result<(), Errno> {
         let start = range.start - range.start % PAGE;
         self.allocate(FallocateFlags::empty(), start..round_up(range.end))
     }
 
-    /// Gives the memory behind the whole pages of a range back; they read as zeros.
+    /// Frees the memory of the whole pages in a range; they then read as zeros.
     pub(crate) fn give_back(&self, range: Range<usize>) -> Result<(), Errno> {
         let end = range.end - range.end % PAGE;
         let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         self.allocate(hole, round_up(range.start)..end)
     }
 
-    /// Memory behind it, bytes.
+    /// Returns the number of allocated bytes.
     #[cfg(test)]
     pub(crate) fn committed(&self) -> Result<u64, Errno> {
         const BLOCK: u64 = 512;
@@ -368,7 +368,7 @@ unsafe impl SendMemory for SendSegment {
     }
 }
 
-/// Memory of a region, which peers may be granted access to.
+/// Memory of a region, to which peers may be granted access.
 #[derive(Debug)]
 pub(crate) struct RegionSegment {
     mapping: Mapping,
@@ -377,7 +377,7 @@ pub(crate) struct RegionSegment {
 }
 
 impl RegionSegment {
-    /// Over a memfd of at least `len` bytes that was created here.
+    /// Maps a memfd of at least `len` bytes that was created here.
     pub(crate) fn new(fd: OwnedFd, len: usize) -> Result<Self, Errno> {
         let mapping = Mapping::new(fd.as_fd(), 0, round_up(len), Access::Write)?;
         Ok(Self { mapping, fd, len })
@@ -398,17 +398,18 @@ unsafe impl RegionMemory for RegionSegment {
     }
 }
 
-/// The descriptor of a region's memory.
+/// Returns the descriptor of a region's memory.
 pub(crate) fn descriptor(region: &Region) -> Option<BorrowedFd<'_>> {
     let raw = region.memory().descriptor()?;
-    // SAFETY: RegionMemory says that this is the memory's descriptor, and the region keeps the memory.
+    // SAFETY: RegionMemory guarantees that this is the memory's descriptor, and the region keeps the memory.
     Some(unsafe { BorrowedFd::borrow_raw(raw) })
 }
 
-/// A word that is 1 in the process that made the mappings, and 0 in its forked children, which have none of them.
+/// Returns a word that is 1 in the process that made the mappings, and 0 in its forked children, which have none of
+/// them.
 ///
-/// The kernel wipes it in a child, so that looking costs no system call. Where that cannot be had (Linux before 4.14) no
-/// process is known to be a child.
+/// The kernel wipes it in a child, so that reading it costs no system call. Where this is not available (Linux before
+/// 4.14), no process is recognised as a child.
 pub(crate) fn original() -> &'static AtomicU32 {
     static UNKNOWN: AtomicU32 = AtomicU32::new(1);
     static ORIGINAL: OnceLock<&'static AtomicU32> = OnceLock::new();
@@ -428,12 +429,12 @@ fn wiped_on_fork() -> Option<&'static AtomicU32> {
     Some(word)
 }
 
-/// Whether this process was forked from the one that made the mappings.
+/// Returns whether this process was forked from the one that made the mappings.
 pub(crate) fn forked() -> bool {
     original().load(Ordering::Relaxed) == 0
 }
 
-/// `len` in whole pages, at least one.
+/// Rounds `len` up to whole pages, at least one.
 pub(crate) fn round_up(len: usize) -> usize {
     len.max(1).next_multiple_of(PAGE)
 }

@@ -1,10 +1,10 @@
 //! One-sided access: grants given and grants held.
 //!
-//! The region's descriptor travels with the grant, for reading only unless the peer may write, and the holder maps the
-//! granted pages. A word per grant in the giver's segment says whether it is live; the holder looks at it before every
-//! access, so that access needs nobody at the giver's side, and once more after it: an access during which the grant ended is not
-//! reported as done. The kernel enforces who can map and what cannot be written;
-//! bounds within pages and revocation bind only a peer that runs this code.
+//! The region's descriptor is sent with the grant, read-only unless the peer may write, and the holder maps the granted
+//! pages. A word per grant in the giver's segment says whether the grant is live. The holder reads the word before
+//! every access, so that an access needs no action on the giver's side. It reads the word again afterwards: an access
+//! during which the grant ended is not reported as done. The kernel enforces which processes can map the file and whether it can be
+//! written. Bounds within pages, and revocation, bind only a peer that runs this code.
 
 use std::os::fd::OwnedFd;
 
@@ -20,17 +20,17 @@ use crate::map::{Access, Mapping, OwnArray, PAGE, PeerArray};
 use crate::receive::map_peer;
 use crate::regions;
 
-/// Bytes copied at a time between two shared memories, through the stack.
+/// Bytes copied at a time between two shared memories, through a buffer on the stack.
 const PIECE: usize = 4096;
-/// The grant word of a place that is not in use.
+/// Grant word of an unused slot.
 const NOBODY: u32 = 0;
 
 /// Grants that this side gave to the peer.
 #[derive(Debug)]
 pub(crate) struct Given {
-    /// Our grant words: the generation of a live grant, else nobody's.
+    /// This side's grant words: the generation of a live grant, else `NOBODY`.
     words: OwnArray<AtomicU32>,
-    /// Generation of the last grant of each place.
+    /// Generation of the last grant of each slot.
     generations: Box<[u32]>,
 }
 
@@ -40,7 +40,7 @@ impl Given {
         Self { words, generations }
     }
 
-    /// Makes a grant; `announce` passes it to the peer.
+    /// Makes a grant and passes it to the peer by `announce`.
     pub(crate) fn grant(
         &mut self,
         region: &Region,
@@ -63,7 +63,7 @@ impl Given {
         let generation = self.generations[place].wrapping_add(1).max(NOBODY + 1);
         let slot = u32::try_from(place).expect("the table is small");
         let announced = Announcement::Grant { slot, generation, start, len: end - start, rights };
-        // SYNC: live before the peer can know of it; pairs with the load in Held::live.
+        // SYNC: live before the peer can learn of it; pairs with the load in Held::live.
         self.words[place].store(generation, Ordering::Release);
         if announce(announced, fd).is_err() {
             self.words[place].store(NOBODY, Ordering::Release);
@@ -88,7 +88,7 @@ impl Given {
         }
     }
 
-    /// Ends all grants. The caller puts a fence behind it.
+    /// Ends all grants. The caller must issue a fence afterwards.
     pub(crate) fn revoke_all(&mut self) {
         for word in self.words.iter() {
             // SYNC: as in revoke.
@@ -97,24 +97,24 @@ impl Given {
     }
 }
 
-/// A grant that the peer gave.
+/// A grant from the peer.
 #[derive(Debug)]
 struct HeldGrant {
     generation: u32,
     memory: Mapping,
-    /// Where the grant begins in `memory`, whose first byte is a page's.
+    /// Offset of the grant in `memory`, which begins at a page boundary.
     start: u64,
     len: u64,
     rights: Rights,
 }
 
-/// Grants that the peer gave to this side.
+/// Grants from the peer to this side.
 #[derive(Debug)]
 pub(crate) struct Held {
     /// The peer's grant words.
     words: PeerArray<AtomicU32>,
     grants: Box<[Option<HeldGrant>]>,
-    /// How many of them are mapped.
+    /// Number of mapped grants.
     mapped: usize,
 }
 
@@ -123,7 +123,7 @@ impl Held {
         Self { words, grants: (0..MAX_GRANTS).map(|_| None).collect(), mapped: 0 }
     }
 
-    /// Takes a grant that the peer announced.
+    /// Maps a grant that the peer announced.
     pub(crate) fn adopt(&mut self, what: Announcement, fd: &OwnedFd) -> Result<(), FabricError> {
         let Announcement::Grant { slot, generation, start, len, rights } = what else { return Ok(()) };
         let place = self.grants.get_mut(slot as usize);
@@ -137,12 +137,12 @@ impl Held {
         Ok(())
     }
 
-    /// Whether the peer has announced this grant.
+    /// Returns whether this side has adopted this grant.
     pub(crate) fn knows(&self, remote: RemoteRange) -> bool {
         self.find(remote).is_some()
     }
 
-    /// Gives the memory of revoked grants back.
+    /// Unmaps the memory of revoked grants.
     pub(crate) fn forget_revoked(&mut self) {
         if self.mapped == 0 {
             return;
@@ -160,7 +160,7 @@ impl Held {
         (grant.generation == generation).then_some((slot, grant))
     }
 
-    /// The memory of a live grant that allows this access, and the offset in it.
+    /// Returns the memory of a live grant that allows this access, and the offset in it.
     fn live(
         &self,
         remote: RemoteRange,
@@ -168,7 +168,7 @@ impl Held {
     ) -> Result<(&Mapping, u64), PostError> {
         let (slot, grant) = self.find(remote).ok_or(PostError::NotGranted)?;
         let inside = remote.offset.checked_add(remote.len).is_some_and(|end| end <= grant.len);
-        // SYNC: whoever sees a grant live sees the memory as it was when granted; pairs with the stores in Given.
+        // SYNC: a holder that sees a grant live sees the memory as it was when granted; pairs with the stores in Given.
         let live = self.words.load(slot, Ordering::Acquire) == grant.generation;
         if !(inside && live && allowed(grant.rights)) {
             return Err(PostError::NotGranted);
@@ -176,17 +176,19 @@ impl Held {
         Ok((&grant.memory, grant.start + remote.offset))
     }
 
-    /// Checks that a grant which was live before an access is live after it. Otherwise its giver may have written to the memory while
-    /// it was read, or read it before all was written: such an access is not done, and may have been carried out in part.
+    /// Checks that a grant which was live before an access is live after it. Otherwise, the giver may have written to
+    /// the memory during a read, or may have read it before a write was complete. Such an access is not reported as
+    /// done; part of it may have been carried out.
     fn live_after(&self, remote: RemoteRange) -> Result<(), PostError> {
         let (slot, grant) = self.find(remote).ok_or(PostError::NotGranted)?;
-        // SYNC: orders the access before the load, stores too; pairs with the fences in Given::revoke and ShmQueuePair::close.
+        // SYNC: orders the access before the load, stores too; pairs with the fences in Given::revoke and
+        // ShmQueuePair::close.
         fence(Ordering::SeqCst);
         let live = self.words.load(slot, Ordering::Relaxed) == grant.generation;
         if live { Ok(()) } else { Err(PostError::NotGranted) }
     }
 
-    /// The peer's memory into a region.
+    /// Copies from the peer's memory into a region.
     pub(crate) fn read(&self, local: &Region, offset: u64, remote: RemoteRange) -> Result<(), PostError> {
         let (memory, start) = self.live(remote, |rights| rights.read)?;
         pieces(local, offset, remote.len, |at, done, piece| {
@@ -196,7 +198,7 @@ impl Held {
         self.live_after(remote)
     }
 
-    /// A region into the peer's memory.
+    /// Copies from a region into the peer's memory.
     pub(crate) fn write(&self, local: &Region, offset: u64, remote: RemoteRange) -> Result<(), PostError> {
         let (memory, start) = self.live(remote, |rights| rights.write)?;
         pieces(local, offset, remote.len, |at, done, piece| {
@@ -206,7 +208,7 @@ impl Held {
         self.live_after(remote)
     }
 
-    /// An atomic operation on eight bytes of the peer's memory; says what was there.
+    /// Performs an atomic operation on eight bytes of the peer's memory. Returns the previous value.
     pub(crate) fn atomic(&self, remote: RemoteRange, operation: Atomic) -> Result<u64, PostError> {
         let (memory, start) = self.live(remote, |rights| rights.atomic)?;
         if remote.len != size_of::<u64>() as u64 {
@@ -232,8 +234,8 @@ pub(crate) enum Atomic {
     FetchAdd { add: u64 },
 }
 
-/// Goes through `len` bytes of `local` from `offset` piece by piece: `copy` gets the place in `local`, how much is done,
-/// and the piece.
+/// Processes `len` bytes of `local` from `offset` in pieces. `copy` gets the position in `local`, the number of bytes
+/// done so far, and the piece.
 fn pieces(
     local: &Region,
     offset: u64,

@@ -1,4 +1,4 @@
-//! The queue pair: both halves, sleeping, memory announced, and how it ends.
+//! The queue pair: sending, receiving, sleeping, announced memory, and closing.
 
 use core::fmt;
 use core::ops::Range;
@@ -26,22 +26,22 @@ use crate::receive::{Receiving, system};
 use crate::regions::{PassedRegions, Unnamed};
 use crate::send::Sending;
 
-/// Wake-ups that may come with nothing to show for them. A correct peer wakes only after publishing, so that between two
-/// of its wake-ups there is a message or a completion.
+/// Maximum number of wake-ups without a message or completion. A correct peer wakes only after publishing, so between
+/// two of its wake-ups there is a message or a completion.
 const WAKE_FLOOD: u32 = 1024;
-/// Announcements taken in one go; more than fit into the socket.
+/// Maximum number of announcements received in one call; more than fit into the socket.
 const DRAIN: usize = 1024;
-/// No state word is like this, so that it differs from every one.
+/// Value that no state word has, so that it differs from all of them.
 const LOOK_AGAIN: u64 = u64::MAX;
 
-/// What a queue pair has counted.
+/// Counters of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Payloads that were copied because too much was lent out.
+    /// Payloads that were copied because too much was lent.
     pub copied: u64,
-    /// Wake-ups that came.
+    /// Wake-ups received.
     pub wakes: u64,
-    /// Bytes of the peer's memory that are lent out at present.
+    /// Bytes of the peer's memory that are lent at present.
     pub lent: u64,
 }
 
@@ -51,9 +51,9 @@ pub struct ShmQueuePair {
     pub(crate) sending: Sending,
     pub(crate) receiving: Receiving,
     pub(crate) sleep: Sleep,
-    /// Our state word.
+    /// This side's state word.
     pub(crate) state: OwnArray<AtomicU64>,
-    /// The peer's state word, and what of it was dealt with.
+    /// The peer's state word, and the value that was last processed.
     pub(crate) peer_state: PeerArray<AtomicU64>,
     pub(crate) peer_seen: u64,
     pub(crate) announcements: Announcements,
@@ -63,17 +63,17 @@ pub struct ShmQueuePair {
     /// Wake-ups since the last message or completion.
     pub(crate) idle_wakes: u32,
     pub(crate) wakes: u64,
-    /// The peer's end of the bell is closed.
+    /// True once the peer's end of the bell is closed.
     pub(crate) ended: bool,
     pub(crate) failure: Option<FabricError>,
     /// Zero in a forked child.
     pub(crate) original: &'static AtomicU32,
-    /// Closed by this side.
+    /// True once this side has closed the queue pair.
     pub(crate) closed: bool,
 }
 
 impl ShmQueuePair {
-    /// What has been counted so far.
+    /// Returns the current counters.
     pub fn counts(&self) -> Counts {
         let (lent, _) = self.incoming().lent();
         Counts { copied: self.receiving.copied, wakes: self.wakes, lent }
@@ -83,7 +83,7 @@ impl ShmQueuePair {
         &self.receiving.incoming
     }
 
-    /// Whether the queue pair may be used: it has not failed, and it is not the copy in a forked child.
+    /// Checks that the queue pair may be used: it has not failed, and this process is not a forked child.
     #[inline]
     fn usable(&self) -> Result<(), FabricError> {
         if self.failure.is_none() && self.original.load(Ordering::Relaxed) != 0 {
@@ -103,7 +103,7 @@ impl ShmQueuePair {
         *self.failure.get_or_insert(failure)
     }
 
-    /// Passes memory to the peer, and says so in the state word.
+    /// Passes memory to the peer and counts the announcement in the state word.
     fn announce(
         (state, announcements): (&OwnArray<AtomicU64>, &Announcements),
         what: Announcement,
@@ -182,7 +182,7 @@ impl ShmQueuePair {
         self.sending.complete(signal, before)
     }
 
-    /// Takes the memory that the peer has announced.
+    /// Receives the memory that the peer has announced.
     fn adopt(&mut self) -> Result<(), FabricError> {
         for _ in 0..DRAIN {
             let announced = self.announcements.receive().map_err(|fault| self.fail(fault.into()))?;
@@ -198,7 +198,7 @@ impl ShmQueuePair {
         Ok(())
     }
 
-    /// Takes the wake-ups that have come.
+    /// Receives pending wake-ups.
     fn take_wakes(&mut self) {
         match self.incoming().bell.take() {
             Rung::Times(count) => {
@@ -215,7 +215,7 @@ impl ShmQueuePair {
         }
     }
 
-    /// Polls for everything that is rare: messages whose payload lies elsewhere, a changed state word, and faults.
+    /// Polls for everything rare: messages with payloads elsewhere, a changed state word, and faults.
     #[inline(never)]
     fn poll_rest(&mut self) -> Result<Option<Received<ShmLease>>, FabricError> {
         self.usable()?;
@@ -225,7 +225,8 @@ impl ShmQueuePair {
         }
     }
 
-    /// Takes announcements, then the last messages: the state word may have changed, or the peer's end was seen.
+    /// Receives announcements and then the last messages. Called when the state word may have changed, or the peer's
+    /// end was seen.
     #[cold]
     fn look_around(&mut self) -> Result<Option<Received<ShmLease>>, FabricError> {
         // SYNC: Acquire sees what was published before closing; pairs with the stores in announce and close.
@@ -241,7 +242,7 @@ impl ShmQueuePair {
         }
     }
 
-    /// Returns the message of a line, wherever its payload lies.
+    /// Returns the message of a line, wherever its payload is.
     fn take(&mut self, words: &Words, form: u8) -> Result<Received<ShmLease>, FabricError> {
         self.idle_wakes = 0;
         if self.receiving.is_inline(form) {
@@ -249,7 +250,7 @@ impl ShmQueuePair {
         }
         let mut message = self.receiving.elsewhere(words, form).map_err(|failure| self.fail(failure))?;
         if message.is_none() {
-            // Its region was announced, but not adopted yet.
+            // The peer has announced the region, but this side has not adopted it yet.
             self.adopt()?;
             message = self.receiving.elsewhere(words, form).map_err(|failure| self.fail(failure))?;
         }
@@ -266,7 +267,7 @@ impl ShmQueuePair {
     fn disarm(&mut self) {
         if self.usable().is_ok() && self.sleep.is_armed() {
             self.sleep.disarm();
-            // A flood is remembered, and is the next poll's to report.
+            // A flood is recorded here; the next poll reports it.
             self.take_wakes();
         }
     }
@@ -324,7 +325,8 @@ impl QueuePair for ShmQueuePair {
 
     #[inline(always)]
     fn is_quiet(&self) -> bool {
-        // A line that is not due yet, the state as it was dealt with, no answer outstanding, and nothing to report.
+        // The next line is not written, the state word is unchanged, no payload is outstanding, no completion waits,
+        // and nothing has failed.
         !self.receiving.is_ready()
             && self.peer_state.load(0, Ordering::Relaxed) == self.peer_seen
             && self.sending.is_idle()
@@ -373,7 +375,7 @@ impl QueuePair for ShmQueuePair {
     }
 
     fn lease_copy(&self, payload: &[u8]) -> ShmLease {
-        let len = u32::try_from(payload.len()).expect("a short message is short");
+        let len = u32::try_from(payload.len()).expect("a short message fits");
         ShmLease::copied(&self.receiving.incoming, len, |bytes| bytes.copy_from_slice(payload))
     }
 
@@ -414,8 +416,8 @@ impl QueuePair for ShmQueuePair {
         let last = self.state[0].load(Ordering::Relaxed) | CLOSED;
         // SYNC: everything that was published comes before it; pairs with the load in look_around.
         self.state[0].store(last, Ordering::Release);
-        // SYNC: the grants are revoked and the link is closed before this side writes to its regions again; pairs with the fences
-        // in Incoming::is_closed_by_peer and in Held::live_after.
+        // SYNC: the grants are revoked and the link is closed before this side writes to its regions again; pairs with
+        // the fences in Incoming::is_closed_by_peer and in Held::live_after.
         fence(Ordering::SeqCst);
         self.announcements.close();
         self.incoming().bell.close();

@@ -1,4 +1,4 @@
-//! The receiving half of a queue pair: lines, and what they point to, checked.
+//! The receiving half of a queue pair: lines, and the payloads that they refer to, checked.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use crate::regions::MAX_REGIONS;
 const LONGEST_INLINE: u8 = 40;
 const _: () = assert!(LONGEST_INLINE as usize == INLINE_PAYLOAD);
 
-/// A region of the peer's.
+/// A region of the peer.
 #[derive(Debug)]
 struct PeerRegion {
     generation: u32,
     memory: Arc<Mapping>,
 }
 
-/// The receiving half.
+/// Receiving half of a queue pair.
 #[derive(Debug)]
 pub(crate) struct Receiving {
     reader: LineReader<PeerArray<Line>>,
-    /// One beside each line.
+    /// Slots, one for each line.
     slots: PeerArray<Slot>,
     pub(crate) incoming: Arc<Incoming>,
     regions: Box<[Option<PeerRegion>]>,
     max_payload: u32,
-    /// Longest payload in a line: 40, or less by agreement.
+    /// Maximum payload in a line: 40 bytes, or less by agreement.
     max_inline: u8,
-    /// Payloads that were copied because too much was lent out.
+    /// Payloads that were copied because too much was lent.
     pub(crate) copied: u64,
 }
 
@@ -53,13 +53,13 @@ impl Receiving {
         Self { reader, slots, incoming, regions, max_payload, max_inline, copied: 0 }
     }
 
-    /// The next line with its form, copied out.
+    /// Returns a copy of the next line, with its form.
     #[inline]
     pub(crate) fn poll(&mut self) -> Result<Option<(Words, u8)>, PeerFault> {
         self.reader.poll().map_err(|_| PeerFault::Overrun)
     }
 
-    /// The message of the next line, if that is written and holds its payload.
+    /// Receives the next message if its line is written and holds its payload.
     #[inline]
     pub(crate) fn poll_inline(&mut self, into: &mut InlineMessage) -> bool {
         let max_inline = self.max_inline;
@@ -70,20 +70,20 @@ impl Receiving {
         })
     }
 
-    /// Whether the next line is written.
+    /// Returns whether the next line is written.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
         self.reader.is_ready()
     }
 
-    /// Whether a line of this form holds its payload.
+    /// Returns whether a line of this form holds its payload.
     #[inline]
     pub(crate) fn is_inline(&self, form: u8) -> bool {
         form <= self.max_inline
     }
 
-    /// The message of a line that does not hold its payload; nothing if that lies in a region that was not announced
-    /// yet, as far as this side knows.
+    /// Returns the message of a line that does not hold its payload. Returns `None` if the payload is in a region that
+    /// this side has not adopted.
     pub(crate) fn elsewhere(
         &mut self,
         words: &Words,
@@ -102,7 +102,7 @@ impl Receiving {
         }
     }
 
-    /// The message of the next line, if that is written and a part of its payload lies beside it.
+    /// Receives the next message if its line is written and its payload continues in the slot next to the line.
     #[inline]
     pub(crate) fn poll_short(&mut self, into: &mut ShortMessage) -> bool {
         let (max_inline, max_payload) = (self.max_inline, self.max_payload);
@@ -115,7 +115,7 @@ impl Receiving {
         })
     }
 
-    /// The message whose line was taken last, with a part of its payload beside the line.
+    /// Returns the message whose line was taken last and whose payload continues in the slot next to the line.
     fn beside(&self, words: &Words, len: u8) -> Received<ShmLease> {
         let fill = |bytes: &mut [u8]| self.copy_beside(words, bytes);
         let lease = ShmLease::copied(&self.incoming, len.into(), fill);
@@ -139,8 +139,8 @@ impl Receiving {
         self.lease(words, place, Some(memory)).map(Some)
     }
 
-    /// A message whose payload lies at a place in the peer's memory. If the peer may have written there since it sent the message,
-    /// the connection is lost: a later message must not be delivered in its stead.
+    /// Returns a message whose payload is in the peer's memory. If the peer may have written there since it sent the
+    /// message, the connection is lost: a later message must not be delivered in its place.
     fn lease(
         &mut self,
         words: &Words,
@@ -166,7 +166,7 @@ impl Receiving {
         Ok(Received { header: form::header(words), payload: Arrived::Buffer(lease) })
     }
 
-    /// Takes a region that the peer announced.
+    /// Maps a region that the peer announced.
     pub(crate) fn adopt(&mut self, name: RegionName, fd: &OwnedFd) -> Result<(), FabricError> {
         let count = self.regions.len() as u64;
         let outside = PeerFault::Offset { offset: name.slot.into(), len: count };
@@ -177,7 +177,8 @@ impl Receiving {
     }
 }
 
-/// Maps memory that the peer announced, checked: all of it from `offset`, a multiple of the page size, or `len` bytes.
+/// Checks and maps memory that the peer announced, from `offset`, a multiple of the page size: `len` bytes, or the
+/// whole rest of the file.
 pub(crate) fn map_peer(
     fd: &OwnedFd,
     offset: u64,
@@ -198,7 +199,7 @@ pub(crate) fn map_peer(
     })
 }
 
-/// The error of a system call that failed.
+/// Returns the error of a failed system call.
 pub(crate) fn system(errno: Errno) -> FabricError {
     FabricError::System { errno: errno as i32 }
 }

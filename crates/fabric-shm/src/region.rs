@@ -7,13 +7,13 @@ use crate::error::SetupError;
 use crate::map::RegionSegment;
 use crate::memfd;
 
-/// Makes regions that can be granted and sent by reference over shared memory.
+/// Allocator of regions that can be granted and sent by reference over shared memory.
 #[derive(Debug)]
 pub struct ShmRegion;
 
 impl ShmRegion {
-    /// A region of `len` zero bytes in a memory file of its own. Memory is put behind all of it at once, as registration
-    /// does, so that no access fails later for want of it.
+    /// Returns a region of `len` zero bytes in a memory file of its own. All of its memory is allocated immediately, as
+    /// registration does, so that no access fails later for lack of it.
     pub fn allocate(len: usize) -> Result<Region, SetupError> {
         let fd = memfd::create(len).map_err(SetupError::system("memfd_create"))?;
         memfd::commit(&fd, len).map_err(SetupError::system("fallocate"))?;

@@ -1,8 +1,8 @@
-//! By-reference sends: which regions the peer knows already.
+//! Sends by reference: the regions that the peer knows.
 //!
-//! A region's descriptor is passed once per connection, at its first use; from then on lines name the region by its place
-//! in a table. The table holds weak references: a place is used again only when nobody holds its region any more, and by
-//! the seam's rule whoever posted from a region holds it until the completion.
+//! A region's descriptor is passed once per connection, at its first use; from then on lines name the region by its
+//! index in a table. The table holds weak references: an index is reused only when no thread holds its region any more.
+//! By the contract of the fabric, the poster of a message from a region holds the region until the completion.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use crate::form::RegionName;
 use crate::map;
 use crate::memfd::{self, Demand};
 
-/// Most regions that payloads are sent from, per connection, at a time.
+/// Maximum number of regions from which one connection can send at a time.
 pub(crate) const MAX_REGIONS: usize = 128;
 
 #[derive(Debug)]
@@ -27,21 +27,21 @@ struct Passed {
 #[derive(Debug, Default)]
 pub(crate) struct PassedRegions {
     places: Vec<Passed>,
-    /// Place of the one used last, where the next one is looked for first.
+    /// Index of the region used last, which is compared first.
     last: usize,
 }
 
-/// Why a region cannot be named.
+/// Reason why a region cannot be named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unnamed {
-    /// Its memory has no descriptor, or all places are taken: its bytes have to be copied.
+    /// Its memory has no descriptor, or the table is full: its bytes have to be copied.
     Copy,
-    /// The peer has not taken the announcements before: later.
+    /// The socket is full of earlier announcements: the caller should retry later.
     Later,
 }
 
 impl PassedRegions {
-    /// The name of a region; `announce` passes the descriptor of a region that the peer does not know.
+    /// Returns the name of a region. Passes its descriptor by `announce` if the peer does not know it.
     pub(crate) fn name(
         &mut self,
         region: &Region,
@@ -87,12 +87,12 @@ impl PassedRegions {
     }
 }
 
-/// The region's memory, open for reading; nothing if the peer would refuse it.
+/// Opens the region's memory for reading. Returns `None` if the peer would reject it.
 pub(crate) fn readable(region: &Region) -> Option<OwnedFd> {
     memfd::read_only(sharable(region)?).ok()
 }
 
-/// The region's descriptor; nothing if it has none or the peer would refuse it.
+/// Returns the region's descriptor, or `None` if it has none or the peer would reject it.
 pub(crate) fn sharable(region: &Region) -> Option<BorrowedFd<'_>> {
     let fd = map::descriptor(region)?;
     memfd::check(fd, Demand::FixedSize).ok().map(|_| fd)

@@ -13,7 +13,7 @@ use pronto_wire::{INLINE_PAYLOAD, InlinePayload, RawHeader};
 use crate::form::{self, Elsewhere, RegionName, Words};
 use crate::map::{OwnArray, PeerArray, SendSegment, Slot};
 
-/// Completions that wait to be polled, per line.
+/// Maximum number of unpolled completions, per line.
 const COMPLETIONS_PER_LINE: usize = 4;
 
 /// A payload that the peer has not released yet.
@@ -25,27 +25,27 @@ struct Outstanding {
     _region: Option<Region>,
 }
 
-/// The sending half.
+/// Sending half of a queue pair.
 #[derive(Debug)]
 pub(crate) struct Sending {
     writer: LineWriter<OwnArray<Line>>,
-    /// One beside each line.
+    /// Slots, one for each line.
     slots: OwnArray<Slot>,
     pub(crate) memory: Arc<SendSegment>,
     max_payload: usize,
-    /// Finished already; never more than `most_completions`.
+    /// Completions that are not polled yet; at most `most_completions`.
     completions: VecDeque<Completion>,
     most_completions: usize,
-    /// The peer's count of releases, then its done words.
+    /// The peer's release count, then its done words.
     done: PeerArray<AtomicU32>,
-    /// Releases accounted for.
+    /// Releases processed so far.
     releases: u32,
-    /// Per tag, the token of its present or last use.
+    /// Token of the present or last use, per tag.
     tokens: Box<[u32]>,
     free_tags: Vec<u32>,
-    /// In order of posting, which is the usual order of release.
+    /// Payloads in order of posting, which is the usual order of release.
     outstanding: VecDeque<Outstanding>,
-    /// Whether there are lines that no doorbell was rung for.
+    /// True if lines were posted since the last doorbell.
     posted: bool,
 }
 
@@ -75,7 +75,7 @@ impl Sending {
         }
     }
 
-    /// Whether a doorbell is due; it is taken as rung.
+    /// Returns whether a doorbell is pending, and clears the flag.
     #[inline]
     pub(crate) fn take_posted(&mut self) -> bool {
         core::mem::take(&mut self.posted)
@@ -106,7 +106,8 @@ impl Sending {
         Ok(())
     }
 
-    /// Posts a message whose payload is copied: into the line, and what does not fit there into the slot next to it.
+    /// Posts a message whose payload is copied: into the line, and the part that exceeds it into the slot next to the
+    /// line.
     #[inline(always)]
     pub(crate) fn post_short(
         &mut self,
@@ -129,7 +130,8 @@ impl Sending {
         Ok(())
     }
 
-    /// Posts a short payload that fits its line. Apart from the fast paths, which know their payload's place.
+    /// Posts a payload that fits its line. Kept out of line, because fast paths call `post_inline` with a payload in
+    /// place.
     #[inline(never)]
     fn post_inline_copy(
         &mut self,
@@ -141,7 +143,7 @@ impl Sending {
         self.post_inline(signal, header, &payload)
     }
 
-    /// A message with its payload in send memory.
+    /// Posts a message with its payload in send memory.
     pub(crate) fn post_ring(
         &mut self,
         signal: Signal,
@@ -163,7 +165,7 @@ impl Sending {
         self.post_elsewhere(signal, header, form::RING, place, (RegionName::default(), None))
     }
 
-    /// A message with its payload, of more than 40 bytes, in a region that the peer knows. The range was checked.
+    /// Posts a message with its payload, of more than 40 bytes, in a region that the peer knows. The range was checked.
     pub(crate) fn post_region(
         &mut self,
         signal: Signal,
@@ -201,7 +203,7 @@ impl Sending {
         self.posted = true;
     }
 
-    /// Completes something that is done while it is posted.
+    /// Adds the completion of an operation that is done while it is posted.
     #[inline(always)]
     pub(crate) fn complete(&mut self, signal: Signal, value: u64) -> Result<(), PostError> {
         match signal {
@@ -217,19 +219,19 @@ impl Sending {
         Ok(())
     }
 
-    /// Whether one more completion can wait.
+    /// Checks that there is room for another completion.
     #[inline]
     pub(crate) fn room(&self) -> Result<(), PostError> {
         if self.completions.len() == self.most_completions { Err(PostError::Full) } else { Ok(()) }
     }
 
-    /// Whether nothing is outstanding, and no completion waits to be taken.
+    /// Returns whether no payload is outstanding and no completion waits to be polled.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.completions.is_empty() && self.outstanding.is_empty()
     }
 
-    /// The next completion.
+    /// Returns the next completion.
     #[inline]
     pub(crate) fn poll(&mut self) -> Result<Option<Completion>, PeerFault> {
         if let Some(done) = self.completions.pop_front() {
@@ -260,7 +262,7 @@ impl Sending {
         Ok(None)
     }
 
-    /// The next completion of a queue pair that has failed.
+    /// Returns the next completion of a queue pair that has failed.
     pub(crate) fn flush(&mut self) -> Option<Completion> {
         if let Some(done) = self.completions.pop_front() {
             return Some(done);

@@ -1,4 +1,4 @@
-//! From a handshake to a link: each side makes its memory, shows it to the other, and checks what it is shown.
+//! From a handshake to a link: each side creates its memory, passes it to the other, and checks what it receives.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -28,29 +28,29 @@ use crate::send::Sending;
 
 /// First bytes of an offer.
 pub(crate) const MAGIC: [u8; 4] = *b"PSHM";
-/// Version of everything that lies in the segments.
+/// Version of the format of the segments.
 pub(crate) const VERSION: u16 = 3;
-/// Queue pairs of a link.
+/// Number of queue pairs of a link.
 const CLASSES: usize = Class::ALL.len();
-/// Descriptors per class: segment, send memory, and the dialler's offer of two sockets.
+/// Descriptors per class: segment and send memory, and from the dialler also its offer of two sockets.
 pub(crate) const ACCEPTOR_FDS: usize = 2;
 const DIALLER_FDS: usize = 4;
 
-/// A link: one queue pair per class, and what tells that the peer is gone.
+/// A link: one queue pair per class, and a lifeline that reports the peer's end.
 #[derive(Debug)]
 pub struct Link {
     /// The control connection.
     pub control: ShmQueuePair,
     /// The bulk connection.
     pub bulk: ShmQueuePair,
-    /// Tells when the peer process ends.
+    /// Becomes readable when the peer process ends.
     pub lifeline: Lifeline,
 }
 
-/// Becomes readable when the peer process ends, or gives up the link.
+/// Descriptors that become readable when the peer process ends or gives up the link.
 ///
-/// A queue pair that sleeps is woken by the peer's death. One that polls asks the kernel nothing and so learns nothing:
-/// whoever holds the lifeline closes it.
+/// The peer's death wakes a sleeping queue pair. A polling queue pair makes no system call and so does not notice it:
+/// the owner of the lifeline must close the queue pair.
 #[derive(Debug)]
 pub struct Lifeline {
     socket: OwnedFd,
@@ -58,13 +58,13 @@ pub struct Lifeline {
 }
 
 impl Lifeline {
-    /// What to wait for: any of these becomes readable, and stays so. The socket tells that every copy of the peer's end is
-    /// closed, the pidfd that the process is dead although a child of it holds copies.
+    /// Returns the descriptors to wait for: each becomes readable and stays so. The socket reports that every copy of
+    /// the peer's end is closed. The pidfd reports that the process is dead, even if a child of it holds copies.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         core::iter::once(self.socket.as_fd()).chain(self.pidfd.as_ref().map(AsFd::as_fd))
     }
 
-    /// Whether the peer is gone.
+    /// Returns whether the peer is gone.
     pub fn is_cut(&self) -> Result<bool, SetupError> {
         let mut fds: Vec<_> = self.descriptors().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         loop {
@@ -85,7 +85,7 @@ pub(crate) struct RawOffer {
     pub(crate) classes: [RawLimits; CLASSES],
 }
 
-/// A side's limits of one class, as that side sees them.
+/// Limits of one side for one class, from that side's view.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct RawLimits {
@@ -108,7 +108,7 @@ impl From<&ConnectionLimits> for RawLimits {
     }
 }
 
-/// What this side made for one class.
+/// Memory that this side created for one class.
 #[derive(Debug)]
 struct Own {
     limits: ConnectionLimits,
@@ -136,7 +136,7 @@ impl Own {
         Ok(Self { limits, layout, segment, mapping, memory, readable_memory })
     }
 
-    /// Checks that the peer counts with the same numbers, and says how much send memory it has.
+    /// Checks that the peer has the same limits, and returns the size of its send memory.
     fn agree(&self, theirs: &RawLimits) -> Result<usize, SetupFault> {
         let ours = &self.limits;
         let pairs = [
@@ -153,7 +153,7 @@ impl Own {
         Ok(theirs.send_memory.get() as usize)
     }
 
-    /// Makes the queue pair out of this side's memory and the peer's, which is checked here.
+    /// Makes the queue pair from this side's memory and the peer's, which this function checks.
     fn connect(self, theirs: &RawLimits, peer: PeerFds) -> Result<ShmQueuePair, SetupError> {
         let memory_len = self.agree(theirs)?;
         let layout = Layout::peer(&self.limits)?;
@@ -206,7 +206,7 @@ impl Own {
     }
 }
 
-/// What the peer showed for one class.
+/// Descriptors that the peer passed for one class.
 struct PeerFds {
     segment: OwnedFd,
     memory: OwnedFd,
@@ -221,7 +221,7 @@ struct Sockets {
 }
 
 impl Sockets {
-    /// Both ends.
+    /// Creates both ends.
     fn pair() -> Result<(Self, Self), SetupError> {
         let pair = |kind| {
             let ends = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC);
@@ -234,18 +234,18 @@ impl Sockets {
     }
 }
 
-/// A link that was offered to the peer, whose offer is still to come.
+/// A link that was offered to the peer, before the peer's offer has arrived.
 #[derive(Debug)]
 pub(crate) struct Offered {
     handshake: Handshake,
     own: Vec<Own>,
-    /// The dialler's; the acceptor's come with the offer.
+    /// Sockets that the dialler created; those of the acceptor come with the offer.
     sockets: Vec<Sockets>,
 }
 
 impl Handshake {
-    /// Makes the link: exchanges memory and sockets with a peer that does the same, with the mirrored limits. The limits
-    /// are those of control and of bulk.
+    /// Makes the link: exchanges memory and sockets with the peer, which must call this with the mirrored limits.
+    /// `limits` are those of control and of bulk.
     pub fn establish(self, limits: [ConnectionLimits; CLASSES]) -> Result<Link, SetupError> {
         self.offer(limits)?.finish()
     }
@@ -309,7 +309,7 @@ impl Offered {
 }
 
 impl Link {
-    /// Two ends of one link within this process; `limits` are the first end's, of control and of bulk.
+    /// Returns two ends of one link within this process. `limits` are those of the first end, for control and bulk.
     pub fn pair(limits: [ConnectionLimits; CLASSES]) -> Result<(Self, Self), SetupError> {
         let (one, other) = Handshake::pair(crate::HANDSHAKE_LIMIT)?;
         let (one, other) = (one.offer(limits)?, other.offer(limits.map(ConnectionLimits::mirrored))?);

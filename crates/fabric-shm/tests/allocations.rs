@@ -1,5 +1,5 @@
-//! Once warm, no message of any kind allocates, nor does a copy of it.
-#![expect(unsafe_code, reason = "counting is done by the allocator")]
+//! After warm-up, neither a message of any kind nor a copy of one allocates.
+#![expect(unsafe_code, reason = "the allocator counts")]
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::Cell;
@@ -15,23 +15,23 @@ use pronto_wire::RawHeader;
 struct Counting;
 
 thread_local! {
-    /// Of this thread alone: the test harness allocates in another whenever it likes.
+    /// Allocations of this thread only, because the test harness allocates in another thread.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: everything is the system allocator's; counting touches no memory of its own.
+// SAFETY: all memory is the system allocator's; counting touches no memory of its own.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on, and `at` came from the system allocator.
+        // SAFETY: the caller's guarantees are passed on, and `at` came from the system allocator.
         unsafe { System.dealloc(at, layout) };
     }
 }
@@ -52,10 +52,10 @@ fn post(qp: &mut ShmQueuePair, operation: Operation<'_>) {
 
 #[test]
 fn messages_and_one_sided_operations_do_not_allocate() {
-    let (mut near, mut far) = Link::pair([LIMITS; 2]).expect("memory is there");
+    let (mut near, mut far) = Link::pair([LIMITS; 2]).expect("memory is available");
     let (near, far) = (&mut near.bulk, &mut far.bulk);
-    let region = ShmRegion::allocate(LEN as usize).expect("memory is there");
-    let grant = far.grant(&region, 0..u64::from(LEN), Rights::ALL).expect("a first grant").remote;
+    let region = ShmRegion::allocate(LEN as usize).expect("memory is available");
+    let grant = far.grant(&region, 0..u64::from(LEN), Rights::ALL).expect("the first grant fits").remote;
     let word = grant.part(0..8).expect("inside");
     let header = RawHeader::default();
     let mut exchange = || {

@@ -15,17 +15,17 @@ impl Harness for Shm {
     }
 
     fn pair(&self, limits: ConnectionLimits) -> Pair<ShmQueuePair, [Lifeline; 2]> {
-        let (a, b) = Link::pair([limits; 2]).expect("memory and descriptors are there");
+        let (a, b) = Link::pair([limits; 2]).expect("memory and descriptors are available");
         Pair { a: a.bulk, b: b.bulk, link: [a.lifeline, b.lifeline] }
     }
 
     fn region(&self, len: usize) -> Region {
-        ShmRegion::allocate(len).expect("memory is there")
+        ShmRegion::allocate(len).expect("memory is available")
     }
 }
 
-/// A revocation binds a peer that runs this code. And memory that is shared cannot be cut while both ends live: that a
-/// peer has died is what the lifeline tells (`processes.rs`).
+/// Revocation binds only a peer that runs this code. Shared memory cannot be cut while both ends live: the lifeline
+/// reports the death of a peer (`processes.rs`).
 #[test]
 fn conformance() {
     let summary = pronto_conformance::run(&Shm);

@@ -1,7 +1,7 @@
-//! Two processes over one link: an echo, a death, and a fork; and one that must not call the kernel.
+//! Two processes over one link: an echo, a death, a fork, and a process that must make no system call.
 //!
-//! Without the test harness, because it starts this program again in the other role, and forks.
-#![expect(unsafe_code, reason = "fork is an unsafe function, and so is asking the kernel for a filter")]
+//! Runs without the test harness, because it starts this program again in the other role, and forks.
+#![expect(unsafe_code, reason = "fork and installing a system-call filter are unsafe")]
 
 use core::time::Duration;
 use std::os::fd::BorrowedFd;
@@ -55,18 +55,19 @@ fn main() -> ExitCode {
                 println!("ok");
                 passed += 1;
             }
-            // As the test harness says it, for whoever counts; a test that fails ends the program before.
+            // Same line as the test harness prints, for tools that count tests. A failed test ends the program before
+            // it.
             println!("\ntest result: ok. {passed} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
         }
     }
     ExitCode::SUCCESS
 }
 
-/// An echo, with payloads in lines and by reference; whoever waits sleeps.
+/// Runs an echo with inline payloads and payloads by reference. Waiting threads sleep.
 fn messages_cross_between_processes() {
     let (mut link, mut child) = other_process("echo");
-    let region = ShmRegion::allocate(PAYLOAD as usize).expect("memory is there");
-    link.bulk.prepare(0..1 << 20).expect("memory is there");
+    let region = ShmRegion::allocate(PAYLOAD as usize).expect("memory is available");
+    link.bulk.prepare(0..1 << 20).expect("memory is available");
     for number in 0..MESSAGES {
         let bytes = number.to_le_bytes();
         region.write(0, &bytes).expect("inside");
@@ -79,19 +80,19 @@ fn messages_cross_between_processes() {
         while link.bulk.poll_send().is_some() {}
     }
     drop(link);
-    assert!(child.wait().expect("our child").success());
+    assert!(child.wait().expect("a child of this process").success());
 }
 
 fn echo(mut link: Link) {
     let qp = &mut link.bulk;
-    qp.prepare(0..1 << 20).expect("memory is there");
+    qp.prepare(0..1 << 20).expect("memory is available");
     for number in 0..MESSAGES {
         assert_eq!(sleep_for(qp), number);
         let bytes = number.to_le_bytes();
         match number % 2 {
             0 => post(qp, Gather::Short(&bytes)),
             _ => {
-                let region = ShmRegion::allocate(PAYLOAD as usize).expect("memory is there");
+                let region = ShmRegion::allocate(PAYLOAD as usize).expect("memory is available");
                 region.write(0, &bytes).expect("inside");
                 post(qp, Gather::Region { region: &region, offset: 0, len: PAYLOAD });
             }
@@ -101,37 +102,40 @@ fn echo(mut link: Link) {
     assert!(matches!(wait_for_message(qp), Err(FabricError::Lost)), "the parent closes first");
 }
 
-/// A process that is killed while it sleeps: what it had published arrives, then its end.
+/// Kills a process while it sleeps: its published messages arrive, and then its end.
 fn a_killed_peer_is_noticed() {
     let (mut link, mut child) = other_process("sender");
     assert_eq!(sleep_for(&mut link.bulk), 0);
     assert!(!link.lifeline.is_cut().expect("a poll"));
     assert!(poll_by_value(&mut link.bulk).is_ok_and(|message| message.is_none()));
     post(&mut link.bulk, Gather::Ring(Extent { offset: 0, len: 100 }));
-    child.kill().expect("our child");
+    child.kill().expect("a child of this process");
     for fd in link.lifeline.descriptors() {
-        assert!(readable(fd), "the lifeline tells");
+        assert!(readable(fd), "the lifeline reports the death");
     }
     assert!(link.lifeline.is_cut().expect("a poll"));
-    assert!(matches!(wait_for_message(&mut link.bulk), Err(FabricError::Lost)), "and so does the channel");
+    assert!(
+        matches!(wait_for_message(&mut link.bulk), Err(FabricError::Lost)),
+        "the channel reports the death"
+    );
     link.bulk.close();
-    let flushed = link.bulk.poll_send().expect("the message that was never read");
+    let flushed = link.bulk.poll_send().expect("the unread message is flushed");
     assert_eq!(flushed.status, pronto_core::fabric::Status::Flushed);
-    child.wait().expect("our child");
+    child.wait().expect("a child of this process");
 }
 
 fn send_and_hang(mut link: Link) {
     post(&mut link.bulk, Gather::Short(&0u32.to_le_bytes()));
-    // Sleeps until the parent sends what it must not live to read, or kills it.
+    // Waits for messages until the parent kills this process.
     while let Ok(()) = wait_for_message(&mut link.bulk).map(drop) {}
 }
 
-/// A forked child has none of the memory; the parent's link does not notice that there was one.
+/// A forked child has none of the memory, and the parent's link is not affected.
 fn a_forked_child_is_refused() {
-    let (mut link, other) = Link::pair([LIMITS; 2]).expect("memory is there");
+    let (mut link, other) = Link::pair([LIMITS; 2]).expect("memory is available");
     let mut far = other.bulk;
-    // SAFETY: this process has one thread, so that the child may do what its parent may.
-    match unsafe { fork() }.expect("a process") {
+    // SAFETY: this process has one thread, so the child may do whatever its parent may.
+    match unsafe { fork() }.expect("fork succeeds") {
         ForkResult::Child => {
             let refused = try_post(&mut link.bulk) == Err(PostError::Failed(FabricError::Lost))
                 && matches!(poll_by_value(&mut link.bulk), Err(FabricError::Lost))
@@ -141,7 +145,7 @@ fn a_forked_child_is_refused() {
             std::process::exit(if refused { 7 } else { 1 });
         }
         ForkResult::Parent { child } => {
-            assert_eq!(waitpid(child, None).expect("our child"), WaitStatus::Exited(child, 7));
+            assert_eq!(waitpid(child, None).expect("a child of this process"), WaitStatus::Exited(child, 7));
         }
     }
     assert_eq!(try_post(&mut link.bulk), Ok(()));
@@ -149,7 +153,7 @@ fn a_forked_child_is_refused() {
     assert!(poll_by_value(&mut far).expect("alive").is_some());
 }
 
-/// Links come and go; descriptors and mappings do not pile up.
+/// Creates and drops links; descriptors and mappings must not accumulate.
 fn a_link_leaves_nothing_behind() {
     let count = |of: &str| std::fs::read_dir(of).expect("procfs is mounted").count();
     let mappings = || {
@@ -160,9 +164,9 @@ fn a_link_leaves_nothing_behind() {
     let (fds, mapped) = (count("/proc/self/fd"), mappings());
     assert_eq!(mapped, 0);
     for _ in 0..20 {
-        let (mut near, mut far) = Link::pair([LIMITS; 2]).expect("memory is there");
-        let region = ShmRegion::allocate(PAYLOAD as usize).expect("memory is there");
-        near.bulk.grant(&region, 0..8, pronto_core::fabric::Rights::ALL).expect("a first grant");
+        let (mut near, mut far) = Link::pair([LIMITS; 2]).expect("memory is available");
+        let region = ShmRegion::allocate(PAYLOAD as usize).expect("memory is available");
+        near.bulk.grant(&region, 0..8, pronto_core::fabric::Rights::ALL).expect("the first grant fits");
         post(&mut near.bulk, Gather::Region { region: &region, offset: 0, len: PAYLOAD });
         assert!(poll_by_value(&mut far.bulk).expect("alive").is_some());
         assert!(mappings() > 8);
@@ -170,19 +174,19 @@ fn a_link_leaves_nothing_behind() {
     assert_eq!((count("/proc/self/fd"), mappings()), (fds, 0));
 }
 
-/// A process that the kernel kills at its first system call sends and receives; one that sleeps is killed.
+/// A process that the kernel kills at its first system call can send and receive; one that wakes a sleeper is killed.
 fn polling_makes_no_system_call() {
     let program = std::env::current_exe().expect("procfs is mounted");
-    let ended = |role| Command::new(&program).args(["role", role]).status().expect("a process");
+    let ended = |role| Command::new(&program).args(["role", role]).status().expect("the program starts");
     let polling = ended("polling");
     assert!(polling.success(), "{polling}");
     assert_eq!(ended("sleeping").signal(), Some(libc::SIGSYS), "the filter works");
 }
 
 fn poll_under_filter() {
-    let (mut near, mut far) = Link::pair([LIMITS; 2]).expect("memory is there");
-    let region = ShmRegion::allocate(PAYLOAD as usize).expect("memory is there");
-    near.bulk.prepare(0..1 << 20).expect("memory is there");
+    let (mut near, mut far) = Link::pair([LIMITS; 2]).expect("memory is available");
+    let region = ShmRegion::allocate(PAYLOAD as usize).expect("memory is available");
+    near.bulk.prepare(0..1 << 20).expect("memory is available");
     let payloads = [
         Gather::Short(b"four"),
         Gather::Ring(Extent { offset: 0, len: PAYLOAD }),
@@ -196,16 +200,16 @@ fn poll_under_filter() {
         drop(message);
         assert!(near.bulk.poll_send().is_some());
     };
-    // The region is announced once; the heap takes what it needs.
+    // The first exchange announces the region and lets the heap grow.
     payloads.into_iter().for_each(&mut exchange);
     forbid_system_calls();
     payloads.into_iter().cycle().take(10_000).for_each(&mut exchange);
-    // Nothing may be dropped any more: unmapping would be a system call.
+    // Nothing may be dropped after this: unmapping would be a system call.
     leave()
 }
 
 fn sleep_under_filter() {
-    let (mut near, mut far) = Link::pair([LIMITS; 2]).expect("memory is there");
+    let (mut near, mut far) = Link::pair([LIMITS; 2]).expect("memory is available");
     far.bulk.arm(Armed::All).expect("alive");
     forbid_system_calls();
     post(&mut near.bulk, Gather::Short(b"wake up"));
@@ -213,13 +217,13 @@ fn sleep_under_filter() {
     leave()
 }
 
-/// Ends the process by the one system call that is left, with nothing before it.
+/// Ends the process by the only permitted system call.
 fn leave() {
-    // SAFETY: takes no pointer, and does not come back.
+    // SAFETY: takes no pointer, and does not return.
     unsafe { libc::syscall(libc::SYS_exit_group, 0) };
 }
 
-/// From now on the kernel kills this process at any system call but exit_group.
+/// Makes the kernel kill this process at any later system call except exit_group.
 fn forbid_system_calls() {
     const NUMBER: u32 = 0; // offset in struct seccomp_data
     let statement =
@@ -232,7 +236,7 @@ fn forbid_system_calls() {
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_PROCESS),
     ];
     let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
-    // SAFETY: takes no pointer; allows this process less than before.
+    // SAFETY: takes no pointer; only restricts this process.
     let bound = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     assert_eq!(bound, 0);
     // SAFETY: the program and its four instructions outlive the call, which copies them.
@@ -241,12 +245,12 @@ fn forbid_system_calls() {
     assert_eq!(filtered, 0);
 }
 
-/// Starts this program in another role, and links up with it.
+/// Starts this program in another role and establishes a link to it.
 fn other_process(role: &str) -> (Link, Child) {
     let path = socket_path(role);
-    let listener = Listener::bind(&path).expect("a path of our own");
+    let listener = Listener::bind(&path).expect("the path is unused");
     let program = std::env::current_exe().expect("procfs is mounted");
-    let child = Command::new(program).args(["role", role]).arg(&path).spawn().expect("a process");
+    let child = Command::new(program).args(["role", role]).arg(&path).spawn().expect("the program starts");
     let mut handshake = listener.accept().expect("the child dials");
     assert_eq!(handshake.peer().pid, i32::try_from(child.id()).expect("a process id"));
     assert!(handshake.peer().same_user());
@@ -278,7 +282,7 @@ fn post(qp: &mut ShmQueuePair, payload: Gather<'_>) {
     qp.ring_doorbell(DoorbellEvent::Solicited).expect("alive");
 }
 
-/// Sleeps until there is a message, and reads the number that it begins with.
+/// Sleeps until there is a message, and returns the number at its start.
 fn sleep_for(qp: &mut ShmQueuePair) -> u32 {
     wait_for_message(qp).expect("alive")
 }
@@ -290,7 +294,7 @@ fn wait_for_message(qp: &mut ShmQueuePair) -> Result<u32, FabricError> {
         if found.is_none() {
             let channel = qp.channel().expect("a live queue pair has a channel").fd;
             // SAFETY: the channel stays open while the queue pair is borrowed and not closed.
-            assert!(readable(unsafe { BorrowedFd::borrow_raw(channel) }), "an event within the time");
+            assert!(readable(unsafe { BorrowedFd::borrow_raw(channel) }), "an event within the time limit");
         }
         qp.arm(Armed::Nothing).expect("disarming never fails");
         if let Some(message) = found {

@@ -1,4 +1,4 @@
-//! What comes through the sockets of a hostile peer.
+//! Packets and wake-ups from a hostile peer.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -25,7 +25,7 @@ fn fault_after(link: &mut Link, mut wake: impl FnMut()) -> FabricError {
         }
         link.bulk.arm(Armed::Nothing).expect("disarming never fails");
     }
-    poll_by_value(&mut link.bulk).expect_err("the victim noticed")
+    poll_by_value(&mut link.bulk).expect_err("the victim fails")
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn descriptors_that_do_not_belong_are_closed_and_a_fault() {
     assert_eq!(nix::unistd::read(&witness, &mut [0; 1]), Ok(0), "every copy was closed");
 }
 
-/// An announcement as it travels.
+/// Returns the wire bytes of an announcement.
 fn announcement(kind: u8, slot: u32, start: u64, len: u64) -> Vec<u8> {
     let generation = 1u32;
     let mut bytes = vec![kind, 1, 0, 0];
@@ -70,12 +70,12 @@ fn announced(packet: &[u8], fd: &OwnedFd) -> FabricError {
     announced_with(packet, &[fd.as_raw_fd()])
 }
 
-/// The fault that a packet leads to, with a state word that says that there is one.
+/// Returns the fault that a packet causes when the state word counts one announcement.
 #[track_caller]
 fn announced_with(packet: &[u8], fds: &[i32]) -> FabricError {
     let (mut link, shown) = victim_of(&Segment::new().announcements(1));
     send(&shown.announcements.0, packet, fds);
-    poll_by_value(&mut link.bulk).expect_err("the victim noticed")
+    poll_by_value(&mut link.bulk).expect_err("the victim fails")
 }
 
 fn sealed(len: usize) -> OwnedFd {
@@ -138,12 +138,12 @@ fn nothing_but_disarm_takes_a_wake_up_away() {
     drop(held);
     assert!(
         poll_by_value(&mut near.bulk).unwrap().is_none(),
-        "sees the announcement, before the wake-up in the channel"
+        "the poll takes the announcement and leaves the wake-up in the channel"
     );
     let mut packet = [0; 100];
     let channel = near.bulk.channel().unwrap().fd;
     let peek = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-    assert!(recv(channel, &mut packet, peek).is_ok(), "the event is still there");
+    assert!(recv(channel, &mut packet, peek).is_ok(), "the event is still in the channel");
 
     near.bulk.arm(Armed::Nothing).expect("disarming never fails");
     assert!(recv(channel, &mut packet, peek).is_err());
@@ -158,6 +158,6 @@ fn the_bells_end_is_the_peers_end() {
     drop(bell);
     link.bulk.arm(Armed::All).unwrap();
     link.bulk.arm(Armed::Nothing).expect("disarming never fails");
-    assert!(poll_by_value(&mut link.bulk).unwrap().is_some(), "what was published comes first");
+    assert!(poll_by_value(&mut link.bulk).unwrap().is_some(), "published messages come first");
     assert_eq!(poll_by_value(&mut link.bulk).unwrap_err(), FabricError::Lost);
 }

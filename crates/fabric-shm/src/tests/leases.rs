@@ -1,4 +1,4 @@
-//! Leases that are held for long, and memory that is given back.
+//! Leases that are held for long, and memory that is freed.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::setup::Link;
 use pronto_core::fabric::Arrived;
 
 const PAYLOAD: u32 = 1 << 20;
-/// Deep enough for both bounds to be passed.
+/// Deep enough for a test to exceed both bounds.
 const LIMITS: ConnectionLimits = ConnectionLimits {
     send_depth: 64,
     receive_depth: 64,
@@ -46,7 +46,7 @@ fn completed(qp: &mut ShmQueuePair) -> HashSet<u32> {
 }
 
 #[test]
-fn what_is_held_beyond_the_bound_is_copied_and_released() {
+fn payloads_beyond_the_bound_are_copied_and_released() {
     let (mut a, mut b) = Link::pair([LIMITS; 2]).unwrap();
     let (lent, copied) = (8, 8);
     assert_eq!((MAX_LENT, MAX_COPIED), (lent << 20, copied << 20));
@@ -62,24 +62,24 @@ fn what_is_held_beyond_the_bound_is_copied_and_released() {
     }
     let counts = b.bulk.counts();
     assert_eq!((counts.copied, counts.lent), (copied, 12 << 20), "beyond both bounds the memory stays lent");
-    assert_eq!(completed(&mut a.bulk), (8..16).collect(), "what was copied may be overwritten");
+    assert_eq!(completed(&mut a.bulk), (8..16).collect(), "copied payloads may be overwritten");
     held.truncate(16);
     assert_eq!(completed(&mut a.bulk), (16..20).collect());
     drop(held);
     assert_eq!(completed(&mut a.bulk), (0..8).collect());
     assert_eq!(b.bulk.counts().lent, 0);
     post(&mut a.bulk, 20);
-    assert!(receive(&mut b.bulk).as_private().is_none(), "the bound counts what is held, not what was");
+    assert!(receive(&mut b.bulk).as_private().is_none(), "the bound counts only held leases");
 }
 
 #[test]
-fn a_copy_is_of_the_whole_payload_and_of_no_other() {
+fn read_copy_copies_one_whole_payload() {
     let (mut a, mut b) = Link::pair([LIMITS; 2]).unwrap();
     let memory = (0..4).map(|generation| vec![generation; PAYLOAD as usize]).collect::<Vec<_>>();
     a.bulk.sending.memory.mapping().write(0, &memory.concat()).unwrap();
     (0..4).for_each(|generation| post(&mut a.bulk, generation));
     let [first, second, third, last] = core::array::from_fn(|_| receive(&mut b.bulk));
-    // One that is read while another is has memory of its own.
+    // A copy that is read while another one is being read has its own memory.
     first.read_copy(&mut |bytes| {
         second.read_copy(&mut |bytes| assert!(bytes == memory[1]));
         assert!(bytes == memory[0]);
@@ -105,7 +105,7 @@ fn leases_outlive_their_queue_pair() {
 }
 
 #[test]
-fn prepared_memory_is_there_and_retired_memory_is_given_back() {
+fn prepared_memory_is_allocated_and_retired_memory_is_freed() {
     let (mut a, _b) = Link::pair([LIMITS; 2]).unwrap();
     assert_eq!(a.bulk.sending.memory.committed().unwrap(), 0);
     a.bulk.prepare(0..8 << 20).unwrap();

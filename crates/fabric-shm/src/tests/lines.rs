@@ -1,4 +1,4 @@
-//! What lies in the lines of a hostile peer.
+//! Lines of a hostile peer.
 
 use core::array::from_fn;
 
@@ -10,16 +10,16 @@ use crate::form::{self, Elsewhere, RegionName};
 use crate::layout::Layout;
 use crate::queue_pair::ShmQueuePair;
 
-/// A correct payload in send memory.
+/// A correct place of a payload in send memory.
 const PLACE: Elsewhere =
     Elsewhere { offset: 0, len: 41, tag: 0, token: 1, region: RegionName { slot: 0, generation: 0 } };
 
-/// The fault that a segment leads to, at the first look.
+/// Returns the fault that the first poll of a segment causes.
 #[track_caller]
 fn fault(segment: Segment) -> PeerFault {
     let (mut link, _shown) = victim_of(&segment);
     let Err(FabricError::Peer(fault)) = poll_by_value(&mut link.bulk) else { panic!("no fault") };
-    assert_eq!(poll_by_value(&mut link.bulk).unwrap_err(), FabricError::Peer(fault), "and it stays");
+    assert_eq!(poll_by_value(&mut link.bulk).unwrap_err(), FabricError::Peer(fault), "the fault persists");
     fault
 }
 
@@ -42,7 +42,7 @@ fn unknown_forms_are_faults() {
 }
 
 #[test]
-fn a_payload_beside_its_line_is_taken_and_one_that_is_too_long_is_a_fault() {
+fn a_short_payload_is_received_and_one_that_is_too_long_is_a_fault() {
     for len in 41..=232 {
         let segment = Segment::new().line(0, 1, len, [0; 8]);
         if u32::from(len) > LIMITS.max_receive_payload {
@@ -57,7 +57,7 @@ fn a_payload_beside_its_line_is_taken_and_one_that_is_too_long_is_a_fault() {
 }
 
 #[test]
-fn a_line_that_was_written_over_is_a_fault() {
+fn an_overwritten_line_is_a_fault() {
     assert_eq!(fault(Segment::new().line(0, 2, 0, [0; 8])), PeerFault::Overrun);
     let (mut link, _shown) = victim_of(&Segment::new().line(0, 1, 0, [0; 8]).line(1, 7, 0, [0; 8]));
     assert!(poll_by_value(&mut link.bulk).unwrap().is_some());
@@ -104,9 +104,9 @@ fn a_region_that_was_never_passed_is_a_fault() {
 }
 
 #[test]
-fn releases_that_nobody_waits_for_are_a_fault() {
+fn releases_without_an_outstanding_payload_are_a_fault() {
     let (mut link, _shown) = victim_of(&Segment::new().releases(3));
-    assert_eq!(link.bulk.poll_send(), None, "nothing is outstanding, so nothing is looked at");
+    assert_eq!(link.bulk.poll_send(), None, "nothing is outstanding, so the count is not read");
     let posted = post_ring(&mut link.bulk);
     assert_eq!(posted, Ok(()));
     let flushed = link.bulk.poll_send().unwrap();
@@ -121,9 +121,9 @@ fn post_ring(qp: &mut ShmQueuePair) -> Result<(), pronto_core::fabric::PostError
     qp.post(SendWork { signal: Signal::Signalled(WrId { slot: 0, generation: 0 }), operation })
 }
 
-/// Whatever lies in the lines: messages whose payload can be read, or a fault, and an end within one lap of every line.
+/// Checks that random lines yield readable messages or a fault, and stop within one lap of all lines.
 #[test]
-fn garbage_is_refused_or_read_but_nothing_else() {
+fn garbage_is_a_fault_or_a_readable_message() {
     let mut faults = 0;
     for seed in 1..=300u64 {
         let mut state = seed;
@@ -131,7 +131,7 @@ fn garbage_is_refused_or_read_but_nothing_else() {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            // Small numbers are likelier to be taken for something.
+            // Small numbers are more often valid.
             let [low, high, ..] = state.to_le_bytes();
             if high < 160 { low % 3 } else { low }
         });
@@ -148,7 +148,7 @@ fn garbage_is_refused_or_read_but_nothing_else() {
             }
         }
     }
-    assert!(faults > 100, "{faults} of 300 rings of garbage were noticed");
+    assert!(faults > 100, "only {faults} of 300 rings of garbage caused a fault");
 }
 
 fn read<L: pronto_core::fabric::Payload>(payload: &Arrived<L>) {

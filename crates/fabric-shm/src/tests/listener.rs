@@ -1,4 +1,4 @@
-//! Listening: stale files, live ones, and what is left behind.
+//! Listening: stale files, live ones, and clean-up.
 
 use core::time::Duration;
 use std::os::fd::AsRawFd;
@@ -11,7 +11,7 @@ use crate::handshake::{Handshake, Listener};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A directory of the test's own, removed at its end.
+/// Directory of one test, removed at its end.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -24,12 +24,12 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        std::fs::remove_dir(&self.0).expect("nothing is left in the directory");
+        std::fs::remove_dir(&self.0).expect("the directory is empty");
     }
 }
 
 #[test]
-fn a_link_comes_about_and_nothing_is_left() {
+fn a_link_is_established_and_no_file_is_left() {
     let directory = Directory::new("link");
     let path = directory.0.join("node.sock");
     let listener = Listener::bind(&path).unwrap();
@@ -85,7 +85,7 @@ fn a_listener_removes_only_its_own_file() {
     std::fs::remove_file(&path).unwrap();
     let new = Listener::bind(&path).unwrap();
     drop(old);
-    assert!(path.exists(), "that is the new listener's");
+    assert!(path.exists(), "the new listener's file is still there");
     drop(new);
 }
 
@@ -102,7 +102,7 @@ fn abstract_names_need_no_file() {
 }
 
 #[test]
-fn what_is_no_address_is_refused() {
+fn invalid_addresses_are_rejected() {
     for path in ["", "@", &"x".repeat(200), &format!("@{}", "x".repeat(200))] {
         assert_eq!(Listener::bind(Path::new(path)).unwrap_err(), SetupError::Address);
         assert_eq!(Handshake::dial(Path::new(path), LIMIT).unwrap_err(), SetupError::Address);

@@ -1,4 +1,4 @@
-//! What a peer can do wrong, and that it is told so.
+//! Violations by a peer, and how they are reported.
 
 mod announce;
 mod leases;
@@ -12,7 +12,7 @@ mod withdrawn;
 
 use pronto_core::fabric::ConnectionLimits;
 
-/// Small limits, the same in both directions.
+/// Small limits, equal in both directions.
 const LIMITS: ConnectionLimits = ConnectionLimits {
     send_depth: 4,
     receive_depth: 4,

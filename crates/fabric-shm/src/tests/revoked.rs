@@ -8,11 +8,11 @@ use super::LIMITS;
 use crate::region::ShmRegion;
 use crate::setup::Link;
 
-/// Long enough for a revocation to come while it is copied.
+/// Long enough for a revocation to happen during the copy.
 const LEN: usize = 4 << 20;
-/// Attempts to revoke during a copy, at most: one in a few hits.
+/// Maximum number of attempts to revoke during a copy; one in a few succeeds.
 const ROUNDS: u32 = 2000;
-/// Hits after which a test has seen enough.
+/// Number of hits after which a test stops.
 const HITS: u32 = 5;
 
 fn ends(region: &Region) -> [u8; 2] {
@@ -23,15 +23,15 @@ fn ends(region: &Region) -> [u8; 2] {
     })
 }
 
-/// The owner of a region writes to it as soon as it has revoked the grant. A read that overlaps with that has old and new bytes, and
-/// must not count as done.
+/// The owner of a region writes to it as soon as it has revoked the grant. A read that overlaps with the write has old
+/// and new bytes, and must not count as done.
 #[test]
 fn a_read_during_which_its_grant_is_revoked_is_not_done() {
     let (mut owner, mut reader) = Link::pair([LIMITS; 2]).unwrap();
     let (region, copy) = (ShmRegion::allocate(LEN).unwrap(), ShmRegion::allocate(LEN).unwrap());
     let mut hits = 0;
     std::thread::scope(|scope| {
-        // In here, so that the other thread ends when this one panics.
+        // The channels are made here, so that the other thread ends when this one panics.
         let ((begin, begun), (done, finished)) = (channel(), channel());
         let into = &copy;
         scope.spawn(move || {
@@ -56,7 +56,7 @@ fn a_read_during_which_its_grant_is_revoked_is_not_done() {
             let [first, last] = ends(&copy);
             match read {
                 Ok(()) => {
-                    assert_eq!([first, last], [1, 1], "a read that is done has bytes of after the revocation")
+                    assert_eq!([first, last], [1, 1], "a completed read has bytes from after the revocation")
                 }
                 Err(error) => assert_eq!(error, PostError::NotGranted),
             }
@@ -69,7 +69,8 @@ fn a_read_during_which_its_grant_is_revoked_is_not_done() {
     assert!(hits > 0, "no revocation came during a read");
 }
 
-/// The owner of a region reads it when it has revoked the grant. A write that is not whole by then must not count as done.
+/// The owner of a region reads it after revoking the grant. A write that is not complete by then must not count as
+/// done.
 #[test]
 fn a_write_during_which_its_grant_is_revoked_is_not_done() {
     let (mut owner, mut writer) = Link::pair([LIMITS; 2]).unwrap();
@@ -97,7 +98,7 @@ fn a_write_during_which_its_grant_is_revoked_is_not_done() {
             owner.bulk.revoke(grant.id).unwrap();
             let [first, last] = ends(&region);
             match written.unwrap_or_else(|| finished.recv().unwrap()) {
-                Ok(()) => assert_eq!([first, last], [1, 1], "a write that is done was not there"),
+                Ok(()) => assert_eq!([first, last], [1, 1], "a completed write was not visible"),
                 Err(error) => assert_eq!(error, PostError::NotGranted),
             }
             hits += u32::from([first, last] == [1, 0]);

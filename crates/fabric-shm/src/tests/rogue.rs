@@ -1,4 +1,4 @@
-//! A peer that speaks the handshake by hand, and shows whatever memory a test wants.
+//! A peer that performs the handshake by hand and passes any memory that a test wants.
 
 use core::time::Duration;
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::layout::{self, Layout};
 use crate::memfd;
 use crate::setup::{Link, MAGIC, RawOffer, VERSION};
 
-/// The bytes of a segment, before they become one.
+/// Bytes of a segment, before it is created.
 pub(super) struct Segment {
     layout: Layout,
     bytes: Vec<u8>,
@@ -29,7 +29,7 @@ impl Segment {
         Self { layout, bytes: vec![0; layout.len()] }
     }
 
-    /// Puts a line at a place in the ring, published as the given lap.
+    /// Puts a line into the ring at index `slot`, published in lap `lap`.
     pub(super) fn line(mut self, slot: usize, lap: u32, form: u8, mut words: Words) -> Self {
         words[0] = words[0] & !u64::from(u32::MAX) | u64::from(lap << 8) | u64::from(form);
         let at = self.layout.first_line() + 64 * slot;
@@ -44,13 +44,13 @@ impl Segment {
         self
     }
 
-    /// Says that so many payloads were released.
+    /// Sets the release count.
     pub(super) fn releases(mut self, count: u32) -> Self {
         self.bytes[layout::DONE..layout::DONE + 4].copy_from_slice(&count.to_le_bytes());
         self
     }
 
-    /// Says that so many announcements were made.
+    /// Sets the number of announcements.
     pub(super) fn announcements(mut self, count: u64) -> Self {
         let state = count * layout::ANNOUNCEMENT;
         self.bytes[layout::STATE..layout::STATE + 8].copy_from_slice(&state.to_le_bytes());
@@ -67,17 +67,17 @@ impl Segment {
     }
 }
 
-/// What the rogue shows for one class.
+/// Descriptors that the rogue passes for one class.
 pub(super) struct Shown {
     pub(super) segment: OwnedFd,
     pub(super) memory: OwnedFd,
-    /// Its end of each socket, and the victim's.
+    /// Ends of each socket: the rogue's, and the victim's.
     pub(super) bell: (OwnedFd, OwnedFd),
     pub(super) announcements: (OwnedFd, OwnedFd),
 }
 
 impl Shown {
-    /// What a correct peer would show, with these contents.
+    /// Returns the descriptors of a correct peer whose segment has these contents.
     pub(super) fn good(segment: &Segment) -> Self {
         let memory = memfd::create(LIMITS.send_memory as usize).unwrap();
         memfd::seal_size(&memory).unwrap();
@@ -94,13 +94,13 @@ pub(super) fn offer() -> RawOffer {
     RawOffer { magic: MAGIC, version: VERSION.into(), unused: 0.into(), classes: [(&LIMITS).into(); 2] }
 }
 
-/// The victim, which accepts, and the rogue, which dials.
+/// Returns the victim, which accepts, and the rogue, which dials.
 pub(super) fn meet() -> (Handshake, Handshake) {
     let (rogue, victim) = Handshake::pair(Duration::from_secs(60)).unwrap();
     (victim, rogue)
 }
 
-/// The link that the victim gets, or why not, when the rogue sends this packet.
+/// Returns the victim's link, or its error, when the rogue sends this packet.
 pub(super) fn establish_with(offer: &[u8], fds: &[i32]) -> Result<Link, SetupError> {
     let (victim, mut rogue) = meet();
     let victim = victim.offer([LIMITS; 2])?;
@@ -108,7 +108,7 @@ pub(super) fn establish_with(offer: &[u8], fds: &[i32]) -> Result<Link, SetupErr
     victim.finish()
 }
 
-/// The same, with a correct offer of this memory.
+/// Returns the victim's link, or its error, when the rogue sends a correct offer of this memory.
 pub(super) fn establish(control: &Shown, bulk: &Shown) -> Result<Link, SetupError> {
     let fds: Vec<i32> = [control, bulk]
         .into_iter()
@@ -118,14 +118,14 @@ pub(super) fn establish(control: &Shown, bulk: &Shown) -> Result<Link, SetupErro
     establish_with(offer().as_bytes(), &fds)
 }
 
-/// The victim's link to a rogue whose bulk segment has these contents, and what the rogue showed.
+/// Returns the victim's link to a rogue whose bulk segment has these contents, and the rogue's descriptors.
 pub(super) fn victim_of(segment: &Segment) -> (Link, Shown) {
     let (control, bulk) = (Shown::good(&Segment::new()), Shown::good(segment));
     let link = establish(&control, &bulk).unwrap();
     (link, bulk)
 }
 
-/// Sends a packet, descriptors included.
+/// Sends a packet with descriptors.
 pub(super) fn send(socket: &OwnedFd, bytes: &[u8], fds: &[i32]) {
     let rights = [ControlMessage::ScmRights(fds)];
     let rights = if fds.is_empty() { &[][..] } else { &rights[..] };

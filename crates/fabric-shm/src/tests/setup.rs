@@ -1,4 +1,4 @@
-//! Handshakes with peers that break the rules.
+//! Handshakes with peers that violate the protocol.
 
 use core::time::Duration;
 use std::fs::File;
@@ -51,14 +51,15 @@ fn a_segment_that_others_could_write_is_refused() {
 }
 
 #[test]
-fn what_is_no_memory_file_is_refused() {
+fn other_files_than_memory_files_are_refused() {
     let device = OwnedFd::from(File::open("/dev/zero").unwrap());
     refused(Shown { segment: device, ..good() }, SegmentFault::NotSealed);
     let (pipe, _) = nix::unistd::pipe().unwrap();
     refused(Shown { memory: pipe, ..good() }, SegmentFault::NotSealed);
 }
 
-/// On huge pages a page that its owner gives back is not replaced by zeros where no huge page is free: access to it is a SIGBUS.
+/// If the owner of a huge page frees it and no huge page is available, it is not replaced by zeros: an access is a
+/// SIGBUS.
 #[test]
 fn memory_on_huge_pages_is_refused() {
     const HUGE: i64 = 2 << 20;
@@ -70,7 +71,7 @@ fn memory_on_huge_pages_is_refused() {
     ftruncate(&huge, 4 * HUGE).unwrap();
     memfd::seal_size(&huge).unwrap();
     let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-    fallocate(&huge, hole, 0, HUGE).expect("its seals let its owner take pages away");
+    fallocate(&huge, hole, 0, HUGE).expect("its seals let its owner free pages");
     let checked = memfd::check(huge.as_fd(), Demand::FixedSize);
     assert_eq!(checked, Err(SegmentFault::NotPlain { magic: HUGETLBFS_MAGIC.0 }));
     refused(Shown { memory: huge, ..good() }, SegmentFault::NotPlain { magic: HUGETLBFS_MAGIC.0 });
@@ -156,7 +157,7 @@ fn messages_of_every_length_arrive() {
 }
 
 #[test]
-fn a_silent_peer_is_given_up_and_a_gone_one_noticed() {
+fn a_silent_peer_times_out_and_a_dead_one_is_reported() {
     let (silent, victim) = Handshake::pair(Duration::from_millis(20)).unwrap();
     assert_eq!(victim.establish([LIMITS; 2]).unwrap_err(), SetupError::TimedOut);
     drop(silent);
@@ -166,7 +167,7 @@ fn a_silent_peer_is_given_up_and_a_gone_one_noticed() {
 }
 
 #[test]
-fn a_message_that_stops_half_way_is_given_up() {
+fn an_incomplete_message_times_out() {
     let (mut rogue, victim) = Handshake::pair(Duration::from_secs(60)).unwrap();
     let mut victim = victim.within(Duration::from_millis(20)).unwrap();
     rogue.send_packet(&40_000u32.to_le_bytes(), &[]).unwrap();
@@ -182,5 +183,5 @@ fn a_handshake_can_be_cancelled_while_it_waits() {
     rogue.receive_exactly(&mut [0; size_of::<RawOffer>()], 2 * ACCEPTOR_FDS).unwrap();
     canceller.cancel();
     assert_eq!(establishing.join().unwrap().unwrap_err(), SetupError::Closed);
-    assert_eq!(rogue.receive(10).unwrap_err(), SetupError::Closed, "the dialler is told");
+    assert_eq!(rogue.receive(10).unwrap_err(), SetupError::Closed, "the dialler is notified");
 }

@@ -1,4 +1,4 @@
-//! Whom an unsolicited message wakes: nobody who asked for solicited ones alone.
+//! Wake-ups by unsolicited messages.
 
 use pronto_core::fabric::{
     Armed, DoorbellEvent, Gather, Operation, QueuePair, SendWork, Signal, poll_by_value,
@@ -14,7 +14,7 @@ fn post(from: &mut ShmQueuePair) {
     from.post(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
 }
 
-/// Wake-ups that came, and messages.
+/// Returns the number of wake-ups and of messages received.
 fn arrived(at: &mut ShmQueuePair) -> (u64, usize) {
     at.arm(Armed::Nothing).expect("disarming never fails");
     let messages = core::iter::from_fn(|| poll_by_value(at).unwrap()).count();
@@ -22,7 +22,7 @@ fn arrived(at: &mut ShmQueuePair) -> (u64, usize) {
 }
 
 #[test]
-fn an_unsolicited_message_leaves_a_sleeper_asleep_who_did_not_ask_for_it() {
+fn an_unsolicited_message_does_not_wake_a_sleeper_armed_for_solicited_ones() {
     let (mut near, mut far) = Link::pair([LIMITS; 2]).unwrap();
     let (a, b) = (&mut near.bulk, &mut far.bulk);
     b.arm(Armed::Solicited).unwrap();

@@ -1,4 +1,4 @@
-//! Payloads whose sender closed the link: it may have reused their memory, so they are not read any more.
+//! Payloads whose sender closed the link: it may have reused their memory, so they must not be read any more.
 
 use pronto_core::fabric::{
     Arrived, DoorbellEvent, Extent, FabricError, Gather, Operation, Payload, QueuePair, Region, SendWork,
@@ -12,7 +12,7 @@ use crate::setup::Link;
 
 const LEN: usize = 8192;
 
-/// A region full of this byte.
+/// Returns a region filled with `byte`.
 fn region_of(byte: u8) -> Region {
     let region = ShmRegion::allocate(LEN).unwrap();
     region.write(0, &[byte; LEN]).unwrap();
@@ -27,7 +27,7 @@ fn post(qp: &mut ShmQueuePair, region: &Region) {
     qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
 }
 
-/// The sender ends the link, which gives it its region back, and writes other bytes to it.
+/// Closes the sender's end, which returns its region, and writes other bytes to the region.
 fn close_and_reuse(qp: &mut ShmQueuePair, region: &Region) {
     qp.close();
     assert!(qp.poll_send().is_some(), "the send has ended");
@@ -65,9 +65,9 @@ fn a_payload_that_is_read_after_its_sender_closed_is_not_valid() {
     assert_eq!((lease.validate(), bytes), (Ok(()), [1; LEN]));
     close_and_reuse(&mut a.bulk, &region);
     lease.copy_to(0, &mut bytes).unwrap();
-    assert_eq!(bytes, [2; LEN], "the region was not written to");
+    assert_eq!(bytes, [2; LEN], "the region was overwritten");
     assert_eq!(lease.validate(), Err(Withdrawn));
-    lease.read_copy(&mut |_| panic!("a copy that is not valid was handed out"));
+    lease.read_copy(&mut |_| panic!("an invalid copy was passed to the reader"));
 }
 
 /// A payload beyond the bound on leases is copied while it is polled.
@@ -79,17 +79,17 @@ fn a_payload_that_would_be_copied_after_its_sender_closed_is_not_delivered() {
     while b.bulk.counts().copied == 0 {
         post(&mut a.bulk, &region);
         held.push(poll_by_value(&mut b.bulk).unwrap().unwrap());
-        assert!(held.len() < 1000, "there is no bound");
+        assert!(held.len() < 1000, "leases are not bounded");
     }
     post(&mut a.bulk, &region);
     close_and_reuse(&mut a.bulk, &region);
     assert_eq!(poll_by_value(&mut b.bulk).unwrap_err(), FabricError::Lost);
     assert_eq!(b.bulk.counts().copied, 1);
     let private: Vec<_> = held.iter().filter_map(|message| message.payload.as_private()).collect();
-    assert_eq!(private, [[1; LEN]], "what was copied before stays as it was sent");
+    assert_eq!(private, [[1; LEN]], "earlier copies stay unchanged");
 }
 
-/// Send memory is not reused after the end, so that what a node said last is heard.
+/// Send memory is not reused after the end, so that the last messages of a peer are delivered.
 #[test]
 fn a_message_in_send_memory_is_delivered_after_its_sender_closed() {
     let (mut a, mut b) = Link::pair([LIMITS; 2]).unwrap();
