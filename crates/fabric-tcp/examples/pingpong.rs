@@ -1,11 +1,12 @@
-//! What the provider costs: 56-byte ping-pongs over loopback, raw sockets against queue pairs, blocking and spinning.
+//! Measures the cost of the provider: 56-byte ping-pongs over loopback, with raw sockets and with queue pairs, blocking
+//! and spinning.
 //!
-//! Two pinned threads, the variants in alternation, so that whatever else the machine does falls on all of them. What
-//! counts is the median, over the rounds, of each round's own ratio. `raw-poll` is what any design pays that sleeps on a
-//! descriptor before it reads. `pingpong VARIANT ROUNDS` runs one variant alone, to be watched by strace -f -c.
+//! Two pinned threads run the variants in alternation, so that other load on the machine affects all of them. The
+//! result is the median of the ratios of the rounds. `raw-poll` is the cost of any design that sleeps on a descriptor
+//! before it reads. `pingpong VARIANT ROUNDS` runs one variant alone, for use with strace -f -c.
 #![expect(clippy::unwrap_used, reason = "an example that cannot go on should stop")]
 #![expect(clippy::disallowed_methods, reason = "it measures time")]
-#![expect(clippy::print_stdout, reason = "its output")]
+#![expect(clippy::print_stdout, reason = "it prints its results")]
 
 use core::time::Duration;
 use std::io::{Read as _, Write as _};
@@ -87,8 +88,8 @@ impl End for Queue {
         self.qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     }
 
-    /// One turn of an engine after the other, as the seam says, until there was a message. Who means to block arms
-    /// first: a look at the socket right after sending would find nothing, and cost a call.
+    /// Polls as an engine does until a message has arrived. A blocking end arms first: a poll of the socket right after
+    /// sending would find nothing and cost a system call.
     fn receive(&mut self) {
         if self.wait == Wait::Block {
             self.qp.arm(Armed::All).unwrap();
@@ -146,11 +147,11 @@ fn queue_pair(wait: Wait) -> [Box<dyn End>; 2] {
 fn pin(cpu: usize) {
     let mut cpus = CpuSet::new();
     cpus.set(cpu).unwrap();
-    // One CPU only is no reason to stop.
+    // With one CPU only, the measurement continues unpinned.
     let _ = sched_setaffinity(Pid::from_raw(0), &cpus);
 }
 
-/// Median of `count` round trips, nanoseconds.
+/// Returns the median of `count` round trips, in nanoseconds.
 fn measure(variant: &str, count: usize) -> f64 {
     let [mut near, mut far] = match variant {
         "raw-block" => raw_pair(false, false),
@@ -167,7 +168,7 @@ fn measure(variant: &str, count: usize) -> f64 {
             far.receive();
             far.send();
         }
-        // Stays connected until the client is through.
+        // Stays connected until the client has finished.
         ended.recv().unwrap_err();
     });
     pin(0);
@@ -192,7 +193,7 @@ fn main() {
         println!("{variant}: p50 {:.0} ns", measure(variant, rounds.parse().unwrap()));
         return;
     }
-    // Each beside the floor that it is measured against.
+    // Each row has the floor to which it is compared.
     let rows =
         [("raw-poll", "raw-block", 4000), ("qp-block", "raw-block", 4000), ("qp-spin", "raw-spin", 20_000)];
     for (variant, floor, count) in rows {

@@ -1,4 +1,4 @@
-//! What can go wrong before a link exists, first branch: whose fault.
+//! Errors before a link exists, grouped by cause.
 
 use core::net::SocketAddr;
 use std::io;
@@ -7,28 +7,28 @@ use nix::errno::Errno;
 use pronto_core::fabric::FabricError;
 use thiserror::Error;
 
-/// Why a link did not come about.
+/// Reason why no link was established.
 #[derive(Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// Whoever is at the other end does not speak this protocol, or another version of it.
-    #[error("not a pronto link: it began with {0:02x?}")]
+    /// The other end speaks another protocol, or another version of this one.
+    #[error("not a pronto link, or another version: the connection began with {0:02x?}")]
     Preamble([u8; 8]),
-    /// The peer announced a message longer than what the receiver takes.
-    #[error("a set-up message of {len} bytes where at most {max} are allowed")]
+    /// The peer announced a message longer than this side accepts.
+    #[error("set-up message of {len} bytes is too long: at most {max} are accepted")]
     TooLong {
-        /// What the peer says, bytes.
+        /// Announced length in bytes.
         len: usize,
-        /// What is allowed, bytes.
+        /// Maximum length in bytes.
         max: usize,
     },
-    /// A second connection with a token that no handshake waits for.
-    #[error("a token that no handshake waits for")]
+    /// A second connection presented a token for which no handshake waits.
+    #[error("unknown token: no handshake waits for this second connection")]
     UnknownToken,
-    /// The dialler spoke before it was told that the link is ready.
-    #[error("bytes before the link was ready")]
+    /// The dialler sent bytes before the link was ready.
+    #[error("the dialler sent bytes before the link was ready")]
     OutOfTurn,
-    /// The peer was too slow or silent.
+    /// The peer did not respond in time.
     #[error("timed out")]
     TimedOut,
     /// The peer closed or reset the connection.
@@ -37,27 +37,27 @@ pub enum SetupError {
     /// Nobody listens there.
     #[error("nobody listens at this address")]
     NotListening,
-    /// Traffic here is not encrypted, and nobody said that this is understood.
-    #[error("{0} is not a loopback address, and traffic would not be encrypted")]
+    /// The address is not on this host, and the caller has not permitted unencrypted traffic.
+    #[error("{0} is not a loopback address, and unencrypted traffic to it is not permitted")]
     NotLoopback(SocketAddr),
-    /// As many handshakes are under way as one listener allows ([`MAX_HALF_OPEN`](crate::MAX_HALF_OPEN)).
-    #[error("too many handshakes at once")]
+    /// The listener has its maximum number of unfinished handshakes ([`MAX_HALF_OPEN`](crate::MAX_HALF_OPEN)).
+    #[error("too many unfinished handshakes")]
     Crowded,
     /// The listener was closed.
     #[error("listener closed")]
     Closed,
-    /// The receive pool's budget does not hold one message of the agreed length.
-    #[error("a receive pool of {budget} bytes for messages of {needed}")]
+    /// The budget of the receive pool is smaller than one message of the agreed length.
+    #[error("receive pool of {budget} bytes is too small: one message needs {needed}")]
     PoolTooSmall {
-        /// The pool's budget, bytes.
+        /// Budget of the pool, bytes.
         budget: usize,
-        /// The longest message, as a buffer, bytes.
+        /// Buffer size for the longest message, bytes.
         needed: usize,
     },
-    /// The operating system refused something.
-    #[error("the system refused: {}", Errno::from_raw(*errno).desc())]
+    /// A system call failed.
+    #[error("system call failed: {}", Errno::from_raw(*errno).desc())]
     System {
-        /// The error number; 0 if there was none.
+        /// Error number; 0 if there was none.
         errno: i32,
     },
 }

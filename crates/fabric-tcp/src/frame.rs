@@ -1,8 +1,8 @@
-//! Frames: what follows what on the stream, and the only place where a peer's frame bytes are taken apart.
+//! Frames: the format of the stream, and the only place where a peer's frame bytes are parsed.
 //!
 //! Every frame begins with 24 bytes whose first four are the fabric word: kind (upper 4 bits) and number of bytes that
-//! follow the 24 (lower 28). A message is its header and its payload. A one-sided frame is
-//! `word | tag | a: u64 | b: u64`, then what the kind asks for:
+//! follow the 24 (lower 28). A message is its header and its payload. A one-sided frame is `word | tag | a: u64 | b:
+//! u64`, followed by the fields of its kind:
 //!
 //! | kind | a | b | then |
 //! | --- | --- | --- | --- |
@@ -22,14 +22,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bits of the fabric word that hold the length.
 const LENGTH_BITS: u32 = 28;
-/// Longest payload a frame can carry, bytes.
+/// Maximum payload of a frame, bytes.
 pub(crate) const MAX_FRAME: u32 = (1 << LENGTH_BITS) - 1;
-/// Most data in one frame of a one-sided operation, bytes, so that messages get their turn between two.
+/// Maximum data in one frame of a one-sided operation, bytes, so that messages can be sent between two frames.
 pub(crate) const CHUNK: usize = 64 << 10;
-/// The most that stands between the first 24 bytes of a one-sided frame and its data.
+/// Maximum number of bytes between the first 24 bytes of a one-sided frame and its data.
 pub(crate) const MAX_EXTRA: usize = 16;
 
-/// Kind of a frame. Zero is none, so that a stretch of zeros is refused.
+/// Kind of a frame. Zero is not a kind, so that a run of zeros is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -57,13 +57,13 @@ impl Kind {
     }
 }
 
-/// The fabric word of a frame; `len` is at most [`MAX_FRAME`], which whoever posts has checked.
+/// Returns the fabric word of a frame. `len` is at most [`MAX_FRAME`], which the poster has checked.
 pub(crate) fn word(kind: Kind, len: usize) -> U32 {
     let len = u32::try_from(len).ok().filter(|len| *len <= MAX_FRAME).expect("length checked when posted");
     U32::new(((kind as u32) << LENGTH_BITS) | len)
 }
 
-/// Takes a fabric word apart.
+/// Splits a fabric word into kind and length.
 pub(crate) fn split(word: U32) -> Result<(Kind, usize), PeerFault> {
     let word = word.get();
     let bits = u8::try_from(word >> LENGTH_BITS).expect("four bits");
@@ -83,7 +83,7 @@ pub(crate) struct OneSidedHeader {
 const _: () = assert!(size_of::<OneSidedHeader>() == HEADER_LEN);
 
 impl OneSidedHeader {
-    /// A header for a frame of `len` bytes behind it.
+    /// Returns the header of a frame of `len` further bytes.
     pub(crate) fn new(kind: Kind, len: usize, tag: u32, a: u64, b: u64) -> Self {
         Self { word: word(kind, len), tag: U32::new(tag), a: U64::new(a), b: U64::new(b) }
     }
@@ -93,7 +93,7 @@ impl OneSidedHeader {
     }
 }
 
-/// A one-sided frame as it opens: everything but its data.
+/// A one-sided frame without its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OneSidedFrame {
     Read { tag: u32, key: u64, offset: u64, len: u64 },
@@ -104,18 +104,18 @@ pub(crate) enum OneSidedFrame {
     Answer { tag: u32, refused: bool, value: u64 },
 }
 
-/// A frame's beginning.
+/// Start of a frame.
 #[derive(Debug)]
 pub(crate) enum Opening {
-    /// Needs more bytes than there are.
+    /// More bytes are needed.
     Partial,
-    /// A message of `len` bytes of payload; its header is consumed.
+    /// A message with `len` bytes of payload; its header is consumed.
     Message { header: RawHeader, len: usize },
-    /// A one-sided frame, of which `consumed` bytes stand before the data.
+    /// A one-sided frame whose data begins after `consumed` bytes.
     OneSided { frame: OneSidedFrame, consumed: usize },
 }
 
-/// Reads a frame's beginning off `bytes`.
+/// Parses the start of a frame.
 pub(crate) fn open(bytes: &[u8]) -> Result<Opening, PeerFault> {
     let Some((head, behind)) = bytes.split_first_chunk::<HEADER_LEN>() else { return Ok(Opening::Partial) };
     let header = RawHeader::from_array(*head);
@@ -125,18 +125,18 @@ pub(crate) fn open(bytes: &[u8]) -> Result<Opening, PeerFault> {
     }
 }
 
-/// The message at the beginning of the first `there` of these bytes, if all of it is there and its payload fits a line and is no longer
-/// than `max`.
+/// Returns the message at the start of `bytes`, of which the first `there` were received. Returns `None` if it is
+/// incomplete, is not inline, or has a payload longer than `max`.
 #[inline]
 pub(crate) fn open_inline(bytes: &[u8], there: usize, max: usize) -> Option<InlineMessage> {
     let (head, behind) = bytes.split_first_chunk::<HEADER_LEN>()?;
     let header = RawHeader::from_array(*head);
-    // That of any other kind of frame is longer then.
+    // For any other kind of frame, the result is longer than `max`.
     let len = (header.fabric.get() ^ ((Kind::Message as u32) << LENGTH_BITS)) as usize;
     if len > max || there < HEADER_LEN + len {
         return None;
     }
-    // As many bytes as a line has, whatever the last of them are: the number is known to the compiler.
+    // Copies a whole line, whatever its last bytes are: the compiler knows this length.
     let payload = match behind.first_chunk::<INLINE_PAYLOAD>() {
         Some(line) => InlinePayload::first(*line, u8::try_from(len).ok()?),
         None => InlinePayload::new(behind.get(..len)?)?,
@@ -144,7 +144,7 @@ pub(crate) fn open_inline(bytes: &[u8], there: usize, max: usize) -> Option<Inli
     Some(InlineMessage { header, payload })
 }
 
-/// The same for a frame that is no message: apart, so that messages do not pay for it.
+/// Parses the start of a one-sided frame. Kept out of line, so that messages do not pay for it.
 #[inline(never)]
 fn open_one_sided(
     kind: Kind,
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_message_is_opened_when_all_of_it_is_there() {
+    fn an_inline_message_is_opened_once_it_is_complete() {
         let frame = |kind, len: usize| {
             let mut header = RawHeader::default();
             header.fabric = word(kind, len);
@@ -230,10 +230,10 @@ mod tests {
         };
         for len in [0, 1, 32, INLINE_PAYLOAD] {
             let bytes = frame(Kind::Message, len);
-            // As it lies in a buffer, with bytes of earlier ones behind it, and at the end of the buffer.
+            // As in a receive buffer, with bytes of earlier messages behind it, and at the end of the buffer.
             for behind in [0, 100] {
                 let buffer = [&bytes[..], &vec![9; behind]].concat();
-                let message = open_inline(&buffer, bytes.len(), INLINE_PAYLOAD).expect("all of it");
+                let message = open_inline(&buffer, bytes.len(), INLINE_PAYLOAD).expect("it is complete");
                 assert_eq!(message.payload.as_slice(), vec![7; len]);
                 assert_eq!(message.header.as_array(), &bytes[..HEADER_LEN]);
                 assert!(open_inline(&buffer, bytes.len() - 1, INLINE_PAYLOAD).is_none(), "a part of {len}");

@@ -1,4 +1,4 @@
-//! For the fuzzer alone: what a connection makes of a stream, without a socket.
+//! Fuzzing support: feeds a stream to a connection without a socket.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use crate::one_sided::{OneSided, Open};
 use crate::outbound::Outbound;
 use crate::pool::{Account, ReceivePool};
 
-/// Longest payload of a message that is taken, bytes.
+/// Maximum payload of an accepted message, bytes.
 const MAX_PAYLOAD: usize = 1000;
 /// Length of each region, bytes.
 const REGION: usize = 128;
 
-/// What came of a stream.
+/// Result of feeding a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Messages, with their headers.
+    /// Header and payload of each message.
     pub messages: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The granted region, and the one that a read of ours goes to.
+    /// The granted region, and the target of this side's read.
     pub regions: [Vec<u8>; 2],
-    /// How many one-sided operations of ours completed.
+    /// Number of completed one-sided operations of this side.
     pub completions: usize,
-    /// Why the connection failed, if it did.
+    /// Error that ended the connection.
     pub fault: Option<FabricError>,
 }
 
-/// Feeds a stream to a fresh connection, at most `piece` bytes at a time. Key 1 is granted; a read of 100 bytes and an
-/// atomic are open.
+/// Feeds a stream to a fresh connection, at most `piece` bytes at a time. Key 1 is granted, and this side has an open
+/// read of 100 bytes and an open atomic.
 pub fn outcome(stream: &[u8], piece: usize) -> Outcome {
     let pool = ReceivePool::new(1 << 20).expect("an event descriptor");
     let mut inbound = Inbound::new(Account::new(&pool, 1), MAX_PAYLOAD);
@@ -46,7 +46,7 @@ pub fn outcome(stream: &[u8], piece: usize) -> Outcome {
         loop {
             match inbound.advance(&mut one_sided, &mut outbound) {
                 Ok(Some(message)) => {
-                    let payload = message.payload.as_private().expect("no peer can write to it").to_vec();
+                    let payload = message.payload.as_private().expect("TCP payloads are private").to_vec();
                     messages.push((message.header.as_array().to_vec(), payload));
                 }
                 Ok(None) => break,

@@ -1,6 +1,6 @@
-//! Grants: which pieces of which regions the peer at the other end of this connection may reach.
+//! Grants: the ranges of regions that the peer of this connection may access.
 //!
-//! A key is 64 random bits and good in this table only, so a key that leaks is worth nothing to a third peer.
+//! A key is 64 random bits and valid in this table only, so a leaked key is useless to a third peer.
 
 use core::ops::Range;
 use std::collections::HashMap;
@@ -9,10 +9,10 @@ use pronto_core::fabric::{Grant, GrantError, GrantId, Region, RemoteRange, Right
 
 use crate::random::random_bytes;
 
-/// Grants of one connection at a time.
+/// Maximum number of simultaneous grants of one connection.
 const MAX_GRANTS: usize = 4096;
 
-/// What the peer wants to do.
+/// Kind of access by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -55,7 +55,7 @@ impl Grants {
         Ok(self.insert(key, region, range, rights))
     }
 
-    /// Grants under a key that nobody else has; the range is checked.
+    /// Adds a grant under a key that is not in use. The caller has checked the range.
     pub(crate) fn insert(&mut self, key: u64, region: &Region, range: Range<u64>, rights: Rights) -> Grant {
         let id = GrantId(self.next);
         self.next = self.next.wrapping_add(1);
@@ -75,7 +75,7 @@ impl Grants {
         self.by_key.clear();
     }
 
-    /// The region behind a key and the offset in it, if the access is granted in whole.
+    /// Returns the region behind a key and the offset in it, if the whole access is granted.
     pub(crate) fn range(&self, key: u64, offset: u64, len: u64, access: Access) -> Option<(&Region, usize)> {
         let granted = self.by_key.get(&key)?;
         let allowed = match access {

@@ -1,15 +1,15 @@
-//! What has come in: the receive buffer, and the frame that is being put together.
+//! Received bytes: the receive buffer, and the frame that is being assembled.
 //!
 //! # Invariants
-//! 1. `start..end` of the buffer holds what was received and not yet consumed. While a long frame is incomplete there
-//!    is nothing in it: its bytes have all gone to where they belong.
-//! 2. `drained` says that the last receive gave less than there was room for: the next one would most likely find
-//!    nothing, and is left out once.
-//! 3. One receive is left out for a sleeper's sake as well: the sleep ends at once if the socket is readable. Not so while
-//!    `told`: the event went to one thread alone, which may not be the one that sleeps next. That ends with a receive that
-//!    leaves nothing.
-//! 4. The buffer is short until a receive has filled it, longer each time that one does, and short again after a whole sleep in which none would have: a node has
-//!    thousands of connections, of which few are in a burst.
+//! 1. `start..end` of the buffer holds the bytes that were received and not yet consumed. While a long frame is
+//!    incomplete, it is empty: all of the frame's bytes have been moved to their destination.
+//! 2. `drained` means that the last receive returned less than there was room for. The next receive would most likely
+//!    find nothing, so it is skipped once.
+//! 3. One receive is also skipped after arming: the sleep ends immediately if the socket is readable. It is not skipped
+//!    while `told`: only one thread got the event, and another one may sleep next. `told` ends with a receive that
+//!    leaves nothing in the socket.
+//! 4. The buffer starts short. It grows each time a receive fills it, and becomes short again after a whole sleep in
+//!    which no receive would have filled a short one. A node has thousands of connections, of which few are in a burst.
 
 use core::mem;
 use std::io::IoSliceMut;
@@ -24,26 +24,26 @@ use crate::outbound::Outbound;
 use crate::pool::{Account, Lease};
 use crate::socket::{Read, Socket};
 
-/// The receive buffer in a burst, bytes: a thousand lines in one call.
+/// Length of the receive buffer in a burst, bytes: a thousand inline messages in one call.
 const BUFFER: usize = 64 << 10;
-/// The receive buffer of a quiet connection, bytes: some lines.
+/// Length of the receive buffer of a quiet connection, bytes: some inline messages.
 const SHORT_BUFFER: usize = 1 << 10;
-/// How many times as long the next one is, when a receive has filled it.
+/// Factor by which the buffer grows after a receive has filled it.
 const GROWTH: usize = 16;
-/// Receives of one poll without a message to show for, so that a stream of one-sided data cannot hold the engine.
+/// Maximum number of receives in one poll without a message, so that a stream of one-sided data cannot hold the engine.
 const RECEIVES_PER_POLL: usize = 16;
 const _: () = assert!(SHORT_BUFFER >= HEADER_LEN + INLINE_PAYLOAD + frame::MAX_EXTRA);
 
-/// Where we are between two frames' boundaries.
+/// Position in the current frame.
 #[derive(Debug)]
 enum State {
-    /// At a boundary.
+    /// At a frame boundary.
     Boundary,
-    /// A message whose payload waits for a buffer.
+    /// A message whose payload waits for a receive buffer.
     Starved { header: RawHeader, len: usize },
-    /// A message whose payload is coming in.
+    /// A message whose payload is being received.
     Payload { header: RawHeader, lease: Lease, filled: usize },
-    /// Data of a one-sided frame, `left` more bytes after `done`.
+    /// Data of a one-sided frame: `done` bytes are processed, `left` are missing.
     Data { sink: Sink, done: u64, left: usize },
 }
 
@@ -55,11 +55,11 @@ pub(crate) struct Inbound {
     state: State,
     drained: bool,
     told: bool,
-    /// The most that was in the buffer since it was last armed for a sleep, bytes.
+    /// Maximum number of bytes in the buffer since it was last armed, bytes.
     fullest: usize,
     account: Arc<Account>,
     max_payload: usize,
-    /// Longest payload of an inline message.
+    /// Maximum payload of an inline message.
     max_inline: usize,
     pub(crate) starved: u64,
 }
@@ -81,17 +81,18 @@ impl Inbound {
         }
     }
 
-    /// Whether nothing is read because there is no buffer to read into.
+    /// Returns whether reading has stopped because no receive buffer is available.
     pub(crate) fn is_starved(&self) -> bool {
         matches!(self.state, State::Starved { .. })
     }
 
-    /// Whether nothing was received that is not taken, not even a part of a frame.
+    /// Returns whether all received bytes were consumed, without a partial frame.
     fn is_empty(&self) -> bool {
         self.start == self.end && matches!(self.state, State::Boundary)
     }
 
-    /// The sleeper waits on the socket itself, which stays readable while there is data: no need to look again.
+    /// Skips the next receive, because the sleeper waits on the socket itself, which stays readable while there is
+    /// data. Shrinks the buffer after a quiet sleep.
     pub(crate) fn leave_out_next_receive(&mut self) {
         self.drained = !self.told;
         let quiet = mem::take(&mut self.fullest) < SHORT_BUFFER;
@@ -100,13 +101,13 @@ impl Inbound {
         }
     }
 
-    /// Somebody was told that there is something, and others may not have been.
+    /// Makes the next poll receive: one thread was notified of an event, and others may not have been.
     pub(crate) fn leave_out_nothing(&mut self) {
         self.drained = false;
         self.told = true;
     }
 
-    /// Takes another buffer, which what is left must fit.
+    /// Replaces the buffer by one of `len` bytes, which must hold the unconsumed bytes.
     fn resize(&mut self, len: usize) {
         let mut buffer = vec![0; len].into_boxed_slice();
         let left = self.end - self.start;
@@ -114,15 +115,15 @@ impl Inbound {
         (self.buffer, self.start, self.end) = (buffer, 0, left);
     }
 
-    /// Puts the unfinished frame's buffer back.
+    /// Drops the unfinished frame and returns its buffer.
     pub(crate) fn abandon(&mut self) {
         self.state = State::Boundary;
         self.start = 0;
         self.end = 0;
     }
 
-    /// Receives until there is a message, after [`Self::next_inline`] has found none. An inline message goes to `into`. Executes what the
-    /// peer asks for on the way.
+    /// Receives until there is a message, after [`Self::next_inline`] has found none. Writes an inline message to
+    /// `into`. Executes one-sided requests of the peer on the way.
     pub(crate) fn next(
         &mut self,
         into: &mut InlineMessage,
@@ -153,7 +154,7 @@ impl Inbound {
         Ok(PollOutcome::Nothing)
     }
 
-    /// Takes the next message, if it is in the buffer and an inline one.
+    /// Takes the next message if it is in the buffer and inline.
     #[inline]
     pub(crate) fn next_inline(&mut self, into: &mut InlineMessage) -> bool {
         let there = self.end - self.start;
@@ -169,14 +170,15 @@ impl Inbound {
         })
     }
 
-    /// As if a receive had given `bytes`, which fit the buffer together with what is left in it.
+    /// Appends `bytes` as if they had been received; they must fit the buffer together with the unconsumed bytes.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         self.resize(BUFFER);
         self.buffer[self.end..self.end + bytes.len()].copy_from_slice(bytes);
         self.end += bytes.len();
     }
 
-    /// Moves what is left to the front of the buffer, or of a longer one if the last receive filled it.
+    /// Moves the unconsumed bytes to the front of the buffer, or of a longer buffer if the last receive filled this
+    /// one.
     fn make_room(&mut self) {
         if self.end == self.buffer.len() && self.end < BUFFER {
             return self.resize(BUFFER.min(self.buffer.len() * GROWTH));
@@ -185,7 +187,8 @@ impl Inbound {
         (self.start, self.end) = (0, self.end - self.start);
     }
 
-    /// One receive: the rest of an unfinished payload goes to its buffer, what follows it into ours.
+    /// Receives once: the rest of an unfinished payload into its buffer, and the bytes after it into the receive
+    /// buffer.
     fn receive(&mut self, socket: &mut Socket) -> Result<Read, FabricError> {
         self.make_room();
         let room = self.buffer.len() - self.end;
@@ -216,7 +219,7 @@ impl Inbound {
         Ok(read)
     }
 
-    /// Goes through what is in the buffer until a message is complete or nothing is left.
+    /// Processes the buffer until a message is complete or more bytes are needed.
     pub(crate) fn advance(
         &mut self,
         one_sided: &mut OneSided,
@@ -262,7 +265,7 @@ impl Inbound {
         }
     }
 
-    /// Takes the next frame's beginning off the buffer.
+    /// Takes the start of the next frame from the buffer.
     fn open(&mut self, one_sided: &mut OneSided, outbound: &mut Outbound) -> Result<Step, FabricError> {
         let bytes = &self.buffer[self.start..self.end];
         match frame::open(bytes)? {
@@ -303,7 +306,7 @@ impl Inbound {
     }
 }
 
-/// What taking a frame's beginning led to.
+/// Result of taking the start of a frame.
 #[derive(Debug)]
 enum Step {
     Message(Received<Lease>),

@@ -1,29 +1,30 @@
-//! The TCP provider of the fabric seam: hosts without RDMA, and the default between hosts.
+//! TCP provider of the fabric: for hosts without RDMA, and the default between hosts.
 //!
-//! A [`Link`] is two connections, one per class, so that control never queues behind bulk. Each is a [`TcpQueuePair`]:
-//! everything posted between two doorbells leaves in one vectored write, everything that has arrived comes in by one
-//! receive. Long payloads go out of send memory, and into receive buffers, without a copy in between. One-sided
-//! operations are frames that the target executes while it polls.
+//! A [`Link`] is two connections, one per class, so that control never queues behind bulk. Each is a [`TcpQueuePair`].
+//! All messages posted between two doorbells leave in one vectored write, and one receive takes everything that has
+//! arrived. Long payloads are sent from send memory, and received into receive buffers, without a copy in between.
+//! One-sided operations are frames that the target executes while it polls.
 //!
 //! # Sleeping
-//! The channel is the socket, waited for level-triggered: there is nothing to arm in the kernel, and what has arrived
-//! before keeps it readable. Right after `arm` the next poll leaves one receive out, since the sleep itself finds what
-//! came meanwhile. Ask [`channel`](pronto_core::fabric::QueuePair::channel) before every sleep:
+//! The channel is the socket, waited for level-triggered: nothing is armed in the kernel, and data that arrived earlier
+//! keeps the socket readable. The first poll after `arm` skips one receive, since the sleep itself notices data that
+//! arrived meanwhile. Call [`channel`](pronto_core::fabric::QueuePair::channel) before every sleep:
 //!
-//! - *writable* only while the socket is full and something is left to send (else it would wake the sleeper at once, for
-//!   nothing); after it, `poll_send` sends on. If others post while it sleeps, [`TcpQueuePair::on_blocked`] says when to
-//!   ask again.
-//! - *readable* except while a message waits for a receive buffer. That happens only while this side holds as many leases
-//!   as the connection's receive depth, and the pool's budget is used up. Then the event is on [`ReceivePool::channel`],
-//!   which the sleeping thread watches as well: clear it, then poll.
+//! - *writable* only while the socket is full and output waits (otherwise it would wake the sleeper immediately,
+//!   without need). After such an event, `poll_send` continues sending. If other threads post while one sleeps,
+//!   [`TcpQueuePair::on_blocked`] reports when to query the channel again.
+//! - *readable* except while a message waits for a receive buffer. That happens only while this side holds as many
+//!   leases as the connection's receive depth and the pool's budget is used up. The event is then on
+//!   [`ReceivePool::channel`], which the sleeping thread must watch, too: clear it, then poll.
 //!
 //! # Copies
-//! Up to 1 KiB of payload is copied into the staging ring. More is written from send memory where it lies. A region's
-//! bytes may change while they are sent, so they are copied out 64 KiB at a time: `by_reference` is false. Data of
-//! one-sided operations travels in frames of at most 64 KiB; a read's answer lets messages pass between two of them.
+//! Payloads of up to 1 KiB are copied into the staging ring. Longer ones are written directly from send memory. A
+//! region's bytes may change while they are sent, so they are copied out 64 KiB at a time: `by_reference` is false.
+//! Data of one-sided operations is sent in frames of at most 64 KiB; messages can be sent between two frames of the
+//! response to a read.
 //!
 //! # Trust
-//! Traffic is not encrypted. Listeners and diallers refuse addresses outside the host unless told
+//! Traffic is not encrypted. Listeners and diallers reject addresses outside the host unless the caller passes
 //! [`Plaintext::IUnderstand`].
 #![deny(unsafe_code)]
 

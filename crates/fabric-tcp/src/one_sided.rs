@@ -1,9 +1,10 @@
-//! One-sided operations, emulated by frames: ours that wait for an answer, and the peer's, executed here.
+//! One-sided operations, emulated by frames: those of this side, which wait for an answer frame, and those of the peer,
+//! executed here.
 //!
 //! # Invariants
-//! 1. A tag names a slot and its use count; an answer with another count is nobody's.
-//! 2. At most [`ONE_SIDED_DEPTH`] of ours are open or have a completion that was not polled.
-//! 3. The peer's bytes reach a region only after [`Grants::range`] has allowed that very range, at that moment.
+//! 1. A tag names a slot and its use count; an answer with another count matches no operation.
+//! 2. At most [`ONE_SIDED_DEPTH`] operations of this side are open or have an unpolled completion.
+//! 3. The peer's bytes reach a region only after [`Grants::range`] has allowed exactly that range, at that moment.
 
 use std::collections::VecDeque;
 
@@ -14,20 +15,20 @@ use crate::frame::{Kind, OneSidedFrame, OneSidedHeader};
 use crate::grants::{Access, Grants};
 use crate::outbound::Outbound;
 
-/// One-sided operations of one side that can be open at a time.
+/// Maximum number of open one-sided operations per side.
 pub(crate) const ONE_SIDED_DEPTH: usize = 64;
 /// Bits of a tag that name the slot.
 const SLOT_BITS: u32 = 8;
 const _: () = assert!(ONE_SIDED_DEPTH <= 1 << SLOT_BITS);
 
-/// What an open operation of ours waits for.
+/// Result that an open operation of this side waits for.
 #[derive(Debug)]
 pub(crate) enum Open {
-    /// Data, to be put there.
+    /// Data, to be written to this region.
     Read { region: Region, at: usize, len: u64, got: u64 },
-    /// A word that says done.
+    /// Confirmation that the write is done.
     Write,
-    /// The value that was there.
+    /// The previous value.
     Atomic,
 }
 
@@ -37,28 +38,28 @@ struct Slot {
     open: Option<(WrId, Open)>,
 }
 
-/// Where the data of an opened frame goes, piece by piece as it arrives.
+/// Destination of the data of a frame, as it arrives piece by piece.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sink {
-    /// Into our own region, for the read with this tag.
+    /// This side's region, for the read with this tag.
     Read { tag: u32 },
-    /// Into a granted range.
+    /// A granted range.
     Write { tag: u32, key: u64, offset: u64, then: Then },
 }
 
-/// What follows the data of a write's frame.
+/// Action after the data of a write's frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Then {
-    /// More of the write.
+    /// Wait for the next frame of the write.
     More,
-    /// The answer to it.
+    /// Send the answer frame.
     Answer,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct OneSided {
     pub(crate) grants: Grants,
-    /// As many as were ever open at a time.
+    /// Slots, as many as were ever open at a time.
     slots: Vec<Slot>,
     free: Vec<u16>,
     completions: VecDeque<Completion>,
@@ -66,12 +67,12 @@ pub(crate) struct OneSided {
 }
 
 impl OneSided {
-    /// Whether one more operation can be opened.
+    /// Returns whether one more operation can be opened.
     pub(crate) fn has_room(&self) -> bool {
         self.slots.len() - self.free.len() + self.completions.len() < ONE_SIDED_DEPTH
     }
 
-    /// Opens an operation; the caller has looked at [`has_room`](Self::has_room).
+    /// Opens an operation and returns its tag. The caller has checked [`has_room`](Self::has_room).
     pub(crate) fn open(&mut self, wr: WrId, open: Open) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
@@ -86,7 +87,7 @@ impl OneSided {
         self.completions.pop_front()
     }
 
-    /// Everything open completes as flushed, and nothing is granted any more.
+    /// Completes everything open as flushed, and ends all grants.
     pub(crate) fn abandon(&mut self) {
         for slot in 0..self.slots.len() {
             if self.slots[slot].open.is_some() {
@@ -100,7 +101,7 @@ impl OneSided {
         self.grants.revoke(id)
     }
 
-    /// Acts on a frame's opening. A sink says where the data behind it goes.
+    /// Processes the start of a frame. Returns the destination of its data, if it has data.
     #[inline(never)]
     pub(crate) fn handle(
         &mut self,
@@ -117,7 +118,7 @@ impl OneSided {
                 Ok(None)
             }
             OneSidedFrame::Write { tag, key, offset, rest, data } => {
-                // Checked to the end of the operation, so that one which reaches too far changes nothing.
+                // Checked to the end of the operation, so that an operation that exceeds the grant changes nothing.
                 self.check_write(tag, (key, offset, rest));
                 let then = if data as u64 == rest { Then::Answer } else { Then::More };
                 Ok(Some(Sink::Write { tag, key, offset, then }))
@@ -160,14 +161,14 @@ impl OneSided {
         }
     }
 
-    /// Whether a write may go where it says; if not that is remembered until its end.
+    /// Checks whether a write is granted. If it is not, remembers that until its end.
     fn check_write(&mut self, tag: u32, (key, offset, len): (u64, u64, u64)) {
         if self.grants.range(key, offset, len, Access::Write).is_none() {
             self.refused = Some(tag);
         }
     }
 
-    /// Takes the next bytes of a frame's data; `at` counts them from the frame's first.
+    /// Processes the next bytes of a frame's data; `at` is their offset in that data.
     #[inline(never)]
     pub(crate) fn data(&mut self, sink: Sink, at: u64, bytes: &[u8]) -> Result<(), PeerFault> {
         match sink {
@@ -196,7 +197,7 @@ impl OneSided {
         Ok(())
     }
 
-    /// A frame's data is complete.
+    /// Processes the end of a frame's data.
     #[inline(never)]
     pub(crate) fn end(&mut self, sink: Sink, outbound: &mut Outbound) -> Result<(), PeerFault> {
         let Sink::Write { tag, then, .. } = sink else { return Ok(()) };
@@ -230,7 +231,7 @@ fn slot_of(tag: u32) -> usize {
     (tag & ((1 << SLOT_BITS) - 1)) as usize
 }
 
-/// Answers with a value, or with a refusal.
+/// Sends an answer frame with a value, or with a refusal.
 fn answer(outbound: &mut Outbound, tag: u32, value: Option<u64>) -> Result<(), PeerFault> {
     let refused = u64::from(value.is_none());
     outbound.answer(&OneSidedHeader::new(Kind::Answer, 0, tag, refused, value.unwrap_or(0)))

@@ -1,16 +1,16 @@
-//! What has been posted and not yet been taken by the kernel, in the order in which it goes out.
+//! Output that was posted and not yet accepted by the kernel, in sending order.
 //!
 //! # Invariants
-//! 1. The stream is the segments, front to back. Bytes of a staged segment are the oldest in the staging ring that no
-//!    segment before it owns.
-//! 2. Some segments are made piece by piece, up to 64 KiB at a time, in the *piece* buffer: payloads out of regions,
-//!    one-sided writes, data for the peer's reads. The piece, if there is one, belongs to the first such segment.
-//! 3. `posted` counts the bytes of staged segments, send memory and region payloads as they are posted, `taken` the same
-//!    bytes as the kernel takes them. The stream is in order, so a send is complete when `taken` reaches what `posted`
-//!    was behind it.
-//! 4. Buffers are as long as what they once held, until a whole sleep in which little was posted.
-//! 5. Posts leave [`ANSWER_ROOM`] bytes of staging and [`ONE_SIDED_DEPTH`] segments free: a peer within its limit always
-//!    gets its answers.
+//! 1. The stream is the segments, front to back. Bytes of a staged segment are the oldest in the staging ring that do
+//!    not belong to an earlier segment.
+//! 2. Some segments are made piece by piece, up to 64 KiB at a time, in the *piece* buffer: payloads from regions,
+//!    one-sided writes, data for the peer's reads. A piece belongs to the first such segment.
+//! 3. `posted` counts the bytes of staged segments, send memory and region payloads as they are posted. `taken` counts
+//!    the same bytes as the kernel accepts them. The stream is in order, so a send is complete when `taken` reaches the
+//!    value that `posted` had after it.
+//! 4. Buffers keep the size that they once needed, until a whole sleep in which little was posted.
+//! 5. Posts leave [`ANSWER_ROOM`] bytes of staging and [`ONE_SIDED_DEPTH`] segments free: a peer within its limit
+//!    always gets its answers.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -25,33 +25,33 @@ use crate::socket::Socket;
 use crate::staging::Staging;
 use pronto_mapping::Mapping;
 
-/// Payloads up to this long are copied into the staging ring: cheaper than one more entry of a vectored write.
+/// Maximum payload that is copied into the staging ring: cheaper than one more entry of a vectored write.
 pub(crate) const COPIED_PAYLOAD: usize = 1024;
-/// Bytes of staging that only answers may use.
+/// Bytes of staging that only answer frames may use.
 const ANSWER_ROOM: usize = ONE_SIDED_DEPTH * HEADER_LEN;
-/// Staging for each message in flight, bytes: a line, and as much again for payloads that are copied.
+/// Bytes of staging per message in flight: an inline message, and the same amount again for copied payloads.
 const STAGED_PER_MESSAGE: usize = 128;
-/// Least staging, bytes.
+/// Minimum staging, bytes.
 const STAGING_MIN: usize = 32 << 10;
-/// Most staging, bytes.
+/// Maximum staging, bytes.
 const STAGING_MAX: usize = 1 << 20;
-/// Entries of one vectored write; with what is contiguous merged, more than a burst needs.
+/// Maximum number of entries of one vectored write; with contiguous bytes merged, more than a burst needs.
 const GATHER: usize = 64;
-/// Sends of one flush, so that a fast reader at the other end cannot keep the engine busy for ever.
+/// Maximum number of sends in one flush, so that a fast reader at the other end cannot keep the engine busy forever.
 const SENDS_PER_FLUSH: usize = 16;
 
-/// A part of the stream to come.
+/// A part of the stream that is not sent yet.
 #[derive(Debug)]
 enum Segment {
-    /// So many bytes of the staging ring.
+    /// Number of bytes in the staging ring.
     Staged(usize),
     /// Send memory.
     Memory(Extent),
     /// A message's payload in a region.
     Region { region: Region, offset: usize, len: usize },
-    /// A one-sided write of ours: what is left of it.
+    /// Remainder of a one-sided write of this side.
     Write { region: Region, local: usize, tag: u32, key: u64, offset: u64, rest: u64 },
-    /// Data for a read of the peer's: what is left of it.
+    /// Remaining data for a read by the peer.
     Data { tag: u32, key: u64, offset: u64, sent: u64, rest: u64 },
 }
 
@@ -60,7 +60,7 @@ enum Segment {
 struct Piece {
     bytes: Vec<u8>,
     start: usize,
-    /// One was made since a sleep began last.
+    /// True if a piece was made since the last sleep began.
     used: bool,
 }
 
@@ -69,7 +69,7 @@ impl Piece {
         &self.bytes[self.start..]
     }
 
-    /// Begins a new piece: `head`, then `len` bytes that `fill` provides.
+    /// Makes a new piece: `head`, then `len` bytes that `fill` provides.
     fn make<E>(
         &mut self,
         head: &[&[u8]],
@@ -96,7 +96,7 @@ pub(crate) struct Outbound {
     sends: VecDeque<(u64, WrId)>,
     max_sends: usize,
     posted: u64,
-    /// What `posted` was when a sleep began last.
+    /// Value of `posted` when the last sleep began.
     posted_before: u64,
     taken: u64,
     piece: Piece,
@@ -107,11 +107,11 @@ pub(crate) struct Outbound {
 }
 
 impl Outbound {
-    /// For `depth` messages in flight.
+    /// Returns empty output for `depth` messages in flight.
     pub(crate) fn new(depth: u32) -> Self {
         let depth = depth as usize;
         let staging = (depth.saturating_mul(STAGED_PER_MESSAGE)).clamp(STAGING_MIN, STAGING_MAX);
-        // Each message is two segments at most; answers come on top.
+        // Each message has at most two segments; answers are extra.
         let max_segments = 2 * (depth + ONE_SIDED_DEPTH).min(STAGING_MAX / HEADER_LEN);
         let max_sends = depth.max(ONE_SIDED_DEPTH);
         Self {
@@ -131,35 +131,35 @@ impl Outbound {
         }
     }
 
-    /// Whether there is room for `staged` bytes, two segments and one completion.
+    /// Returns whether there is room for `staged` bytes, two segments and one completion.
     pub(crate) fn has_room(&self, staged: usize) -> bool {
         self.staging.free() >= staged + ANSWER_ROOM
             && self.segments.len() + 2 <= self.max_segments
             && self.sends.len() < self.max_sends
     }
 
-    /// Whether something rung for is still here: the socket is full.
+    /// Returns whether output remained after a doorbell because the socket is full.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }
 
-    /// Whether answers to the peer wait for a flush of their own.
+    /// Returns whether answers to the peer need a flush.
     pub(crate) fn has_answers(&self) -> bool {
         self.answers
     }
 
-    /// Whether the peer's reads are on their way to it.
+    /// Returns whether data for the peer's reads is being sent.
     pub(crate) fn is_answering(&self) -> bool {
         self.reads != 0
     }
 
-    /// Appends bytes that are copied now.
+    /// Appends bytes, which are copied now.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.staging.push(bytes);
         self.staged(bytes.len());
     }
 
-    /// Appends `len` bytes that are copied out of a region now.
+    /// Appends `len` bytes, which are copied out of a region now.
     pub(crate) fn push_region(&mut self, region: &Region, offset: usize, len: usize) {
         self.staging.reserve(len, |part, at| {
             region
@@ -184,7 +184,7 @@ impl Outbound {
         self.segments.push_back(Segment::Memory(extent));
     }
 
-    /// Appends a piece of a region, to be copied out when its turn comes.
+    /// Appends a payload in a region, to be copied out when it is sent.
     pub(crate) fn push_region_later(&mut self, region: &Region, offset: usize, len: usize) {
         self.posted += len as u64;
         self.segments.push_back(Segment::Region { region: region.clone(), offset, len });
@@ -208,12 +208,12 @@ impl Outbound {
         });
     }
 
-    /// What has been appended up to here completes under this name.
+    /// Adds a completion for everything appended so far.
     pub(crate) fn complete_here(&mut self, wr: WrId) {
         self.sends.push_back((self.posted, wr));
     }
 
-    /// Answers the peer in one frame.
+    /// Answers a request of the peer in one frame.
     pub(crate) fn answer(&mut self, header: &OneSidedHeader) -> Result<(), PeerFault> {
         if self.staging.free() < HEADER_LEN {
             return Err(PeerFault::Overrun);
@@ -223,7 +223,7 @@ impl Outbound {
         Ok(())
     }
 
-    /// Answers a read of the peer's with `len` bytes in as many frames as it takes, messages in between.
+    /// Answers a read by the peer with `len` bytes, in as many frames as needed, with messages in between.
     pub(crate) fn answer_read(
         &mut self,
         tag: u32,
@@ -238,7 +238,7 @@ impl Outbound {
         Ok(())
     }
 
-    /// The next send that is complete, and whether it was done (or flushed).
+    /// Returns the next completed send, and true if it was sent or false if it was flushed.
     pub(crate) fn completed(&mut self) -> Option<(WrId, bool)> {
         let (end, wr) = *self.sends.front()?;
         let done = end <= self.taken;
@@ -248,7 +248,7 @@ impl Outbound {
         })
     }
 
-    /// Nothing goes out any more: what the kernel has not taken completes as flushed.
+    /// Ends sending: sends that the kernel has not accepted complete as flushed.
     pub(crate) fn abandon(&mut self) {
         self.flushed = true;
         self.blocked = false;
@@ -257,7 +257,7 @@ impl Outbound {
         self.piece = Piece::default();
     }
 
-    /// A sleep begins. If no more was posted since the last one than fits the shortest buffers, longer ones are given back.
+    /// Frees long buffers when a sleep begins, if no more was posted since the last one than fits the shortest buffers.
     pub(crate) fn rest(&mut self) {
         let before = core::mem::replace(&mut self.posted_before, self.posted);
         let used = core::mem::take(&mut self.piece.used);
@@ -269,7 +269,7 @@ impl Outbound {
         }
     }
 
-    /// Hands everything to the kernel, or as much as it takes.
+    /// Passes everything to the kernel, or as much as it accepts.
     pub(crate) fn flush(
         &mut self,
         socket: &mut Socket,
@@ -284,7 +284,7 @@ impl Outbound {
             self.make_piece(grants)?;
             let (sent, offered) = self.send(socket, memory)?;
             self.consume(sent);
-            // Less than offered means full: asking again would only cost a call.
+            // The kernel accepted less than offered, so the socket is full: another call would find no room.
             if sent < offered {
                 break;
             }
@@ -314,8 +314,8 @@ impl Outbound {
                 }
                 Segment::Memory(extent) => {
                     #[expect(unsafe_code, reason = "posted send memory is read in place")]
-                    // SAFETY: the segment was posted and its completion comes after it (invariant 3), so nobody writes to the
-                    // extent (the engine's promise 2 at the seam).
+                    // SAFETY: the segment was posted and its completion comes after it (invariant 3), so no thread
+                    // writes to the extent (the engine's promise 2 in the fabric).
                     let bytes = unsafe { memory.bytes(*extent) };
                     (bytes, &[][..])
                 }
@@ -328,7 +328,7 @@ impl Outbound {
                     offered += part.len();
                 }
             }
-            // Behind a piece comes the next piece of the same segment, which is not made yet.
+            // The next piece of this segment comes after this one and is not made yet.
             if !matches!(segment, Segment::Staged(_) | Segment::Memory(_)) {
                 break;
             }
@@ -374,7 +374,8 @@ impl Outbound {
         }
     }
 
-    /// The front segment's piece is out: ends the segment if it was the last one. Data for a read goes to the back.
+    /// Finishes the front segment's piece after it was sent. Ends the segment if that was its last piece, and moves data for
+    /// a read to the back.
     fn end_piece(&mut self) {
         match self.segments.front() {
             Some(Segment::Region { len: 0, .. } | Segment::Write { rest: 0, .. }) => {
@@ -408,13 +409,13 @@ impl Outbound {
                     let header = OneSidedHeader::new(Kind::Write, 8 + n, *tag, *key, *offset);
                     let made = piece
                         .make(&[header.as_array(), &rest.to_le_bytes()], n, |out| region.read(*local, out));
-                    // A range that wraps round is the peer's to refuse, as it does with the first frame.
+                    // The peer rejects a range that wraps around, as it does with the first frame.
                     *offset = offset.wrapping_add(n as u64);
                     (*local, *rest) = (*local + n, *rest - n as u64);
                     made
                 }
                 Some(Segment::Data { tag, key, offset, sent, rest }) => {
-                    // Looked up for each piece: a grant may have been revoked since the last one.
+                    // Checked for each piece: the grant may have been revoked since the last one.
                     match grants.range(*key, *offset, *rest, Access::Read) {
                         Some((region, at)) => {
                             let n = chunk(*rest);
@@ -433,7 +434,7 @@ impl Outbound {
                 }
                 _ => Ok(()),
             };
-        // Bounds were checked when posting; a region that shrank since then is a broken promise of its owner.
+        // Bounds were checked when posting; a region that shrank since then violates the owner's contract.
         made.map_err(|_| FabricError::System { errno: libc::EFAULT })
     }
 }

@@ -1,19 +1,20 @@
-//! Receive buffers: one pool per node, shared by all its connections, with a budget in bytes for what it keeps.
+//! Receive buffers: one pool per node, shared by all its connections, with a budget in bytes for the buffers that it
+//! keeps.
 //!
-//! A connection's receive depth is a promise to the peer: the peer sends that many messages without asking. A connection
-//! that holds fewer leases is therefore always served, also beyond the budget. Otherwise a message without a buffer
-//! would stop the stream, and with it the replies behind it. The users of the leases may be waiting for exactly those
-//! replies, and then no lease would ever return.
+//! A connection's receive depth is a promise to the peer: the peer sends that many messages without waiting. A
+//! connection that holds fewer leases is therefore always served, even beyond the budget. Otherwise, a message without
+//! a buffer would stop the stream, and with it the replies behind it. The users of the leases may be waiting for
+//! exactly those replies, and then no lease would ever return.
 //!
-//! A connection that holds more leases than its depth shares the budget with the others. The peer has a credit for a
-//! message only after the user of an earlier one was done with it, so the lease that is missing returns without
-//! another message.
+//! A connection that holds more leases than its depth shares the budget with the others. The peer gets a credit for a
+//! message only after the user of an earlier one has finished with it, so the missing lease returns without another
+//! message.
 //!
 //! # Invariants
 //! 1. `allocated` counts the bytes of every buffer that exists, leased or free. It exceeds the budget only by buffers
-//!    that connections were served within their depths, and buffers above the budget go back to the system, not into
-//!    the pool. So it is at most the budget, plus depth times longest payload (rounded up to a size class) of each
-//!    connection. Pages of a new buffer take memory only when bytes arrive in them.
+//!    for connections within their depths; buffers above the budget return to the system, not to the pool. So it is at
+//!    most the budget, plus depth times longest payload (rounded up to a size class) of each connection. Pages of a new
+//!    buffer take memory only when bytes arrive in them.
 //! 2. `held` of an account changes only under the pool's lock, so that a connection either sees a lease come back or is
 //!    woken by it.
 
@@ -28,12 +29,12 @@ use pronto_sync::atomic::AtomicUsize;
 
 use crate::error::SetupError;
 
-/// Smallest buffer, bytes: what is shorter travels inline or is not worth a class of its own.
+/// Minimum buffer size, bytes: a shorter payload is sent inline or does not need a class of its own.
 const SMALLEST: usize = 256;
 /// Number of size classes: powers of two from 256 B to 256 MiB, the longest frame.
 const CLASSES: usize = 21;
 
-/// Receive buffers of a node: shared by all connections, bounded in bytes.
+/// Receive buffers of a node, shared by all its connections and bounded in bytes.
 #[derive(Debug)]
 pub struct ReceivePool {
     budget: usize,
@@ -49,25 +50,25 @@ struct State {
 }
 
 impl ReceivePool {
-    /// Makes a pool that keeps at most `budget` bytes, and allocates more while connections need it to receive as many
-    /// messages as their depths promise. Nothing is allocated yet.
+    /// Makes a pool that keeps at most `budget` bytes. It allocates more while connections need it to receive the
+    /// messages that their depths promise. Nothing is allocated initially.
     pub fn new(budget: usize) -> Result<Arc<Self>, SetupError> {
         let returned = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let state = State { free: [const { Vec::new() }; CLASSES], allocated: 0, waiting: false };
         Ok(Arc::new(Self { budget, state: Mutex::new(state), returned }))
     }
 
-    /// Bytes of all buffers that exist, leased or free.
+    /// Returns the number of bytes of all buffers that exist, leased or free.
     pub fn allocated(&self) -> usize {
         self.lock().allocated
     }
 
-    /// The budget, bytes.
+    /// Returns the budget in bytes.
     pub fn budget(&self) -> usize {
         self.budget
     }
 
-    /// Whether one message of `len` bytes fits the budget at all.
+    /// Checks that one message of `len` bytes fits the budget.
     pub(crate) fn check(&self, len: u32) -> Result<(), SetupError> {
         let needed = class_of(len as usize).map_or(usize::MAX, |class| SMALLEST << class);
         if needed > self.budget {
@@ -76,15 +77,16 @@ impl ReceivePool {
         Ok(())
     }
 
-    /// Becomes readable when a buffer came back while a connection waited for one. Whoever sleeps watches it beside the
-    /// connections' channels; then [`clear`](Self::clear), and poll every connection whose interest is not to read.
+    /// Returns the descriptor that becomes readable when a buffer is returned while a connection waits for one. A
+    /// sleeping thread watches it next to the connections' channels. After an event, call [`clear`](Self::clear), then
+    /// poll every connection whose channel is not waited for as readable.
     pub fn channel(&self) -> BorrowedFd<'_> {
         self.returned.as_fd()
     }
 
-    /// Consumes the event. To be called before the connections are polled, or an event could be lost.
+    /// Consumes the event. Call this before polling the connections, or an event may be lost.
     pub fn clear(&self) {
-        // An error means that there was no event, which is as good.
+        // An error means that there was no event, which is fine.
         let _ = self.returned.read();
     }
 
@@ -92,7 +94,7 @@ impl ReceivePool {
         let class = class_of(len)?;
         let size = SMALLEST << class;
         let mut state = self.lock();
-        // Relaxed: invariant 2, the lock orders it.
+        // Relaxed: the lock orders it (invariant 2).
         let served = held.load(Ordering::Relaxed);
         if let Some(buffer) = state.free[class].pop() {
             held.store(served + 1, Ordering::Relaxed);
@@ -131,13 +133,13 @@ impl ReceivePool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No code that can panic runs under the lock half-way through a change.
+        // No code that can panic runs under the lock in the middle of a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Gives up free buffers, the largest first, until `size` more bytes fit the budget or none is left.
+    /// Removes free buffers, the largest first, until `size` more bytes fit the budget or none is left.
     fn make_room(&mut self, size: usize, budget: usize) -> Vec<Box<[u8]>> {
         let mut evicted = Vec::new();
         for free in self.free.iter_mut().rev() {
@@ -151,7 +153,7 @@ impl State {
     }
 }
 
-/// Index of the smallest class that holds `len` bytes.
+/// Returns the index of the smallest class that holds `len` bytes.
 fn class_of(len: usize) -> Option<usize> {
     let size = len.max(SMALLEST).checked_next_power_of_two()?;
     let class = (size / SMALLEST).trailing_zeros() as usize;
@@ -163,27 +165,27 @@ fn class_of(len: usize) -> Option<usize> {
 pub(crate) struct Account {
     pool: Arc<ReceivePool>,
     held: AtomicUsize,
-    /// Leases that the connection may hold whatever the budget.
+    /// Number of leases that the connection may hold regardless of the budget.
     depth: usize,
 }
 
 impl Account {
-    /// Opens an account for a connection on which `depth` messages may be under way.
+    /// Opens an account for a connection with up to `depth` messages in flight.
     pub(crate) fn new(pool: &Arc<ReceivePool>, depth: u32) -> Arc<Self> {
         // At least one: a connection that can receive nothing would never end.
         let depth = usize::try_from(depth).unwrap_or(usize::MAX).max(1);
         Arc::new(Self { pool: Arc::clone(pool), held: AtomicUsize::new(0), depth })
     }
 
-    /// Leases a buffer for `len` bytes. Returns none until a lease comes back, if the connection holds as many as its depth
-    /// and the budget is used up.
+    /// Leases a buffer for `len` bytes. Returns `None` if the connection holds as many leases as its depth and the
+    /// budget is used up; the caller can retry when a lease returns.
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> Option<Lease> {
         let buffer = self.pool.take(len, self)?;
         Some(Lease { account: Arc::clone(self), buffer, len })
     }
 }
 
-/// A received payload in a buffer of the pool; goes back there when dropped.
+/// A received payload in a buffer of the pool, to which it returns when dropped.
 #[derive(Debug)]
 pub struct Lease {
     account: Arc<Account>,
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warm_pool_hands_out_what_came_back() {
+    fn a_warm_pool_reuses_returned_buffers() {
         let account = Account::new(&ReceivePool::new(1 << 20).unwrap(), 1);
         let first = account.take(300).unwrap();
         let at = first.buffer.as_ptr();
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_pool_says_no_and_tells_when_a_buffer_is_back() {
+    fn an_empty_pool_lends_nothing_and_signals_a_returned_buffer() {
         let pool = ReceivePool::new(1024).unwrap();
         let account = Account::new(&pool, 1);
         let lease = account.take(1000).unwrap();
@@ -256,13 +258,13 @@ mod tests {
         assert!(event(&pool));
         pool.clear();
         assert!(!event(&pool));
-        // The free buffer of 1024 makes way for the smaller class.
+        // The free buffer of 1024 bytes makes way for the smaller class.
         assert!(account.take(100).is_some());
         assert_eq!(pool.allocated(), 256);
     }
 
     #[test]
-    fn nobody_is_told_when_nobody_waits() {
+    fn there_is_no_event_when_no_connection_waits() {
         let pool = ReceivePool::new(1024).unwrap();
         drop(Account::new(&pool, 1).take(1000));
         assert!(!event(&pool));
@@ -278,7 +280,7 @@ mod tests {
         assert!(modest.take(1000).is_none());
         assert_eq!(pool.allocated(), 4096);
         drop(served);
-        assert_eq!(pool.allocated(), 1024, "what exceeds the budget is given back");
+        assert_eq!(pool.allocated(), 1024, "buffers beyond the budget are freed");
         drop(held);
     }
 

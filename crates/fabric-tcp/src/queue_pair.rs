@@ -1,9 +1,10 @@
 //! The queue pair: one TCP connection of one class.
 //!
 //! # Invariants
-//! 1. `failed` is set once. From then on nothing is posted, granted or received, and everything outstanding completes.
-//! 2. `cut` is set when sending failed because the connection is gone: nothing is posted any more, but what the peer had
-//!    sent before is still received, until the stream ends.
+//! 1. `failed` is set at most once. From then on nothing is posted, granted or received, and everything outstanding
+//!    completes.
+//! 2. `cut` is set when sending failed because the connection is gone. From then on nothing is posted, but messages
+//!    that the peer sent before are still received, until the stream ends.
 
 use core::mem;
 use core::ops::Range;
@@ -32,7 +33,7 @@ use crate::socket::{Calls, Socket};
 use crate::tuning::BusyPolling;
 use pronto_mapping::Mapping;
 
-/// One TCP connection of one class. See the [crate] for how its output and its receive buffers wake a sleeper.
+/// One TCP connection of one class. The [crate] documentation explains how output and receive buffers wake a sleeper.
 #[derive(Debug)]
 pub struct TcpQueuePair {
     capabilities: Capabilities,
@@ -44,17 +45,17 @@ pub struct TcpQueuePair {
     silence: Silence,
     failed: Option<FabricError>,
     cut: Option<FabricError>,
-    /// One-sided work of the peer was carried out and no poll has reported it.
+    /// True if one-sided work of the peer was carried out and no poll has reported it yet.
     answered: bool,
     on_blocked: Option<Waker>,
 }
 
-/// Counts of one connection.
+/// Counters of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// System calls.
     pub calls: Calls,
-    /// Times that reading stopped for want of a receive buffer.
+    /// Number of times that reading stopped because no receive buffer was available.
     pub starved: u64,
 }
 
@@ -97,23 +98,23 @@ impl TcpQueuePair {
         })
     }
 
-    /// Whether the kernel polls the device while somebody waits for this connection ([`Options::busy_poll`]).
+    /// Returns whether the kernel polls the device while a thread waits for this connection ([`Options::busy_poll`]).
     pub fn busy_polling(&self) -> BusyPolling {
         self.socket.busy_polling()
     }
 
-    /// Wakes this whenever output begins to wait for the socket: whoever sleeps on the interest of an earlier
-    /// [`channel`](QueuePair::channel) would not hear of room in it.
+    /// Sets a waker that is called whenever output begins to wait for the socket. A thread that sleeps with the
+    /// interest of an earlier [`channel`](QueuePair::channel) would not notice room in the socket.
     pub fn on_blocked(&mut self, waker: Waker) {
         self.on_blocked = Some(waker);
     }
 
-    /// Whether output waits for the socket; the same as [`Interest::writable`].
+    /// Returns whether output waits for the socket; equal to [`Interest::writable`].
     pub fn wants_write(&self) -> bool {
         self.outbound.is_blocked()
     }
 
-    /// System calls and stops so far.
+    /// Returns the current counters.
     pub fn counters(&self) -> Counters {
         Counters { calls: self.socket.calls, starved: self.inbound.starved }
     }
@@ -145,7 +146,7 @@ impl TcpQueuePair {
             Gather::Ring(Extent { offset, .. }) => _ = within(self.memory.len(), offset.into(), len as u64)?,
             Gather::Region { region, offset, .. } => _ = within(region.len(), offset, len as u64)?,
         }
-        // Nobody would learn when the buffer may be used again.
+        // Without a completion, the sender could not tell when the buffer may be reused.
         let Signal::Signalled(wr) = signal else { return Err(PostError::Unsupported) };
         let copied = len <= COPIED_PAYLOAD;
         if !self.outbound.has_room(HEADER_LEN + if copied { len } else { 0 }) {
@@ -176,7 +177,7 @@ impl TcpQueuePair {
         Ok(())
     }
 
-    /// Posts a message whose payload fits its own slot.
+    /// Posts a message with an inline payload.
     fn post_inline(&mut self, header: &RawHeader, payload: &InlinePayload) -> Result<(), PostError> {
         self.usable()?;
         let (len, max) = (usize::from(payload.len()), self.capabilities.max_payload as usize);
@@ -222,7 +223,7 @@ impl TcpQueuePair {
         }
     }
 
-    /// Posts a one-sided operation: opens it, then hands its tag to `push`.
+    /// Posts a one-sided operation: opens it, then passes its tag to `push`.
     fn post_one_sided(
         &mut self,
         signal: Signal,
@@ -238,7 +239,7 @@ impl TcpQueuePair {
         Ok(())
     }
 
-    /// What a sleeper on the socket waits for.
+    /// Returns the events that a thread sleeping on the socket must wait for.
     pub(crate) fn interest(&self) -> Interest {
         Interest { readable: !self.inbound.is_starved(), writable: self.outbound.is_blocked() }
     }
@@ -278,7 +279,7 @@ impl TcpQueuePair {
         })
     }
 
-    /// Receives, and carries out what the peer asks for.
+    /// Receives, and executes one-sided requests of the peer.
     fn poll_socket(&mut self, into: &mut InlineMessage) -> Result<PollOutcome<Lease>, FabricError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -287,7 +288,7 @@ impl TcpQueuePair {
         if !matches!(polled, Ok(PollOutcome::Nothing)) {
             return polled.inspect_err(|error| self.fail(*error));
         }
-        // Nobody else rings for the answers that the peer waits for.
+        // No doorbell follows for the answers that the peer waits for.
         if self.outbound.has_answers() && self.cut.is_none() {
             self.answered = true;
             let _ = self.flush();
@@ -298,7 +299,8 @@ impl TcpQueuePair {
         Ok(if mem::take(&mut self.answered) { PollOutcome::OneSided } else { PollOutcome::Nothing })
     }
 
-    /// Sends what is there. A connection that is gone still delivers what it had; any other failure is final.
+    /// Sends pending output. After `Lost`, the connection still delivers messages that arrived before; any other error
+    /// is final.
     fn flush(&mut self) -> Result<(), FabricError> {
         let was_blocked = self.outbound.is_blocked();
         let flushed = self.outbound.flush(&mut self.socket, &self.memory, &self.one_sided.grants);
@@ -320,7 +322,7 @@ impl TcpQueuePair {
         flushed
     }
 
-    /// Fails the connection if the peer's kernel has not answered for too long.
+    /// Fails the connection if the peer's kernel has not responded for too long.
     #[cold]
     fn check_silence(&mut self) -> Result<(), FabricError> {
         self.silence
@@ -340,7 +342,8 @@ impl TcpQueuePair {
     }
 }
 
-/// The socket, which stays open while this lives; as a channel it is silent from a failure on, as a socket it is not.
+/// Returns the socket, which stays open while this lives. After a failure it is no longer a channel, but still becomes
+/// readable.
 impl AsFd for TcpQueuePair {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -396,7 +399,7 @@ impl QueuePair for TcpQueuePair {
         if let Some(completion) = pop(self) {
             return Some(completion);
         }
-        // An error is seen by the next call that can return it; what was outstanding completes here.
+        // The next call that can return an error reports it; outstanding operations complete here.
         if self.outbound.is_blocked() {
             self.answered |= self.outbound.is_answering();
             let _ = self.flush();
@@ -407,7 +410,7 @@ impl QueuePair for TcpQueuePair {
 
     #[inline]
     fn poll(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<Lease>, FabricError> {
-        // The receive of an earlier message may have brought this one. A failed connection holds none.
+        // The receive of an earlier message may have included this one. A failed connection has none.
         if self.inbound.next_inline(slot.inline) {
             return Ok(PollOutcome::Inline);
         }
@@ -434,7 +437,7 @@ impl QueuePair for TcpQueuePair {
 
     fn channel(&self) -> Option<CompletionChannel> {
         let (fd, interest) = (self.socket.descriptor(), self.interest());
-        // A dead socket stays readable for ever; what it had to tell has been told.
+        // A dead socket stays readable forever, and its end was already reported.
         self.failed.is_none().then_some(CompletionChannel { fd, interest, caller_epoll: None })
     }
 
@@ -452,7 +455,7 @@ impl QueuePair for TcpQueuePair {
     }
 }
 
-/// Where a piece of a memory of `memory` bytes begins, if it lies within.
+/// Returns the start of a range in a memory of `memory` bytes, if the range is inside.
 fn within(memory: usize, offset: u64, len: u64) -> Result<usize, OutOfBounds> {
     match offset.checked_add(len) {
         Some(end) if end <= memory as u64 => {

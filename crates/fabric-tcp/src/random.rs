@@ -1,11 +1,11 @@
-//! Random bytes from the kernel, for keys and tokens; never on a message's way.
+//! Random bytes from the kernel, for keys and tokens. Not used on the path of a message.
 
 use std::fs::File;
 use std::io::{self, Read as _};
 
 use pronto_core::fabric::FabricError;
 
-/// Bytes that nobody can guess.
+/// Returns unpredictable bytes.
 pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N], FabricError> {
     let refused = |error: io::Error| FabricError::System { errno: error.raw_os_error().unwrap_or(0) };
     let mut bytes = [0; N];

@@ -1,4 +1,4 @@
-//! The socket: the only file that sends and receives; counts every call.
+//! The socket: the only file that sends and receives. It counts every call.
 
 use core::time::Duration;
 use std::io::{IoSlice, IoSliceMut};
@@ -14,12 +14,12 @@ use pronto_core::fabric::FabricError;
 use crate::setup::Options;
 use crate::tuning::{self, BusyPolling, Refused};
 
-/// System calls made on one connection, and what they were good for.
+/// Counters of the system calls on one connection, and of those without effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     /// Sends, vectored or not.
     pub sends: u64,
-    /// Sends that found the socket full.
+    /// Sends for which the socket was full.
     pub full_sends: u64,
     /// Receives, vectored or not.
     pub receives: u64,
@@ -27,7 +27,7 @@ pub struct Calls {
     pub empty_receives: u64,
 }
 
-/// What a receive gave.
+/// Result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     Bytes(usize),
@@ -38,22 +38,22 @@ pub(crate) enum Read {
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: TcpStream,
-    /// What of busy polling was refused.
+    /// Busy-polling options that the kernel refused.
     not_busy: Refused,
-    /// How long the kernel tries to send what is left when the socket is closed.
+    /// Time for which the kernel tries to send remaining data after the socket was closed.
     answer_timeout: Duration,
     pub(crate) calls: Calls,
 }
 
 impl Socket {
-    /// Takes a connected stream over.
+    /// Takes over a connected stream and sets its options.
     pub(crate) fn new(stream: TcpStream, class: Class, options: &Options) -> Result<Self, FabricError> {
         let refused = |errno: Errno| FabricError::System { errno: errno as i32 };
         let not_busy = tuning::apply(&stream, class, options).map_err(refused)?;
         Ok(Self { stream, not_busy, answer_timeout: options.answer_timeout, calls: Calls::default() })
     }
 
-    /// Whether the kernel polls the device for it.
+    /// Returns whether the kernel polls the device for it.
     pub(crate) fn busy_polling(&self) -> BusyPolling {
         tuning::busy_polling(&self.stream, self.not_busy)
     }
@@ -66,7 +66,7 @@ impl Socket {
         self.stream.as_fd()
     }
 
-    /// Hands bytes to the kernel; how many it took, or none if it is full.
+    /// Passes bytes to the kernel. Returns the number of accepted bytes, or `None` if the socket is full.
     pub(crate) fn send(&mut self, parts: &[IoSlice<'_>]) -> Result<Option<usize>, FabricError> {
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
         loop {
@@ -87,7 +87,7 @@ impl Socket {
         }
     }
 
-    /// Takes what has arrived, into one or two buffers.
+    /// Receives available bytes into one or two buffers.
     pub(crate) fn receive(&mut self, into: &mut [IoSliceMut<'_>]) -> Result<Read, FabricError> {
         loop {
             self.calls.receives += 1;
@@ -108,7 +108,7 @@ impl Socket {
         }
     }
 
-    /// Whether the connection was reset meanwhile; for a connection that does not read at present.
+    /// Checks whether the connection was reset, for a connection that does not read at present.
     pub(crate) fn check(&self) -> Result<(), FabricError> {
         match self.stream.take_error() {
             Ok(None) => Ok(()),
@@ -117,9 +117,9 @@ impl Socket {
         }
     }
 
-    /// Tells the peer that nothing more comes, behind what the kernel has already taken.
+    /// Sends the end of the stream, after the data that the kernel has already accepted.
     pub(crate) fn finish(&self) {
-        // Fails only if the connection is gone already, which tells the peer as well.
+        // Fails only if the connection is gone already, which the peer also notices.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 }

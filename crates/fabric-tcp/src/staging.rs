@@ -1,29 +1,29 @@
-//! The staging buffer: headers and short payloads on their way into one vectored write.
+//! The staging buffer: headers and short payloads that wait for a vectored write.
 
-/// A ring of bytes, which takes more memory when it holds more: most connections never do.
+/// A ring of bytes that grows on demand, which most connections never need.
 ///
-/// `head` and `tail` count bytes ever pushed and consumed since the ring was last empty, so that after a burst the next
+/// `head` and `tail` count the bytes pushed and consumed since the ring was last empty, so that after a burst the next
 /// one begins at the same, still cached, first byte.
 #[derive(Debug)]
 pub(crate) struct Staging {
     bytes: Box<[u8]>,
-    /// The most that it holds.
+    /// Maximum number of bytes.
     most: usize,
     head: usize,
     tail: usize,
 }
 
 impl Staging {
-    /// What it has room for at first, bytes.
+    /// Initial size in bytes.
     pub(crate) const SHORTEST: usize = 1 << 10;
 
-    /// A ring of `len` bytes, a power of two.
+    /// Returns a ring for up to `len` bytes, a power of two.
     pub(crate) fn new(len: usize) -> Self {
         assert!(len.is_power_of_two(), "positions are masked");
         Self { bytes: vec![0; len.min(Self::SHORTEST)].into_boxed_slice(), most: len, head: 0, tail: 0 }
     }
 
-    /// Takes memory for so many bytes, a power of two.
+    /// Grows the ring to at least `len` bytes.
     #[cold]
     fn grow(&mut self, len: usize) {
         let mut bytes = vec![0; len.next_power_of_two()].into_boxed_slice();
@@ -34,25 +34,25 @@ impl Staging {
         (self.bytes, self.head, self.tail) = (bytes, held, 0);
     }
 
-    /// Takes as little memory as at first. For a ring that is empty.
+    /// Shrinks an empty ring to its initial size.
     pub(crate) fn give_back(&mut self) {
         if self.bytes.len() > Self::SHORTEST && self.head == self.tail {
             *self = Self::new(self.most);
         }
     }
 
-    /// Bytes that can be pushed.
+    /// Returns the number of bytes that can be pushed.
     pub(crate) fn free(&self) -> usize {
         self.most - (self.head - self.tail)
     }
 
-    /// Pushes bytes; the caller has looked at [`free`](Self::free).
+    /// Pushes bytes; the caller has checked [`free`](Self::free).
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.reserve(bytes.len(), |part, at| part.copy_from_slice(&bytes[at..at + part.len()]));
     }
 
-    /// Makes room for `len` bytes and has it filled: once, or in two parts where the ring ends. `fill` gets each part
-    /// and its offset in the whole.
+    /// Reserves `len` bytes and calls `fill` for them: once, or twice where the ring wraps around. `fill` gets each
+    /// part and its offset in the whole.
     pub(crate) fn reserve(&mut self, len: usize, mut fill: impl FnMut(&mut [u8], usize)) {
         assert!(len <= self.free(), "room was checked when posted");
         if self.head - self.tail + len > self.bytes.len() {
@@ -67,7 +67,7 @@ impl Staging {
         self.head += len;
     }
 
-    /// The `len` bytes that lie `skip` behind the oldest one, in one or two parts.
+    /// Returns `len` bytes, after skipping the `skip` oldest ones, in one or two parts.
     pub(crate) fn parts(&self, skip: usize, len: usize) -> (&[u8], &[u8]) {
         debug_assert!(self.tail + skip + len <= self.head);
         let at = (self.tail + skip) & (self.bytes.len() - 1);
@@ -75,7 +75,7 @@ impl Staging {
         (&self.bytes[at..at + first], &self.bytes[..len - first])
     }
 
-    /// Forgets the oldest bytes.
+    /// Removes the oldest bytes.
     pub(crate) fn consume(&mut self, len: usize) {
         self.tail += len;
         debug_assert!(self.tail <= self.head);
@@ -93,9 +93,9 @@ mod tests {
     const FIRST: usize = Staging::SHORTEST;
 
     #[test]
-    fn bytes_come_out_as_they_went_in_also_across_the_end() {
+    fn bytes_come_out_as_they_went_in_across_the_end_of_the_ring() {
         let mut staging = Staging::new(64);
-        // One byte always stays behind, so that the ring goes round instead of starting anew.
+        // One byte always remains, so that the ring wraps around instead of restarting at its first byte.
         staging.push(&[0]);
         for round in 1u8..100 {
             staging.push(&[round; 24]);
@@ -110,9 +110,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_stays_when_there_is_more_of_it() {
+    fn growing_preserves_the_contents() {
         let mut staging = Staging::new(8 * FIRST);
-        // The oldest byte lies near the end of the memory that there is at first.
+        // The oldest byte is near the end of the initial memory.
         staging.push(&[1; FIRST - 2]);
         staging.consume(FIRST - 3);
         let all: Vec<u8> = (0..=255).cycle().take(7 * FIRST).collect();
@@ -126,7 +126,7 @@ mod tests {
         staging.push(&[9; 8 * FIRST]);
         assert_eq!((staging.free(), staging.parts(0, 1).0), (0, &[9][..]));
         staging.give_back();
-        assert_eq!(staging.bytes.len(), 8 * FIRST, "it is not empty");
+        assert_eq!(staging.bytes.len(), 8 * FIRST, "a ring with contents does not shrink");
         staging.consume(8 * FIRST);
         staging.give_back();
         assert_eq!((staging.bytes.len(), staging.free()), (FIRST, 8 * FIRST));
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "room was checked")]
-    fn more_than_there_is_room_for_is_our_own_fault() {
+    fn pushing_more_than_fits_panics() {
         Staging::new(64).push(&[0; 65]);
     }
 }

@@ -1,4 +1,4 @@
-//! What a connection asks of the kernel: socket options, and whether the device can be polled by who waits.
+//! Kernel settings of a connection: socket options, and whether waiting threads can busy-poll the device.
 
 use core::fmt;
 use core::time::Duration;
@@ -10,8 +10,8 @@ use pronto_core::Class;
 
 use crate::setup::Options;
 
-/// Bytes not yet sent that the kernel takes on the bulk connection before it says full. What waits here is behind the
-/// point where control of order is ours.
+/// Maximum number of unsent bytes that the kernel accepts on the bulk connection. Pronto can no longer reorder bytes
+/// that wait in the kernel.
 const BULK_UNSENT: u32 = 256 << 10;
 
 mod kernel {
@@ -41,7 +41,7 @@ mod kernel {
     );
     nix::getsockopt_impl!(PreferBusyPoll, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, u32, GetStruct<u32>);
 
-    /// SO_BUSY_POLL_BUDGET (Documentation/networking/napi.rst): packets. The kernel does not tell it.
+    /// SO_BUSY_POLL_BUDGET (Documentation/networking/napi.rst): packets. The kernel offers no way to read it.
     #[derive(Clone, Copy, Debug)]
     pub(super) struct BusyPollBudget;
     nix::setsockopt_impl!(
@@ -58,18 +58,19 @@ mod kernel {
     nix::getsockopt_impl!(IncomingNapi, libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID, u32, GetStruct<u32>);
 }
 
-/// Whether the kernel polls a connection's device while somebody waits for it.
+/// State of busy polling for a connection: whether the kernel polls its device while a thread waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BusyPolling {
-    /// Nobody asked for it.
+    /// Not requested.
     Off,
-    /// For so many microseconds.
+    /// On, with the polling time in microseconds.
     On(u32),
-    /// So, too, but without what else was asked for: it takes CAP_NET_ADMIN to prefer it to interrupts, and to take more packets.
+    /// On, with the polling time in microseconds, but without the other requested options: precedence over interrupts
+    /// and a larger packet budget take CAP_NET_ADMIN.
     Partly(u32),
-    /// What arrives comes from no device with NAPI: the loopback interface, a bridge of namespaces.
+    /// The packets come from no device with NAPI, as with the loopback interface or a bridge of namespaces.
     NoDevice,
-    /// The kernel refused: it has none built in, or is one of those that want CAP_NET_ADMIN for it.
+    /// The kernel refused: it does not support busy polling, or requires CAP_NET_ADMIN for it.
     Refused,
 }
 
@@ -81,27 +82,27 @@ impl fmt::Display for BusyPolling {
             Self::Partly(micros) => {
                 write!(
                     f,
-                    "its device is polled for {micros} us, but neither before interrupts nor with packets of choice (it takes CAP_NET_ADMIN)"
+                    "its device is polled for {micros} us, without precedence over interrupts or a packet budget (needs CAP_NET_ADMIN)"
                 )
             }
-            Self::NoDevice => write!(f, "no busy polling, as what arrives comes from no device with NAPI"),
-            Self::Refused => write!(f, "no busy polling, as the kernel refused it (it takes CAP_NET_ADMIN)"),
+            Self::NoDevice => write!(f, "no busy polling, as the packets come from no device with NAPI"),
+            Self::Refused => write!(f, "no busy polling, as the kernel refused it (needs CAP_NET_ADMIN)"),
         }
     }
 }
 
-/// What the kernel lets this process ask of a socket.
+/// Socket options that the kernel permits to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketOffers {
-    /// To poll the device for those who wait (SO_BUSY_POLL).
+    /// Polling the device for waiting threads (SO_BUSY_POLL).
     pub busy_poll: Result<(), Errno>,
-    /// To prefer that to interrupts (SO_PREFER_BUSY_POLL).
+    /// Giving that precedence over interrupts (SO_PREFER_BUSY_POLL).
     pub prefer: Result<(), Errno>,
-    /// To tell the device's queue that a packet came from (SO_INCOMING_NAPI_ID).
+    /// Reading the device queue that a packet came from (SO_INCOMING_NAPI_ID).
     pub incoming_napi: Result<(), Errno>,
 }
 
-/// Asks all of it of a socket that is connected to nothing, and closes it.
+/// Tries these options on an unconnected socket, and closes it.
 pub fn socket_offers() -> SocketOffers {
     let kind = (AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC);
     let asked = socket(kind.0, kind.1, kind.2, None).map(|socket| SocketOffers {
@@ -116,16 +117,16 @@ pub fn socket_offers() -> SocketOffers {
     })
 }
 
-/// What of busy polling the kernel refused.
+/// Busy-polling options that the kernel refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     Nothing,
-    /// What goes beyond SO_BUSY_POLL.
+    /// The options other than SO_BUSY_POLL.
     Extras,
     All,
 }
 
-/// Sets everything.
+/// Sets all socket options. Returns the busy-polling options that the kernel refused.
 pub(crate) fn apply(stream: &TcpStream, class: Class, options: &Options) -> Result<Refused, Errno> {
     let io = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(0));
     stream.set_nonblocking(true).map_err(io)?;
@@ -134,24 +135,24 @@ pub(crate) fn apply(stream: &TcpStream, class: Class, options: &Options) -> Resu
         setsockopt(stream, kernel::NotSentLowAt, &BULK_UNSENT)?;
     }
     if let Some(bytes) = options.socket_buffer {
-        // The kernel doubles them, for its own use.
+        // The kernel doubles the value for its own use.
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         setsockopt(stream, sockopt::SndBuf, &bytes)?;
         setsockopt(stream, sockopt::RcvBuf, &bytes)?;
     }
-    // Who may not is served all the same, as any other connection.
+    // A refusal is no error: the connection works without busy polling.
     Ok(poll_devices(stream, options))
 }
 
-/// Has the kernel drop what it still has to send after `limit`, instead of about a quarter of an hour, once the process has
-/// closed the socket.
+/// Limits the time in which the kernel tries to send remaining data after the socket is closed to `limit`, instead of
+/// about a quarter of an hour.
 pub(crate) fn end_after(stream: &TcpStream, limit: Duration) {
     let millis = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
-    // Refused only by a socket that is closed already.
+    // Fails only if the socket is closed already.
     let _ = setsockopt(stream, sockopt::TcpUserTimeout, &millis);
 }
 
-/// Busy polling, as far as the kernel lets us.
+/// Enables busy polling, as far as the kernel permits.
 fn poll_devices(stream: &TcpStream, options: &Options) -> Refused {
     let wanted = micros(options.busy_poll);
     if wanted == 0 {
@@ -167,7 +168,7 @@ fn poll_devices(stream: &TcpStream, options: &Options) -> Refused {
     if packets.and(prefer).is_err() { Refused::Extras } else { Refused::Nothing }
 }
 
-/// What became of it. Before anything has arrived no device is known.
+/// Returns the state of busy polling. The device is unknown until a packet has arrived.
 pub(crate) fn busy_polling(stream: &TcpStream, refused: Refused) -> BusyPolling {
     let read = |value: Result<u32, Errno>| value.unwrap_or(0);
     match read(getsockopt(stream, kernel::BusyPoll)) {
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offered_is_what_a_connection_gets() {
+    fn offers_match_the_options_of_a_connection() {
         let (stream, _other) = connected();
         let options =
             Options { busy_poll: Duration::from_micros(1), prefer_busy_poll: true, ..Options::default() };
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_is_set_and_nothing_else() {
+    fn only_requested_options_are_set() {
         let (plain, tuned) = connected();
         assert_eq!(apply(&plain, Class::Control, &Options::default()), Ok(Refused::Nothing));
         assert_eq!(busy_polling(&plain, Refused::Nothing), BusyPolling::Off);
@@ -225,7 +226,7 @@ mod tests {
         let refused = apply(&tuned, Class::Bulk, &options).expect("a socket");
         let set = getsockopt(&tuned, kernel::BusyPoll);
         let prefers = [&tuned, &plain].map(|stream| getsockopt(stream, kernel::PreferBusyPoll));
-        // Loopback has no device that could be polled, whatever was allowed.
+        // Loopback has no device that could be polled, whatever is permitted.
         let (polls, prefers_one, told) = match refused {
             Refused::Nothing => (50, Ok(1), BusyPolling::NoDevice),
             Refused::Extras => (50, Ok(0), BusyPolling::NoDevice),
@@ -233,7 +234,7 @@ mod tests {
         };
         assert_eq!((set, busy_polling(&tuned, refused)), (Ok(polls), told));
         assert_eq!(prefers, [prefers_one, Ok(0)]);
-        // Doubled by the kernel.
+        // The kernel doubles the values.
         assert_eq!(getsockopt(&tuned, sockopt::SndBuf), Ok(128 << 10));
         assert_eq!(getsockopt(&tuned, sockopt::RcvBuf), Ok(128 << 10));
         assert!(getsockopt(&plain, sockopt::SndBuf).expect("it has one") != 128 << 10);

@@ -1,6 +1,6 @@
-//! Once warm, no message of any kind allocates.
+//! After warm-up, no message of any kind allocates.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-#![expect(unsafe_code, reason = "counting is done by the allocator")]
+#![expect(unsafe_code, reason = "the allocator counts")]
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::Cell;
@@ -19,23 +19,23 @@ use pronto_wire::RawHeader;
 struct Counting;
 
 thread_local! {
-    /// Of this thread alone, which has both ends: the test harness allocates in another whenever it likes.
+    /// Allocations of this thread only, which has both ends: the test harness allocates in another thread.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: everything is the system allocator's; counting touches no memory of its own.
+// SAFETY: all memory is the system allocator's; counting touches no memory of its own.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on, and `at` came from the system allocator.
+        // SAFETY: the caller's guarantees are passed on, and `at` came from the system allocator.
         unsafe { System.dealloc(at, layout) };
     }
 }
@@ -61,7 +61,7 @@ fn pair() -> (TcpQueuePair, TcpQueuePair) {
     })
 }
 
-/// Every kind of work request, all at once, until all have completed and arrived.
+/// Posts every kind of work request at the same time, and polls until all have completed and arrived.
 fn round(a: &mut TcpQueuePair, b: &mut TcpQueuePair, region: &Region, remote: RemoteRange) {
     let header = RawHeader::default();
     let word = remote.part(0..8).unwrap();
@@ -104,7 +104,7 @@ fn no_message_allocates_once_warm() {
         round(&mut a, &mut b, &region, remote);
     }
     let before = ALLOCATIONS.get();
-    assert!(before > 0, "the counter counts");
+    assert!(before > 0, "allocations are counted");
     for _ in 0..50 {
         round(&mut a, &mut b, &region, remote);
     }

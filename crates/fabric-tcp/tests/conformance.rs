@@ -14,10 +14,10 @@ use pronto_core::fabric::{ConnectionLimits, HeapMemory, Region};
 use pronto_fabric_tcp::{Handshake, Link, Listener, Options, ReceivePool, TcpQueuePair};
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Each node's receive buffers: two full windows of the longest messages that the suite sends.
+/// Receive buffers of each node: two full windows of the longest messages that the suite sends.
 const BUDGET: usize = 2 * 16 * (128 << 10);
 
-/// Two nodes of one host.
+/// Two nodes on one host.
 struct Nodes {
     class: Class,
     addr: SocketAddr,
@@ -51,7 +51,7 @@ impl Nodes {
 
 impl Harness for Nodes {
     type Qp = TcpQueuePair;
-    /// The socket of end `a`, by number: one more descriptor would keep the connection up when the end is dropped.
+    /// The socket number of end `a`: another descriptor would keep the connection up after the end is dropped.
     type Link = RawFd;
 
     fn name(&self) -> &'static str {

@@ -1,4 +1,4 @@
-//! Setting up links: the way it should go, and everything that strangers can do to a listener.
+//! Setting up links: the normal case, and everything that strangers can do to a listener.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use core::net::SocketAddr;
@@ -65,12 +65,12 @@ fn receive(qp: &mut TcpQueuePair) -> Vec<u8> {
     }
 }
 
-/// The next handshake, with little time for the rest of it; what its dialler has said already does not count.
+/// Returns the next handshake, with little time left; the bytes that its dialler has already sent do not count.
 fn begun_with_little_time(listener: &Listener) -> Handshake {
     listener.accept().unwrap().begin(PATIENCE).unwrap().unwrap().within(BRIEF)
 }
 
-/// Accepts, begins and establishes for ever, links to the channel, until the listener closes.
+/// Accepts, begins and establishes links in a loop until the listener closes. Links go to the channel.
 fn serve(listener: &Arc<Listener>) -> std::sync::mpsc::Receiver<Link> {
     let (links, established) = channel();
     let listener = Arc::clone(listener);
@@ -114,7 +114,7 @@ fn two_connections_become_a_link_and_do_not_mix() {
 }
 
 #[test]
-fn addresses_outside_the_host_need_a_word() {
+fn addresses_outside_the_host_need_permission() {
     let outside = "0.0.0.0:0";
     let refused = Listener::bind(outside, Options::default()).unwrap_err();
     assert_eq!(refused, SetupError::NotLoopback(outside.parse().unwrap()));
@@ -126,7 +126,7 @@ fn addresses_outside_the_host_need_a_word() {
 }
 
 #[test]
-fn a_stranger_who_says_nothing_is_dropped_in_time() {
+fn a_silent_stranger_is_dropped_in_time() {
     let (listener, addr) = listen();
     let mut silent = stranger(addr, b"");
     assert_eq!(listener.accept().unwrap().begin(BRIEF).unwrap_err(), SetupError::TimedOut);
@@ -135,9 +135,9 @@ fn a_stranger_who_says_nothing_is_dropped_in_time() {
 }
 
 #[test]
-fn a_stranger_who_drips_is_dropped_in_time() {
+fn a_stranger_that_sends_slowly_is_dropped_in_time() {
     let (listener, addr) = listen();
-    // Bytes keep coming, so that no single read is ever late; only all of them together are.
+    // Bytes arrive continuously, so that no single read is late; only the whole message is.
     let len = 256u32 << 20;
     let mut dripping = stranger(addr, &[b"pronto\x031", &len.to_le_bytes()[..]].concat());
     let drip = thread::spawn(move || while dripping.write_all(&[0]).is_ok() {});
@@ -148,7 +148,7 @@ fn a_stranger_who_drips_is_dropped_in_time() {
 }
 
 #[test]
-fn half_open_connections_are_bounded_and_come_free_again() {
+fn half_open_connections_are_bounded_and_released() {
     let (listener, addr) = listen();
     let mut held: Vec<(TcpStream, Incoming)> =
         (0..MAX_HALF_OPEN).map(|_| (stranger(addr, b""), listener.accept().unwrap())).collect();
@@ -157,7 +157,7 @@ fn half_open_connections_are_bounded_and_come_free_again() {
         let listener = Arc::clone(&listener);
         thread::spawn(move || listener.accept().unwrap().peer_addr())
     };
-    assert_eq!(crowded.read(&mut [0; 8]).unwrap(), 0, "one too many is closed at once");
+    assert_eq!(crowded.read(&mut [0; 8]).unwrap(), 0, "a connection beyond the limit is closed immediately");
     assert_eq!(listener.counters().crowded, 1);
     held.pop();
     let welcome = stranger(addr, b"");
@@ -215,14 +215,14 @@ fn set_up_messages_are_bounded_before_they_are_read() {
     assert_eq!(acceptor.receive(99).unwrap_err(), SetupError::TooLong { len: 100, max: 99 });
     acceptor.send(&[]).unwrap();
     assert_eq!(dialler.receive(0).unwrap(), []);
-    // A length without the bytes behind it, then the end.
+    // A length without the bytes, then the end.
     let mut liar = stranger(addr, b"pronto\x031\xff\xff\xff\x7fabc");
     let mut acceptor = listener.accept().unwrap().begin(PATIENCE).unwrap().unwrap();
     assert_eq!(
         acceptor.receive(1 << 20).unwrap_err(),
         SetupError::TooLong { len: 0x7fff_ffff, max: 1 << 20 }
     );
-    assert_eq!(liar.read(&mut [0; 8]).unwrap(), 8, "the answer it got before");
+    assert_eq!(liar.read(&mut [0; 8]).unwrap(), 8, "the preamble that it received before");
     let _cut = stranger(addr, b"pronto\x031\x09\0\0\0abc").shutdown(std::net::Shutdown::Write);
     let mut acceptor = listener.accept().unwrap().begin(PATIENCE).unwrap().unwrap();
     assert_eq!(acceptor.receive(1 << 20).unwrap_err(), SetupError::Lost);
@@ -231,7 +231,7 @@ fn set_up_messages_are_bounded_before_they_are_read() {
 #[test]
 fn a_second_connection_is_good_once_and_only_with_the_token() {
     let (listener, addr) = listen();
-    // The dialler in our own hands, so that its bytes can be played again.
+    // A raw dialler, so that its bytes can be replayed.
     let mut first = stranger(addr, b"pronto\x031");
     let handshake = listener.accept().unwrap().begin(PATIENCE).unwrap().unwrap();
     let establishing = thread::spawn(move || handshake.establish(LIMITS, &pool()));
@@ -256,7 +256,7 @@ fn a_second_connection_is_good_once_and_only_with_the_token() {
 }
 
 #[test]
-fn an_acceptor_does_not_wait_for_ever_and_its_token_dies_with_it() {
+fn an_acceptor_does_not_wait_forever_and_its_token_expires() {
     let (listener, addr) = listen();
     let mut first = stranger(addr, b"pronto\x031");
     let handshake = begun_with_little_time(&listener);
@@ -269,7 +269,7 @@ fn an_acceptor_does_not_wait_for_ever_and_its_token_dies_with_it() {
 
 type Establishing = thread::JoinHandle<Result<Link, SetupError>>;
 
-/// A dialler in our own hands that has its token, and the acceptor that waits for its second connection.
+/// Returns a raw dialler that has its token, and the acceptor that waits for its second connection.
 fn half_made() -> (Arc<Listener>, TcpStream, [u8; 16], Establishing) {
     let (listener, addr) = listen();
     let mut first = stranger(addr, b"pronto\x031");
@@ -284,7 +284,7 @@ fn half_made() -> (Arc<Listener>, TcpStream, [u8; 16], Establishing) {
 fn an_acceptor_gives_up_when_the_first_connection_breaks() {
     let (_listener, first, _, establishing) = half_made();
     drop(first);
-    // Lost, not timed out: it did not wait for the end of its time.
+    // Lost, not timed out: the acceptor did not wait until its deadline.
     assert_eq!(establishing.join().unwrap().unwrap_err(), SetupError::Lost);
 }
 
@@ -296,7 +296,7 @@ fn an_acceptor_gives_up_on_a_dialler_that_does_not_wait() {
 }
 
 #[test]
-fn an_acceptor_says_when_it_has_both_connections() {
+fn an_acceptor_reports_when_it_has_both_connections() {
     let (listener, mut first, token, establishing) = half_made();
     let _second = stranger(listener.local_addr().unwrap(), &[&b"pronto\x032"[..], &token].concat());
     assert!(listener.accept().unwrap().begin(PATIENCE).unwrap().is_none());
@@ -316,18 +316,18 @@ fn a_handshake_can_be_cancelled_while_it_waits() {
     first.read_exact(&mut [0; 24]).unwrap();
     canceller.cancel();
     assert_eq!(establishing.join().unwrap().unwrap_err(), SetupError::Lost);
-    assert_eq!(first.read(&mut [0]).unwrap(), 0, "the dialler is told");
+    assert_eq!(first.read(&mut [0]).unwrap(), 0, "the dialler is notified");
 }
 
 #[test]
-fn the_rest_of_a_handshake_can_be_given_less_time_but_not_more() {
+fn the_time_limit_of_a_handshake_can_be_reduced_but_not_extended() {
     let (listener, addr) = listen();
     let _first = stranger(addr, b"pronto\x031");
     let handshake = listener.accept().unwrap().begin(PATIENCE).unwrap().unwrap().within(BRIEF);
     assert_eq!(handshake.within(PATIENCE).establish(LIMITS, &pool()).unwrap_err(), SetupError::TimedOut);
 }
 
-/// An acceptor in our own hands, and a dialler that has opened its second connection and waits.
+/// Returns a raw acceptor, and a dialler that has opened its second connection and waits.
 fn waiting_dialler() -> (TcpStream, TcpStream, Establishing) {
     let acceptor = TcpListener::bind("127.0.0.1:0").unwrap();
     let handshake = dial(acceptor.local_addr().unwrap());
@@ -338,7 +338,7 @@ fn waiting_dialler() -> (TcpStream, TcpStream, Establishing) {
     let mut preamble_and_token = [0; 24];
     second.read_exact(&mut preamble_and_token).unwrap();
     assert_eq!(&preamble_and_token[..8], b"pronto\x032");
-    // What the dialler said first, so that nothing unread turns a close into a reset.
+    // Reads the dialler's preamble: unread bytes would turn a close into a reset.
     first.read_exact(&mut [0; 8]).unwrap();
     (first, second, establishing)
 }
@@ -362,7 +362,7 @@ fn a_dialler_has_no_link_before_the_acceptor_has_it() {
 }
 
 #[test]
-fn what_overtakes_the_ready_word_on_the_other_connection_is_the_links() {
+fn bytes_that_overtake_ready_on_the_second_connection_belong_to_the_link() {
     let (mut first, mut second, establishing) = waiting_dialler();
     second.write_all(&[0; 24]).unwrap();
     first.write_all(b"pronto\x03r").unwrap();

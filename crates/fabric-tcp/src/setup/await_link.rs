@@ -1,4 +1,4 @@
-//! Waiting for a link to be whole: for what should come, and for the connections that may break meanwhile.
+//! Waiting until a link is complete, or until one of its connections breaks.
 
 use std::net::TcpStream;
 use std::os::fd::AsFd;
@@ -11,12 +11,12 @@ use super::deadline::Deadline;
 use super::{Purpose, purpose_of};
 use crate::error::SetupError;
 
-/// The other side closed or broke the connection, whatever there is to read: POLLRDHUP of poll(2), which nix has no name
-/// for.
+/// Event for a connection that the other side has closed or broken, regardless of unread bytes: POLLRDHUP of poll(2),
+/// for which nix has no name.
 const CLOSED: PollFlags = PollFlags::from_bits_retain(libc::POLLRDHUP);
 
-/// Acceptor: waits until `arrived` rings. Until then the dialler has nothing to say on the first connection, so that
-/// whatever is to be read there ends the wait.
+/// Waits, as the acceptor, until `arrived` is signalled. Until then the dialler must send nothing on the first
+/// connection, so that anything readable there ends the wait.
 pub(super) fn second(first: &TcpStream, arrived: &EventFd, deadline: Deadline) -> Result<(), SetupError> {
     loop {
         let mut fds =
@@ -35,10 +35,10 @@ pub(super) fn second(first: &TcpStream, arrived: &EventFd, deadline: Deadline) -
     }
 }
 
-/// Dialler: waits until the acceptor says on the first connection that it has both.
+/// Waits, as the dialler, until the acceptor reports on the first connection that it has both.
 pub(super) fn ready(first: &TcpStream, second: &TcpStream, deadline: Deadline) -> Result<(), SetupError> {
     loop {
-        // Bytes on the second connection are the link's already, and may overtake what is waited for.
+        // Bytes on the second connection already belong to the link, and may arrive before the "ready" preamble.
         let mut fds = [PollFd::new(first.as_fd(), PollFlags::POLLIN), PollFd::new(second.as_fd(), CLOSED)];
         wait(&mut fds, deadline)?;
         if fds[0].any() == Some(true) {
@@ -49,7 +49,7 @@ pub(super) fn ready(first: &TcpStream, second: &TcpStream, deadline: Deadline) -
                 _ => Err(SetupError::Preamble(found)),
             };
         }
-        // None: an event that nix has no name for, which can only be the one asked for.
+        // `None` is an event for which nix has no name; it can only be the requested one.
         if fds[1].any() != Some(false) {
             return Err(SetupError::Lost);
         }

@@ -1,4 +1,4 @@
-//! Reads and writes of a blocking stream that end by one deadline, however slowly the bytes drip in.
+//! Reads and writes of a blocking stream with one common deadline, however slowly the bytes arrive.
 
 use core::time::Duration;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -7,12 +7,15 @@ use std::time::Instant;
 
 use crate::error::SetupError;
 
-/// The end of a set-up.
+/// Deadline of a set-up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline(Instant);
 
 impl Deadline {
-    #[expect(clippy::disallowed_methods, reason = "set-up is an edge, and what it bounds are system calls")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "set-up is outside the engine, and the deadline bounds system calls"
+    )]
     fn now() -> Instant {
         Instant::now()
     }
@@ -22,12 +25,12 @@ impl Deadline {
         Self(now.checked_add(timeout).unwrap_or(now))
     }
 
-    /// This one, or `timeout` from now if that is sooner.
+    /// Returns this deadline, or `timeout` from now if that is earlier.
     pub(super) fn or_after(self, timeout: Duration) -> Self {
         Self(self.0.min(Self::after(timeout).0))
     }
 
-    /// Time left; an error when there is none.
+    /// Returns the remaining time, or an error if there is none.
     pub(super) fn left(self) -> Result<Duration, SetupError> {
         let left = self.0.saturating_duration_since(Self::now());
         if left.is_zero() { Err(SetupError::TimedOut) } else { Ok(left) }

@@ -1,4 +1,4 @@
-//! One side of a set-up: set-up messages back and forth, then two connections become two queue pairs.
+//! One side of a set-up: set-up messages in both directions, then two connections become two queue pairs.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -16,18 +16,18 @@ use crate::pool::ReceivePool;
 use crate::queue_pair::TcpQueuePair;
 use crate::random::random_bytes;
 
-/// Ends a handshake from outside, whatever its thread waits for. Drop it when the handshake has become a link, which it
-/// would break otherwise.
+/// Ends a handshake from another thread, whatever the handshake waits for. Drop it once the handshake has become a
+/// link; otherwise a cancellation breaks the link.
 #[derive(Debug)]
 pub struct Canceller(TcpStream);
 
 impl Canceller {
-    /// For a connection that has not become a handshake yet.
+    /// Returns a canceller for a connection that is not a handshake yet.
     pub(super) fn of(stream: &TcpStream) -> Result<Self, SetupError> {
         Ok(Self(stream.try_clone()?))
     }
 
-    /// Breaks the first connection: both sides find it lost.
+    /// Breaks the first connection. Both sides then find it lost.
     pub fn cancel(&self) {
         // Fails only if the connection is broken already.
         let _ = self.0.shutdown(Shutdown::Both);
@@ -37,9 +37,9 @@ impl Canceller {
 /// Two queue pairs to one peer.
 #[derive(Debug)]
 pub struct Link {
-    /// For small messages that wait for nothing.
+    /// Connection for small, urgent messages.
     pub control: TcpQueuePair,
-    /// For large ones.
+    /// Connection for large messages.
     pub bulk: TcpQueuePair,
 }
 
@@ -55,14 +55,14 @@ pub struct Handshake {
 
 #[derive(Debug)]
 enum Role {
-    /// We dialled; `answered` once the acceptor's preamble was seen.
+    /// The dialling side; `answered` is true once the acceptor's preamble was received.
     Dialler { answered: bool },
-    /// We accepted.
+    /// The accepting side.
     Acceptor { permit: Permit },
 }
 
 impl Handshake {
-    /// Connects to a listener. `timeout` is for the whole handshake, up to and with `establish`.
+    /// Connects to a listener. `timeout` limits the whole handshake, including `establish`.
     pub fn dial(addr: SocketAddr, timeout: Duration, options: Options) -> Result<Self, SetupError> {
         options.plaintext.check(addr)?;
         let deadline = Deadline::after(timeout);
@@ -80,35 +80,35 @@ impl Handshake {
         Self { stream, peer, deadline, options, role: Role::Acceptor { permit } }
     }
 
-    /// The other side's address.
+    /// Returns the address of the other side.
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer
     }
 
-    /// This side's address.
+    /// Returns the address of this side.
     pub fn local_addr(&self) -> Result<SocketAddr, SetupError> {
         Ok(self.stream.local_addr()?)
     }
 
-    /// Gives the rest of the handshake at most this much time; never more than it had.
+    /// Limits the rest of the handshake to `timeout`; never extends it.
     #[must_use]
     pub fn within(self, timeout: Duration) -> Self {
         Self { deadline: self.deadline.or_after(timeout), ..self }
     }
 
-    /// What ends this handshake from another thread.
+    /// Returns a handle that can end this handshake from another thread.
     pub fn canceller(&self) -> Result<Canceller, SetupError> {
         Canceller::of(&self.stream)
     }
 
-    /// Sends a set-up message, at most 4 GiB - 1 long.
+    /// Sends a set-up message of at most 4 GiB - 1.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), SetupError> {
         let max = u32::MAX as usize;
         let len = u32::try_from(bytes.len()).map_err(|_| SetupError::TooLong { len: bytes.len(), max })?;
         self.deadline.write_all(&self.stream, &[&len.to_le_bytes(), bytes].concat())
     }
 
-    /// Receives a set-up message of at most `max` bytes; a longer one is refused before anything is allocated for it.
+    /// Receives a set-up message of at most `max` bytes. Rejects a longer one before allocating memory for it.
     pub fn receive(&mut self, max: usize) -> Result<Vec<u8>, SetupError> {
         self.hear_answer()?;
         let mut len = [0; 4];
@@ -122,9 +122,9 @@ impl Handshake {
         Ok(bytes)
     }
 
-    /// Makes the second connection, and queue pairs out of both; `limits` by class. The acceptor waits for the dialler's
-    /// second connection, which some other thread must accept and [`begin`](super::Incoming::begin); the dialler waits
-    /// until the acceptor has it. Whoever waits gives up as soon as the other side does.
+    /// Makes the second connection, and turns both into queue pairs, with `limits` by class. The acceptor waits for the
+    /// dialler's second connection, which another thread must accept and [`begin`](super::Incoming::begin). The dialler
+    /// waits until the acceptor has it. Each side stops waiting as soon as the other one gives up.
     pub fn establish(
         self,
         limits: [ConnectionLimits; 2],
@@ -138,7 +138,7 @@ impl Handshake {
         Ok(Link { control: queue_pair(control, Class::Control)?, bulk: queue_pair(bulk, Class::Bulk)? })
     }
 
-    /// The same, for whoever wants the two connections, by class, and no queue pairs.
+    /// Makes the second connection and returns both, by class, without queue pairs.
     pub fn establish_streams(mut self) -> Result<[TcpStream; 2], SetupError> {
         self.hear_answer()?;
         let second = match &self.role {
@@ -162,7 +162,7 @@ impl Handshake {
         Ok([self.stream, second])
     }
 
-    /// The dialler's first look at what the other side speaks.
+    /// Reads the acceptor's preamble, if the dialler has not read it yet.
     fn hear_answer(&mut self) -> Result<(), SetupError> {
         if let Role::Dialler { answered: answered @ false } = &mut self.role {
             let mut found = [0; 8];

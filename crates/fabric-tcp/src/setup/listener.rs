@@ -1,4 +1,4 @@
-//! The accepting side: a bounded number of half-open connections, and the tokens that handshakes wait for.
+//! The accepting side: a bounded number of half-open connections, and the tokens for which handshakes wait.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -16,20 +16,21 @@ use super::handshake::{Canceller, Handshake};
 use super::{Options, Purpose, Token, await_link, preamble, purpose_of};
 use crate::error::SetupError;
 
-/// Connections of one listener that may not yet have said what they are for, and as many handshakes that may be under
-/// way beside them: were it one number, full of handshakes, then none of their second connections could come in.
+/// Maximum number of connections of one listener whose purpose is still unknown, and, separately, of unfinished
+/// handshakes. With a common limit, unfinished handshakes could use all of it and keep their own second connections
+/// out.
 pub const MAX_HALF_OPEN: usize = 64;
 
-/// What a listener has refused.
+/// Counters of rejected connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerCounters {
-    /// Connections dropped because too many were half open, and handshakes because too many were under way.
+    /// Connections dropped because too many were half-open, and handshakes dropped because too many were unfinished.
     pub crowded: u64,
-    /// Connections that began with something else than this protocol.
+    /// Connections that began with another protocol or version.
     pub bad_preambles: u64,
-    /// Second connections with a token that nobody waits for.
+    /// Second connections with a token for which no handshake waits.
     pub unknown_tokens: u64,
-    /// Connections that did not say what they are for in time, or went away.
+    /// Connections that did not state their purpose in time, or closed.
     pub silent: u64,
 }
 
@@ -42,8 +43,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at an address. Others than loopback are refused unless `options` say that plain text is understood;
-    /// that goes for network namespaces, too.
+    /// Listens at an address. Rejects addresses other than loopback unless `options` permit unencrypted traffic; this
+    /// includes addresses of other network namespaces.
     pub fn bind(addr: impl ToSocketAddrs, options: Options) -> Result<Self, SetupError> {
         let addrs: Vec<SocketAddr> = addr.to_socket_addrs()?.collect();
         addrs.iter().try_for_each(|addr| options.plaintext.check(*addr))?;
@@ -51,12 +52,12 @@ impl Listener {
         Ok(Self { listener, options, shared: Arc::default() })
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     pub fn local_addr(&self) -> Result<SocketAddr, SetupError> {
         Ok(self.listener.local_addr()?)
     }
 
-    /// The next connection; blocks until there is one, or until [`close`](Self::close).
+    /// Returns the next connection. Blocks until there is one, or until [`close`](Self::close).
     pub fn accept(&self) -> Result<Incoming, SetupError> {
         loop {
             match self.listener.accept() {
@@ -65,10 +66,10 @@ impl Listener {
                         return Ok(Incoming { stream, peer, options: self.options, permit });
                     }
                 }
-                // The connection was gone before we looked, or a signal came: the listener is well.
+                // The connection closed before it was accepted, or a signal arrived: the listener still works.
                 Err(error) => match error.raw_os_error().map(Errno::from_raw) {
                     Some(Errno::ECONNABORTED | Errno::EINTR) => {}
-                    // What accept says of a socket that was shut down.
+                    // Result of accept on a socket that was shut down.
                     Some(Errno::EINVAL) => return Err(SetupError::Closed),
                     _ => return Err(error.into()),
                 },
@@ -76,13 +77,13 @@ impl Listener {
         }
     }
 
-    /// Ends every present and later [`accept`](Self::accept), from any thread.
+    /// Ends every current and later [`accept`](Self::accept), from any thread.
     pub fn close(&self) {
-        // Fails only if it was closed before.
+        // Fails only if the listener was closed before.
         let _ = shutdown(self.listener.as_raw_fd(), Shutdown::Both);
     }
 
-    /// What was refused so far.
+    /// Returns the counters of rejected connections.
     pub fn counters(&self) -> ListenerCounters {
         self.shared.lock().counters
     }
@@ -101,7 +102,7 @@ pub(super) struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By stage.
+    /// Number of half-open connections by stage.
     half_open: [usize; 2],
     waiting: Vec<Waiting>,
     counters: ListenerCounters,
@@ -112,7 +113,7 @@ struct State {
 struct Waiting {
     token: Token,
     hand: SyncSender<TcpStream>,
-    /// Rung after the connection was handed over.
+    /// Signalled after the connection was handed over.
     bell: Arc<EventFd>,
 }
 
@@ -122,16 +123,16 @@ impl Shared {
     }
 }
 
-/// How far a half-open connection has come.
+/// Stage of a half-open connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It has not said what it is for.
+    /// Its purpose is still unknown.
     Unidentified,
     /// It is a handshake.
     Handshake,
 }
 
-/// The right to be half open.
+/// Permit for one half-open connection.
 #[derive(Debug)]
 pub(super) struct Permit {
     shared: Arc<Shared>,
@@ -149,7 +150,7 @@ impl Permit {
         Some(Self { shared: Arc::clone(shared), stage })
     }
 
-    /// Waits for the connection that presents `token`, from now until the value is dropped.
+    /// Registers a wait for the connection that presents `token`, until the returned value is dropped.
     pub(super) fn expect(&self, token: Token) -> Result<Expected<'_>, SetupError> {
         let (hand, arrived) = sync_channel(1);
         let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
@@ -164,7 +165,7 @@ impl Drop for Permit {
     }
 }
 
-/// A handshake's place in the list of those that wait.
+/// Registration of a handshake that waits for its second connection.
 #[derive(Debug)]
 pub(super) struct Expected<'a> {
     permit: &'a Permit,
@@ -174,7 +175,7 @@ pub(super) struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// The second connection; ends early if the first one does.
+    /// Waits for the second connection. Fails early if the first one breaks.
     pub(super) fn wait(&self, first: &TcpStream, deadline: Deadline) -> Result<TcpStream, SetupError> {
         await_link::second(first, &self.bell, deadline)?;
         self.arrived.try_recv().map_err(|_| SetupError::Lost)
@@ -187,7 +188,7 @@ impl Drop for Expected<'_> {
     }
 }
 
-/// A connection that has not yet said what it is for.
+/// A connection whose purpose is still unknown.
 #[derive(Debug)]
 pub struct Incoming {
     stream: TcpStream,
@@ -197,19 +198,19 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Who connected.
+    /// Returns the address of the peer.
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Returns what ends this connection, and the handshake that it becomes, from another thread. Drop it before the
-    /// handshake becomes a link.
+    /// Returns a handle that ends this connection, and the handshake that it becomes, from another thread. Drop it
+    /// before the handshake becomes a link.
     pub fn canceller(&self) -> Result<Canceller, SetupError> {
         Canceller::of(&self.stream)
     }
 
-    /// Reads what the connection is for: a handshake, which then has `timeout` for all of it, or nothing if it was the
-    /// second connection of a link and is now where it belongs.
+    /// Reads the purpose of the connection. Returns a handshake, which must finish within `timeout`. Returns `None` for
+    /// the second connection of a link, which is passed to the handshake that waits for it.
     pub fn begin(self, timeout: Duration) -> Result<Option<Handshake>, SetupError> {
         let shared = Arc::clone(&self.permit.shared);
         self.identify(timeout).inspect_err(|error| {
@@ -217,7 +218,7 @@ impl Incoming {
             match error {
                 SetupError::Preamble(_) => counters.bad_preambles += 1,
                 SetupError::UnknownToken => counters.unknown_tokens += 1,
-                // Counted where it was refused.
+                // Counted where it was rejected.
                 SetupError::Crowded => {}
                 _ => counters.silent += 1,
             }
@@ -241,12 +242,12 @@ impl Incoming {
                 deadline.read_exact(&stream, &mut token)?;
                 let mut state = permit.shared.lock();
                 let place = state.waiting.iter().position(|waiting| waiting.token == token);
-                // Taken out of the list: a token is good for one connection.
+                // Removed from the list: a token is valid for one connection.
                 let Waiting { hand, bell, .. } =
                     state.waiting.swap_remove(place.ok_or(SetupError::UnknownToken)?);
                 drop(state);
                 hand.try_send(stream).map_err(|_| SetupError::UnknownToken)?;
-                // A full counter is as good as a write: the descriptor is readable.
+                // If the counter is full, the descriptor is readable already.
                 let _full = bell.write(1);
                 Ok(None)
             }

@@ -1,4 +1,4 @@
-//! Setting up a link: two connections to one peer, found and tied together before any queue pair exists.
+//! Setting up a link: two connections to one peer are matched before any queue pair exists.
 //!
 //! ```text
 //! dialler                                acceptor
@@ -8,16 +8,17 @@
 //!   send / receive  ◄──────────────────►  send / receive        (the greeting; length-prefixed)
 //!   ◄─────────────────  token, 16 random bytes                  (establish)
 //!   connect ───────────────────────────►  Listener::accept
-//!   preamble "second", token  ─────────►  Incoming::begin gives None: handed to the handshake that waits for it
+//!   preamble "second", token  ─────────►  Incoming::begin returns None: handed to the waiting handshake
 //!   ◄─────────────────  preamble "ready", on the first connection
 //! ```
 //!
-//! The dialler says nothing on either connection before it is told that both are there: until then neither side has a link,
-//! and each gives up at once when the other does. Only a connection that breaks while "ready" travels leaves the acceptor
-//! with a link that the dialler does not have; it finds the connection broken as soon as it looks at the link.
+//! The dialler sends nothing on either connection before it is notified that both exist: until then neither side has a
+//! link, and each gives up immediately when the other does. One case remains: a connection that breaks while "ready" is
+//! in flight leaves the acceptor with a link that the dialler does not have. The acceptor finds the connection broken
+//! when it first uses the link.
 //!
-//! Everything is bounded: each side by one deadline for the whole of it, the acceptor in how many connections may be
-//! half open. An acceptor's `establish` waits for a second connection, so it must not run on the thread that accepts.
+//! Everything is bounded: each side by one deadline for the whole set-up, the acceptor also by the number of half-open
+//! connections. An acceptor's `establish` waits for a second connection, so it must not run on the thread that accepts.
 
 mod await_link;
 mod deadline;
@@ -36,13 +37,13 @@ pub use listener::{Incoming, Listener, ListenerCounters, MAX_HALF_OPEN};
 /// Default of [`Options::answer_timeout`]. Chosen by us; no source.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whether traffic may leave the host unencrypted.
+/// Permission for traffic to leave the host unencrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Plaintext {
-    /// No: loopback addresses only.
+    /// Not permitted: loopback addresses only.
     #[default]
     LoopbackOnly,
-    /// Yes. Whoever can listen on the way reads everything, and can pretend to be either side.
+    /// Permitted. Anyone on the network path can read the traffic and impersonate either side.
     IUnderstand,
 }
 
@@ -57,23 +58,24 @@ impl Plaintext {
     }
 }
 
-/// What both sides of a set-up can choose.
+/// Options of both sides of a set-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether traffic may leave the host unencrypted.
+    /// Permission for traffic to leave the host unencrypted.
     pub plaintext: Plaintext,
-    /// How long the peer's kernel may leave what was sent without any answer before the connection counts as lost. A peer
-    /// that reads slowly, or not at all, is not lost: its kernel answers the probes of its closed window.
+    /// Time after which the connection counts as lost if the peer's kernel does not acknowledge sent data. A peer that
+    /// reads slowly, or not at all, is not lost: its kernel answers the probes of its closed window.
     pub answer_timeout: Duration,
-    /// How long the kernel polls a device with NAPI when somebody waits for it (SO_BUSY_POLL, socket(7)); zero is what the system does
-    /// anyway. Where the kernel wants a privilege for it, it is not set without.
+    /// Time for which the kernel polls a NAPI device while a thread waits for it (SO_BUSY_POLL, socket(7)); zero keeps
+    /// the system's setting. If the kernel requires a privilege that the process lacks, the option is not set.
     pub busy_poll: Duration,
-    /// Packets that the kernel takes in one go when it polls so (SO_BUSY_POLL_BUDGET, Documentation/networking/napi.rst); none is what
-    /// the kernel has of its own.
+    /// Maximum number of packets per busy poll (SO_BUSY_POLL_BUDGET, Documentation/networking/napi.rst); `None` keeps
+    /// the kernel's default.
     pub busy_poll_packets: Option<u16>,
-    /// Whether polling goes before the device's interrupts (SO_PREFER_BUSY_POLL, Documentation/networking/napi.rst).
+    /// True if polling takes precedence over the device's interrupts (SO_PREFER_BUSY_POLL,
+    /// Documentation/networking/napi.rst).
     pub prefer_busy_poll: bool,
-    /// Send and receive buffers of each socket, bytes (SO_SNDBUF, SO_RCVBUF, socket(7)); none lets the kernel choose.
+    /// Send and receive buffers of each socket, bytes (SO_SNDBUF, SO_RCVBUF, socket(7)); `None` lets the kernel choose.
     pub socket_buffer: Option<u32>,
 }
 
@@ -90,10 +92,10 @@ impl Default for Options {
     }
 }
 
-/// First seven bytes of every connection; the last of them is the version of this framing.
+/// First seven bytes of every connection; the last of them is the version of this protocol.
 const PROTOCOL: [u8; 7] = *b"pronto\x03";
 
-/// What a connection is for: the eighth byte.
+/// Purpose of a connection: the eighth byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Purpose {
@@ -103,7 +105,7 @@ enum Purpose {
     Ready = b'r',
 }
 
-/// A preamble, 8 bytes.
+/// Returns a preamble of 8 bytes.
 fn preamble(purpose: Purpose) -> [u8; 8] {
     let [a, b, c, d, e, f, g] = PROTOCOL;
     [a, b, c, d, e, f, g, purpose as u8]
@@ -116,5 +118,5 @@ fn purpose_of(found: [u8; 8]) -> Result<Purpose, SetupError> {
         .ok_or(SetupError::Preamble(found))
 }
 
-/// What ties the second connection to the first.
+/// Identifier that assigns the second connection to the first.
 type Token = [u8; 16];

@@ -11,24 +11,25 @@ use super::{Handshake, Link, Listener, Options};
 use crate::error::SetupError;
 use crate::pool::ReceivePool;
 
-/// Longer than a handshake with oneself takes on the busiest host.
+/// Longer than a handshake within one process takes on the busiest host.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Link {
-    /// Two ends of one link over the loopback interface, within this process; `limits` are the first end's, of control and of bulk.
+    /// Returns two ends of one link over the loopback interface, within this process. `limits` are those of the first
+    /// end, for control and bulk.
     ///
     /// # Errors
-    /// If the system has no sockets or no memory left.
+    /// Fails if the system has no sockets or no memory left.
     ///
     /// # Panics
-    /// Never: its threads do not.
+    /// Never: its threads do not panic.
     pub fn pair(
         limits: [ConnectionLimits; 2],
         pools: &[Arc<ReceivePool>; 2],
     ) -> Result<(Self, Self), SetupError> {
         let listener = Listener::bind("127.0.0.1:0", Options::default())?;
         let address = listener.local_addr()?;
-        // The sides of a handshake wait for each other, and for the listener, which takes in both connections of a link.
+        // The sides of a handshake wait for each other, and for the listener, which accepts both connections of a link.
         thread::scope(|threads| {
             let (accepted_by, accepted) = mpsc::sync_channel(Class::ALL.len());
             let listening = threads.spawn({
@@ -36,7 +37,7 @@ impl Link {
                 move || -> Result<(), SetupError> {
                     for _ in Class::ALL {
                         if let Some(handshake) = listener.accept()?.begin(PATIENCE)? {
-                            // The other end of the channel is gone only if it has failed itself.
+                            // The receiver is gone only if it has failed itself.
                             let _failed = accepted_by.send(handshake);
                         }
                     }
@@ -52,8 +53,8 @@ impl Link {
             if near.is_err() {
                 listener.close();
             }
-            let far = far.join().expect("it does not panic");
-            listening.join().expect("it does not panic")?;
+            let far = far.join().expect("the thread does not panic");
+            listening.join().expect("the thread does not panic")?;
             Ok((near?, far?))
         })
     }

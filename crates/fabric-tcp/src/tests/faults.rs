@@ -1,4 +1,4 @@
-//! A peer that breaks the rules is told apart by what it did, and cannot make us panic, wait or allocate.
+//! A peer that violates the protocol gets a specific error, and cannot cause a panic, a wait or an allocation.
 
 use std::io::Write as _;
 
@@ -14,12 +14,12 @@ fn message(len: usize, body: &[u8]) -> Vec<u8> {
     [header.as_array(), body].concat()
 }
 
-/// What a victim makes of these bytes.
+/// Returns the error that these bytes cause.
 fn verdict(bytes: &[u8]) -> FabricError {
     let (mut qp, mut peer) = victim();
     peer.write_all(bytes).unwrap();
     let error = receive(&mut qp).map(|m| bytes_of(&m)).unwrap_err();
-    assert_eq!(poll_by_value(&mut qp).unwrap_err(), error, "dead from then on");
+    assert_eq!(poll_by_value(&mut qp).unwrap_err(), error, "the failure persists");
     assert_eq!(post(&mut qp, 0, Gather::Short(b"")), Err(PostError::Failed(error)));
     error
 }
@@ -46,7 +46,7 @@ fn an_oversized_message_is_refused_before_anything_is_allocated() {
 }
 
 #[test]
-fn a_frame_cut_off_anywhere_is_a_lost_connection() {
+fn a_truncated_frame_is_a_lost_connection() {
     for (whole, buffers) in [(message(40, &[1; 40]), 0), (message(300, &[1; 300]), 512)] {
         for cut in 0..whole.len() {
             let pool = ReceivePool::new(64 << 20).unwrap();
@@ -61,7 +61,7 @@ fn a_frame_cut_off_anywhere_is_a_lost_connection() {
 }
 
 #[test]
-fn a_frame_that_drips_in_byte_by_byte_is_still_one_message() {
+fn a_frame_that_arrives_byte_by_byte_is_one_message() {
     let (mut qp, mut peer) = victim();
     let bytes = [message(40, &[1; 40]), message(300, &[2; 300])].concat();
     peer.set_nodelay(true).unwrap();
@@ -76,22 +76,22 @@ fn a_frame_that_drips_in_byte_by_byte_is_still_one_message() {
 }
 
 #[test]
-fn answers_that_nobody_asked_for_end_the_connection() {
+fn unexpected_answers_end_the_connection() {
     for refused in [0, 1] {
         let bytes = *OneSidedHeader::new(Kind::Answer, 0, 3, refused, 0).as_array();
         assert_eq!(verdict(&bytes), PeerFault::Unasked.into());
     }
     let data = [OneSidedHeader::new(Kind::Data, 8, 0, 0, 0).as_array(), &[0; 8][..]].concat();
     assert_eq!(verdict(&data), PeerFault::Unasked.into());
-    // A tag that names no slot at all.
+    // A tag that names no slot.
     let bytes = *OneSidedHeader::new(Kind::Answer, 0, u32::MAX, 0, 0).as_array();
     assert_eq!(verdict(&bytes), PeerFault::Unasked.into());
-    // No known verdict.
+    // An unknown status.
     let bytes = *OneSidedHeader::new(Kind::Answer, 0, 0, 2, 0).as_array();
     assert_eq!(verdict(&bytes), PeerFault::UnknownForm(7).into());
 }
 
-/// A victim with one open read of 100 bytes, and the frame that its peer got.
+/// Returns a victim with one open read of 100 bytes, its peer's end, the region, and the tag of the read.
 fn reader() -> (TcpQueuePair, TcpStream, Region, u32) {
     let (mut qp, mut peer) = victim();
     let local = region(104);
@@ -122,14 +122,14 @@ fn data_that_does_not_fit_its_read_ends_the_connection() {
         assert_eq!(contents(&local), [0; 104]);
         assert_eq!(qp.poll_send(), Some(Completion { wr: wr(9), status: Status::Flushed }));
     }
-    // The same answer twice: the second one is nobody's.
+    // A repeated answer: the second one matches no operation.
     let (mut qp, mut peer, local, tag) = reader();
     peer.write_all(&[frame(tag, 0, 100), frame(tag, 0, 100)].concat()).unwrap();
     assert_eq!(receive(&mut qp).unwrap_err(), PeerFault::Unasked.into());
     assert_eq!(contents(&local), [[1; 100].as_slice(), &[0; 4]].concat());
     assert_eq!(qp.poll_send(), done(9));
     assert_eq!(qp.poll_send(), None);
-    // A word where data was asked for.
+    // An answer frame in place of data.
     let (mut qp, mut peer, _, tag) = reader();
     peer.write_all(OneSidedHeader::new(Kind::Answer, 0, tag, 0, 0).as_array()).unwrap();
     assert_eq!(receive(&mut qp).unwrap_err(), PeerFault::Unasked.into());
@@ -145,13 +145,13 @@ fn more_requests_than_allowed_end_the_connection() {
         &(1u64 << 20).to_le_bytes()[..],
     ]
     .concat();
-    // Their answers fill the socket and wait, for the peer does not read.
+    // Their answers fill the socket and wait, because the peer does not read.
     peer.write_all(&request.repeat(ONE_SIDED_DEPTH + 1)).unwrap();
     assert_eq!(receive(&mut qp).unwrap_err(), PeerFault::Overrun.into());
 }
 
 #[test]
-fn a_write_longer_than_it_said_ends_the_connection() {
+fn a_write_longer_than_announced_ends_the_connection() {
     let head = *OneSidedHeader::new(Kind::Write, 8 + CHUNK, 0, 1, 0).as_array();
     let bytes = [&head[..], &8u64.to_le_bytes()].concat();
     assert_eq!(verdict(&bytes), PeerFault::Length { len: CHUNK as u64, max: 8 }.into());
@@ -193,5 +193,5 @@ fn random_bytes_never_panic() {
         };
         faults += u32::from(matches!(error, FabricError::Peer(_)));
     }
-    assert!(faults > 200, "most of it was noticed as a breach: {faults} of 300");
+    assert!(faults > 200, "only {faults} of 300 streams of random bytes caused a fault");
 }

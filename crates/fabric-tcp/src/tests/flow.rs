@@ -1,4 +1,4 @@
-//! Full sockets, full queues, empty pools, and the end of a connection.
+//! Full sockets, full queues, exhausted pools, and the end of a connection.
 
 use std::task::Wake;
 
@@ -20,7 +20,7 @@ fn a_full_socket_blocks_output_and_completes_it_when_the_peer_reads() {
     }
     assert!(a.interest().writable);
     let completed_early = core::iter::from_fn(|| a.poll_send()).count();
-    assert!(completed_early < posted.into(), "the last one cannot be done");
+    assert!(completed_early < posted.into(), "the last message cannot be complete");
     let mut received = 0;
     until(&mut a, &mut b, |a, b| {
         if let Some(message) = poll_by_value(b).unwrap() {
@@ -62,7 +62,7 @@ fn a_sleeper_is_woken_when_output_begins_to_wait() {
 }
 
 #[test]
-fn a_full_queue_says_so_and_takes_more_after_the_doorbell() {
+fn a_full_queue_is_reported_and_has_room_after_the_doorbell() {
     let (mut a, mut b) = pair();
     let mut posted = 0;
     let refusal = loop {
@@ -72,7 +72,7 @@ fn a_full_queue_says_so_and_takes_more_after_the_doorbell() {
         }
     };
     assert_eq!(refusal, PostError::Full);
-    assert!(posted >= 256, "the agreed depth fits, and {posted} did");
+    assert!(posted >= 256, "the agreed depth fits, but only {posted} messages did");
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     for slot in 0..posted {
         assert_eq!(a.poll_send(), done(slot));
@@ -81,11 +81,11 @@ fn a_full_queue_says_so_and_takes_more_after_the_doorbell() {
     post(&mut a, 0, Gather::Short(&[5; 40])).unwrap();
 }
 
-/// One message may be under way to this side.
+/// One message may be in flight to this side.
 const SHALLOW: ConnectionLimits = ConnectionLimits { receive_depth: 1, ..LIMITS };
 
 #[test]
-fn as_many_messages_as_the_depth_promises_arrive_although_no_lease_returns() {
+fn messages_within_the_receive_depth_arrive_although_no_lease_returns() {
     let (a, b) = streams();
     let pool = ReceivePool::new(256).unwrap();
     let mut a = over(a, &LIMITS, &ReceivePool::new(256).unwrap());
@@ -101,10 +101,10 @@ fn as_many_messages_as_the_depth_promises_arrive_although_no_lease_returns() {
         assert!(poll_by_value(b).unwrap().is_none());
         (!b.interest().readable).then_some(())
     });
-    assert_eq!(b.counters().starved, 1, "one message more than the depth waits");
+    assert_eq!(b.counters().starved, 1, "one message beyond the depth waits");
     drop(held);
     assert_eq!(bytes_of(&receive(&mut b).unwrap()), pattern(2000, 2));
-    assert!(pool.allocated() <= pool.budget(), "the surplus is given back");
+    assert!(pool.allocated() <= pool.budget(), "the surplus is freed");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn an_empty_pool_stops_reading_until_a_lease_returns() {
     assert_eq!(b.counters().starved, 1);
     let calls = b.counters().calls;
     assert!(poll_by_value(&mut b).unwrap().is_none());
-    assert_eq!(b.counters().calls, calls, "not even a look at the socket");
+    assert_eq!(b.counters().calls, calls, "the socket is not polled");
     assert_eq!(pool.allocated(), 4 << 20);
 
     let event = |timeout| poll(&mut [PollFd::new(pool.channel(), PollFlags::POLLIN)], timeout).unwrap();
@@ -145,7 +145,7 @@ fn an_empty_pool_stops_reading_until_a_lease_returns() {
         });
         assert_eq!(bytes_of(&message), pattern(4 << 20, 2));
     }
-    assert_eq!(pool.allocated(), 4 << 20, "the same buffer again and again");
+    assert_eq!(pool.allocated(), 4 << 20, "one buffer is reused");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_starved_connection_notices_a_reset() {
         assert!(poll_by_value(b).unwrap().is_none());
         (!b.interest().readable).then_some(())
     });
-    // Bytes that nobody has read turn the end of a connection into a reset.
+    // Unread bytes turn the end of a connection into a reset.
     post(&mut b, 0, Gather::Short(b"unread")).unwrap();
     b.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     sleep(&a);
@@ -171,7 +171,7 @@ fn a_starved_connection_notices_a_reset() {
     let error = loop {
         match poll_by_value(&mut b) {
             Ok(None) => {}
-            Ok(Some(_)) => panic!("there was no buffer for it"),
+            Ok(Some(_)) => panic!("no buffer was available for the message"),
             Err(error) => break error,
         }
     };
@@ -180,7 +180,7 @@ fn a_starved_connection_notices_a_reset() {
 }
 
 #[test]
-fn close_flushes_what_the_kernel_has_not_taken_and_the_peer_hears_of_it() {
+fn close_flushes_unsent_messages_and_the_peer_is_notified() {
     let (mut a, mut b) = pair();
     post(&mut a, 1, Gather::Short(b"out")).unwrap();
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
@@ -201,12 +201,12 @@ fn close_flushes_what_the_kernel_has_not_taken_and_the_peer_hears_of_it() {
 }
 
 #[test]
-fn what_arrived_before_the_peer_went_away_is_delivered() {
+fn messages_that_arrived_before_the_peer_closed_are_delivered() {
     let (mut a, mut b) = pair();
     post(&mut a, 1, Gather::Short(b"last words")).unwrap();
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     drop(a);
-    // Sending finds out first: the peer's kernel answers with a reset.
+    // Sending fails first: the peer's kernel responds with a reset.
     let mut slot = 0;
     while b.ring_doorbell(DoorbellEvent::Solicited).is_ok() {
         let _ = post(&mut b, slot, Gather::Short(b"anybody?"));
@@ -214,7 +214,7 @@ fn what_arrived_before_the_peer_went_away_is_delivered() {
     }
     assert!(matches!(post(&mut b, slot, Gather::Short(b"")), Err(PostError::Failed(FabricError::Lost))));
     let completions: Vec<_> = core::iter::from_fn(|| b.poll_send()).collect();
-    assert_eq!(completions.len(), slot.into(), "every one of them, once");
+    assert_eq!(completions.len(), slot.into(), "every message completes once");
     assert_eq!(completions.last().unwrap().status, Status::Flushed);
     assert_eq!(bytes_of(&receive(&mut b).unwrap()), b"last words");
     assert_eq!(receive(&mut b).unwrap_err(), FabricError::Lost);

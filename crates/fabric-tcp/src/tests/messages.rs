@@ -1,4 +1,4 @@
-//! Messages arrive whole, once and in order, in as few system calls as there are bursts.
+//! Messages arrive whole, once and in order, with as few system calls as there are bursts.
 
 use pronto_core::fabric::{Armed, OutOfBounds, poll_by_value};
 
@@ -38,7 +38,7 @@ fn every_size_arrives_from_send_memory_and_from_a_region() {
 }
 
 #[test]
-fn inline_payloads_travel_both_ways_without_a_completion_if_none_is_wanted() {
+fn unsignalled_inline_messages_in_both_directions_have_no_completion() {
     let (mut a, mut b) = pair();
     let header = RawHeader::from_array([9; 24]);
     let operation = Operation::Send { header: &header, payload: Gather::Short(b"there") };
@@ -55,7 +55,7 @@ fn inline_payloads_travel_both_ways_without_a_completion_if_none_is_wanted() {
 #[test]
 fn a_burst_is_one_send_and_one_receive() {
     let (mut a, mut b) = pair();
-    // The first one finds the short buffer of a quiet connection.
+    // The first burst is received with the short buffer of a quiet connection.
     for receives in [2, 1, 1] {
         let before = (a.counters().calls, b.counters().calls);
         for slot in 0..200 {
@@ -71,7 +71,7 @@ fn a_burst_is_one_send_and_one_receive() {
         assert!(poll_by_value(&mut b).unwrap().is_none());
         let calls = (a.counters().calls, b.counters().calls);
         assert_eq!(calls.0.sends - before.0.sends, 1);
-        // One more only if the test looked before the bytes had come round.
+        // A poll before the loopback interface delivered the bytes adds an empty receive, which is not counted.
         let useful = |calls: Calls| calls.receives - calls.empty_receives;
         assert_eq!(useful(calls.1) - useful(before.1), receives);
     }
@@ -95,10 +95,10 @@ fn a_quiet_connection_goes_back_to_a_short_buffer() {
     };
     assert_eq!((burst(&mut b), burst(&mut b)), (2, 1));
     b.arm(Armed::All).unwrap();
-    assert_eq!(burst(&mut b), 1, "it was armed after a burst");
+    assert_eq!(burst(&mut b), 1, "after a burst, one arming keeps the long buffer");
     b.arm(Armed::All).unwrap();
     b.arm(Armed::All).unwrap();
-    assert_eq!(burst(&mut b), 2, "it was armed twice, and nothing came between");
+    assert_eq!(burst(&mut b), 2, "after two armings without a message between, the buffer is short");
 }
 
 #[test]
@@ -116,12 +116,12 @@ fn a_blocking_round_trip_makes_no_useless_call() {
         assert!(poll_by_value(&mut b).unwrap().is_none());
     }
     let calls = b.counters().calls;
-    assert_eq!((calls.receives, calls.empty_receives), (11, 1), "only the very first look was in vain");
+    assert_eq!((calls.receives, calls.empty_receives), (11, 1), "only the first receive was empty");
     assert_eq!(a.counters().calls.sends, 10);
 }
 
 #[test]
-fn whoever_is_woken_and_arms_before_polling_finds_what_woke_him() {
+fn a_thread_that_arms_again_before_polling_finds_the_message_that_woke_it() {
     let (mut a, mut b) = pair();
     for slot in 0..3 {
         post(&mut a, slot, Gather::Short(&[1; 32])).unwrap();
@@ -132,7 +132,7 @@ fn whoever_is_woken_and_arms_before_polling_finds_what_woke_him() {
             b.arm(Armed::Nothing).expect("disarming never fails");
             b.arm(Armed::All).unwrap();
             turns += 1;
-            assert!(turns < 3, "woken again and again for nothing");
+            assert!(turns < 3, "woken repeatedly without a message");
         }
         b.arm(Armed::All).unwrap();
     }
@@ -156,7 +156,7 @@ fn a_long_payload_is_received_into_its_buffer() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_refused_and_nothing_of_it_goes_out() {
+fn invalid_messages_are_rejected_and_nothing_of_them_is_sent() {
     let (mut a, mut b) = pair();
     let long = Gather::Short(&[0; 41]);
     assert_eq!(post(&mut a, 0, long), Err(PostError::TooLong { len: 41, max: 40 }));

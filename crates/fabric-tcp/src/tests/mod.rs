@@ -1,4 +1,4 @@
-//! Tests over loopback sockets: two queue pairs, or one and a raw stream that plays a peer who breaks the rules.
+//! Tests over loopback sockets: two queue pairs, or one and a raw stream that plays a peer violating the protocol.
 
 mod faults;
 mod flow;
@@ -21,7 +21,7 @@ use pronto_wire::RawHeader;
 
 use crate::{Lease, Options, ReceivePool, TcpQueuePair};
 
-/// Longer than anything here takes, shorter than a test run's patience.
+/// Longer than anything here takes, shorter than the time limit of a test run.
 const PATIENCE_MS: u16 = 10_000;
 const LIMITS: ConnectionLimits = ConnectionLimits {
     send_depth: 256,
@@ -31,7 +31,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     send_memory: 16 << 20,
 };
 
-/// Two connected streams.
+/// Returns two connected streams.
 fn streams() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -44,30 +44,30 @@ fn over(stream: TcpStream, limits: &ConnectionLimits, pool: &Arc<ReceivePool>) -
     TcpQueuePair::new(stream, Class::Bulk, limits, pool, &options).unwrap()
 }
 
-/// Two connected queue pairs with a pool each.
+/// Returns two connected queue pairs with a pool each.
 fn pair() -> (TcpQueuePair, TcpQueuePair) {
     let (a, b) = streams();
     let pool = || ReceivePool::new(64 << 20).unwrap();
     (over(a, &LIMITS, &pool()), over(b, &LIMITS, &pool()))
 }
 
-/// A queue pair, and its peer's end in our own hands.
+/// Returns a queue pair, and its peer's end as a raw stream.
 fn victim() -> (TcpQueuePair, TcpStream) {
     let (a, b) = streams();
     (over(a, &LIMITS, &ReceivePool::new(64 << 20).unwrap()), b)
 }
 
-/// Waits until the channel has what the queue pair is interested in.
+/// Waits until the channel has an event that the queue pair is interested in.
 fn sleep(qp: &TcpQueuePair) {
     let interest = qp.interest();
     let mut flags = PollFlags::empty();
     flags.set(PollFlags::POLLIN, interest.readable);
     flags.set(PollFlags::POLLOUT, interest.writable);
     let ready = poll(&mut [PollFd::new(qp.as_fd(), flags)], PollTimeout::from(PATIENCE_MS)).unwrap();
-    assert_eq!(ready, 1, "nothing happened for a long time");
+    assert_eq!(ready, 1, "no event for a long time");
 }
 
-/// The next message, however long it takes.
+/// Returns the next message, however long it takes.
 fn receive(qp: &mut TcpQueuePair) -> Result<Received<Lease>, FabricError> {
     loop {
         if let Some(message) = poll_by_value(qp)? {
@@ -77,7 +77,7 @@ fn receive(qp: &mut TcpQueuePair) -> Result<Received<Lease>, FabricError> {
     }
 }
 
-/// Polls two ends in turn until `done` finds what it looks for.
+/// Polls two ends alternately until `done` returns a value.
 fn until<T>(
     a: &mut TcpQueuePair,
     b: &mut TcpQueuePair,
@@ -88,7 +88,7 @@ fn until<T>(
             return found;
         }
     }
-    panic!("nothing happened for a long time");
+    panic!("no result for a long time");
 }
 
 fn wr(slot: u16) -> WrId {
@@ -101,15 +101,15 @@ fn post(qp: &mut TcpQueuePair, slot: u16, payload: Gather<'_>) -> Result<(), Pos
     qp.post(SendWork { signal: Signal::Signalled(wr(slot)), operation })
 }
 
-/// Writes a pattern into send memory and says where.
+/// Writes a pattern into send memory and returns its extent.
 fn compose(qp: &TcpQueuePair, offset: u32, bytes: &[u8]) -> Extent {
     let memory = qp.send_memory();
     assert!(offset as usize + bytes.len() <= memory.len());
     for (at, byte) in bytes.iter().enumerate() {
-        #[expect(unsafe_code, reason = "the seam gives send memory as a pointer")]
+        #[expect(unsafe_code, reason = "the fabric provides send memory as a pointer")]
         // SAFETY: within the memory, as asserted, and nothing posted covers it.
         let to = unsafe { memory.base().add(offset as usize + at) };
-        #[expect(unsafe_code, reason = "the seam gives send memory as a pointer")]
+        #[expect(unsafe_code, reason = "the fabric provides send memory as a pointer")]
         // SAFETY: as above.
         unsafe {
             to.write(*byte);
@@ -123,7 +123,7 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
 }
 
 fn bytes_of(message: &Received<Lease>) -> Vec<u8> {
-    message.payload.as_private().expect("nobody else can write to it").to_vec()
+    message.payload.as_private().expect("TCP payloads are private").to_vec()
 }
 
 fn done(slot: u16) -> Option<Completion> {

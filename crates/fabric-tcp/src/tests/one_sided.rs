@@ -1,4 +1,4 @@
-//! One-sided access: done where granted, refused elsewhere, and never in the way of messages.
+//! One-sided access: carried out where granted, rejected elsewhere, and without delaying messages.
 
 use pronto_core::fabric::{
     GrantError, InlineMessage, MessageSlot, OutOfBounds, PollOutcome, RemoteRange, Rights, ShortMessage,
@@ -12,7 +12,7 @@ fn request(qp: &mut TcpQueuePair, slot: u16, operation: Operation<'_>) {
     qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
 }
 
-/// How an operation of `a`'s ends, while `b` polls.
+/// Returns the status of an operation of `a`, while `b` polls.
 fn outcome(a: &mut TcpQueuePair, b: &mut TcpQueuePair, operation: Operation<'_>) -> Status {
     request(a, 5, operation);
     until(a, b, |a, b| {
@@ -41,22 +41,23 @@ fn reads_and_writes_of_every_length() {
         assert_eq!(outcome(&mut a, &mut b, read), Status::Done(0), "{len}");
         assert_eq!(contents(&near)[8..8 + bytes.len()], bytes);
     }
-    assert_eq!(contents(&far)[..116], [0; 116], "nothing before it was touched");
+    assert_eq!(contents(&far)[..116], [0; 116], "bytes before the range are unchanged");
 }
 
-/// Polls a connection on which no messages come. Returns whether it reports one-sided work.
+/// Polls a connection on which no messages arrive. Returns whether it reports one-sided work.
 fn reports_work(qp: &mut TcpQueuePair) -> bool {
     let (mut inline, mut short) = (InlineMessage::default(), ShortMessage::default());
     match qp.poll(MessageSlot { inline: &mut inline, short: &mut short }).unwrap() {
         PollOutcome::Nothing => false,
         PollOutcome::OneSided => true,
-        message => panic!("nobody sent {message:?}"),
+        message => panic!("unexpected message {message:?}"),
     }
 }
 
-/// A poller of the side that is read learns that its poll has worked, so that it lets others at the connection in between.
+/// The poller at the target of a read is notified that its poll has done work, so that it lets other threads use the
+/// connection.
 #[test]
-fn a_poll_reports_the_reads_that_it_has_answered_once() {
+fn a_poll_reports_answered_reads_once() {
     let (mut a, mut b) = pair();
     let (near, far) = (region(1 << 20), region(1 << 20));
     let grant = b.grant(&far, 0..1 << 20, Rights::READ_WRITE).unwrap();
@@ -65,17 +66,17 @@ fn a_poll_reports_the_reads_that_it_has_answered_once() {
     until(&mut a, &mut b, |a, b| {
         answered += u32::from(reports_work(b));
         b.poll_send();
-        assert!(!reports_work(a), "it has asked");
+        assert!(!reports_work(a), "the reader reports no work");
         a.poll_send()
     });
     assert!(answered > 0);
     // The last part of the answer may have been sent after the last report.
     reports_work(&mut b);
-    assert!(!reports_work(&mut b), "nothing was asked for since");
+    assert!(!reports_work(&mut b), "no request arrived since");
 }
 
 #[test]
-fn atomics_give_what_was_there_and_meet_the_owners_own() {
+fn atomics_return_the_previous_value_and_are_atomic_with_the_owners() {
     let (mut a, mut b) = pair();
     let far = region(64);
     let grant = b.grant(&far, 0..64, Rights::ALL).unwrap();
@@ -91,7 +92,7 @@ fn atomics_give_what_was_there_and_meet_the_owners_own() {
 }
 
 #[test]
-fn what_is_not_granted_is_refused_and_the_connection_lives_on() {
+fn ungranted_access_is_refused_and_the_connection_survives() {
     let (mut a, mut b) = pair();
     let (near, far) = (region(4096), region(4096));
     near.write(0, &[0xee; 4096]).unwrap();
@@ -103,7 +104,7 @@ fn what_is_not_granted_is_refused_and_the_connection_lives_on() {
     let write_to = |remote| Operation::Write { local: local.0, local_offset: local.1, remote };
     let beyond = RemoteRange { offset: 1000, len: 25, ..all };
     let overflowing = RemoteRange { offset: u64::MAX - 3, len: 8, ..all };
-    // Aligned from the start of the grant, but not in memory: only the target can tell.
+    // Aligned relative to the start of the grant, but not in memory: only the target can detect it.
     let crooked = RemoteRange { len: 8, ..b.grant(&far, 1028..2048, Rights::ALL).unwrap().remote };
     let unknown = RemoteRange { key: all.key ^ 1, ..all };
     for operation in [
@@ -121,7 +122,7 @@ fn what_is_not_granted_is_refused_and_the_connection_lives_on() {
     ] {
         assert_eq!(outcome(&mut a, &mut b, operation), Status::AccessRefused, "{operation:?}");
     }
-    assert_eq!(contents(&far), [0; 4096], "a write that reaches too far changes nothing");
+    assert_eq!(contents(&far), [0; 4096], "a write that exceeds the grant changes nothing");
     post(&mut a, 1, Gather::Short(b"still here")).unwrap();
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     assert_eq!(bytes_of(&receive(&mut b).unwrap()), b"still here");
@@ -139,7 +140,7 @@ fn a_third_peer_with_the_right_key_is_refused() {
 }
 
 #[test]
-fn a_revoked_grant_is_good_for_nothing_even_in_the_middle_of_a_read() {
+fn a_revoked_grant_is_invalid_even_in_the_middle_of_a_read() {
     let (mut a, mut b) = pair();
     let (near, far) = (region(8 << 20), region(8 << 20));
     let grant = b.grant(&far, 0..8 << 20, Rights::READ).unwrap();
@@ -157,7 +158,7 @@ fn a_revoked_grant_is_good_for_nothing_even_in_the_middle_of_a_read() {
         a.poll_send().map(|completion| completion.status)
     });
     assert_eq!(status, Status::AccessRefused);
-    assert!(contents(&near).iter().all(|byte| *byte == 0), "nothing was read after the revocation");
+    assert!(contents(&near).iter().all(|byte| *byte == 0), "no byte was read after the revocation");
     assert_eq!(outcome(&mut a, &mut b, read), Status::AccessRefused);
     assert_eq!(b.revoke(grant.id), Err(GrantError::Unknown));
 }
@@ -176,7 +177,7 @@ fn messages_pass_between_the_pieces_of_a_long_read() {
     b.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     until(&mut a, &mut b, |a, b| {
         b.poll_send();
-        assert_eq!(a.poll_send(), None, "the read is not through yet");
+        assert_eq!(a.poll_send(), None, "the read is not complete yet");
         poll_by_value(a).unwrap()
     });
 }
@@ -225,7 +226,7 @@ fn operations_beyond_the_depth_are_refused_until_one_is_done() {
 }
 
 #[test]
-fn a_local_range_that_is_too_short_is_refused_at_once() {
+fn a_local_range_that_is_too_short_is_refused_immediately() {
     let (mut a, _b) = pair();
     let near = region(64);
     let remote = RemoteRange { key: 1, offset: 0, len: 33 };

@@ -1,4 +1,5 @@
-//! A peer that reads nothing and one that has gone: the first one's kernel answers, and only the second one is lost.
+//! A peer that reads nothing, and one that is gone. The kernel of the first one answers, and only the second one is
+//! lost.
 
 use nix::sys::socket::{getsockopt, setsockopt};
 use pronto_core::fabric::Armed;
@@ -22,12 +23,12 @@ mod kernel {
     );
 }
 
-/// How long what was sent may stay unanswered in these tests: shorter than the second probe of a closed window takes.
+/// Time limit for an answer in these tests: shorter than the interval to the second probe of a closed window.
 const ANSWER_MS: u64 = 300;
-/// Rounds of at most 10 ms each before a test gives up.
+/// Maximum number of rounds of at most 10 ms before a test fails.
 const ROUNDS: u32 = 1500;
 
-/// A queue pair that gives up soon, and its peer's end.
+/// Returns a queue pair with a short time limit, and its peer's end.
 fn impatient() -> (TcpQueuePair, TcpStream) {
     let (a, b) = streams();
     let options = Options { answer_timeout: Duration::from_millis(ANSWER_MS), ..Options::default() };
@@ -35,9 +36,9 @@ fn impatient() -> (TcpQueuePair, TcpStream) {
     (TcpQueuePair::new(a, Class::Bulk, &LIMITS, &pool, &options).unwrap(), b)
 }
 
-/// From now on the kernel drops every packet for this socket and answers none, as if its host were gone.
+/// Makes the kernel drop every later packet for this socket without an answer, as if its host were gone.
 fn vanish(peer: &TcpStream) {
-    // BPF_RET | BPF_K of linux/bpf_common.h, with no byte to keep.
+    // BPF_RET | BPF_K of linux/bpf_common.h, which keeps no byte.
     let mut filter = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }];
     let program = libc::sock_fprog { len: 1, filter: filter.as_mut_ptr() };
     setsockopt(peer, kernel::AttachFilter, &program).unwrap();
@@ -47,7 +48,7 @@ fn info(qp: &TcpQueuePair) -> ConnectionInfo {
     getsockopt(qp, TcpInfo).unwrap()
 }
 
-/// Posts until the socket is full; returns how many messages that took.
+/// Posts until the socket is full. Returns the number of messages.
 fn fill(qp: &mut TcpQueuePair) -> u16 {
     let extent = compose(qp, 0, &pattern(4 << 20, 3));
     let mut posted = 0;
@@ -59,32 +60,32 @@ fn fill(qp: &mut TcpQueuePair) -> u16 {
     posted
 }
 
-/// One round of an engine that sleeps, for at most 10 ms.
+/// Runs one round of an engine that sleeps, for at most 10 ms.
 fn round(qp: &mut TcpQueuePair) -> Result<Option<Received<Lease>>, FabricError> {
     qp.arm(Armed::All)?;
     let flags = if qp.wants_write() { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN };
     poll(&mut [PollFd::new(qp.as_fd(), flags)], PollTimeout::from(10u8)).unwrap();
     while qp.poll_send().is_some() {}
-    // The first poll after `arm` leaves the socket out.
+    // The first poll after `arm` skips the socket.
     poll_by_value(qp).transpose().or_else(|| poll_by_value(qp).transpose()).transpose()
 }
 
-/// Rounds until the queue pair fails, and its failure.
+/// Runs rounds until the queue pair fails. Returns its failure.
 fn failure(qp: &mut TcpQueuePair) -> FabricError {
-    (0..ROUNDS).find_map(|_| round(qp).err()).expect("the peer is gone, and that is noticed")
+    (0..ROUNDS).find_map(|_| round(qp).err()).expect("the loss of the peer is detected")
 }
 
 #[test]
 fn a_peer_that_reads_nothing_for_long_is_not_lost() {
     let (mut qp, peer) = impatient();
     let posted = fill(&mut qp);
-    // The kernel doubles the time between two probes of a closed window, from 200 ms on, so that the third one takes
-    // several times as long as an answer may take.
+    // The kernel doubles the interval between two probes of a closed window, starting with 200 ms, so that the third
+    // probe takes several times the time limit for an answer.
     let probed = (0..ROUNDS).any(|_| {
         assert!(round(&mut qp).expect("the peer is alive").is_none());
         info(&qp).backoff >= 3
     });
-    assert!(probed && info(&qp).notsent_bytes != 0, "the window is closed, and probed");
+    assert!(probed && info(&qp).notsent_bytes != 0, "the window is closed and probed");
     let mut reader = over(peer, &LIMITS, &ReceivePool::new(64 << 20).unwrap());
     let mut received = 0;
     until(&mut qp, &mut reader, |qp, reader| {
@@ -100,7 +101,7 @@ fn a_peer_that_has_gone_is_lost() {
     vanish(&peer);
     post(&mut qp, 0, Gather::Short(b"anybody?")).unwrap();
     qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
-    assert_ne!(info(&qp).unacked, 0, "nothing answers");
+    assert_ne!(info(&qp).unacked, 0, "the data is not acknowledged");
     assert_eq!(failure(&mut qp), FabricError::Lost);
 }
 
@@ -137,7 +138,7 @@ fn a_quiet_connection_is_not_lost() {
         assert!(round(&mut qp).expect("the peer is alive").is_none());
         u64::from(info(&qp).last_ack_recv) > 2 * ANSWER_MS
     });
-    assert!(quiet, "nothing has come for longer than an answer may take");
+    assert!(quiet, "nothing has arrived for longer than the time limit");
     // Unanswered for a moment, after a long time without any answer.
     post(&mut qp, 1, Gather::Short(b"hello again")).unwrap();
     qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
