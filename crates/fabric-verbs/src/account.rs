@@ -1,4 +1,4 @@
-//! The account of a shared receive queue: how many receives are posted, and how many of them connections may count on.
+//! Account of a shared receive queue: the number of posted receives, and the number that is promised to connections.
 //!
 //! # Invariants
 //! 1. `promised + doubtful <= posted <= limit`.
@@ -8,20 +8,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::VerbsError;
 
-/// Doubtful receives from which on new connections take from a fresh queue: 2 MiB of registered memory. A small queue is renewed
-/// when an eighth of it is doubtful.
+/// Number of doubtful receives at which new connections get a fresh queue: 2 MiB of registered memory. A small queue is
+/// replaced when an eighth of it is doubtful.
 const MOST_DOUBTFUL: usize = 1024;
 
-/// The receives of one shared receive queue.
+/// Receives of one shared receive queue.
 #[derive(Debug)]
 pub(crate) struct Account {
-    /// The receives that the queue can hold.
+    /// Number of receives that the queue can hold.
     limit: usize,
-    /// Receives that were made and posted; some of them are in use.
+    /// Number of receives that were made and posted; some of them are in use.
     posted: usize,
-    /// Receives that connections may count on.
+    /// Number of receives promised to connections.
     promised: usize,
-    /// Receives that connections may have kept when they ended.
+    /// Number of receives that connections may have kept when they ended.
     doubtful: usize,
 }
 
@@ -31,17 +31,17 @@ impl Account {
         Arc::new(Mutex::new(Self { limit, posted: 0, promised: 0, doubtful: 0 }))
     }
 
-    /// Returns the receives that connections may count on.
+    /// Returns the number of receives promised to connections.
     pub(crate) fn promised(&self) -> usize {
         self.promised
     }
 
-    /// Returns the receives that connections may have kept when they ended.
+    /// Returns the number of receives that connections may have kept when they ended.
     pub(crate) fn doubtful(&self) -> usize {
         self.doubtful
     }
 
-    /// Returns whether the number of doubtful receives is so high that new connections should take from a fresh queue.
+    /// Returns whether the number of doubtful receives requires a fresh queue for new connections.
     pub(crate) fn is_worn(&self) -> bool {
         self.doubtful >= MOST_DOUBTFUL.min(self.limit / 8)
     }
@@ -52,21 +52,22 @@ pub(crate) fn lock(account: &Mutex<Account>) -> MutexGuard<'_, Account> {
     account.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Receives that one connection may count on, until dropped.
+/// Receives promised to one connection, until dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     account: Arc<Mutex<Account>>,
     count: usize,
-    /// Receives that the connection may keep when it ends.
+    /// Number of receives that the connection may keep when it ends.
     may_keep: usize,
 }
 
 impl Share {
-    /// Promises `count` receives. `post` makes and posts the receive of one number, counted from 0; it is called for each
-    /// missing receive, in steps of `step` as far as the queue has room. Where `post` fails, the next share goes on.
+    /// Promises `count` receives. `post` makes and posts the receive with a given number, counted from 0. It is called
+    /// for each missing receive, in steps of `step` as far as the queue has room. If `post` fails, the next share
+    /// continues with that number.
     ///
     /// # Errors
-    /// The queue holds fewer, or `post` fails. Then nothing is promised.
+    /// The queue holds fewer receives, or `post` fails. Then nothing is promised.
     pub(crate) fn new(
         account: &Arc<Mutex<Account>>,
         count: usize,
@@ -81,7 +82,7 @@ impl Share {
         }
         let wanted = needed.next_multiple_of(step).min(state.limit);
         while state.posted < wanted {
-            // What was posted beyond `needed` is in store.
+            // Receives beyond `needed` are posted in advance.
             match post(state.posted) {
                 Ok(()) => state.posted += 1,
                 Err(_) if state.posted >= needed => break,
@@ -92,8 +93,8 @@ impl Share {
         Ok(Self { account: Arc::clone(account), count, may_keep: 0 })
     }
 
-    /// Notes that the peer can send from now on. A connection that ends in the middle of a message may keep the receive that
-    /// it had begun to fill: the device does not say whether it has.
+    /// Notes that the peer can send from now on. If the connection ends in the middle of a message, it may keep the
+    /// receive that it had begun to fill: the device does not report it.
     pub(crate) fn connected(&mut self) {
         self.may_keep = 1;
     }
@@ -116,7 +117,7 @@ mod tests {
     /// Receives of one connection.
     const DEPTH: usize = 161;
 
-    /// Makes a share of [`DEPTH`] receives; `post` posts the receive of one number.
+    /// Makes a share of [`DEPTH`] receives; `post` posts the receive with a given number.
     fn share_with(
         account: &Arc<Mutex<Account>>,
         post: impl FnMut(usize) -> Result<(), VerbsError>,
@@ -129,10 +130,10 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_never_were_give_all_their_receives_back() {
+    fn unconnected_shares_return_all_their_receives() {
         let account = Account::new(16_384);
         for _ in 0..20_000 {
-            let dropped = share(&account).expect("receives of connections that never were");
+            let dropped = share(&account).expect("shares that were never connected return their receives");
             assert_eq!(lock(&account).promised(), DEPTH, "a share is promised");
             drop(dropped);
         }
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_worn_by_connections_that_ended_and_not_by_those_that_exist() {
+    fn a_queue_is_worn_by_ended_connections_and_not_by_existing_ones() {
         let account = Account::new(16_384);
         let held: Vec<_> = (0..90).map(|_| share(&account).unwrap()).collect();
         for ended in 0..MOST_DOUBTFUL {
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_that_the_queue_cannot_keep_is_refused_and_takes_nothing() {
+    fn a_share_beyond_the_queue_is_rejected_and_takes_nothing() {
         let account = Account::new(2 * DEPTH);
         let held = [share(&account).unwrap(), share(&account).unwrap()];
         for _ in 0..3 {
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failure_posting_goes_on_where_it_failed() {
+    fn after_a_failure_posting_continues_with_the_failed_receive() {
         let account = Account::new(16_384);
         let (mut posted, mut failures) = (Vec::new(), 0);
         let mut post = |number| {

@@ -1,5 +1,5 @@
-//! Whether the other end is there. A reliable connection says so only when it is used, so each queue pair keeps a socket to
-//! its peer that carries nothing: it ends when the peer closes, and when the peer's process ends.
+//! Detection of the peer's end. A reliable connection reports it only when it is used, so each queue pair keeps a
+//! socket to its peer that carries no data. The socket ends when the peer closes, and when the peer's process ends.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,7 @@ use nix::sys::socket::{MsgFlags, Shutdown, recv, shutdown};
 use pronto_core::Class;
 use pronto_sync::atomic::{AtomicBool, Ordering};
 
-/// What both whoever drives a queue pair and whoever watches it know of its connection.
+/// State of a connection, shared by the user of its queue pair and by its lifeline.
 #[derive(Debug, Default)]
 pub(crate) struct Alive {
     socket: OnceLock<OwnedFd>,
@@ -17,38 +17,38 @@ pub(crate) struct Alive {
 }
 
 impl Alive {
-    /// Gives it its socket, once.
+    /// Sets the socket, once.
     pub(crate) fn attach(&self, socket: OwnedFd) -> BorrowedFd<'_> {
         self.socket.get_or_init(|| socket).as_fd()
     }
 
-    /// Its socket, once it has one.
+    /// Returns the socket, once there is one.
     pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.socket.get().map(|socket| socket.as_fd())
     }
 
-    /// Whether the connection is known to be lost.
+    /// Returns whether the connection is known to be lost.
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Looks at the socket: one system call.
+    /// Checks the socket, with one system call.
     pub(crate) fn look(&self) {
         let Some(socket) = self.socket() else { return };
-        // The peer says nothing on it: a byte is as wrong as an end.
+        // The peer sends nothing on it: a byte is an error, as is the end.
         let peeked = recv(socket.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
         if !matches!(peeked, Err(Errno::EAGAIN | Errno::EINTR)) {
             self.lose();
         }
     }
 
-    /// The connection is lost, whatever the socket says.
+    /// Marks the connection as lost, whatever the state of the socket.
     pub(crate) fn lose(&self) {
         self.lost.store(true, Ordering::Relaxed);
     }
 
-    /// Tells the peer.
+    /// Marks the connection as lost and notifies the peer.
     pub(crate) fn end(&self) {
         self.lose();
         if let Some(socket) = self.socket() {
@@ -58,19 +58,19 @@ impl Alive {
     }
 }
 
-/// Notices that a link's peer has ended, for whoever polls without ever sleeping. See [`descriptors`](Self::descriptors).
+/// Detects that a link's peer has ended, for threads that poll and never sleep. See [`descriptors`](Self::descriptors).
 #[derive(Debug)]
 pub struct Lifeline {
     pub(crate) ends: Vec<Arc<Alive>>,
 }
 
 impl Lifeline {
-    /// What becomes readable when the link ends, or its device has something to say: then call [`look`](Self::look).
+    /// Returns the descriptors that become readable when the link ends: then call [`look`](Self::look).
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.ends.iter().filter_map(|end| end.socket())
     }
 
-    /// Looks whether the link has ended; its queue pairs find it lost at their next poll.
+    /// Returns whether the link has ended. In that case, its queue pairs report the loss at their next poll.
     pub fn look(&self) -> bool {
         for end in &self.ends {
             if !end.is_lost() {
@@ -80,14 +80,14 @@ impl Lifeline {
         self.ends.iter().any(|end| end.is_lost())
     }
 
-    /// The line of one class alone, where its queue pair goes on alone.
+    /// Returns a lifeline for one class only, for a queue pair that is used alone.
     #[must_use]
     pub fn of(mut self, class: Class) -> Self {
         self.ends = self.ends.drain(..).skip(class.index()).take(1).collect();
         self
     }
 
-    /// Cuts the link, as if the peer had gone.
+    /// Cuts the link, as if the peer were gone.
     pub fn cut(&self) {
         self.ends.iter().for_each(|end| end.end());
     }

@@ -1,4 +1,4 @@
-//! Asking for events, and taking those that have come.
+//! Requesting events, and consuming them.
 
 use nix::errno::Errno;
 use pronto_core::fabric::{Armed, FabricError};
@@ -8,15 +8,16 @@ use crate::sleep::Heard;
 use crate::sys::CompletionQueue;
 
 impl VerbsQueuePair {
-    /// Asks for an event with the next completion.
+    /// Requests an event for the next completion.
     pub(crate) fn arm_for_all(&mut self) -> Result<(), FabricError> {
         self.slept_for_all = true;
         self.arm_for(Armed::All)
     }
 
-    /// Asks for an event with the next solicited completion. Somebody who has just slept for all of them does so again most
-    /// likely, and would ask once more: then it is asked for those at once, and the sleeper finds them asked for. One who
-    /// polls instead costs one event that nobody needed, after which it is solicited ones again.
+    /// Requests an event for the next solicited completion. If the last sleeper has waited for all completions, the
+    /// next one most likely does so, too, and would need another request. In that case this function requests all
+    /// events immediately. If a thread polls instead, that costs one unneeded event; after it, only solicited ones are
+    /// requested again.
     pub(crate) fn arm_for_solicited(&mut self) -> Result<(), FabricError> {
         let all = core::mem::take(&mut self.slept_for_all);
         self.arm_for(if all { Armed::All } else { Armed::Solicited })
@@ -29,14 +30,14 @@ impl VerbsQueuePair {
         self.shared.regions.forget_unused();
         let system = |errno: Errno| FabricError::System { errno: errno as i32 };
         self.receives.request_event(events).map_err(system)?;
-        // A payload that is being read is a message as soon as that is done, and was announced by a solicited one.
+        // When the read of a payload is complete, it is a message, which a solicited completion has announced.
         let events = if self.inbox.fetching == 0 { events } else { Armed::All };
         self.sends.request_event(events).map_err(system)
     }
 
-    /// Takes an event that has come; the request for one cannot be taken back.
+    /// Consumes a pending event; a request for an event cannot be withdrawn.
     pub(crate) fn take_events(&mut self) {
-        // Where events come, the next is most likely one more: found without asking who woke.
+        // After one event, another is likely: it is consumed without querying the epoll.
         self.has_events =
             self.has_events && CompletionQueue::take_event([&mut self.sends, &mut self.receives]);
         if self.has_events {
@@ -48,7 +49,7 @@ impl VerbsQueuePair {
             self.has_events = CompletionQueue::take_event([&mut self.sends, &mut self.receives]);
         }
         if heard.has(Heard::BELL) {
-            // An error means that somebody else has heard it.
+            // An error means that another thread has consumed the bell.
             let _count = self.bell.read();
         }
         if heard.has(Heard::SOCKET) && self.failed.is_none() {

@@ -1,36 +1,36 @@
-//! Pieces of registered chunks, in sizes that are powers of two: what is too long is halved, and halves that meet again on
-//! the free list become one, so that no mix of sizes leaves the longer ones nothing.
+//! Pieces of registered chunks, in sizes that are powers of two. A longer piece is halved, and two free halves are
+//! merged, so that no mix of sizes exhausts the longer pieces.
 
 /// Shortest and longest pieces, as powers of two: 4 KiB and 8 MiB.
 const SMALLEST: u32 = 12;
 pub(crate) const CLASSES: usize = 12;
 
-/// The size class of a length in bytes; none if it is too long for any.
+/// Returns the size class of a length in bytes, or `None` if it is too long for any.
 pub(crate) fn class_of(len: usize) -> Option<usize> {
     let bits = len.max(1).checked_next_power_of_two()?.trailing_zeros().max(SMALLEST);
     usize::try_from(bits - SMALLEST).ok().filter(|class| *class < CLASSES)
 }
 
-/// The bytes of a piece of that class.
+/// Returns the size of a piece of a class, in bytes.
 pub(crate) const fn size_of(class: usize) -> usize {
     1 << (class + SMALLEST as usize)
 }
 
-/// A piece: its chunk, by number, and the offset of its first byte there, a multiple of its size.
+/// A piece: the number of its chunk, and the offset of its first byte there, a multiple of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) chunk: usize,
     pub(crate) offset: usize,
 }
 
-/// What is free, by size class.
+/// Free pieces by size class.
 #[derive(Debug, Default)]
 pub(crate) struct Buddies {
     free: [Vec<Piece>; CLASSES],
 }
 
 impl Buddies {
-    /// Takes a piece of that class.
+    /// Takes a piece of a class.
     pub(crate) fn take(&mut self, class: usize) -> Option<Piece> {
         let found = (class..CLASSES).find(|class| !self.free[*class].is_empty())?;
         let piece = self.free[found].pop()?;
@@ -40,7 +40,7 @@ impl Buddies {
         Some(piece)
     }
 
-    /// Gives a piece back; it joins with its other half as long as that is free, too.
+    /// Returns a piece; it merges with its other half as long as that is free, too.
     pub(crate) fn give(&mut self, mut piece: Piece, class: usize) {
         for class in class..CLASSES {
             let buddy = Piece { offset: piece.offset ^ size_of(class), ..piece };
@@ -62,7 +62,7 @@ impl Buddies {
         }
     }
 
-    /// Whether nothing of this class, or longer, is free.
+    /// Returns whether nothing of this class, or longer, is free.
     pub(crate) fn is_out_of(&self, class: usize) -> bool {
         self.free[class..].iter().all(Vec::is_empty)
     }
@@ -72,7 +72,7 @@ impl Buddies {
 mod tests {
     use super::*;
 
-    /// Numbers that look random, the same in every run.
+    /// Returns pseudo-random numbers, the same in every run.
     fn random(state: &mut u64) -> usize {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         usize::try_from(*state >> 40).unwrap()
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_never_overlap_and_become_whole_again() {
+    fn pieces_never_overlap_and_merge_into_whole_chunks() {
         let mut buddies = Buddies::default();
         let chunks = 3;
         for chunk in 0..chunks {
@@ -117,7 +117,7 @@ mod tests {
         for (piece, class) in held {
             buddies.give(piece, class);
         }
-        // Whatever was cut out of them: the chunks are whole.
+        // After all pieces have returned, the chunks are whole.
         for _ in 0..chunks {
             assert!(buddies.take(8).is_some());
         }

@@ -1,4 +1,4 @@
-//! How a queue pair comes into being: made, connected to the other end, and tried.
+//! Creation of a queue pair: made, connected to the other end, and tested.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,21 +22,21 @@ use crate::sleep::{Heard, Waits};
 use crate::sys::{COPY, Channel, CompletionQueue, Connect, Queue, QueueSizes, Verb};
 use crate::windows::{self, Windows};
 
-/// Requests beside messages: one-sided operations, reads of payloads, answers.
+/// Requests in addition to messages: one-sided operations, reads of payloads, reports to the peer.
 const MORE_REQUESTS: u32 = 128;
 
-/// Returns the receives that a connection of these limits may need at a time. They are posted before the peer learns of the
-/// connection. The sum of their users:
+/// Returns the maximum number of receives that a connection with these limits needs at a time. They are posted before
+/// the peer learns of the connection. The number is the sum of these uses:
 /// - `receive_depth` messages, which is the depth of the windows that the greeting grants: requests, replies and control;
 /// - for each of this side's windows onto payloads, the peer's report that it has read the payload;
-/// - one that is being filled when the connection ends ([`Share::connected`]).
+/// - one receive that is being filled when the connection ends ([`Share::connected`]).
 ///
 /// Reads, writes and atomics take no receive.
 const fn receives(limits: &ConnectionLimits) -> u32 {
     limits.receive_depth + payload_windows(limits) + 1
 }
 
-/// Returns the number of payloads of this side that may wait to be read at a time.
+/// Returns the maximum number of payloads of this side that may wait to be read.
 const fn payload_windows(limits: &ConnectionLimits) -> u32 {
     if limits.send_depth < windows::MOST { limits.send_depth } else { windows::MOST }
 }
@@ -61,7 +61,7 @@ impl Half {
     pub(crate) fn new(shared: &Arc<Shared>, limits: ConnectionLimits) -> Result<Self, VerbsError> {
         let domain = &shared.domain;
         let windows = payload_windows(&limits);
-        // A message of the longer kind takes two requests; as many of theirs may have to be read and answered.
+        // A rendezvous takes two requests; as many payloads of the peer may have to be read and reported.
         let depth = 2 * limits.send_depth + MORE_REQUESTS;
         let buffers = shared.receives();
         let share = buffers.promise(receives(&limits))?;
@@ -89,7 +89,7 @@ impl Half {
         self.queue.number()
     }
 
-    /// What it can do, connected to a peer with which the longest message has so many bytes.
+    /// Returns the capabilities with a peer, given the longest message of both devices in bytes.
     fn capabilities(&self, longest: u32) -> Capabilities {
         let limits = &self.limits;
         let device = self.shared.domain.context().limits();
@@ -181,7 +181,7 @@ impl Half {
 
 impl VerbsQueuePair {
     pub(crate) fn begin_probe(&mut self) -> Result<(), VerbsError> {
-        // A write of nothing: it needs no key, takes no receive, and is acknowledged.
+        // A write of no bytes: it needs no key, takes no receive, and is acknowledged.
         self.ask(Verb::Write(0, 0)).map(drop).map_err(|error| unreachable_peer(&error))
     }
 
@@ -216,7 +216,7 @@ mod tests {
             for class in Class::ALL {
                 let (here, there) = (near.connection(class), far.connection(class));
                 assert_eq!(here.receive_depth, limits.window(class).depth());
-                // The peer sends messages up to the depth that was granted, and a report for each window onto a payload.
+                // The peer sends messages up to the granted depth, and a report for each window onto a payload.
                 let reports = here.send_depth.min(windows::MOST);
                 assert!(there.send_depth + reports < receives(&here), "{class:?}");
             }

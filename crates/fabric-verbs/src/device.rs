@@ -1,4 +1,4 @@
-//! A device's port, with what all connections over it share.
+//! A device's port, with the state that all connections over it share.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -23,7 +23,7 @@ use crate::sys::{
     active_ports,
 };
 
-/// Registered memory for long payloads, bytes at most, unless told otherwise.
+/// Maximum registered memory for long payloads, bytes.
 const POOL_BUDGET: usize = 64 << 20;
 
 /// An open device and one of its ports. Cheap to clone.
@@ -32,14 +32,14 @@ pub struct Device {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What the connections of one port share.
+/// State shared by the connections of one port.
 pub(crate) struct Shared {
     pub(crate) port: PortAddress,
     receives: Mutex<Arc<Receives>>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) regions: Regions,
     pub(crate) domain: Arc<Domain>,
-    /// What tells it from another device that has its name later.
+    /// Number that distinguishes this device from a later one with the same name.
     identity: Option<u64>,
     queue_pairs: Mutex<HashMap<u32, Weak<Alive>>>,
 }
@@ -50,42 +50,44 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Where on this machine a device is used, as whoever knows the machine decides.
+/// Placement of a device's resources, chosen by the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The completion vector that events come by, below the number that the device has (ibv_create_cq(3)); one beyond counts as 0.
+    /// Completion vector for events (ibv_create_cq(3)). A number that the device does not have counts as 0.
     pub completion_vector: u32,
-    /// The NUMA node that memory for the device comes from; none: of whoever touches it first.
+    /// NUMA node of the device's memory. `None`: the node of the thread that first touches the memory.
     pub memory_node: Option<u32>,
 }
 
-/// What a device has counted.
+/// Counters of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
     /// Regions registered so far.
     pub regions_registered: u64,
-    /// Bytes of the pool for long payloads that are registered.
+    /// Registered bytes of the pool for long payloads.
     pub pool_bytes: u64,
-    /// Receives that connections may count on, of the shared receive queue that new connections take from.
+    /// Receives promised to connections, in the shared receive queue that new connections use.
     pub receives_promised: u64,
-    /// Receives of that queue that connections may have kept when they ended; beyond 1,024 the next connection gets a fresh queue.
+    /// Receives of that queue that connections may have kept when they ended; from 1,024 on, the next connection gets a
+    /// fresh queue.
     pub receives_doubtful: u64,
 }
 
-/// A registration by itself; ended when dropped.
+/// A single registration, ended when dropped.
 #[derive(Debug)]
 pub struct Registration(#[expect(dead_code, reason = "held, not read")] Arc<MemoryRegion>);
 
 impl Device {
-    /// The port that has this IP address: RoCE ports have those of their network devices.
+    /// Opens the port with this IP address; a RoCE port has those of its network device.
     ///
     /// # Errors
-    /// No library, no device, none with that address, or one that cannot be set up.
+    /// The library or a device is missing, no port has the address, or the device cannot be set up.
     pub fn for_address(address: IpAddr) -> Result<Self, VerbsError> {
         Self::for_address_at(address, |_, _| Place::default())
     }
 
-    /// The same; `place` is told the device's name and how many completion vectors it has, and says where it is used.
+    /// Opens the port with this IP address, with a chosen placement. `place` gets the device's name and its number of
+    /// completion vectors.
     ///
     /// # Errors
     /// As for [`for_address`](Self::for_address).
@@ -100,7 +102,7 @@ impl Device {
                 let fits = |port: &&PortAddress| port.gid == wanted && is_routable(&context, port) == two;
                 ports.iter().find(fits)
             };
-            // RoCE has two encapsulations under the same address; the second goes over UDP and is what is in use.
+            // RoCE has two encapsulations under the same address; the second one uses UDP and is the usual one.
             if let Some(port) = of_version(true).or_else(|| of_version(false)) {
                 let place = place(context.name(), context.completion_vectors());
                 return Self::open(&context, *port, place);
@@ -120,29 +122,29 @@ impl Device {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The device's name.
+    /// Returns the device's name.
     pub fn name(&self) -> &str {
         self.shared.domain.context().name()
     }
 
-    /// Whether the system still has it. One that was deleted says nothing, serves its connections no more, and is held up in
-    /// its removal until the last clone of this value and the last of its links are dropped.
+    /// Returns whether the device still exists. A deleted device reports nothing and no longer serves its connections.
+    /// Its removal is delayed until the last clone of this value and the last of its links are dropped.
     pub fn is_present(&self) -> bool {
         let found = identity(self.shared.domain.context());
         found.is_some() && found == self.shared.identity
     }
 
-    /// Where it is used.
+    /// Returns the placement of the device's resources.
     pub fn place(&self) -> Place {
         self.shared.domain.place()
     }
 
-    /// Why memory for it comes from anywhere although a node was asked for, if so (mbind(2)).
+    /// Returns the error because of which memory does not come from the requested node, if any (mbind(2)).
     pub fn memory_refused(&self) -> Option<Errno> {
         self.shared.domain.memory_refused()
     }
 
-    /// What was counted so far.
+    /// Returns the current counters.
     pub fn counters(&self) -> DeviceCounters {
         let receives = self.shared.current_receives();
         let account = receives.account();
@@ -154,28 +156,29 @@ impl Device {
         }
     }
 
-    /// Everything that is registered with it through this value, and what peers may do with it.
+    /// Returns everything that is registered through this value, with the access that peers have.
     pub fn registrations(&self) -> Vec<Registered> {
         self.shared.domain.registrations()
     }
 
-    /// Registers a range of send memory by itself, until the result is dropped: what queue pairs do ahead of need, for those who
-    /// want to know what it costs.
+    /// Registers a range of send memory, until the result is dropped. Queue pairs do this ahead of need; use this
+    /// function to measure its cost.
     ///
     /// # Errors
-    /// The range lies outside, or cannot be pinned.
+    /// The range lies outside the memory, or cannot be pinned.
     pub fn register(&self, memory: &Arc<Mapping>, range: Range<usize>) -> Result<Registration, FabricError> {
         let bytes = PinnedBytes::Mapped(Arc::clone(memory));
         MemoryRegion::register(&self.shared.domain, bytes, range, Access::Windows).map(Registration)
     }
 
-    /// Readable when the device has something to say: then call [`take_events`](Self::take_events).
+    /// Returns the descriptor that becomes readable when the device has an event: then call
+    /// [`take_events`](Self::take_events).
     pub fn events(&self) -> BorrowedFd<'_> {
         self.shared.domain.context().events()
     }
 
-    /// Hears the device out: connections that it says are broken find that at their next poll. Gives the number of
-    /// events, and whether the device is gone.
+    /// Processes the device's events. Connections that it reports as broken fail at their next poll. Returns the number
+    /// of events, and whether the device is gone.
     pub fn take_events(&self) -> (usize, bool) {
         let (mut count, mut gone) = (0, false);
         while let Some(event) = self.shared.domain.context().next_event() {
@@ -203,12 +206,12 @@ impl Shared {
         self.receives.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the receives that a new connection takes from. Connections that end may keep some of them, so a worn queue is
-    /// replaced; it ends with the last of its connections.
+    /// Returns the receive queue for a new connection. Ended connections may have kept some of its receives, so a worn
+    /// queue is replaced. A replaced queue is freed with the last of its connections.
     pub(crate) fn receives(&self) -> Arc<Receives> {
         let mut current = self.current_receives();
         let is_worn = current.account().is_worn();
-        // Where the device has no further queue, the worn one goes on as long as it has receives left.
+        // If the device has no further queue, the worn one is used as long as it has receives left.
         if is_worn && let Ok(fresh) = Receives::new(&self.domain) {
             *current = fresh;
         }
@@ -228,14 +231,14 @@ impl Shared {
     }
 }
 
-/// The number of the folder in sysfs that a device is opened by, which no other one has had since the system started. It goes
-/// first when the device does; the device's own stays until the last has closed it.
+/// Returns the inode number of the sysfs folder by which a device is opened, which is unique since the system started.
+/// A deletion removes this folder first; the device's own folder stays until the last user has closed the device.
 fn identity(context: &Context) -> Option<u64> {
     let path = format!("/sys/class/infiniband_verbs/{}", context.character_device());
     fs::metadata(path).ok().map(|folder| folder.ino())
 }
 
-/// Whether an address of a port is of the second RoCE encapsulation, or of InfiniBand, which has but one.
+/// Returns whether an address of a port uses the second RoCE encapsulation, or InfiniBand, which has only one.
 fn is_routable(context: &Context, port: &PortAddress) -> bool {
     let (name, number, index) = (context.name(), port.port, port.gid_index);
     let path = format!("/sys/class/infiniband/{name}/ports/{number}/gid_attrs/types/{index}");

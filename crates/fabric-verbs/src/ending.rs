@@ -1,17 +1,18 @@
-//! How a queue pair ends: what was sent leaves, what is outstanding completes, sleepers are left alone.
+//! Closing a queue pair: sent messages leave, outstanding requests complete, and sleepers are no longer woken.
 
 use pronto_core::fabric::{Completion, FabricError, QueuePair as _, Status};
 
 use crate::queue_pair::VerbsQueuePair;
 use crate::sys::Verb;
 
-/// Looks at the completion queue that closing may cost: what was sent is given the time to leave.
+/// Maximum number of polls of the completion queue in which closing waits for sent messages to leave.
 const LINGER: u32 = 4096;
-/// Looks at the completion queue for what a closed queue pair flushes; what comes later is for later polls.
+/// Maximum number of polls of the completion queue for requests that a closed queue pair flushes; later polls find the
+/// others.
 const DRAIN: u32 = 65_536;
 
 impl VerbsQueuePair {
-    /// The queue pair is dead: the peer is told, and what is outstanding will complete.
+    /// Fails the queue pair: notifies the peer, and lets outstanding requests complete.
     #[cold]
     pub(crate) fn fail(&mut self, error: FabricError) {
         if self.failed.is_some() {
@@ -28,20 +29,20 @@ impl VerbsQueuePair {
         self.owed.clear();
         self.closing.clear();
         if aborted.is_err() {
-            // The device is gone, and tells nothing any more.
+            // The device is gone and reports no completions any more.
             self.flush_all();
         }
     }
 
-    /// Closes it, once.
+    /// Closes the queue pair. Called once.
     pub(crate) fn end(&mut self) {
-        // What no doorbell was rung for does not leave.
+        // Messages for which no doorbell was rung do not leave.
         self.flush_unposted();
         self.grants.clear();
         self.linger();
         self.fail(FabricError::Lost);
         self.drain();
-        // The other queue pair's sleepers are not to be woken by what nobody takes any more.
+        // The sleepers of the other queue pair must not be woken by events that no thread consumes any more.
         self.waits.remove(&*self.channel);
         self.waits.remove(&*self.bell);
         if let Some(socket) = self.alive.socket() {
@@ -49,7 +50,8 @@ impl VerbsQueuePair {
         }
     }
 
-    /// Takes in what the device flushes, which it does in its own time: until then it may still reach what is outstanding.
+    /// Polls for the requests that the device flushes. Until a request is flushed, the device may still access its
+    /// memory.
     fn drain(&mut self) {
         for _ in 0..DRAIN {
             self.reap();
@@ -60,7 +62,7 @@ impl VerbsQueuePair {
         }
     }
 
-    /// Waits a moment for what was sent: closed at once, a last message would not leave.
+    /// Waits briefly for sent messages: after an immediate close, the last message would not leave.
     fn linger(&mut self) {
         if self.failed.is_some() || self.entries.is_empty() {
             return;
@@ -79,7 +81,7 @@ impl Drop for VerbsQueuePair {
     fn drop(&mut self) {
         self.close();
         self.shared.delist(self.queue.number());
-        // Receives that were completed and not looked at go back to where all take them from.
+        // Returns completed but unpolled receives to the shared queue.
         while let Ok(Some(found)) = self.receives.poll() {
             drop(self.buffers.completed(found.id, found.len));
         }

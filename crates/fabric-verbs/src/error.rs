@@ -1,4 +1,4 @@
-//! Why there is no connection over verbs.
+//! Errors of connections over verbs.
 
 use core::net::IpAddr;
 
@@ -7,54 +7,55 @@ use nix::sys::resource::{Resource, getrlimit};
 use pronto_core::fabric::FabricError;
 use thiserror::Error;
 
-/// Why a device or a link could not be made.
+/// Reason why a device or a link could not be set up.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum VerbsError {
-    /// No libibverbs, or none that finds a device.
+    /// libibverbs is missing, or finds no device.
     #[error("no RDMA device: {0} (is libibverbs installed, and does `ibv_devices` list one?)")]
     NoDevice(Errno),
     /// No port of any device has this address.
-    #[error("no active RDMA port has the address {0}; `rdma link` and `ibv_devinfo -v` show what there is")]
+    #[error("no active RDMA port has the address {0}; run `rdma link` or `ibv_devinfo -v` to list the ports")]
     NoPort(IpAddr),
     /// The limit of locked memory is too low.
     #[error("{0}")]
     PinLimit(FabricError),
     /// A call of the library failed.
-    #[error("{what}: {errno}")]
+    #[error("the call {what} failed: {errno}")]
     System {
-        /// The call.
+        /// Name of the call.
         what: &'static str,
-        /// What it said.
+        /// Error number.
         errno: Errno,
     },
-    /// The device has less than is needed.
-    #[error("the device offers {has} {what}, {needs} are needed")]
+    /// The device offers less than is needed.
+    #[error("the device offers {has} {what}, but {needs} are needed")]
     Device {
-        /// What there is too little of.
+        /// Name of the resource.
         what: &'static str,
-        /// How much it has.
+        /// Amount that the device offers.
         has: u64,
-        /// How much is needed.
+        /// Amount that is needed.
         needs: u64,
     },
-    /// The peer's part of the set-up is not what it should be.
+    /// The peer's offer is malformed.
     #[error("the peer's RDMA offer is malformed")]
     Malformed,
-    /// Both sides have devices, but nothing passes between them.
-    #[error("the peer's RDMA port is not reached from ours: verbs completion status {status}")]
+    /// Both sides have devices, but their ports cannot reach each other.
+    #[error("cannot reach the peer's RDMA port: verbs completion status {status}")]
     Unreachable {
-        /// `ibv_wc_status` of what was tried; 0 if it did not end in time.
+        /// `ibv_wc_status` of the probe; 0 if it did not complete in time.
         status: u32,
     },
 }
 
-/// The error number that the last failed call of the library left.
+/// Returns the error number of the last failed call of the library.
 pub(crate) fn last(what: &'static str) -> VerbsError {
     VerbsError::System { what, errno: Errno::last() }
 }
 
-/// What a registration of `wanted` bytes failed with: a full pin limit says so, and what to do.
+/// Returns the error of a failed registration of `wanted` bytes. An exceeded pin limit has an error of its own, which
+/// says what to do.
 pub(crate) fn not_registered(wanted: usize, errno: Errno) -> FabricError {
     match (errno, getrlimit(Resource::RLIMIT_MEMLOCK)) {
         (Errno::ENOMEM, Ok((limit, _))) => FabricError::PinLimit { wanted: wanted as u64, limit },

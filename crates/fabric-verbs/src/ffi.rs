@@ -1,38 +1,38 @@
-//! The one place that names a binding of libibverbs.
+//! The only module that names a binding of libibverbs.
 //!
-//! `rdma-mummy-sys` loads libibverbs when the first function of it is called, so that a program built with this crate
-//! starts on a machine without RDMA and finds no device there. `rdma-sys`, chosen by `--cfg pronto_rdma_sys`, links the
-//! library and needs its headers. Both have the same names.
-#![expect(unsafe_code, reason = "where the two differ, both are called here")]
+//! `rdma-mummy-sys` loads libibverbs at the first call of one of its functions, so that a program built with this crate
+//! starts on a machine without RDMA and finds no device there. `rdma-sys`, selected by `--cfg pronto_rdma_sys`, links
+//! the library and needs its headers. Both use the same names.
+#![expect(unsafe_code, reason = "where the bindings differ, both are called here")]
 
 #[cfg(not(pronto_rdma_sys))]
 pub(crate) use rdma_mummy_sys::*;
 #[cfg(pronto_rdma_sys)]
 pub(crate) use rdma_sys::*;
 
-/// `ibv_alloc_mw`, null where it failed.
+/// Calls `ibv_alloc_mw`. Returns null on failure.
 ///
 /// # Safety
-/// A live protection domain.
+/// The protection domain must be live.
 pub(crate) unsafe fn alloc_window(domain: *mut ibv_pd) -> *mut ibv_mw {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: the caller's guarantee is passed on.
     let made = unsafe { ibv_alloc_mw(domain, ibv_mw_type::IBV_MW_TYPE_2) };
     #[cfg(pronto_rdma_sys)]
     let made = made.unwrap_or(core::ptr::null_mut());
     made
 }
 
-/// `ibv_query_port`, 0 where it succeeded.
+/// Calls `ibv_query_port`. Returns 0 on success.
 ///
 /// # Safety
-/// An open device, and room for the attributes.
+/// The device must be open, and `into` must have room for the attributes.
 pub(crate) unsafe fn query_port(context: *mut ibv_context, port: u8, into: *mut ibv_port_attr) -> i32 {
-    // The one binding has the function that C sees, the other that of an old interface under this name.
+    // One binding has the function that C programs see, the other one has the old interface under this name.
     #[cfg(not(pronto_rdma_sys))]
     let query = ibv_query_port;
     #[cfg(pronto_rdma_sys)]
     let query = ___ibv_query_port;
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: the caller's guarantee is passed on.
     unsafe { query(context, port, into) }
 }
 
@@ -42,7 +42,7 @@ mod tests {
 
     use super::*;
 
-    /// The bindings write these types by hand; the figures are those of verbs.h on x86-64.
+    /// These types are hand-written in the bindings; the numbers are those of verbs.h on x86-64.
     #[test]
     fn hand_written_types_have_the_library_s_layout() {
         assert_eq!((size_of::<ibv_wc>(), align_of::<ibv_wc>()), (48, 8));

@@ -1,4 +1,4 @@
-//! What a message looks like in a receive buffer, and the only place where a peer's bytes are taken apart.
+//! Format of a message in a receive buffer, and the only place where a peer's bytes are parsed.
 //!
 //! Every message begins with the four bytes of the fabric word: its kind, and for [`Kind::Taken`] the number of a window.
 //!
@@ -17,46 +17,46 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bits of the fabric word below its kind.
 const NUMBER_BITS: u32 = 28;
-/// A `taken` message, bytes.
+/// Length of a `taken` message, bytes.
 pub(crate) const TAKEN_LEN: usize = 4;
 
-/// Kind of a message. Zero is none, so that a stretch of zeros is refused.
+/// Kind of a message. Zero is not a kind, so that a run of zeros is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// With its payload.
+    /// The payload follows.
     Message = 1,
-    /// The payload waits at its sender's, to be read.
+    /// The payload waits in the sender's memory, to be read.
     Rendezvous = 2,
-    /// The payload of a rendezvous was read: the window onto it can be closed.
+    /// The payload of a rendezvous was read: its window can be closed.
     Taken = 3,
 }
 
-/// The fabric word of a kind.
+/// Returns the fabric word of a kind.
 pub(crate) fn word(kind: Kind, number: u16) -> u32 {
     (u32::from(kind as u8) << NUMBER_BITS) | u32::from(number)
 }
 
-/// What follows the header of a rendezvous.
+/// Fields after the header of a rendezvous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Waiting {
-    /// Payload, bytes.
+    /// Length of the payload, bytes.
     pub(crate) len: U32,
-    /// Key of the window onto it, whose first byte is the payload's.
+    /// Key of the window onto the payload, which begins at the window's first byte.
     pub(crate) key: U32,
-    /// Number of the window, to be named when the payload was read.
+    /// Number of the window, to be returned when the payload was read.
     pub(crate) window: U32,
 }
 
-/// A message, taken apart.
+/// A parsed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival<'a> {
     Message {
         header: RawHeader,
         payload: &'a [u8],
     },
-    /// Its `window` fits 16 bits.
+    /// `window` fits 16 bits.
     Rendezvous {
         header: RawHeader,
         waiting: Waiting,
@@ -66,7 +66,7 @@ pub(crate) enum Arrival<'a> {
     },
 }
 
-/// Takes a received message apart. No payload is longer than `longest`, bytes, whether it is here or waits.
+/// Parses a received message. Rejects payloads longer than `longest` bytes, inline or not.
 pub(crate) fn decode(bytes: &[u8], longest: u32) -> Result<Arrival<'_>, PeerFault> {
     let too_long = |len| PeerFault::Length { len, max: longest.into() };
     let short = PeerFault::Length { len: bytes.len() as u64, max: HEADER_LEN as u64 };
@@ -87,7 +87,7 @@ pub(crate) fn decode(bytes: &[u8], longest: u32) -> Result<Arrival<'_>, PeerFaul
             if len == 0 || len > longest {
                 return Err(too_long(len.into()));
             }
-            // The number comes back to the peer in 16 bits.
+            // The number is returned to the peer in 16 bits.
             u16::try_from(waiting.window.get()).map_err(|_| PeerFault::Unasked)?;
             Ok(Arrival::Rendezvous { header, waiting })
         }
@@ -99,7 +99,7 @@ pub(crate) fn decode(bytes: &[u8], longest: u32) -> Result<Arrival<'_>, PeerFaul
 mod tests {
     use super::*;
 
-    /// Longest payload, bytes.
+    /// Maximum payload, bytes.
     const LONGEST: u32 = 5000;
 
     fn decode(bytes: &[u8]) -> Result<Arrival<'_>, PeerFault> {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_comes_apart_as_it_was_put_together() {
+    fn every_kind_decodes_to_what_was_encoded() {
         let message = [headed(Kind::Message), vec![7; 9]].concat();
         assert!(matches!(decode(&message), Ok(Arrival::Message { payload: [7, ..], .. })));
         let waiting = Waiting { len: 5000.into(), key: 77.into(), window: 3.into() };
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_does() {
+    fn malformed_messages_are_rejected() {
         for len in 0..HEADER_LEN {
             assert!(decode(&headed(Kind::Message)[..len]).is_err(), "{len} bytes");
         }
@@ -144,7 +144,7 @@ mod tests {
         }
         let waiting = Waiting { len: 1.into(), key: 77.into(), window: 0x1_0003.into() };
         let bytes = [headed(Kind::Rendezvous), waiting.as_bytes().to_vec()].concat();
-        assert_eq!(decode(&bytes), Err(PeerFault::Unasked), "a number that cannot come back");
+        assert_eq!(decode(&bytes), Err(PeerFault::Unasked), "a window number that does not fit 16 bits");
         let long = vec![7; LONGEST as usize + 1];
         assert!(decode(&[headed(Kind::Message), long].concat()).is_err());
         assert!(decode(&[word(Kind::Taken, 9).to_le_bytes(), [0; 4]].concat()).is_err());

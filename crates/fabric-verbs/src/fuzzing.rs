@@ -1,4 +1,4 @@
-//! For the fuzzer alone: what a node makes of a peer's bytes, without a device.
+//! Fuzzing support: parses a peer's bytes without a device.
 
 use pronto_core::fabric::PeerFault;
 use zerocopy::IntoBytes as _;
@@ -6,16 +6,16 @@ use zerocopy::IntoBytes as _;
 use crate::frame::{Arrival, Kind, Waiting, decode, word};
 use crate::offer;
 
-/// Longest payload of a message that is taken, bytes.
+/// Maximum payload of an accepted message, bytes.
 const LONGEST: u32 = 1000;
-/// The fabric word, bytes.
+/// Length of the fabric word, bytes.
 const WORD: usize = 4;
 
-/// Takes a received message apart, and puts it together again from what was understood. The low bits of the fabric word
-/// mean nothing where a header follows: they are as in `bytes`.
+/// Parses a received message and encodes it again. If a header follows, the low bits of the fabric word have no meaning
+/// and are copied from `bytes`.
 ///
 /// # Errors
-/// It is refused.
+/// The message is rejected.
 pub fn message(bytes: &[u8]) -> Result<Vec<u8>, PeerFault> {
     Ok(match decode(bytes, LONGEST)? {
         Arrival::Message { header, payload } => {
@@ -34,7 +34,7 @@ pub fn message(bytes: &[u8]) -> Result<Vec<u8>, PeerFault> {
     })
 }
 
-/// Reads an offer, and writes it again.
+/// Parses an offer and encodes it again.
 pub fn offer(bytes: &[u8]) -> Option<Vec<u8>> {
     offer::decode(bytes).map(|reached| offer::encode(&reached))
 }

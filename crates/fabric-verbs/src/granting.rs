@@ -1,4 +1,4 @@
-//! Grants: a registration of just the granted range, and a window onto it for this peer alone.
+//! Grants: a registration of exactly the granted range, with a window onto it for this peer alone.
 
 use core::ops::Range;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use crate::queue_pair::VerbsQueuePair;
 use crate::sys::{Access, MemoryRegion, MemoryWindow, PinnedBytes, Rights as WindowRights, Verb};
 use crate::windows::Granted;
 
-/// Grants of one connection at a time.
+/// Maximum number of simultaneous grants of one connection.
 const MAX_GRANTS: usize = 4096;
 
 impl VerbsQueuePair {
-    /// The granted ranges, each of its region. Besides them the peer reaches payloads that wait to be read, each behind a
-    /// window of its own, and nothing else: no registration has a remote right.
+    /// Returns the granted ranges, each relative to its region. In addition, the peer can reach only payloads that wait
+    /// to be read, each through a window of its own: no registration has a remote right.
     pub fn open_to_peer(&self) -> Vec<Range<usize>> {
         self.grants.iter().map(Granted::range).collect()
     }
 
-    /// Lets the peer reach a range of a region.
+    /// Grants the peer access to a range of a region.
     pub(crate) fn grant_range(
         &mut self,
         region: &Region,
@@ -50,7 +50,7 @@ impl VerbsQueuePair {
             let window = self.bind(&memory, range.end - range.start, rights)?;
             Granted { id, _window: Some(window), memory: Some(memory) }
         };
-        // A grant of nothing has a key that no window has.
+        // A grant of no bytes has a key that no window has.
         let key = granted._window.as_ref().map_or(u64::MAX, |window| window.key().into());
         self.next_grant = self.next_grant.wrapping_add(1);
         self.grants.push(granted);
@@ -83,7 +83,7 @@ impl VerbsQueuePair {
         while !self.has_settled(asked)? {
             #[expect(
                 clippy::disallowed_methods,
-                reason = "the wait is for a device, which may be threads of the kernel"
+                reason = "this waits for a device, which may be a kernel thread"
             )]
             back_off.pause_by(std::thread::yield_now, std::thread::sleep);
         }

@@ -1,5 +1,5 @@
-//! Messages that have arrived and cannot be handed out yet, in their order: one whose payload is still being read keeps all
-//! that came after it.
+//! Messages that have arrived and cannot be delivered yet, in order: a message whose payload is still being read delays
+//! all later ones.
 
 use std::collections::VecDeque;
 
@@ -13,11 +13,11 @@ use crate::pool::PoolBuffer;
 /// A message in the inbox.
 #[derive(Debug)]
 pub(crate) enum Item {
-    /// Whole, an inline one.
+    /// A complete inline message.
     Inline(RawHeader, InlinePayload, #[expect(dead_code, reason = "held, not read")] Use),
-    /// Whole.
+    /// A complete message.
     Whole(RawHeader, Lease),
-    /// Its payload lies at its sender's.
+    /// A message whose payload is in the sender's memory.
     Elsewhere(Fetch),
 }
 
@@ -30,24 +30,24 @@ pub(crate) struct Fetch {
     pub(crate) progress: Progress,
 }
 
-/// How far reading it has come.
+/// Progress of reading a payload.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// There was no buffer for it yet.
+    /// No buffer is assigned yet.
     Wanted,
-    /// The device reads it.
+    /// The device is reading it.
     Underway(PoolBuffer),
-    /// It is here.
+    /// It was read.
     Here(PoolBuffer),
 }
 
-/// The messages, numbered in their order.
+/// The messages, numbered in order.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     items: VecDeque<Item>,
-    /// The number of the first.
+    /// Number of the first message.
     first: u64,
-    /// Payloads that are not here.
+    /// Number of payloads that were not read yet.
     pub(crate) fetching: usize,
 }
 
@@ -66,7 +66,7 @@ impl Inbox {
         self.items.push_back(item);
     }
 
-    /// The first message whose payload nobody reads yet, with its number.
+    /// Returns the first message whose payload is not being read yet, with its number.
     pub(crate) fn first_wanted(&mut self) -> Option<(u64, &mut Fetch)> {
         let first = self.first;
         self.items.iter_mut().enumerate().find_map(|(at, item)| match item {
@@ -77,7 +77,7 @@ impl Inbox {
         })
     }
 
-    /// The payload of this message is here. Gives what its sender is to be told.
+    /// Notes that the payload of a message was read. Returns the data for the report to its sender.
     pub(crate) fn arrived(&mut self, number: u64) -> Option<Waiting> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let Some(Item::Elsewhere(fetch)) = self.items.get_mut(at) else { return None };
@@ -89,7 +89,7 @@ impl Inbox {
         Some(fetch.waiting)
     }
 
-    /// The first message, if it is whole.
+    /// Returns the first message, if it is complete.
     pub(crate) fn pop(&mut self) -> Option<Received<Lease>> {
         if let Some(Item::Elsewhere(Fetch { progress: Progress::Wanted | Progress::Underway(_), .. })) =
             self.items.front()
@@ -105,12 +105,12 @@ impl Inbox {
                 Progress::Here(buffer) => {
                     Received { header, payload: Arrived::Buffer(Lease::fetched(buffer, used)) }
                 }
-                Progress::Wanted | Progress::Underway(_) => unreachable!("looked at above"),
+                Progress::Wanted | Progress::Underway(_) => unreachable!("excluded above"),
             },
         })
     }
 
-    /// Everything is forgotten. Buffers that a device may still write to are given to whoever waits for its completions.
+    /// Drops all messages. Returns the buffers that a device may still write to.
     pub(crate) fn clear(&mut self) -> Vec<PoolBuffer> {
         self.first += self.items.len() as u64;
         self.fetching = 0;

@@ -1,4 +1,4 @@
-//! Received payloads that are lent out.
+//! Received payloads that are lent to the engine.
 
 use core::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,14 +10,14 @@ use pronto_wire::HEADER_LEN;
 use crate::pool::PoolBuffer;
 use crate::receives::ReceiveBuffer;
 
-/// Receives of one queue pair that are in use: messages that were not handed out, and leases.
+/// Number of receives of one queue pair in use: undelivered messages, and leases.
 #[derive(Debug, Default)]
 pub(crate) struct InUse(AtomicU32);
 
 impl InUse {
-    /// One more. Gives how many there are.
+    /// Adds one. Returns the new number.
     pub(crate) fn begin(self: &Arc<Self>) -> (u32, Use) {
-        // Relaxed: a count, which orders nothing.
+        // Relaxed: a counter, which orders nothing.
         let before = self.0.fetch_add(1, Ordering::Relaxed);
         (before + 1, Use(Arc::clone(self)))
     }
@@ -36,15 +36,15 @@ impl Drop for Use {
 /// A received payload. No peer can write to it.
 pub struct Lease {
     place: Place,
-    /// Of a short one that is kept the receive is posted again already.
+    /// None for the copy of a short message, whose receive was posted again immediately.
     _use: Option<Use>,
 }
 
-/// Room for short messages that are kept, used again and again.
+/// Reusable buffers for copies of short messages.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(Mutex<Vec<Vec<u8>>>);
 
-/// Buffers that wait for the next ones.
+/// Maximum number of unused buffers.
 const SPARE_BUFFERS: usize = 16;
 
 impl Kept {
@@ -53,7 +53,7 @@ impl Kept {
     }
 }
 
-/// One of them.
+/// A buffer with the copy of a short message.
 #[derive(Debug)]
 struct KeptBytes {
     bytes: Vec<u8>,
@@ -69,29 +69,29 @@ impl Drop for KeptBytes {
     }
 }
 
-/// Where it lies.
+/// Place of a payload.
 #[derive(Debug)]
 enum Place {
-    /// Behind its header, in a receive buffer.
+    /// After its header, in a receive buffer.
     Receive(ReceiveBuffer),
-    /// In a buffer that it was read to.
+    /// In a buffer of the pool, into which it was read.
     Pool(PoolBuffer),
     /// Copied out of a receive buffer.
     Kept(KeptBytes),
 }
 
 impl Lease {
-    /// A payload that came with its header.
+    /// Returns a lease of a payload that came with its header.
     pub(crate) fn received(buffer: ReceiveBuffer, used: Use) -> Self {
         Self { place: Place::Receive(buffer), _use: Some(used) }
     }
 
-    /// A payload that was read.
+    /// Returns a lease of a payload that was read.
     pub(crate) fn fetched(buffer: PoolBuffer, used: Use) -> Self {
         Self { place: Place::Pool(buffer), _use: Some(used) }
     }
 
-    /// A short payload, which is copied.
+    /// Returns a lease with a copy of a short payload.
     pub(crate) fn kept(kept: &Arc<Kept>, payload: &[u8]) -> Self {
         let mut bytes = kept.spare().pop().unwrap_or_else(|| Vec::with_capacity(SHORT_PAYLOAD));
         bytes.clear();

@@ -1,21 +1,21 @@
-//! What an offer looks like: how one side's two queue pairs are reached, in 56 bytes, and the only place where those of a peer
-//! are taken apart. Integers are little endian.
+//! Format of an offer: how to reach one side's two queue pairs, in 56 bytes. This is the only place where a peer's
+//! offer is parsed. Integers are little endian.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const MAGIC: [u8; 4] = *b"prdm";
 const VERSION: u16 = 2;
-/// An offer, bytes.
+/// Length of an offer, bytes.
 pub const OFFER_LEN: usize = size_of::<RawOffer>();
-/// Receive buffers are at least so long, bytes: what the providers tell each other fits.
+/// Minimum length of receive buffers, bytes: it holds every message between the providers.
 const SHORTEST_BUFFER: u32 = 128;
-/// Path MTUs, as verbs number them: 256 to 4096 bytes.
+/// Path MTUs in the numbering of verbs: 256 to 4096 bytes.
 const MTUS: core::ops::RangeInclusive<u32> = 1..=5;
-/// Numbers of queue pairs and packets have 24 bits.
+/// Limit of queue pair numbers and packet sequence numbers, which have 24 bits.
 const BITS_24: u32 = 0xff_ffff;
 
-/// The bytes.
+/// Bytes of an offer.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawOffer {
@@ -24,9 +24,9 @@ struct RawOffer {
     lid: U16,
     gid: [u8; 16],
     mtu: U32,
-    /// Receive buffers, bytes.
+    /// Length of receive buffers, bytes.
     buffer: U32,
-    /// Reads and atomics: as target, as initiator.
+    /// Maximum number of reads and atomics: as target, as initiator.
     reads: [u8; 2],
     unused: [u8; 2],
     max_message: U32,
@@ -40,34 +40,34 @@ struct RawEnd {
     first_sequence: U32,
 }
 
-/// How a side's two queue pairs are reached. Made by [`decode`], every field is within its range.
+/// Data to reach a side's two queue pairs. If made by [`decode`], every field is within its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reached {
     pub(crate) lid: u16,
     pub(crate) gid: [u8; 16],
-    /// Path MTU, as verbs number them.
+    /// Path MTU in the numbering of verbs.
     pub(crate) mtu: u32,
-    /// Receive buffers, bytes.
+    /// Length of receive buffers, bytes.
     pub(crate) buffer: u32,
-    /// Reads and atomics that it carries out at a time.
+    /// Maximum number of reads and atomics that it executes at a time.
     pub(crate) reads_as_target: u8,
-    /// Reads and atomics that it may have under way.
+    /// Maximum number of reads and atomics that it may have outstanding.
     pub(crate) reads_as_initiator: u8,
     /// Longest message of its port, bytes.
     pub(crate) longest: u32,
-    /// By class.
+    /// Queue pairs by class.
     pub(crate) ends: [End; 2],
 }
 
-/// One of the two.
+/// One of the two queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) number: u32,
-    /// Of the first packet that it sends.
+    /// Sequence number of the first packet that it sends.
     pub(crate) first_sequence: u32,
 }
 
-/// Writes an offer.
+/// Encodes an offer.
 pub(crate) fn encode(reached: &Reached) -> Vec<u8> {
     let end = |end: End| RawEnd { number: end.number.into(), first_sequence: end.first_sequence.into() };
     RawOffer {
@@ -86,7 +86,7 @@ pub(crate) fn encode(reached: &Reached) -> Vec<u8> {
     .to_vec()
 }
 
-/// Reads an offer; none if it is not one that can be connected to.
+/// Parses an offer. Returns `None` if it is invalid.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Reached> {
     let raw = RawOffer::read_from_bytes(bytes).ok()?;
     let end = |end: RawEnd| End { number: end.number.get(), first_sequence: end.first_sequence.get() };
@@ -130,14 +130,14 @@ mod tests {
     };
 
     #[test]
-    fn an_offer_is_read_as_it_was_written() {
+    fn an_encoded_offer_decodes_to_itself() {
         let bytes = encode(&REACHED);
         assert_eq!(bytes.len(), OFFER_LEN);
         assert_eq!(decode(&bytes), Some(REACHED));
     }
 
     #[test]
-    fn what_cannot_be_connected_to_is_no_offer() {
+    fn invalid_offers_are_rejected() {
         let [one, two] = REACHED.ends;
         for wrong in [
             Reached { mtu: 0, ..REACHED },

@@ -1,11 +1,11 @@
-//! Registered buffers for payloads that do not fit a receive buffer: where they are read to, and where payloads of regions
-//! that were not registered are copied to.
+//! Registered buffers for payloads that do not fit a receive buffer: the targets of reads, and copies of payloads from
+//! unregistered regions.
 //!
 //! # Invariants
-//! 1. A piece of a chunk is free, or held by one [`PoolBuffer`]; chunks stay.
-//! 2. Memory is registered by [`Pool::replenish`], on the progress path, ahead of need; only a payload of more than
-//!    64 KiB may have it done on its way.
-#![expect(unsafe_code, reason = "buffers that the device writes to are handed out as slices")]
+//! 1. A piece of a chunk is free, or held by one [`PoolBuffer`]. Chunks are never freed.
+//! 2. Memory is registered by [`Pool::replenish`], on the progress path, ahead of need. Only a payload of more than 64
+//!    KiB may be registered while its message is processed.
+#![expect(unsafe_code, reason = "buffers that the device writes to are returned as slices")]
 
 use core::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,17 +19,17 @@ use crate::buddies::{Buddies, Piece, class_of, size_of};
 use crate::sys::{Access, Domain, MemoryRegion, PinnedBytes};
 use crate::waiters::{Entry, Waiters};
 
-/// What is registered at a time, bytes, unless a piece is longer.
+/// Bytes registered at a time, unless a piece is longer.
 const CHUNK: usize = 1 << 20;
-/// The longest payload whose way never registers anything, bytes.
+/// Maximum payload for which a message never waits for a registration, bytes.
 pub(crate) const UNREGISTERED: usize = 64 << 10;
 
-/// The pool of one device.
+/// Pool of one device.
 pub(crate) struct Pool {
     domain: Arc<Domain>,
     budget: usize,
     state: Arc<Mutex<State>>,
-    /// Somebody went away without a buffer, or the last one was taken.
+    /// True if an attempt found no buffer, or the last one of its size was taken.
     low: AtomicBool,
 }
 
@@ -58,7 +58,7 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// A pool that registers at most `budget` bytes, beginning with one chunk of 1 MiB.
+    /// Creates a pool that registers at most `budget` bytes, beginning with one chunk of 1 MiB.
     pub(crate) fn new(domain: &Arc<Domain>, budget: usize) -> Result<Arc<Self>, FabricError> {
         let state = Arc::default();
         let this = Self { domain: Arc::clone(domain), budget, state, low: AtomicBool::new(false) };
@@ -76,7 +76,7 @@ impl Pool {
         Waiter::new(&self.state, bell)
     }
 
-    /// Bytes that are registered.
+    /// Returns the number of registered bytes.
     pub(crate) fn registered(&self) -> usize {
         self.lock().registered
     }
@@ -94,7 +94,7 @@ impl Pool {
         let mut state = self.lock();
         let mut piece = state.free.take(class);
         if piece.is_none() && len > UNREGISTERED && state.registered + size_of(class) <= self.budget {
-            // Another buffer of its own: this is the one place where a message's way registers.
+            // Allocates a separate chunk: the only registration on the path of a message.
             if let Ok(chunk) = self.chunk(size_of(class)) {
                 state.add(chunk);
                 piece = state.free.take(class);
@@ -105,7 +105,7 @@ impl Pool {
         }
         waiter.attempted(&mut state, piece.is_some());
         let piece = piece?;
-        // The last of its size: time to think of the next.
+        // The last one of its size: the pool should be replenished.
         if state.free.is_out_of(class) {
             self.low.store(true, Ordering::Relaxed);
         }
@@ -113,13 +113,13 @@ impl Pool {
         Some(PoolBuffer { pool: Arc::clone(self), chunk, piece, class, len })
     }
 
-    /// Whether [`replenish`](Self::replenish) has something to think about.
+    /// Returns whether [`replenish`](Self::replenish) should be called.
     #[inline]
     pub(crate) fn is_low(&self) -> bool {
         self.low.load(Ordering::Relaxed)
     }
 
-    /// On the progress path: registers another chunk if the pool has run low and the budget allows it.
+    /// Registers another chunk if the pool has run low and the budget allows it. Called on the progress path.
     pub(crate) fn replenish(&self) {
         if !self.is_low() || !self.low.swap(false, Ordering::Relaxed) {
             return;
@@ -127,7 +127,7 @@ impl Pool {
         if self.registered() + CHUNK > self.budget {
             return;
         }
-        // A full pin limit leaves the pool as it is: who waits is served by what comes back.
+        // At the pin limit, the pool stays as it is: waiters are served from returned buffers.
         if let Ok(chunk) = self.chunk(CHUNK) {
             let mut state = self.lock();
             state.add(chunk);
@@ -149,8 +149,8 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One purpose for which one queue pair takes buffers of a pool. Each purpose has a waiter of its own: service for one must not
-/// end the wait for another.
+/// A purpose for which one queue pair takes buffers of a pool. Each purpose has a separate waiter: a buffer for one
+/// purpose must not end the wait for another.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     state: Arc<Mutex<State>>,
@@ -178,7 +178,7 @@ impl Drop for Waiter {
     }
 }
 
-/// A buffer of the pool; comes back when dropped, from any thread.
+/// A buffer of the pool, to which it returns when dropped, from any thread.
 pub(crate) struct PoolBuffer {
     pool: Arc<Pool>,
     chunk: Chunk,
@@ -188,21 +188,21 @@ pub(crate) struct PoolBuffer {
 }
 
 impl PoolBuffer {
-    /// The registration that it lies in, and its offset there.
+    /// Returns the registration of the buffer, and its offset there.
     pub(crate) fn registered(&self) -> (&Arc<MemoryRegion>, usize) {
         (&self.chunk.memory, self.piece.offset)
     }
 
-    /// Its bytes. Not to be asked for while a device writes to them.
+    /// Returns the bytes. Must not be called while a device writes to them.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the piece lies within its chunk.
         let first = unsafe { self.chunk.bytes.base().add(self.piece.offset) };
-        // SAFETY: `len` bytes of the piece, which is this value's alone (invariant 1); whoever calls has seen the device's
+        // SAFETY: `len` bytes of the piece, which is this value's alone (invariant 1); the caller has seen the device's
         // completion.
         unsafe { core::slice::from_raw_parts(first.as_ptr(), self.len) }
     }
 
-    /// Copies a piece of a region to its start; false if it lies outside the region.
+    /// Copies a piece of a region to the buffer. Returns false if the piece lies outside the region.
     pub(crate) fn fill(&mut self, region: &Region, offset: usize) -> bool {
         // SAFETY: as for bytes, and `&mut self`.
         let first = unsafe { self.chunk.bytes.base().add(self.piece.offset) };
@@ -236,7 +236,7 @@ mod tests {
         Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).unwrap())
     }
 
-    /// A pool that has no buffers, and two waiters for them with bells of their own.
+    /// An empty pool, and two waiters for it with bells of their own.
     struct EmptyPool {
         state: Arc<Mutex<State>>,
         bells: [Arc<EventFd>; 2],
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_tries_again_and_again_has_one_entry() {
+    fn a_waiter_that_tries_repeatedly_has_one_entry() {
         let pool = EmptyPool::new();
         for _ in 0..100 {
             pool.waiters.iter().for_each(|waiter| pool.fail_once(waiter));
@@ -283,7 +283,7 @@ mod tests {
         pool.waiters[0].attempted(&mut lock(&pool.state), true);
         assert_eq!(pool.entries(), 1, "the entry of the waiter that was served");
         lock(&pool.state).waiters.wake();
-        assert!(pool.bells[0].read().is_err(), "this waiter does not wait any more");
+        assert!(pool.bells[0].read().is_err(), "this waiter no longer waits");
         assert_eq!(pool.bells[1].read(), Ok(1));
     }
 
@@ -296,12 +296,12 @@ mod tests {
         pool.fail_once(&pool.waiters[1]);
         drop(dropped);
         assert_eq!(pool.entries(), 1, "the entry of the waiter that was dropped");
-        assert_eq!(Arc::strong_count(&bell), 1, "nobody else keeps the descriptor open");
+        assert_eq!(Arc::strong_count(&bell), 1, "nothing else keeps the descriptor open");
     }
 
-    /// A queue pair waits for two purposes with one bell: service for one must not end the wait for the other.
+    /// A queue pair waits for two purposes with one bell: a buffer for one must not end the wait for the other.
     #[test]
-    fn service_for_one_purpose_leaves_the_wait_for_another() {
+    fn a_buffer_for_one_purpose_leaves_the_wait_for_another() {
         let state: Arc<Mutex<State>> = Arc::default();
         let bell = bell();
         let [fetches, copies] = [(); 2].map(|()| Waiter::new(&state, &bell));

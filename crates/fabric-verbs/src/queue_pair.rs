@@ -1,10 +1,10 @@
-//! The queue pair: what it is made of. It is made in `connecting.rs`, sends in `sending.rs`, receives in `receiving.rs`, lets its
-//! peer reach memory in `granting.rs`, sleeps in `arming.rs` and ends in `ending.rs`.
+//! Fields and traits of the queue pair. It is made in `connecting.rs`, sends in `sending.rs`, receives in
+//! `receiving.rs`, grants its peer access to memory in `granting.rs`, sleeps in `arming.rs` and ends in `ending.rs`.
 //!
 //! # Invariants
-//! 1. `failed` is set once. From then on nothing is posted or granted, and everything outstanding completes.
-//! 2. `entries` has one entry for every request that is in the queue, in its order.
-//! 3. What a device may still reach is dropped after the queue, which comes first among the fields.
+//! 1. `failed` is set at most once. From then on nothing is posted or granted, and everything outstanding completes.
+//! 2. `entries` has one entry for every request in the queue, in order.
+//! 3. Memory that a device may still access is dropped after the queue, which is the first field.
 
 use core::ops::Range;
 use std::collections::VecDeque;
@@ -34,10 +34,11 @@ use crate::sleep::{Heard, Waits};
 use crate::sys::{Access, Channel, CompletionQueue, MemoryRegion, PinnedBytes, Queue, SendRequest, Verb};
 use crate::windows::{Granted, Windows};
 
-/// Looks that a lost connection is given for what is outstanding, a one-sided operation among it: that it was refused ends the
-/// connection, too, and on a busy machine the device says why long after the peer has hung up.
+/// Number of polls in which a lost connection may still complete outstanding requests, including one-sided operations.
+/// A refused access also ends the connection, and on a busy machine the device reports the refusal long after the peer
+/// has closed.
 pub(crate) const LAST_LOOKS: u32 = 65_536;
-/// What is left of them when nothing else is worth waiting for.
+/// Remaining polls at which waiting ends unless a one-sided operation is outstanding.
 pub(crate) const LAST_LOOKS_FOR_ACCESS: u32 = LAST_LOOKS - 4096;
 
 /// One connection of one class over RDMA.
@@ -49,77 +50,78 @@ pub struct VerbsQueuePair {
     pub(crate) sends: CompletionQueue,
     pub(crate) receives: CompletionQueue,
     pub(crate) entries: VecDeque<Entry>,
-    /// The chunks of send memory that are registered.
+    /// Registered chunks of send memory.
     pub(crate) chunks: Vec<Arc<MemoryRegion>>,
-    /// Buffers of payloads that nobody waits for any more, and that a device may still write to.
+    /// Buffers of dropped messages that a device may still write to.
     pub(crate) abandoned: Vec<PoolBuffer>,
     pub(crate) memory: Arc<Mapping>,
     pub(crate) done: VecDeque<Completion>,
-    /// Messages that were pushed and not posted, whose buffers are free once they were: the device, or this code, copies them.
+    /// Pushed messages whose buffers are free once they are posted, because the device or this code copies them.
     pub(crate) copied: VecDeque<WrId>,
     pub(crate) inbox: Inbox,
-    /// Windows of the peer's whose payloads we have read, and have to say so.
+    /// Windows of the peer whose payloads were read and not yet reported.
     pub(crate) owed: VecDeque<u16>,
-    /// Windows of ours, with their keys, that the peer is done with.
+    /// Windows of this side, with their keys, that the peer no longer needs.
     pub(crate) closing: VecDeque<(u32, u16)>,
     pub(crate) in_use: Arc<InUse>,
     pub(crate) capabilities: Capabilities,
     pub(crate) max_receive: u32,
-    /// The peer's receive buffers, bytes.
+    /// Length of the peer's receive buffers, bytes.
     pub(crate) their_buffer: u32,
     /// Longest message of both devices, bytes.
     pub(crate) longest: u32,
     pub(crate) since_signal: u32,
-    /// When the completions of sends are looked at.
+    /// State that decides when to poll for completions of sends.
     pub(crate) reaping: Reaping,
-    /// Where short messages lie that somebody keeps.
+    /// Buffers for copies of short messages.
     pub(crate) kept: Arc<Kept>,
     pub(crate) depth: u32,
-    /// Readable when a buffer came back to the pool that this queue pair waits for.
+    /// Becomes readable when a buffer returns to the pool while this queue pair waits for it.
     pub(crate) bell: Arc<EventFd>,
-    /// Waits for buffers to read payloads to.
+    /// Waiter for buffers to read payloads into.
     pub(crate) fetch_waiter: Waiter,
-    /// Waits for buffers to copy payloads of unregistered regions to.
+    /// Waiter for buffers for copies of payloads from unregistered regions.
     pub(crate) copy_waiter: Waiter,
     pub(crate) waits: Waits,
-    /// Held by the completion queues as well; named here to be taken out of the epoll.
+    /// Also held by the completion queues; kept here to be removed from the epoll.
     pub(crate) channel: Arc<Channel>,
-    /// The last sleeper was woken by the channel.
+    /// True if the last sleeper was woken by the channel.
     pub(crate) has_events: bool,
-    /// All events were asked for since solicited ones were.
+    /// True if a sleeper has requested all events since solicited ones were last requested.
     pub(crate) slept_for_all: bool,
     pub(crate) alive: Arc<Alive>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) next_grant: u32,
-    /// Requests of our own that are waited for: bindings, probes.
+    /// Requests of the provider itself that are waited for: bindings, probes.
     pub(crate) settled: u64,
     pub(crate) asked: u64,
     pub(crate) failed: Option<FabricError>,
     pub(crate) last_looks: u32,
     pub(crate) closed: bool,
     pub(crate) counters: Counters,
-    /// The receive buffers that messages of this queue pair arrive in.
+    /// Receive buffers for messages of this queue pair.
     pub(crate) buffers: Arc<Receives>,
     pub(crate) _share: Share,
 }
 
-/// What a queue pair has counted.
+/// Counters of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Messages that travelled with their payload.
+    /// Messages that were sent with their payload.
     pub eager: u64,
-    /// Messages whose payload was read by its receiver.
+    /// Messages whose payload the receiver has read.
     pub rendezvous: u64,
-    /// Payloads of unregistered regions that were copied.
+    /// Payloads from unregistered regions that were copied.
     pub copied: u64,
-    /// Registrations made while a message was posted: of regions longer than 64 KiB that were not registered ahead.
+    /// Registrations made while a message was posted: of regions for payloads longer than 64 KiB that were not
+    /// registered ahead.
     pub registered_on_the_way: u64,
-    /// Requests for an event; with soft-RoCE each is a system call.
+    /// Requests for an event; with soft-RoCE each one is a system call.
     pub events_asked: u64,
 }
 
 impl VerbsQueuePair {
-    /// What was counted so far.
+    /// Returns the current counters.
     pub fn counters(&self) -> Counters {
         let events_asked = self.sends.events_asked + self.receives.events_asked;
         Counters { events_asked, ..self.counters }
@@ -133,7 +135,7 @@ impl VerbsQueuePair {
         self.waits.add(Heard::SOCKET, self.alive.attach(socket))
     }
 
-    /// Pushes a request of our own and gives the number under which [`has_settled`](Self::has_settled) knows it.
+    /// Pushes a request of the provider itself. Returns its number for [`has_settled`](Self::has_settled).
     pub(crate) fn ask(&mut self, verb: Verb<'_>) -> Result<u64, FabricError> {
         let mut back_off = BackOff::default();
         while self.queue.room() == 0 {
@@ -141,7 +143,7 @@ impl VerbsQueuePair {
             self.reap();
             #[expect(
                 clippy::disallowed_methods,
-                reason = "the wait is for a device, which may be threads of the kernel"
+                reason = "this waits for a device, which may be a kernel thread"
             )]
             back_off.pause_by(std::thread::yield_now, std::thread::sleep);
         }

@@ -1,26 +1,26 @@
-//! When the completions of sends are looked at. Most sends are copied and say nothing when they are done, so most looks would be in
-//! vain: there is something to find while a request is outstanding that was asked to say so; and when a request has failed, which
-//! does so in any case.
+//! Decision when to poll for completions of sends. Most sends are copied and not signalled, so most such polls would
+//! find nothing. There is something to find while a signalled request is outstanding, and when a request has failed,
+//! which always completes.
 
 use core::cell::Cell;
 
 use crate::queue_pair::VerbsQueuePair;
 
-/// Looks at a queue pair after which its sends are looked at whatever is outstanding: a failure is found so late, at most, by one
-/// who polls. One who sleeps is told.
+/// Number of polls of a queue pair after which its sends are polled in any case. A polling thread detects a failure at
+/// most this many polls late; a sleeping one gets an event.
 const LOOKS: u32 = 32;
 
-/// See the module.
+/// State of the decision when to poll for completions of sends.
 #[derive(Debug, Default)]
 pub(crate) struct Reaping {
-    /// One beyond the number of the last request that was asked to say when it is done.
+    /// One more than the number of the last signalled request.
     pub(crate) asked_below: u64,
-    /// Looks left.
+    /// Polls left.
     left: Cell<u32>,
 }
 
 impl VerbsQueuePair {
-    /// Whether there may be something.
+    /// Returns whether there may be a completion.
     #[inline]
     pub(crate) fn may_reap(&self) -> bool {
         if self.queue.oldest() < self.reaping.asked_below || self.sends.has_batched() {
@@ -31,7 +31,7 @@ impl VerbsQueuePair {
         left == 0
     }
 
-    /// Somebody is about to sleep, or has slept: nothing is left out by the next look.
+    /// Makes the next poll include the completions of sends, because a thread is about to sleep or has slept.
     pub(crate) fn looks_anew(&mut self) {
         self.reaping.left.set(0);
     }

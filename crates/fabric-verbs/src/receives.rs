@@ -1,10 +1,11 @@
-//! Receive buffers of a device: posted on one shared receive queue, so that memory goes with what may be under way and not
-//! with the longest message times the number of peers.
+//! Receive buffers of a device, posted on one shared receive queue, so that memory depends on the number of messages in
+//! flight and not on the longest message times the number of peers.
 //!
 //! # Invariants
-//! 1. A buffer is either posted, and the device's, or held by one [`ReceiveBuffer`], which posts it again when dropped.
-//! 2. A buffer's name is the number of its chunk and its place there; chunks are added and never taken away.
-#![expect(unsafe_code, reason = "buffers that the device writes to are handed out as slices")]
+//! 1. A buffer is either posted, and belongs to the device, or held by one [`ReceiveBuffer`], which posts it again when
+//!    dropped.
+//! 2. A buffer's name is the number of its chunk and its index there. Chunks are added and never removed.
+#![expect(unsafe_code, reason = "buffers that the device writes to are returned as slices")]
 
 use core::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -17,16 +18,17 @@ use crate::account::{self, Account, Share};
 use crate::error::VerbsError;
 use crate::sys::{Access, Domain, MemoryRegion, PinnedBytes, SharedReceives};
 
-/// A receive buffer, bytes: a header and a payload of up to 2,024. Longer payloads are read by their receiver.
+/// Length of a receive buffer, bytes: a header and a payload of up to 2,024. The receiver reads longer payloads by
+/// RDMA.
 pub(crate) const BUFFER: u32 = 2048;
-/// Buffers that are registered at a time.
+/// Number of buffers registered at a time.
 const CHUNK: usize = 128;
 const MAX_CHUNKS: usize = 128;
-/// Receives of one shared receive queue, at most.
+/// Maximum number of receives of one shared receive queue.
 const MOST: u32 = 16384;
 const _: () = assert!(MOST as usize == MAX_CHUNKS * CHUNK);
 
-/// A shared receive queue of a device, with its buffers. New connections take from the newest one.
+/// A shared receive queue of a device, with its buffers. New connections use the newest one.
 pub(crate) struct Receives {
     queue: Arc<SharedReceives>,
     domain: Arc<Domain>,
@@ -64,12 +66,13 @@ impl Receives {
         account::lock(&self.account)
     }
 
-    /// Promises receives to a connection: registers and posts what is missing.
+    /// Promises receives to a connection: registers and posts the missing ones.
     pub(crate) fn promise(&self, receives: u32) -> Result<Share, VerbsError> {
         Share::new(&self.account, receives as usize, CHUNK, |number| Ok(self.add(number)?))
     }
 
-    /// Posts the buffer of one number for the first time, under the account's lock. The first of a chunk makes the chunk.
+    /// Posts the buffer with a given number for the first time, under the account's lock. Makes the chunk for the first
+    /// buffer of a chunk.
     fn add(&self, number: usize) -> Result<(), FabricError> {
         if self.chunks.get(number / CHUNK).is_some_and(|chunk| chunk.get().is_none()) {
             self.add_chunk(number / CHUNK)?;
@@ -95,18 +98,19 @@ impl Receives {
 
     fn post(&self, name: u64) -> Result<(), Errno> {
         let (chunk, offset) = self.chunk(name).ok_or(Errno::EINVAL)?;
-        // SAFETY: a whole buffer of registered memory that lives as long as the queue; invariant 1: nobody holds it.
+        // SAFETY: a whole buffer of registered memory that lives as long as the queue; no other code holds it
+        // (invariant 1).
         unsafe { self.queue.post(name, chunk.memory.local(offset), BUFFER) }
     }
 
-    /// The buffer that a receive of this name completed with. Each completion's name is given once.
+    /// Returns the buffer of a completed receive. Must be called once per completion.
     pub(crate) fn completed(self: &Arc<Self>, name: u64, len: u32) -> Option<ReceiveBuffer> {
         self.chunk(name)?;
         Some(ReceiveBuffer { receives: Arc::clone(self), name, len: len.min(BUFFER) })
     }
 }
 
-/// A buffer that a message has arrived in. Dropping it posts it again, from any thread.
+/// A buffer with a received message. Dropping it posts it again, from any thread.
 pub(crate) struct ReceiveBuffer {
     receives: Arc<Receives>,
     name: u64,
@@ -114,7 +118,7 @@ pub(crate) struct ReceiveBuffer {
 }
 
 impl ReceiveBuffer {
-    /// What has arrived.
+    /// Returns the received bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         let Some((chunk, offset)) = self.receives.chunk(self.name) else { return &[] };
         // SAFETY: the buffer lies within its chunk (invariant 2).
@@ -136,7 +140,7 @@ impl fmt::Debug for ReceiveBuffer {
 
 impl Drop for ReceiveBuffer {
     fn drop(&mut self) {
-        // It fails only when the device is gone, and with it every connection.
+        // Fails only if the device is gone, and with it every connection.
         let _gone = self.receives.post(self.name);
     }
 }

@@ -1,4 +1,4 @@
-//! Receiving: completions of receives become messages, in their order; payloads that wait at their sender's are read.
+//! Receiving: completions of receives become messages, in order; payloads in the senders' memory are read.
 
 use pronto_core::fabric::{
     Arrived, DoorbellEvent, FabricError, InlineMessage, MessageSlot, PeerFault, PollOutcome, Received,
@@ -16,20 +16,20 @@ use crate::sys::{SendRequest, Verb};
 /// `ibv_wc_status` of a receive that the end of its queue pair flushed.
 const FLUSHED: u32 = 5;
 
-/// What one look at the receive completions has found.
+/// Result of one poll of the receive completions.
 enum Found {
     /// Nothing.
     Nothing,
-    /// A message, which is in the inbox now.
+    /// A message, which was added to the inbox.
     Message,
-    /// An inline one, not in the inbox, which is empty.
+    /// An inline message while the inbox is empty.
     Inline(InlineMessage),
-    /// Something between the two providers.
+    /// A message between the two providers.
     Other,
 }
 
 impl VerbsQueuePair {
-    /// Looks for the next message: in the inbox, then among the receive completions, as far as they are needed.
+    /// Returns the next message: from the inbox, then from the receive completions, as far as they are needed.
     pub(crate) fn receive(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<Lease>, FabricError> {
         let MessageSlot { inline, short } = slot;
         loop {
@@ -41,7 +41,8 @@ impl VerbsQueuePair {
                     *inline = message;
                     return Ok(PollOutcome::Inline);
                 }
-                // Behind a payload that is not here: as much as is here, so that payloads are read side by side.
+                // While the first payload is being read, takes all available completions, so that payloads are read
+                // concurrently.
                 Ok(Found::Message | Found::Other) => {}
                 Ok(Found::Nothing) => break,
                 Err(error) => {
@@ -64,15 +65,15 @@ impl VerbsQueuePair {
         if self.alive.is_lost() {
             return self.take_leave();
         }
-        // Nothing to do: time to think of what the next message needs, for those who never sleep as well.
+        // Idle: replenishes the pool for later messages, also for threads that never sleep.
         if self.shared.pool.is_low() {
             self.shared.pool.replenish();
         }
         Ok(PollOutcome::Nothing)
     }
 
-    /// The peer has ended the connection. What is outstanding is given a few more looks: the device may be about to tell
-    /// more, as that an access was refused.
+    /// Handles the end of the connection by the peer. Outstanding requests get some more polls: the device may still
+    /// report, for example, that an access was refused.
     #[cold]
     fn take_leave(&mut self) -> Result<PollOutcome<Lease>, FabricError> {
         self.reap();
@@ -82,7 +83,7 @@ impl VerbsQueuePair {
         let least = if asks { 0 } else { LAST_LOOKS_FOR_ACCESS };
         if self.last_looks > least && !self.entries.is_empty() {
             if asks {
-                // The device may be threads of the kernel that this processor is wanted for.
+                // The device may be a kernel thread that needs this CPU.
                 std::thread::yield_now();
             }
             return Ok(PollOutcome::Nothing);
@@ -91,7 +92,7 @@ impl VerbsQueuePair {
         Err(FabricError::Lost)
     }
 
-    /// Takes one receive completion.
+    /// Processes one receive completion.
     #[inline]
     fn look(&mut self) -> Result<Found, FabricError> {
         let polled = self.receives.poll().map_err(|errno| FabricError::System { errno: errno as i32 })?;
@@ -102,7 +103,7 @@ impl VerbsQueuePair {
         match completed.status {
             0 => {}
             FLUSHED => return Err(FabricError::Lost),
-            // A write with an immediate that was refused has taken its receive already.
+            // A refused write with an immediate has taken its receive already.
             REMOTE_ACCESS => return Err(PeerFault::Access.into()),
             status => return Err(FabricError::WorkFailed { status }),
         }
@@ -132,7 +133,7 @@ impl VerbsQueuePair {
                 Ok(Found::Message)
             }
             Arrival::Taken { window } => {
-                // The window is closed before the sender's buffer is its own again.
+                // The window is closed before the sender may reuse its buffer.
                 let key = self.windows.begin_closing(window).ok_or(PeerFault::Unasked)?;
                 self.closing.push_back((key, window));
                 Ok(Found::Other)
@@ -142,14 +143,14 @@ impl VerbsQueuePair {
 
     fn begin_use(&self) -> Result<crate::lease::Use, FabricError> {
         let (in_use, used) = self.in_use.begin();
-        // A window's worth beyond: a lease that another thread drops is counted a moment longer.
+        // Allows twice the window: a lease that another thread drops is counted a moment longer.
         if in_use > 2 * self.capabilities.receive_depth {
             return Err(PeerFault::Overrun.into());
         }
         Ok(used)
     }
 
-    /// Begins to read what waits, as far as there are buffers and room.
+    /// Starts to read waiting payloads, as far as there are buffers and room.
     fn fetch(&mut self) {
         let mut pushed = false;
         while self.queue.room() > 1 {
@@ -168,7 +169,7 @@ impl VerbsQueuePair {
         }
     }
 
-    /// A payload is here: its sender is to be told.
+    /// Notes that a payload was read, which must be reported to its sender.
     pub(crate) fn fetched(&mut self, number: u64) {
         if let Some(waiting) = self.inbox.arrived(number) {
             let window = u16::try_from(waiting.window.get()).unwrap_or(u16::MAX);
@@ -176,7 +177,7 @@ impl VerbsQueuePair {
         }
     }
 
-    /// Tells senders that their payloads were read, and closes the windows onto ours that were.
+    /// Reports read payloads to their senders, and closes windows onto payloads that the peer has read.
     pub(crate) fn pay(&mut self) {
         let mut pushed = false;
         while self.queue.room() > 0
@@ -200,7 +201,7 @@ impl VerbsQueuePair {
     }
 }
 
-/// Puts a message where the caller wants it: inline and short ones into the slot.
+/// Delivers a message: inline and short ones in the slot.
 fn fill(slot: MessageSlot<'_>, message: Received<Lease>) -> PollOutcome<Lease> {
     let Received { header, payload } = message;
     match payload {
@@ -210,7 +211,7 @@ fn fill(slot: MessageSlot<'_>, message: Received<Lease>) -> PollOutcome<Lease> {
         }
         Arrived::Buffer(lease) if lease.bytes().len() <= SHORT_PAYLOAD => {
             let bytes = lease.bytes();
-            let len = u8::try_from(bytes.len()).expect("a short payload is short");
+            let len = u8::try_from(bytes.len()).expect("a short payload fits");
             slot.short.put(header, len, |into| into.copy_from_slice(bytes));
             PollOutcome::Short
         }

@@ -1,4 +1,5 @@
-//! Registrations of regions, kept while the region lives: its memory cannot move under a registration that holds it.
+//! Registrations of regions, kept while the region lives. A registration holds the region's memory, so that the memory
+//! stays in place.
 
 use core::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +28,7 @@ impl Regions {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The registration of a region, if it has one.
+    /// Returns the registration of a region, if it has one.
     pub(crate) fn find(&self, region: &Region) -> Option<Arc<MemoryRegion>> {
         let wanted = Arc::as_ptr(region.memory()).cast::<()>();
         let is_it = |known: &&Arc<MemoryRegion>| {
@@ -36,7 +37,7 @@ impl Regions {
         self.lock().iter().find(is_it).cloned()
     }
 
-    /// The registration of a region, made now if there is none.
+    /// Returns the registration of a region, and makes it if there is none.
     pub(crate) fn register(
         &self,
         domain: &Arc<Domain>,
@@ -45,7 +46,8 @@ impl Regions {
         if let Some(known) = self.find(region) {
             return Ok(known);
         }
-        // The list grows here alone: a node whose threads always poll never arms, and would keep every region it ever used.
+        // The list grows only here: a node whose threads always poll never arms, and would otherwise keep every region
+        // that it ever used.
         self.forget_unused();
         let bytes = PinnedBytes::Region(Arc::clone(region.memory()));
         let made = MemoryRegion::register(domain, bytes, 0..region.len(), Access::Windows)?;
@@ -54,7 +56,7 @@ impl Regions {
         Ok(made)
     }
 
-    /// Ends registrations of regions that nobody else holds any more, and that no request uses.
+    /// Ends registrations of regions that have no other holder and that no request uses.
     pub(crate) fn forget_unused(&self) {
         self.lock().retain(|known| {
             Arc::strong_count(known) > 1
@@ -62,7 +64,7 @@ impl Regions {
         });
     }
 
-    /// Registrations made so far.
+    /// Returns the number of registrations made so far.
     pub(crate) fn made(&self) -> u64 {
         self.made.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Sending: work requests become requests of the queue, and its completions completions.
+//! Sending: work requests become requests of the queue, and its completions become completions of the fabric.
 
 use std::sync::Arc;
 
@@ -15,32 +15,32 @@ use crate::queue_pair::VerbsQueuePair;
 use crate::sys::{Done, MemoryRegion, Rights, SendRequest, Verb};
 use crate::windows::Lent;
 
-/// Requests that messages leave free: for reads of payloads and what the peer is told after them.
+/// Number of requests that messages leave free, for reads of payloads and the reports after them.
 const RESERVE: usize = 16;
 
-/// `ibv_wc_status` values that tell what became of a request.
+/// `ibv_wc_status` values that have a specific meaning here.
 const REMOTE_INVALID_REQUEST: u32 = 9;
 pub(crate) const REMOTE_ACCESS: u32 = 10;
 const RETRIES_EXCEEDED: u32 = 12;
 const RECEIVER_NOT_READY: u32 = 13;
 const FLUSHED: u32 = 5;
 
-/// What a request in the queue was for.
+/// Purpose of a request in the queue.
 #[derive(Debug)]
 pub(crate) enum Entry {
-    /// A message with its payload; what it lies in is held until the device is done.
+    /// A message with its payload, whose memory is held until the device has finished.
     Message(WrId, #[expect(dead_code, reason = "held, not read")] Source),
-    /// A message that was copied; until it was posted, what it lies in is held.
+    /// A copied message, whose memory is held until it is posted.
     Held(#[expect(dead_code, reason = "held, not read")] Source),
-    /// A part of something that ends otherwise.
+    /// A part of an operation that completes otherwise.
     Part,
-    /// The peer has read the payload behind this window, which ends.
+    /// Ends the window onto a payload that the peer has read.
     Closing(u16),
-    /// A payload that is read: the message's number in the inbox.
+    /// A read of a payload: the message's number in the inbox.
     Fetch(u64),
-    /// A one-sided operation; what it reads or writes here is held.
+    /// A one-sided operation, whose local memory is held.
     Access { wr: WrId, atomic: bool, _memory: Option<Arc<MemoryRegion>> },
-    /// Something of our own that is waited for.
+    /// A request of the provider itself that is waited for.
     Asked,
 }
 
@@ -51,7 +51,7 @@ pub(crate) enum Source {
     Copied(#[expect(dead_code, reason = "held, not read")] PoolBuffer),
 }
 
-/// A payload as the device is to find it.
+/// A payload in registered memory.
 struct Piece {
     memory: Arc<MemoryRegion>,
     offset: usize,
@@ -78,10 +78,10 @@ impl VerbsQueuePair {
         }
     }
 
-    /// Pushes one request; there must be room. What lies `beside` is held by the entry, or by the peer's promise about send
-    /// memory (the seam's second).
+    /// Pushes one request; there must be room. Memory in `beside` is held by the entry, or protected by the engine's
+    /// promise about send memory (promise 2 of the fabric).
     pub(crate) fn push(&mut self, mut request: SendRequest<'_>, entry: Entry) -> u32 {
-        // Where nothing is signalled nothing is ever known to be done.
+        // Without signalled requests, the queue would never learn that others are done.
         self.since_signal += 1;
         request.signalled |= self.since_signal >= self.depth / 4;
         if request.signalled {
@@ -90,9 +90,9 @@ impl VerbsQueuePair {
         }
         self.entries.push_back(entry);
         #[expect(unsafe_code, reason = "the device will read or write what the request names")]
-        // SAFETY: a request's memory is its own line, or is held in its entry or in the list of chunks until the request
-        // has completed; nobody writes to it meanwhile: regions are shared memory by contract, extents are the engine's
-        // promise, pool buffers belong to the entry or the inbox.
+        // SAFETY: a request's memory is its own line, or is held in its entry or in the list of chunks until the
+        // request has completed. Nothing writes to it meanwhile: regions are shared memory by contract, extents are
+        // covered by the engine's promise, pool buffers belong to the entry or the inbox.
         unsafe {
             self.queue.push(request)
         }
@@ -107,7 +107,7 @@ impl VerbsQueuePair {
         }
     }
 
-    /// The buffers of messages that were copied are free: nothing of them is waited for.
+    /// Completes copied messages, whose buffers are free and which have no completion of the device.
     fn end_copied(&mut self, status: Status) {
         self.done.extend(self.copied.drain(..).map(|wr| Completion { wr, status }));
     }
@@ -123,7 +123,7 @@ impl VerbsQueuePair {
         let wr = match (signal, &payload) {
             (Signal::Signalled(wr), _) => Some(wr),
             (Signal::Unsignalled, payload) if payload.copied().is_some() => None,
-            // Nobody would learn when the buffer may be used again.
+            // Without a completion, the sender could not tell when the buffer may be reused.
             (Signal::Unsignalled, _) => return Err(PostError::Unsupported),
         };
         let offset = match payload {
@@ -179,7 +179,7 @@ impl VerbsQueuePair {
         Ok(())
     }
 
-    /// The message that lies in the next request's line, or copy.
+    /// Pushes the message that was written to the next request's line or copy slot.
     fn send_copied(&mut self, len: usize, wr: Option<WrId>) {
         self.counters.eager += 1;
         let line = u32::try_from(HEADER_LEN + len).unwrap_or(0);
@@ -187,7 +187,8 @@ impl VerbsQueuePair {
         self.push(SendRequest { verb: Verb::Send, line, beside: None, signalled: false }, Entry::Part);
     }
 
-    /// Send memory is registered chunk by chunk, and no extent crosses one.
+    /// Returns the piece for an extent. Send memory is registered chunk by chunk, and no extent crosses a chunk
+    /// boundary.
     fn extent(&self, offset: usize, len: usize) -> Result<Piece, PostError> {
         let covers =
             |chunk: &&Arc<MemoryRegion>| chunk.range().start <= offset && offset + len <= chunk.range().end;
@@ -215,7 +216,7 @@ impl VerbsQueuePair {
         Ok(Piece { memory, offset, copy: None })
     }
 
-    /// Header and payload as one message, gathered by the device.
+    /// Sends header and payload as one message, gathered by the device.
     fn send_whole(&mut self, header: &RawHeader, piece: Piece, len: usize, wr: WrId) {
         self.queue.next_line()[..HEADER_LEN].copy_from_slice(header.as_array());
         let Piece { memory, offset, copy } = piece;
@@ -233,18 +234,18 @@ impl VerbsQueuePair {
         self.push(SendRequest { verb: Verb::Send, line, beside, signalled: !copied }, entry);
     }
 
-    /// The header, and a window onto the payload; the peer reads it and says so. There is a free window.
+    /// Sends the header and a window onto the payload, which the peer reads and reports. There must be a free window.
     fn send_waiting(&mut self, mut header: RawHeader, piece: Piece, len: usize, wr: WrId) {
         let Piece { memory, offset, copy } = piece;
         let Some((number, window)) = self.windows.take() else { return };
         let rights = Rights { read: true, write: false, atomic: false };
-        // Taken apart by hand: the window belongs to one field, pushing needs the others.
+        // Written out here, because the window borrows one field and pushing needs the others.
         let verb =
             Verb::Bind { window: &mut window.window, memory: &memory, offset, len: len as u64, rights };
         let request = SendRequest { verb, line: 0, beside: None, signalled: false };
         #[expect(unsafe_code, reason = "the device will let the peer read what the request names")]
         // SAFETY: a window lies in registered memory, which the window's loan holds until the peer has read it; windows
-        // are dropped when what was not posted is forgotten, and not before.
+        // are dropped only after unposted requests are forgotten.
         let key = unsafe { self.queue.push(request) };
         window.lent = Some(Lent { wr, key, closing: false, _memory: Arc::clone(&memory), _copy: copy });
         self.since_signal += 1;
@@ -316,7 +317,7 @@ impl VerbsQueuePair {
         Ok(())
     }
 
-    /// Takes the completions that have come.
+    /// Processes the available completions.
     pub(crate) fn reap(&mut self) {
         loop {
             match self.sends.poll() {
@@ -331,7 +332,7 @@ impl VerbsQueuePair {
         }
     }
 
-    /// Requests complete in their order: whatever stands before this one was done without a word.
+    /// Retires requests up to a completed one. Requests complete in order: earlier unsignalled ones are done.
     fn retire_through(&mut self, found: Done) {
         while self.queue.oldest() <= found.id {
             let Some(entry) = self.entries.pop_front() else { break };
@@ -346,7 +347,7 @@ impl VerbsQueuePair {
         }
     }
 
-    /// What no doorbell was rung for is flushed: it has never left.
+    /// Flushes requests for which no doorbell was rung: they were never sent.
     pub(crate) fn flush_unposted(&mut self) {
         let posted = usize::try_from(self.queue.first_unposted() - self.queue.oldest()).unwrap_or(0);
         let unposted: Vec<Entry> = self.entries.drain(posted.min(self.entries.len())..).collect();
@@ -357,7 +358,7 @@ impl VerbsQueuePair {
         }
     }
 
-    /// There will be no more completions.
+    /// Flushes all requests, because no completions will follow.
     pub(crate) fn flush_all(&mut self) {
         self.queue.completed_before(self.queue.next_number());
         for entry in core::mem::take(&mut self.entries) {
@@ -396,23 +397,24 @@ impl VerbsQueuePair {
     }
 }
 
-/// What a failed request says of the connection.
+/// Returns the failure of the connection that a failed request implies.
 fn failure_of(status: u32) -> Option<FabricError> {
     match status {
         0 => None,
-        // The peer is gone, or ended the connection; a refused access ends it as well, and its own request tells why.
+        // The peer is gone, or has ended the connection. A refused access ends it, too; that request's own completion
+        // says why.
         FLUSHED | RETRIES_EXCEEDED | REMOTE_ACCESS | REMOTE_INVALID_REQUEST => Some(FabricError::Lost),
         RECEIVER_NOT_READY => Some(FabricError::ReceiverNotReady),
         status => Some(FabricError::WorkFailed { status }),
     }
 }
 
-/// The key of a window, as the device knows it: 32 bits.
+/// Returns the key of a window as the device uses it: 32 bits.
 fn key_of(remote: RemoteRange) -> Result<u32, PostError> {
     u32::try_from(remote.key).map_err(|_| PostError::NotGranted)
 }
 
-/// The start of a range that lies within `len` bytes.
+/// Returns the start of a range that lies within `len` bytes.
 fn within(len: usize, offset: u64, wanted: u64) -> Result<usize, OutOfBounds> {
     let clamp = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     match offset.checked_add(wanted) {

@@ -1,4 +1,5 @@
-//! Setting up a link: each side makes two queue pairs, tells the other how to reach them, and tries whether that works.
+//! Setting up a link: each side makes two queue pairs, sends the other side the data to reach them, and tests the
+//! connection.
 //!
 //! ```text
 //! dialler                                 acceptor
@@ -9,8 +10,9 @@
 //!   Link::attach                           Link::attach
 //! ```
 //!
-//! The bytes travel over whatever the two nodes have already, and so do the verdicts: only if both sides reach each other is
-//! the link used. Each queue pair keeps one socket to the peer, which carries nothing and tells when the other end is gone.
+//! The bytes and the verdicts are sent over the connection that the two nodes already have. The link is used only if
+//! both sides reach each other. Each queue pair keeps one socket to the peer, which carries no data and reports the end
+//! of the other side.
 
 use core::time::Duration;
 use std::fs::File;
@@ -43,23 +45,24 @@ pub struct Offer {
 /// Two queue pairs to one peer.
 #[derive(Debug)]
 pub struct Link {
-    /// For small messages that wait for nothing.
+    /// Connection for small, urgent messages.
     pub control: VerbsQueuePair,
-    /// For large ones.
+    /// Connection for large messages.
     pub bulk: VerbsQueuePair,
-    /// Tells whoever only polls that the peer is gone.
+    /// Reports the end of the peer to threads that only poll.
     pub lifeline: Lifeline,
 }
 
 impl Offer {
-    /// Makes queue pairs of these limits, by class, and promises their receives.
+    /// Makes queue pairs with these limits, by class, and promises their receives.
     ///
     /// # Errors
-    /// The device has too little, or memory cannot be pinned.
+    /// The device has too few resources, or memory cannot be pinned.
     pub fn new(device: &Device, limits: [ConnectionLimits; 2]) -> Result<Self, VerbsError> {
         let [control, bulk] = limits;
         let halves = [Half::new(&device.shared, control)?, Half::new(&device.shared, bulk)?];
-        // 24 bits each, so that packets of a former connection under the same number are not taken for this one's.
+        // Random 24 bits each, so that packets of an earlier connection with the same number are not accepted for this
+        // one.
         let mut bytes = [0; 8];
         File::open("/dev/urandom")
             .and_then(|mut file| file.read_exact(&mut bytes))
@@ -69,7 +72,7 @@ impl Offer {
         Ok(Self { device: device.clone(), halves, sequences })
     }
 
-    /// What the other side needs to know.
+    /// Returns the bytes that the other side needs.
     pub fn bytes(&self) -> Vec<u8> {
         let port = &self.device.shared.port;
         let ends = [0, 1].map(|class: usize| End {
@@ -92,7 +95,7 @@ impl Offer {
     /// Connects to the other side's offer.
     ///
     /// # Errors
-    /// Bytes that are no offer, or a device that refuses the connection.
+    /// The bytes are not a valid offer, or the device refuses the connection.
     pub fn connect(self, theirs: &[u8]) -> Result<Link, VerbsError> {
         let theirs = offer::decode(theirs).ok_or(VerbsError::Malformed)?;
         let ours = &self.device.shared;
@@ -124,19 +127,19 @@ impl Offer {
 }
 
 impl Link {
-    /// Gives it connections to the peer, by class, which carry nothing from now on: they tell when the peer is gone.
+    /// Attaches sockets to the peer, by class, which must carry no data from now on: they report the end of the peer.
     ///
     /// # Errors
-    /// The system refuses to wait for them.
+    /// The system cannot wait for them.
     pub fn attach(&mut self, sockets: [OwnedFd; 2]) -> Result<(), VerbsError> {
         let pairs = [&mut self.control, &mut self.bulk];
         pairs.into_iter().zip(sockets).try_for_each(|(pair, socket)| pair.attach(socket))
     }
 
-    /// Whether what this side sends reaches the other, which has connected: both queue pairs are tried.
+    /// Tests whether this side's messages reach the other side, which must have connected. Both queue pairs are tested.
     ///
     /// # Errors
-    /// Not in time, or not at all.
+    /// The peer cannot be reached, or not in time.
     pub fn reaches(&mut self, within: Duration) -> Result<(), VerbsError> {
         let deadline = now() + within;
         for pair in [&mut self.control, &mut self.bulk] {
@@ -154,7 +157,10 @@ impl Link {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "set-up is an edge, and what it bounds is a device")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "set-up is outside the engine, and the deadline bounds a device"
+)]
 fn now() -> Instant {
     Instant::now()
 }

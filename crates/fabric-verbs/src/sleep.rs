@@ -1,10 +1,11 @@
-//! What the sleepers of a link wait on: two epolls of the same descriptors, one for the thread that serves the link and one for a caller that
-//! sleeps for its answer itself. Of the completion channels both are told exclusively, the caller's first: the kernel wakes a caller that
-//! sleeps there, and nobody else.
+//! Epoll descriptors on which the sleepers of a link wait: two for the same descriptors, one for the serving thread of
+//! the link and one for a caller that sleeps for its own reply. The completion channels are in both exclusively, first
+//! in the caller's: the kernel wakes a caller that sleeps there, and no other thread.
 //!
-//! Each queue pair has three descriptors in them, its own to take events from, and takes them out when it closes. A look
-//! serves both: what it has found of the other's is kept for the other's next look, which then costs nothing. That may
-//! be old by then; what has come since is still there at the next sleep, ends it, and is found.
+//! Each queue pair has three descriptors in them. It takes events only from its own, and removes them when it closes.
+//! One query of the epoll serves both queue pairs: its result for the other one is kept for the other one's next query,
+//! which then makes no system call. The result may be outdated by then. Later events are still pending at the next
+//! sleep, end it immediately, and are found then.
 
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::sync::Arc;
@@ -15,20 +16,20 @@ use pronto_sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::VerbsError;
 
-/// What a sleeper is woken by, one bit each.
+/// Sources that have woken a sleeper, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Heard(u32);
 
 impl Heard {
     /// The completion channel.
     pub(crate) const CHANNEL: Self = Self(1);
-    /// The bell for buffers that come back.
+    /// The bell for returned buffers.
     pub(crate) const BELL: Self = Self(2);
     /// The socket to the peer.
     pub(crate) const SOCKET: Self = Self(4);
-    /// Somebody has looked since the last time.
+    /// Flag in a kept result: the epoll was queried since the last time.
     const LOOKED: u32 = 8;
-    /// Where the bits of each class begin in what the epoll gives.
+    /// First bit of each class in the epoll's event data.
     const SHIFT: [u32; 2] = [0, 3];
     const ALL: u64 = 7;
 
@@ -37,17 +38,17 @@ impl Heard {
     }
 }
 
-/// The epolls of both.
+/// The epolls of both queue pairs.
 #[derive(Debug)]
 struct Shared {
-    /// A caller's. Its events give the class.
+    /// Epoll of a caller. Its event data is the class.
     near: Epoll,
     epoll: Epoll,
-    /// By class: what another's look has found.
+    /// Results of the other queue pair's query, by class.
     kept: [AtomicU32; 2],
 }
 
-/// One queue pair's part of it.
+/// One queue pair's part of the epolls.
 #[derive(Debug)]
 pub(crate) struct Waits {
     shared: Arc<Shared>,
@@ -55,7 +56,7 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// Those of a link, by class.
+    /// Creates the parts of a link, by class.
     pub(crate) fn pair() -> Result<[Self; 2], VerbsError> {
         let epoll = || {
             Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
@@ -65,29 +66,29 @@ impl Waits {
         Ok([0, 1].map(|class| Self { shared: Arc::clone(&shared), class }))
     }
 
-    /// The descriptor to sleep on.
+    /// Returns the descriptor to sleep on.
     pub(crate) fn descriptor(&self) -> i32 {
         self.shared.epoll.0.as_raw_fd()
     }
 
-    /// The epoll for callers.
+    /// Returns the epoll descriptor for callers.
     pub(crate) fn near(&self) -> i32 {
         self.shared.near.0.as_raw_fd()
     }
 
-    /// Sleepers are woken by this one, too.
+    /// Adds a descriptor that wakes sleepers.
     pub(crate) fn add(&self, what: Heard, descriptor: impl AsFd) -> Result<(), VerbsError> {
         let mut flags = EpollFlags::EPOLLIN;
         flags.set(EpollFlags::EPOLLRDHUP, what == Heard::SOCKET);
         flags.set(EpollFlags::EPOLLEXCLUSIVE, what == Heard::CHANNEL);
         let system = |errno| VerbsError::System { what: "epoll_ctl", errno };
-        // In this order: who is first is woken first.
+        // In this order: the epoll that is added first is woken first.
         self.shared.near.add(&descriptor, EpollEvent::new(flags, self.class as u64)).map_err(system)?;
         let event = EpollEvent::new(flags, u64::from(what.0) << Heard::SHIFT[self.class]);
         self.shared.epoll.add(descriptor, event).map_err(system)
     }
 
-    /// Sleepers are not woken by this one any more.
+    /// Removes a descriptor, which then no longer wakes sleepers.
     pub(crate) fn remove(&self, descriptor: impl AsFd) {
         for epoll in [&self.shared.near, &self.shared.epoll] {
             match epoll.delete(&descriptor) {
@@ -97,15 +98,15 @@ impl Waits {
         }
     }
 
-    /// What this queue pair's sleeper was woken by, as far as it is known.
+    /// Returns the sources that have woken this queue pair's sleeper, as far as known.
     pub(crate) fn look(&self) -> Heard {
-        // SYNC: whoever drives a link drives both of its queue pairs, or each alone; a hint in either case.
+        // SYNC: a thread that drives a link drives both of its queue pairs, or each alone; a hint in either case.
         let kept = self.shared.kept[self.class].swap(0, Ordering::Relaxed);
         if kept != 0 {
             return Heard(kept & !Heard::LOOKED);
         }
         let mut events = [EpollEvent::empty(); 6];
-        // An error means an interruption: what is there is there at the next sleep as well, which it ends.
+        // An error means an interruption: pending events end the next sleep, too.
         let ready = self.shared.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
         let found = events[..ready].iter().fold(0, |found, event| found | event.data());
         let of = |class: usize| u32::try_from(found >> Heard::SHIFT[class] & Heard::ALL).unwrap_or(0);
@@ -113,7 +114,7 @@ impl Waits {
         Heard(of(self.class))
     }
 
-    /// This queue pair knows what its sleeper was woken by: most likely that was all.
+    /// Notes that this queue pair has found its source of the wake-up: most likely there is no other one.
     pub(crate) fn was_all(&self) {
         self.keep_for_other(0);
     }
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn one_look_serves_both() {
+    fn one_query_serves_both() {
         let [one, two] = Waits::pair().unwrap();
         assert_eq!(one.descriptor(), two.descriptor());
         let bells = [bell(), bell(), bell()];
@@ -147,14 +148,14 @@ mod tests {
             bell.write(1).unwrap();
         }
         assert!(one.look() == Heard::BELL);
-        // Kept: it is not there any more.
+        // Consumed, but the kept result still has it.
         bells[2].read().unwrap();
         let kept = two.look();
         assert!(kept.has(Heard::BELL) && kept.has(Heard::CHANNEL) && !kept.has(Heard::SOCKET));
         assert_eq!(two.look(), Heard::BELL);
     }
 
-    /// What a caller that sleeps is told, and what a look then finds.
+    /// Returns the events of a sleeping caller, and the result of a query after them.
     fn told([one, two]: [&Waits; 2], of: &EventFd, after: Duration) -> (Vec<u64>, Heard) {
         let (_open, never) = std::sync::mpsc::channel::<()>();
         let told = std::thread::scope(|scope| {
@@ -170,29 +171,29 @@ mod tests {
         one.look();
         let heard = two.look();
         of.read().unwrap();
-        // An epoll that has told of it tells once more if it is ready again before the next look.
+        // An epoll that has reported an event reports it once more if it is ready again before the next query.
         one.look();
         two.look();
         (told, heard)
     }
 
     #[test]
-    fn a_caller_that_sleeps_is_told_of_completions_alone() {
+    fn only_completions_are_exclusive_to_a_sleeping_caller() {
         let [one, two] = Waits::pair().unwrap();
         let (channel, bell) = (bell(), bell());
         two.add(Heard::CHANNEL, &channel).unwrap();
         two.add(Heard::BELL, &bell).unwrap();
-        // It may come late to its sleep: once in some attempts it is there in time.
+        // The caller may fall asleep late; in one of several attempts it sleeps in time.
         let mut waits = (1..=20).map(|attempt| attempt * Duration::from_millis(5));
         assert!(waits.any(|after| told([&one, &two], &channel, after) == (vec![1], Heard(0))));
         assert_eq!(told([&one, &two], &bell, Duration::ZERO), (vec![1], Heard::BELL));
         channel.write(1).unwrap();
         one.look();
-        assert_eq!(two.look(), Heard::CHANNEL, "nobody sleeps there");
+        assert_eq!(two.look(), Heard::CHANNEL, "no caller sleeps");
     }
 
     #[test]
-    fn what_was_overlooked_is_found_by_the_next_look() {
+    fn an_overlooked_event_is_found_by_the_next_query() {
         let [one, two] = Waits::pair().unwrap();
         let bell = bell();
         two.add(Heard::CHANNEL, &bell).unwrap();

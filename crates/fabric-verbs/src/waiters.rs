@@ -8,20 +8,20 @@ use std::sync::Arc;
 
 use nix::sys::eventfd::EventFd;
 
-/// The entry of one waiter, which is its identity: a queue pair has one for each purpose, and one bell for all of them.
+/// Entry of one waiter, which is its identity: a queue pair has one for each purpose, and one bell for all of them.
 #[derive(Debug)]
 pub(crate) struct Entry {
     bell: Arc<EventFd>,
 }
 
 impl Entry {
-    /// Makes an entry, which is in no list yet.
+    /// Makes an entry, which is not in a list yet.
     pub(crate) fn new(bell: &Arc<EventFd>) -> Self {
         Self { bell: Arc::clone(bell) }
     }
 }
 
-/// The waiters to wake when a buffer comes back.
+/// Waiters to wake when a buffer returns.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     waiting: Vec<Arc<Entry>>,
@@ -35,7 +35,7 @@ impl Waiters {
         }
     }
 
-    /// Removes a waiter that was served or does not wait any more, if it is in the list.
+    /// Removes a waiter that was served or no longer waits, if it is in the list.
     pub(crate) fn remove(&mut self, entry: &Arc<Entry>) {
         if let Some(at) = self.find(entry) {
             self.waiting.swap_remove(at);

@@ -1,8 +1,9 @@
-//! Windows onto payloads that wait to be read, and onto granted pieces of regions.
+//! Windows onto payloads that wait to be read, and onto granted ranges of regions.
 //!
-//! A window lets the other end of one queue pair, and nobody else, reach what it is bound to. soft-RoCE checks the bounds of
-//! the memory that a window is bound to, not the window's own: that is why a grant has a registration of just its range. A
-//! payload's window lies in memory whose other bytes are for the same peer, or in a region that was sent from.
+//! A window lets only the other end of one queue pair access the memory that it is bound to. soft-RoCE checks the
+//! bounds of the registration that a window is bound to, not the window's own; so a grant has a registration of exactly
+//! its range. A payload's window lies in memory whose other bytes are for the same peer, or in a region that was sent
+//! from.
 
 use core::ops::Range;
 use std::collections::VecDeque;
@@ -14,20 +15,20 @@ use crate::error::VerbsError;
 use crate::pool::PoolBuffer;
 use crate::sys::{Domain, MemoryRegion, MemoryWindow};
 
-/// Payloads of one queue pair that may wait to be read at a time.
+/// Maximum number of payloads of one queue pair that wait to be read.
 pub(crate) const MOST: u32 = 32;
 
 /// A payload that waits to be read.
 #[derive(Debug)]
 pub(crate) struct Lent {
     pub(crate) wr: WrId,
-    /// The key that its window is bound under.
+    /// Key under which its window is bound.
     pub(crate) key: u32,
-    /// Whether the peer has said that it is done.
+    /// True once the peer has reported that it is done.
     pub(crate) closing: bool,
-    /// What it lies in; held until the peer is done.
+    /// Memory of the payload, held until the peer is done.
     pub(crate) _memory: Arc<MemoryRegion>,
-    /// A copy that was made of it.
+    /// Copy of the payload, if it was copied.
     pub(crate) _copy: Option<PoolBuffer>,
 }
 
@@ -53,31 +54,32 @@ impl Windows {
         Ok(Self { all, free })
     }
 
-    /// A window that nobody uses, with its number; the one that was used longest ago.
+    /// Takes the unused window that was used longest ago. Returns it with its number.
     pub(crate) fn take(&mut self) -> Option<(u16, &mut Window)> {
         let number = self.free.pop_front()?;
         Some((number, self.all.get_mut(usize::from(number))?))
     }
 
-    /// Whether one can be taken.
+    /// Returns whether a window is unused.
     pub(crate) fn has_free(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// The peer says that it has read what window `number` is bound to. Gives the key to be ended; none if nothing is.
+    /// Processes the peer's report that it has read the payload of window `number`. Returns the key to be ended, or
+    /// `None` if the window has no payload or was reported before.
     pub(crate) fn begin_closing(&mut self, number: u16) -> Option<u32> {
         let lent = self.all.get_mut(usize::from(number))?.lent.as_mut()?;
         (!core::mem::replace(&mut lent.closing, true)).then_some(lent.key)
     }
 
-    /// The binding has ended. Gives the work request that is done with it.
+    /// Frees a window whose binding has ended. Returns the work request that is complete.
     pub(crate) fn give_back(&mut self, number: u16) -> Option<WrId> {
         let lent = self.all.get_mut(usize::from(number))?.lent.take()?;
         self.free.push_back(number);
         Some(lent.wr)
     }
 
-    /// Ends all. Gives what was not read.
+    /// Ends all windows. Returns the work requests of unread payloads.
     pub(crate) fn clear(&mut self) -> Vec<WrId> {
         self.free.clear();
         let unread = |Window { window, lent }| {
@@ -92,13 +94,13 @@ impl Windows {
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) id: GrantId,
-    /// None for a grant of no bytes.
+    /// `None` for a grant of no bytes.
     pub(crate) _window: Option<MemoryWindow>,
     pub(crate) memory: Option<Arc<MemoryRegion>>,
 }
 
 impl Granted {
-    /// What of its region is granted.
+    /// Returns the granted range of the region.
     pub(crate) fn range(&self) -> Range<usize> {
         self.memory.as_ref().map_or(0..0, |memory| memory.range().clone())
     }

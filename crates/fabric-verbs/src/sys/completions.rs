@@ -1,4 +1,4 @@
-//! Completion queues and the channel that they wake.
+//! Completion queues and their completion channel.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -20,10 +20,10 @@ use crate::ffi::{
     ibv_wc_opcode,
 };
 
-/// Completions taken from a queue at a time.
+/// Maximum number of completions taken from a queue at a time.
 const BATCH: usize = 16;
 
-/// A completion channel: readable when a completion queue that was armed has something.
+/// A completion channel, which becomes readable when an armed completion queue has an event.
 pub(crate) struct Channel {
     raw: NonNull<ibv_comp_channel>,
     context: Arc<Context>,
@@ -73,40 +73,40 @@ impl Drop for Channel {
 /// A work completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
-    /// What the request was named.
+    /// Name of the request.
     pub(crate) id: u64,
     /// `ibv_wc_status`, 0 for success.
     pub(crate) status: u32,
     /// Bytes received.
     pub(crate) len: u32,
-    /// Whether a write with an immediate has taken this receive: nothing was written to its buffer.
+    /// True if a write with an immediate has taken this receive: nothing was written to its buffer.
     pub(crate) is_immediate: bool,
 }
 
 /// A completion queue, polled in batches.
 pub(crate) struct CompletionQueue {
     raw: NonNull<ibv_cq>,
-    /// In a cell, so that a look which only asks may fill it.
+    /// In a cell, so that a query with a shared reference may fill it.
     batch: RefCell<Batch>,
-    /// Events taken from the channel that are to be acknowledged before the end.
+    /// Events taken from the channel and not acknowledged yet; all must be acknowledged before the end.
     unacknowledged: u32,
-    /// The event that was asked for and has not come.
+    /// The requested event, if it has not come yet.
     armed: Armed,
-    /// Requests for an event that were made of the device.
+    /// Number of requests for an event made to the device.
     pub(crate) events_asked: u64,
     channel: Arc<Channel>,
 }
 
-/// Completions that were taken from the device at once.
+/// Completions that were taken from the device together.
 struct Batch {
     taken: [ibv_wc; BATCH],
-    /// What of it is still to be handed out.
+    /// Index of the next completion to return.
     next: usize,
     filled: usize,
 }
 
 impl Batch {
-    /// Whether there is something in it, taken from the device if it was empty.
+    /// Returns whether there is a completion. Takes completions from the device if the batch is empty.
     #[inline]
     fn fill(&mut self, queue: NonNull<ibv_cq>) -> Result<bool, Errno> {
         if self.next != self.filled {
@@ -135,7 +135,7 @@ impl fmt::Debug for CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// A queue that holds at least `entries` completions, whose events come by the vector of this place.
+    /// Creates a queue for at least `entries` completions, with the completion vector of `place`.
     pub(crate) fn new(channel: &Arc<Channel>, entries: u32, place: Place) -> Result<Self, VerbsError> {
         let has = channel.context.limits().max_cqe;
         if entries > has {
@@ -167,7 +167,7 @@ impl CompletionQueue {
         self.raw.as_ptr()
     }
 
-    /// The next completion; an error if the queue has failed.
+    /// Returns the next completion, or an error if the queue has failed.
     #[inline]
     pub(crate) fn poll(&mut self) -> Result<Option<Done>, Errno> {
         let batch = self.batch.get_mut();
@@ -180,22 +180,22 @@ impl CompletionQueue {
         Ok(Some(Done { id: found.wr_id, status: found.status, len: found.byte_len, is_immediate }))
     }
 
-    /// Whether there is nothing to poll now. What the device has is taken from it, for the next poll.
+    /// Returns whether there is nothing to poll. Completions of the device are taken into the batch, for the next poll.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // A queue that has failed is one to poll.
+        // A failed queue must be polled.
         self.batch.borrow_mut().fill(self.raw) == Ok(false)
     }
 
-    /// Whether there is something that was taken from the device already.
+    /// Returns whether a completion was already taken from the device.
     #[inline]
     pub(crate) fn has_batched(&self) -> bool {
         let batch = self.batch.borrow();
         batch.next != batch.filled
     }
 
-    /// Asks for one event on the channel: with the next completion, or the next solicited or failed one. Asked for already, it
-    /// comes in any case, and nothing is done.
+    /// Requests one event on the channel, for the next completion, or for the next solicited or failed one. Does
+    /// nothing if such an event is already requested: it comes in any case.
     pub(crate) fn request_event(&mut self, wanted: Armed) -> Result<(), Errno> {
         if self.armed >= wanted {
             return Ok(());
@@ -211,8 +211,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes an event that has come on the channel of these two queues. False if there was none; if there is
-    /// another, the channel stays readable.
+    /// Consumes an event on the channel of these two queues. Returns false if there was none. If there is another one,
+    /// the channel stays readable.
     pub(crate) fn take_event(queues: [&mut Self; 2]) -> bool {
         let [one, two] = queues;
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
@@ -239,7 +239,7 @@ impl CompletionQueue {
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
         self.acknowledge();
-        // SAFETY: invariant 1: the queue pair that used it is gone, whose owner drops it first; no event is
+        // SAFETY: invariant 1: the queue pair that used it is gone, because its owner drops it first; no event is
         // unacknowledged, for which the library would wait.
         let destroyed = unsafe { ibv_destroy_cq(self.raw.as_ptr()) };
         debug_assert_eq!(destroyed, 0, "ibv_destroy_cq");

@@ -24,12 +24,13 @@ use crate::ffi::{
     ibv_port_state, ibv_query_device, ibv_query_gid, query_port,
 };
 
-/// A port's address on the fabric, 16 bytes; on RoCE the IP address of its network device, IPv4 ones mapped.
+/// Address of a port on the fabric, 16 bytes. On RoCE, this is the IP address of its network device; an IPv4 address is
+/// mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gid(pub(crate) [u8; 16]);
 
 impl Gid {
-    /// What stands in the GID table for an IP address (InfiniBand specification, annex A17).
+    /// Returns the GID table entry for an IP address (InfiniBand specification, annex A17).
     pub(crate) fn of(address: IpAddr) -> Self {
         Self(match address {
             IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -44,14 +45,14 @@ impl fmt::Display for Gid {
     }
 }
 
-/// One port of a device, and the entry of its GID table to be reached by.
+/// A port of a device, and the entry of its GID table to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortAddress {
-    /// From 1.
+    /// Port number, starting from 1.
     pub(crate) port: u8,
     /// Index in the port's GID table.
     pub(crate) gid_index: u8,
-    /// The entry.
+    /// GID table entry.
     pub(crate) gid: Gid,
     /// Local identifier; 0 on Ethernet.
     pub(crate) lid: u16,
@@ -61,13 +62,13 @@ pub(crate) struct PortAddress {
     pub(crate) max_message: u32,
 }
 
-/// What a device can do, as far as it matters here.
+/// Relevant capabilities of a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceLimits {
     pub(crate) max_srq_wr: u32,
     pub(crate) max_qp_wr: u32,
     pub(crate) max_cqe: u32,
-    /// Reads and atomics outstanding at a time, as target and as initiator.
+    /// Maximum number of outstanding reads and atomics, as target and as initiator.
     pub(crate) max_reads: [u8; 2],
     pub(crate) has_atomics: bool,
     pub(crate) atomics_are_global: bool,
@@ -77,14 +78,14 @@ pub(crate) struct DeviceLimits {
 pub(crate) struct Context {
     raw: NonNull<ibv_context>,
     name: String,
-    /// Of the file that it was opened by.
+    /// Name of the file by which the device was opened.
     character_device: String,
     limits: DeviceLimits,
 }
 
 // SAFETY: the library's objects may be used from any thread (verbs(7), invariant 3).
 unsafe impl Send for Context {}
-// SAFETY: as for Send; what changes a context here is behind the library's own locks.
+// SAFETY: as for Send; calls that change a context are protected by the library's own locks.
 unsafe impl Sync for Context {}
 
 impl fmt::Debug for Context {
@@ -163,7 +164,7 @@ impl Context {
         &self.name
     }
 
-    /// `uverbs0`, or another number.
+    /// Returns the name of the device file, such as `uverbs0`.
     pub(crate) fn character_device(&self) -> &str {
         &self.character_device
     }
@@ -176,14 +177,14 @@ impl Context {
         self.raw.as_ptr()
     }
 
-    /// Ways by which completion events come, each with an interrupt of its own where the device has several.
+    /// Returns the number of completion vectors. If the device has several, each has its own interrupt.
     pub(crate) fn completion_vectors(&self) -> u32 {
         // SAFETY: an open device.
         let count = unsafe { (*self.raw()).num_comp_vectors };
         u32::try_from(count).unwrap_or(0)
     }
 
-    /// Readable when there is an asynchronous event.
+    /// Returns the descriptor that becomes readable when there is an asynchronous event.
     pub(crate) fn events(&self) -> BorrowedFd<'_> {
         // SAFETY: an open device.
         let fd = unsafe { (*self.raw()).async_fd };
@@ -191,7 +192,7 @@ impl Context {
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 
-    /// The next asynchronous event, if there is one.
+    /// Returns the next asynchronous event, if there is one.
     pub(crate) fn next_event(&self) -> Option<AsyncEvent> {
         let mut event = MaybeUninit::<ibv_async_event>::zeroed();
         // SAFETY: an open device; `event` outlives the call. The descriptor does not block.
@@ -224,14 +225,14 @@ impl Drop for Context {
     }
 }
 
-/// What a device tells without being asked (ibv_get_async_event(3)).
+/// An asynchronous event of a device (ibv_get_async_event(3)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AsyncEvent {
-    /// A queue pair, by number, is in the error state or about to be.
+    /// The queue pair with this number is in the error state, or about to be.
     QueuePairFailed(u32),
     /// The device is gone.
     DeviceGone,
-    /// Ports and addresses have changed, and others that cost no connection by themselves.
+    /// Another event, such as a changed port or address, which by itself breaks no connection.
     Other(u32),
 }
 
@@ -247,24 +248,24 @@ impl AsyncEvent {
     }
 }
 
-/// A protection domain: who is in it can reach what is registered in it.
+/// A protection domain. Its queue pairs can access the memory that is registered in it.
 #[derive(Debug)]
 pub(crate) struct Domain {
     raw: NonNull<ibv_pd>,
     context: Arc<Context>,
     place: Place,
-    /// The last error number of memory that was to come from the place's node, and does not; 0 if there was none.
+    /// Last error number of a failed attempt to take memory from the placement's node; 0 if there was none.
     memory_refused: AtomicU32,
-    /// Every registration in it: local key, and what was registered.
+    /// Every registration in the domain, by local key.
     pub(super) registered: Mutex<HashMap<u32, Registered>>,
 }
 
-/// A registration, and what the peers' requests may do with it by its own key, without a window.
+/// A registration, and the access that it gives to peers by its own key, without a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registered {
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
-    /// Whether a peer may read, write or change it.
+    /// True if a peer may read, write or modify it.
     pub remote: bool,
 }
 
@@ -281,13 +282,13 @@ impl Domain {
         Ok(Arc::new(Self { raw, context, place, memory_refused: AtomicU32::new(0), registered }))
     }
 
-    /// Where the device is used.
+    /// Returns the placement of the device's resources.
     pub(crate) fn place(&self) -> Place {
         self.place
     }
 
-    /// Memory for the device, of its node where that may be had: what is registered is touched by the kernel, on the node that
-    /// it has been told to prefer.
+    /// Returns memory for the device, from the placement's node if possible. Registration makes the kernel touch the
+    /// memory, on the preferred node.
     pub(crate) fn memory(&self, len: u32) -> Result<Arc<Mapping>, FabricError> {
         let memory = Mapping::new(len)?;
         if let Some(node) = self.place.memory_node
@@ -303,7 +304,7 @@ impl Domain {
         (errno != 0).then(|| Errno::from_raw(errno))
     }
 
-    /// Every registration there is.
+    /// Returns every registration.
     pub(crate) fn registrations(&self) -> Vec<Registered> {
         self.registered.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect()
     }
@@ -324,7 +325,7 @@ impl Drop for Domain {
     }
 }
 
-/// Every entry of the GID table of every active port.
+/// Returns every entry of the GID table of every active port.
 pub(crate) fn active_ports(context: &Context) -> Vec<PortAddress> {
     let mut found = Vec::new();
     for port in 1..=u8::MAX {

@@ -13,16 +13,16 @@ use super::context::{Domain, Registered};
 use crate::error::{VerbsError, last, not_registered};
 use crate::ffi::{alloc_window, ibv_access_flags, ibv_dealloc_mw, ibv_dereg_mr, ibv_mr, ibv_mw, ibv_reg_mr};
 
-/// What a registration allows. None of them allows a peer anything: only a window does.
+/// Access of a registration. None of them permits remote access: only a window does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// The device writes what arrives, or reads what leaves.
+    /// The device writes received data, or reads data to send.
     Local,
-    /// The same, and windows may be bound to it.
+    /// As `Local`, and windows may be bound to it.
     Windows,
 }
 
-/// What lets peers at a registration itself.
+/// Access flags that would let peers access a registration directly.
 const REMOTE: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
@@ -37,12 +37,12 @@ impl Access {
     }
 }
 
-/// Bytes that a device may reach, and whoever keeps them in place.
+/// Bytes that a device may access, with the owner that keeps them in place.
 #[derive(Clone, Debug)]
 pub(crate) enum PinnedBytes {
-    /// Memory that messages are composed in, or arrive in.
+    /// Memory in which messages are composed or received.
     Mapped(Arc<Mapping>),
-    /// Memory of a region, of an embedding program's making.
+    /// Memory of a region, created by an embedding program.
     Region(Arc<dyn RegionMemory>),
 }
 
@@ -104,17 +104,18 @@ impl MemoryRegion {
         Ok(Arc::new(this))
     }
 
-    /// The range of its memory that is registered.
+    /// Returns the registered range of the memory.
     pub(crate) fn range(&self) -> &Range<usize> {
         &self.range
     }
 
-    /// The memory.
+    /// Returns the memory.
     pub(crate) fn bytes(&self) -> &PinnedBytes {
         &self.bytes
     }
 
-    /// For the device: the address of the byte at `offset` of the memory, and the key. The offset must lie in the range.
+    /// Returns the address and the key of the byte at `offset` of the memory, for the device. The offset must lie in
+    /// the range.
     pub(crate) fn local(&self, offset: usize) -> (u64, u32) {
         debug_assert!(self.range.start <= offset && offset <= self.range.end);
         (self.bytes.base().as_ptr() as u64 + offset as u64, self.key())
@@ -132,15 +133,15 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // Before the device gives the key to somebody else.
+        // Before the device assigns the key to another registration.
         self.domain.registered.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key());
-        // SAFETY: invariant 1. A window that is still bound would make it fail: whoever holds a window holds this.
+        // SAFETY: invariant 1. A window that is still bound would make it fail: the owner of a window holds this.
         let ended = unsafe { ibv_dereg_mr(self.raw.as_ptr()) };
         debug_assert_eq!(ended, 0, "ibv_dereg_mr");
     }
 }
 
-/// A type-2 memory window: what lets one peer, over one queue pair, reach a piece of registered memory.
+/// A type-2 memory window, which lets one peer access a piece of registered memory over one queue pair.
 pub(crate) struct MemoryWindow {
     raw: NonNull<ibv_mw>,
     _domain: Arc<Domain>,
@@ -165,13 +166,13 @@ impl MemoryWindow {
         Ok(Self { raw, _domain: Arc::clone(domain) })
     }
 
-    /// The key that it was last bound under, once the request for that was posted.
+    /// Returns the key of the last binding, once its request was posted.
     pub(crate) fn key(&self) -> u32 {
         // SAFETY: a live window (invariant 1).
         unsafe { (*self.raw.as_ptr()).rkey }
     }
 
-    /// The key for the next binding: the same window, another variant (ibv_inc_rkey(3)).
+    /// Returns the key of the next binding: the same window, another variant (ibv_inc_rkey(3)).
     pub(super) fn next_key(&self) -> u32 {
         let key = self.key();
         (key & !0xff) | (key.wrapping_add(1) & 0xff)
@@ -184,7 +185,7 @@ impl MemoryWindow {
 
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
-        // SAFETY: invariant 1. Ends a binding, too: after it the key opens nothing.
+        // SAFETY: invariant 1. This also ends a binding: its key is invalid from then on.
         let _freed = unsafe { ibv_dealloc_mw(self.raw.as_ptr()) };
     }
 }

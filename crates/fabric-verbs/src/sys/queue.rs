@@ -1,4 +1,4 @@
-//! A queue pair of the reliable connected kind, with the requests that wait for its doorbell.
+//! A reliable connected queue pair, with the requests that wait for its doorbell.
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -21,50 +21,50 @@ use crate::ffi::{
     ibv_qp_type, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t, wr_t,
 };
 
-/// Bytes of a line: a header and the payload that rides with it, or the result of an atomic.
+/// Length of a line, bytes: a header and its inline payload, or the result of an atomic.
 pub(crate) const LINE: usize = 64;
-/// Bytes of a message that the device copies when it is posted: a header, and the payload of a short message.
+/// Maximum length of a message that the device copies when it is posted: a header, and the payload of a short message.
 pub(crate) const COPY: u32 = 256;
-/// Longest message that the device is asked to copy when it is posted, bytes, and what it is asked for if it refuses that.
+/// Lengths requested for inline data, bytes: the second one if the device refuses the first.
 const INLINE: [u32; 2] = [COPY, 64];
 const _: () = assert!(HEADER_LEN + SHORT_PAYLOAD == COPY_LEN);
 const COPY_LEN: usize = COPY as usize;
 /// Local acknowledgement timeout, 4.096 us x 2^14 = 67 ms (InfiniBand specification, 9.7.6.1.3).
 const TIMEOUT: u8 = 14;
-/// Repeats before a connection that does not acknowledge is given up: about half a second in all. Not 7, which soft-RoCE
-/// takes for "for ever" (drivers/infiniband/sw/rxe/rxe_comp.c).
+/// Number of retries before a connection that does not acknowledge is given up: about half a second in all. Not 7,
+/// which soft-RoCE interprets as "forever" (drivers/infiniband/sw/rxe/rxe_comp.c).
 const RETRIES: u8 = 6;
 
-/// How many requests a queue holds.
+/// Size of a queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueSizes {
-    /// Requests outstanding.
+    /// Maximum number of outstanding requests.
     pub(crate) depth: u32,
 }
 
-/// What the other end is reached by.
+/// Data to connect to the other end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Connect {
     pub(crate) number: u32,
     pub(crate) first_sequence: u32,
     pub(crate) gid: Gid,
     pub(crate) lid: u16,
-    /// `ibv_mtu`, the smaller of both ends'.
+    /// Path MTU (`ibv_mtu`), the smaller one of both ends.
     pub(crate) mtu: u32,
-    /// Reads and atomics that the other end may have outstanding here.
+    /// Maximum number of outstanding reads and atomics of the other end.
     pub(crate) their_reads: u8,
-    /// And ours there.
+    /// Maximum number of outstanding reads and atomics of this end.
     pub(crate) our_reads: u8,
 }
 
-/// What a request does.
+/// Operation of a request.
 #[derive(Debug)]
 pub(crate) enum Verb<'a> {
-    /// A message.
+    /// Sends a message.
     Send,
     /// Ends the binding of a window of this queue pair under this key.
     Invalidate(u32),
-    /// One-sided, at an address under a key.
+    /// Accesses the peer's memory at an address under a key.
     Read(u64, u32),
     Write(u64, u32),
     CompareSwap {
@@ -76,7 +76,7 @@ pub(crate) enum Verb<'a> {
         at: (u64, u32),
         add: u64,
     },
-    /// Lets this queue pair's other end reach a piece of memory, counted from its start, under the window's next key.
+    /// Lets the other end access a piece of memory, with offsets from its start, under the window's next key.
     Bind {
         window: &'a mut MemoryWindow,
         memory: &'a MemoryRegion,
@@ -86,7 +86,7 @@ pub(crate) enum Verb<'a> {
     },
 }
 
-/// What a window allows.
+/// Access that a window permits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rights {
     pub(crate) read: bool,
@@ -95,7 +95,7 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// As the library has them; a window's bytes are counted from its start.
+    /// Returns the flags of the library. Offsets in a window count from its start.
     fn flags(self) -> u32 {
         let mut allowed = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
         for (right, flag) in [
@@ -109,37 +109,38 @@ impl Rights {
     }
 }
 
-/// A request that says nothing yet.
+/// Returns an empty request.
 fn empty_request() -> ibv_send_wr {
     // SAFETY: numbers and pointers, for which zero is a value.
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
-/// One request to be pushed.
+/// A request to be pushed.
 #[derive(Debug)]
 pub(crate) struct SendRequest<'a> {
     pub(crate) verb: Verb<'a>,
-    /// Bytes of the request's own line; of its [`Queue::next_copy`], if they are more than a line has.
+    /// Length of the message in the request's own line, or in its [`Queue::next_copy`] if it is longer than a line.
     pub(crate) line: u32,
     /// A further piece of registered memory: address, key, length.
     pub(crate) beside: Option<((u64, u32), u32)>,
-    /// Whether it completes by itself.
+    /// True if the request generates its own completion.
     pub(crate) signalled: bool,
 }
 
-/// A queue pair, its lines, and its requests until they are posted.
+/// A queue pair with its lines, and its requests until they are posted.
 pub(crate) struct Queue {
     raw: NonNull<ibv_qp>,
     requests: Box<[ibv_send_wr]>,
     pieces: Box<[[ibv_sge; 2]]>,
-    /// Windows of requests that were not posted, with their next keys: the library reads the old one when posting.
+    /// Windows of unposted requests, with their next keys: the library reads the old key when posting.
     binding: Vec<(NonNull<ibv_mw>, u32)>,
     lines: Arc<MemoryRegion>,
     line_bytes: Arc<Mapping>,
-    /// One for each request, where the device copies so much: from here, which it need not reach.
+    /// Copy slots, one for each request, if the device copies that many bytes. The device does not access them after
+    /// the post.
     copies: Box<[[u8; COPY_LEN]]>,
     max_inline: u32,
-    /// The number of the first request that has not completed, that was not posted, and of the next.
+    /// Numbers of the first incomplete request, of the first unposted one, and of the next one.
     oldest: u64,
     unposted: u64,
     next: u64,
@@ -158,7 +159,7 @@ impl fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// A queue pair in the state INIT. The completion queues must outlive it.
+    /// Creates a queue pair in the state INIT. The completion queues must outlive it.
     pub(crate) fn new(
         domain: &Arc<Domain>,
         port: PortAddress,
@@ -176,7 +177,8 @@ impl Queue {
         const _: () = assert!(LINE == 64);
         let pinned = PinnedBytes::Mapped(Arc::clone(&line_bytes));
         let lines = MemoryRegion::register(domain, pinned, 0..depth * LINE, Access::Local)?;
-        // SAFETY: plain numbers and pointers, for which zero is a value; no field of it is left as it should not be.
+        // SAFETY: plain numbers and pointers, for which zero is a value; every field that must not be zero is set
+        // below.
         let mut wanted = unsafe { MaybeUninit::<ibv_qp_init_attr>::zeroed().assume_init() };
         wanted.send_cq = sends.raw();
         wanted.recv_cq = receives.raw();
@@ -184,7 +186,7 @@ impl Queue {
         wanted.qp_type = ibv_qp_type::IBV_QPT_RC;
         wanted.cap.max_send_wr = sizes.depth;
         wanted.cap.max_send_sge = 2;
-        // Not every device takes as much; every one takes some.
+        // Not every device copies the longer length; every device copies some bytes.
         let created = INLINE.into_iter().find_map(|inline| {
             wanted.cap.max_inline_data = inline;
             // SAFETY: live objects of one device; the attributes outlive the call.
@@ -217,7 +219,7 @@ impl Queue {
         Ok(this)
     }
 
-    /// The queue pair's number.
+    /// Returns the queue pair's number.
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: a live queue pair.
         unsafe { (*self.raw.as_ptr()).qp_num }
@@ -243,7 +245,7 @@ impl Queue {
         self.modify("ibv_modify_qp to INIT", |to| {
             to.qp_state = ibv_qp_state::IBV_QPS_INIT;
             to.port_num = port;
-            // Allows windows to be bound with these; by itself it opens nothing.
+            // Allows windows to be bound with these rights; by itself it permits no access.
             to.qp_access_flags = (ibv_access_flags::IBV_ACCESS_REMOTE_READ
                 | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
                 | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC)
@@ -255,7 +257,7 @@ impl Queue {
         })
     }
 
-    /// Connects it: from INIT to ready to send.
+    /// Connects the queue pair: from INIT to ready to send.
     pub(crate) fn connect(&mut self, our_first_sequence: u32, to: &Connect) -> Result<(), VerbsError> {
         let port = self.port;
         self.modify("ibv_modify_qp to RTR", |set| {
@@ -284,7 +286,7 @@ impl Queue {
             set.sq_psn = our_first_sequence;
             set.timeout = TIMEOUT;
             set.retry_cnt = RETRIES;
-            // Credits see to it that a receive is posted; where one is not, that is a fault and is told at once.
+            // Credits guarantee that a receive is posted. A missing one is a fault, which is reported immediately.
             set.rnr_retry = 0;
             set.max_rd_atomic = to.our_reads;
             ibv_qp_attr_mask::IBV_QP_STATE
@@ -296,8 +298,8 @@ impl Queue {
         })
     }
 
-    /// Moves it to the error state: when this returns the other end reaches nothing any more, and what is outstanding
-    /// completes as flushed.
+    /// Moves the queue pair to the error state. After this call the other end can access nothing any more, and
+    /// outstanding requests complete as flushed.
     pub(crate) fn abort(&mut self) -> Result<(), VerbsError> {
         self.modify("ibv_modify_qp to ERR", |to| {
             to.qp_state = ibv_qp_state::IBV_QPS_ERR;
@@ -305,33 +307,33 @@ impl Queue {
         })
     }
 
-    /// Requests that can be pushed now.
+    /// Returns the number of requests that can be pushed now.
     pub(crate) fn room(&self) -> usize {
         self.requests.len() - usize::try_from(self.next - self.oldest).unwrap_or(usize::MAX)
     }
 
-    /// The number that the next request will have: its completion's name.
+    /// Returns the number of the next request, which is the name of its completion.
     pub(crate) fn next_number(&self) -> u64 {
         self.next
     }
 
-    /// The first request that was not posted.
+    /// Returns the number of the first unposted request.
     pub(crate) fn first_unposted(&self) -> u64 {
         self.unposted
     }
 
-    /// The first request that has not completed.
+    /// Returns the number of the first incomplete request.
     pub(crate) fn oldest(&self) -> u64 {
         self.oldest
     }
 
-    /// What was not posted never will be.
+    /// Forgets the unposted requests.
     pub(crate) fn forget_unposted(&mut self) {
         self.next = self.unposted;
         self.binding.clear();
     }
 
-    /// Everything before this number has completed.
+    /// Notes that all requests before this number have completed.
     pub(crate) fn completed_before(&mut self, number: u64) {
         debug_assert!(self.oldest <= number && number <= self.next);
         self.oldest = number;
@@ -342,25 +344,26 @@ impl Queue {
         usize::try_from(number % self.requests.len() as u64).unwrap_or(0)
     }
 
-    /// The line of the next request, to be written.
+    /// Returns the line of the next request, to be written.
     pub(crate) fn next_line(&mut self) -> &mut [u8; LINE] {
         let at = self.place(self.next) * LINE;
         debug_assert!(self.room() > 0);
         // SAFETY: a line lies within the mapping.
         let line = unsafe { self.line_bytes.base().add(at) };
-        // SAFETY: the mapping is this value's alone; the line's former request has completed, for there is room, so that
+        // SAFETY: the mapping is this value's alone; the line's former request has completed, because there is room, so
         // no device reads it.
         unsafe { line.cast::<[u8; LINE]>().as_mut() }
     }
 
-    /// In place of the next request's line, for a message without a further piece that is copied when it is posted; none where
-    /// the device copies less.
+    /// Returns the copy slot of the next request, for a message without a further piece that is copied when it is
+    /// posted. Returns `None` if the device copies fewer bytes.
     pub(crate) fn next_copy(&mut self) -> Option<&mut [u8; COPY_LEN]> {
         let at = self.place(self.next);
         self.copies.get_mut(at)
     }
 
-    /// The first eight bytes of a request's line: what an atomic found. To be read once it has completed.
+    /// Returns the first eight bytes of a request's line: the result of an atomic. Valid once the request has
+    /// completed.
     pub(crate) fn result_of(&self, number: u64) -> u64 {
         let at = self.place(number) * LINE;
         // SAFETY: a line lies within the mapping.
@@ -369,15 +372,16 @@ impl Queue {
         unsafe { line.cast::<u64>().as_ptr().read_volatile() }
     }
 
-    /// Whether a message of so many bytes is copied when it is posted, so that its memory is free from then on.
+    /// Returns whether a message of `len` bytes is copied when it is posted, so that its memory is free from then on.
     pub(crate) fn copies(&self, len: u32) -> bool {
         len <= self.max_inline
     }
 
-    /// Pushes one request; there must be room. Gives the key that a `Bind` binds under.
+    /// Pushes one request; there must be room. Returns the key of the binding for a `Bind`.
     ///
     /// # Safety
-    /// The window of a `Bind` lives until the request was posted or forgotten. What lies `beside` is registered, and stays so, and is not written to, until the request has completed.
+    /// The window of a `Bind` must live until the request was posted or forgotten. Memory in `beside` must be
+    /// registered, stay so, and not be written to, until the request has completed.
     pub(crate) unsafe fn push(&mut self, request: SendRequest<'_>) -> u32 {
         assert!(self.room() > 0, "pushed without room");
         let at = self.place(self.next);
@@ -387,7 +391,7 @@ impl Queue {
         let pieces = &mut self.pieces[at];
         if line > 0 {
             let (addr, lkey) = match self.copies.get(at) {
-                // Of what is copied no key is looked at (ibv_post_send(3)).
+                // The key is ignored for inline data (ibv_post_send(3)).
                 Some(copy) if line as usize > LINE => (copy.as_ptr().expose_provenance() as u64, 0),
                 _ => self.lines.local(at * LINE),
             };
@@ -412,7 +416,7 @@ impl Queue {
         key
     }
 
-    /// Says what a request does. Gives the key that a `Bind` binds under.
+    /// Fills in the operation of a request. Returns the key of the binding for a `Bind`.
     fn describe(&mut self, made: &mut ibv_send_wr, verb: Verb<'_>) -> u32 {
         let rdma = |(remote_addr, rkey)| wr_t { rdma: rdma_t { remote_addr, rkey } };
         match verb {
@@ -456,7 +460,7 @@ impl Queue {
         0
     }
 
-    /// Posts everything that was pushed, as one list: one doorbell.
+    /// Posts everything that was pushed as one list, with one doorbell.
     pub(crate) fn post(&mut self, event: DoorbellEvent) -> Result<(), Errno> {
         if self.unposted == self.next {
             return Ok(());
@@ -475,11 +479,12 @@ impl Queue {
         self.unposted = self.next;
         let mut refused = ptr::null_mut();
         // SAFETY: a live queue pair; the list ends with a null pointer and its members lie in this value's box, as do
-        // their pieces; whoever pushed promised the memory.
+        // their pieces; the caller of `push` has guaranteed the memory.
         let posted =
             unsafe { ibv_post_send(self.raw.as_ptr(), &raw mut self.requests[first], &raw mut refused) };
         for (window, key) in self.binding.drain(..) {
-            // SAFETY: whoever pushed promised that the window lives. Its key is what the next binding is made from.
+            // SAFETY: the caller of `push` has guaranteed that the window lives. Its key is the base of the next
+            // binding's key.
             unsafe { (*window.as_ptr()).rkey = key };
         }
         match posted {

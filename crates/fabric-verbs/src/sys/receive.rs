@@ -12,7 +12,7 @@ use crate::ffi::{
     ibv_srq_init_attr,
 };
 
-/// Receives that any queue pair of the domain takes from.
+/// Receives that every queue pair of the domain can use.
 #[derive(Debug)]
 pub(crate) struct SharedReceives {
     raw: NonNull<ibv_srq>,
@@ -21,11 +21,11 @@ pub(crate) struct SharedReceives {
 
 // SAFETY: as for Context.
 unsafe impl Send for SharedReceives {}
-// SAFETY: posting receives is the one call made here, and the library locks it.
+// SAFETY: posting receives is the only call made here, and the library locks it.
 unsafe impl Sync for SharedReceives {}
 
 impl SharedReceives {
-    /// A queue of at most `receives`.
+    /// Creates a queue of at most `receives`.
     pub(crate) fn new(domain: &Arc<Domain>, receives: u32) -> Result<Self, VerbsError> {
         let mut wanted = ibv_srq_init_attr {
             srq_context: ptr::null_mut(),
@@ -43,14 +43,14 @@ impl SharedReceives {
     /// Posts one receive under a name.
     ///
     /// # Safety
-    /// The `len` bytes at `address` are registered under `key` in this domain, stay so until the receive has completed,
-    /// and nobody else reaches them until then.
+    /// The `len` bytes at `address` must be registered under `key` in this domain, and stay so until the receive has
+    /// completed. Nothing else may access them until then.
     pub(crate) unsafe fn post(&self, id: u64, (address, key): (u64, u32), len: u32) -> Result<(), Errno> {
         let mut place = ibv_sge { addr: address, length: len, lkey: key };
         let mut receive =
             ibv_recv_wr { wr_id: id, next: ptr::null_mut(), sg_list: &raw mut place, num_sge: 1 };
         let mut refused = ptr::null_mut();
-        // SAFETY: a live queue; the request is copied by the call, and the caller promises the bytes.
+        // SAFETY: a live queue; the request is copied by the call, and the caller guarantees the bytes.
         match unsafe { ibv_post_srq_recv(self.raw.as_ptr(), &raw mut receive, &raw mut refused) } {
             0 => Ok(()),
             errno => Err(Errno::from_raw(errno)),
@@ -60,7 +60,7 @@ impl SharedReceives {
 
 impl Drop for SharedReceives {
     fn drop(&mut self) {
-        // SAFETY: invariant 1: queue pairs hold what holds this.
+        // SAFETY: invariant 1: every queue pair holds an owner of this.
         let _destroyed = unsafe { ibv_destroy_srq(self.raw.as_ptr()) };
     }
 }

@@ -1,5 +1,5 @@
-//! What it takes of the device to sleep, again and again.
-#![expect(unsafe_code, reason = "the seam names a channel by its number")]
+//! Event requests that repeated sleeping makes to the device.
+#![expect(unsafe_code, reason = "the fabric names a channel by its number")]
 
 use std::os::fd::BorrowedFd;
 use std::thread;
@@ -14,17 +14,17 @@ use pronto_wire::RawHeader;
 use crate::grants::LIMITS;
 use crate::pair::Devices;
 
-/// Calls of each kind.
+/// Number of calls of each kind.
 const CALLS: u64 = 50;
 
-/// Whether there is an event within so many milliseconds.
+/// Returns whether there is an event within `millis` milliseconds.
 fn has_event(qp: &VerbsQueuePair, millis: u16) -> bool {
     // SAFETY: the queue pair keeps the descriptor open, and is borrowed.
     let channel = unsafe { BorrowedFd::borrow_raw(qp.channel().unwrap().fd) };
     poll(&mut [PollFd::new(channel, PollFlags::POLLIN)], PollTimeout::from(millis)).unwrap() == 1
 }
 
-/// An answer, as a session sends it: unsolicited.
+/// Sends a reply as a session does: unsolicited.
 fn answer(from: &mut VerbsQueuePair) {
     let operation = Operation::Send { header: &RawHeader::default(), payload: Gather::Short(b"") };
     from.post(SendWork { signal: Signal::Unsignalled, operation }).unwrap();
@@ -42,11 +42,12 @@ fn receive(at: &mut VerbsQueuePair) {
     panic!("no message");
 }
 
-/// A caller sleeps for its answer and then leaves the channel to its node's own thread, which is there for requests alone: one request
-/// for an event a call, and not one each. When the caller polls from then on, that thread is disturbed once.
+/// A caller sleeps for its reply and then leaves the channel to the serving thread, which needs only requests. Each
+/// call requests one event, not one for each thread. When the caller polls from then on, the serving thread gets one
+/// unneeded event.
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn who_sleeps_for_each_answer_asks_once_for_each() {
+fn sleeping_for_each_reply_requests_one_event_per_call() {
     let [mut near, mut far] = Devices::open().link(LIMITS);
     let (caller, callee) = (&mut near.control, &mut far.control);
     caller.arm(Armed::Solicited).unwrap();
@@ -55,13 +56,13 @@ fn who_sleeps_for_each_answer_asks_once_for_each() {
         caller.arm(Armed::All).unwrap();
         assert!(poll_by_value(caller).unwrap().is_none());
         answer(callee);
-        assert!(has_event(caller, 10_000), "asleep for ever in call {call}");
+        assert!(has_event(caller, 10_000), "no event in call {call}");
         receive(caller);
         caller.arm(Armed::Nothing).expect("disarming never fails");
         caller.arm(Armed::Solicited).unwrap();
     }
     let asked = caller.counters().events_asked - before;
-    // The first call finds only solicited ones asked for, and of its sends nothing.
+    // In the first call, only solicited events are requested, and none for sends.
     assert!((CALLS..CALLS + 4).contains(&asked), "{asked} requests for {CALLS} calls");
     let mut disturbed = 0;
     for _ in 0..CALLS {
@@ -73,5 +74,5 @@ fn who_sleeps_for_each_answer_asks_once_for_each() {
             caller.arm(Armed::Solicited).unwrap();
         }
     }
-    assert!(disturbed <= 1, "{disturbed} events for {CALLS} answers that were polled for");
+    assert!(disturbed <= 1, "{disturbed} events for {CALLS} replies that were polled for");
 }

@@ -1,4 +1,5 @@
-//! The conformance suite of the fabric seam: by polling alone, and by one that sleeps wherever there is nothing to do.
+//! The conformance suite of the fabric: with polling only, and with an owner that sleeps whenever there is nothing to
+//! do.
 
 use core::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -17,7 +18,7 @@ use pronto_fabric_verbs::{Lease, Lifeline, VerbsQueuePair};
 
 use crate::pair::Devices;
 
-/// Two nodes, whose queue pairs are driven as they are.
+/// Two nodes whose queue pairs only poll.
 struct Polled(Devices);
 
 impl Harness for Polled {
@@ -39,7 +40,7 @@ impl Harness for Polled {
         Region::new(Arc::new(HeapMemory::new(len)))
     }
 
-    /// Whoever watches the link, and the device's own threads, get their turn.
+    /// Gives the watcher of the link, and the device's own threads, time to run.
     fn settle(&self, link: &mut [Lifeline; 2]) {
         for line in link {
             line.look();
@@ -56,7 +57,8 @@ impl Harness for Polled {
     }
 }
 
-/// The same, and a poll that finds nothing arms, polls again, and sleeps until the channel is readable, or a millisecond.
+/// Two nodes whose queue pairs sleep: a poll that finds nothing arms, polls again, and sleeps until the channel is
+/// readable, or for a millisecond.
 struct EventDriven(Polled);
 
 /// A queue pair whose owner sleeps.
@@ -90,7 +92,7 @@ impl Harness for EventDriven {
 }
 
 impl Sleeper {
-    /// Arm, recheck, sleep.
+    /// Arms, rechecks and sleeps.
     fn sleep(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<Lease>, FabricError> {
         self.0.arm(Armed::All)?;
         let found = self.0.poll(slot)?;
@@ -191,7 +193,7 @@ fn conforms() {
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn conforms_asleep() {
     let harness = EventDriven(Polled(Devices::open()));
-    // All but those that arm and sleep themselves.
+    // All chapters except those that arm and sleep themselves.
     for chapter in [
         "atomics",
         "bounds",

@@ -1,4 +1,4 @@
-//! What happens to the network under a connection. Each test puts it back as it was.
+//! Network faults under a connection. Each test restores the network.
 
 use core::time::Duration;
 use std::process::Command;
@@ -14,7 +14,7 @@ use pronto_wire::RawHeader;
 use crate::grants::LIMITS;
 use crate::pair::{Devices, addresses};
 
-/// Rounds of a tenth of a millisecond: ten seconds at least.
+/// Maximum number of rounds of a tenth of a millisecond: at least ten seconds.
 const PATIENCE: u32 = 100_000;
 
 fn ip(words: &str) {
@@ -34,7 +34,7 @@ fn post(qp: &mut VerbsQueuePair, payload: &[u8]) -> Result<(), PostError> {
     Ok(qp.ring_doorbell(DoorbellEvent::Solicited)?)
 }
 
-/// Whether a message passes from the one to the other.
+/// Returns whether a message arrives from the first link end at the second.
 fn passes([a, b]: &mut [Link; 2]) -> bool {
     post(&mut a.bulk, b"hello").unwrap();
     (0..PATIENCE).any(|_| {
@@ -44,7 +44,7 @@ fn passes([a, b]: &mut [Link; 2]) -> bool {
     })
 }
 
-/// How the queue pair ends, if it does.
+/// Returns the error with which the queue pair ends, if it does.
 fn end_of(qp: &mut VerbsQueuePair) -> Option<FabricError> {
     (0..PATIENCE).find_map(|_| {
         rest();
@@ -53,7 +53,7 @@ fn end_of(qp: &mut VerbsQueuePair) -> Option<FabricError> {
     })
 }
 
-/// Runs something, whatever becomes of the test, when it is over.
+/// Runs a function at the end of a test, even if the test fails.
 struct Afterwards<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for Afterwards<F> {
@@ -64,7 +64,7 @@ impl<F: FnMut()> Drop for Afterwards<F> {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_link_that_is_down_is_given_up_and_another_works_when_it_is_up() {
+fn a_link_that_is_down_is_lost_and_a_new_one_works_when_it_is_up() {
     let devices = Devices::open();
     let mut links = devices.link(LIMITS);
     assert!(passes(&mut links));
@@ -73,11 +73,11 @@ fn a_link_that_is_down_is_given_up_and_another_works_when_it_is_up() {
     post(&mut links[0].bulk, b"into the void").unwrap();
     assert_eq!(end_of(&mut links[0].bulk), Some(FabricError::Lost));
     drop(up);
-    // The other side hears of it by the connection that carries nothing.
+    // The other side learns of it by the socket, which carries no data.
     links[1].lifeline.look();
     assert_eq!(end_of(&mut links[1].bulk), Some(FabricError::Lost));
     drop(links);
-    // Addresses come back to the table of GIDs in their own time.
+    // Addresses return to the GID table with a delay.
     let found = (0..PATIENCE).find_map(|_| {
         rest();
         Device::for_address(addresses()[1]).ok()
@@ -88,7 +88,7 @@ fn a_link_that_is_down_is_given_up_and_another_works_when_it_is_up() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn an_address_that_is_gone_is_no_port_s() {
+fn no_port_has_a_removed_address() {
     let address = addresses()[1];
     let back = Afterwards(|| ip(&format!("-n n1 addr add {address}/24 dev eth0")));
     ip(&format!("-n n1 addr del {address}/24 dev eth0"));
@@ -115,7 +115,7 @@ fn ports_of_different_mtu_agree_on_the_smaller() {
     drop(back);
 }
 
-/// A peer that sends far more often than anybody looks: events do not pile up.
+/// A peer sends far more often than the receiver polls: events do not accumulate.
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_storm_of_events_ends_with_its_messages() {
@@ -137,7 +137,7 @@ fn a_storm_of_events_ends_with_its_messages() {
         assert_eq!(left, 0);
         b.bulk.arm(Armed::Nothing).expect("disarming never fails");
     }
-    // One armed queue may still have an event; after that there is silence.
+    // One armed queue may still have an event; after that there is none.
     b.bulk.arm(Armed::Nothing).expect("disarming never fails");
     assert!(poll_by_value(&mut b.bulk).unwrap().is_none());
 }

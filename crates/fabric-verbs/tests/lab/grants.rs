@@ -1,4 +1,4 @@
-//! What a peer can reach.
+//! Memory that a peer can access.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ pub(crate) const LIMITS: ConnectionLimits = ConnectionLimits {
     send_memory: 1 << 20,
 };
 
-/// How many registrations the kernel knows of, made with a device. Tests of the lab run one after the other.
+/// Returns the number of registrations that the kernel knows for a device. Tests of the lab run one after the other.
 fn known_to_the_kernel(device: &str) -> usize {
     let shown = Command::new("rdma").args(["resource", "show", "mr", "dev", device]).output().unwrap();
     assert!(shown.status.success(), "{shown:?}");
     String::from_utf8(shown.stdout).unwrap().lines().filter(|line| line.contains(" lkey ")).count()
 }
 
-/// Windows apart, a peer reaches nothing: not what is sent from, not what is received into, not what was granted from.
+/// Apart from windows, a peer can access nothing: no memory for sends, for receives, or with grants.
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn no_registration_has_a_remote_right() {
@@ -38,14 +38,14 @@ fn no_registration_has_a_remote_right() {
         let all = device.registrations();
         // Lines of two queue pairs, receives, a chunk of send memory, a region, a grant.
         assert!(all.len() >= 6, "{all:?}");
-        assert_eq!(all.len(), known_to_the_kernel(device.name()), "registrations that nobody lists");
+        assert_eq!(all.len(), known_to_the_kernel(device.name()), "unlisted registrations");
         assert!(all.iter().all(|registered| !registered.remote), "{all:?}");
     }
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn nothing_is_open_but_what_is_granted() {
+fn only_granted_ranges_are_open() {
     let [mut a, _b] = Devices::open().link(LIMITS);
     let region = Region::new(Arc::new(HeapMemory::new(8192)));
     assert_eq!(a.bulk.open_to_peer(), []);

@@ -1,4 +1,4 @@
-//! The provider on soft-RoCE devices: the conformance suite, and what only verbs can get wrong.
+//! The provider on soft-RoCE devices: the conformance suite, and tests of behaviour specific to verbs.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod arming;

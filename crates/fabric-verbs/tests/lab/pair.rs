@@ -1,4 +1,5 @@
-//! Two nodes of the lab in one process: each has a device of its own, and what they send crosses the wire between them.
+//! Two nodes of the lab in one process. Each has a device of its own, and their messages cross the network between
+//! them.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -8,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use pronto_core::fabric::ConnectionLimits;
 use pronto_fabric_verbs::{Device, Link, Offer};
 
-/// The nodes' addresses, as lab-nodes has written them: NAMESPACE DEVICE ADDRESS GID-INDEX.
+/// Returns the nodes' addresses, which lab-nodes has written as lines of NAMESPACE DEVICE ADDRESS GID-INDEX.
 pub(crate) fn addresses() -> Vec<IpAddr> {
     let nodes = std::fs::read_to_string("/run/lab/nodes").unwrap();
     nodes.lines().map(|line| line.split(' ').nth(2).unwrap().parse().unwrap()).collect()
@@ -23,7 +24,7 @@ impl Devices {
         Self([0, 1].map(|node: usize| Device::for_address(addresses[node]).unwrap()))
     }
 
-    /// A link between them, tried in both directions; limits as the first sees them.
+    /// Creates a link between them, tested in both directions. `limits` are those of the first end.
     pub(crate) fn link(&self, limits: ConnectionLimits) -> [Link; 2] {
         let [near, far] = &self.0;
         let a = Offer::new(near, [limits; 2]).unwrap();

@@ -1,4 +1,4 @@
-//! An ordinary user with little memory to lock: what is needed is named, with the remedy.
+//! An ordinary user with a low limit of locked memory: the error names the needed amount and the remedy.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -14,7 +14,7 @@ const LIMIT: &str = "PRONTO_TEST_PIN_LIMIT";
 /// `nobody`: a user without CAP_IPC_LOCK.
 const USER: u32 = 65_534;
 
-/// Runs the test of that name, in this program, as an ordinary user who may lock `limit` bytes.
+/// Runs the named test of this program as an ordinary user who may lock `limit` bytes.
 fn as_user(test: &str, limit: u64) -> String {
     let program = std::env::current_exe().unwrap();
     let mut command = Command::new(program);
@@ -26,7 +26,7 @@ fn as_user(test: &str, limit: u64) -> String {
     said
 }
 
-/// The limit that this process is to have, if it is one of those that were started for it.
+/// Returns the limit of locked memory for this process, if `as_user` has started it.
 fn limited() -> Option<u64> {
     let limit: u64 = std::env::var(LIMIT).ok()?.parse().unwrap();
     setrlimit(Resource::RLIMIT_MEMLOCK, limit, limit).unwrap();
@@ -38,14 +38,14 @@ fn limited() -> Option<u64> {
 fn with_64_kib_the_device_is_refused_with_the_remedy() {
     let Some(limit) = limited() else {
         let said = as_user("pin_limit::with_64_kib_the_device_is_refused_with_the_remedy", 64 << 10);
-        assert!(said.contains("refused as it should be"), "{said}");
+        assert!(said.contains("refused as expected"), "{said}");
         return;
     };
     let refused = Device::for_address(addresses()[0]).unwrap_err().to_string();
     for word in [limit.to_string().as_str(), "RLIMIT_MEMLOCK", "ulimit -l", "CAP_IPC_LOCK"] {
-        assert!(refused.contains(word), "{refused:?} does not say {word}");
+        assert!(refused.contains(word), "{refused:?} does not contain {word}");
     }
-    println!("refused as it should be");
+    println!("refused as expected");
 }
 
 #[test]
@@ -53,14 +53,14 @@ fn with_64_kib_the_device_is_refused_with_the_remedy() {
 fn with_8_mib_a_link_works_until_they_are_used_up() {
     let Some(limit) = limited() else {
         let said = as_user("pin_limit::with_8_mib_a_link_works_until_they_are_used_up", 8 << 20);
-        assert!(said.contains("used up and told"), "{said}");
+        assert!(said.contains("used up and reported"), "{said}");
         return;
     };
     let devices = Devices::open();
     let mut links = Vec::new();
     let refused = loop {
         let mut link = devices.link(LIMITS);
-        // The first chunk of its send memory, as a session would prepare it.
+        // The first chunk of its send memory, as a session prepares it.
         match link[0].bulk.prepare(0..1 << 20) {
             Ok(()) => links.push(link),
             Err(error) => break error.to_string(),
@@ -70,5 +70,5 @@ fn with_8_mib_a_link_works_until_they_are_used_up() {
     assert!(!links.is_empty(), "not even one link: {refused}");
     assert!(refused.contains("RLIMIT_MEMLOCK") && refused.contains(&limit.to_string()), "{refused:?}");
     let _ = Offer::new(&devices.0[0], [LIMITS; 2]);
-    println!("used up and told");
+    println!("used up and reported");
 }

@@ -1,4 +1,4 @@
-//! A device that is used at a place of choice: its memory of a node, its events by a vector.
+//! A device with a chosen placement: memory of a node, events by a completion vector.
 
 use core::cell::Cell;
 
@@ -12,7 +12,7 @@ use crate::registration::deliver;
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn messages_arrive_wherever_the_device_is_used() {
+fn messages_arrive_with_every_placement() {
     let vectors = Cell::new(0);
     let last = |name: &str, count| {
         assert!(!name.is_empty());
@@ -20,10 +20,10 @@ fn messages_arrive_wherever_the_device_is_used() {
         Place { completion_vector: count - 1, memory_node: Some(0) }
     };
     let first = Device::for_address_at(addresses()[0], last).unwrap();
-    assert!(vectors.get() > 1, "soft-RoCE has one for each processor");
+    assert!(vectors.get() > 1, "soft-RoCE has one for each CPU");
     assert_eq!(first.place(), Place { completion_vector: vectors.get() - 1, memory_node: Some(0) });
     assert!([None, Some(Errno::ENOSYS)].contains(&first.memory_refused()));
-    // A vector that is not there is not asked for: the kernel would refuse the queue. Nor is a node.
+    // A missing vector is not requested, because the kernel would refuse the queue. Neither is a missing node.
     let beyond = Place { completion_vector: 1 << 20, memory_node: Some(1_000) };
     let second = Device::for_address_at(addresses()[1], |_, _| beyond).unwrap();
     assert!(second.memory_refused().is_some());

@@ -1,4 +1,4 @@
-//! Receives: there is one for every message that credits allow, and who sends more is told.
+//! Receives: there is one for every message that credits allow, and a sender that exceeds them gets an error.
 
 use core::time::Duration;
 use std::fs;
@@ -20,7 +20,7 @@ fn post(qp: &mut VerbsQueuePair, payload: &[u8]) -> Result<(), PostError> {
     qp.post(SendWork { signal: Signal::Unsignalled, operation })
 }
 
-/// What a device has counted of receivers that were not ready, at either side.
+/// Returns the number of receiver-not-ready events that the devices have counted, at either side.
 fn not_ready(devices: &Devices) -> u64 {
     let one = |device: &str, counter: &str| -> u64 {
         let path = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/{counter}");
@@ -30,7 +30,7 @@ fn not_ready(devices: &Devices) -> u64 {
     devices.0.iter().map(|device| of(device.name())).sum()
 }
 
-/// Ten peers fill their windows at once, three times over, before their one receiver looks.
+/// Ten peers fill their windows at the same time, three times, before their one receiver polls.
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn ten_to_one_finds_a_receive_for_every_message() {
@@ -56,14 +56,14 @@ fn ten_to_one_finds_a_receive_for_every_message() {
                 thread::yield_now();
             }
             assert_eq!(received, 64);
-            // The acknowledgements are in: the send queue has room again.
+            // The acknowledgements have arrived: the send queue has room again.
             assert!(a.bulk.poll_send().is_none());
         }
     }
     assert_eq!(not_ready(&devices), before, "a receiver was not ready");
 }
 
-/// Posts messages without a credit, as no session does, until the queue pair fails; none if it never does.
+/// Posts messages without a credit, as no session does, until the queue pair fails. Returns `None` if it never does.
 fn post_until_failure(qp: &mut VerbsQueuePair, most: u32) -> Option<FabricError> {
     let mut posted = 0;
     for _ in 0..PATIENCE {
@@ -86,21 +86,22 @@ fn post_until_failure(qp: &mut VerbsQueuePair, most: u32) -> Option<FabricError>
     None
 }
 
-/// Rounds of a tenth of a millisecond: what a device takes to give a peer up is half a second.
+/// Maximum number of rounds of a tenth of a millisecond: a device gives up a peer after half a second.
 const PATIENCE: u32 = 100_000;
 
 fn sleep_a_little() {
     thread::park_timeout(Duration::from_micros(100));
 }
 
-/// Six queue pairs share receives for what they may have under way, and each sends almost twice that: the last find none.
+/// Six queue pairs share receives for their messages in flight, and each sends almost twice that number: the last
+/// messages find none.
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_message_without_a_receive_fails_its_sender() {
     let devices = Devices::open();
     let mut links: Vec<_> = (0..3).map(|_| devices.link(LIMITS)).collect();
     let before = not_ready(&devices);
-    // What fits a completion queue, so that it is not that which overflows. Nobody polls at the other end.
+    // Fits a completion queue, so that the queue does not overflow. The other end does not poll.
     let senders = links.iter_mut().flat_map(|[a, _]| [&mut a.control, &mut a.bulk]);
     let failures: Vec<_> = senders
         .filter_map(|sender| {
@@ -116,17 +117,17 @@ fn a_message_without_a_receive_fails_its_sender() {
         })
         .collect();
     assert!(failures.contains(&FabricError::ReceiverNotReady), "{failures:?}");
-    assert!(not_ready(&devices) > before, "the device has not seen it");
+    assert!(not_ready(&devices) > before, "the device has not counted it");
 }
 
-/// More than the receiver's completion queue holds: that connection ends, and nobody else's is touched.
+/// More messages than the receiver's completion queue holds: that connection ends, and no other one is affected.
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn an_overrun_completion_queue_ends_its_connection_alone() {
     let devices = Devices::open();
     let [mut a, mut b] = devices.link(LIMITS);
     let failed = post_until_failure(&mut a.bulk, 120);
-    assert!(failed.is_some(), "a hundred messages beyond the window went unnoticed");
+    assert!(failed.is_some(), "a hundred messages beyond the window caused no failure");
     assert!((0..PATIENCE).any(|_| {
         sleep_a_little();
         b.lifeline.look();
@@ -138,5 +139,5 @@ fn an_overrun_completion_queue_ends_its_connection_alone() {
         sleep_a_little();
         poll_by_value(&mut b.control).unwrap().is_some()
     });
-    assert!(arrived, "the other queue pair of the same peer");
+    assert!(arrived, "no message over the other queue pair of the same peer");
 }

@@ -1,4 +1,4 @@
-//! Registration never lies on the way of a message of up to 64 KiB.
+//! A message of up to 64 KiB never waits for a registration.
 
 use std::sync::Arc;
 use std::thread;
@@ -13,7 +13,7 @@ use pronto_wire::RawHeader;
 use crate::grants::LIMITS;
 use crate::pair::Devices;
 
-/// One message of this payload, until it has arrived and completed.
+/// Sends one message with this payload, and polls until it has arrived and completed.
 pub(crate) fn deliver(a: &mut VerbsQueuePair, b: &mut VerbsQueuePair, payload: Gather<'_>) {
     let header = RawHeader::default();
     let signal = Signal::Signalled(WrId { slot: 1, generation: 1 });
@@ -51,17 +51,17 @@ fn no_message_up_to_64_kib_registers_anything() {
         deliver(a, b, Gather::Region { region: &ahead, offset: 3, len });
         deliver(a, b, Gather::Region { region: &never, offset: 3, len });
     }
-    assert_eq!(counts(), before, "registered on the way");
+    assert_eq!(counts(), before, "a message caused a registration");
     let counters = a.counters();
     assert_eq!(counters.registered_on_the_way, 0);
     assert_eq!((counters.eager, counters.rendezvous), (3 * 5, 3 * 4));
-    // Longer ones may, once, and it is told.
+    // A longer one may, once, and it is counted.
     deliver(a, b, Gather::Region { region: &never, offset: 0, len: 65_537 });
     deliver(a, b, Gather::Region { region: &never, offset: 0, len: 65_537 });
     assert_eq!(a.counters().registered_on_the_way, 1);
 }
 
-/// What was copied when it was posted is done with: its buffer is free before the peer has heard of it.
+/// A message that is copied when it is posted is complete: its buffer is free before the peer has received it.
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_message_that_is_copied_completes_when_it_is_posted() {

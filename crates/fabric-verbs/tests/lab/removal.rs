@@ -1,7 +1,8 @@
-//! A device that is taken away while connections use it.
+//! A device that is removed while connections use it.
 //!
-//! A soft-RoCE device that is deleted is gone for newcomers at once, its connections end, and no asynchronous event says so.
-//! But the kernel waits for whoever has it open (`ib_uverbs_remove_one` in drivers/infiniband/core/uverbs_main.c, for drivers
+//! A deleted soft-RoCE device cannot be opened any more. Its connections end, and no asynchronous event reports it. But
+//! the kernel waits for its users (`ib_uverbs_remove_one` in drivers/infiniband/core/uverbs_main.c, for drivers without
+//! `disassociate_ucontext`): the command that deletes it returns when the last user has closed it.
 //! without `disassociate_ucontext`): the command that deletes it returns when the last has closed it.
 
 use core::time::Duration;
@@ -18,11 +19,11 @@ use pronto_wire::RawHeader;
 use crate::grants::LIMITS;
 use crate::pair::{Devices, addresses};
 
-/// Rounds of a tenth of a millisecond: two seconds at least. Not many more: the kernel gives up a machine in which a removal
-/// waits for a minute.
+/// Maximum number of rounds of a tenth of a millisecond: at least two seconds. Not many more: the lab kernel panics if
+/// a removal hangs for a minute.
 const PATIENCE: u32 = 20_000;
 
-/// Makes the nodes anew when it is over, whatever became of the test.
+/// Recreates the nodes at the end of a test, even if the test fails.
 struct Nodes;
 
 impl Drop for Nodes {
@@ -45,7 +46,7 @@ fn comes_true(mut what: impl FnMut() -> bool) -> bool {
     })
 }
 
-/// What was posted and has not completed.
+/// Messages that were posted and have not completed.
 #[derive(Default)]
 struct Load {
     posted: u32,
@@ -73,7 +74,7 @@ impl Load {
         }
     }
 
-    /// Sends, one message after the other, until the receiver has so many of them, or an end fails.
+    /// Sends one message after the other until the receiver has `messages`, or an end fails.
     fn run(&mut self, ends: [&mut VerbsQueuePair; 2], messages: u32) -> Result<(), FabricError> {
         let [sender, receiver] = ends;
         let until = self.arrived + messages;
@@ -96,7 +97,7 @@ impl Load {
     }
 }
 
-/// Takes a device away under load, by this command.
+/// Removes a device under load with this command.
 fn taken_away(command: &[&str]) {
     let nodes = Nodes;
     let devices = Devices::open();
@@ -105,9 +106,9 @@ fn taken_away(command: &[&str]) {
     load.run([&mut a.bulk, &mut b.bulk], 50).unwrap();
     assert!(devices.0[1].is_present());
     let mut removal: Child = Command::new(command[0]).args(&command[1..]).spawn().unwrap();
-    // More than passes before the command is there.
+    // More messages than arrive before the command runs.
     assert_eq!(load.run([&mut a.bulk, &mut b.bulk], 1_000_000), Err(FabricError::Lost));
-    // Both ends learn of it, and both classes.
+    // Both ends learn of it, in both classes.
     for pair in [&mut a.bulk, &mut b.bulk, &mut a.control, &mut b.control] {
         let ended = comes_true(|| {
             let _ended = load.post(pair);
@@ -124,10 +125,10 @@ fn taken_away(command: &[&str]) {
     assert!(comes_true(|| !devices.0[1].is_present()), "the device is gone");
     let address = addresses()[1];
     assert_eq!(Device::for_address(address).err(), Some(VerbsError::NoPort(address)));
-    // Whoever has it open holds the command up.
-    assert!(removal.try_wait().unwrap().is_none(), "nobody had the device open");
+    // The command waits for the users of the device.
+    assert!(removal.try_wait().unwrap().is_none(), "no process had the device open");
     drop((a, b, devices));
-    assert!(comes_true(|| removal.try_wait().unwrap().is_some()), "the device is never given back");
+    assert!(comes_true(|| removal.try_wait().unwrap().is_some()), "the device is never released");
     drop(nodes);
     let [mut a, mut b] = Devices::open().link(LIMITS);
     Load::default().run([&mut a.bulk, &mut b.bulk], 1).unwrap();
@@ -141,14 +142,14 @@ fn a_device_that_is_deleted_under_load_ends_its_connections() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_network_device_that_is_deleted_under_load_does_too() {
+fn a_network_device_that_is_deleted_under_load_ends_its_connections() {
     taken_away(&["ip", "-n", "n1", "link", "delete", "eth0"]);
 }
 
 /// The number under which a device was opened is free before the device is.
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn another_device_does_not_pass_for_the_one_that_is_gone() {
+fn another_device_is_not_mistaken_for_the_removed_one() {
     let nodes = Nodes;
     let Devices([kept, other]) = Devices::open();
     let mut removal = Command::new("rdma").args(["link", "delete", "rxe1"]).spawn().unwrap();
@@ -156,7 +157,7 @@ fn another_device_does_not_pass_for_the_one_that_is_gone() {
     assert!(kept.is_present());
     let rdma = |words: &str| Command::new("rdma").args(words.split(' ')).status().unwrap().success();
     assert!(rdma("link add rxe9 type rxe netdev lo"));
-    assert!(!other.is_present(), "a stranger under the same number");
+    assert!(!other.is_present(), "another device has the same number");
     assert!(rdma("link delete rxe9"));
     drop((kept, other));
     assert!(comes_true(|| removal.try_wait().unwrap().is_some()));

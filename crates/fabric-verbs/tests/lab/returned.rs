@@ -9,7 +9,7 @@ use crate::grants::LIMITS;
 use crate::pair::Devices;
 use crate::registration::deliver;
 
-/// The smallest queue pairs, so that many of them are made in a short time.
+/// Minimal queue pairs, so that many of them can be made in a short time.
 const SMALL: ConnectionLimits = ConnectionLimits { send_depth: 1, receive_depth: 1, ..LIMITS };
 
 fn account(device: &Device) -> (u64, u64) {
@@ -26,19 +26,19 @@ fn a_dial_that_ends_at_any_stage_returns_its_receives() {
     let offer = Offer::new(near, [LIMITS; 2]).unwrap();
     assert!(account(near).0 > start.0, "an offer takes receives");
     drop(offer);
-    assert_eq!(account(near), start, "nobody answered");
+    assert_eq!(account(near), start, "after a dial without a reply");
     Offer::new(near, [LIMITS; 2]).unwrap().connect(&[7; 3]).unwrap_err();
-    assert_eq!(account(near), start, "the answer was malformed");
+    assert_eq!(account(near), start, "after a malformed reply");
     let too_long = ConnectionLimits { send_depth: 1 << 20, ..LIMITS };
     Offer::new(near, [LIMITS, too_long]).unwrap_err();
-    assert_eq!(account(near), start, "the second queue pair could not be made");
+    assert_eq!(account(near), start, "after a failure to make the second queue pair");
     let theirs = Offer::new(far, [LIMITS; 2]).unwrap();
     let link = Offer::new(near, [LIMITS; 2]).unwrap().connect(&theirs.bytes()).unwrap();
     drop(link);
     assert_eq!(account(near), (start.0, start.1 + 2), "each queue pair may have kept one receive");
 }
 
-/// A node whose links end again and again goes on: its receive queue is replaced, and older links keep theirs.
+/// A node whose links end repeatedly continues to work: its receive queue is replaced, and older links keep theirs.
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn receives_that_ended_links_may_have_kept_are_replaced() {
