@@ -1,12 +1,12 @@
-//! Completion channels, by their numbers: to look at one without sleeping on it, and for those who sleep.
-#![expect(unsafe_code, reason = "the seam names a channel by its number")]
+//! Completion channels by their descriptor numbers: to test one for readiness, and to sleep on one.
+#![expect(unsafe_code, reason = "the fabric names a channel by its number")]
 
 use std::os::fd::BorrowedFd;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pronto_core::fabric::Interest;
 
-/// Whether a sleeper with this interest would be awake.
+/// Returns whether a sleeper with this interest would wake up now.
 pub(crate) fn is_ready(descriptor: i32, interest: Interest) -> bool {
     let mut flags = PollFlags::empty();
     flags.set(PollFlags::POLLIN, interest.readable);
@@ -15,8 +15,9 @@ pub(crate) fn is_ready(descriptor: i32, interest: Interest) -> bool {
     poll(&mut fds, PollTimeout::ZERO).expect("a channel can be polled") > 0
 }
 
-/// A channel, by the number that a queue pair has told just now.
+/// Borrows a channel by the number that a queue pair has just returned.
 pub(crate) fn borrowed<'a>(descriptor: i32) -> BorrowedFd<'a> {
-    // SAFETY: the queue pair that told the number keeps its channel open while it lives, which is longer than any test uses this.
+    // SAFETY: the queue pair that returned the number keeps its channel open while it lives, which is longer than any
+    // test uses this.
     unsafe { BorrowedFd::borrow_raw(descriptor) }
 }

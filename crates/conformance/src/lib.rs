@@ -1,4 +1,4 @@
-//! The conformance suite of the fabric seam: what [`pronto_core::fabric::QueuePair`] promises, as tests.
+//! Conformance suite of the fabric: the contract of [`pronto_core::fabric::QueuePair`] as tests.
 //!
 //! A provider implements [`Harness`], which makes connected pairs of its queue pairs, and calls [`run`]:
 //!
@@ -11,20 +11,19 @@
 //! }
 //! ```
 //!
-//! One file under `chapters/` per subject. The tests drive queue pairs as the engine does (see the order of calls in
-//! the seam's documentation), on the calling thread but where a test is about threads. Every wait is bounded by
-//! [`Harness::patience`], and a call that does not return by a watchdog that ends the process and names the test. How long a test
-//! takes is not bounded: some take minutes over an emulated device.
+//! There is one file under `chapters/` per subject. The tests drive queue pairs as the engine does (see the order of
+//! calls in the documentation of the fabric), on the calling thread unless a test is about threads.
+//! [`Harness::patience`] limits every wait. If a call does not return, a watchdog ends the process and names the test.
+//! The duration of a test is not limited: over an emulated device, some take minutes.
 //!
-//! # What the suite checks in every test, whatever it is about
-//! 1. Each message arrives once, in the order of posting, with the header (but for its fabric word) and payload that
-//!    were posted.
+//! # Checks in every test
+//! 1. Each message arrives once, in the order of posting, with the posted header (except its fabric word) and payload.
 //! 2. Each signalled work request completes once, unsignalled ones never.
 //! 3. A buffer is overwritten as soon as its work request completes as done, so a completion that comes too early
-//!    corrupts what arrives.
+//!    corrupts the received payload.
 //! 4. No more messages are in flight or held in leases than the agreed depth.
 //!
-//! # What it does not assume
+//! # Assumptions that it does not make
 //! A send completion may come before or after the message arrives, and before or after its lease is dropped. A refused
 //! one-sided access may end the connection. Completions may come in any order.
 #![deny(unsafe_code)]
@@ -45,40 +44,43 @@ use pronto_core::fabric::{ConnectionLimits, QueuePair, Region};
 pub use suite::{run, run_chapter};
 pub use summary::{Capability, Ended, Outcome, Summary};
 
-/// How a provider's queue pairs come into being, for the suite.
+/// Factory of a provider's queue pairs for the suite.
 pub trait Harness {
     /// The provider's queue pair.
     type Qp: QueuePair;
-    /// What keeps a pair connected besides its two ends, and what carries its messages if they do not move by
-    /// themselves. Belongs to one pair.
+    /// State that keeps a pair connected in addition to its two ends, and that carries its messages if they do not move
+    /// by themselves. Belongs to one pair.
     type Link;
 
-    /// The provider's name, as in its capabilities.
+    /// Returns the provider's name, as in its capabilities.
     fn name(&self) -> &'static str;
 
-    /// Two connected queue pairs of one class; `limits` as end `a` sees them, [`ConnectionLimits::mirrored`] for end `b`. All pairs of a
-    /// harness lie between the same two nodes, or between more, but never share a queue pair.
+    /// Returns two connected queue pairs of one class. `limits` are those of end `a`; end `b` has
+    /// [`ConnectionLimits::mirrored`]. All pairs of a harness connect the same nodes, but never share a queue pair.
     fn pair(&self, limits: ConnectionLimits) -> Pair<Self::Qp, Self::Link>;
 
-    /// Memory that may be granted on, and sent from, any queue pair of this harness. The harness keeps no clone.
+    /// Returns memory that may be granted on, and sent from, any queue pair of this harness. The harness must not keep
+    /// a clone.
     fn region(&self, len: usize) -> Region;
 
-    /// Lets the transport move when polling gave nothing: a simulation advances its clock, others let threads run.
+    /// Lets the transport make progress after polling found nothing: a simulation advances its clock, others let
+    /// threads run.
     fn settle(&self, _link: &mut Self::Link) {
         thread::yield_now();
     }
 
-    /// Cuts the connection as a pulled cable or a killed process would, both ends alive. False if there is no way.
+    /// Cuts the connection as an unplugged cable or a killed process would, while both ends live. Returns false if the
+    /// harness cannot do this.
     fn break_link(&self, _link: &mut Self::Link) -> bool {
         false
     }
 
-    /// Whether a sleeper on the queue pair's channel would wake now; none if there is no channel.
+    /// Returns whether a sleeper on the queue pair's channel would wake now, or `None` if there is no channel.
     fn event(&self, qp: &Self::Qp) -> Option<bool> {
         qp.channel().map(|channel| channel::is_ready(channel.fd, channel.interest))
     }
 
-    /// Fruitless rounds of polling after which a test gives up.
+    /// Returns the number of unsuccessful rounds of polling after which a test gives up.
     fn patience(&self) -> u32 {
         500_000
     }
@@ -89,8 +91,8 @@ pub trait Harness {
 pub struct Pair<Q, L> {
     /// One end.
     pub a: Q,
-    /// The other.
+    /// Other end.
     pub b: Q,
-    /// What keeps them connected.
+    /// State that keeps them connected.
     pub link: L,
 }

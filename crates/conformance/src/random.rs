@@ -1,4 +1,4 @@
-//! Seeded randomness: the same test sends the same bytes in every run.
+//! Seeded randomness: a test sends the same bytes in every run.
 
 /// The splitmix64 generator.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.next() % bound as u64).expect("below a usize")
     }
@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// The payload that a seed stands for.
+/// Returns the payload of a seed.
 pub(crate) fn payload(seed: u64, len: usize) -> Vec<u8> {
     Random::new(seed).bytes(len)
 }

@@ -1,4 +1,4 @@
-//! Running the book: every chapter, every test, each under guard.
+//! Running the suite: every chapter and every test, each under a watchdog.
 
 use core::any::Any;
 use core::panic::AssertUnwindSafe;
@@ -12,13 +12,13 @@ use crate::summary::{Capability, Ended, Outcome, Summary};
 use crate::watchdog::Watchdog;
 use crate::{Harness, Pair};
 
-/// One subject of the seam.
+/// One subject of the fabric.
 pub(crate) struct Chapter<H: Harness> {
     pub(crate) name: &'static str,
     pub(crate) tests: Vec<Test<H>>,
 }
 
-/// One test: a name that says what holds, what it takes, and what to do.
+/// One test: a name that states the tested property, the needed capabilities, and the code.
 pub(crate) struct Test<H: Harness> {
     pub(crate) name: &'static str,
     pub(crate) needs: &'static [Capability],
@@ -28,7 +28,7 @@ pub(crate) struct Test<H: Harness> {
 /// Runs the whole suite against one provider.
 ///
 /// # Panics
-/// Never for what a provider does; a test that fails is in the summary.
+/// Never because of the provider; the summary lists failed tests.
 pub fn run<H: Harness>(harness: &H) -> Summary {
     run_where(harness, |_| true)
 }

@@ -1,28 +1,28 @@
-//! What a run of the suite found out about one provider.
+//! Results of a run of the suite for one provider.
 
 use core::fmt;
 use std::io::{self, Write as _};
 
-/// What a provider may lack. Tests that need it are skipped, and the summary names it.
+/// A capability that a provider may lack. Tests that need it are skipped, and the summary names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Capability {
     /// Read, write, compare-and-swap, fetch-add on a peer's memory.
     OneSided,
     /// One-sided operations complete while the target makes no call.
     PassiveTarget,
-    /// Atomic operations are atomic with the owner's own instructions too.
+    /// Atomic operations are atomic with the owner's own instructions, too.
     GlobalAtomics,
-    /// A revocation holds against a peer that does not play by the rules.
+    /// A revocation holds against a peer that violates the protocol.
     EnforcedRevocation,
-    /// Payloads in regions travel without a copy into send memory.
+    /// Payloads in regions are sent without a copy into send memory.
     ByReference,
     /// Polling and posting make no system call.
     PollsWithoutSyscalls,
     /// A channel to sleep on.
     Channel,
-    /// A channel of its own for callers that sleep.
+    /// A separate channel for callers that sleep.
     NearChannel,
-    /// The harness can cut the connection with both ends alive.
+    /// The harness can cut the connection while both ends live.
     LinkCut,
 }
 
@@ -42,41 +42,41 @@ impl fmt::Display for Capability {
     }
 }
 
-/// How one test ended.
+/// Result of one test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// As it should.
+    /// The test passed.
     Passed,
-    /// What was found.
+    /// The test failed, with this message.
     Failed(String),
-    /// Not run: the provider lacks this.
+    /// The test was not run: the provider lacks this capability.
     Skipped(Capability),
 }
 
-/// One test of one chapter.
+/// Outcome of one test of one chapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Its chapter.
+    /// Name of the chapter.
     pub chapter: &'static str,
-    /// Its name.
+    /// Name of the test.
     pub test: &'static str,
-    /// How it ended.
+    /// Result of the test.
     pub ended: Ended,
 }
 
-/// The outcome of a whole run.
+/// Outcome of a whole run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The provider.
     pub provider: &'static str,
-    /// What it lacks.
+    /// Capabilities that it lacks.
     pub lacks: Vec<Capability>,
-    /// Every test, in the order of the book.
+    /// Every test, in the order of the suite.
     pub outcomes: Vec<Outcome>,
 }
 
 impl Summary {
-    /// The chapters in which a test failed, each once.
+    /// Returns the chapters with a failed test, each once.
     pub fn failed_chapters(&self) -> Vec<&'static str> {
         let failed = self.outcomes.iter().filter(|o| matches!(o.ended, Ended::Failed(_)));
         let mut chapters: Vec<_> = failed.map(|o| o.chapter).collect();
@@ -84,10 +84,10 @@ impl Summary {
         chapters
     }
 
-    /// Says on stderr how many tests passed, also under a test runner that keeps to itself what tests print; and all of it to
-    /// the runner.
+    /// Prints the number of passed tests to stderr, which is visible even if the test runner captures output, and the
+    /// whole summary to the captured output.
     pub fn announce(&self) {
-        // Nobody may be reading it.
+        // stderr may be closed.
         let _ = writeln!(io::stderr(), "{}", self.headline());
         println!("{self}");
     }
@@ -100,11 +100,11 @@ impl Summary {
         format!("conformance of {}: {passed} of {all} tests passed, {skipped} not offered", self.provider)
     }
 
-    /// Panics unless every test passed, but for those that need what the provider is known to lack. `lacks` is that
-    /// list, in any order: a capability that is lost or gained unnoticed fails too.
+    /// Panics unless every test passed, except those that need a capability that the provider is known to lack. `lacks`
+    /// lists these capabilities in any order: a capability that is lost or gained unnoticed is a failure, too.
     ///
     /// # Panics
-    /// See above; the message is the summary.
+    /// As described above; the message is the summary.
     #[track_caller]
     pub fn assert_complete(&self, lacks: &[Capability]) {
         assert!(self.failed_chapters().is_empty(), "{self}");

@@ -1,8 +1,8 @@
 //! Ends the process when a call of a test does not return.
 //!
-//! A test as a whole may take any time: over an emulated device on a busy machine, some take minutes. So the watchdog does not time the
-//! test. It counts the test's turns: each poll of an end, and each settling of the transport, is one. What bounds their number is
-//! [`crate::Harness::patience`].
+//! The duration of a whole test is not limited: over an emulated device on a busy machine, some take minutes. So the
+//! watchdog does not time the test. It counts the test's turns: each poll of an end, and each settling of the
+//! transport, is one. [`crate::Harness::patience`] limits their number.
 
 use core::time::Duration;
 use std::process;
@@ -85,7 +85,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(1);
 
     #[test]
-    fn a_test_that_takes_long_and_moves_is_left_alone() {
+    fn a_long_test_that_makes_progress_is_left_alone() {
         let (tests, inbox) = channel();
         tests.send(Some("long".to_owned())).unwrap();
         let mut tests = Some(tests);
@@ -99,11 +99,11 @@ mod tests {
             count
         };
         assert_eq!(stuck(&inbox, SHORT, turns), None);
-        assert_eq!(count, 20, "the limit passed again and again");
+        assert_eq!(count, 20, "the limit passed repeatedly");
     }
 
     #[test]
-    fn a_test_that_does_not_move_is_named() {
+    fn a_test_without_progress_is_named() {
         let (tests, inbox) = channel();
         for told in [Some("quick"), None, Some("stuck")] {
             tests.send(told.map(str::to_owned)).unwrap();

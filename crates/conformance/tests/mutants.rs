@@ -1,4 +1,4 @@
-//! The suite bites: a sound queue pair passes whole, and each unsound one fails in the chapter that is about its flaw.
+//! Proof of the suite: a correct queue pair passes every test, and each mutant fails in the chapter for its flaw.
 
 mod reference;
 
@@ -7,7 +7,7 @@ use std::panic::{set_hook, take_hook};
 use pronto_conformance::{run, run_chapter};
 use reference::{Flaw, ReferenceHarness};
 
-/// One test, because it keeps the many expected panics quiet for the whole process.
+/// One test only, because it suppresses the many expected panics for the whole process.
 #[test]
 fn the_reference_passes_and_every_mutant_is_caught_by_its_chapter() {
     let summary = run(&ReferenceHarness::new(None));

@@ -1,4 +1,4 @@
-//! Arm, recheck, sleep: whoever sleeps on the channel is woken for what came after his recheck.
+//! Arm, recheck, sleep: a thread that sleeps on the channel is woken by anything that arrives after its recheck.
 
 use pronto_core::fabric::{
     Armed, Arrived, ConnectionLimits, DoorbellEvent, FabricError, Gather, Operation, PostError, QueuePair,
@@ -18,15 +18,15 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
         name: "arming",
         tests: tests![
             a_message_wakes needs [Channel],
-            a_solicited_message_wakes_whoever_asked_for_those needs [Channel],
-            who_asks_for_more_misses_nothing needs [Channel],
+            a_solicited_message_wakes_a_sleeper_armed_for_it needs [Channel],
+            arming_for_more_misses_nothing needs [Channel],
             a_completion_wakes needs [Channel],
             a_lease_dropped_elsewhere_wakes_its_sender needs [Channel],
             no_event_is_lost_in_any_interleaving needs [Channel],
             no_event_is_lost_between_two_threads needs [Channel],
-            disarming_leaves_silence needs [Channel],
+            no_event_follows_disarming needs [Channel],
             the_peers_end_wakes needs [Channel],
-            a_dead_connection_keeps_nobody_awake needs [Channel],
+            a_dead_connection_keeps_no_thread_awake needs [Channel],
         ],
     }
 }
@@ -36,7 +36,7 @@ fn event<H: Harness>(rig: &mut Rig<'_, H>, end: End) -> bool {
     harness.event(&rig.at(end).qp).unwrap_or(false)
 }
 
-/// Sleeps at one end: nobody calls its queue pair until there is an event. The other end goes on polling.
+/// Sleeps at one end: its queue pair is not called until there is an event. The other end continues polling.
 #[track_caller]
 pub(super) fn sleep<H: Harness>(rig: &mut Rig<'_, H>, end: End, other_polls: Other) {
     for _ in 0..rig.harness().patience() {
@@ -47,10 +47,10 @@ pub(super) fn sleep<H: Harness>(rig: &mut Rig<'_, H>, end: End, other_polls: Oth
             rig.settle();
         }
     }
-    panic!("asleep for ever: something came after the recheck, and no event");
+    panic!("no event for something that arrived after the recheck");
 }
 
-/// What the other end does meanwhile.
+/// Behaviour of the other end meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Other {
     Polls,
@@ -61,7 +61,7 @@ fn arm<H: Harness>(rig: &mut Rig<'_, H>, end: End) {
     rig.qp(end).arm(Armed::All).expect("a live queue pair can be armed");
 }
 
-/// The engine's loop: arm, recheck, sleep, until something holds.
+/// Runs the engine's loop (arm, recheck, sleep) until `until` returns true.
 #[track_caller]
 fn sleep_until<H: Harness>(
     rig: &mut Rig<'_, H>,
@@ -83,7 +83,7 @@ fn sleep_until<H: Harness>(
             return;
         }
     }
-    panic!("ten thousand events without what was waited for");
+    panic!("ten thousand events without the expected one");
 }
 
 fn a_message_wakes<H: Harness>(harness: &H) {
@@ -100,8 +100,8 @@ fn a_message_wakes<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-/// The sleeper asked for solicited events alone. Unsolicited messages that came before change nothing.
-fn a_solicited_message_wakes_whoever_asked_for_those<H: Harness>(harness: &H) {
+/// The sleeper has requested only solicited events. Earlier unsolicited messages must not change that.
+fn a_solicited_message_wakes_a_sleeper_armed_for_it<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for i in 0..200 {
         rig.qp(End::B).arm(Armed::Solicited).expect("a live queue pair can be armed");
@@ -119,8 +119,8 @@ fn a_solicited_message_wakes_whoever_asked_for_those<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-/// Unsolicited messages before and after a sleeper who asked for solicited events alone wants everything.
-fn who_asks_for_more_misses_nothing<H: Harness>(harness: &H) {
+/// Unsolicited messages arrive before and after a sleeper that has requested only solicited events requests all events.
+fn arming_for_more_misses_nothing<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for i in 0..200 {
         rig.qp(End::B).arm(Armed::Solicited).expect("a live queue pair can be armed");
@@ -155,7 +155,7 @@ fn a_completion_wakes<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-/// The receiving engine is asleep; the handler that drops the lease is all that runs at that end.
+/// The receiving engine sleeps; at that end, only the handler that drops the lease runs.
 fn a_lease_dropped_elsewhere_wakes_its_sender<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     rig.at(End::B).hold = true;
@@ -200,7 +200,7 @@ fn no_event_is_lost_in_any_interleaving<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-/// A few random steps at both ends, in which arming and disarming may fall anywhere.
+/// Performs a few random steps at both ends, with arming and disarming at any point.
 fn disturb<H: Harness>(rig: &mut Rig<'_, H>, sleeper: End) {
     for _ in 0..rig.random.below(5) {
         match rig.random.below(8) {
@@ -226,7 +226,7 @@ fn post_some<H: Harness>(rig: &mut Rig<'_, H>, from: End) {
     }
 }
 
-fn disarming_leaves_silence<H: Harness>(harness: &H) {
+fn no_event_follows_disarming<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for messages in 0..16 {
         arm(&mut rig, End::B);
@@ -241,10 +241,7 @@ fn disarming_leaves_silence<H: Harness>(harness: &H) {
         rig.wait_idle();
         rig.qp(End::B).arm(Armed::Nothing).expect("disarming never fails");
         for _ in 0..50 {
-            assert!(
-                !event(&mut rig, End::B),
-                "an event is left over after {messages} messages and disarming"
-            );
+            assert!(!event(&mut rig, End::B), "an event remains after {messages} messages and disarming");
             rig.settle();
         }
     }
@@ -258,7 +255,7 @@ fn the_peers_end_wakes<H: Harness>(harness: &H) {
         rig.wait_idle();
         rig.expect_failure();
         arm(&mut rig, End::B);
-        assert!(!rig.at(End::B).poll(), "nothing happened yet");
+        assert!(!rig.at(End::B).poll(), "nothing has happened yet");
         rig.qp(End::A).close();
         if drops {
             drop(rig.take(End::A));
@@ -269,14 +266,14 @@ fn the_peers_end_wakes<H: Harness>(harness: &H) {
                 break;
             }
         }
-        assert!(event(&mut rig, End::B), "asleep while the connection was lost");
-        rig.wait("for the loss to be seen", |rig| rig.at(End::B).failure.is_some());
+        assert!(event(&mut rig, End::B), "no event for the loss of the connection");
+        rig.wait("for the loss to be reported", |rig| rig.at(End::B).failure.is_some());
         assert_eq!(rig.at(End::B).failure, Some(FabricError::Lost));
         rig.finish_closed();
     }
 }
 
-fn a_dead_connection_keeps_nobody_awake<H: Harness>(harness: &H) {
+fn a_dead_connection_keeps_no_thread_awake<H: Harness>(harness: &H) {
     for survivor_armed in [false, true] {
         let mut rig = Rig::new(harness);
         rig.expect_failure();
@@ -286,7 +283,7 @@ fn a_dead_connection_keeps_nobody_awake<H: Harness>(harness: &H) {
             arm(&mut rig, End::B);
         }
         drop(rig.take(End::A));
-        rig.wait("for the loss to be seen", |rig| rig.at(End::B).failure.is_some());
+        rig.wait("for the loss to be reported", |rig| rig.at(End::B).failure.is_some());
         rig.qp(End::B).close();
         rig.at(End::B).poll();
         rig.qp(End::B).arm(Armed::Nothing).expect("disarming never fails");
@@ -298,7 +295,7 @@ fn a_dead_connection_keeps_nobody_awake<H: Harness>(harness: &H) {
     }
 }
 
-/// Messages of the two-threaded test.
+/// Messages of the test with two threads.
 const MESSAGES: u64 = 3000;
 
 fn no_event_is_lost_between_two_threads<H: Harness>(harness: &H) {
@@ -323,7 +320,7 @@ fn no_event_is_lost_between_two_threads<H: Harness>(harness: &H) {
                 std::thread::yield_now();
             }
         });
-        // A failed wait panics; the sender must then stop too, or the scope would wait for it.
+        // A failed wait panics; the sender must stop then, too, or the scope would wait for it.
         let _stop = Stop(&over);
         receive_numbers(harness, &mut b, &mut link, &received);
     });
@@ -337,7 +334,7 @@ fn post_number<Q: QueuePair>(a: &mut Q, number: u64, over: &AtomicBool) {
             Ok(()) => break,
             Err(PostError::Full) => {
                 a.ring_doorbell(DoorbellEvent::Solicited).expect("alive");
-                assert!(matches!(poll_by_value(a), Ok(None)), "nobody sent anything this way");
+                assert!(matches!(poll_by_value(a), Ok(None)), "nothing was sent in this direction");
                 let _ = a.poll_send();
             }
             Err(error) => panic!("a message within the depth: {error}"),
@@ -351,7 +348,7 @@ fn receive_numbers<H: Harness>(harness: &H, b: &mut H::Qp, link: &mut H::Link, r
     let mut take_all = |b: &mut H::Qp| {
         let before = next;
         while let Some(message) = poll_by_value(b).expect("alive") {
-            let Arrived::Inline(payload) = message.payload else { panic!("inline payloads come inline") };
+            let Arrived::Inline(payload) = message.payload else { panic!("inline payloads arrive inline") };
             assert_eq!(payload.as_slice(), u64::to_le_bytes(next));
             next += 1;
             received.store(next, Ordering::Release);
@@ -373,7 +370,7 @@ fn receive_numbers<H: Harness>(harness: &H, b: &mut H::Qp, link: &mut H::Link, r
             watchdog::turn();
             harness.event(b) == Some(true)
         });
-        assert!(woken, "asleep for ever after message {count}");
+        assert!(woken, "no event after message {count}");
         b.arm(Armed::Nothing).expect("disarming never fails");
     }
 }

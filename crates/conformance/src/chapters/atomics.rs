@@ -1,4 +1,4 @@
-//! Compare-and-swap and fetch-add on a peer's memory, alone and in company.
+//! Compare-and-swap and fetch-add on a peer's memory, alone and concurrently.
 
 use pronto_core::fabric::{
     Completion, DoorbellEvent, Operation, PostError, QueuePair, Region, RemoteRange, Rights, SendWork,
@@ -17,12 +17,12 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
     Chapter {
         name: "atomics",
         tests: tests![
-            fetch_add_tells_what_was_there_and_wraps needs [OneSided],
-            compare_swap_swaps_what_is_as_expected needs [OneSided],
-            many_at_once_lose_nothing needs [OneSided],
-            only_eight_aligned_bytes_will_do needs [OneSided],
-            two_connections_count_together needs [OneSided],
-            the_owner_counts_along needs [OneSided, GlobalAtomics],
+            fetch_add_returns_the_previous_value_and_wraps needs [OneSided],
+            compare_swap_swaps_only_the_expected_value needs [OneSided],
+            many_operations_lose_nothing needs [OneSided],
+            only_eight_aligned_bytes_are_accepted needs [OneSided],
+            additions_over_two_connections_are_atomic needs [OneSided],
+            additions_are_atomic_with_the_owners needs [OneSided, GlobalAtomics],
         ],
     }
 }
@@ -37,7 +37,7 @@ fn set(region: &Region, at: usize, value: u64) {
     region.write(at, &value.to_ne_bytes()).expect("eight bytes of the region");
 }
 
-fn fetch_add_tells_what_was_there_and_wraps<H: Harness>(harness: &H) {
+fn fetch_add_returns_the_previous_value_and_wraps<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     let (target, remote) = granted(&mut rig, End::B, 24, Rights::ALL);
     let untouched = (word(&target, 0), word(&target, 16));
@@ -51,7 +51,7 @@ fn fetch_add_tells_what_was_there_and_wraps<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-fn compare_swap_swaps_what_is_as_expected<H: Harness>(harness: &H) {
+fn compare_swap_swaps_only_the_expected_value<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     let (target, remote) = granted(&mut rig, End::B, 64, Rights::ALL);
     let remote = part(remote, 56, 8);
@@ -67,7 +67,7 @@ fn compare_swap_swaps_what_is_as_expected<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-fn many_at_once_lose_nothing<H: Harness>(harness: &H) {
+fn many_operations_lose_nothing<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     let (target, remote) = granted(&mut rig, End::B, 8, Rights::ALL);
     set(&target, 0, 0);
@@ -78,12 +78,12 @@ fn many_at_once_lose_nothing<H: Harness>(harness: &H) {
     rig.wait_idle();
     let mut seen: Vec<_> = rig.at(End::A).done.iter().map(|completion| completion.status).collect();
     seen.sort_by_key(|status| if let Status::Done(value) = status { *value } else { u64::MAX });
-    assert!(seen.into_iter().eq((0..100).map(Status::Done)), "some value was told twice, or never");
+    assert!(seen.into_iter().eq((0..100).map(Status::Done)), "some value was returned twice, or never");
     assert_eq!(word(&target, 0), 100);
     rig.finish();
 }
 
-fn only_eight_aligned_bytes_will_do<H: Harness>(harness: &H) {
+fn only_eight_aligned_bytes_are_accepted<H: Harness>(harness: &H) {
     for (offset, len) in [(1, 8), (4, 8), (7, 8), (0, 4), (0, 16), (8, 7), (8, 0)] {
         for swap in [false, true] {
             let mut rig = Rig::new(harness);
@@ -103,19 +103,20 @@ fn only_eight_aligned_bytes_will_do<H: Harness>(harness: &H) {
     }
 }
 
-/// Additions that each party makes.
+/// Number of additions by each thread.
 const ROUNDS: u64 = 2000;
 
-/// Two connections to one word, each driven by a thread of its own: what an owner does who goes through the fabric.
-fn two_connections_count_together<H: Harness>(harness: &H) {
+/// Two connections to one word, each driven by a thread of its own, as by an owner that accesses its memory through the
+/// fabric.
+fn additions_over_two_connections_are_atomic<H: Harness>(harness: &H) {
     assert_eq!(count_together(harness, 0), 2 * ROUNDS);
 }
 
-fn the_owner_counts_along<H: Harness>(harness: &H) {
+fn additions_are_atomic_with_the_owners<H: Harness>(harness: &H) {
     assert_eq!(count_together(harness, ROUNDS), 3 * ROUNDS);
 }
 
-/// The final count after two peers have added, and the owner `own` times with the processor's instruction.
+/// Returns the final count after two peers have added, and the owner `own` times with the CPU's instruction.
 fn count_together<H: Harness>(harness: &H, own: u64) -> u64 {
     let region = harness.region(8);
     let [mut one, mut two] = [(); 2].map(|()| harness.pair(LIMITS));

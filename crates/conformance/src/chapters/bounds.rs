@@ -1,4 +1,4 @@
-//! Lengths and offsets are checked wherever they come in.
+//! Checks of lengths and offsets at every entry point.
 
 use pronto_core::fabric::{
     Arrived, ConnectionLimits, Extent, Gather, Operation, OutOfBounds, Payload, PostError, QueuePair,
@@ -18,13 +18,13 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
         tests: tests![
             a_payload_is_copied_within_its_bounds,
             private_bytes_are_the_payload,
-            capabilities_tell_the_agreed_limits,
+            capabilities_have_the_agreed_limits,
             a_payload_outside_its_memory_is_refused,
         ],
     }
 }
 
-/// Payloads of every form, held, to look at: lengths on both sides of a line.
+/// Receives and holds payloads of every form, with lengths below and above that of an inline message.
 fn arrivals<H: Harness>(rig: &mut Rig<'_, H>) {
     rig.at(End::B).hold = true;
     for (form, len) in
@@ -61,7 +61,7 @@ fn refuses<L: Payload>(payload: &Arrived<L>, offset: usize, wanted: usize) {
     let mut out = vec![0x77; wanted];
     let refused = payload.copy_to(offset, &mut out);
     assert_eq!(refused, Err(OutOfBounds { offset, wanted, len: payload.len() }));
-    assert!(out.iter().all(|byte| *byte == 0x77), "a refused copy wrote something");
+    assert!(out.iter().all(|byte| *byte == 0x77), "a rejected copy wrote something");
 }
 
 fn private_bytes_are_the_payload<H: Harness>(harness: &H) {
@@ -76,7 +76,7 @@ fn private_bytes_are_the_payload<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-fn capabilities_tell_the_agreed_limits<H: Harness>(harness: &H) {
+fn capabilities_have_the_agreed_limits<H: Harness>(harness: &H) {
     let limits = ConnectionLimits {
         send_depth: 8,
         receive_depth: 24,

@@ -1,4 +1,4 @@
-//! What a send completion says, and what it does not (it says that the buffer may be used again).
+//! Meaning of a send completion: the buffer may be reused, and nothing else.
 
 use pronto_core::fabric::{QueuePair, Status};
 
@@ -15,9 +15,9 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
             unsignalled_never_completes,
             a_buffer_is_free_once_its_request_is_done,
             done_is_final_though_nothing_was_delivered,
-            close_flushes_what_is_outstanding,
-            close_flushes_what_no_doorbell_was_rung_for,
-            unsignalled_requests_cannot_clog_the_send_queue,
+            close_flushes_outstanding_requests,
+            close_flushes_messages_without_a_doorbell,
+            unsignalled_requests_do_not_fill_the_send_queue,
         ],
     }
 }
@@ -48,8 +48,8 @@ fn unsignalled_never_completes<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-/// Whenever a transport may think it is done with a buffer, the rig overwrites it: before anybody polls at the other
-/// end, while a lease is held, after it was dropped.
+/// The rig overwrites each buffer as soon as its request completes: before the other end polls, while a lease is held,
+/// and after the lease was dropped.
 fn a_buffer_is_free_once_its_request_is_done<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for round in 0..8 {
@@ -66,13 +66,13 @@ fn a_buffer_is_free_once_its_request_is_done<H: Harness>(harness: &H) {
             held.check();
         }
         rig.at(End::B).held.clear();
-        rig.wait("for the buffers to come back", |rig| rig.at(End::A).open() == 0);
+        rig.wait("for the buffers to be free", |rig| rig.at(End::A).open() == 0);
     }
     rig.finish();
 }
 
-/// A completion is no acknowledgement. The other end takes nothing and closes: each request still ends once, and those
-/// that had ended as done stay so.
+/// A completion is not an acknowledgement. The other end receives nothing and closes: each request still completes
+/// once, and requests that were done stay done.
 fn done_is_final_though_nothing_was_delivered<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for form in [Form::Inline, Form::Ring, Form::Region, Form::Unsignalled, Form::Ring] {
@@ -89,7 +89,7 @@ fn done_is_final_though_nothing_was_delivered<H: Harness>(harness: &H) {
     rig.finish_closed();
 }
 
-fn close_flushes_what_is_outstanding<H: Harness>(harness: &H) {
+fn close_flushes_outstanding_requests<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for form in [Form::Ring, Form::Inline, Form::Region, Form::Unsignalled] {
         rig.post(End::A, form, 20).expect("four messages fit");
@@ -98,7 +98,7 @@ fn close_flushes_what_is_outstanding<H: Harness>(harness: &H) {
     close_and_count(rig, 3);
 }
 
-fn close_flushes_what_no_doorbell_was_rung_for<H: Harness>(harness: &H) {
+fn close_flushes_messages_without_a_doorbell<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for form in [Form::Ring, Form::Inline, Form::Region, Form::Unsignalled] {
         rig.post(End::A, form, 20).expect("four messages fit");
@@ -116,8 +116,9 @@ fn close_and_count<H: Harness>(mut rig: Rig<'_, H>, signalled: usize) {
     rig.finish_closed();
 }
 
-/// Unsignalled requests fill a send queue on verbs, where only a signalled one frees them: the provider's business.
-fn unsignalled_requests_cannot_clog_the_send_queue<H: Harness>(harness: &H) {
+/// Unsignalled requests fill a send queue on verbs, where only a signalled one frees them. The provider must handle
+/// this.
+fn unsignalled_requests_do_not_fill_the_send_queue<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     let depth = rig.qp(End::A).capabilities().send_depth as usize;
     for _ in 0..20 * depth {

@@ -1,4 +1,4 @@
-//! As many messages as agreed may be in flight, with nobody polling at the other end.
+//! As many messages as agreed may be in flight while the other end does not poll.
 
 use pronto_core::fabric::{ConnectionLimits, QueuePair};
 
@@ -44,7 +44,7 @@ fn the_two_directions_may_differ<H: Harness>(harness: &H) {
     fill_and_drain(harness, limits, |_| (Form::Ring, 256));
 }
 
-/// Fills both directions before either end polls, three times over.
+/// Fills both directions before either end polls, three times.
 fn fill_and_drain<H: Harness>(harness: &H, limits: ConnectionLimits, what: impl Fn(usize) -> (Form, usize)) {
     let mut rig = Rig::with_limits(harness, limits);
     for _ in 0..3 {

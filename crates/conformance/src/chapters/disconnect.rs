@@ -1,4 +1,4 @@
-//! The end of a connection: closed, dropped or cut, it is noticed, and everything outstanding comes back.
+//! The end of a connection: a close, drop or cut is noticed, and everything outstanding completes.
 
 use pronto_core::fabric::{
     Armed, DoorbellEvent, FabricError, GrantError, PostError, QueuePair, Rights, poll_by_value,
@@ -23,7 +23,7 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
     }
 }
 
-/// Both ends have messages under way when one of them ends.
+/// Returns a rig whose ends both have messages in flight, before one of them ends.
 fn busy<H: Harness>(harness: &H) -> Rig<'_, H> {
     let mut rig = Rig::new(harness);
     for i in 0..8 {
@@ -38,7 +38,7 @@ fn busy<H: Harness>(harness: &H) -> Rig<'_, H> {
 
 #[track_caller]
 fn wait_for_loss<H: Harness>(rig: &mut Rig<'_, H>, end: End) {
-    rig.wait("for the loss to be seen", |rig| rig.at(end).failure.is_some() && rig.at(end).open() == 0);
+    rig.wait("for the loss to be reported", |rig| rig.at(end).failure.is_some() && rig.at(end).open() == 0);
     assert_eq!(rig.at(end).failure, Some(FabricError::Lost));
 }
 
@@ -56,13 +56,13 @@ fn a_dropped_peer_is_lost<H: Harness>(harness: &H) {
     rig.finish_closed();
 }
 
-/// An end that sends notices; one that only listens may not.
+/// An end that sends must notice the cut; one that only listens may not.
 fn a_cut_link_ends_every_request<H: Harness>(harness: &H) {
     let mut rig = busy(harness);
     assert!(rig.harness().break_link(&mut rig.link), "this harness can cut a link");
     rig.wait("for posts to fail", |rig| match rig.post(End::A, Form::Unsignalled, 8) {
         Ok(()) | Err(PostError::Full) => {
-            // The doorbell may be what fails.
+            // The doorbell may be the call that fails.
             let _ = rig.qp(End::A).ring_doorbell(DoorbellEvent::Solicited);
             false
         }
@@ -71,7 +71,7 @@ fn a_cut_link_ends_every_request<H: Harness>(harness: &H) {
             true
         }
     });
-    rig.wait("for everything to come back", |rig| rig.at(End::A).open() == 0);
+    rig.wait("for everything to complete", |rig| rig.at(End::A).open() == 0);
     rig.finish_closed();
 }
 
@@ -87,7 +87,7 @@ fn a_failed_queue_pair_stays_failed<H: Harness>(harness: &H) {
         let region = rig.harness().region(64);
         let granted = rig.qp(End::B).grant(&region, 0..64, Rights::READ);
         assert!(matches!(granted, Err(GrantError::Failed(_) | GrantError::Unsupported)), "{granted:?}");
-        // Neither is asked to succeed, only to return.
+        // These calls need not succeed, only return.
         let _ = rig.qp(End::B).arm(Armed::All);
         let _ = rig.qp(End::B).ring_doorbell(DoorbellEvent::Solicited);
         rig.qp(End::B).arm(Armed::Nothing).expect("disarming never fails");

@@ -1,4 +1,4 @@
-//! Posting in batches: what a doorbell hands over, and what waits for it.
+//! Posting in batches: messages before and after a doorbell.
 
 use super::tests;
 use crate::Harness;
@@ -9,15 +9,15 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
     Chapter {
         name: "doorbell",
         tests: tests![
-            one_doorbell_hands_over_a_whole_batch,
+            one_doorbell_sends_a_whole_batch,
             a_doorbell_without_work_does_nothing,
-            polling_finishes_what_a_doorbell_began,
+            polling_continues_the_sends_of_a_doorbell,
             work_posted_early_arrives_no_later_than_its_doorbell,
         ],
     }
 }
 
-fn one_doorbell_hands_over_a_whole_batch<H: Harness>(harness: &H) {
+fn one_doorbell_sends_a_whole_batch<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for batch in 1..=16 {
         for i in 0..batch {
@@ -41,8 +41,9 @@ fn a_doorbell_without_work_does_nothing<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-/// Sixteen long messages are more than a socket takes at once. The doorbell is not rung again: whoever polls goes on.
-fn polling_finishes_what_a_doorbell_began<H: Harness>(harness: &H) {
+/// Sixteen long messages are more than a socket takes in one call. The doorbell is not rung again: polling continues
+/// sending.
+fn polling_continues_the_sends_of_a_doorbell<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for _ in 0..16 {
         rig.post(End::A, Form::Ring, 64 << 10).expect("a batch within the depth can be posted");
@@ -60,7 +61,7 @@ fn work_posted_early_arrives_no_later_than_its_doorbell<H: Harness>(harness: &H)
             rig.alone(End::B, |_| true);
         }
         rig.ring(End::A);
-        rig.wait("for what the doorbell was rung for", |rig| rig.at(End::B).expects() == 0);
+        rig.wait("for the messages of the doorbell", |rig| rig.at(End::B).expects() == 0);
     }
     rig.finish();
 }

@@ -1,4 +1,4 @@
-//! Payloads by reference: a piece of a region behind a header that is ours.
+//! Payloads by reference: a piece of a region, after a header of the sender.
 
 use std::sync::Arc;
 
@@ -51,8 +51,8 @@ fn one_piece_in_several_messages_at_once<H: Harness>(harness: &H) {
     raw.complete(8);
 }
 
-/// The posting code lets go of its region at once; its memory is freed after the connection, and not before the
-/// message is through.
+/// The poster drops its region immediately. The memory is freed after the connection, and not before the message has
+/// completed.
 fn a_region_lives_until_its_messages_completed<H: Harness>(harness: &H) {
     let mut raw = Raw::new(harness);
     let mut freed = Vec::new();
@@ -71,7 +71,7 @@ fn a_region_lives_until_its_messages_completed<H: Harness>(harness: &H) {
     drop(raw);
     assert!(
         freed.iter().all(|memory| memory.strong_count() == 0),
-        "a provider keeps memory that was sent once"
+        "the provider keeps memory after its message has completed"
     );
 }
 
@@ -88,7 +88,7 @@ fn header_and_payload_stay_together<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-/// A pair driven by hand, for payloads from regions of the test's own.
+/// A pair without the rig, for payloads from a test's own regions.
 struct Raw<'h, H: Harness> {
     harness: &'h H,
     pair: Pair<H::Qp, H::Link>,
@@ -132,10 +132,10 @@ impl<'h, H: Harness> Raw<'h, H> {
             if let Some(found) = next(&mut self.pair) {
                 return found;
             }
-            // The sender's half of a turn too: a transport may need it to go on sending.
+            // The sender must poll, too: a transport may need it to continue sending.
             assert!(
                 poll_by_value(&mut self.pair.a).expect("alive").is_none(),
-                "nobody sent anything this way"
+                "nothing was sent in this direction"
             );
             self.harness.settle(&mut self.pair.link);
             watchdog::turn();

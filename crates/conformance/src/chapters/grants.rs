@@ -1,4 +1,4 @@
-//! Who may access what: rights, bounds, one peer, until revoked.
+//! Permission for one-sided access: rights, bounds, one peer, until revoked.
 
 use pronto_core::fabric::{GrantError, GrantId, Operation, QueuePair, Region, RemoteRange, Rights, Status};
 
@@ -14,12 +14,12 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
         tests: tests![
             each_right_allows_nothing_else needs [OneSided],
             nothing_beyond_the_granted_range needs [OneSided],
-            nothing_beyond_a_part_of_a_readied_region needs [OneSided],
-            a_key_that_was_never_given_opens_nothing needs [OneSided],
+            nothing_beyond_a_part_of_a_registered_region needs [OneSided],
+            an_unknown_key_grants_nothing needs [OneSided],
             a_third_peer_with_the_right_key_is_refused needs [OneSided],
-            a_grant_goes_one_way needs [OneSided],
+            a_grant_works_in_one_direction needs [OneSided],
             a_revoked_grant_is_over needs [OneSided],
-            an_old_key_stays_dead_when_granting_anew needs [OneSided],
+            an_old_key_stays_invalid_after_a_new_grant needs [OneSided],
             grants_do_not_depend_on_each_other needs [OneSided],
             ranges_and_names_are_checked needs [OneSided],
             a_grant_ends_with_its_connection needs [OneSided],
@@ -27,7 +27,7 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
     }
 }
 
-/// The kinds of access.
+/// Kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Read,
@@ -39,7 +39,7 @@ enum Kind {
 const KINDS: [Kind; 4] = [Kind::Read, Kind::Write, Kind::Add, Kind::Swap];
 
 impl Kind {
-    /// Eight bytes at the start of `remote`; never without effect.
+    /// Returns an operation on eight bytes at the start of `remote`, which always has an effect.
     fn on(self, local: &Region, remote: RemoteRange) -> Operation<'_> {
         match self {
             Self::Read => Operation::Read { local, local_offset: 0, remote },
@@ -58,7 +58,7 @@ impl Kind {
     }
 }
 
-/// What stands at the start of a target before it is accessed.
+/// Initial value at the start of a target.
 const EXPECTED: u64 = 0x1234_5678_9abc_def0;
 
 fn local<H: Harness>(harness: &H) -> Region {
@@ -67,7 +67,7 @@ fn local<H: Harness>(harness: &H) -> Region {
     local
 }
 
-/// A pair whose end B has granted 64 bytes, with the expected word at the start.
+/// Returns a pair whose end B has granted 64 bytes, with `EXPECTED` at the start.
 fn target<H: Harness>(harness: &H, rights: Rights) -> (Rig<'_, H>, Region, RemoteRange) {
     let mut rig = Rig::new(harness);
     let (target, remote) = granted(&mut rig, End::B, 64, rights);
@@ -75,7 +75,7 @@ fn target<H: Harness>(harness: &H, rights: Rights) -> (Rig<'_, H>, Region, Remot
     (rig, target, remote)
 }
 
-/// The access is refused and touches nothing, at either end. The connection may be dead afterwards.
+/// Asserts that an access is refused and changes nothing, at either end. The connection may be dead afterwards.
 #[track_caller]
 fn assert_refused<H: Harness>(
     rig: &mut Rig<'_, H>,
@@ -90,7 +90,7 @@ fn assert_refused<H: Harness>(
     assert_eq!(access(rig, from, kind.on(&local, remote)), Err(Refused), "{kind:?} of {remote:?}");
     assert!(
         (bytes_of(target), bytes_of(&local)) == before,
-        "{kind:?} of {remote:?} was refused, and had an effect"
+        "{kind:?} of {remote:?} was refused, but had an effect"
     );
 }
 
@@ -101,7 +101,7 @@ fn each_right_allows_nothing_else<H: Harness>(harness: &H) {
             let (mut rig, target, remote) = target(harness, rights);
             let remote = part(remote, 0, 8);
             if kind.allowed_by(rights) {
-                access(&mut rig, End::A, kind.on(&local(harness), remote)).expect("the right is there");
+                access(&mut rig, End::A, kind.on(&local(harness), remote)).expect("the right is granted");
                 rig.finish();
             } else {
                 assert_refused(&mut rig, kind, End::A, &target, remote);
@@ -136,8 +136,8 @@ fn nothing_beyond_the_granted_range<H: Harness>(harness: &H) {
     }
 }
 
-/// The whole region is ready for the transport, and granted to somebody else: this peer reaches its part.
-fn nothing_beyond_a_part_of_a_readied_region<H: Harness>(harness: &H) {
+/// The whole region is registered with the transport and granted to another peer: this peer can access only its part.
+fn nothing_beyond_a_part_of_a_registered_region<H: Harness>(harness: &H) {
     for (offset, len) in [(64, 8), (57, 8), (0, 65), (u64::MAX - 7, 8)] {
         let [mut rig, mut other] = [(); 2].map(|()| Rig::new(harness));
         let target = harness.region(256);
@@ -148,7 +148,7 @@ fn nothing_beyond_a_part_of_a_readied_region<H: Harness>(harness: &H) {
         let grant = rig.qp(End::B).grant(&target, 64..128, Rights::ALL).expect("a part can be granted");
         let local = local(harness);
         let inside = Operation::Write { local: &local, local_offset: 0, remote: part(grant.remote, 56, 8) };
-        access(&mut rig, End::A, inside).expect("the part's last bytes");
+        access(&mut rig, End::A, inside).expect("the last bytes of the part are granted");
         let before = bytes_of(&target);
         rig.expect_failure();
         let sink = harness.region(128);
@@ -161,7 +161,7 @@ fn nothing_beyond_a_part_of_a_readied_region<H: Harness>(harness: &H) {
     }
 }
 
-fn a_key_that_was_never_given_opens_nothing<H: Harness>(harness: &H) {
+fn an_unknown_key_grants_nothing<H: Harness>(harness: &H) {
     for forge in [|_| 0, |_| u64::MAX, |key: u64| key.wrapping_add(1), |key: u64| key ^ (1 << 32)] {
         for kind in KINDS {
             let (mut rig, target, remote) = target(harness, Rights::ALL);
@@ -172,7 +172,7 @@ fn a_key_that_was_never_given_opens_nothing<H: Harness>(harness: &H) {
     }
 }
 
-/// The third peer talks to the same owner, over a connection of its own, with a key that it was told.
+/// The third peer talks to the same owner over its own connection, and uses the right key.
 fn a_third_peer_with_the_right_key_is_refused<H: Harness>(harness: &H) {
     for kind in KINDS {
         let (mut rig, target, remote) = target(harness, Rights::ALL);
@@ -181,12 +181,12 @@ fn a_third_peer_with_the_right_key_is_refused<H: Harness>(harness: &H) {
         assert_refused(&mut third, kind, End::A, &target, remote);
         third.finish_closed();
         let served = access(&mut rig, End::A, kind.on(&local(harness), remote));
-        served.expect("the peer that the grant was made to is not disturbed");
+        served.expect("the peer with the grant is not affected");
         rig.finish();
     }
 }
 
-fn a_grant_goes_one_way<H: Harness>(harness: &H) {
+fn a_grant_works_in_one_direction<H: Harness>(harness: &H) {
     for kind in KINDS {
         let (mut rig, target, remote) = target(harness, Rights::ALL);
         assert_refused(&mut rig, kind, End::B, &target, part(remote, 0, 8));
@@ -210,14 +210,14 @@ fn a_revoked_grant_is_over<H: Harness>(harness: &H) {
     }
 }
 
-fn an_old_key_stays_dead_when_granting_anew<H: Harness>(harness: &H) {
+fn an_old_key_stays_invalid_after_a_new_grant<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     let target = harness.region(64);
     let old = rig.qp(End::B).grant(&target, 0..64, Rights::ALL).expect("a region can be granted");
     rig.qp(End::B).revoke(old.id).expect("a grant can be revoked");
     for _ in 0..100 {
         let new = rig.qp(End::B).grant(&target, 0..64, Rights::ALL).expect("a region can be granted again");
-        assert_ne!(new.remote.key, old.remote.key, "a key came back");
+        assert_ne!(new.remote.key, old.remote.key, "a key was reused");
         rig.qp(End::B).revoke(new.id).expect("a grant can be revoked");
     }
     rig.qp(End::B).grant(&target, 0..64, Rights::ALL).expect("a region can be granted again");
@@ -264,7 +264,7 @@ fn ranges_and_names_are_checked<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-/// The owner is through with the connection: what it granted there is closed too, whatever becomes of the request.
+/// The owner closes the connection: this also ends its grants there, whatever becomes of the request.
 fn a_grant_ends_with_its_connection<H: Harness>(harness: &H) {
     for kind in [Kind::Write, Kind::Add] {
         let (mut rig, target, remote) = target(harness, Rights::ALL);

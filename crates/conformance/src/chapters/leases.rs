@@ -1,4 +1,4 @@
-//! Received payloads are held as long as their holder likes, wherever he likes.
+//! Received payloads are held for any time, by any thread.
 
 use std::thread;
 
@@ -22,7 +22,7 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
     }
 }
 
-/// Longer than a line, so that it lies in a receive buffer.
+/// Longer than an inline message, so that the payload is in a receive buffer.
 const LONG: usize = 300;
 
 fn some_are_held_while_others_come_and_go<H: Harness>(harness: &H) {
@@ -31,7 +31,7 @@ fn some_are_held_while_others_come_and_go<H: Harness>(harness: &H) {
     for form in [Form::Ring, Form::Region, Form::Ring, Form::Inline] {
         rig.send(End::A, form, if form.is_inline() { 40 } else { LONG });
     }
-    rig.wait("for what will be held", |rig| rig.at(End::B).held.len() == 4);
+    rig.wait("for the messages to be held", |rig| rig.at(End::B).held.len() == 4);
     rig.at(End::B).hold = false;
     for i in 0..200 {
         let form = Form::ALL[i % 4];
@@ -110,7 +110,7 @@ fn outlive_their_queue_pair<H: Harness>(harness: &H) {
     for form in [Form::Ring, Form::Region, Form::Inline] {
         rig.send(End::A, form, if form.is_inline() { 40 } else { 5000 });
     }
-    rig.wait("for what will be held", |rig| rig.at(End::B).held.len() == 3);
+    rig.wait("for the messages to be held", |rig| rig.at(End::B).held.len() == 3);
     let held = core::mem::take(&mut rig.at(End::B).held);
     drop(rig);
     for held in &held {

@@ -1,4 +1,4 @@
-//! The book: one chapter per subject of the seam, in reading order.
+//! The suite: one chapter per subject of the fabric, in reading order.
 
 mod arming;
 mod atomics;
@@ -19,7 +19,7 @@ mod sleepers;
 use crate::Harness;
 use crate::suite::Chapter;
 
-/// Every chapter. A new one is registered here.
+/// Returns every chapter. New chapters are registered here.
 pub(crate) fn all<H: Harness>() -> Vec<Chapter<H>> {
     vec![
         ordering::chapter(),

@@ -1,4 +1,4 @@
-//! Reads and writes of a peer's memory: the right bytes, all of them, no others.
+//! Reads and writes of a peer's memory: all requested bytes, and no others.
 
 use pronto_core::fabric::{
     OneSided, Operation, PostError, QueuePair, Region, RemoteRange, Rights, Status, WrId,
@@ -16,21 +16,21 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
         tests: tests![
             reads_and_writes_of_every_kind_of_length needs [OneSided],
             offsets_count_from_the_grants_start needs [OneSided],
-            many_at_once_among_messages needs [OneSided],
+            many_operations_among_messages needs [OneSided],
             both_ends_access_each_other needs [OneSided],
             a_local_buffer_outside_its_region_is_refused needs [OneSided],
             a_target_that_makes_no_call_is_passive_as_declared needs [OneSided],
-            a_poll_reports_the_work_that_polls_have_carried_out needs [OneSided],
+            a_poll_reports_one_sided_work needs [OneSided],
             close_flushes_outstanding_accesses needs [OneSided],
         ],
     }
 }
 
-/// The access was not carried out, for want of a grant that covers it.
+/// Error of an access that was not carried out because no grant covers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused;
 
-/// A region of `owner`'s with known bytes, granted to the other end.
+/// Returns a region of `owner` with known bytes, granted to the other end.
 pub(super) fn granted<H: Harness>(
     rig: &mut Rig<'_, H>,
     owner: End,
@@ -54,7 +54,7 @@ pub(super) fn part(remote: RemoteRange, start: u64, len: u64) -> RemoteRange {
     remote.part(start..start + len).expect("the part lies in the range")
 }
 
-/// Carries out one access and waits for its end.
+/// Carries out one access and waits for its completion.
 #[track_caller]
 pub(super) fn access<H: Harness>(
     rig: &mut Rig<'_, H>,
@@ -78,7 +78,7 @@ fn outcome<H: Harness>(rig: &mut Rig<'_, H>, from: End, wr: WrId) -> Result<u64,
     match ended.expect("just waited for") {
         Status::Done(value) => Ok(value),
         Status::AccessRefused => Err(Refused),
-        Status::Flushed => panic!("flushed, which does not tell whether access was refused"),
+        Status::Flushed => panic!("flushed: it is unknown whether access was refused"),
     }
 }
 
@@ -119,11 +119,11 @@ fn offsets_count_from_the_grants_start<H: Harness>(harness: &H) {
     for at in [96, 96 + 13, 492] {
         expected[at..at + 8].fill(0xaa);
     }
-    assert!(bytes_of(&target) == expected, "writes landed elsewhere");
+    assert!(bytes_of(&target) == expected, "wrong bytes were written");
     rig.finish();
 }
 
-fn many_at_once_among_messages<H: Harness>(harness: &H) {
+fn many_operations_among_messages<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     let (target, remote) = granted(&mut rig, End::B, 64 * 100, Rights::READ_WRITE);
     let (source, sink) = (harness.region(64 * 100), harness.region(64 * 100));
@@ -187,8 +187,8 @@ fn a_local_buffer_outside_its_region_is_refused<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-/// One poll of the target reports what its polls have done, and none does where they do nothing.
-fn a_poll_reports_the_work_that_polls_have_carried_out<H: Harness>(harness: &H) {
+/// One poll of the target reports work that its polls have carried out; without such work, no poll reports any.
+fn a_poll_reports_one_sided_work<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     let OneSided::Supported { passive_target, .. } = rig.qp(End::A).capabilities().one_sided else {
         unreachable!("the test needs one-sided operations");
@@ -208,13 +208,13 @@ fn a_poll_reports_the_work_that_polls_have_carried_out<H: Harness>(harness: &H) 
     }
     let served = rig.at(End::B).served;
     (0..100).for_each(|_| _ = rig.pump());
-    assert_eq!(rig.at(End::B).served, served, "work was reported that nobody asked for");
-    assert_eq!(rig.at(End::A).served, 0, "the end that asked has carried nothing out");
-    assert!(!passive_target || served == 0, "the target is declared passive and does the work");
+    assert_eq!(rig.at(End::B).served, served, "a poll reported work without a request");
+    assert_eq!(rig.at(End::A).served, 0, "the requesting end has reported work");
+    assert!(!passive_target || served == 0, "the target is declared passive, but does the work");
     rig.finish();
 }
 
-/// Tested both ways: a target that is declared passive is not called at all; one that is not must be seen to be needed.
+/// Tests both cases: a passive target is not called at all; a target that is not passive must be needed.
 fn a_target_that_makes_no_call_is_passive_as_declared<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     let OneSided::Supported { passive_target, .. } = rig.qp(End::A).capabilities().one_sided else {
@@ -236,7 +236,10 @@ fn a_target_that_makes_no_call_is_passive_as_declared<H: Harness>(harness: &H) {
             assert!(done, "{operation:?} waits for a target that is declared passive");
         } else {
             let done = rig.alone(End::A, |side| side.ended(wr).is_some());
-            assert!(!done, "{operation:?} completed without the target, which is declared to be needed");
+            assert!(
+                !done,
+                "{operation:?} completed without a call of the target, which is not declared passive"
+            );
             assert_eq!(bytes_of(&target), before, "{operation:?} was carried out without the target");
         }
         outcome(&mut rig, End::A, wr).expect("a granted access is not refused");

@@ -1,4 +1,4 @@
-//! Order of posting within one queue pair, whatever the form and length of a message.
+//! Order of messages within one queue pair, regardless of form and length.
 
 use pronto_core::fabric::{PostError, QueuePair};
 use pronto_wire::{INLINE_PAYLOAD, RawHeader};
@@ -17,14 +17,14 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
             ring_payloads_of_every_kind_of_length,
             region_payloads_of_every_kind_of_length,
             forms_mixed_at_random_keep_their_order,
-            small_never_overtakes_large,
-            headers_travel_unread,
-            too_long_is_refused_and_leaves_nothing_behind,
+            inline_messages_never_overtake_large_ones,
+            headers_arrive_unchanged,
+            a_payload_that_is_too_long_is_rejected_without_effect,
         ],
     }
 }
 
-/// Around every limit that a transport may have: line, page, segment.
+/// Lengths around every boundary that a transport may have: inline message, page, segment.
 const LENGTHS: [usize; 10] = [0, 1, 39, 40, 41, 63, 64, 4095, 4096, 65536];
 
 fn inline_payloads_of_every_length<H: Harness>(harness: &H) {
@@ -38,7 +38,7 @@ fn inline_payloads_of_every_length<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-/// Lengths alternate, so that the part of the slot that a poll fills changes from message to message.
+/// Lengths alternate, so that polls fill different parts of the slot.
 fn inline_and_short_messages_keep_their_order<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     let copies = copies(&mut rig);
@@ -96,8 +96,8 @@ fn forms_mixed_at_random_keep_their_order<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-/// The longest possible payload takes its time; an inline one behind it is there at once, and must wait.
-fn small_never_overtakes_large<H: Harness>(harness: &H) {
+/// The longest possible payload takes time; an inline message after it arrives immediately, and must wait.
+fn inline_messages_never_overtake_large_ones<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for form in [Form::Ring, Form::Region] {
         for _ in 0..8 {
@@ -110,8 +110,8 @@ fn small_never_overtakes_large<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-/// A provider owns four bytes of a header and has no opinion on the others.
-fn headers_travel_unread<H: Harness>(harness: &H) {
+/// A provider uses only four bytes of a header and must not interpret the others.
+fn headers_arrive_unchanged<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for byte in 0..=u8::MAX {
         let form = Form::ALL[usize::from(byte) % 4];
@@ -121,7 +121,7 @@ fn headers_travel_unread<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-fn too_long_is_refused_and_leaves_nothing_behind<H: Harness>(harness: &H) {
+fn a_payload_that_is_too_long_is_rejected_without_effect<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     let max = longest(&mut rig, End::A);
     let copies = copies(&mut rig);
@@ -133,7 +133,7 @@ fn too_long_is_refused_and_leaves_nothing_behind<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-/// The longest payload that is copied while it is posted: whatever the provider, 40 bytes at least.
+/// Returns the longest payload that is copied while it is posted: at least 40 bytes, whatever the provider.
 fn copies<H: Harness>(rig: &mut Rig<'_, H>) -> usize {
     let copies = rig.qp(End::A).capabilities().copies as usize;
     assert!(copies >= INLINE_PAYLOAD);

@@ -1,4 +1,4 @@
-//! Send memory is made ready ahead of need, chunk by chunk, and taken back.
+//! Send memory is prepared ahead of need, chunk by chunk, and retired.
 
 use pronto_core::fabric::{ConnectionLimits, QueuePair};
 
@@ -12,12 +12,12 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
         name: "registration",
         tests: tests![
             send_memory_is_one_aligned_piece,
-            send_memory_has_one_writer_on_whichever_handle,
+            send_memory_has_one_writer_across_all_handles,
             the_next_chunk_is_prepared_while_one_is_in_use,
             an_idle_chunk_is_retired_and_prepared_again,
             send_memory_outlives_its_queue_pair,
-            a_region_that_was_readied_is_sent_from needs [ByReference],
-            a_region_can_be_readied_twice_and_on_two_connections,
+            a_registered_region_is_sent_from needs [ByReference],
+            a_region_can_be_registered_twice_and_on_two_connections,
         ],
     }
 }
@@ -42,11 +42,11 @@ fn send_memory_is_one_aligned_piece<H: Harness>(harness: &H) {
 }
 
 /// Two writers would lend the same bytes twice.
-fn send_memory_has_one_writer_on_whichever_handle<H: Harness>(harness: &H) {
+fn send_memory_has_one_writer_across_all_handles<H: Harness>(harness: &H) {
     let Pair { a, b, link } = harness.pair(LIMITS);
     for qp in [&a, &b] {
         let claims = [(); 3].map(|()| qp.send_memory().claim());
-        assert_eq!(claims, [true, false, false], "one claim in the life of a queue pair");
+        assert_eq!(claims, [true, false, false], "one claim per queue pair");
     }
     drop((a, b, link));
 }
@@ -88,7 +88,7 @@ fn an_idle_chunk_is_retired_and_prepared_again<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-/// Whoever composes a payload may be late: he holds the memory, not the queue pair.
+/// The composer of a payload may be late: it holds the memory, not the queue pair.
 fn send_memory_outlives_its_queue_pair<H: Harness>(harness: &H) {
     let Pair { mut a, b, link } = harness.pair(LIMITS);
     a.prepare(0..CHUNK).expect("a new queue pair prepares its first chunk");
@@ -99,8 +99,8 @@ fn send_memory_outlives_its_queue_pair<H: Harness>(harness: &H) {
     memory::compose(&*held, 0, &[1; 64]);
 }
 
-/// Readied ahead, or not at all: what is sent from a region is the same, and a readied one may go away afterwards.
-fn a_region_that_was_readied_is_sent_from<H: Harness>(harness: &H) {
+/// A region can be sent from whether or not it was registered ahead, and a registered one may be dropped afterwards.
+fn a_registered_region_is_sent_from<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for len in [0, 40, 41, 3000, 70_000] {
         rig.send(End::A, Form::Region, len);
@@ -113,12 +113,12 @@ fn a_region_that_was_readied_is_sent_from<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-fn a_region_can_be_readied_twice_and_on_two_connections<H: Harness>(harness: &H) {
+fn a_region_can_be_registered_twice_and_on_two_connections<H: Harness>(harness: &H) {
     let mut rigs = [(); 2].map(|()| Rig::new(harness));
     let region = harness.region(9000);
     for rig in &mut rigs {
         for _ in 0..2 {
-            rig.qp(End::A).register(&region).expect("a live queue pair readies a region");
+            rig.qp(End::A).register(&region).expect("a live queue pair registers a region");
         }
     }
     drop(region);

@@ -1,5 +1,5 @@
-//! What a rendezvous asks of the seam: a long message moves in chunks into a buffer that was posted for it, some under way at a
-//! time and messages between them; then one side says that it is done, and the grant ends.
+//! Use of the fabric by a rendezvous: a long message moves in chunks into a posted buffer, with several chunks in
+//! flight and messages between them. Then one side reports completion, and the grant ends.
 
 use core::ops::Range;
 
@@ -16,19 +16,19 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
     Chapter {
         name: "rendezvous",
         tests: tests![
-            a_posted_buffer_is_written_and_its_owner_told needs [OneSided],
+            a_posted_buffer_is_written_and_its_owner_notified needs [OneSided],
             granted_bytes_are_read_and_given_back needs [OneSided],
-            two_at_once_do_not_mix needs [OneSided],
+            two_transfers_at_a_time_do_not_mix needs [OneSided],
         ],
     }
 }
 
-/// A long message, bytes: no whole number of chunks, nor of words.
+/// Length of a long message, bytes: not a multiple of the chunk or word size.
 const LEN: u64 = (1 << 20) + 5;
 const CHUNK: u64 = 64 << 10;
-/// Chunks under way at a time.
+/// Maximum number of chunks in flight.
 const UNDER_WAY: usize = 8;
-/// Where the message lies in the region of either side.
+/// Offset of the message in the region of either side.
 const HERE: u64 = 3;
 const THERE: u64 = 64;
 
@@ -39,13 +39,13 @@ fn region<H: Harness>(harness: &H, seed: u64) -> Region {
     region
 }
 
-/// What of a region the message takes.
+/// Returns the range of the message in the region.
 fn place(start: u64) -> Range<usize> {
     let at = |at| usize::try_from(at).expect("within the region");
     at(start)..at(start + LEN)
 }
 
-/// Lets `from`'s peer at the place of a message in a region of `from`'s.
+/// Grants `from`'s peer access to the range of a message in a region of `from`.
 fn lend<H: Harness>(
     rig: &mut Rig<'_, H>,
     from: End,
@@ -56,7 +56,8 @@ fn lend<H: Harness>(
     (grant.id, grant.remote)
 }
 
-/// Asks for chunk after chunk, a few at a time, with short messages between them. `operation` says what of a part.
+/// Transfers chunk after chunk, several at a time, with short messages between them. `operation` returns the operation
+/// for a part.
 fn in_chunks<'r, H: Harness>(
     rig: &mut Rig<'_, H>,
     from: End,
@@ -76,7 +77,7 @@ fn in_chunks<'r, H: Harness>(
     rig.ring(from);
 }
 
-fn a_posted_buffer_is_written_and_its_owner_told<H: Harness>(harness: &H) {
+fn a_posted_buffer_is_written_and_its_owner_notified<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     let (buffer, message) = (region(harness, 1), region(harness, 2));
     let mut expected = bytes_of(&buffer);
@@ -89,13 +90,16 @@ fn a_posted_buffer_is_written_and_its_owner_told<H: Harness>(harness: &H) {
     });
     rig.send(End::A, Form::Inline, 0);
     rig.wait("for the message behind the writes", |rig| rig.at(End::B).expects() == 0);
-    assert!(bytes_of(&buffer) == expected, "told before the message was there, or written elsewhere");
+    assert!(
+        bytes_of(&buffer) == expected,
+        "notified before the message was complete, or bytes outside were written"
+    );
     rig.wait_idle();
     rig.qp(End::B).revoke(grant).expect("a grant can be revoked");
     rig.expect_failure();
     let late = Operation::Write { local: &message, local_offset: 0, remote: part(remote, 0, 8) };
     assert_eq!(access(&mut rig, End::A, late), Err(Refused));
-    assert!(bytes_of(&buffer) == expected, "the buffer is its owner's again, and was written to");
+    assert!(bytes_of(&buffer) == expected, "the buffer was written to after the grant had ended");
     rig.finish_closed();
 }
 
@@ -111,19 +115,19 @@ fn granted_bytes_are_read_and_given_back<H: Harness>(harness: &H) {
         remote: chunk,
     });
     rig.wait_idle();
-    assert!(bytes_of(&buffer) == expected, "every chunk was done, and not every byte is there");
+    assert!(bytes_of(&buffer) == expected, "every chunk is done, but bytes are missing");
     rig.send(End::B, Form::Inline, 0);
     rig.wait_idle();
     rig.qp(End::A).revoke(grant).expect("a grant can be revoked");
     rig.expect_failure();
     let late = Operation::Read { local: &buffer, local_offset: 0, remote: part(remote, 0, 8) };
     assert_eq!(access(&mut rig, End::B, late), Err(Refused));
-    assert!(bytes_of(&buffer) == expected, "the bytes were taken back, and read once more");
+    assert!(bytes_of(&buffer) == expected, "the buffer changed after the grant had ended");
     rig.finish_closed();
 }
 
-/// One each way, each by another's doing: one side reads, and writes.
-fn two_at_once_do_not_mix<H: Harness>(harness: &H) {
+/// One transfer in each direction, both carried out by the same side: it reads, and writes.
+fn two_transfers_at_a_time_do_not_mix<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     let [read, written, source, sink] = [5, 6, 7, 8].map(|seed| region(harness, seed));
     let (mut into_sink, mut into_written) = (bytes_of(&sink), bytes_of(&written));

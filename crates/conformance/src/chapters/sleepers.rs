@@ -1,5 +1,5 @@
-//! Two who may sleep for the same queue pair, the serving thread and a caller: who of them is woken, and that it finds what it was
-//! woken for.
+//! Two threads that may sleep for the same queue pair, the serving thread and a caller: which of them is woken, and
+//! that it finds the message that woke it.
 
 use core::ops::RangeInclusive;
 use std::fs;
@@ -22,24 +22,24 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
     Chapter {
         name: "sleepers",
         tests: tests![
-            whoever_was_told_finds_what_came needs [Channel],
-            a_caller_that_sleeps_is_woken_and_nobody_else needs [NearChannel],
+            a_notified_caller_finds_the_message needs [Channel],
+            only_a_sleeping_caller_is_woken needs [NearChannel],
             without_a_caller_the_channel_wakes needs [NearChannel],
         ],
     }
 }
 
-/// What the epoll of callers may say: a class.
+/// Event data of the epoll for callers: a class.
 const CLASSES: RangeInclusive<u64> = 0..=1;
-/// What the serving thread's says.
+/// Event data of the serving thread's epoll.
 const CHANNEL: u64 = 7;
 const STOP: u64 = 8;
-/// A sleeper that nobody wakes gives up after a millisecond for so many rounds of its harness' patience.
+/// A sleeper gives up after one millisecond per this number of rounds of its harness' patience.
 const ROUNDS_PER_MILLISECOND: u32 = 25;
 
-/// The caller was woken by the channel, says so, and looks. It need not have looked since it armed: then the next look might be one that a
-/// provider leaves out.
-fn whoever_was_told_finds_what_came<H: Harness>(harness: &H) {
+/// The caller is woken by the channel, reports it, and polls. It may not have polled since it armed: then the next poll
+/// could be one that the provider skips.
+fn a_notified_caller_finds_the_message<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for i in 0..200 {
         rig.qp(End::B).arm(Armed::All).expect("a live queue pair can be armed");
@@ -52,50 +52,50 @@ fn whoever_was_told_finds_what_came<H: Harness>(harness: &H) {
         rig.ring(End::A);
         sleep(&mut rig, End::B, Other::Sleeps);
         rig.qp(End::B).notify_woken();
-        assert!(rig.at(End::B).poll(), "told, and found nothing");
+        assert!(rig.at(End::B).poll(), "notified, but nothing was found");
         rig.wait_idle();
         rig.qp(End::B).arm(Armed::Nothing).expect("disarming never fails");
     }
     rig.finish();
 }
 
-/// Both sleep, the caller in the epoll for callers, the serving thread on the channel.
-fn a_caller_that_sleeps_is_woken_and_nobody_else<H: Harness>(harness: &H) {
+/// Both threads sleep: the caller in the epoll for callers, the serving thread on the channel.
+fn only_a_sleeping_caller_is_woken<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for i in 0..20 {
-        arm_and_look(&mut rig);
+        arm_and_poll(&mut rig);
         let (near, serving, stop) = (near(&mut rig), Serving::new(&mut rig), &stop());
-        serving.0.add(stop, EpollEvent::new(EpollFlags::EPOLLIN, STOP)).expect("it is new there");
+        serving.0.add(stop, EpollEvent::new(EpollFlags::EPOLLIN, STOP)).expect("it is not in the epoll yet");
         thread::scope(|scope| {
             let caller = Sleeper::start(scope, &near, harness.patience());
             let server = Sleeper::start(scope, &serving.0, harness.patience());
             rig.post(End::A, Form::ALL[i % 4], 40).expect("one message fits");
             rig.ring(End::A);
             let told = caller.ended(|| rig.settle());
-            // All that came is taken before the other one is woken: it does not find it then.
+            // Takes everything that came before the serving thread may wake up, which then finds nothing.
             rig.qp(End::B).notify_woken();
             rig.wait_idle();
             rig.qp(End::B).arm(Armed::Nothing).expect("disarming never fails");
             stop.write(1).expect("an eventfd takes a one");
-            assert!(!told.is_empty(), "asleep for ever");
-            assert!(told.iter().all(|class| CLASSES.contains(class)), "{told:?} are no classes");
-            assert_eq!(server.ended(|| ()), [STOP], "the serving thread was woken as well");
+            assert!(!told.is_empty(), "the caller was not woken");
+            assert!(told.iter().all(|class| CLASSES.contains(class)), "{told:?} are not classes");
+            assert_eq!(server.ended(|| ()), [STOP], "the serving thread was woken, too");
         });
     }
     rig.finish();
 }
 
-/// The epoll for callers is there, and nobody sleeps in it.
+/// The epoll for callers exists, but no thread sleeps in it.
 fn without_a_caller_the_channel_wakes<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for i in 0..20 {
-        arm_and_look(&mut rig);
+        arm_and_poll(&mut rig);
         let (_near, serving) = (near(&mut rig), Serving::new(&mut rig));
         thread::scope(|scope| {
             let server = Sleeper::start(scope, &serving.0, harness.patience());
             rig.post(End::A, Form::ALL[i % 4], 40).expect("one message fits");
             rig.ring(End::A);
-            assert_eq!(server.ended(|| rig.settle()), [CHANNEL], "asleep for ever");
+            assert_eq!(server.ended(|| rig.settle()), [CHANNEL], "the serving thread was not woken");
         });
         rig.qp(End::B).arm(Armed::Nothing).expect("disarming never fails");
         rig.wait_idle();
@@ -103,28 +103,28 @@ fn without_a_caller_the_channel_wakes<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-fn arm_and_look<H: Harness>(rig: &mut Rig<'_, H>) {
+fn arm_and_poll<H: Harness>(rig: &mut Rig<'_, H>) {
     rig.qp(End::B).arm(Armed::All).expect("a live queue pair can be armed");
     assert!(!rig.at(End::B).poll(), "nothing was sent");
 }
 
 fn near<H: Harness>(rig: &mut Rig<'_, H>) -> Epoll {
-    let channel = rig.qp(End::B).channel().expect("what was offered stays");
-    let near = channel.caller_epoll.expect("what was offered stays");
-    Epoll(borrowed(near).try_clone_to_owned().expect("there is room for a descriptor"))
+    let channel = rig.qp(End::B).channel().expect("the channel still exists");
+    let near = channel.caller_epoll.expect("the epoll for callers still exists");
+    Epoll(borrowed(near).try_clone_to_owned().expect("a descriptor is available"))
 }
 
 fn stop() -> EventFd {
-    EventFd::new().expect("there is room for a descriptor")
+    EventFd::new().expect("a descriptor is available")
 }
 
-/// What a serving thread sleeps on.
+/// Epoll in which the serving thread sleeps.
 struct Serving(Epoll);
 
 impl Serving {
     fn new<H: Harness>(rig: &mut Rig<'_, H>) -> Self {
-        let channel = rig.qp(End::B).channel().expect("what was offered stays").fd;
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("there is room for a descriptor");
+        let channel = rig.qp(End::B).channel().expect("the channel still exists").fd;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("a descriptor is available");
         let event = EpollEvent::new(EpollFlags::EPOLLIN, CHANNEL);
         epoll.add(borrowed(channel), event).expect("a channel can be watched");
         Self(epoll)
@@ -137,7 +137,7 @@ struct Sleeper<'scope> {
 }
 
 impl<'scope> Sleeper<'scope> {
-    /// It sleeps when this returns.
+    /// Starts the thread. Returns once it sleeps.
     fn start<'env>(scope: &'scope Scope<'scope, 'env>, on: &'env Epoll, patience: u32) -> Self {
         let limit = u16::try_from(patience / ROUNDS_PER_MILLISECOND).unwrap_or(u16::MAX);
         let (say, heard) = channel();
@@ -152,7 +152,7 @@ impl<'scope> Sleeper<'scope> {
         Self { thread }
     }
 
-    /// What has woken it; nothing if nothing did.
+    /// Returns the event data that has woken the thread, or nothing.
     fn ended(self, mut meanwhile: impl FnMut()) -> Vec<u64> {
         while !self.thread.is_finished() {
             meanwhile();
@@ -163,10 +163,10 @@ impl<'scope> Sleeper<'scope> {
 }
 
 fn wait_until_asleep(task: &Receiver<PathBuf>) {
-    let task = task.recv().expect("it says so first");
+    let task = task.recv().expect("the thread reports its task first");
     let stat = Path::new("/proc").join(task).join("stat");
     loop {
-        // The name, which stands before the state, may have anything in it but this.
+        // The thread's name, which precedes the state, may contain anything except `)`.
         let text = fs::read_to_string(&stat).unwrap_or_default();
         let state = text.rsplit_once(')').map(|(_, rest)| rest.trim_start());
         if state.is_none_or(|state| state.starts_with('S')) {

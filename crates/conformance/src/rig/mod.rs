@@ -1,4 +1,4 @@
-//! A pair under test, driven as an engine would drive it, with everything checked that holds in every test.
+//! A pair under test, driven as by an engine. The rig checks everything that must hold in every test.
 
 mod side;
 mod space;
@@ -15,10 +15,10 @@ use crate::{Harness, Pair, watchdog};
 pub(crate) use side::Side;
 use side::{Asked, Expected};
 
-/// A chunk of send memory: what is prepared and retired at a time, bytes.
+/// Chunk of send memory that is prepared and retired at a time, bytes.
 pub(crate) const CHUNK: usize = 4 << 20;
 
-/// What a test asks for if it does not care: small enough to be pinned twice under the default memlock limit of 8 MiB.
+/// Default limits of a test: small enough to be pinned twice under the default memlock limit of 8 MiB.
 pub(crate) const LIMITS: ConnectionLimits = ConnectionLimits {
     send_depth: 16,
     receive_depth: 16,
@@ -27,10 +27,10 @@ pub(crate) const LIMITS: ConnectionLimits = ConnectionLimits {
     send_memory: 4 << 20,
 };
 
-/// Rounds of polling in which something that must not happen is waited for.
+/// Rounds of polling for events that must not happen.
 const QUIET: u32 = 256;
 
-/// The region that by-reference payloads of one end are sent from, bytes.
+/// Length of the region for by-reference payloads of one end, bytes.
 const OUTBOX: usize = 1 << 20;
 
 /// One of the two ends.
@@ -51,7 +51,7 @@ impl End {
     }
 }
 
-/// Where a message's payload lies when it is posted, and whether it wants a completion.
+/// Place of a message's payload when it is posted, and whether the message is signalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Inline,
@@ -77,12 +77,12 @@ pub(crate) struct Rig<'h, H: Harness> {
 }
 
 impl<'h, H: Harness> Rig<'h, H> {
-    /// A pair with the usual limits.
+    /// Creates a pair with the usual limits.
     pub(crate) fn new(harness: &'h H) -> Self {
         Self::with_limits(harness, LIMITS)
     }
 
-    /// A pair with other limits; the first chunk of each end's send memory is prepared.
+    /// Creates a pair with other limits, and prepares the first chunk of each end's send memory.
     pub(crate) fn with_limits(harness: &'h H, limits: ConnectionLimits) -> Self {
         let Pair { a, b, link } = harness.pair(limits);
         let ends = [a, b].map(|mut qp| {
@@ -97,35 +97,35 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.harness
     }
 
-    /// One end.
+    /// Returns one end.
     pub(crate) fn at(&mut self, end: End) -> &mut Side<H::Qp> {
         self.ends[end as usize].as_mut().expect("the test has not dropped this end")
     }
 
-    /// One end's queue pair.
+    /// Returns one end's queue pair.
     pub(crate) fn qp(&mut self, end: End) -> &mut H::Qp {
         &mut self.at(end).qp
     }
 
-    /// Takes one end out, as if its process died; what it expected is forgotten.
+    /// Removes one end, as if its process died, and forgets the messages that it expected.
     pub(crate) fn take(&mut self, end: End) -> Side<H::Qp> {
         self.ends[end as usize].take().expect("the test has not dropped this end")
     }
 
-    /// Readies the region that one end sends from by reference.
+    /// Registers the region from which one end sends by reference.
     pub(crate) fn ready_outbox(&mut self, end: End) {
         let side = self.at(end);
-        side.qp.register(&side.outbox).expect("a live queue pair readies a region");
+        side.qp.register(&side.outbox).expect("a live queue pair registers a region");
     }
 
-    /// From now on the ends may find their connection lost.
+    /// Permits the ends to lose their connection from now on.
     pub(crate) fn expect_failure(&mut self) {
         for side in self.ends.iter_mut().flatten() {
             side.may_fail = true;
         }
     }
 
-    /// Posts one message with a random header, payload and name, without a look at depth; no doorbell.
+    /// Posts one message with a random header, payload and name. Ignores the depth, and rings no doorbell.
     pub(crate) fn post(&mut self, from: End, form: Form, len: usize) -> Result<(), PostError> {
         let header = self.header();
         self.post_headed(from, form, len, header)
@@ -145,7 +145,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         let wr = side.next_name();
         let mut space = None;
         let gather = match form {
-            // Bytes that fit an inline message, as either variant.
+            // Bytes that fit an inline message, posted as either variant.
             Form::Inline | Form::Unsignalled => match &inline {
                 Some(payload) if seed.is_multiple_of(2) => Gather::Inline(payload),
                 _ => Gather::Short(&bytes),
@@ -185,13 +185,13 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.ring(from);
     }
 
-    /// As [`Self::send`], without the doorbell.
+    /// Posts like [`Self::send`], without the doorbell.
     pub(crate) fn submit(&mut self, from: End, form: Form, len: usize) {
         let header = self.header();
         self.submit_headed(from, form, len, header);
     }
 
-    /// As [`Self::submit`], with this header.
+    /// Posts like [`Self::submit`], with this header.
     pub(crate) fn submit_headed(&mut self, from: End, form: Form, len: usize, header: RawHeader) {
         self.wait_for_room(from, form, len);
         let mut posted = Err(PostError::Full);
@@ -225,14 +225,14 @@ impl<'h, H: Harness> Rig<'h, H> {
         in_flight < depth && space
     }
 
-    /// Posts a one-sided operation and rings the doorbell; waits while the send queue is full.
+    /// Posts a one-sided operation and rings the doorbell. Waits while the send queue is full.
     pub(crate) fn one_sided(&mut self, from: End, operation: Operation<'_>) -> Result<WrId, PostError> {
         let atomic = matches!(operation, Operation::CompareSwap { .. } | Operation::FetchAdd { .. });
         let wr = self.at(from).next_name();
         let mut posted = Err(PostError::Full);
         self.wait("for the send queue to take a one-sided operation", |rig| {
             posted = rig.qp(from).post(SendWork { signal: Signal::Signalled(wr), operation });
-            // The doorbell of a queue pair that may fail may fail.
+            // The doorbell of a queue pair that may fail may fail, too.
             let rung = rig.qp(from).ring_doorbell(DoorbellEvent::Solicited);
             assert!(rung.is_ok() || rig.at(from).may_fail, "a live queue pair has a doorbell: {rung:?}");
             posted != Err(PostError::Full)
@@ -253,7 +253,8 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.qp(from).ring_doorbell(DoorbellEvent::Solicited).expect("a live queue pair has a doorbell");
     }
 
-    /// One turn of both engines; the transport moves if they found nothing. Whether they found something.
+    /// Polls both engines once; the transport makes progress if they found nothing. Returns whether they found
+    /// something.
     pub(crate) fn pump(&mut self) -> bool {
         let mut moved = false;
         for side in self.ends.iter_mut().flatten() {
@@ -270,7 +271,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         watchdog::turn();
     }
 
-    /// Turns both engines until something holds.
+    /// Polls both engines until `until` returns true.
     #[track_caller]
     pub(crate) fn wait(&mut self, what: &str, mut until: impl FnMut(&mut Self) -> bool) {
         let patience = self.harness.patience();
@@ -283,7 +284,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         }
     }
 
-    /// Turns one engine only until something holds; says whether it came to hold within a quiet while.
+    /// Polls only one engine. Returns whether `until` returned true within the quiet rounds.
     pub(crate) fn alone(&mut self, end: End, mut until: impl FnMut(&mut Side<H::Qp>) -> bool) -> bool {
         for _ in 0..QUIET {
             if until(self.at(end)) {
@@ -304,7 +305,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         });
     }
 
-    /// Ends a test whose connection lives: what is under way arrives, nothing more comes, and closing is final.
+    /// Ends a test whose connection lives: everything in flight arrives, nothing else comes, and closing is final.
     #[track_caller]
     pub(crate) fn finish(mut self) {
         for side in self.ends.iter_mut().flatten() {
@@ -318,7 +319,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.finish_closed();
     }
 
-    /// Ends a test whose connection may be dead: whatever is outstanding is flushed, and closing is final.
+    /// Ends a test whose connection may be dead: everything outstanding is flushed, and closing is final.
     #[track_caller]
     pub(crate) fn finish_closed(mut self) {
         self.expect_failure();
@@ -327,7 +328,7 @@ impl<'h, H: Harness> Rig<'h, H> {
                 self.qp(end).close();
             }
         }
-        self.wait("for what is outstanding to be flushed", |rig| {
+        self.wait("for everything outstanding to be flushed", |rig| {
             rig.ends.iter().flatten().all(|side| side.open() == 0)
         });
         for end in End::BOTH {

@@ -1,4 +1,4 @@
-//! One end of a pair under test: its queue pair, what it has posted, what it must receive.
+//! One end of a pair under test: its queue pair, the messages that it has posted, and those that it must receive.
 
 use core::ops::Range;
 use std::collections::{HashMap, VecDeque};
@@ -16,7 +16,7 @@ use crate::memory::compose;
 use crate::random::payload;
 use crate::watchdog;
 
-/// What a buffer is overwritten with once its work request is done.
+/// Byte that overwrites a buffer once its work request is done.
 const SCRIBBLE: u8 = 0xdb;
 
 /// A message that was posted and has not arrived.
@@ -36,7 +36,7 @@ pub(crate) struct Held<L> {
 }
 
 impl<L: Payload> Held<L> {
-    /// The payload is what was sent, byte for byte.
+    /// Checks that the payload equals the sent one, byte for byte.
     pub(crate) fn check(&self) {
         let mut bytes = vec![0; self.len];
         assert_eq!(self.payload.len(), self.len, "length of a payload that was sent with {} bytes", self.len);
@@ -47,7 +47,7 @@ impl<L: Payload> Held<L> {
     }
 }
 
-/// What a signalled work request was for.
+/// Purpose of a signalled work request.
 #[derive(Debug)]
 pub(crate) enum Asked {
     Message { form: Form, space: Option<Range<usize>> },
@@ -55,7 +55,7 @@ pub(crate) enum Asked {
     Atomic,
 }
 
-/// One end.
+/// One end of a pair under test.
 pub(crate) struct Side<Q: QueuePair> {
     pub(crate) qp: Q,
     pub(crate) memory: Arc<dyn SendMemory>,
@@ -64,15 +64,15 @@ pub(crate) struct Side<Q: QueuePair> {
     pub(super) outbox_space: Space,
     open: HashMap<WrId, Asked>,
     posted: u32,
-    /// Completions in the order in which they came.
+    /// Completions in order of arrival.
     pub(crate) done: Vec<Completion>,
     pub(super) expected: VecDeque<Expected>,
-    /// Whether messages are held on arrival, or let go once they are checked.
+    /// True if messages are held on arrival instead of dropped after the check.
     pub(crate) hold: bool,
     pub(crate) held: Vec<Held<Q::Lease>>,
-    /// Messages that have arrived.
+    /// Number of messages that have arrived.
     pub(crate) received: usize,
-    /// Polls that have reported one-sided work.
+    /// Number of polls that have reported one-sided work.
     pub(crate) served: usize,
     pub(crate) failure: Option<FabricError>,
     pub(super) may_fail: bool,
@@ -104,23 +104,23 @@ impl<Q: QueuePair> Side<Q> {
         self.ring.move_to(window);
     }
 
-    /// Signalled work requests that have not completed.
+    /// Returns the number of signalled work requests that have not completed.
     pub(crate) fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// Messages that have not arrived.
+    /// Returns the number of messages that have not arrived.
     pub(crate) fn expects(&self) -> usize {
         self.expected.len()
     }
 
-    /// Receives that are in use: by messages on their way, and by leases.
+    /// Returns the number of receives in use, by messages in flight and by leases.
     pub(crate) fn in_flight(&self) -> usize {
         let leases = self.held.iter().filter(|held| matches!(held.payload, Arrived::Buffer(_))).count();
         self.expected.len() + leases
     }
 
-    /// A name that no other work request of this end has, spread over all that a name may be.
+    /// Returns a name that no other work request of this end has; names are spread over all possible values.
     pub(super) fn next_name(&mut self) -> WrId {
         self.posted += 1;
         let scattered = self.posted.wrapping_mul(0x9e37_79b1);
@@ -139,7 +139,7 @@ impl<Q: QueuePair> Side<Q> {
         if form == Form::Region { &mut self.outbox_space } else { &mut self.ring }
     }
 
-    /// The first half of an engine's turn; whether anything came.
+    /// Polls the queue pair, as in the first half of an engine's turn. Returns whether anything came.
     pub(crate) fn poll(&mut self) -> bool {
         watchdog::turn();
         if self.qp.is_quiet() {
@@ -181,16 +181,16 @@ impl<Q: QueuePair> Side<Q> {
     fn receive(&mut self, message: Received<Q::Lease>) {
         let Received { header, payload } = message;
         let Some(expected) = self.expected.pop_front() else {
-            panic!("a message arrived that was not sent, or twice: {header:?}");
+            panic!("a message was not sent, or arrived twice: {header:?}");
         };
         assert_eq!(
             header.as_array()[4..],
             expected.header.as_array()[4..],
-            "header of message {}: changed, or not the next message's",
+            "message {} has a changed header, or that of another message",
             self.received,
         );
         let by_line = matches!(payload, Arrived::Inline(_));
-        assert!(by_line || !expected.inline, "an inline payload came in a receive buffer");
+        assert!(by_line || !expected.inline, "an inline payload arrived in a receive buffer");
         let held = Held { payload, seed: expected.seed, len: expected.len };
         held.check();
         self.received += 1;
@@ -202,14 +202,16 @@ impl<Q: QueuePair> Side<Q> {
     fn complete(&mut self, completion: Completion) {
         let Completion { wr, status } = completion;
         let Some(asked) = self.open.remove(&wr) else {
-            panic!("{wr:?} completed, but it is not outstanding: completed twice, or never signalled");
+            panic!("{wr:?} completed, but is not outstanding: it completed twice, or was not signalled");
         };
         match (&asked, status) {
             (Asked::Message { .. } | Asked::Access, Status::Done(value)) => {
                 assert_eq!(value, 0, "only atomics have a value");
             }
-            (Asked::Message { .. }, Status::AccessRefused) => panic!("a message has no access to refuse"),
-            (_, Status::Flushed) => assert!(self.may_fail, "flushed, but nothing has failed"),
+            (Asked::Message { .. }, Status::AccessRefused) => {
+                panic!("a message completed as a refused access")
+            }
+            (_, Status::Flushed) => assert!(self.may_fail, "a request was flushed, but nothing has failed"),
             _ => {}
         }
         if let Asked::Message { form, space: Some(range) } = asked {
@@ -230,14 +232,14 @@ impl<Q: QueuePair> Side<Q> {
         }
     }
 
-    /// How a work request ended, if it has.
+    /// Returns the status of a work request, if it has completed.
     pub(crate) fn ended(&self, wr: WrId) -> Option<Status> {
         self.done.iter().find(|completion| completion.wr == wr).map(|completion| completion.status)
     }
 
     pub(super) fn state(&self) -> String {
         format!(
-            "{} received, {} on their way, {} work requests outstanding, failure {:?}",
+            "{} received, {} in flight, {} work requests outstanding, failure {:?}",
             self.received,
             self.expected.len(),
             self.open.len(),

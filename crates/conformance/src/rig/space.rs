@@ -1,8 +1,8 @@
-//! Where the next payload may be composed: space that no outstanding work request uses.
+//! Allocator for payloads: space that no outstanding work request uses.
 
 use core::ops::Range;
 
-/// Space in send memory or in a region, handed out in a circle.
+/// Space in send memory or in a region, allocated in a circle.
 #[derive(Debug)]
 pub(super) struct Space {
     window: Range<usize>,
@@ -12,18 +12,18 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// Nothing is taken of `window`; what is handed out begins at multiples of `alignment`.
+    /// Creates an unused window. Allocations begin at multiples of `alignment`.
     pub(super) fn new(window: Range<usize>, alignment: usize) -> Self {
         Self { cursor: window.start, window, alignment, taken: Vec::new() }
     }
 
-    /// Hands out from `window` only, from now on.
+    /// Allocates only from `window` from now on.
     pub(super) fn move_to(&mut self, window: Range<usize>) {
         self.cursor = window.start;
         self.window = window;
     }
 
-    /// Free space of this length, if there is some.
+    /// Returns free space of this length, if available.
     pub(super) fn find(&self, len: usize) -> Option<Range<usize>> {
         [self.cursor, self.window.start].into_iter().find_map(|start| {
             let start = start.next_multiple_of(self.alignment);
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hands_out_what_is_free() {
+    fn only_free_space_is_allocated() {
         let mut space = Space::new(0..100, 64);
         let first = space.find(30).unwrap();
         space.take(first.clone());

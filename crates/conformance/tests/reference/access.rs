@@ -1,11 +1,11 @@
-//! One-sided operations of the reference: who may do what, and doing it.
+//! One-sided operations of the reference: permission and execution.
 
 use pronto_core::fabric::{Operation, PostError, Region, RemoteRange, Status, WrId};
 use pronto_sync::atomic::Ordering;
 
 use super::{Flaw, GrantEntry, NodeState, Wire};
 
-/// A one-sided request that owns what it needs.
+/// A one-sided request that owns its data.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(super) wr: WrId,
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
 }
 
 impl Request {
-    /// None if it is no one-sided operation.
+    /// Returns a request, or `None` if `operation` is not one-sided.
     pub(crate) fn new(wr: WrId, operation: Operation<'_>) -> Result<Option<Self>, PostError> {
         let (remote, kind) = match operation {
             Operation::Send { .. } => return Ok(None),
@@ -50,7 +50,7 @@ fn checked(local: &Region, offset: u64, len: u64) -> Result<usize, PostError> {
 }
 
 impl Wire {
-    /// Carries out a request of `end`'s on the memory of the other end.
+    /// Carries out a request of `end` on the memory of the other end.
     pub(super) fn serve(&mut self, end: usize, request: &Request, node: &NodeState, flaw: Option<Flaw>) {
         let key = request.remote.key;
         let grants = match flaw {
@@ -70,7 +70,7 @@ impl Wire {
     }
 }
 
-/// Where the request falls in the granted region, if the grant covers it.
+/// Returns the place of the request in the granted region, if the grant covers it.
 fn place<'a>(grant: &'a GrantEntry, request: &Request, flaw: Option<Flaw>) -> Option<(&'a Region, usize)> {
     let allowed = match request.kind {
         Kind::Read(..) => grant.rights.read,

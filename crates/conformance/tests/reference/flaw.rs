@@ -1,4 +1,4 @@
-//! What can be wrong with a queue pair: one mutant each, and the chapter that must notice.
+//! Flaws of a queue pair: one mutant each, with the chapter that must fail.
 
 /// A mistake that the reference makes on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(crate) enum Flaw {
 }
 
 impl Flaw {
-    /// Every mutant with the chapter that must fail.
+    /// Every mutant, with the chapter that must fail.
     pub(crate) const ALL: [(Self, &'static str); 51] = [
         (Self::SwapsMessages, "ordering"),
         (Self::SmallOvertakes, "ordering"),

@@ -1,6 +1,6 @@
-//! A queue pair in plain memory, as small as the seam allows, that makes one chosen mistake or none.
+//! A queue pair in plain memory, as small as the fabric allows, with one chosen flaw or none.
 //!
-//! A message's payload stays where it was posted until the other end takes it; only then does its request complete.
+//! A message's payload stays where it was posted until the other end receives it; only then does its request complete.
 
 mod access;
 mod flaw;
@@ -27,7 +27,7 @@ pub(crate) struct ReferenceHarness {
     node: Arc<Node>,
 }
 
-/// What all pairs of one harness share; only flaws make use of it.
+/// State shared by all pairs of one harness; only flaws use it.
 #[derive(Debug, Default)]
 pub(crate) struct Node {
     state: Mutex<NodeState>,
@@ -42,7 +42,7 @@ struct NodeState {
 
 impl ReferenceHarness {
     pub(crate) fn new(flaw: Option<Flaw>) -> Self {
-        // A mutant is given up quickly; the reference itself must not fail because the machine is busy.
+        // A mutant fails soon; the reference itself must not fail because the machine is busy.
         let patience = if flaw.is_some() { 5_000 } else { 2_000_000 };
         Self { flaw, patience, node: Arc::default() }
     }
@@ -103,15 +103,15 @@ pub(crate) struct Wire {
 #[derive(Debug, Default)]
 struct EndState {
     inbox: VecDeque<Sent>,
-    /// One-sided requests of the other end that wait for this one: none, but for a flaw.
+    /// One-sided requests of the other end that wait for this one; used only by a flaw.
     waiting: VecDeque<access::Request>,
     completions: VecDeque<Completion>,
     grants: HashMap<u64, GrantEntry>,
     armed: bool,
     event: bool,
-    /// Written to with an event.
+    /// Signalled with an event.
     bell: Option<Arc<EventFd>>,
-    /// Looks find nothing until it is disarmed; only with a flaw.
+    /// True while polls find nothing until disarming; used only by a flaw.
     left_out: bool,
     closed: bool,
     lost: bool,
@@ -126,7 +126,7 @@ struct GrantEntry {
     revoked: bool,
 }
 
-/// A message on its way.
+/// A message in flight.
 #[derive(Debug)]
 struct Sent {
     header: RawHeader,
@@ -135,7 +135,7 @@ struct Sent {
     body: Body,
 }
 
-/// A payload on its way.
+/// A payload in flight.
 #[derive(Debug)]
 enum Body {
     Bytes(Vec<u8>),
@@ -185,7 +185,7 @@ impl Wire {
         }
     }
 
-    /// One end learns that the connection is gone; what it has under way is flushed.
+    /// Reports to one end that the connection is gone, and flushes its messages in flight.
     fn lose(&mut self, end: usize, flaw: Option<Flaw>) {
         if flaw == Some(Flaw::NeverLost) || self.ends[end].lost {
             return;

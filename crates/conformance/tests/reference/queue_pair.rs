@@ -19,14 +19,16 @@ use pronto_wire::{INLINE_PAYLOAD, InlinePayload, RawHeader};
 use super::access::Request;
 use super::{Body, Flaw, GrantEntry, Lease, Node, Sent, Wire};
 
-/// What both who may sleep at an end sleep on.
+/// Returns the descriptors on which the two possible sleepers of an end sleep.
 fn sleepers(me: usize, flaw: Option<Flaw>) -> (Arc<EventFd>, Epoll, Epoll) {
-    let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).expect("there is room for a descriptor");
-    let epoll = || Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("there is room for a descriptor");
+    let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).expect("a descriptor is available");
+    let epoll = || Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("a descriptor is available");
     let (near, far) = (epoll(), epoll());
     let mut flags = EpollFlags::EPOLLIN;
     flags.set(EpollFlags::EPOLLEXCLUSIVE, flaw != Some(Flaw::WakesBoth));
-    let to = |epoll: &Epoll| epoll.add(&bell, EpollEvent::new(flags, me as u64)).expect("it is new there");
+    let to = |epoll: &Epoll| {
+        epoll.add(&bell, EpollEvent::new(flags, me as u64)).expect("it is not in the epoll yet")
+    };
     match flaw {
         Some(Flaw::OnlyCallersWake) => to(&near),
         Some(Flaw::CallersSleepOn) => to(&far),
@@ -42,12 +44,12 @@ fn sleepers(me: usize, flaw: Option<Flaw>) -> (Arc<EventFd>, Epoll, Epoll) {
     (Arc::new(bell), near, far)
 }
 
-/// Send memory whose claim is given out again and again.
+/// Send memory whose claim can be taken repeatedly.
 #[derive(Debug)]
 struct ClaimedAgain(Arc<HeapSendMemory>);
 
 #[expect(unsafe_code, reason = "a flaw that the suite must find")]
-// SAFETY: the promise about the claim is broken on purpose; no test of the suite makes a ring of this memory.
+// SAFETY: the guarantee about the claim is broken on purpose; no test of the suite makes a ring of this memory.
 unsafe impl SendMemory for ClaimedAgain {
     fn base(&self) -> NonNull<u8> {
         self.0.base()
@@ -60,7 +62,7 @@ unsafe impl SendMemory for ClaimedAgain {
     }
 }
 
-/// One end.
+/// One end of a reference pair.
 #[derive(Debug)]
 pub(crate) struct Reference {
     me: usize,
@@ -230,7 +232,7 @@ impl Reference {
         PollOutcome::Leased(Received { header, payload })
     }
 
-    /// Puts a message with a copied payload into the part of the slot that is for it.
+    /// Puts a message with a copied payload into the matching part of the slot.
     fn fill(&self, slot: MessageSlot<'_>, header: RawHeader, bytes: &[u8]) -> PollOutcome<Lease> {
         if let Some(payload) = InlinePayload::new(bytes) {
             *slot.inline = InlineMessage { header, payload };
@@ -251,7 +253,7 @@ impl Reference {
         state.event &= stays;
         state.left_out = false;
         if !stays {
-            // An error means that it was not written to.
+            // An error means that no event was pending.
             let _count = self.bell.read();
         }
     }
@@ -416,7 +418,7 @@ impl QueuePair for Reference {
             return Err(GrantError::Unknown);
         }
         let mut wire = self.wire();
-        let entry = wire.ends[self.me].grants.get_mut(&grant.0.into()).expect("its name is known");
+        let entry = wire.ends[self.me].grants.get_mut(&grant.0.into()).expect("the grant is in the table");
         entry.revoked = true;
         Ok(())
     }
