@@ -1,6 +1,6 @@
-//! Two nodes in one thread, on which a call can be counted and taken apart.
+//! Two nodes in one thread, on which the parts of a call can be counted.
 //!
-//! [`pair`] is that; the program of this package carries out the scenarios that are counted.
+//! [`pair`] provides the nodes; the program of this package runs the counted scenarios.
 
 #![forbid(unsafe_code)]
 

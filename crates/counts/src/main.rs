@@ -1,11 +1,11 @@
-//! Fixed scenarios whose instructions are counted. Everything runs in one thread and nothing waits, so that a scenario carries
-//! out the same instructions each time, on an idle machine and on a busy one.
+//! Fixed scenarios whose instructions are counted. Everything runs in one thread and nothing waits, so that a scenario
+//! executes the same instructions each time, on an idle machine and on a busy one.
 //!
-//! `cargo xtask counts` runs this program under callgrind, which writes its counters out when it enters
-//! [`counted_boundary`]. Each scenario is counted twice, with [`CALLS`] and with twice as many; the
-//! difference is what so many calls take, without what comes before and after.
+//! `cargo xtask counts` runs this program under callgrind, which writes its counters out when the program enters
+//! [`counted_boundary`]. Each scenario is counted twice, with [`CALLS`] repetitions and with twice as many. The
+//! difference is the cost of [`CALLS`] repetitions, without the work before and after.
 //!
-//! Without callgrind the program runs all the same: it checks every answer, and prints which region is which scenario.
+//! Without callgrind, the program runs as well: it checks every reply, and prints the scenario of each region.
 
 #![forbid(unsafe_code)]
 
@@ -20,10 +20,10 @@ use anyhow::Context as _;
 use pronto_counts::pair::{shm_link, tcp_link};
 use scenarios::Pair;
 
-/// How often a scenario is carried out, the first time.
+/// Number of repetitions of a scenario in the first region.
 const CALLS: u32 = 200;
 
-/// Enough for memory that is made on first use, and for every ring to have gone round.
+/// Enough repetitions to allocate all memory used on first use, and to wrap every ring around.
 const WARM_UP: u32 = 600;
 
 fn main() -> anyhow::Result<()> {
@@ -33,14 +33,14 @@ fn main() -> anyhow::Result<()> {
     parts::run()
 }
 
-/// Where a counted region begins, or ends. Entering this, callgrind writes out what it has counted so far, and starts again
-/// from zero: every second of its files is a region's.
+/// Marks the start or end of a counted region. At its entry, callgrind writes out its counters and resets them: every
+/// second file belongs to a region.
 #[inline(never)]
 fn counted_boundary(scenario: &str) {
     black_box(scenario);
 }
 
-/// Carries a scenario out: warm first, then twice in a region.
+/// Runs a scenario: first to warm up, then in two regions.
 pub(crate) fn count(name: &str, mut scenario: impl FnMut()) {
     for _ in 0..WARM_UP {
         scenario();

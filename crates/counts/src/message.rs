@@ -1,4 +1,4 @@
-//! What is called: the payload goes there and back.
+//! Message types of the scenarios; the payload is sent and returned.
 
 use pronto_rpc::Message;
 
@@ -8,7 +8,7 @@ pub(crate) struct Echo32 {
     pub(crate) bytes: [u8; 32],
 }
 
-/// Fits the line of its descriptor.
+/// Fits an inline message.
 #[derive(Message, Clone, Debug)]
 #[message(name = "counts.32", reply = Echo32)]
 pub(crate) struct Ask32 {
@@ -21,21 +21,21 @@ pub(crate) struct Echo200 {
     pub(crate) bytes: [u8; 200],
 }
 
-/// Goes through the send ring.
+/// Longer than an inline message.
 #[derive(Message, Clone, Debug)]
 #[message(name = "counts.200", reply = Echo200)]
 pub(crate) struct Ask200 {
     pub(crate) bytes: [u8; 200],
 }
 
-/// Goes through the send ring, and nothing comes back.
+/// A notification without a reply.
 #[derive(Message, Clone, Debug)]
 #[message(name = "counts.64")]
 pub(crate) struct Told64 {
     pub(crate) bytes: [u8; 64],
 }
 
-/// Small numbers and a choice, as a futex request has them.
+/// Small numbers and an enum, as in a futex request.
 #[derive(Message, Clone, Debug, PartialEq)]
 #[message(name = "counts.small")]
 pub(crate) struct Small {

@@ -1,4 +1,4 @@
-//! Parts of a call, alone: a line, the queue of many senders, the codec.
+//! Parts of a call: a ring of lines, a queue of many senders, the codec.
 
 use core::hint::black_box;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use pronto_rpc::{Message, decode_message, encode_message};
 use crate::count;
 use crate::message::{Page, Small};
 
-/// As deep as a connection's rings.
+/// Depth of the rings, as in a connection.
 const DEPTH: usize = 64;
 
-/// Counts them.
+/// Counts the parts.
 ///
 /// # Errors
-/// If a part gives back something else than what went in.
+/// A part returns something other than its input.
 pub(crate) fn run() -> anyhow::Result<()> {
     let lines: Arc<[Line]> = (0..DEPTH).map(|_| Line::default()).collect();
     let (mut writer, mut reader) = (LineWriter::new(Arc::clone(&lines)), LineReader::new(lines));
@@ -35,11 +35,11 @@ pub(crate) fn run() -> anyhow::Result<()> {
         black_box(decode_message::<Small>(black_box(&buffer)).expect("it was encoded"));
     });
     let back = decode_message::<Small>(&buffer);
-    anyhow::ensure!(back.as_ref() == Ok(&small), "what was decoded is not what was encoded");
-    // Decoding this takes memory, and what that costs depends on all that was allocated before: it is no scenario.
+    anyhow::ensure!(back.as_ref() == Ok(&small), "the decoded message differs from the encoded one");
+    // Decoding this allocates memory, whose cost depends on all earlier allocations: it is not a scenario.
     let page = Page { address: 1 << 40, bytes: vec![7; 4096] };
     buffer = encode("page", &page);
-    anyhow::ensure!(decode_message(&buffer) == Ok(page), "what was decoded is not what was encoded");
+    anyhow::ensure!(decode_message(&buffer) == Ok(page), "the decoded message differs from the encoded one");
     Ok(())
 }
 

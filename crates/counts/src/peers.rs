@@ -1,4 +1,4 @@
-//! A look of a serving thread at many peers, of which one is talked with.
+//! A poll of many peers by a serving thread, of which one is active.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use pronto_progress::{Cost, Engine, Manager, Priority, Sleep, Source, Spec, Trig
 
 use crate::count;
 
-/// As many as in the experiment `idle-peers`.
+/// Number of peers, as in the experiment `idle-peers`.
 const PEERS: usize = 16;
-/// Looks after which those that have nothing are known for it.
+/// Number of polls after which peers without messages are known as idle.
 const LOOKS: u32 = 10_000;
 
 /// A peer as a node registers it, without handlers.
@@ -33,10 +33,10 @@ impl<Q: QueuePair + 'static> Source for Peer<Q> {
     }
 }
 
-/// Counts it: one look, in which nothing has come.
+/// Counts one poll that finds nothing.
 ///
 /// # Errors
-/// If there is no memory for the links.
+/// There is no memory for the links.
 pub(crate) fn run() -> anyhow::Result<()> {
     let manager = Manager::new(Engine::None, Still::<ShmQueuePair>::alone()).context("a manager")?;
     let mut registered = Vec::with_capacity(PEERS);

@@ -1,4 +1,4 @@
-//! Whole calls that are counted, between two nodes in one thread.
+//! Whole calls between two nodes in one thread.
 
 use core::hint::black_box;
 use core::time::Duration;
@@ -12,23 +12,23 @@ use pronto_wire::Class;
 
 use crate::message::{Ask32, Ask200, Echo32, Echo200, Told64};
 
-/// Requests that are open at once where calls are pipelined.
+/// Number of requests that are open at a time in the pipelined scenario.
 const WINDOW: usize = 32;
 
-/// Nothing waits so long.
+/// Longer than anything waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A caller, and the callee that its waits carry along.
+/// A caller, and the callee, which runs during the caller's waits.
 pub(crate) struct Pair<Q: QueuePair + 'static> {
     peer: Peer<Still<Q>>,
     host: Arc<Still<Q>>,
 }
 
 impl<Q: QueuePair + 'static> Pair<Q> {
-    /// Two nodes over a link.
+    /// Connects two nodes by a link.
     ///
     /// # Errors
-    /// If there is no link.
+    /// The link cannot be made.
     pub(crate) fn new(
         link: impl FnOnce([ConnectionLimits; 2]) -> anyhow::Result<(Pairs<Q>, Pairs<Q>)>,
     ) -> anyhow::Result<Self> {
@@ -41,40 +41,40 @@ impl<Q: QueuePair + 'static> Pair<Q> {
         Ok(Self { peer, host })
     }
 
-    /// One call with 32 bytes each way.
+    /// Makes one call with 32 bytes in each direction.
     ///
     /// # Errors
-    /// If it fails, or brings back something else.
+    /// The call fails, or returns something else.
     pub(crate) fn call_32(&self, byte: u8) -> anyhow::Result<()> {
         let echo = self.peer.call(&Ask32 { bytes: [byte; 32] })?;
-        anyhow::ensure!(echo.bytes == [byte; 32], "an echo differs from what was sent");
+        anyhow::ensure!(echo.bytes == [byte; 32], "an echo differs from the sent bytes");
         Ok(())
     }
 
-    /// One call with 200 bytes each way.
+    /// Makes one call with 200 bytes in each direction.
     ///
     /// # Errors
-    /// As [`Self::call_32`].
+    /// As for [`Self::call_32`].
     pub(crate) fn call_200(&self, byte: u8) -> anyhow::Result<()> {
         let echo = self.peer.call(&Ask200 { bytes: [byte; 200] })?;
-        anyhow::ensure!(echo.bytes == [byte; 200], "an echo differs from what was sent");
+        anyhow::ensure!(echo.bytes == [byte; 200], "an echo differs from the sent bytes");
         Ok(())
     }
 
-    /// One synchronous send of 64 bytes. Where its wait did not carry the callee along, that takes it in afterwards.
+    /// Sends 64 bytes synchronously. If the wait did not run the callee, the callee receives the message afterwards.
     ///
     /// # Errors
-    /// If it does not complete.
+    /// The send does not complete.
     pub(crate) fn send_64(&self, byte: u8) -> anyhow::Result<()> {
         self.peer.notify_sync(&Told64 { bytes: [byte; 64] }, PATIENCE)?;
         self.host.carry(1);
         Ok(())
     }
 
-    /// As many calls as are open at once where calls are pipelined: all requests, one turn of the callee, all answers.
+    /// Makes [`WINDOW`] pipelined calls: all requests, one turn of the callee, all replies.
     ///
     /// # Errors
-    /// As [`Self::call_32`].
+    /// As for [`Self::call_32`].
     pub(crate) fn window_32(&self, byte: u8) -> anyhow::Result<()> {
         let ask = Ask32 { bytes: [byte; 32] };
         let mut open: [_; WINDOW] = core::array::from_fn(|_| self.peer.start(&ask));
@@ -85,20 +85,20 @@ impl<Q: QueuePair + 'static> Pair<Q> {
                 self.host.carry(LOOKS);
                 answer = pending.poll();
             }
-            let echo = answer.context("the callee has answered")??;
-            anyhow::ensure!(echo.bytes == [byte; 32], "an echo differs from what was sent");
+            let echo = answer.context("the callee has replied")??;
+            anyhow::ensure!(echo.bytes == [byte; 32], "an echo differs from the sent bytes");
         }
         Ok(())
     }
 
-    /// A turn of the caller's session when nothing has come.
+    /// Runs a turn of the caller's session in which nothing has come.
     pub(crate) fn idle_turn(&self) {
         let session = self.peer.session();
         let progress = session.turn(1, || false, &mut Nobody, &*self.host);
         assert_eq!(progress.map(|progress| progress.moved), Some(0), "nothing has been sent");
     }
 
-    /// A piece of the send ring taken, and given back unused.
+    /// Takes a piece of the send ring, and returns it unused.
     pub(crate) fn loan(&self) {
         drop(self.peer.session().loan(Class::Bulk, 4096, 0).expect("the ring is empty"));
     }

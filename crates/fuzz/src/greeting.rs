@@ -2,7 +2,7 @@
 
 use pronto_wire::Greeting;
 
-/// A greeting that is understood is written as the bytes it came from.
+/// Checks that a valid greeting is encoded as the bytes that it was decoded from.
 pub fn greeting(input: &[u8]) {
     if let Ok(greeting) = Greeting::decode(input) {
         assert_eq!(greeting.encode(), input, "{greeting:?}");

@@ -2,8 +2,8 @@
 
 use pronto_wire::{HEADER_LEN, Header, RawHeader};
 
-/// A header that passes the check is emitted as the bytes it came from, but for the provider's fabric word. What follows
-/// the header in `input` is the payload.
+/// Checks that a valid header is encoded as the bytes that it was decoded from, except the provider's fabric word. The
+/// bytes after the header in `input` are the payload.
 pub fn header(input: &[u8]) {
     let Some((bytes, payload)) = input.split_first_chunk::<HEADER_LEN>() else { return };
     if let Ok(header) = Header::check(&RawHeader::from_array(*bytes), payload.len()) {

@@ -1,7 +1,8 @@
-//! What must hold for any bytes that a peer sends, one function per decoder.
+//! Properties that must hold for any bytes from a peer, one function per decoder.
 //!
-//! A function panics when its promise is broken. libFuzzer calls them with inputs it invents (`fuzz_targets/`), and the test
-//! `replay` calls them with the inputs in `seeds/` and with variations of those, on any compiler.
+//! A function panics if its property is violated. libFuzzer calls the functions with generated inputs
+//! (`fuzz_targets/`). The test `replay` calls them with the inputs in `seeds/` and with variations of those, on any
+//! compiler.
 
 #![forbid(unsafe_code)]
 
@@ -19,10 +20,10 @@ pub use tcp_stream::tcp_stream;
 pub use verbs_message::verbs_message;
 pub use verbs_offer::verbs_offer;
 
-/// What a target does with one input.
+/// Function that checks one input.
 pub type Check = fn(&[u8]);
 
-/// Every target, by the name of its binary and of its folder of seeds.
+/// Every target, by the name of its binary and of its folder in `seeds`.
 pub const TARGETS: &[(&str, Check)] = &[
     ("header", header),
     ("greeting", greeting),

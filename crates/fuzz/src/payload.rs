@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use pronto_rpc::{NodeId, Payload, decode_message, encode_message};
 
-/// Everything that the codec has a rule for.
+/// A message with every construct of the codec.
 #[derive(Debug, Payload)]
 struct Everything {
     numbers: (u8, i16, u32, i64, u128),
@@ -25,7 +25,7 @@ enum Access {
     Swap(u64, Box<[u16]>),
 }
 
-/// A payload that is understood has one encoding: the bytes it came from.
+/// Checks that a valid payload has one encoding: the bytes that it was decoded from.
 pub fn payload(input: &[u8]) {
     if let Ok(message) = decode_message::<Everything>(input) {
         let mut bytes = vec![0; input.len()];
@@ -41,7 +41,7 @@ pub(crate) mod tests {
 
     /// The seed in `seeds/payload` is this message.
     #[test]
-    fn the_seed_is_understood() {
+    fn the_seed_is_decoded() {
         let seed = include_bytes!("../seeds/payload/everything");
         let message: Everything = decode_message(seed).unwrap();
         assert_eq!(message.names, [None, Some("node".into())]);

@@ -2,7 +2,7 @@
 
 use pronto_fabric_verbs::fuzzing::message;
 
-/// A message that is understood is put together as the bytes it came from.
+/// Checks that a valid message is encoded as the bytes that it was decoded from.
 pub fn verbs_message(input: &[u8]) {
     if let Ok(again) = message(input) {
         assert_eq!(again, input);

@@ -1,20 +1,20 @@
 //! Replays the seeds of every target, and a fixed number of variations of each, without a fuzzer.
 //!
-//! An input that the fuzzer found to fail becomes a file in `seeds/`, and so a test.
+//! An input that made the fuzzer fail is added to `seeds/`, and so becomes a test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use pronto_fuzz::TARGETS;
 
-/// Variations tried of each seed.
+/// Number of variations of each seed.
 const VARIATIONS: usize = 20_000;
 
-/// Where the sequence of variations begins. Fixed: a failure must come again.
+/// Start of the sequence of variations. Fixed, so that a failure is reproducible.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[test]
-fn seeds_and_their_variations_keep_every_promise() {
+fn seeds_and_their_variations_satisfy_every_property() {
     for (name, check) in TARGETS {
         let seeds = seeds(name);
         assert!(!seeds.is_empty(), "{name} has no seed");
@@ -56,7 +56,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     files.iter().map(|file| fs::read(file).expect("a seed is a plain file")).collect()
 }
 
-/// A seed with a few bytes changed, and sometimes cut short or made longer.
+/// Returns a seed with some bytes changed, and sometimes truncated or extended.
 fn vary(seed: &[u8], random: &mut Random) -> Vec<u8> {
     let mut input = seed.to_vec();
     for _ in 0..random.below(4) {
@@ -82,7 +82,7 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.word() % bound as u64).expect("what is below a usize is one")
+        usize::try_from(self.word() % bound as u64).expect("a value below a usize fits")
     }
 
     fn byte(&mut self) -> u8 {

@@ -1,8 +1,8 @@
 //! One queue pair to a node.
 //!
 //! # Invariants
-//! 1. A piece of `received` is written by the device while its receive is posted, and looked at only once that has completed;
-//!    a piece of `sent` is written only after what was sent from it has completed.
+//! 1. The device writes a piece of `received` while its receive is posted, and this code reads it only after the
+//!    receive has completed. A piece of `sent` is written only after the send from it has completed.
 //! 2. The queue pair ends before the memory: it comes first among the fields.
 #![expect(unsafe_code, reason = "the device reads and writes memory while requests are outstanding")]
 
@@ -16,13 +16,13 @@ use ibverbs::{
 
 use crate::wire::{HEADER, Message, Offer, word};
 
-/// A receive, bytes: what the offer says.
+/// Length of a receive, bytes, as in the offer.
 const RECEIVE: usize = 2048;
-/// Receives that are posted.
+/// Number of posted receives.
 const RECEIVES: usize = 64;
-/// Looks at the completion queue before a wait is given up.
+/// Maximum number of polls of the completion queue in one wait.
 const LOOKS: u32 = 20_000_000;
-/// Names the one send that is outstanding; receives are named by their numbers.
+/// Name of the one outstanding send; receives are named by their numbers.
 const SEND: u64 = u64::MAX;
 
 pub(crate) struct Connection<'a> {
@@ -30,12 +30,12 @@ pub(crate) struct Connection<'a> {
     queue: &'a CompletionQueue<'a>,
     received: MemoryRegion<u8>,
     sent: MemoryRegion<u8>,
-    /// Completions that came while another was waited for.
+    /// Completions that arrived during a wait for another one.
     early: VecDeque<ibv_wc>,
 }
 
 impl<'a> Connection<'a> {
-    /// Connects to what was offered for this class. Gives our end: number, first sequence number.
+    /// Connects to the queue pair offered for this class. Returns the number and the first sequence number of this end.
     pub(crate) fn new(
         domain: &'a ProtectionDomain<'a>,
         queue: &'a CompletionQueue<'a>,
@@ -72,18 +72,18 @@ impl<'a> Connection<'a> {
             early: VecDeque::new(),
         };
         (0..RECEIVES).try_for_each(|number| this.post_receive(number))?;
-        // The crate sends from sequence number 0 on.
+        // The crate sends from sequence number 0.
         Ok((this, (ours.num, 0)))
     }
 
     fn post_receive(&mut self, number: usize) -> Result<()> {
         let piece = number * RECEIVE..(number + 1) * RECEIVE;
-        // SAFETY: invariant 1: it was not posted yet, or has completed and was looked at.
+        // SAFETY: invariant 1: it was not posted yet, or has completed and was read.
         unsafe { self.queue_pair.post_receive(&mut self.received, piece, number as u64)? };
         Ok(())
     }
 
-    /// Waits for a completion that is named so, or for any receive's.
+    /// Waits for a completion with a name for which `wanted` returns true.
     fn wait(&mut self, wanted: impl Fn(u64) -> bool) -> Result<ibv_wc> {
         for _ in 0..LOOKS {
             let found = self.early.iter().position(|completion| wanted(completion.wr_id()));
@@ -99,7 +99,7 @@ impl<'a> Connection<'a> {
             }
             thread::yield_now();
         }
-        bail!("nothing came")
+        bail!("no completion arrived")
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<()> {
@@ -109,8 +109,9 @@ impl<'a> Connection<'a> {
         self.wait(|name| name == SEND).map(drop)
     }
 
-    /// Takes one message, and answers it: one with its payload by the same header and the payload reversed, one whose payload
-    /// waits by saying that it was read, for which this crate has no verb. Gives the payload's length.
+    /// Receives one message and responds. A message with its payload gets a message with the same header and the
+    /// payload reversed. A message whose payload waits gets a report that it was read, although this crate has no verb
+    /// to read it. Returns the payload's length.
     pub(crate) fn echo(&mut self) -> Result<usize> {
         let completion = self.wait(|name| name != SEND)?;
         let number = usize::try_from(completion.wr_id())?;
@@ -126,11 +127,12 @@ impl<'a> Connection<'a> {
                 self.send(&word(3, number))?;
                 Ok(usize::try_from(len)?)
             }
-            Message::Taken => bail!("nothing of ours waits"),
+            Message::Taken => bail!("unexpected taken message: this side offered no payload"),
         }
     }
 
-    /// Says that a payload of `len` bytes waits. The key is that of memory whose addresses do not begin with 0, as they have to.
+    /// Offers a payload of `len` bytes. The key is that of memory whose addresses do not begin with 0, as the protocol
+    /// requires.
     pub(crate) fn claim(&mut self, len: u32, window: u32) -> Result<()> {
         let mut message = word(2, 0).to_vec();
         message.resize(HEADER, 0);

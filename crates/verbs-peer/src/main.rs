@@ -1,15 +1,15 @@
-//! A peer of fabric-verbs that shares no code with it: written on the `ibverbs` crate, from docs/protocol.md.
+//! A peer of fabric-verbs that shares no code with it, implemented with the `ibverbs` crate from docs/protocol.md.
 //!
 //! `pronto-verbs-peer ADDRESS` opens the device whose port has that address, and reads lines from stdin:
 //!
-//! | line | answer |
+//! | line | response |
 //! |---|---|
-//! | `connect OFFER` (hexadecimal) | `offer OFFER KEY ADDRESS`: ours, and where a region of 4,096 bytes lies |
-//! | `echo CLASS N` | takes N messages of that class (0 or 1), answers each with its payload reversed, and the payload that waits with "taken"; `echoed BYTES`, their lengths |
-//! | `claim CLASS LEN WINDOW` | offers a payload of that length, under a key that reaches it nowhere; `claimed` |
+//! | `connect OFFER` (hexadecimal) | `offer OFFER KEY ADDRESS`: this side's offer, and the key and address of a region of 4,096 bytes |
+//! | `echo CLASS N` | receives N messages of that class (0 or 1), and responds to each with its payload reversed, or with "taken" to a payload that waits; `echoed BYTES`, their lengths |
+//! | `claim CLASS LEN WINDOW` | offers a payload of that length, with a key that grants no access; `claimed` |
 //! | `show` | `region BYTES` (hexadecimal) |
 //!
-//! It ends with stdin, and with the first thing that is not as it should be.
+//! It ends at the end of stdin, and at the first error.
 
 mod connection;
 mod wire;
@@ -23,16 +23,16 @@ use ibverbs::{Context, ibv_gid_type};
 use connection::Connection;
 use wire::{Offer, hex, unhex};
 
-/// A region that the other side may read and write, 64-bit words.
+/// Length of the region that the other side may read and write, in 64-bit words.
 const WORDS: usize = 512;
-/// `IBV_GID_TYPE_ROCE_V2`, which the crate does not pass on.
+/// `IBV_GID_TYPE_ROCE_V2`, which the crate does not export.
 const ROCE_V2: ibv_gid_type = 2;
 
-/// The device whose port has this address, with the index of that address among the port's.
+/// Returns the device whose port has this address, with the index of the address in the port's table.
 fn open(address: Ipv4Addr) -> Result<(Context, u32)> {
-    // An IPv4 address as RoCE has it: ::ffff:a.b.c.d.
+    // An IPv4 address in RoCE's format: ::ffff:a.b.c.d.
     let interface = 0xffff_0000_0000 | u64::from(u32::from(address));
-    for device in &ibverbs::devices().context("no devices")? {
+    for device in &ibverbs::devices().context("no RDMA devices")? {
         let Ok(context) = device.open() else { continue };
         let found = context.gid_table().iter().find(|entry| {
             entry.gid_type == ROCE_V2
@@ -42,7 +42,7 @@ fn open(address: Ipv4Addr) -> Result<(Context, u32)> {
             return Ok((context, index));
         }
     }
-    bail!("no port has the address {address}")
+    bail!("no RDMA port has the address {address}")
 }
 
 fn main() -> Result<()> {
@@ -60,7 +60,7 @@ fn main() -> Result<()> {
         let line = line?;
         let words: Vec<&str> = line.split(' ').collect();
         let number = |at: usize| -> Result<usize> {
-            words.get(at).context("a word is missing")?.parse().context("not a number")
+            words.get(at).context("missing argument")?.parse().context("not a number")
         };
         let answer = match words[..] {
             ["connect", offer] => {
@@ -75,13 +75,13 @@ fn main() -> Result<()> {
                 format!("offer {} {} {}", hex(&ours.bytes()), region.rkey().key, region.as_ptr() as u64)
             }
             ["echo", ..] => {
-                let connection = connections.get_mut(number(1)?).context("no such class")?;
+                let connection = connections.get_mut(number(1)?).context("invalid class")?;
                 let lengths = (0..number(2)?).map(|_| connection.echo().map(|len| format!(" {len}")));
                 format!("echoed{}", lengths.collect::<Result<String>>()?)
             }
             ["claim", ..] => {
                 let [len, window] = [number(2)?, number(3)?].map(u32::try_from);
-                let connection = connections.get_mut(number(1)?).context("no such class")?;
+                let connection = connections.get_mut(number(1)?).context("invalid class")?;
                 connection.claim(len?, window?)?;
                 "claimed".to_owned()
             }
@@ -89,7 +89,7 @@ fn main() -> Result<()> {
                 let bytes: Vec<u8> = region.iter().flat_map(|word| word.to_le_bytes()).collect();
                 format!("region {}", hex(&bytes))
             }
-            _ => bail!("not understood: {line}"),
+            _ => bail!("unknown command: {line}"),
         };
         println!("{answer}");
         std::io::stdout().flush()?;

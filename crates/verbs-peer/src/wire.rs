@@ -1,29 +1,29 @@
-//! The bytes: offers and messages, as docs/protocol.md has them.
+//! Encoding of offers and messages, as described in docs/protocol.md.
 
 use core::net::Ipv4Addr;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ibverbs::Gid;
 
-/// An offer, bytes.
+/// Length of an offer, bytes.
 const OFFER: usize = 56;
-/// Where in it.
+/// Offsets in an offer.
 const MTU: usize = 24;
 const BUFFER: usize = 28;
 const READS: usize = 32;
 const LONGEST: usize = 36;
 const ENDS: usize = 40;
 
-/// Bytes of a header, the fabric word included.
+/// Length of a header, bytes, including the fabric word.
 pub(crate) const HEADER: usize = 24;
 
-/// How a side's two queue pairs are reached.
+/// Data to reach a side's two queue pairs.
 pub(crate) struct Offer {
     pub(crate) address: Ipv4Addr,
     /// Path MTU: 1 for 256 bytes, to 5 for 4,096.
     pub(crate) mtu: u32,
     pub(crate) longest: u32,
-    /// By class: number, first sequence number.
+    /// Number and first sequence number, by class.
     pub(crate) ends: Vec<(u32, u32)>,
 }
 
@@ -38,7 +38,10 @@ impl Offer {
         // After magic, version and LID: ::ffff:a.b.c.d.
         ensure!(bytes[8..18] == [0; 10] && bytes[18..20] == [0xff; 2], "not an IPv4 address");
         let address = Ipv4Addr::new(bytes[20], bytes[21], bytes[22], bytes[23]);
-        ensure!(number(bytes, BUFFER)? >= 128 && bytes[READS] > 0 && bytes[READS + 1] > 0, "too little");
+        ensure!(
+            number(bytes, BUFFER)? >= 128 && bytes[READS] > 0 && bytes[READS + 1] > 0,
+            "the offer's limits are too small"
+        );
         let end = |class: usize| Ok((number(bytes, ENDS + 8 * class)?, number(bytes, ENDS + 8 * class + 4)?));
         Ok(Self {
             address,
@@ -48,7 +51,7 @@ impl Offer {
         })
     }
 
-    /// The address as the crate wants it. It makes one from an array of bytes in no other way.
+    /// Returns the address as the crate needs it, which accepts only an array of bytes.
     pub(crate) fn gid(&self) -> Result<Gid> {
         let raw = self.address.to_ipv6_mapped().octets();
         Ok(serde_json::from_value(serde_json::json!({ "raw": raw }))?)
@@ -61,7 +64,7 @@ impl Offer {
         bytes.extend(self.address.octets());
         bytes.extend(self.mtu.to_le_bytes());
         bytes.extend(2048_u32.to_le_bytes());
-        // One read or atomic at a time, both ways; two bytes of zero.
+        // One read or atomic at a time in each direction; two bytes of zero.
         bytes.extend([1, 1, 0, 0]);
         bytes.extend(self.longest.to_le_bytes());
         for (queue_pair, sequence) in &self.ends {
@@ -72,32 +75,32 @@ impl Offer {
     }
 }
 
-/// A message, taken apart.
+/// A parsed message.
 pub(crate) enum Message<'a> {
-    /// With its payload.
+    /// A message with its payload.
     Here(&'a [u8]),
-    /// Its payload, so long, waits behind window `number`.
+    /// A payload of `len` bytes waits behind window `number`.
     Waits { len: u32, number: u16 },
-    /// A payload of ours was read.
+    /// A payload of this side was read.
     Taken,
 }
 
 impl<'a> Message<'a> {
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self> {
         match number(bytes, 0)? >> 28 {
-            1 => Ok(Self::Here(bytes.get(HEADER..).context("no header")?)),
+            1 => Ok(Self::Here(bytes.get(HEADER..).context("missing header")?)),
             2 => {
-                ensure!(bytes.len() == HEADER + 12, "{} bytes", bytes.len());
+                ensure!(bytes.len() == HEADER + 12, "rendezvous of {} bytes", bytes.len());
                 let number_of_window = u16::try_from(number(bytes, HEADER + 8)?)?;
                 Ok(Self::Waits { len: number(bytes, HEADER)?, number: number_of_window })
             }
             3 if bytes.len() == 4 => Ok(Self::Taken),
-            other => bail!("kind {other} of {} bytes", bytes.len()),
+            other => bail!("unknown message kind {other} of {} bytes", bytes.len()),
         }
     }
 }
 
-/// The fabric word of a kind.
+/// Returns the fabric word of a kind.
 pub(crate) fn word(kind: u32, number: u16) -> [u8; 4] {
     (kind << 28 | u32::from(number)).to_le_bytes()
 }

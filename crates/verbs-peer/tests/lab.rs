@@ -1,4 +1,4 @@
-//! The provider and a peer that shares no code with it, between the two nodes of the lab.
+//! The provider and a peer that shares no code with it, on the two nodes of the lab.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use core::net::IpAddr;
@@ -24,7 +24,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     send_memory: 1 << 16,
 };
 
-/// Rounds of a tenth of a millisecond: ten seconds at least.
+/// Maximum number of rounds of a tenth of a millisecond: at least ten seconds.
 const PATIENCE: u32 = 100_000;
 
 /// The other program.
@@ -32,10 +32,10 @@ struct Peer {
     child: Child,
     asked: ChildStdin,
     answers: BufReader<ChildStdout>,
-    /// What its region is reached by.
+    /// Key of its region.
     key: u64,
     address: u64,
-    /// The ends that tell when it is gone; nobody reads them.
+    /// Ends of the sockets that report the end of the peer; they carry no data.
     _sockets: [UnixStream; 2],
 }
 
@@ -54,7 +54,7 @@ impl Peer {
     fn answer(&mut self) -> String {
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();
-        assert!(!line.is_empty(), "the peer has ended; it says above why");
+        assert!(!line.is_empty(), "the peer has ended; its error is above");
         line.trim_end().to_owned()
     }
 
@@ -72,7 +72,7 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
 }
 
-/// A link from the first node to the other program on the second.
+/// Returns a link from the first node to the other program on the second.
 fn connect() -> (Link, Peer) {
     let nodes = std::fs::read_to_string("/run/lab/nodes").unwrap();
     let addresses: Vec<IpAddr> =
@@ -111,35 +111,35 @@ fn post(qp: &mut VerbsQueuePair, slot: u16, operation: Operation<'_>) {
     qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
 }
 
-/// How this work request ends.
+/// Returns the status of a work request.
 fn end_of(qp: &mut VerbsQueuePair, slot: u16) -> Status {
     let ended = (0..PATIENCE).find_map(|_| {
         thread::park_timeout(Duration::from_micros(100));
         qp.poll_send()
     });
-    let completion = ended.expect("the request ends");
+    let completion = ended.expect("the request completes");
     assert_eq!(completion.wr, WrId { slot, generation: 7 });
     completion.status
 }
 
-/// The next message: its header after the fabric word, its payload.
+/// Returns the next message: its header after the fabric word, and its payload.
 fn next(qp: &mut VerbsQueuePair) -> Result<(Vec<u8>, Vec<u8>), FabricError> {
     let came = (0..PATIENCE).find_map(|_| {
         thread::park_timeout(Duration::from_micros(100));
         poll_by_value(qp).transpose()
     });
-    let message = came.expect("something comes")?;
+    let message = came.expect("a message arrives")?;
     let payload = message.payload.as_private().unwrap().to_vec();
     Ok((message.header.as_array()[4..].to_vec(), payload))
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn messages_of_every_form_pass_both_ways() {
+fn messages_of_every_form_pass_in_both_directions() {
     let (mut link, mut peer) = connect();
     for (class, qp) in [&mut link.control, &mut link.bulk].into_iter().enumerate() {
         qp.prepare(0..1 << 16).unwrap();
-        // A hundred, so that the receives of both sides are used again.
+        // A hundred, so that the receives of both sides are reused.
         let lengths: Vec<u8> = (0..100).map(|round| round % 41).collect();
         peer.ask(&format!("echo {class} {}", lengths.len()));
         for (round, len) in (0..).zip(&lengths) {
@@ -168,7 +168,7 @@ fn messages_of_every_form_pass_both_ways() {
             assert!(came.iter().eq(bytes[5..5 + len as usize].iter().rev()), "{len} bytes");
             assert_eq!(peer.answer(), format!("echoed {len}"));
         }
-        // From send memory, zero as it is. More often than there are windows: each is given back.
+        // From send memory, which contains zeros. More messages than windows: each window is returned.
         for round in 0..40 {
             let len = 2025 + round * 100;
             let payload = Gather::Ring(Extent { offset: 64, len });
@@ -179,14 +179,14 @@ fn messages_of_every_form_pass_both_ways() {
                 assert!(poll_by_value(qp).unwrap().is_none());
                 qp.poll_send()
             });
-            assert_eq!(ended.expect("it was read, the peer says").status, Status::Done(0));
+            assert_eq!(ended.expect("the peer reports that it was read").status, Status::Done(0));
         }
     }
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn its_memory_is_read_written_and_counted_in() {
+fn its_memory_is_read_written_and_incremented() {
     let (mut link, mut peer) = connect();
     let qp = &mut link.bulk;
     let local = Region::new(Arc::new(HeapMemory::new(4096)));
@@ -208,20 +208,20 @@ fn its_memory_is_read_written_and_counted_in() {
     assert_eq!(end_of(qp, 3), Status::Done(521));
     expected[4088..].copy_from_slice(&7_u64.to_le_bytes());
     assert!(peer.region() == expected);
-    // Beyond its end the device refuses.
+    // The device refuses an access beyond the end.
     post(qp, 4, Operation::Read { local: &local, local_offset: 0, remote: peer.reached(4090..4100) });
     assert_eq!(end_of(qp, 4), Status::AccessRefused);
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_payload_that_is_not_there_ends_the_connection() {
+fn a_payload_that_cannot_be_read_ends_the_connection() {
     let (mut link, mut peer) = connect();
     peer.ask("claim 1 5000 3");
     assert_eq!(peer.answer(), "claimed");
-    // As after a peer that ended the connection, and with it its windows: the same refusal.
+    // The refusal equals that after a peer that has ended the connection, and with it its windows.
     assert_eq!(next(&mut link.bulk).unwrap_err(), FabricError::Lost);
-    // The other class is another connection.
+    // The other class is a separate connection.
     peer.ask("echo 0 1");
     post(&mut link.control, 0, Operation::Send { header: &header(1), payload: Gather::Short(b"abc") });
     assert_eq!(next(&mut link.control).unwrap().1, b"cba");
