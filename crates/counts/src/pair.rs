@@ -1,9 +1,9 @@
-//! Two nodes in one thread, with everything of a call but waiting: their two ends apart, or the caller's wait carrying the
-//! callee along.
+//! Two nodes in one thread, with the whole path of a call except waiting: encoding, the session, the provider,
+//! dispatch, the handler, and the way back.
 //!
-//! Everything of a call is there but waiting: encoding, the session, the provider, dispatch, the handler, and the way back.
-//! A wait begins by asking its executor how long it may poll ([`Executor::circumstances`]). By then the request has been posted;
-//! the caller's host makes the callee's turn there, so that the first look finds the answer.
+//! The two ends can be driven separately ([`Ends`]), or the caller's waits run the callee ([`Ends::carried`]). A wait
+//! begins by asking its executor how long it may poll ([`Executor::circumstances`]). By then the request has been
+//! posted, and the caller's host runs the callee's turn there, so that the first poll finds the reply.
 
 use std::sync::Arc;
 
@@ -20,71 +20,71 @@ use pronto_rpc::{Host, Peer, Route};
 use pronto_sync::atomic::AtomicU32;
 use pronto_wire::{CallId, Class, Epoch, NodeId, TypeEntry, TypeId};
 
-/// How often a callee looks for what has been sent before it counts as lost. Over TCP the kernel hands it over at once, as a
-/// rule within the sender's system call.
+/// Maximum number of polls by a callee before a sent message counts as lost. Over TCP the kernel delivers it
+/// immediately, usually within the sender's system call.
 pub const LOOKS: u32 = 1_000_000;
 
-/// Of the payloads that are received over TCP, bytes.
+/// Budget of the receive pool over TCP, bytes.
 const POOL: usize = 8 << 20;
 
-/// The two ends of a link, each to be driven by itself.
+/// The two ends of a link, which are driven separately.
 #[derive(Debug)]
 pub struct Ends<Q: QueuePair + 'static> {
     /// The caller's session.
     pub caller: Arc<Session<Q>>,
-    /// Who answers.
+    /// The node that replies.
     pub callee: Callee<Q>,
 }
 
-/// A host whose clock stands and on which nobody sleeps.
+/// A host with a stopped clock, on which no thread sleeps.
 pub struct Still<Q: QueuePair + 'static> {
     carried: Option<Ends<Q>>,
 }
 
-/// The other node: its session with the caller, and its handlers by the number of their type.
+/// The other node: its session with the caller, and its handlers, indexed by the number of their type.
 #[derive(Debug)]
 pub struct Callee<Q: QueuePair + 'static> {
     /// Its session with the caller.
     pub session: Arc<Session<Q>>,
-    /// What it runs on.
+    /// Host on which it runs.
     pub host: Arc<Still<Q>>,
-    /// Its handlers; a type's number is its place.
+    /// Its handlers; a type's number is its index.
     pub routes: Vec<Route<Still<Q>>>,
 }
 
-/// Control before bulk, of one side of a link.
+/// Queue pairs of one side of a link: control, then bulk.
 pub type Pairs<Q> = [Q; 2];
 
-/// A link over shared memory, within this process.
+/// Makes a link over shared memory, within this process.
 ///
 /// # Errors
-/// If there is no memory.
+/// There is no memory.
 pub fn shm_link(limits: [ConnectionLimits; 2]) -> anyhow::Result<(Pairs<ShmQueuePair>, Pairs<ShmQueuePair>)> {
     let (near, far) = pronto_fabric_shm::Link::pair(limits).context("a link over shared memory")?;
     Ok(([near.control, near.bulk], [far.control, far.bulk]))
 }
 
-/// A link over TCP on the loopback interface, within this process.
+/// Makes a link over TCP on the loopback interface, within this process.
 ///
 /// # Errors
-/// If the kernel has no socket or no memory.
+/// The kernel has no socket or no memory.
 pub fn tcp_link(limits: [ConnectionLimits; 2]) -> anyhow::Result<(Pairs<TcpQueuePair>, Pairs<TcpQueuePair>)> {
     let pools = [ReceivePool::new(POOL)?, ReceivePool::new(POOL)?];
     let (near, far) = pronto_fabric_tcp::Link::pair(limits, &pools).context("a link over TCP")?;
     Ok(([near.control, near.bulk], [far.control, far.bulk]))
 }
 
-/// A handler as the greeting names it.
+/// Returns a handler's entry in the greeting.
 fn entry<Q: QueuePair + 'static>((number, route): (u16, &Route<Still<Q>>)) -> TypeEntry {
     let key = route.key;
     TypeEntry { name: key.name, layout: key.layout, service: key.service, type_id: TypeId(number) }
 }
 
 impl<Q: QueuePair + 'static> Ends<Q> {
-    /// Lets two sessions agree over queue pairs that `link` makes, the caller's before the callee's.
+    /// Creates two sessions with the queue pairs from `link`, which returns the caller's before the callee's.
     ///
     /// # Errors
-    /// If `link` fails.
+    /// `link` fails.
     pub fn new(
         routes: Vec<Route<Still<Q>>>,
         link: impl FnOnce([ConnectionLimits; 2]) -> anyhow::Result<(Pairs<Q>, Pairs<Q>)>,
@@ -96,7 +96,7 @@ impl<Q: QueuePair + 'static> Ends<Q> {
         let (near, far) = (identity(1, Vec::new()), identity(2, types));
         let mut agreements = introduce(&near, &far, &limits).context("two nodes agree")?;
         let (near_pairs, far_pairs) = link(Class::ALL.map(|class| agreements[0].connection(class)))?;
-        // As nodes do: a session over shared memory ends with its link.
+        // As in nodes: a session over shared memory ends with its link.
         let local = near_pairs[0].capabilities().provider == "shm";
         for agreement in &mut agreements {
             (agreement.local, agreement.resumable) = (local, !local);
@@ -110,12 +110,13 @@ impl<Q: QueuePair + 'static> Ends<Q> {
         Ok(Self { caller, callee: Callee { session, host, routes } })
     }
 
-    /// The callee as its caller sees it, where waiting carries nobody along.
+    /// Returns the callee as its caller sees it, when waits do not run the callee.
     pub fn peer(&self) -> Peer<Still<Q>> {
         Peer::new(Arc::clone(&self.caller), Arc::new(Still::alone()))
     }
 
-    /// The callee as its caller sees it, carried along by the caller's waits; and the caller's host, which carries it.
+    /// Returns the callee as its caller sees it, when the caller's waits run the callee, and the caller's host, which
+    /// does this.
     pub fn carried(self) -> (Peer<Still<Q>>, Arc<Still<Q>>) {
         let caller = Arc::clone(&self.caller);
         let host = Arc::new(Still { carried: Some(self) });
@@ -124,7 +125,7 @@ impl<Q: QueuePair + 'static> Ends<Q> {
 }
 
 impl<Q: QueuePair + 'static> Callee<Q> {
-    /// Makes turns until a handler has run, at most so many. Returns how many have run.
+    /// Makes at most `turns` turns until a handler has run. Returns the number of handlers that have run.
     pub fn serve(&self, turns: u32) -> u32 {
         let Self { session, host, routes } = self;
         let mut sink = Handlers { session, host, routes, run: 0 };
@@ -139,21 +140,21 @@ impl<Q: QueuePair + 'static> Callee<Q> {
 }
 
 impl<Q: QueuePair + 'static> Still<Q> {
-    /// One that carries nobody along.
+    /// Returns a host that runs no callee.
     pub const fn alone() -> Self {
         Self { carried: None }
     }
 
-    /// Makes the callee's turns until it has run a handler, at most so many.
+    /// Makes at most `turns` turns of the callee until it has run a handler.
     pub fn carry(&self, turns: u32) {
         let Some(Ends { caller, callee }) = &self.carried else { return };
-        // A waiter's first look is in vain, and sees to sends that are done.
+        // A waiter's first poll finds nothing, and processes completed sends.
         caller.turn(1, || false, &mut Nobody, self);
         callee.serve(turns);
     }
 }
 
-/// Runs handlers where the messages are taken in.
+/// Sink that runs handlers where messages are received.
 struct Handlers<'a, Q: QueuePair + 'static> {
     session: &'a Arc<Session<Q>>,
     host: &'a Arc<Still<Q>>,
@@ -177,7 +178,7 @@ impl<Q: QueuePair + 'static> Sink<Q::Lease> for Handlers<'_, Q> {
 }
 
 impl<Q: QueuePair + 'static> Handlers<'_, Q> {
-    /// As a node's dispatch does.
+    /// Runs a handler as a node's dispatch does.
     fn run(
         &mut self,
         type_id: TypeId,
@@ -193,7 +194,7 @@ impl<Q: QueuePair + 'static> Handlers<'_, Q> {
     }
 }
 
-/// Takes what nobody sends here.
+/// Sink of a side that receives no requests.
 #[derive(Debug)]
 pub struct Nobody;
 
@@ -212,7 +213,7 @@ impl<Q: QueuePair + 'static> core::fmt::Debug for Still<Q> {
 }
 
 impl<Q: QueuePair + 'static> Clock for Still<Q> {
-    /// Read by a poller that has looked in vain for a while: the callee has more to do than was thought.
+    /// Runs the callee, which needs another turn: a poller reads the clock only after several polls without success.
     fn now(&self) -> Nanos {
         self.carry(1);
         Nanos(1)
@@ -237,7 +238,7 @@ impl<Q: QueuePair + 'static> Executor for Still<Q> {
         [false; 2]
     }
 
-    /// As a node does.
+    /// Records a note as a node does.
     fn note(&self, note: Note) {
         let (word, low) = note.words();
         pronto_recorder::note(word, low);

@@ -1,4 +1,4 @@
-//! A caller sleeps in the channel for its answer: nobody who arms for the serving thread makes it sleep past it.
+//! A caller sleeps in the channel for its reply: arming for the serving thread must not make it miss the reply.
 
 use core::cell::Cell;
 use core::ops::Range;
@@ -29,13 +29,13 @@ struct Answer {}
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Shared memory of which it is known what it was asked for.
+/// Shared memory that records how it was armed.
 #[derive(Debug)]
 struct Watched {
     inner: ShmQueuePair,
-    /// What it was asked for last.
+    /// Last argument of `arm`.
     asked: Arc<Mutex<Armed>>,
-    /// How often it was told of an event.
+    /// Number of calls of `notify_woken`.
     told: Arc<AtomicU32>,
 }
 
@@ -59,18 +59,18 @@ impl QueuePair for Watched {
     the_rest_is_inner!();
 }
 
-/// The thread that serves: it finds the engine taken, and goes on when the caller sleeps.
+/// Executor of the serving thread, which finds the engine held and continues when the caller sleeps.
 struct Serving {
     waits: Sender<()>,
     caller_sleeps: Mutex<Receiver<()>>,
 }
 
-/// The thread that calls: while it sleeps, the serving thread arms.
+/// Executor of the calling thread; while it sleeps, the serving thread arms.
 struct Calling<'a> {
     sleeps: Sender<()>,
     armed: &'a Barrier,
     asked: &'a Mutex<Armed>,
-    /// What its queue pair was asked for when its answer came.
+    /// Receives how the queue pair was armed when the reply came.
     asked_for: Sender<Armed>,
     answer: &'a (dyn Fn() + Sync),
 }
@@ -110,7 +110,7 @@ impl Executor for Serving {
     }
 
     fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
-        unreachable!("it calls nobody")
+        unreachable!("the serving thread makes no call")
     }
 }
 
@@ -120,7 +120,7 @@ impl Executor for Calling<'_> {
     }
 
     fn sleep(&self, _: &AtomicU32, _: Nanos) {
-        unreachable!("it is the only caller")
+        unreachable!("this is the only caller")
     }
 
     fn wake(&self, _: &AtomicU32) {}
@@ -142,8 +142,8 @@ impl Executor for Calling<'_> {
     }
 }
 
-/// The serving thread saw that nobody polls, and has to wait for the engine. Until it gets it, a caller has come and gone to
-/// sleep.
+/// The serving thread has seen that no thread polls, and must wait for the engine. Before it gets the engine, a caller
+/// arrives and goes to sleep.
 #[test]
 fn a_caller_that_fell_asleep_meanwhile_is_woken_by_its_answer() {
     let routes = vec![Route::inline(|_, _: Ask| Answer {})];
@@ -165,13 +165,13 @@ fn a_caller_that_fell_asleep_meanwhile_is_woken_by_its_answer() {
     let ((waits, server_waits), (sleeps, caller_sleeps)) = (channel(), channel());
     let (asked_for, was_asked_for) = channel();
     let armed = Barrier::new(2);
-    let answer = || assert_eq!(callee.serve(1), 1, "the handler has run");
+    let answer = || assert_eq!(callee.serve(1), 1, "the handler runs");
     let serving = Serving { waits, caller_sleeps: Mutex::new(caller_sleeps) };
     let calling = Calling { sleeps, armed: &armed, asked: &asked, asked_for, answer: &answer };
     std::thread::scope(|threads| {
         let spec = CallSpec { key: callee.routes[0].key, class: Class::Control, timeout: Nanos::NEVER };
         let payload = OutgoingPayload::Inline(InlinePayload::EMPTY);
-        let call = caller.call(&spec, payload, &calling).expect("it is sent");
+        let call = caller.call(&spec, payload, &calling).expect("the call is sent");
         let engine_is_taken = Cell::new(false);
         // Armed under the engine's lock.
         let done = || {
@@ -180,7 +180,7 @@ fn a_caller_that_fell_asleep_meanwhile_is_woken_by_its_answer() {
                     caller.set_serving(ServingState::Sleeping, &serving);
                     armed.wait();
                 });
-                server_waits.recv_timeout(PATIENCE).expect("it finds the engine taken");
+                server_waits.recv_timeout(PATIENCE).expect("the serving thread finds the engine held");
             }
             true
         };
@@ -189,12 +189,12 @@ fn a_caller_that_fell_asleep_meanwhile_is_woken_by_its_answer() {
         assert!(matches!(waited, Waited::Ended(_)));
     });
     let asked_for: Vec<_> = was_asked_for.try_iter().collect();
-    assert_eq!(asked_for, [Armed::All], "the caller is woken by whatever comes");
+    assert_eq!(asked_for, [Armed::All], "any message wakes the caller");
     let told = told.map(|told| told.load(Ordering::Relaxed));
-    assert_eq!(told, [1, 0], "what told the caller has told nobody else: it passes that on");
+    assert_eq!(told, [1, 0], "the caller's event notified no other thread, so the caller reports it");
 }
 
-/// The serving thread's sleep ended by its limit, an answer lay there, and its event did not come.
+/// The serving thread's sleep has ended by its limit: a reply is there, but its event did not come.
 #[test]
 fn an_event_is_lost_unless_another_thread_may_have_taken_it() {
     let routes = vec![Route::inline(|_, _: Ask| Answer {})];
@@ -203,9 +203,9 @@ fn an_event_is_lost_unless_another_thread_may_have_taken_it() {
     let lost_after = |woken: &dyn Fn() -> bool| {
         let spec = CallSpec { key: callee.routes[0].key, class: Class::Control, timeout: Nanos::NEVER };
         let payload = OutgoingPayload::Inline(InlinePayload::EMPTY);
-        let call = caller.call(&spec, payload, &host).expect("it is sent");
+        let call = caller.call(&spec, payload, &host).expect("the call is sent");
         caller.arm();
-        assert_eq!(callee.serve(1), 1, "the handler has run");
+        assert_eq!(callee.serve(1), 1, "the handler runs");
         let before = caller.stats().rescues.count();
         caller.check_safety_net(&mut Nobody, &host, woken);
         assert!(matches!(
@@ -214,19 +214,19 @@ fn an_event_is_lost_unless_another_thread_may_have_taken_it() {
         ));
         caller.stats().rescues.count() - before
     };
-    assert_eq!(lost_after(&|| true), 0, "it came late");
+    assert_eq!(lost_after(&|| true), 0, "the event came late");
     assert_eq!(lost_after(&|| false), 1);
     let taken_over = || {
         caller.disarm();
         false
     };
-    assert_eq!(lost_after(&taken_over), 0, "a caller has disarmed, and taken what had come");
+    assert_eq!(lost_after(&taken_over), 0, "a caller has disarmed and received the messages");
 }
 
-/// A thread that is taken off its processor whenever it sleeps: its clock is far ahead when it runs again.
+/// Executor of a thread that is preempted during every sleep: its clock is far ahead when it runs again.
 struct Preempted<'a> {
     now: AtomicU64,
-    /// Whether a sleep ends by an event, from the second one on. The first one ends by its limit.
+    /// True if sleeps end by an event, except the first one, which ends by its limit.
     has_event: bool,
     answer: &'a (dyn Fn() + Sync),
 }
@@ -243,7 +243,7 @@ impl Executor for Preempted<'_> {
     }
 
     fn sleep(&self, _: &AtomicU32, _: Nanos) {
-        unreachable!("it is the only caller")
+        unreachable!("this is the only caller")
     }
 
     fn wake(&self, _: &AtomicU32) {}
@@ -266,18 +266,18 @@ fn an_event_that_came_while_its_sleeper_was_preempted_is_not_lost() {
     for (has_event, lost) in [(true, 0), (false, 1)] {
         let routes = vec![Route::inline(|_, _: Ask| Answer {})];
         let Ends { caller, callee } = Ends::new(routes, shm_link).expect("two nodes over shared memory");
-        let answer = || assert_eq!(callee.serve(1), 1, "the handler has run");
+        let answer = || assert_eq!(callee.serve(1), 1, "the handler runs");
         let executor = Preempted { now: AtomicU64::new(0), has_event, answer: &answer };
         let spec = CallSpec { key: callee.routes[0].key, class: Class::Control, timeout: Nanos::NEVER };
         let payload = OutgoingPayload::Inline(InlinePayload::EMPTY);
-        let call = caller.call(&spec, payload, &executor).expect("it is sent");
+        let call = caller.call(&spec, payload, &executor).expect("the call is sent");
         let waited = caller.wait(call, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &executor);
         assert!(matches!(waited, Waited::Ended(_)));
         assert_eq!(caller.stats().rescues.count(), lost, "with an event: {has_event}");
     }
 }
 
-/// A thread that calls and polls, for so many readings of its clock.
+/// Executor of a thread that calls and polls. Its time is the number of clock readings.
 struct Spinning(AtomicU64);
 
 impl Clock for Spinning {
@@ -292,7 +292,7 @@ impl Executor for Spinning {
     }
 
     fn sleep(&self, _: &AtomicU32, _: Nanos) {
-        unreachable!("it polls")
+        unreachable!("a polling thread does not sleep")
     }
 
     fn wake(&self, _: &AtomicU32) {}
@@ -302,11 +302,11 @@ impl Executor for Spinning {
     fn back_off(&self, _: Nanos) {}
 
     fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
-        unreachable!("it polls")
+        unreachable!("a polling thread does not sleep")
     }
 }
 
-/// Two answers come while their first caller sleeps in the channel and the second one polls, which takes both in.
+/// Two replies arrive while the first caller sleeps in the channel and the second one polls, which receives both.
 #[test]
 fn a_caller_that_polls_does_not_wait_for_one_that_sleeps() {
     let routes = vec![Route::inline(|_, _: Ask| Answer {})];
@@ -324,7 +324,7 @@ fn a_caller_that_polls_does_not_wait_for_one_that_sleeps() {
     let spec = || CallSpec { key: callee.routes[0].key, class: Class::Control, timeout: Nanos::NEVER };
     let call = |executor: &Spinning| {
         let payload = OutgoingPayload::Inline(InlinePayload::EMPTY);
-        caller.call(&spec(), payload, executor).expect("it is sent")
+        caller.call(&spec(), payload, executor).expect("the call is sent")
     };
     let spinning = Spinning(AtomicU64::new(0));
     let first = call(&spinning);
@@ -334,18 +334,18 @@ fn a_caller_that_polls_does_not_wait_for_one_that_sleeps() {
         let second = call(&spinning);
         while callee.serve(1) == 1 {}
         let waited = caller.wait(second, Nanos(1_000), WaitPolicy::Spin, &mut Nobody, &spinning);
-        assert!(matches!(waited, Waited::Ended(_)), "its answer lies there");
+        assert!(matches!(waited, Waited::Ended(_)), "its reply is there");
     };
     let armed = Barrier::new(1);
     let sleeping = Calling { sleeps, armed: &armed, asked: &asked, asked_for, answer: &beside };
     let waited = caller.wait(first, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &sleeping);
-    assert!(matches!(waited, Waited::Ended(_)), "taken in by the other one");
+    assert!(matches!(waited, Waited::Ended(_)), "the other caller has received the reply");
     assert_eq!(slept.try_iter().count(), 1);
     assert_eq!(was_asked_for.try_iter().collect::<Vec<_>>(), [Armed::All]);
     assert_eq!(caller.stats().rescues.count(), 0);
 }
 
-/// Calls that were started and that nobody polls for now: the serving thread goes to sleep.
+/// Calls were started and no thread polls for them now: the serving thread goes to sleep.
 #[test]
 fn the_serving_thread_is_woken_by_answers_if_a_future_waits_for_one() {
     let routes = vec![Route::inline(|_, _: Ask| Answer {})];
@@ -364,7 +364,7 @@ fn the_serving_thread_is_woken_by_answers_if_a_future_waits_for_one() {
     let host = Still::<Watched>::alone();
     let start = || {
         let spec = CallSpec { key: callee.routes[0].key, class: Class::Control, timeout: Nanos::NEVER };
-        caller.call(&spec, OutgoingPayload::Inline(InlinePayload::EMPTY), &host).expect("it is sent")
+        caller.call(&spec, OutgoingPayload::Inline(InlinePayload::EMPTY), &host).expect("the call is sent")
     };
     let asked_asleep = || {
         caller.set_serving(ServingState::Sleeping, &host);
@@ -374,7 +374,7 @@ fn the_serving_thread_is_woken_by_answers_if_a_future_waits_for_one() {
         asked
     };
     let calls = [start(), start()];
-    assert_eq!(asked_asleep(), Armed::Solicited, "they are waited for in their turn");
+    assert_eq!(asked_asleep(), Armed::Solicited, "the calls are waited for later");
     caller.listen(&mut Nobody, &host);
     assert_eq!(asked_asleep(), Armed::All, "a future waits");
     while callee.serve(1) == 1 {}
@@ -384,5 +384,5 @@ fn the_serving_thread_is_woken_by_answers_if_a_future_waits_for_one() {
     }
     assert_eq!(asked_asleep(), Armed::Solicited);
     let _open = start();
-    assert_eq!(asked_asleep(), Armed::Solicited, "that future has its answer");
+    assert_eq!(asked_asleep(), Armed::Solicited, "that future has its reply");
 }

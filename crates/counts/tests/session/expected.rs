@@ -1,4 +1,4 @@
-//! When a caller goes to sleep: by what it expects, and by how long its peer's answers took before.
+//! When a caller goes to sleep, depending on its hint and on the past reply times of its peer.
 
 use pronto_core::executor::{Asked, Circumstances, alone};
 use pronto_core::fabric::QueuePair;
@@ -18,16 +18,16 @@ struct Ask {}
 #[message(name = "expected.answer")]
 struct Answer {}
 
-/// For how long polling pays.
+/// Time for which polling pays.
 const BOUND: Nanos = Nanos::from_micros(20);
-/// For how long its sleeps last, if answers come late.
+/// Duration of its sleeps, if replies come late.
 const LATE: Nanos = Nanos::from_millis(1);
 
-/// A caller's thread that nothing hurries: each reading of its clock is a microsecond after the one before, and its answer comes while it
-/// sleeps.
+/// Executor of an undisturbed caller: each reading of its clock is a microsecond after the previous one, and the reply
+/// comes while it sleeps.
 struct Caller<'a> {
     now: AtomicU64,
-    /// When it went to sleep.
+    /// Time at which it went to sleep.
     slept: AtomicU64,
     answer: &'a (dyn Fn() + Sync),
 }
@@ -44,7 +44,7 @@ impl Executor for Caller<'_> {
     }
 
     fn sleep(&self, _: &AtomicU32, _: Nanos) {
-        unreachable!("it is the only caller")
+        unreachable!("this is the only caller")
     }
 
     fn wake(&self, _: &AtomicU32) {}
@@ -60,14 +60,14 @@ impl Executor for Caller<'_> {
     }
 }
 
-/// For how long a caller polls for an answer that comes while it sleeps.
+/// Returns the time for which a caller polls for a reply that comes while it sleeps.
 fn polls_for<Q: QueuePair + 'static>(ends: &Ends<Q>, expected: Option<Nanos>) -> Nanos {
     let Ends { caller, callee } = ends;
-    let answer = || assert_eq!(callee.serve(1), 1, "the handler has run");
+    let answer = || assert_eq!(callee.serve(1), 1, "the handler runs");
     let executor = Caller { now: AtomicU64::new(0), slept: AtomicU64::new(0), answer: &answer };
     let spec = CallSpec { key: callee.routes[0].key, class: Class::Control, timeout: Nanos::NEVER };
     let payload = OutgoingPayload::Inline(InlinePayload::EMPTY);
-    let call = caller.call(&spec, payload, &executor).expect("it is sent");
+    let call = caller.call(&spec, payload, &executor).expect("the call is sent");
     let usual = Asked::from(WaitPolicy::Adaptive);
     let asked = expected.map_or(usual, |expected| usual.expecting(time::Nanos(expected.0)));
     let waited = caller.wait(call, Nanos::NEVER, asked, &mut Nobody, &executor);
@@ -75,11 +75,11 @@ fn polls_for<Q: QueuePair + 'static>(ends: &Ends<Q>, expected: Option<Nanos>) ->
     Nanos(executor.slept.load(Ordering::Relaxed))
 }
 
-/// What a caller polls that goes to sleep at once, by the readings of its clock that this takes.
+/// Maximum polling time of a caller that sleeps immediately, from its clock readings.
 const AT_ONCE: Nanos = Nanos::from_micros(5);
 
 #[test]
-fn a_caller_sleeps_at_once_if_it_expects_its_answer_late_or_learned_that_answers_are() {
+fn a_caller_sleeps_immediately_if_it_expects_a_late_reply_or_past_replies_were_late() {
     let routes = vec![Route::inline(|_, _: Ask| Answer {})];
     let ends = Ends::new(routes, shm_link).expect("two nodes over shared memory");
     let soon = Some(Nanos::ZERO);
@@ -91,7 +91,7 @@ fn a_caller_sleeps_at_once_if_it_expects_its_answer_late_or_learned_that_answers
     for _ in 0..32 {
         polls(None);
     }
-    assert!(polls(None) < AT_ONCE, "it has learned");
+    assert!(polls(None) < AT_ONCE, "the wait history has late replies");
     assert!(ends.caller.reply_waits().gap() > LATE.since(Nanos::from_micros(400)));
-    assert!(polls(soon) >= BOUND, "who says so polls all the same");
+    assert!(polls(soon) >= BOUND, "a caller with a hint polls regardless of the history");
 }

@@ -1,6 +1,6 @@
-//! Doorbells that a sender holds back: a window of calls rings for many of them at a time, and none of them stays behind.
+//! Held doorbells: a pipelined caller rings once for many calls, and no message stays behind.
 //!
-//! Over TCP, where what was posted is with the peer after a doorbell and not before.
+//! The tests use TCP, where a message reaches the peer only after a doorbell.
 
 use core::cell::Cell;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ struct Ask {}
 #[message(name = "held.answer")]
 struct Answer {}
 
-/// Turns in which something would have come that is with the kernel.
+/// Number of turns within which a message that the kernel has would arrive.
 const A_FEW: u32 = 100;
 
-/// A caller's thread: each reading of its clock is a millisecond after the one before.
+/// Executor of a caller: each reading of its clock is a millisecond after the previous one.
 struct Caller {
     policy: WaitPolicy,
     now: AtomicU64,
@@ -44,7 +44,7 @@ impl Executor for Caller {
     }
 
     fn sleep(&self, _: &AtomicU32, _: Nanos) {
-        unreachable!("it is the only caller")
+        unreachable!("this is the only caller")
     }
 
     fn wake(&self, _: &AtomicU32) {}
@@ -58,12 +58,12 @@ impl Executor for Caller {
     }
 }
 
-/// Two nodes, of which one holds doorbells back.
+/// Two nodes, of which one holds doorbells.
 struct Pair {
     caller: Arc<Session<TcpQueuePair>>,
     callee: Callee<TcpQueuePair>,
     thread: Caller,
-    /// Doorbells of the caller at the last look.
+    /// Doorbells of the caller at the last query.
     rung: Cell<u64>,
 }
 
@@ -74,11 +74,11 @@ impl Pair {
         let thread = Caller { policy, now: AtomicU64::new(1) };
         let pair = Self { caller, callee, thread, rung: Cell::new(0) };
         pair.caller.hold_doorbells();
-        assert!(pair.rung() <= 2, "each node has said something at most once");
+        assert!(pair.rung() <= 2, "at most two doorbells during set-up");
         pair
     }
 
-    /// Doorbells since it was asked last.
+    /// Returns the number of doorbells since the last query.
     fn rung(&self) -> u64 {
         let rung = self.caller.stats().doorbells.count();
         rung - self.rung.replace(rung)
@@ -90,14 +90,14 @@ impl Pair {
     }
 
     fn start(&self) -> CallId {
-        self.try_start().expect("there is room")
+        self.try_start().expect("there is room for a call")
     }
 
     fn window(&self, calls: usize) -> Vec<CallId> {
         (0..calls).map(|_| self.start()).collect()
     }
 
-    /// The first looks of a wait.
+    /// Makes the first polls of a wait. Returns whether the call has ended.
     fn look(&self, call: CallId) -> bool {
         let (mut inline, mut end) = (InlineMessage::default(), None);
         let places = Places { inline: &mut inline, short: |_: &[u8]| {}, end: &mut end };
@@ -114,12 +114,12 @@ impl Pair {
         matches!(waited, Waited::Ended(_))
     }
 
-    /// Everything that has left is answered, in one turn.
+    /// Asserts that `calls` requests have left and are answered in one turn.
     fn assert_served(&self, calls: u32) {
         let doorbells = || self.callee.session.stats().doorbells.count();
         let before = doorbells();
         assert_eq!(self.callee.serve(if calls == 0 { A_FEW } else { LOOKS }), calls);
-        assert_eq!(doorbells() - before, u64::from(calls != 0), "all answers of a turn leave together");
+        assert_eq!(doorbells() - before, u64::from(calls != 0), "all replies of a turn leave together");
     }
 }
 
@@ -130,7 +130,7 @@ fn a_window_rings_for_half_of_it_at_a_time() {
     for policy in [WaitPolicy::Spin, WaitPolicy::Block] {
         let pair = Pair::new(policy);
         let mut open = pair.window(WINDOW);
-        assert_eq!(pair.rung(), 0, "{policy:?}: they are held back");
+        assert_eq!(pair.rung(), 0, "{policy:?}: the messages are held");
         pair.assert_served(0);
         let mut at_once = 0;
         for _ in 0..CALLS {
@@ -140,7 +140,7 @@ fn a_window_rings_for_half_of_it_at_a_time() {
             } else {
                 pair.callee.serve(LOOKS);
                 pair.caller.turn(LOOKS, || pair.caller.has_ended(oldest), &mut Nobody, &pair.thread);
-                assert!(pair.caller.has_ended(oldest), "{policy:?}: it has left, and was answered");
+                assert!(pair.caller.has_ended(oldest), "{policy:?}: the call has left and has its reply");
                 drop(pair.caller.take(oldest));
             }
             open.push(pair.start());
@@ -148,16 +148,16 @@ fn a_window_rings_for_half_of_it_at_a_time() {
         let half = WINDOW as u64 / 2;
         let rung = pair.rung();
         assert!((CALLS / half - 2..=CALLS / half + 2).contains(&rung), "{policy:?}: {rung}");
-        // The answers that came with another one were found where they lay.
+        // Replies that came with an earlier one were found immediately.
         assert!(at_once >= CALLS / 2, "{policy:?}: {at_once}");
     }
 }
 
 #[test]
-fn a_turn_leaves_held_back_what_it_has_not_posted() {
+fn a_turn_keeps_holding_messages_that_it_has_not_posted() {
     let pair = Pair::new(WaitPolicy::Spin);
     let first = pair.start();
-    assert!(!pair.look(first), "nobody has answered");
+    assert!(!pair.look(first), "no reply has come yet");
     let _others = pair.window(3);
     pair.assert_served(1);
     assert_eq!(pair.rung(), 1);
@@ -168,18 +168,18 @@ fn a_turn_leaves_held_back_what_it_has_not_posted() {
 }
 
 #[test]
-fn a_turn_says_what_of_it_was_for_callers() {
+fn a_turn_counts_the_messages_for_callers() {
     let pair = Pair::new(WaitPolicy::Spin);
     let open = pair.window(4);
-    assert!(!pair.look(open[0]), "nobody has answered");
+    assert!(!pair.look(open[0]), "no reply has come yet");
     pair.assert_served(4);
     let taken_in = || {
         let taken = || pair.caller.turn(1, || false, &mut Nobody, &pair.thread).unwrap_or_default();
-        (0..LOOKS).map(|_| taken()).find(|progress| progress.moved != 0).expect("there are answers")
+        (0..LOOKS).map(|_| taken()).find(|progress| progress.moved != 0).expect("there are replies")
     };
     let progress = taken_in();
-    assert_eq!((progress.moved, progress.answers), (4, 4), "their callers look for them");
-    // One of them is a future's, which nobody looks for.
+    assert_eq!((progress.moved, progress.answers), (4, 4), "their callers poll for them");
+    // One of the replies is for a future, for which no thread polls.
     let [call, other] = [pair.start(), pair.start()];
     pair.caller.ring_if_held(&pair.thread);
     pair.caller.register(call, core::task::Waker::noop());
@@ -191,15 +191,15 @@ fn a_turn_says_what_of_it_was_for_callers() {
 }
 
 #[test]
-fn turns_that_bring_credits_alone_again_and_again_are_for_senders() {
+fn repeated_turns_with_credits_only_are_for_senders() {
     let pair = Pair::new(WaitPolicy::Spin);
     let key = pair.callee.routes[0].key;
     let window = u32::from(pair.caller.limits().requests[Class::Control.index()]);
-    // Sends a window, and takes in what comes for it.
+    // Sends a window, and receives the messages that return its credits.
     let round = || {
         for _ in 0..window {
             let sent = pair.caller.notify(&key, Class::Control, OutgoingPayload::EMPTY, &pair.thread);
-            sent.expect("there is room");
+            sent.expect("there is room for a notification");
         }
         pair.caller.ring_if_held(&pair.thread);
         let mut taken = 0;
@@ -221,7 +221,7 @@ fn turns_that_bring_credits_alone_again_and_again_are_for_senders() {
     let (moved, answers) = round();
     assert!(
         moved > 0 && answers == 0,
-        "requests may come with them: {moved} messages, {answers} for senders"
+        "requests may come with the credits: {moved} messages, {answers} for senders"
     );
     for _ in 0..16 {
         round();
@@ -230,40 +230,40 @@ fn turns_that_bring_credits_alone_again_and_again_are_for_senders() {
     assert!(moved > 0 && moved == answers, "{moved} messages, {answers} for senders");
 }
 
-/// Four calls have left, and a fifth has not.
+/// Returns a pair of which four calls have left, and a fifth has not.
 fn one_behind(policy: WaitPolicy) -> (Pair, CallId) {
     let pair = Pair::new(policy);
     let open = pair.window(4);
-    assert!(!pair.look(open[0]), "nobody has answered");
+    assert!(!pair.look(open[0]), "no reply has come yet");
     let _fifth = pair.start();
-    // Nor does the first look of a wait for another one let it leave.
-    assert!(!pair.look(open[1]), "nobody has answered");
+    // The first poll of a wait for another call does not flush the fifth one, either.
+    assert!(!pair.look(open[1]), "no reply has come yet");
     assert_eq!(pair.rung(), 1);
     pair.assert_served(4);
     (pair, open[3])
 }
 
 #[test]
-fn what_is_held_back_leaves_when_the_hold_ends() {
+fn held_messages_leave_when_the_hold_ends() {
     let (pair, _) = one_behind(WaitPolicy::Spin);
     pair.caller.release_doorbells(&pair.thread);
     pair.assert_served(1);
 }
 
 #[test]
-fn it_leaves_before_a_wait_that_takes_longer() {
+fn held_messages_leave_before_a_long_wait() {
     for policy in [WaitPolicy::Spin, WaitPolicy::Block] {
         let pair = Pair::new(policy);
         let open = pair.window(4);
-        assert!(!pair.look(open[0]), "nobody has answered");
+        assert!(!pair.look(open[0]), "no reply has come yet");
         let _fifth = pair.start();
-        assert!(!pair.wait(open[0], Nanos::from_millis(20)), "nobody has answered");
+        assert!(!pair.wait(open[0], Nanos::from_millis(20)), "no reply has come yet");
         pair.assert_served(5);
     }
 }
 
 #[test]
-fn it_leaves_when_time_passes() {
+fn held_messages_leave_at_the_next_tick() {
     let (pair, _) = one_behind(WaitPolicy::Block);
     let ticked = pair.caller.tick(Nanos::from_millis(4), Nanos::ZERO, &mut Nobody, &pair.thread);
     assert!(ticked.is_some());
@@ -271,7 +271,7 @@ fn it_leaves_when_time_passes() {
 }
 
 #[test]
-fn it_leaves_when_there_is_no_room_for_more() {
+fn held_messages_leave_when_the_queue_is_full() {
     let (pair, _) = one_behind(WaitPolicy::Spin);
     let refused = loop {
         if let Err(refused) = pair.try_start() {
@@ -284,9 +284,9 @@ fn it_leaves_when_there_is_no_room_for_more() {
 }
 
 #[test]
-fn it_leaves_with_what_does_not_wait() {
+fn held_messages_leave_with_a_message_that_is_not_held() {
     let (pair, answered) = one_behind(WaitPolicy::Spin);
-    // Somebody's change of mind is not held back, and takes what is along.
+    // A cancellation is not held, and flushes the held messages.
     pair.caller.abandon(answered, Class::Control, &pair.thread);
     pair.assert_served(1);
 }

@@ -1,6 +1,6 @@
-//! Sessions in one thread, over shared memory that behaves as it rarely does, and over TCP.
+//! Sessions in one thread, over shared memory in rare states, and over TCP.
 
-/// The rest of a queue pair that has another one in `inner`.
+/// The remaining methods of a queue pair that wraps another one in `inner`.
 macro_rules! the_rest_is_inner {
     () => {
         fn lease_copy(&self, payload: &[u8]) -> ShmLease {

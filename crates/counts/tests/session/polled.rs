@@ -1,4 +1,4 @@
-//! A caller that looks for its reply finds other messages, too: none of them is lost, whatever is polled in between.
+//! A caller that polls for its reply finds other messages, too: none of them is lost, whatever is polled in between.
 
 use core::ops::Range;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ struct BulkAsk {
     len: u32,
 }
 
-/// Shared memory whose next looks find nothing, as many as are asked for: a message that comes a moment later.
+/// Shared memory whose next `looks` polls find nothing, like a message that comes a moment later.
 #[derive(Debug)]
 struct Late {
     inner: ShmQueuePair,
@@ -65,7 +65,7 @@ impl QueuePair for Late {
 
 #[test]
 fn another_message_is_found_before_the_reply_comes() {
-    // The looks of the caller's control connection.
+    // Polls of the caller's control connection that find nothing.
     let looks = Arc::new(AtomicU32::new(0));
     let routes = vec![
         Route::inline(|_, ask: Ask| Answer { number: ask.number }),
@@ -80,18 +80,18 @@ fn another_message_is_found_before_the_reply_comes() {
         Ok((near, far.map(|inner| late(inner, &never))))
     });
     let (peer, _host) = ends.expect("two nodes over shared memory").carried();
-    // In a line, beside it, and in the send ring.
+    // Inline, short, and in the send ring.
     for len in [8_u32, 100, 4000] {
         for hidden in 0..4 {
-            let mut open = peer.start(&BulkAsk { len }).expect("it is sent");
+            let mut open = peer.start(&BulkAsk { len }).expect("the request is sent");
             looks.store(hidden, Ordering::Relaxed);
-            let answer = peer.call(&Ask { number: hidden }).expect("it is answered");
+            let answer = peer.call(&Ask { number: hidden }).expect("there is a reply");
             assert_eq!(answer, Answer { number: hidden });
             looks.store(0, Ordering::Relaxed);
-            // Whatever has not been taken in yet comes with the next call.
-            peer.call(&Ask { number: 9 }).expect("it is answered");
-            let bulk = open.poll().unwrap_or_else(|| panic!("{len} bytes lost behind {hidden} looks"));
-            assert_eq!(bulk.expect("it is answered").bytes, vec![7; len as usize]);
+            // Messages that were not received yet arrive during the next call.
+            peer.call(&Ask { number: 9 }).expect("there is a reply");
+            let bulk = open.poll().unwrap_or_else(|| panic!("{len} bytes lost after {hidden} empty polls"));
+            assert_eq!(bulk.expect("there is a reply").bytes, vec![7; len as usize]);
         }
     }
 }

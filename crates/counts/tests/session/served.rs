@@ -1,5 +1,5 @@
-//! The serving thread polls for good: who would sleep leaves what comes to it, and takes over when it no longer does. And who polls gives
-//! way to those who wait awake.
+//! While the serving thread spins, a waiter leaves its messages to the serving thread, and takes over when that goes to
+//! sleep. A polling thread yields to waiters that are awake.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -23,26 +23,26 @@ struct Ask {}
 #[message(name = "served.answer")]
 struct Answer {}
 
-/// Where a thread sleeps.
+/// Place where a thread sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bed {
-    /// On its own word.
+    /// On its own wake word.
     Word,
     /// In the peer's channel.
     Channel,
 }
 
-/// What happens during a sleep, and whether it lasts until its limit.
+/// Actions during each sleep, and true if the sleep lasts until its limit.
 type Sleeps<'a> = VecDeque<(&'a (dyn Fn() + Sync), bool)>;
 
-/// The thread that calls, which sleeps at once.
+/// Executor of the calling thread, which sleeps immediately.
 #[derive(Default)]
 struct Calling<'a> {
     now: AtomicU64,
     sleeps: Mutex<Sleeps<'a>>,
     slept: Mutex<Vec<Bed>>,
     yields: AtomicU32,
-    /// What another thread does when this one has given its processor away.
+    /// Action of another thread while this one has yielded.
     meanwhile: Option<&'a (dyn Fn() + Sync)>,
 }
 
@@ -106,15 +106,15 @@ fn ends() -> (Arc<Session<ShmQueuePair>>, Callee<ShmQueuePair>, Still<ShmQueuePa
 
 fn call(caller: &Session<ShmQueuePair>, callee: &Callee<ShmQueuePair>, host: &impl Executor) -> CallId {
     let spec = CallSpec { key: callee.routes[0].key, class: Class::Control, timeout: Nanos::NEVER };
-    caller.call(&spec, OutgoingPayload::Inline(InlinePayload::EMPTY), host).expect("it is sent")
+    caller.call(&spec, OutgoingPayload::Inline(InlinePayload::EMPTY), host).expect("the call is sent")
 }
 
 #[test]
-fn who_would_sleep_leaves_its_answer_to_a_serving_thread_that_polls() {
+fn a_waiter_leaves_its_reply_to_a_spinning_serving_thread() {
     let (caller, callee, serving) = ends();
     let answers_and_serves = || {
-        assert_eq!(callee.serve(1), 1, "the handler has run");
-        caller.turn(1, || false, &mut Nobody, &serving).expect("nobody else is at it");
+        assert_eq!(callee.serve(1), 1, "the handler runs");
+        caller.turn(1, || false, &mut Nobody, &serving).expect("no other thread holds the engine");
     };
     let calling = Calling::through([(&answers_and_serves as _, false)]);
     caller.set_serving(ServingState::Spinning, &serving);
@@ -126,7 +126,7 @@ fn who_would_sleep_leaves_its_answer_to_a_serving_thread_that_polls() {
 }
 
 #[test]
-fn who_relied_on_a_serving_thread_that_goes_to_sleep_sleeps_in_the_channel() {
+fn a_waiter_sleeps_in_the_channel_once_the_serving_thread_sleeps() {
     let (caller, callee, serving) = ends();
     let handovers = || caller.stats().handovers.count();
     let goes_to_sleep = || {
@@ -134,7 +134,7 @@ fn who_relied_on_a_serving_thread_that_goes_to_sleep_sleeps_in_the_channel() {
         caller.set_serving(ServingState::Sleeping, &serving);
         assert_eq!(handovers() - before, 1, "the caller is woken");
     };
-    let answers = || assert_eq!(callee.serve(1), 1, "the handler has run");
+    let answers = || assert_eq!(callee.serve(1), 1, "the handler runs");
     let calling = Calling::through([(&goes_to_sleep as _, false), (&answers as _, false)]);
     caller.set_serving(ServingState::Spinning, &serving);
     let slot = call(&caller, &callee, &calling);
@@ -143,11 +143,11 @@ fn who_relied_on_a_serving_thread_that_goes_to_sleep_sleeps_in_the_channel() {
     assert_eq!(calling.slept(), [Bed::Word, Bed::Channel]);
 }
 
-/// As by a handler that takes too long, or a processor that others have.
+/// As with a handler that takes too long, or a contended CPU.
 #[test]
 fn an_answer_that_the_serving_thread_does_not_find_is_found_by_its_caller() {
     let (caller, callee, serving) = ends();
-    let answers = || assert_eq!(callee.serve(1), 1, "the handler has run");
+    let answers = || assert_eq!(callee.serve(1), 1, "the handler runs");
     let calling = Calling::through([(&answers as _, true)]);
     caller.set_serving(ServingState::Spinning, &serving);
     let slot = call(&caller, &callee, &calling);
@@ -157,7 +157,7 @@ fn an_answer_that_the_serving_thread_does_not_find_is_found_by_its_caller() {
 }
 
 #[test]
-fn a_wait_that_ends_by_its_time_does_so_beside_a_serving_thread_that_polls() {
+fn a_wait_times_out_while_the_serving_thread_spins() {
     let (caller, callee, serving) = ends();
     let nothing = || ();
     let calling = Calling::through([(&nothing as _, true)]);
@@ -167,11 +167,11 @@ fn a_wait_that_ends_by_its_time_does_so_beside_a_serving_thread_that_polls() {
     assert!(matches!(waited, Waited::TimedOut));
     while callee.serve(1) == 1 {}
     let waited = caller.wait(slot, Nanos::ZERO, WaitPolicy::Block, &mut Nobody, &calling);
-    assert!(matches!(waited, Waited::Ended(_)), "a wait for no time looks itself");
+    assert!(matches!(waited, Waited::Ended(_)), "a wait with zero time polls itself");
 }
 
 #[test]
-fn who_polls_gives_way_only_to_others_and_only_in_time() {
+fn a_poller_yields_only_to_others_and_only_after_a_time() {
     let (caller, ..) = ends();
     let calling = Calling::default();
     let mut yields = YieldTimer::default();
@@ -183,17 +183,17 @@ fn who_polls_gives_way_only_to_others_and_only_in_time() {
         }
         calling.yields.load(Ordering::Relaxed) - before
     };
-    assert_eq!(looks(true, 1_000), 0, "nobody else is there");
-    assert_eq!(looks(false, 19), 0, "another thread is at it for a moment");
+    assert_eq!(looks(true, 1_000), 0, "no other thread waits");
+    assert_eq!(looks(false, 19), 0, "another thread holds the engine for a moment");
     assert_eq!(looks(true, 1), 0);
-    assert_eq!(looks(false, 210), 10, "every twenty microseconds, and one look more");
+    assert_eq!(looks(false, 210), 10, "every twenty microseconds, and one more poll");
 }
 
 #[test]
-fn who_polls_gives_way_to_one_that_has_given_way_to_it() {
+fn a_poller_yields_to_a_thread_that_has_yielded_to_it() {
     let (caller, ..) = ends();
     let poller = Calling::default();
-    // Twice, 20 us apart, each look having found the engine free.
+    // Two polls, 20 us apart, each of which has found the engine free.
     let polls = || {
         assert!(caller.is_awaited());
         let mut yields = YieldTimer::default();
@@ -210,7 +210,7 @@ fn who_polls_gives_way_to_one_that_has_given_way_to_it() {
     assert_eq!((yields, caller.is_awaited()), ([1, 1], false));
 }
 
-/// A thread that polls, and notes at each reading of its clock whether anybody waits awake.
+/// Executor of a thread that polls, and counts at each clock reading whether a thread waits for the engine.
 struct Polling<'a> {
     session: &'a Session<ShmQueuePair>,
     now: AtomicU64,
@@ -230,7 +230,7 @@ impl Executor for Polling<'_> {
     }
 
     fn sleep(&self, _: &AtomicU32, _: Nanos) {
-        unreachable!("it polls")
+        unreachable!("a polling thread does not sleep")
     }
 
     fn wake(&self, _: &AtomicU32) {}
@@ -240,18 +240,18 @@ impl Executor for Polling<'_> {
     fn back_off(&self, _: Nanos) {}
 
     fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
-        unreachable!("it polls")
+        unreachable!("a polling thread does not sleep")
     }
 }
 
 #[test]
-fn who_polls_while_another_one_has_the_role_is_awaiting() {
+fn a_thread_that_polls_while_another_is_the_poller_sets_the_wanted_flag() {
     let (caller, callee, _) = ends();
     let polling = Polling { session: &caller, now: AtomicU64::new(0), awaited: AtomicU32::new(0) };
     let second = call(&caller, &callee, &polling);
     let polls_then_answers = || {
         let waited = caller.wait(second, Nanos(1_000), WaitPolicy::Spin, &mut Nobody, &polling);
-        assert!(matches!(waited, Waited::TimedOut), "nobody has answered");
+        assert!(matches!(waited, Waited::TimedOut), "no reply has come yet");
         while callee.serve(1) == 1 {}
     };
     let calling = Calling::through([(&polls_then_answers as _, false)]);
@@ -262,23 +262,25 @@ fn who_polls_while_another_one_has_the_role_is_awaiting() {
     assert!(polling.awaited.load(Ordering::Relaxed) > 1 && !caller.is_awaited());
 }
 
-/// Over TCP a poll carries reads out itself: a row of looks that did so again and again would keep others out for milliseconds.
+/// Over TCP a poll executes reads itself: a poll batch that did so repeatedly would keep other threads out for
+/// milliseconds.
 #[test]
-fn a_turn_that_answers_a_read_has_moved_something() {
+fn a_turn_that_answers_a_read_reports_progress() {
     const LEN: u64 = 64 << 10;
     let Ends { caller, callee } = Ends::new(Vec::new(), tcp_link).expect("two nodes over TCP");
     let host = Still::<TcpQueuePair>::alone();
     let [near, far] = [(); 2].map(|()| Region::new(Arc::new(HeapMemory::new(1 << 16))));
-    let grant = callee.session.grant(&far, 0..LEN, Rights::READ, &*callee.host).expect("it is taken");
+    let grant =
+        callee.session.grant(&far, 0..LEN, Rights::READ, &*callee.host).expect("the grant is accepted");
     let read = Access::Read { local: near, offset: 0, remote: grant.remote };
-    let slot = caller.access(read, &host).expect("it is sent");
+    let slot = caller.access(read, &host).expect("the request is sent");
     let (mut moved, mut looks) = (0, 0);
     while !caller.has_ended(slot) {
         let progress = callee.session.turn(1, || false, &mut Nobody, &*callee.host);
-        moved += progress.expect("nobody else is at it").moved;
+        moved += progress.expect("no other thread holds the engine").moved;
         caller.turn(1, || false, &mut Nobody, &host);
         looks += 1;
-        assert!(looks < LOOKS, "the bytes have come");
+        assert!(looks < LOOKS, "the bytes arrive");
     }
-    assert!(moved > 0, "others get at the engine");
+    assert!(moved > 0, "the turn must report progress");
 }
