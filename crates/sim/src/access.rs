@@ -1,11 +1,11 @@
-//! One-sided operations: what is asked, whether a grant covers it, and doing it.
+//! One-sided operations: the request, the check against a grant, and the execution.
 
 use pronto_core::fabric::{AtomicScope, Operation, PostError, Region, RemoteRange, Status, WrId};
 use pronto_sync::atomic::Ordering;
 
 use crate::link::{Body, End, GrantEntry};
 
-/// A one-sided request that owns what it needs.
+/// A one-sided request that owns its data.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) wr: WrId,
@@ -21,17 +21,17 @@ enum Kind {
     FetchAdd(u64),
 }
 
-/// How a request ended at the target.
+/// Result of a request at the target.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) wr: WrId,
     pub(crate) status: Status,
-    /// For reads: what to put where.
+    /// Region, offset and bytes of a read.
     read: Option<(Region, usize, Vec<u8>)>,
 }
 
 impl Outcome {
-    /// Puts what was read into the requester's region.
+    /// Writes the bytes of a read into the requester's region.
     pub(crate) fn land(&self) {
         if let Some((region, offset, bytes)) = &self.read {
             region.write(*offset, bytes).expect("checked when the request was posted");
@@ -40,7 +40,7 @@ impl Outcome {
 }
 
 impl Request {
-    /// A request, or none if the operation is two-sided.
+    /// Returns a request, or `None` if the operation is two-sided.
     pub(crate) fn new(wr: WrId, operation: Operation<'_>) -> Result<Option<Self>, PostError> {
         let (remote, kind) = match operation {
             Operation::Send { .. } => return Ok(None),
@@ -71,7 +71,7 @@ impl Request {
         matches!(self.kind, Kind::CompareSwap { .. } | Kind::FetchAdd(_))
     }
 
-    /// Carries the request out on the target's memory, if a grant of the target covers it.
+    /// Carries out the request on the target's memory, if a grant of the target covers it.
     pub(crate) fn serve(self, target: &End, atomics: AtomicScope) -> Outcome {
         let place = target.grants.get(&self.remote.key).and_then(|grant| self.place(grant));
         let Some((region, at)) = place else {
@@ -97,7 +97,7 @@ impl Request {
         Outcome { wr: self.wr, status: Status::Done(value), read }
     }
 
-    /// Where in the granted region, if the grant allows it.
+    /// Returns the place in the granted region, if the grant allows the request.
     fn place<'g>(&self, grant: &'g GrantEntry) -> Option<(&'g Region, usize)> {
         let allowed = match self.kind {
             Kind::Read { .. } => grant.rights.read,
@@ -112,8 +112,8 @@ impl Request {
     }
 }
 
-/// Replaces eight bytes and tells what was there. Atomic with other operations of the fabric, because the world is
-/// locked; with the owner's own only if that is promised, as on real devices.
+/// Replaces eight bytes and returns the previous value. Atomic with other operations of the fabric, because the world
+/// is locked. As on real devices, atomic with the owner's own operations only if this is promised.
 fn update(region: &Region, at: usize, atomics: AtomicScope, next: impl Fn(u64) -> u64) -> u64 {
     let word = region.word(at).expect("a grant lies within its region, and the place is aligned");
     match atomics {

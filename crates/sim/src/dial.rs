@@ -1,6 +1,7 @@
-//! Connections that nodes ask for: a hello, an answer, and several queue pairs at once, or none.
+//! Connections requested by nodes: a hello, a response, and several queue pairs, or none.
 //!
-//! An answer may be lost. Then the accepting side has its ends already, and learns later that nobody took the others.
+//! A response may be lost. The accepting side then has its ends already, and learns later that the other ends are not
+//! used.
 
 use pronto_core::fabric::ConnectionLimits;
 use thiserror::Error;
@@ -9,46 +10,46 @@ use crate::queue_pair::SimQueuePair;
 use crate::state::{Event, State};
 use crate::world::{LinkId, SimNode, SimWorld};
 
-/// Names an attempt to connect.
+/// Identifier of an attempt to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DialId(u64);
 
-/// Somebody wants to connect to this node.
+/// A request to connect to this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incoming {
-    /// For [`SimWorld::accept`] or [`SimWorld::refuse`].
+    /// Identifier for [`SimWorld::accept`] or [`SimWorld::refuse`].
     pub id: DialId,
-    /// Who.
+    /// Node that wants to connect.
     pub from: SimNode,
-    /// What it says.
+    /// Payload of its hello.
     pub hello: Vec<u8>,
 }
 
-/// What became of an attempt of this node.
+/// Result of an attempt by this node.
 #[derive(Debug)]
 pub struct Dialled {
     /// The node that was dialled.
     pub to: SimNode,
-    /// What it said, and the ends of the new connections.
+    /// The other node's response and the ends of the new connections, or an error.
     pub outcome: Result<(Vec<u8>, Vec<SimQueuePair>), DialError>,
 }
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DialError {
-    /// The node is dead, or cut off, or does not answer.
-    #[error("nobody answers")]
+    /// The node is dead or cut off, or does not respond.
+    #[error("the node does not respond")]
     Unreachable,
-    /// The node does not want to; what it said.
+    /// The node refuses; this is its response.
     #[error("refused")]
     Refused(Vec<u8>),
 }
 
-/// An attempt under way.
+/// An attempt in progress.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     from: SimNode,
-    /// The life of the node that tries.
+    /// Incarnation of the dialling node.
     life: u32,
     to: SimNode,
     hello: Vec<u8>,
@@ -61,7 +62,7 @@ enum Answer {
     Refused(Vec<u8>),
 }
 
-/// An attempt that has ended, until its node looks.
+/// A completed attempt that its node has not polled yet.
 #[derive(Debug)]
 pub(crate) struct Ended {
     to: SimNode,
@@ -69,7 +70,7 @@ pub(crate) struct Ended {
 }
 
 impl SimWorld {
-    /// Asks for connections from one node to another. What becomes of it, [`Self::poll_dialled`] tells.
+    /// Requests connections from one node to another. [`Self::poll_dialled`] returns the result.
     pub fn dial(&self, from: SimNode, to: SimNode, hello: Vec<u8>) {
         let mut state = self.lock();
         state.dials += 1;
@@ -83,7 +84,7 @@ impl SimWorld {
         state.schedule(timeout, Event::DialTimeout(id));
     }
 
-    /// The next one that wants to connect to this node.
+    /// Returns the next request to connect to this node.
     pub fn poll_incoming(&self, node: SimNode) -> Option<Incoming> {
         let mut state = self.lock();
         while let Some(id) = state.node(node).incoming.pop_front() {
@@ -94,8 +95,8 @@ impl SimWorld {
         None
     }
 
-    /// Connects, once for each of `limits` (as this side sees them). This side's ends can be used at once. None if the
-    /// other side has given up meanwhile.
+    /// Accepts a request, with one connection for each of `limits` (as this side sees them). This side's ends can be
+    /// used immediately. Returns `None` if the other side has given up meanwhile.
     pub fn accept(
         &self,
         id: DialId,
@@ -111,12 +112,12 @@ impl SimWorld {
         Some(links.into_iter().map(|link| SimQueuePair::new(self.clone(), link, 1)).collect())
     }
 
-    /// Does not connect.
+    /// Refuses a request.
     pub fn refuse(&self, id: DialId, answer: Vec<u8>) {
         self.lock().answer_hello(id, Answer::Refused(answer));
     }
 
-    /// The next attempt of this node that has ended.
+    /// Returns the next completed attempt of this node.
     pub fn poll_dialled(&self, node: SimNode) -> Option<Dialled> {
         let Ended { to, outcome } = self.lock().node(node).dialled.pop_front()?;
         let outcome = outcome.map(|(answer, links)| {
@@ -131,7 +132,7 @@ impl State {
     pub(crate) fn hello(&mut self, id: DialId) {
         let Some(&Attempt { from, to, .. }) = self.attempts.get(&id) else { return };
         if !self.is_open(from, to) || !self.is_open(to, from) {
-            // As with any transport that shakes hands: it takes both ways to be heard at all.
+            // As in any transport with a handshake, both directions must be open for the hello to arrive.
             return;
         }
         self.note("hello", [from.0 as u64, to.0 as u64, id.0]);
@@ -139,7 +140,7 @@ impl State {
             self.node(to).incoming.push_back(id);
             self.wake(to);
         } else {
-            // The machine lives, and nobody listens there.
+            // The machine lives, but no process listens there.
             self.answer_hello(id, Answer::Refused(Vec::new()));
         }
     }

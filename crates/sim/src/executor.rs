@@ -1,4 +1,4 @@
-//! Waiting in the simulated world: nobody does, nodes make turns instead.
+//! Waiting in the simulated world: no thread waits; nodes make turns instead.
 
 use pronto_core::executor::{Channels, Executor, WaitPolicy};
 use pronto_core::{Clock, Nanos};
@@ -6,19 +6,19 @@ use pronto_sync::atomic::AtomicU32;
 
 use crate::world::{SimClock, SimNode, SimWorld};
 
-/// The executor of a simulated node. An actor that would sleep returns from its turn.
+/// Executor of a simulated node. An actor that would sleep returns from its turn.
 #[derive(Clone, Debug)]
 pub struct SimExecutor {
     clock: SimClock,
 }
 
 impl SimExecutor {
-    /// The executor of all nodes of a world whose machines are not suspended.
+    /// Returns an executor for all nodes of a world whose machines are not suspended.
     pub fn new(world: &SimWorld) -> Self {
         Self { clock: world.clock() }
     }
 
-    /// The executor of a node.
+    /// Returns the executor of a node.
     pub fn of(world: &SimWorld, node: SimNode) -> Self {
         Self { clock: world.clock_of(node) }
     }
@@ -40,15 +40,15 @@ impl Executor for SimExecutor {
     }
 
     fn wake(&self, _word: &AtomicU32) {
-        unreachable!("nobody sleeps");
+        unreachable!("no thread sleeps");
     }
 
     fn yield_now(&self) {
-        unreachable!("nobody else holds an engine");
+        unreachable!("no other thread holds an engine");
     }
 
     fn back_off(&self, _span: Nanos) {
-        unreachable!("nobody else holds an engine");
+        unreachable!("no other thread holds an engine");
     }
 
     fn sleep_on_channels(&self, _channels: &Channels, _until: Nanos) -> [bool; 2] {

@@ -1,4 +1,4 @@
-//! Everything that can go wrong on purpose, by name.
+//! All injectable faults, by name.
 
 use core::ops::AddAssign;
 
@@ -7,64 +7,64 @@ use pronto_core::Nanos;
 use crate::random::{Random, Span};
 use crate::world::{LinkId, SimNode};
 
-/// One fault. Scheduled with [`crate::SimWorld::schedule`], or made to happen now.
+/// A fault. Scheduled with [`crate::SimWorld::schedule`], or injected now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// One connection is lost, with everything on its way; both ends hear of it.
+    /// One connection is lost, with all frames in flight; both ends are notified.
     Cut(LinkId),
     /// All connections between two nodes are lost.
     CutBetween(SimNode, SimNode),
-    /// Nothing gets from one node to another any more; the other way is open.
+    /// Nothing passes from one node to another; the other direction is open.
     BlockOneWay {
-        /// Whose frames are stuck.
+        /// Node whose frames are held.
         from: SimNode,
-        /// Who does not get them.
+        /// Node that does not get them.
         to: SimNode,
     },
-    /// Nothing gets through between two nodes.
+    /// Nothing passes between two nodes.
     Partition(SimNode, SimNode),
-    /// What was blocked between two nodes, either way, gets through again.
+    /// Both directions between two nodes are open again.
     Heal(SimNode, SimNode),
-    /// A node's process dies; its system closes its connections.
+    /// The process of a node dies; its system closes its connections.
     CrashProcess(SimNode),
-    /// A node's machine dies: nobody is told anything.
+    /// The machine of a node dies: no peer is notified.
     CrashMachine(SimNode),
-    /// A dead node comes back, in a new life.
+    /// A dead node restarts, as a new incarnation.
     Restart(SimNode),
-    /// A node makes no turn for a while: stopped, or starved.
+    /// A node makes no turn for a time, as if stopped or starved.
     Pause {
-        /// Which.
+        /// The node.
         node: SimNode,
-        /// For how long.
+        /// Duration.
         span: Nanos,
     },
-    /// A node's machine is suspended for a while: it makes no turn, and its clock stands still meanwhile, as Linux' monotonic one
-    /// does. Connections stay, and what is sent to it waits.
+    /// The machine of a node is suspended: it makes no turn, and its clock stands still, as Linux' monotonic clock
+    /// does. Connections remain, and messages to it wait.
     Suspend {
-        /// Which.
+        /// The node.
         node: SimNode,
-        /// For how long.
+        /// Duration.
         span: Nanos,
     },
-    /// For a while the connections from one node to another take no message: each post is refused for want of room.
+    /// The connections from one node to another take no message for a time: each post is refused for lack of room.
     Full {
         /// The node whose posts are refused.
         from: SimNode,
         /// The node that its connections lead to.
         to: SimNode,
-        /// How long.
+        /// Duration.
         span: Nanos,
     },
-    /// Every turn of a node comes this much late, until told otherwise.
+    /// Every turn of a node is late by this time, until changed.
     Slow {
-        /// Which.
+        /// The node.
         node: SimNode,
-        /// By how much; zero ends it.
+        /// Delay; zero ends it.
         by: Nanos,
     },
 }
 
-/// How often each fault has happened: a fault test asserts that its fault did.
+/// Counters of faults that have happened: a fault test asserts that its fault did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fired {
     /// Connections that were cut.
@@ -73,13 +73,13 @@ pub struct Fired {
     pub blocks: u64,
     /// Directions that were opened again.
     pub heals: u64,
-    /// Frames that had to wait for a blocked direction.
+    /// Frames that waited for a blocked direction.
     pub stalled_frames: u64,
-    /// Connections that were given up because frames did not get through.
+    /// Connections that were given up because frames did not pass.
     pub given_up: u64,
     /// Processes and machines that died.
     pub crashes: u64,
-    /// Nodes that came back.
+    /// Nodes that were restarted.
     pub restarts: u64,
     /// Pauses.
     pub pauses: u64,
@@ -87,16 +87,16 @@ pub struct Fired {
     pub suspends: u64,
     /// Slow-downs.
     pub slowdowns: u64,
-    /// Frames that were held up by a spike.
+    /// Frames that were delayed by a spike.
     pub spikes: u64,
-    /// Spans in which connections took no message.
+    /// Times during which connections took no message.
     pub fulls: u64,
-    /// Posts that were refused in such a span.
+    /// Posts that were refused during such a time.
     pub refused_posts: u64,
 }
 
 impl Fired {
-    /// Every count.
+    /// Returns every counter.
     pub const fn each(&self) -> [u64; 13] {
         let Self {
             cuts,
@@ -149,16 +149,16 @@ impl AddAssign for Fired {
     }
 }
 
-/// How often which fault strikes, on average, while a random plan lasts; none by default.
+/// Mean interval of each fault in a random plan; `None` by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultRates {
     /// All connections of a random pair of nodes are cut.
     pub cut: Option<Nanos>,
-    /// A random pair of nodes is separated, for a time within the span.
+    /// A random pair of nodes is partitioned, for a time within the span.
     pub partition: Option<(Nanos, Span)>,
-    /// As before, one way only.
+    /// Like `partition`, in one direction only.
     pub one_way: Option<(Nanos, Span)>,
-    /// The process of a random node dies and comes back after a time within the span.
+    /// The process of a random node dies and restarts after a time within the span.
     pub crash: Option<(Nanos, Span)>,
     /// A random node stops for a time within the span.
     pub pause: Option<(Nanos, Span)>,
@@ -166,15 +166,15 @@ pub struct FaultRates {
     pub suspend: Option<(Nanos, Span)>,
     /// The connections from a random node to another take no message for a time within the span.
     pub full: Option<(Nanos, Span)>,
-    /// A random pair of nodes is cut, its next connections take no message, and are cut as well within the span.
+    /// A random pair of nodes is cut, its next connections take no message, and are cut, too, within the span.
     pub starved: Option<(Nanos, Span)>,
-    /// A random node is slow, by so much, for a time within the span.
+    /// A random node is slow, by the second time, for a time within the span.
     pub slow: Option<(Nanos, Nanos, Span)>,
 }
 
 impl FaultRates {
-    /// A plan for `duration` between `nodes`: when what strikes, in order of time. Everything that was broken is whole
-    /// again at its end, or a little later.
+    /// Returns a plan for `duration` between `nodes`: times and faults, in order. Everything is healed at the end of
+    /// the plan, or a little later.
     pub fn plan(&self, nodes: &[SimNode], duration: Nanos, seed: u64) -> Vec<(Nanos, Fault)> {
         let mut plan = Vec::new();
         let mut random = Random::new(seed ^ 0xfa17);
@@ -242,7 +242,7 @@ impl FaultRates {
     }
 }
 
-/// Calls `fault` at random times that are `every` apart on average.
+/// Calls `fault` at random times with a mean interval of `every`.
 fn strike(random: &mut Random, every: Nanos, duration: Nanos, mut fault: impl FnMut(&mut Random, Nanos)) {
     let gap = Span { min: Nanos(1), max: every + every };
     let mut at = random.within(gap);

@@ -1,22 +1,23 @@
-//! The simulated world: virtual time, a seeded network that can fail in every named way, and what runs in it.
+//! Simulated world: virtual time, a seeded network with every named fault, and the nodes that run in it.
 //!
-//! | type | what for |
+//! | type | purpose |
 //! | --- | --- |
-//! | [`SimWorld`] | time, nodes, connections; carries out one event after another |
+//! | [`SimWorld`] | time, nodes, connections; executes one event after another |
 //! | [`SimQueuePair`] | the fabric provider: one end of a connection |
-//! | [`SimOptions`] | the network in good health, resembling shm, tcp or verbs |
-//! | [`Fault`], [`FaultRates`] | what goes wrong, on request or at random; [`Fired`] counts it |
-//! | [`SimWorld::dial`] | connections asked for by nodes, with a hello and an answer, as greetings are |
-//! | [`Simulation`] | nodes that act: engines get their turns, die, come back; checkers look on |
-//! | [`Trace`] | what happened, as a hash and in words |
+//! | [`SimOptions`] | the network without faults, resembling shm, tcp or verbs |
+//! | [`Fault`], [`FaultRates`] | injected and random faults; [`Fired`] counts them |
+//! | [`SimWorld::dial`] | connections requested by nodes, with a hello and a response, like greetings |
+//! | [`Simulation`] | nodes that act: engines make turns, die, restart; checkers observe them |
+//! | [`Trace`] | all events, as a hash and as text |
 //!
 //! # Invariants
-//! 1. Everything that happens is decided by the seed, the options, and the calls made: one thread that does the same
-//!    gets the same trace. (Threads of their own are possible, for tests about threads; then only they are to blame.)
-//! 2. Frames of one connection arrive in order, or the connection ends; those of different ones in any order.
-//! 3. A frame that does not get through is not lost: it waits, as transports try again, until the direction is open or
-//!    the connection is given up. What is lost is lost with its connection.
-//! 4. A node that is dead makes no turn, and its connections are closed.
+//! 1. The seed, the options and the calls determine everything: the same calls in one thread give the same trace.
+//!    (Tests about threads may use several; then only the threads cause differences.)
+//! 2. Frames of one connection arrive in order, or the connection ends; frames of different connections arrive in any
+//!    order.
+//! 3. A frame that cannot pass is not lost: it waits, as transports retransmit, until the direction is open or the
+//!    connection is given up. A frame is lost only with its connection.
+//! 4. A dead node makes no turn, and its connections are closed.
 #![deny(unsafe_code)]
 
 mod access;

@@ -1,4 +1,4 @@
-//! One connection: two ends, and a line each way on which frames keep their order.
+//! A connection: two ends, and a line in each direction on which frames keep their order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,9 +15,9 @@ use crate::world::SimNode;
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) ends: [End; 2],
-    /// `lines[end]` carries what that end sends.
+    /// `lines[end]` carries the frames from that end.
     pub(crate) lines: [Line; 2],
-    /// Nothing gets through any more, either way.
+    /// True if nothing passes any more, in both directions.
     pub(crate) cut: bool,
 }
 
@@ -27,7 +27,7 @@ impl Link {
         Self { ends: [a, b], lines: [Line::default(), Line::default()], cut: false }
     }
 
-    /// Copies what `end` has on its way: nobody reads its memory any more.
+    /// Copies the payloads in flight from `end`, whose memory must not be read any more.
     pub(crate) fn detach(&mut self, end: usize) {
         let line = &mut self.lines[end];
         for frame in line.in_flight.iter_mut().chain(&mut line.stalled) {
@@ -42,23 +42,23 @@ impl Link {
     }
 }
 
-/// What one end has sent and the other has not got.
+/// Frames that one end has sent and the other one has not received.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     pub(crate) in_flight: VecDeque<Frame>,
-    /// Frames that do not get through for now.
+    /// Frames that cannot pass for now.
     pub(crate) stalled: VecDeque<Frame>,
-    /// Counts the times that frames began to stall.
+    /// Number of times that frames began to wait.
     pub(crate) stalls: u64,
-    /// When the last frame that is in flight arrives.
+    /// Arrival time of the last frame in flight.
     pub(crate) last_arrival: Nanos,
 }
 
-/// What travels on a line.
+/// Frame on a line.
 #[derive(Debug)]
 pub(crate) enum Frame {
     Message(Message),
-    /// A send is complete at the other end.
+    /// Reports that a send is complete at the other end.
     Ack(WrId),
     Request(Request),
     Response(Outcome),
@@ -77,7 +77,7 @@ impl Frame {
         }
     }
 
-    /// Payload that it carries, bytes.
+    /// Returns the length of its payload, bytes.
     pub(crate) fn len(&self) -> usize {
         if let Self::Message(message) = self { message.body.len() } else { 0 }
     }
@@ -91,13 +91,13 @@ impl Frame {
     }
 }
 
-/// A message on its way, or arrived.
+/// A message in flight, or received.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) header: RawHeader,
     pub(crate) inline: bool,
     pub(crate) body: Body,
-    /// To be acknowledged under this name, when the completion's meaning asks for it.
+    /// Work request to be acknowledged, if completions require that.
     pub(crate) wr: Option<WrId>,
 }
 
@@ -118,7 +118,7 @@ impl Message {
 /// Requests that one end of a connection has sent, and responses that have arrived there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exchanged {
-    /// Requests handed to the connection, those sent again included.
+    /// Requests passed to the connection, including resent ones.
     pub requests: u64,
     /// Replies and failures that have arrived.
     pub responses: u64,
@@ -128,7 +128,7 @@ pub struct Exchanged {
 #[derive(Debug)]
 pub(crate) enum Body {
     Owned(Vec<u8>),
-    /// Still where its sender composed it.
+    /// In the sender's memory.
     Place {
         region: Region,
         offset: usize,
@@ -137,7 +137,7 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    /// A piece of a region, if it lies within.
+    /// Returns a piece of a region, if it lies inside.
     pub(crate) fn place(region: Region, offset: u64, len: u64) -> Result<Self, OutOfBounds> {
         let [offset, len] = [offset, len].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         match offset.checked_add(len) {
@@ -176,7 +176,7 @@ impl Body {
     }
 }
 
-/// What one end has posted and the network has not seen.
+/// Work that one end has posted and that the network has not seen.
 #[derive(Debug)]
 pub(crate) enum Posted {
     Message(Message),
@@ -194,11 +194,11 @@ pub(crate) struct End {
     pub(crate) completions: VecDeque<Completion>,
     pub(crate) inbox: VecDeque<Message>,
     pub(crate) exchanged: Exchanged,
-    /// One-sided requests of the other end that wait for this one to poll.
+    /// One-sided requests of the other end that wait for this end's poll.
     pub(crate) requests: VecDeque<Request>,
-    /// Payloads that have been taken and not let go.
+    /// Payloads that were received and not dropped.
     pub(crate) leases: u32,
-    /// One-sided work of the peer was carried out here and no poll has reported it.
+    /// True if one-sided work of the peer was carried out here and no poll has reported it yet.
     pub(crate) served: bool,
     pub(crate) grants: BTreeMap<u64, GrantEntry>,
     pub(crate) armed: bool,
@@ -207,7 +207,7 @@ pub(crate) struct End {
     pub(crate) failed: Option<FabricError>,
 }
 
-/// What a grant covers.
+/// Memory covered by a grant.
 #[derive(Clone, Debug)]
 pub(crate) struct GrantEntry {
     pub(crate) id: u32,
@@ -238,12 +238,12 @@ impl End {
         }
     }
 
-    /// Whether this end neither sends nor receives any more.
+    /// Returns whether this end neither sends nor receives any more.
     pub(crate) fn is_gone(&self) -> bool {
         self.closed || self.failed.is_some()
     }
 
-    /// Completes a work request, if it has not completed before; whether it had not.
+    /// Completes a work request, if it has not completed yet. Returns whether it has not.
     pub(crate) fn complete(&mut self, wr: WrId, status: Status) -> bool {
         let open = self.outstanding.remove(&(wr.slot, wr.generation));
         if open {
@@ -252,7 +252,7 @@ impl End {
         open
     }
 
-    /// Completes everything outstanding as flushed, and forgets what was not handed over.
+    /// Completes everything outstanding as flushed, and drops work that was not passed to the network.
     pub(crate) fn flush(&mut self) {
         self.batch.clear();
         for (slot, generation) in core::mem::take(&mut self.outstanding) {

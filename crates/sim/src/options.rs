@@ -1,69 +1,70 @@
-//! How the simulated network behaves when nothing is wrong, and which transport it resembles.
+//! Behaviour of the simulated network without faults, and the transport that it resembles.
 
 use pronto_core::Nanos;
 use pronto_core::fabric::{AtomicScope, SHORT_PAYLOAD};
 
 use crate::random::Span;
 
-/// Payloads of a line, and of four, bytes: what providers copy.
+/// Maximum payloads of an inline message and of a short message, bytes: the lengths that providers copy.
 const LINE: u32 = 40;
 const SHORT: u32 = 232;
 const _: () = assert!(SHORT as usize == SHORT_PAYLOAD);
 
-/// What a send completion means here. The engine must be right under each.
+/// Meaning of a send completion. The engine must work with each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionMeaning {
-    /// The transport took a copy, as tcp does.
+    /// The transport has taken a copy, as tcp does.
     Copied,
-    /// The payload has reached the other side's receive buffer, and word of it has come back: verbs.
+    /// The payload has reached the peer's receive buffer, and the acknowledgement has arrived: verbs.
     Acknowledged,
-    /// The receiver has let go of it, which it read where the sender composed it: shm.
+    /// The receiver has dropped the payload, which it read in the sender's memory: shm.
     Consumed,
 }
 
-/// Who carries out one-sided operations at the target.
+/// Party that executes one-sided operations at the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Nobody: the connection has none.
+    /// None: the connection has no one-sided operations.
     Unsupported,
-    /// The network: the target need not call anything.
+    /// The network: the target need not make any call.
     Passive,
     /// The target, when it polls.
     Polling,
 }
 
-/// A network in good health.
+/// Options of a network without faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimOptions {
-    /// Flight of a frame, one way. Frames of one connection keep their order; those of different ones overtake each
-    /// other within this span.
+    /// Time of flight of a frame. Frames of one connection keep their order; those of different connections may
+    /// overtake each other within this span.
     pub delay: Span,
-    /// One frame in so many is held up by [`Self::spike`], with all behind it on its connection; 0 is never.
+    /// One frame in this number is delayed by [`Self::spike`], with all frames after it on its connection; 0 means
+    /// never.
     pub spike_one_in: u32,
-    /// How long such a frame is held up.
+    /// Delay of such a frame.
     pub spike: Span,
-    /// What a send completion means.
+    /// Meaning of a send completion.
     pub completion: CompletionMeaning,
-    /// Who carries out one-sided operations.
+    /// Party that executes one-sided operations.
     pub target: Target,
-    /// What one-sided atomics are atomic with.
+    /// Scope of one-sided atomics.
     pub atomics: AtomicScope,
-    /// Longest payload that is copied while it is posted, bytes.
+    /// Maximum payload that is copied while it is posted, bytes.
     pub copies: u32,
-    /// Whether a refused one-sided access ends the connection, as on verbs.
+    /// True if a refused one-sided access ends the connection, as with verbs.
     pub refusal_ends_connection: bool,
-    /// From the loss of a connection until an end that lives hears of it.
+    /// Time from the loss of a connection until a living end is notified.
     pub loss_notice: Span,
-    /// How long frames that cannot get through are tried again before the connection is given up.
+    /// Time for which frames that cannot pass are retried before the connection is given up.
     pub retry_for: Nanos,
-    /// How long an attempt to connect takes to fail.
+    /// Time after which an attempt to connect fails.
     pub dial_timeout: Nanos,
-    /// From an event until the turn of the node that it is for.
+    /// Time from an event until the turn of its node.
     pub wake: Span,
 }
 
 impl SimOptions {
-    /// Memory shared by processes of one host: short flights, buffers free once read.
+    /// Memory shared by processes on one host: short flights, buffers free after reading.
     pub const fn like_shm() -> Self {
         Self {
             delay: Span { min: Nanos(100), max: Nanos(400) },
@@ -81,7 +82,7 @@ impl SimOptions {
         }
     }
 
-    /// Streams between hosts: longer flights with spikes, a polling target, patience with an unreachable peer.
+    /// Streams between hosts: longer flights with spikes, a polling target, long retries to an unreachable peer.
     pub const fn like_tcp() -> Self {
         Self {
             delay: Span::micros(15, 60),
@@ -96,7 +97,7 @@ impl SimOptions {
         }
     }
 
-    /// Reliable connected queue pairs: acknowledged, passive, atomic among themselves only, quick to give up.
+    /// Reliable connected queue pairs: acknowledged, passive, atomic only among themselves, short retries.
     pub const fn like_verbs() -> Self {
         Self {
             delay: Span::micros(1, 5),

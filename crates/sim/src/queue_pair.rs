@@ -18,11 +18,11 @@ use crate::options::{CompletionMeaning, Target};
 use crate::state::{Event, State};
 use crate::world::{LinkId, SimWorld};
 
-/// Grants that one end can give at a time.
+/// Maximum number of simultaneous grants of one end.
 const MAX_GRANTS: usize = 1024;
-/// One-sided operations outstanding beside the messages.
+/// Maximum number of outstanding one-sided operations, in addition to the messages.
 const ONE_SIDED_DEPTH: usize = 16;
-/// Longest payload of a message that a simulated connection carries, bytes.
+/// Maximum payload of a message on a simulated connection, bytes.
 const MAX_PAYLOAD: u32 = 4 << 20;
 
 /// One end of a simulated connection.
@@ -66,17 +66,17 @@ impl SimQueuePair {
         Self { world, link, end, capabilities, memory }
     }
 
-    /// The connection that this is an end of.
+    /// Returns the connection of this end.
     pub fn link(&self) -> LinkId {
         self.link
     }
 
-    /// Requests sent and responses received at this end so far.
+    /// Returns the counts of requests sent and responses received at this end.
     pub fn exchanged(&self) -> Exchanged {
         self.world.exchanged(self.link)[self.end]
     }
 
-    /// Whether an event has come that was asked for: what a readable channel is elsewhere.
+    /// Returns whether a requested event has come, as a readable channel does elsewhere.
     pub fn has_event(&self) -> bool {
         self.world.lock().links[self.link.0].ends[self.end].event
     }
@@ -85,7 +85,7 @@ impl SimQueuePair {
         action(&mut self.world.lock().link(self.link).ends[self.end])
     }
 
-    /// Whether a fault has the connection take no message; counts the post that finds it so.
+    /// Returns whether a fault makes the connection take no message; counts the refused post.
     fn is_full(&self) -> bool {
         let mut state = self.world.lock();
         let ends = &state.links[self.link.0].ends;
@@ -126,14 +126,14 @@ impl SimQueuePair {
         if self.capabilities.one_sided == OneSided::None {
             return Err(PostError::Unsupported);
         }
-        // Without a name the requester would never learn the outcome.
+        // Without a name, the requester could not get the result.
         let wr = wr.ok_or(PostError::Unsupported)?;
         let request = Request::new(wr, work.operation)?;
         Ok(Posted::Request(request.expect("every operation but a send is one-sided")))
     }
 }
 
-/// Puts a message on its line, and completes it if the transport is done with it there.
+/// Puts a message on its line, and completes it if the transport completes it there.
 fn send(state: &mut State, link: LinkId, end: usize, mut message: Message) {
     if message.inline || state.options.completion == CompletionMeaning::Copied {
         message.body.own();
@@ -262,7 +262,7 @@ impl QueuePair for SimQueuePair {
         let mut state = self.world.lock();
         alive(&state.links[self.link.0].ends[self.end])?;
         state.keys += 1;
-        // Numbers that were never given are scattered among those that were, for whoever guesses.
+        // Keys are scattered over all values, so that guesses fail.
         let (id, key) = (state.keys, state.keys.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let id = u32::try_from(id).expect("a world does not see four billion grants");
         let grants = &mut state.link(self.link).ends[self.end].grants;
@@ -310,7 +310,7 @@ impl fmt::Debug for SimQueuePair {
     }
 }
 
-/// A payload in a simulated receive buffer, or still in its sender's memory.
+/// A payload in a simulated receive buffer, or in its sender's memory.
 #[derive(Debug)]
 pub struct SimLease {
     world: SimWorld,

@@ -1,19 +1,19 @@
-//! Seeded randomness: the only source of chance in the simulated world.
+//! Seeded randomness: the only source of randomness in the simulated world.
 
 use pronto_core::Nanos;
 
-/// The splitmix64 generator. The same seed gives the same numbers for ever.
+/// The splitmix64 generator. A seed always gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A generator.
+    /// Creates a generator.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 bits.
-    #[expect(clippy::should_implement_trait, reason = "an endless generator is no iterator worth having")]
+    /// Returns the next 64 bits.
+    #[expect(clippy::should_implement_trait, reason = "an endless generator is not useful as an iterator")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -22,24 +22,24 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 if that is 0.
+    /// Returns a number below `bound`, or 0 if that is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next().checked_rem(bound).unwrap_or(0)
     }
 
-    /// True once in `n` draws on average; never if `n` is 0.
+    /// Returns true once in `n` draws on average; never if `n` is 0.
     pub fn one_in(&mut self, n: u32) -> bool {
         n != 0 && self.below(n.into()) == 0
     }
 
-    /// Fills bytes.
+    /// Fills `bytes` with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
         }
     }
 
-    /// A time within a span.
+    /// Returns a random time within a span.
     pub fn within(&mut self, span: Span) -> Nanos {
         Nanos(span.min.0 + self.below(span.max.since(span.min).0.saturating_add(1)))
     }
@@ -48,19 +48,19 @@ impl Random {
 /// A range of times, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The shortest.
+    /// Shortest time.
     pub min: Nanos,
-    /// The longest.
+    /// Longest time.
     pub max: Nanos,
 }
 
 impl Span {
-    /// From `min` to `max` microseconds.
+    /// Returns a span from `min` to `max` microseconds.
     pub const fn micros(min: u64, max: u64) -> Self {
         Self { min: Nanos::from_micros(min), max: Nanos::from_micros(max) }
     }
 
-    /// From `min` to `max` milliseconds.
+    /// Returns a span from `min` to `max` milliseconds.
     pub const fn millis(min: u64, max: u64) -> Self {
         Self { min: Nanos::from_millis(min), max: Nanos::from_millis(max) }
     }

@@ -1,4 +1,4 @@
-//! Nodes that act in a world: whose turn it is, and checkers that look on.
+//! Nodes that act in a world: the order of their turns, and checkers that observe them.
 
 use core::fmt;
 
@@ -6,17 +6,17 @@ use pronto_core::{Clock as _, Nanos};
 
 use crate::world::{SimNode, SimWorld};
 
-/// What runs on a node: an engine, with whoever calls it.
+/// Program of a node: an engine, with its callers.
 pub trait Actor {
-    /// One turn: look at everything that has come, do what is to be done. Returns when to come again at the latest;
-    /// [`Nanos::NEVER`] for when something comes.
+    /// Makes one turn: processes everything that has arrived. Returns the latest time of the next turn;
+    /// [`Nanos::NEVER`] to wait for an event.
     fn turn(&mut self, now: Nanos) -> Nanos;
 }
 
-/// Makes what runs on a node, for each of its lives (counted from 1).
+/// Creates the program of a node, for each of its incarnations (counted from 1).
 pub type Boot = Box<dyn FnMut(&SimWorld, SimNode, u32) -> Box<dyn Actor>>;
 
-/// Looks at the world after every step, and panics if it does not like what it sees.
+/// Checks the world after every step, and panics on a violation.
 pub type Checker = Box<dyn FnMut(&SimWorld)>;
 
 /// A world with actors.
@@ -27,28 +27,28 @@ pub struct Simulation {
     turns: u64,
 }
 
-/// A node and what runs there.
+/// A node and its program.
 struct Place {
     node: SimNode,
     boot: Boot,
     actor: Option<Box<dyn Actor>>,
     life: u32,
-    /// When it wants its next turn.
+    /// Time of its next requested turn.
     due: Nanos,
 }
 
 impl Simulation {
-    /// Nobody acts yet.
+    /// Creates a simulation without actors.
     pub fn new(world: SimWorld) -> Self {
         Self { world, places: Vec::new(), checkers: Vec::new(), turns: 0 }
     }
 
-    /// The world.
+    /// Returns the world.
     pub fn world(&self) -> &SimWorld {
         &self.world
     }
 
-    /// Adds a node; `boot` is called now, and again for each new life.
+    /// Adds a node; `boot` is called now, and again for each new incarnation.
     pub fn add(&mut self, boot: Boot) -> SimNode {
         let node = self.world.add_node();
         let mut place = Place { node, boot, actor: None, life: 0, due: Nanos::ZERO };
@@ -57,7 +57,7 @@ impl Simulation {
         node
     }
 
-    /// Turns that were made so far, by all nodes.
+    /// Returns the number of turns of all nodes so far.
     pub fn turns(&self) -> u64 {
         self.turns
     }
@@ -67,7 +67,7 @@ impl Simulation {
         self.checkers.push(checker);
     }
 
-    /// What happens next: an event of the network, or somebody's turn. False if nothing is going to happen any more.
+    /// Executes the next event of the network, or the next turn of a node. Returns false if there is none.
     pub fn step(&mut self) -> bool {
         let turn = self.next_turn();
         let event = self.world.next_event();
@@ -89,7 +89,7 @@ impl Simulation {
         true
     }
 
-    /// Steps until a time has come, or nothing is going to happen.
+    /// Steps until `time`, or until there is no further event.
     pub fn run_until(&mut self, time: Nanos) {
         while self.next_time().is_some_and(|next| next <= time) {
             self.step();
@@ -97,7 +97,7 @@ impl Simulation {
         self.world.run_until(time);
     }
 
-    /// Steps until something holds, at most until a time; whether it holds.
+    /// Steps while `goes_on` returns true, at most until `time`. Returns whether `goes_on` has returned false.
     pub fn run_while(&mut self, time: Nanos, mut goes_on: impl FnMut() -> bool) -> bool {
         while goes_on() {
             if self.next_time().is_none_or(|next| next > time) || !self.step() {
@@ -112,7 +112,7 @@ impl Simulation {
         [turn, self.world.next_event()].into_iter().flatten().min()
     }
 
-    /// The earliest turn, and whose it is.
+    /// Returns the earliest turn, with the index of its node.
     fn next_turn(&self) -> Option<(Nanos, usize)> {
         let turns = self.places.iter().enumerate().filter_map(|(index, place)| {
             place.actor.as_ref()?;
@@ -123,7 +123,7 @@ impl Simulation {
         turns.min()
     }
 
-    /// Buries the dead and boots those that live anew.
+    /// Drops the actors of dead nodes and boots new incarnations.
     fn follow_lives(&mut self) {
         for place in &mut self.places {
             if !self.world.is_alive(place.node) {

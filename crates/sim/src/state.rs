@@ -1,4 +1,4 @@
-//! The whole world behind one lock: agenda, links, nodes, chance, trace.
+//! The whole world behind one lock: agenda, links, nodes, randomness, trace.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,11 +16,11 @@ use crate::random::Random;
 use crate::trace::Trace;
 use crate::world::{LinkId, SimNode};
 
-/// Everything there is.
+/// State of the world.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) now: Nanos,
-    /// The same time, for clocks that must not take the lock.
+    /// Copy of the time, for clocks that must not take the lock.
     pub(crate) clock: Arc<AtomicU64>,
     pub(crate) options: SimOptions,
     pub(crate) random: Random,
@@ -28,14 +28,14 @@ pub(crate) struct State {
     pub(crate) fired: Fired,
     pub(crate) links: Vec<Link>,
     pub(crate) nodes: Vec<Node>,
-    /// Directions in which nothing gets through.
+    /// Directions in which nothing passes.
     pub(crate) blocked: BTreeSet<(SimNode, SimNode)>,
-    /// Directions in which no message is taken, and until when.
+    /// Directions in which no message is taken, with the time of their end.
     pub(crate) full_until: BTreeMap<(SimNode, SimNode), Nanos>,
-    /// Keys of grants given so far, in all the world.
+    /// Number of grant keys in the world so far.
     pub(crate) keys: u64,
     pub(crate) overruns: u64,
-    /// Responses that arrived on a connection beyond the requests that were sent on it.
+    /// Responses that arrived on a connection in excess of the requests sent on it.
     pub(crate) unasked: u64,
     pub(crate) attempts: BTreeMap<DialId, Attempt>,
     pub(crate) dials: u64,
@@ -43,12 +43,12 @@ pub(crate) struct State {
     scheduled: u64,
 }
 
-/// What a machine was suspended for, as its clock shows it.
+/// Suspension of a machine, as seen by its clock.
 #[derive(Debug, Default)]
 pub(crate) struct Slept {
-    /// By how much the clock is behind the world's when the machine is awake, nanoseconds.
+    /// Difference between the world's clock and that of the machine when it is awake, nanoseconds.
     pub(crate) behind: AtomicU64,
-    /// Until when it stands still, nanoseconds.
+    /// Time until which the clock stands still, nanoseconds.
     pub(crate) until: AtomicU64,
 }
 
@@ -56,14 +56,14 @@ pub(crate) struct Slept {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) alive: bool,
-    /// Dead with its machine: nobody answers for it.
+    /// True if the machine is dead: nothing responds for it.
     pub(crate) dark: bool,
-    /// Counts the node's lives.
+    /// Number of the node's incarnations.
     pub(crate) life: u32,
     pub(crate) slow_by: Nanos,
     pub(crate) paused_until: Nanos,
     pub(crate) slept: Arc<Slept>,
-    /// When it should make a turn, for what has happened.
+    /// Time of its next turn because of an event.
     pub(crate) wake: Option<Nanos>,
     pub(crate) incoming: VecDeque<DialId>,
     pub(crate) dialled: VecDeque<Ended>,
@@ -85,38 +85,38 @@ impl Node {
     }
 }
 
-/// What is going to happen.
+/// A future event.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The first frame in flight of this end's line arrives.
+    /// The first frame in flight on this end's line arrives.
     Arrive {
         link: LinkId,
         from: usize,
     },
-    /// A send completes without the other end's doing.
+    /// A send completes without an action of the other end.
     Copied {
         link: LinkId,
         end: usize,
         wr: WrId,
     },
-    /// Frames have been stalled for too long, unless it was another stall.
+    /// Frames have waited for too long, unless it was another wait.
     GiveUp {
         link: LinkId,
         from: usize,
         stall: u64,
     },
-    /// An end hears that its connection is cut.
+    /// An end is notified that its connection is cut.
     Notice {
         link: LinkId,
         end: usize,
     },
     /// A hello reaches its target, or does not.
     Hello(DialId),
-    /// The answer to a hello comes back, or does not.
+    /// The response to a hello arrives, or does not.
     HelloAnswered(DialId),
-    /// Time is up for an attempt to connect, if it has not ended.
+    /// An attempt to connect times out, if it has not ended.
     DialTimeout(DialId),
-    /// A span in which connections took no message is over, unless another one has begun.
+    /// The time in which connections took no message ends, unless another one has begun.
     Room {
         from: SimNode,
         to: SimNode,
@@ -162,11 +162,11 @@ impl State {
 
     pub(crate) fn advance_to(&mut self, at: Nanos) {
         self.now = self.now.max(at);
-        // SYNC: a plain number; whoever reads it elsewhere orders nothing by it.
+        // SYNC: a plain number; readers elsewhere order nothing by it.
         self.clock.store(self.now.0, Ordering::Relaxed);
     }
 
-    /// Carries out the earliest event; false if there is none.
+    /// Executes the earliest event. Returns false if there is none.
     pub(crate) fn step(&mut self) -> bool {
         let Some(((at, _), event)) = self.agenda.pop_first() else { return false };
         self.advance_to(at);
@@ -196,17 +196,17 @@ impl State {
         &mut self.nodes[node.0]
     }
 
-    /// Whether frames get from one node to another.
+    /// Returns whether frames pass from one node to another.
     pub(crate) fn is_open(&self, from: SimNode, to: SimNode) -> bool {
         !self.blocked.contains(&(from, to)) && !self.nodes[to.0].dark && !self.nodes[from.0].dark
     }
 
-    /// Whether connections from one node to another take no message at the moment.
+    /// Returns whether connections from one node to another take no message now.
     pub(crate) fn is_full(&self, from: SimNode, to: SimNode) -> bool {
         self.full_until.get(&(from, to)).is_some_and(|until| self.now < *until)
     }
 
-    /// Something happened at an end: if it is armed, an event, which wakes its node.
+    /// Raises an event at an end if it is armed, which wakes its node.
     pub(crate) fn touch(&mut self, link: LinkId, end: usize) {
         let end = &mut self.link(link).ends[end];
         if core::mem::take(&mut end.armed) {
@@ -224,7 +224,7 @@ impl State {
         node.wake = Some(node.wake.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// Sends a frame, unless the connection is cut. A frame that cannot get through waits in its place.
+    /// Sends a frame, unless the connection is cut. A frame that cannot pass waits in order.
     pub(crate) fn transmit(&mut self, id: LinkId, from: usize, frame: Frame) {
         let [source, target] = [from, 1 - from].map(|end| self.links[id.0].ends[end].node);
         let open = self.is_open(source, target);
@@ -239,7 +239,7 @@ impl State {
             return;
         }
         line.stalled.push_back(frame);
-        // Who is gone tries for ever, and has nothing more to give up.
+        // An end that is gone retries forever: it has no connection to give up.
         if line.stalled.len() == 1 && !gone {
             line.stalls += 1;
             let stall = line.stalls;
@@ -263,7 +263,7 @@ impl State {
         self.schedule(at, Event::Arrive { link: id, from });
     }
 
-    /// Sends on what had to wait, where it gets through now.
+    /// Sends the waiting frames that can pass now.
     pub(crate) fn release_stalled(&mut self) {
         for index in 0..self.links.len() {
             for from in [0, 1] {
@@ -280,7 +280,7 @@ impl State {
     fn deliver(&mut self, id: LinkId, to: usize, frame: Frame) {
         self.note(frame.name(), [id.0 as u64, to as u64, frame.len() as u64]);
         if self.links[id.0].ends[to].is_gone() {
-            // As a reset answers a segment for nobody; its own kind is not answered.
+            // Like a TCP reset for a segment without a connection; a reset itself gets no response.
             if !matches!(frame, Frame::Closed) {
                 self.transmit(id, to, Frame::Closed);
             }
@@ -326,7 +326,7 @@ impl State {
         self.touch(id, to);
     }
 
-    /// Sends the outcome of a one-sided request back.
+    /// Sends the outcome of a one-sided request to the requester.
     pub(crate) fn answer(&mut self, id: LinkId, target: usize, outcome: Outcome) {
         let refused = outcome.status == Status::AccessRefused;
         self.transmit(id, target, Frame::Response(outcome));
@@ -350,7 +350,7 @@ impl State {
         }
     }
 
-    /// An end's connection is over, through no doing of its own.
+    /// Fails an end because of an event outside it.
     pub(crate) fn fail(&mut self, id: LinkId, end: usize, error: FabricError) {
         if self.link(id).ends[end].is_gone() {
             return;
@@ -365,7 +365,7 @@ impl State {
         self.touch(id, end);
     }
 
-    /// An end closes; the other is told unless its node died in silence.
+    /// Closes an end. Notifies the other end, unless this end has failed before.
     pub(crate) fn close(&mut self, id: LinkId, end: usize) {
         if self.link(id).ends[end].closed {
             return;
@@ -394,7 +394,7 @@ impl State {
         self.fired.given_up += 1;
         self.note("given up", [id.0 as u64, from as u64, 0]);
         self.fail(id, from, FabricError::Lost);
-        // The other end is told as soon as something gets through.
+        // The other end is notified as soon as a frame can pass.
         self.transmit(id, from, Frame::Closed);
     }
 }

@@ -1,4 +1,4 @@
-//! Faults as they happen to the world.
+//! Effects of faults on the world.
 
 use pronto_core::Nanos;
 use pronto_core::fabric::ConnectionLimits;
@@ -46,7 +46,7 @@ impl State {
                 self.note("suspend", [node.0 as u64, span.0, 0]);
                 let (now, until) = (self.now.0, (self.now + span).0);
                 let slept = &self.node(node).slept;
-                // A machine that is suspended already sleeps on.
+                // A suspended machine stays suspended for longer.
                 let before = slept.until.load(Ordering::Relaxed).max(now);
                 slept.until.store(before.max(until), Ordering::Relaxed);
                 slept.behind.fetch_add(until.saturating_sub(before), Ordering::Relaxed);
@@ -68,7 +68,7 @@ impl State {
         }
     }
 
-    /// A node makes no turn for so long.
+    /// Stops a node's turns for `span`.
     fn stop(&mut self, node: SimNode, span: Nanos) {
         let until = self.now + span;
         let node = self.node(node);
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// Connections may take messages again: an event for their senders, as the completion that makes room is elsewhere.
+    /// Reports room to the senders of connections that take messages again, as a completion does elsewhere.
     pub(crate) fn room(&mut self, from: SimNode, to: SimNode) {
         if self.is_full(from, to) {
             return;
@@ -132,7 +132,7 @@ impl State {
                 if self.links[index].ends[end].node == node {
                     self.close(LinkId(index), end);
                     if silent {
-                        // What the close had to say was never said.
+                        // The close that was waiting is never sent.
                         self.links[index].lines[end].stalled.clear();
                     }
                 }

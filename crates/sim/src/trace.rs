@@ -1,14 +1,14 @@
-//! What happened, in order: a hash over everything, and the last events in words.
+//! All events in order: a hash of everything, and the last events as text.
 
 use core::fmt;
 use std::collections::VecDeque;
 
 use pronto_core::Nanos;
 
-/// Events kept in words, for the message of a failed check.
+/// Number of events kept as text, for the message of a failed check.
 const KEPT: usize = 200;
 
-/// The trace of a world. Two runs with the same seed have the same hash, or something in them was left to chance.
+/// Trace of a world. Two runs with the same seed have the same hash; otherwise, something is not deterministic.
 #[derive(Clone, Debug)]
 pub struct Trace {
     hash: u64,
@@ -47,12 +47,12 @@ impl Trace {
         self.hash = (self.hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
     }
 
-    /// The hash of all events so far.
+    /// Returns the hash of all events so far.
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// How many there were.
+    /// Returns the number of events.
     pub fn count(&self) -> u64 {
         self.count
     }

@@ -1,4 +1,4 @@
-//! The handle to a simulated world: its clock, nodes, connections, faults.
+//! Handle of a simulated world: its clock, nodes, connections, faults.
 
 use core::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,14 +18,14 @@ use crate::trace::Trace;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SimNode(pub usize);
 
-/// A connection of the simulated world; never used twice.
+/// A connection of the simulated world; its number is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub usize);
 
-/// A world with its own time. Cheap to clone; all clones are the same world.
+/// A world with its own time. Cheap to clone; all clones refer to the same world.
 ///
-/// Nothing moves by itself: [`SimWorld::step`] carries out the next thing that happens in the network, and lets time
-/// pass up to it. Who needs nodes that act builds a [`crate::Simulation`] around it.
+/// Nothing moves by itself: [`SimWorld::step`] executes the next event of the network, and advances the time to it. For
+/// nodes that act, build a [`crate::Simulation`] around it.
 #[derive(Clone)]
 pub struct SimWorld {
     state: Arc<Mutex<State>>,
@@ -33,7 +33,7 @@ pub struct SimWorld {
 }
 
 impl SimWorld {
-    /// An empty world. Two of the same seed and options behave alike, whatever is done to both alike.
+    /// Creates an empty world. Two worlds with the same seed and options behave alike under the same calls.
     pub fn new(seed: u64, options: SimOptions) -> Self {
         let state = State::new(seed, options);
         let clock = state.clock.clone();
@@ -41,50 +41,50 @@ impl SimWorld {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in a test's thread leaves the state as whole as it was: each method ends what it begins.
+        // A panic in a test's thread leaves the state consistent: each method finishes its change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a living node.
+    /// Adds a live node.
     pub fn add_node(&self) -> SimNode {
         let mut state = self.lock();
         state.nodes.push(Node::new());
         SimNode(state.nodes.len() - 1)
     }
 
-    /// Connects two nodes at once; `limits` as `a` sees them.
+    /// Connects two nodes immediately; `limits` are those of `a`.
     pub fn connect(&self, a: SimNode, b: SimNode, limits: ConnectionLimits) -> (SimQueuePair, SimQueuePair) {
         let link = self.lock().connect([a, b], [limits, limits.mirrored()]);
         let end = |end| SimQueuePair::new(self.clone(), link, end);
         (end(0), end(1))
     }
 
-    /// The world's clock.
+    /// Returns the world's clock.
     pub fn clock(&self) -> SimClock {
         SimClock { now: self.clock.clone(), slept: Arc::default() }
     }
 
-    /// A node's clock: the world's, less what its machine was suspended for.
+    /// Returns a node's clock: the world's, minus the time for which its machine was suspended.
     pub fn clock_of(&self, node: SimNode) -> SimClock {
         SimClock { now: self.clock.clone(), slept: Arc::clone(&self.lock().node(node).slept) }
     }
 
-    /// Now.
+    /// Returns the current time.
     pub fn now(&self) -> Nanos {
         self.lock().now
     }
 
-    /// When the network does something next.
+    /// Returns the time of the next event of the network.
     pub fn next_event(&self) -> Option<Nanos> {
         self.lock().next_event()
     }
 
-    /// Carries out what the network does next, and lets time pass up to it; false if nothing is going to happen.
+    /// Executes the next event of the network, and advances the time to it. Returns false if there is none.
     pub fn step(&self) -> bool {
         self.lock().step()
     }
 
-    /// Carries out everything up to a time, and lets it become that time.
+    /// Executes everything up to `time`, and advances the time to it.
     pub fn run_until(&self, time: Nanos) {
         let mut state = self.lock();
         while state.next_event().is_some_and(|at| at <= time) {
@@ -93,88 +93,89 @@ impl SimWorld {
         state.advance_to(time);
     }
 
-    /// Lets time pass, but not beyond the next event.
+    /// Advances the time, but not beyond the next event.
     pub fn advance_to(&self, time: Nanos) {
         let mut state = self.lock();
         let time = state.next_event().map_or(time, |event| event.min(time));
         state.advance_to(time);
     }
 
-    /// Makes something go wrong now.
+    /// Injects a fault now.
     pub fn inflict(&self, fault: Fault) {
         self.lock().inflict(fault);
     }
 
-    /// Makes something go wrong at a time.
+    /// Injects a fault at a time.
     pub fn schedule(&self, at: Nanos, fault: Fault) {
         self.lock().schedule(at, Event::Fault(fault));
     }
 
-    /// How often which fault has happened.
+    /// Returns the counters of faults.
     pub fn fired(&self) -> Fired {
         self.lock().fired
     }
 
-    /// Whether a node's process runs.
+    /// Returns whether a node's process runs.
     pub fn is_alive(&self, node: SimNode) -> bool {
         self.lock().node(node).alive
     }
 
-    /// Which life of its process a node is in; the first is 1.
+    /// Returns the incarnation of a node's process; the first is 1.
     pub fn life(&self, node: SimNode) -> u32 {
         self.lock().node(node).life
     }
 
-    /// When a node should make a turn for what the network did, if it did anything since its last one.
+    /// Returns the time of a node's next turn because of network events since its last one, if any.
     pub fn wake_time(&self, node: SimNode) -> Option<Nanos> {
         self.lock().node(node).wake
     }
 
-    /// The earliest time at which this node can make a turn that it wants at `time`: later if it is paused or slow.
+    /// Returns the earliest time at which a node can make a turn that it requests for `time`: later if it is paused or
+    /// slow.
     pub fn turn_time(&self, node: SimNode, time: Nanos) -> Nanos {
         let mut state = self.lock();
         let node = state.node(node);
         (time + node.slow_by).max(node.paused_until)
     }
 
-    /// The node makes its turn: what it should be woken for, it sees now.
+    /// Notes that the node makes its turn and so handles its pending events.
     pub fn clear_wake(&self, node: SimNode) {
         self.lock().node(node).wake = None;
     }
 
-    /// Puts something into the trace.
+    /// Adds an entry to the trace.
     pub fn note(&self, what: &'static str, numbers: [u64; 3]) {
         self.lock().note(what, numbers);
     }
 
-    /// What happened so far.
+    /// Returns the trace.
     pub fn trace(&self) -> Trace {
         self.lock().trace.clone()
     }
 
-    /// Messages that arrived although every receive was in use: breaches of flow control.
+    /// Returns the number of messages that arrived while every receive was in use: violations of flow control.
     pub fn overruns(&self) -> u64 {
         self.lock().overruns
     }
 
-    /// Requests sent and responses received at both ends of a connection so far; the dialling end, or `a` of
-    /// [`Self::connect`], comes first.
+    /// Returns the counts of requests sent and responses received at both ends of a connection. The dialling end, or
+    /// `a` of [`Self::connect`], comes first.
     pub fn exchanged(&self, link: LinkId) -> [Exchanged; 2] {
         self.lock().links[link.0].ends.each_ref().map(|end| end.exchanged)
     }
 
-    /// Responses that arrived on a connection beyond the requests that were sent on it, in all the world. Each of them takes a
-    /// receive that no request has reserved.
+    /// Returns the number of responses in the world that arrived on a connection in excess of the requests sent on it.
+    /// Each of them takes a receive that no request has reserved.
     pub fn unasked_responses(&self) -> u64 {
         self.lock().unasked
     }
 
-    /// Received payloads that somebody holds, in all the world.
+    /// Returns the number of received payloads that are held, in the whole world.
     pub fn leases(&self) -> u32 {
         self.lock().links.iter().flat_map(|link| &link.ends).map(|end| end.leases).sum()
     }
 
-    /// Signalled work requests that have not completed, in all the world.
+    /// Returns the number of signalled work requests that have not completed, in the whole world.
     pub fn outstanding(&self) -> usize {
         self.lock().links.iter().flat_map(|link| &link.ends).map(|end| end.outstanding.len()).sum()
     }
@@ -186,7 +187,7 @@ impl fmt::Debug for SimWorld {
     }
 }
 
-/// The time of a simulated world, or of one node of it.
+/// Clock of a simulated world, or of one node of it.
 #[derive(Clone, Debug)]
 pub struct SimClock {
     now: Arc<AtomicU64>,
@@ -194,7 +195,7 @@ pub struct SimClock {
 }
 
 impl SimClock {
-    /// What this clock says at `time` was, or is going to be, in the world unless it is suspended before.
+    /// Converts a time of this clock to the time of the world, unless the machine is suspended before then.
     pub(crate) fn in_world(&self, time: Nanos) -> Nanos {
         if time == Nanos::NEVER { time } else { time + Nanos(self.slept.behind.load(Ordering::Relaxed)) }
     }

@@ -1,6 +1,7 @@
-//! Messages that wait for room, in states that a seed hits by itself: connections that are full, windows of one request, both also
-//! right after a resumption and until the next loss; deadlines and drops of calls that wait; handlers that respond long after
-//! their request's link, and many at a time while the engine is held; memory that its owner uses again at the end of a message.
+//! Messages that wait for room, in states that a seed reaches by itself. Connections are full, or have windows of one
+//! request, also right after a resumption and until the next loss. Waiting calls pass their deadlines or are dropped.
+//! Handlers respond long after the link of their request is gone, and many of them at a time while the engine is held.
+//! Memory is reused by its owner when a message ends.
 
 use std::sync::Mutex;
 
@@ -9,16 +10,16 @@ use pronto_core::session::Limits;
 use pronto_sim::scenario::{Scenario, Tally, Traffic, for_each_seed_or_soak};
 use pronto_sim::{FaultRates, Fired, Random, SimOptions, Span};
 
-/// Seeds of an ordinary run: about a minute of two CPUs, optimised.
+/// Seeds of an ordinary run: about a minute on two CPUs, optimised.
 const SEEDS: u64 = 300;
 /// Seeds of a soak.
 const SOAK: u64 = 100_000;
-/// One seed in 16 has windows that are wider than the submission queue, and bursts to fill them.
+/// One seed in 16 has windows that exceed the submission queue, and bursts that fill them.
 const WIDE_ONE_IN: u64 = 16;
-/// Calls of such a seed.
+/// Number of calls of such a seed.
 const WIDE: u16 = 600;
 
-/// What must have happened somewhere, or the stories say nothing: counters of sessions.
+/// Counters of sessions that must be positive in some run, or the runs prove nothing.
 const COUNTERS: [&str; 5] =
     ["stalled", "links_resumed", "requests_resent", "duplicates_dropped", "replies_resent"];
 
@@ -31,20 +32,21 @@ struct Told {
 fn story(seed: u64) -> (u64, Told) {
     let mut random = Random::new(seed ^ 0xbac1);
     let (options, limits) = Scenario::random_options(seed);
-    // Without completions at the receiver's mercy sessions outlive their links.
+    // Without completions that depend on the receiver, sessions outlive their links.
     let options = match random.below(4) {
         0 => options,
         1 | 2 => SimOptions::like_verbs(),
         _ => SimOptions::like_tcp(),
     };
     let traffic = Traffic { by_reference_one_in: 2, ..Traffic::mixed() };
-    // A transfer's response travels in another class than its request, so that one connection's counts cannot be compared.
+    // A transfer's response is sent in another class than its request, so the counts of one connection cannot be
+    // compared.
     let transfers = seed % 2 == 1;
     let traffic = if transfers { traffic.transferring(Span::micros(200, 6_000)) } else { traffic };
     let traffic = traffic.responding_late(3, Nanos::from_millis(random.below(30))).over_tight_links(3);
     let (limits, traffic, span) = if seed % WIDE_ONE_IN == WIDE_ONE_IN - 1 {
         let limits = Limits { calls: WIDE, requests: [WIDE; 2], ..limits };
-        // Calls of a lane are worked on one after another: each is short, or the last would take minutes.
+        // Calls of a lane run one after another: each is short, or the last one would take minutes.
         let traffic = Traffic { burst: 400, bulk_one_in: 8, late_one_in: 0, ..traffic };
         let traffic = Traffic { hoard: Some(Nanos::from_millis(30)), ..traffic };
         (limits, traffic.working(Span::micros(1, 40)), Nanos::from_millis(60))
@@ -69,12 +71,12 @@ fn story(seed: u64) -> (u64, Told) {
     let counters = COUNTERS.map(|counter| scenario.counted(counter));
     let (world, tally) = (scenario.world().clone(), scenario.ledger().tally());
     let hash = scenario.finish();
-    assert!(transfers || world.unasked_responses() == 0, "responses on links on which nobody asked for them");
+    assert!(transfers || world.unasked_responses() == 0, "responses on links without their requests");
     (hash, Told { fired: world.fired(), tally, counters })
 }
 
 #[test]
-fn whatever_waits_ends_once() {
+fn every_waiting_message_ends_once() {
     let all = Mutex::new((Fired::default(), [0; COUNTERS.len()], [0; 4]));
     for_each_seed_or_soak(SEEDS, SOAK, |seed| {
         let (hash, Told { fired, tally, counters }) = story(seed);

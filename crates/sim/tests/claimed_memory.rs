@@ -1,4 +1,4 @@
-//! A link whose send memory already has a writer is lost instead of lending the same bytes a second time.
+//! A link whose send memory already has a writer is lost, so that it does not lend the same bytes again.
 
 use pronto_core::Nanos;
 use pronto_core::fabric::{Arrived, ConnectionLimits, QueuePair as _};
@@ -26,7 +26,7 @@ impl Sink<SimLease> for Events {
     }
 }
 
-/// A session whose link is made of these queue pairs, and its events.
+/// Returns a session whose link consists of these queue pairs, and its events.
 fn linked(world: &SimWorld, pairs: [SimQueuePair; 2]) -> (Session<SimQueuePair>, Events) {
     let identity = |id: u16| Identity {
         node: NodeId(id),
@@ -36,7 +36,7 @@ fn linked(world: &SimWorld, pairs: [SimQueuePair; 2]) -> (Session<SimQueuePair>,
     };
     let limits = Limits::default();
     let theirs = greet(&identity(2), &limits, NodeId(1), None);
-    let agreement = agree(&identity(1), &limits, theirs, SessionId(7), None).expect("they fit");
+    let agreement = agree(&identity(1), &limits, theirs, SessionId(7), None).expect("the greetings match");
     let (session, mut events) = (Session::new(NodeId(2), limits), Events::default());
     session.install(Links { pairs, agreement }, &mut events, &SimExecutor::new(world));
     (session, events)
@@ -57,7 +57,7 @@ fn a_link_over_memory_that_has_a_writer_lends_nothing_and_is_lost() {
         let [(control, _far), (bulk, _far_bulk)] =
             [(); 2].map(|()| world.connect(nodes[0], nodes[1], connection));
         if claimed {
-            assert!(control.send_memory().claim(), "nobody writes to it yet");
+            assert!(control.send_memory().claim(), "the memory has no writer yet");
         }
         let (session, mut events) = linked(&world, [control, bulk]);
         assert_eq!(session.loan(Class::Control, 300, 0).is_err(), claimed);

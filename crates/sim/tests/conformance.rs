@@ -1,4 +1,4 @@
-//! The simulated provider passes the conformance suite, as each transport that it can resemble.
+//! The simulated provider passes the conformance suite when it resembles each transport.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ fn conforms(options: &SimOptions, lacks: &[Capability]) {
         let summary = run(&harness);
         println!("seed {seed}, {options:?}");
         summary.announce();
-        // Nobody sleeps but in simulated time.
+        // Threads sleep only in simulated time.
         summary.assert_complete(&[lacks, &[Capability::NearChannel]].concat());
         assert_eq!(harness.world.overruns(), 0);
         assert_eq!((harness.world.leases(), harness.world.outstanding()), (0, 0));

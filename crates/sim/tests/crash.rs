@@ -1,5 +1,5 @@
-//! A process dies under load and comes back in a new life: its peers end what was open, and nothing of the old life is
-//! executed in the new one, or answered to it.
+//! A process dies under load and restarts as a new incarnation. Its peers end everything that was open, and nothing of
+//! the old incarnation is executed or answered in the new one.
 
 use pronto_core::Nanos;
 use pronto_sim::scenario::{Scenario, Traffic, for_each_seed};
@@ -14,7 +14,7 @@ fn story(seed: u64) -> u64 {
     let machine = seed % 3 == 2;
     let crash = if machine { Fault::CrashMachine(place) } else { Fault::CrashProcess(place) };
     scenario.world().inflict(crash);
-    // Back soon, before anybody notices; or late, when the peer is down for everybody.
+    // The process restarts soon, before a peer notices; or late, when every peer has taken it down.
     let away = if seed % 4 < 2 { Nanos::from_millis(20) } else { Nanos::from_secs(7) };
     scenario.run(away);
     scenario.world().inflict(Fault::Restart(place));
@@ -24,12 +24,12 @@ fn story(seed: u64) -> u64 {
         let events = scenario.peer_events(survivor, 1);
         assert_eq!((events.ups, events.downs), (2, 1), "survivor {survivor}: {events:?}");
         let other = scenario.peer_events(survivor, 2 - survivor);
-        assert_eq!((other.ups, other.downs), (1, 0), "survivors disturbed each other: {other:?}");
+        assert_eq!((other.ups, other.downs), (1, 0), "the survivors were affected by each other: {other:?}");
     }
     scenario.finish()
 }
 
 #[test]
-fn a_new_life_begins_anew() {
+fn a_new_incarnation_starts_from_nothing() {
     for_each_seed(100, story);
 }

@@ -1,5 +1,5 @@
-//! Callers that always want more than their peers grant, handlers that take their time, windows down to one message: every
-//! refusal is a value, and everything that was taken is answered.
+//! Callers always want more than their peers grant, handlers are slow, and windows are as small as one message. Every
+//! refusal must be returned as a value, and every accepted call must get a response.
 
 use pronto_core::Nanos;
 use pronto_core::session::Limits;
@@ -15,13 +15,13 @@ fn story(seed: u64) -> u64 {
     let mut scenario = Scenario::new(seed, 3, options, limits, traffic);
     scenario.run(Nanos::from_millis(200));
     let tally = scenario.ledger().tally();
-    assert!(tally.no_credit > tally.calls, "credits were never short: {tally:?}");
-    assert!(tally.replies > 100, "hardly anything was answered: {tally:?}");
+    assert!(tally.no_credit > tally.calls, "credits were never exhausted: {tally:?}");
+    assert!(tally.replies > 100, "too few calls got a reply: {tally:?}");
     assert_eq!(scenario.world().overruns(), 0);
     scenario.finish()
 }
 
 #[test]
-fn no_credit_is_a_value_and_no_deadlock() {
+fn exhausted_credits_are_reported_without_deadlock() {
     for_each_seed(100, story);
 }

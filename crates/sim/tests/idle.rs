@@ -1,11 +1,11 @@
-//! Peers that have nothing to say: heartbeats keep them together, also when one of them is stopped for a second at the
-//! worst moment, and cost next to nothing.
+//! Peers that send nothing: heartbeats keep them connected, even if one of them is stopped for a second at the worst
+//! moment, and cost almost nothing.
 
 use pronto_core::Nanos;
 use pronto_sim::Fault;
 use pronto_sim::scenario::{Scenario, Traffic, for_each_seed};
 
-/// Three nodes that have talked, and do not any more.
+/// Returns a scenario with three nodes that have communicated and do so no more.
 fn scenario(seed: u64) -> Scenario {
     let (options, limits) = Scenario::random_options(seed);
     let mut scenario = Scenario::new(seed, 3, options, limits, Traffic::patient());
@@ -27,7 +27,7 @@ fn a_minute(seed: u64) -> u64 {
     let turns = scenario.turns();
     scenario.run(Nanos::from_secs(60));
     assert_together(&scenario);
-    // One tick a second, and what two peers' heartbeats wake it for.
+    // One tick a second, and the wake-ups by the heartbeats of two peers.
     let each = (scenario.turns() - turns) / 3;
     assert!(each <= 60 * 3, "{each} turns of each node in an idle minute");
     scenario.finish()
@@ -47,11 +47,11 @@ fn a_second_without_a_turn(seed: u64) -> u64 {
 }
 
 #[test]
-fn a_minute_of_silence_is_no_death() {
+fn a_minute_of_silence_takes_no_peer_down() {
     for_each_seed(60, a_minute);
 }
 
 #[test]
-fn a_second_without_a_turn_is_no_event() {
+fn a_second_without_a_turn_causes_no_event() {
     for_each_seed(100, a_second_without_a_turn);
 }

@@ -1,4 +1,4 @@
-//! The network does what its options say, and each fault what its name says.
+//! The network behaves as its options state, and each fault as its name states.
 
 use pronto_core::Nanos;
 use pronto_core::fabric::{
@@ -29,7 +29,7 @@ fn send(qp: &mut SimQueuePair, number: u8) {
     qp.ring_doorbell(DoorbellEvent::Solicited).expect("alive");
 }
 
-/// The numbers that have arrived.
+/// Returns the numbers that have arrived.
 fn take(qp: &mut SimQueuePair) -> Vec<u8> {
     let mut numbers = Vec::new();
     while let Ok(Some(message)) = poll_by_value(qp) {
@@ -43,7 +43,7 @@ fn run(world: &SimWorld, span: Nanos) {
     world.run_until(world.now() + span);
 }
 
-/// A random hour of a busy network with faults; its trace.
+/// Returns the trace hash of a random hour of a busy network with faults.
 fn hash(seed: u64) -> u64 {
     let (world, a, b) = world(
         seed,
@@ -73,7 +73,7 @@ fn the_same_seed_gives_the_same_trace_and_another_one_another() {
 }
 
 #[test]
-fn connections_overtake_each_other_and_messages_of_one_do_not() {
+fn connections_overtake_each_other_but_messages_of_one_do_not() {
     let options = SimOptions { spike_one_in: 4, spike: Span::millis(1, 2), ..SimOptions::like_tcp() };
     let (world, a, b) = world(1, options);
     let mut pairs: Vec<_> = (0..8).map(|_| world.connect(a, b, LIMITS)).collect();
@@ -108,7 +108,7 @@ fn a_partition_holds_frames_back_and_healing_lets_them_go_in_order() {
     }
     run(&world, Nanos::from_millis(200));
     assert_eq!(take(&mut other), []);
-    assert_eq!(take(&mut one), [0, 1, 2, 3, 4], "the other way is open");
+    assert_eq!(take(&mut one), [0, 1, 2, 3, 4], "the other direction is open");
     assert_eq!(world.fired().stalled_frames, 5);
     world.inflict(Fault::Heal(a, b));
     send(&mut one, 5);
@@ -118,7 +118,7 @@ fn a_partition_holds_frames_back_and_healing_lets_them_go_in_order() {
 }
 
 #[test]
-fn a_long_partition_ends_the_connection_of_who_sends_and_the_other_hears_when_it_heals() {
+fn a_long_partition_ends_the_senders_connection_and_the_receivers_after_healing() {
     let (world, a, b) = world(1, SimOptions::like_verbs());
     let (mut one, mut other) = world.connect(a, b, LIMITS);
     world.inflict(Fault::Partition(a, b));
@@ -126,7 +126,7 @@ fn a_long_partition_ends_the_connection_of_who_sends_and_the_other_hears_when_it
     run(&world, Nanos::from_secs(10));
     assert_eq!(one.poll_send().map(|completion| completion.status), Some(Status::Flushed));
     assert!(matches!(poll_by_value(&mut one), Err(FabricError::Lost)));
-    assert!(matches!(poll_by_value(&mut other), Ok(None)), "who does not send does not notice");
+    assert!(matches!(poll_by_value(&mut other), Ok(None)), "an end that does not send does not notice");
     assert_eq!(world.fired().given_up, 1);
     world.inflict(Fault::Heal(a, b));
     run(&world, Nanos::from_millis(10));
@@ -134,7 +134,7 @@ fn a_long_partition_ends_the_connection_of_who_sends_and_the_other_hears_when_it
 }
 
 #[test]
-fn a_dead_process_is_noticed_and_a_dead_machine_only_by_who_sends() {
+fn a_dead_process_is_noticed_and_a_dead_machine_only_by_a_sender() {
     for silent in [false, true] {
         let (world, a, b) = world(1, SimOptions::like_verbs());
         let (mut one, _other) = world.connect(a, b, LIMITS);
@@ -154,7 +154,7 @@ fn a_dead_process_is_noticed_and_a_dead_machine_only_by_who_sends() {
 }
 
 #[test]
-fn messages_beyond_the_depth_are_a_breach_that_is_counted() {
+fn messages_beyond_the_depth_are_counted_as_violations() {
     let (world, a, b) = world(1, SimOptions::like_tcp());
     let (mut one, mut other) = world.connect(a, b, LIMITS);
     for number in 0..33 {
@@ -162,7 +162,7 @@ fn messages_beyond_the_depth_are_a_breach_that_is_counted() {
         run(&world, Nanos::from_millis(100));
     }
     assert_eq!(world.overruns(), 1);
-    assert_eq!(take(&mut other).len(), 32, "what had its receive can still be taken");
+    assert_eq!(take(&mut other).len(), 32, "messages with a receive are still delivered");
     assert!(matches!(poll_by_value(&mut other), Err(FabricError::Peer(PeerFault::Overrun))));
 }
 
@@ -191,12 +191,12 @@ fn dialling_connects_both_or_fails_in_time() {
     world.inflict(Fault::CrashProcess(b));
     world.dial(a, b, vec![7]);
     run(&world, Nanos::from_millis(1));
-    let refused = world.poll_dialled(a).expect("a living machine refuses at once").outcome;
+    let refused = world.poll_dialled(a).expect("a living machine refuses immediately").outcome;
     assert_eq!(refused.unwrap_err(), DialError::Unreachable);
 }
 
 #[test]
-fn an_answer_that_is_lost_leaves_the_accepting_side_alone_with_its_ends() {
+fn a_lost_response_leaves_the_accepting_side_with_unconnected_ends() {
     let (world, a, b) = world(1, SimOptions::like_tcp());
     world.dial(a, b, vec![7]);
     run(&world, Nanos::from_millis(1));
@@ -204,7 +204,7 @@ fn an_answer_that_is_lost_leaves_the_accepting_side_alone_with_its_ends() {
     let incoming = world.poll_incoming(b).unwrap();
     let mut theirs = world.accept(incoming.id, vec![8], &[LIMITS]).unwrap();
     run(&world, Nanos::from_millis(100));
-    assert!(world.poll_dialled(a).is_none(), "it waits in vain first");
+    assert!(world.poll_dialled(a).is_none(), "the dialler must wait for its timeout");
     assert!(poll_by_value(&mut theirs[0]).is_ok());
     run(&world, Nanos::from_secs(2));
     assert_eq!(world.poll_dialled(a).unwrap().outcome.unwrap_err(), DialError::Unreachable);

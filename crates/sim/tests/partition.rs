@@ -1,11 +1,12 @@
-//! A partition that outlasts the liveness limit: both sides take the other down once, open calls end, and after healing
-//! there is a new session between the same lives. A shorter one goes by unnoticed.
+//! A partition longer than the liveness limit: both sides take the other one down once, open calls end, and after
+//! healing the same incarnations have a new session. A shorter partition has no effect.
 
 use pronto_core::Nanos;
 use pronto_sim::scenario::{Scenario, Traffic, for_each_seed};
 use pronto_sim::{Fault, SimOptions};
 
-/// A transport that tries for as long as the partition lasts, or one that gives the connection up meanwhile.
+/// Returns a scenario with a transport that retries as long as the partition lasts, or one that gives the connection
+/// up.
 fn scenario(seed: u64) -> Scenario {
     let patient = seed.is_multiple_of(2);
     let options = if patient { SimOptions::like_tcp() } else { SimOptions::like_verbs() };
@@ -15,7 +16,7 @@ fn scenario(seed: u64) -> Scenario {
     scenario
 }
 
-/// Both ways, or one way only.
+/// Starts the partition in both directions, or in one only.
 fn begin(scenario: &Scenario, one_way: bool) {
     let (from, to) = (scenario.places()[0], scenario.places()[1]);
     let fault = if one_way { Fault::BlockOneWay { from, to } } else { Fault::Partition(from, to) };
@@ -35,7 +36,7 @@ fn long(seed: u64) -> u64 {
         assert_eq!((events.ups, events.downs), (1, 1), "node {node} during the partition: {events:?}");
     }
     assert!(scenario.world().fired().stalled_frames > 0, "the fault never happened");
-    assert!(scenario.ledger().tally().peer_downs > 0, "no call was open, in a story about open calls");
+    assert!(scenario.ledger().tally().peer_downs > 0, "no call was open when the partition began");
     end(&scenario);
     scenario.run(Nanos::from_secs(3));
     for (node, peer) in [(0, 1), (1, 0)] {

@@ -1,4 +1,4 @@
-//! A fabric that has no room for a message takes no acknowledgement with it: the peer is told as soon as there is room.
+//! A fabric without room for a message must not lose an acknowledgement: the peer is notified as soon as there is room.
 
 use pronto_core::Nanos;
 use pronto_core::fabric::{Arrived, ConnectionLimits};
@@ -8,9 +8,9 @@ use pronto_core::session::{
 use pronto_sim::{SimExecutor, SimLease, SimNode, SimOptions, SimQueuePair, SimWorld};
 use pronto_wire::{Class, Epoch, LayoutHash, NameHash, NodeId, ServiceId, SessionId, TypeEntry, TypeId};
 
-/// Messages that a connection takes before the fabric is full.
+/// Number of messages that a connection takes before the fabric is full.
 const DEPTH: u32 = 20 + 16;
-/// Control messages of the peer after which it should be told of them.
+/// Number of the peer's control messages after which it must get an acknowledgement.
 const OWED: u64 = 4;
 
 struct Nobody;
@@ -38,7 +38,7 @@ fn identity(id: u16) -> Identity {
     Identity { node: NodeId(id), epoch: Epoch(id.into()), name: String::new(), types: vec![entry] }
 }
 
-/// Two sessions with each other, over connections that have room for [`DEPTH`] messages each.
+/// Returns two connected sessions, whose connections have room for [`DEPTH`] messages each.
 fn sessions(world: &SimWorld, nodes: [SimNode; 2]) -> [Session<SimQueuePair>; 2] {
     let connection = ConnectionLimits {
         send_depth: DEPTH - 16,
@@ -51,7 +51,8 @@ fn sessions(world: &SimWorld, nodes: [SimNode; 2]) -> [Session<SimQueuePair>; 2]
     let executor = SimExecutor::new(world);
     let end = |me: u16, peer: u16, pairs| {
         let theirs = greet(&identity(peer), &limits(), NodeId(me), None);
-        let agreement = agree(&identity(me), &limits(), theirs, SessionId(7), None).expect("they fit");
+        let agreement =
+            agree(&identity(me), &limits(), theirs, SessionId(7), None).expect("the greetings match");
         let session = Session::new(NodeId(peer), limits());
         session.install(Links { pairs, agreement }, &mut Nobody, &executor);
         session
@@ -60,28 +61,28 @@ fn sessions(world: &SimWorld, nodes: [SimNode; 2]) -> [Session<SimQueuePair>; 2]
 }
 
 #[test]
-fn what_the_peer_should_be_told_is_told_when_there_is_room() {
+fn an_acknowledgement_is_sent_once_there_is_room() {
     let world = SimWorld::new(1, SimOptions::like_shm());
     let executor = SimExecutor::new(&world);
     let nodes = [world.add_node(), world.add_node()];
     let [near, far] = sessions(&world, nodes);
-    // Heartbeats wait to be received here.
+    // Heartbeats wait to be received.
     for second in 1..=OWED {
         assert!(far.tick(Nanos::from_secs(second), Nanos::ZERO, &mut Nobody, &executor).is_some());
     }
     world.run_until(Nanos::from_millis(1));
-    // The connection is full: nothing is delivered, for the world stands still.
+    // The connection is full: the world stands still, so nothing is delivered.
     let key = TypeKey { name: NameHash::of("t"), layout: LayoutHash(5), service: ServiceId(0) };
     for _ in 0..DEPTH {
-        let mut loan = near.loan(Class::Control, 300, 0).expect("there is memory");
+        let mut loan = near.loan(Class::Control, 300, 0).expect("send memory is available");
         loan.as_mut_slice().fill(1);
         let payload = OutgoingPayload::Frame(loan.finish());
-        near.notify(&key, Class::Control, payload, &executor).expect("there is credit");
+        near.notify(&key, Class::Control, payload, &executor).expect("a credit is available");
     }
     let turn = |session: &Session<SimQueuePair>| {
-        session.turn(1, || false, &mut Nobody, &executor).expect("nobody else is at it");
+        session.turn(1, || false, &mut Nobody, &executor).expect("no other thread holds the engine");
     };
-    // The heartbeats are taken in, and the credit for them finds no room.
+    // The heartbeats are received, and the credit for them finds no room.
     turn(&near);
     assert_eq!(near.stats().messages_received.count(), OWED);
     assert_eq!(near.stats().messages_sent.count(), u64::from(DEPTH));

@@ -1,5 +1,5 @@
-//! Messages into posted buffers, while links are lost, nodes die, and both sides change their minds: nothing is lost on the way,
-//! received twice, changed, or left behind.
+//! Messages into posted buffers while links are lost, nodes die, and both sides give up: no message is lost, received
+//! twice, changed, or left behind.
 
 use std::sync::Mutex;
 
@@ -8,7 +8,7 @@ use pronto_core::session::Limits;
 use pronto_sim::scenario::{Scenario, Traffic, TransferTally, for_each_seed};
 use pronto_sim::{Fault, FaultRates, Span};
 
-/// The whole of a tally, by name.
+/// Returns the counts of a tally, with their names.
 fn each(tally: &TransferTally) -> [(&'static str, u64); 9] {
     [
         ("sent", tally.sent),
@@ -23,7 +23,7 @@ fn each(tally: &TransferTally) -> [(&'static str, u64); 9] {
     ]
 }
 
-/// Tells a story for many seeds; each of `must` happened in one of them at least.
+/// Runs a scenario for many seeds. Each event in `must` must happen in at least one of them.
 fn tell(seeds: u64, rates: FaultRates, nodes: usize, must: &[&str]) {
     let all = Mutex::new([0; 9]);
     for_each_seed(seeds, |seed| {
@@ -41,7 +41,7 @@ fn tell(seeds: u64, rates: FaultRates, nodes: usize, must: &[&str]) {
         scenario.run(Nanos::from_millis(700));
         assert_eq!(scenario.world().fired().suspends, suspends as u64);
         let tally = scenario.transfers();
-        assert!(tally.received > 0 && tally.sent > 0, "nothing happened: {tally:?}");
+        assert!(tally.received > 0 && tally.sent > 0, "no message was transferred: {tally:?}");
         let mut all = all.lock().expect("no holder panics");
         all.iter_mut().zip(each(&tally)).for_each(|(sum, (_, count))| *sum += count);
         drop(all);
@@ -50,7 +50,7 @@ fn tell(seeds: u64, rates: FaultRates, nodes: usize, must: &[&str]) {
     let sums = all.into_inner().expect("no holder panicked");
     for ((name, _), sum) in each(&TransferTally::default()).iter().zip(sums) {
         println!("{name}: {sum}");
-        assert!(sum > 0 || !must.contains(name), "{name}: never, over all seeds");
+        assert!(sum > 0 || !must.contains(name), "{name} never happened in any seed");
     }
 }
 
@@ -69,7 +69,7 @@ fn links_are_lost_and_transfers_go_on() {
     tell(20, rates, 2, &must);
 }
 
-/// Its deadlines and those of others are as many apart as it slept for.
+/// Deadlines of the suspended machine and of others differ by the time of the suspension.
 #[test]
 fn machines_are_suspended_in_the_middle() {
     let suspend = Some((Nanos::from_millis(150), Span::millis(1, 5_000)));

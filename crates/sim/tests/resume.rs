@@ -1,4 +1,4 @@
-//! Connections are lost again and again, and sessions carry on over new ones: no call ends otherwise than answered.
+//! Connections are lost repeatedly, and sessions resume over new ones: every call ends with its reply.
 
 use std::sync::Mutex;
 
@@ -7,7 +7,7 @@ use pronto_core::session::Limits;
 use pronto_sim::scenario::{Scenario, Traffic, for_each_seed};
 use pronto_sim::{FaultRates, SimOptions};
 
-/// What must have happened somewhere, or the story says nothing: counters of sessions.
+/// Counters of sessions that must be positive in some run, or the runs prove nothing.
 const COUNTERS: [&str; 4] = ["links_resumed", "requests_resent", "duplicates_dropped", "replies_resent"];
 
 fn story(seed: u64) -> (u64, [u64; 4]) {

@@ -1,4 +1,4 @@
-//! Actors get their turns when something comes for them or their time has come; the dead get none.
+//! Actors make turns when an event or their time comes; dead actors make none.
 
 use core::cell::RefCell;
 use std::rc::Rc;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 use pronto_core::Nanos;
 use pronto_sim::{Actor, Fault, SimNode, SimOptions, SimWorld, Simulation};
 
-/// Notes its turns, and wants one every millisecond.
+/// Records its turns, and requests one every millisecond.
 struct Ticker {
     name: (SimNode, u32),
     log: Log,
@@ -36,7 +36,7 @@ fn turns(log: &Log, from: Nanos, to: Nanos) -> usize {
 }
 
 #[test]
-fn timers_are_kept_also_over_pauses_and_slowness() {
+fn timers_are_kept_over_pauses_and_slowness() {
     let (mut simulation, log, node) = simulation();
     let ms = Nanos::from_millis;
     simulation.run_until(ms(100));
@@ -51,7 +51,7 @@ fn timers_are_kept_also_over_pauses_and_slowness() {
 }
 
 #[test]
-fn the_dead_get_no_turns_and_come_back_in_a_new_life() {
+fn a_dead_node_makes_no_turns_and_restarts_as_a_new_incarnation() {
     let (mut simulation, log, node) = simulation();
     let ms = Nanos::from_millis;
     simulation.world().schedule(ms(10), Fault::CrashProcess(node));

@@ -1,5 +1,5 @@
-//! A peer that is late, stopped for a moment, or stopped for long: only the last counts as down, and it comes back in the
-//! same life.
+//! A peer that is late, stopped briefly, or stopped for long: only the last one counts as down, and it returns as the
+//! same incarnation.
 
 use pronto_core::Nanos;
 use pronto_sim::Fault;
@@ -45,23 +45,27 @@ fn stopped_for_eight_seconds(seed: u64) -> u64 {
     scenario.world().inflict(fault);
     scenario.run(Nanos::from_secs(12));
     let awake = scenario.peer_events(0, 1);
-    assert_eq!((awake.ups, awake.downs), (2, 1), "who was awake: {awake:?}");
-    assert!(scenario.peer_events(1, 0).downs <= 1, "who slept: {:?}", scenario.peer_events(1, 0));
+    assert_eq!((awake.ups, awake.downs), (2, 1), "seen by the running node: {awake:?}");
+    assert!(
+        scenario.peer_events(1, 0).downs <= 1,
+        "seen by the stopped node: {:?}",
+        scenario.peer_events(1, 0)
+    );
     assert_eq!(scenario.world().life(scenario.places()[1]), 1);
     scenario.finish()
 }
 
 #[test]
-fn lateness_is_no_death() {
+fn lateness_takes_no_peer_down() {
     for_each_seed(60, late);
 }
 
 #[test]
-fn a_second_without_a_turn_is_no_event() {
+fn a_second_without_a_turn_causes_no_event() {
     for_each_seed(60, stopped_for_a_second);
 }
 
 #[test]
-fn eight_seconds_without_a_turn_are_one_death() {
+fn eight_seconds_without_a_turn_take_the_peer_down_once() {
     for_each_seed(60, stopped_for_eight_seconds);
 }

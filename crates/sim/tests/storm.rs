@@ -1,5 +1,5 @@
-//! Everything at once: three nodes with random windows over random transports, and faults of every kind that overlap as
-//! they like. Whatever happens, the books close.
+//! All faults together: three nodes with random windows over random transports, and faults of every kind that overlap.
+//! The ledger must be correct in the end.
 
 use std::sync::Mutex;
 
@@ -21,7 +21,7 @@ fn story(seed: u64) -> (u64, Fired) {
     (scenario.finish(), fired)
 }
 
-/// Each kind of fault with every other seed.
+/// Returns rates with each kind of fault in every other seed.
 fn rates(seed: u64) -> FaultRates {
     let mut random = Random::new(seed ^ 0x570);
     let mut sometimes = |every: u64| (random.below(2) == 0).then(|| Nanos::from_millis(every));
@@ -34,14 +34,14 @@ fn rates(seed: u64) -> FaultRates {
         pause: sometimes(500).map(|every| (every, long)),
         suspend: sometimes(700).map(|every| (every, long)),
         full: sometimes(150).map(|every| (every, Span::micros(100, 60_000))),
-        // A story of its own: see `backlogs.rs`.
+        // Tested separately in `backlogs.rs`.
         starved: None,
         slow: sometimes(400).map(|every| (every, Nanos::from_millis(3), long)),
     }
 }
 
 #[test]
-fn whatever_happens_the_books_close() {
+fn the_ledger_is_correct_under_all_faults() {
     let all = Mutex::new(Fired::default());
     for_each_seed(1000, |seed| {
         let (hash, fired) = story(seed);

@@ -1,11 +1,12 @@
-//! A machine that is suspended: its clock stands still, that of others goes on. Shortly is no event; for longer than the liveness limit
-//! is one death for who was awake, and at most one for who slept. What was open ends once, by its own node's clock.
+//! A suspended machine: its clock stands still, and those of others continue. A short suspension has no effect. One
+//! longer than the liveness limit takes the peer down once at the running node, and at most once at the suspended one.
+//! Everything open ends once, by its own node's clock.
 
 use pronto_core::{Clock as _, Nanos};
 use pronto_sim::Fault;
 use pronto_sim::scenario::{Scenario, Traffic, for_each_seed};
 
-/// Two nodes, of which the second is suspended for so long in the middle of everything.
+/// Returns a scenario with two nodes, the second of which is suspended for `span` in the middle of its traffic.
 fn suspended(seed: u64, traffic: Traffic, span: Nanos) -> Scenario {
     let (options, limits) = Scenario::random_options(seed);
     let mut scenario = Scenario::new(seed, 2, options, limits, traffic);
@@ -31,19 +32,19 @@ fn for_a_second(seed: u64) -> u64 {
 fn for_half_a_minute(seed: u64) -> u64 {
     let scenario = suspended(seed, Traffic::mixed(), Nanos::from_secs(30));
     let awake = scenario.peer_events(0, 1);
-    assert_eq!((awake.ups, awake.downs), (2, 1), "who was awake: {awake:?}");
+    assert_eq!((awake.ups, awake.downs), (2, 1), "seen by the running node: {awake:?}");
     let asleep = scenario.peer_events(1, 0);
-    assert_eq!((asleep.ups, asleep.downs), (2, 1), "who slept: {asleep:?}");
-    assert_eq!(scenario.world().life(scenario.places()[1]), 1, "the same life");
+    assert_eq!((asleep.ups, asleep.downs), (2, 1), "seen by the suspended node: {asleep:?}");
+    assert_eq!(scenario.world().life(scenario.places()[1]), 1, "the incarnation is unchanged");
     scenario.finish()
 }
 
 #[test]
-fn a_second_is_no_event() {
+fn a_second_causes_no_event() {
     for_each_seed(20, for_a_second);
 }
 
 #[test]
-fn half_a_minute_is_one_death() {
+fn half_a_minute_takes_the_peer_down_once() {
     for_each_seed(6, for_half_a_minute);
 }

@@ -1,4 +1,5 @@
-//! Detached tokens: consumed, dropped, unwound by a panic or detached again, each sends one response and returns one credit.
+//! Detached tokens that are consumed, dropped, unwound by a panic or detached again: each sends one response and
+//! returns one credit.
 
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -17,7 +18,7 @@ use pronto_wire::{
 
 type SimSession = Session<SimQueuePair>;
 
-/// Requests that may be under way.
+/// Maximum number of requests in flight.
 const WINDOW: u16 = 8;
 const KEY: TypeKey = TypeKey { name: NameHash::of("t"), layout: LayoutHash(5), service: ServiceId(0) };
 
@@ -40,7 +41,7 @@ impl Callee for Origin {
     }
 }
 
-/// Hands requests on, and ignores events.
+/// Sink that passes requests on and ignores events.
 struct Requests<F>(F);
 
 impl<F: FnMut(Inbound<'_, Arrived<SimLease>>)> Sink<SimLease> for Requests<F> {
@@ -62,7 +63,7 @@ fn identity(id: u16) -> Identity {
     Identity { node: NodeId(id), epoch: Epoch(id.into()), name: String::new(), types }
 }
 
-/// The sessions of a caller and a callee with each other.
+/// Returns the connected sessions of a caller and a callee.
 fn sessions(world: &SimWorld, nodes: [SimNode; 2]) -> [Origin; 2] {
     let connection = ConnectionLimits {
         send_depth: 64,
@@ -75,7 +76,8 @@ fn sessions(world: &SimWorld, nodes: [SimNode; 2]) -> [Origin; 2] {
     let end = |me: u16, peer: u16, pairs| {
         let executor = SimExecutor::new(world);
         let theirs = greet(&identity(peer), &limits(), NodeId(me), None);
-        let agreement = agree(&identity(me), &limits(), theirs, SessionId(7), None).expect("they fit");
+        let agreement =
+            agree(&identity(me), &limits(), theirs, SessionId(7), None).expect("the greetings match");
         let session = Rc::new(Session::new(NodeId(peer), limits()));
         session.install(Links { pairs, agreement }, &mut Requests(|_: Inbound<'_, _>| {}), &executor);
         Origin { session, executor }
@@ -87,7 +89,7 @@ fn reply() -> Answer {
     Answer::Reply { class: Class::Control, payload: OutgoingPayload::EMPTY }
 }
 
-/// Ways to end a detached token, and the failure that its caller gets; none for a reply.
+/// A way to end a detached token, and the failure that its caller gets; `None` for a reply.
 type Way = (fn(DetachedToken<Origin>), Option<FailureCode>);
 
 const WAYS: [Way; 9] = [
@@ -127,18 +129,20 @@ fn panics(run: impl FnOnce()) {
 }
 
 #[test]
-fn each_token_answers_once_and_returns_one_credit() {
+fn each_token_sends_one_response_and_returns_one_credit() {
     let world = SimWorld::new(1, SimOptions::like_shm());
     let nodes = [world.add_node(), world.add_node()];
     let [near, far] = sessions(&world, nodes);
     let turn = |end: &Origin, sink: &mut dyn FnMut(Inbound<'_, Arrived<SimLease>>)| {
         while world.step() {}
-        end.session.turn(64, || false, &mut Requests(sink), &end.executor).expect("nobody else is at it");
+        end.session
+            .turn(64, || false, &mut Requests(sink), &end.executor)
+            .expect("no other thread holds the engine");
         while world.step() {}
     };
     let none = &mut |_: Inbound<'_, Arrived<SimLease>>| panic!("a request at its caller");
     let spec = CallSpec { key: KEY, class: Class::Control, timeout: Nanos::NEVER };
-    // A window of requests for each way: a credit that is lost stops it, and one that comes back twice ends the session.
+    // A window of requests in each way: a lost credit stops it, and a credit that is returned twice ends the session.
     for round in 0..usize::from(WINDOW) * 2 {
         for (number, (way, failure)) in WAYS.into_iter().enumerate() {
             let call = near.session.call(&spec, OutgoingPayload::EMPTY, &near.executor);
@@ -158,7 +162,7 @@ fn each_token_answers_once_and_returns_one_credit() {
             assert_eq!(got, failure, "round {round}, way {number}");
         }
     }
-    assert_eq!(near.session.stats().stale_replies.count(), 0, "no call was answered twice");
+    assert_eq!(near.session.stats().stale_replies.count(), 0, "no call got two responses");
     assert!(near.session.is_up() && far.session.is_up());
     assert_eq!(near.session.credits(Class::Control), u32::from(WINDOW));
 }

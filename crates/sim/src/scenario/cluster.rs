@@ -1,4 +1,5 @@
-//! A cluster of scenario nodes, and what every story ends with: peace, an examination, and closed books.
+//! A cluster of scenario nodes, and the common end of all scenarios: healing, an examination, and the final checks of
+//! the ledger.
 
 use core::cell::{Cell, Ref, RefCell};
 use core::fmt;
@@ -20,12 +21,12 @@ use crate::random::Random;
 use crate::simulation::Simulation;
 use crate::world::{SimNode, SimWorld};
 
-/// Time given to the examination: each call takes a few flights and some work.
+/// Duration of the examination: each call takes a few flights and some work.
 const EXAM: Nanos = Nanos::from_secs(20);
-/// Time for credits, heartbeats and the like to come to rest.
+/// Time until credits, heartbeats and the like are settled.
 const REST: Nanos = Nanos::from_secs(5);
 
-/// A cluster with a story.
+/// A cluster under test.
 pub struct Scenario {
     seed: u64,
     common: Common,
@@ -34,7 +35,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// A cluster of `nodes`, all of which dial each other.
+    /// Creates a cluster of `nodes`, all of which dial each other.
     pub fn new(seed: u64, nodes: usize, options: SimOptions, limits: Limits, traffic: Traffic) -> Self {
         let resumable = options.completion != crate::CompletionMeaning::Consumed;
         let common = Common {
@@ -60,7 +61,7 @@ impl Scenario {
         Self { seed, common, simulation, places }
     }
 
-    /// Options and limits that the seed chooses: each transport, windows from one message to the usual ones.
+    /// Returns options and limits chosen by the seed: each transport, and windows from one message to the usual ones.
     pub fn random_options(seed: u64) -> (SimOptions, Limits) {
         let mut random = Random::new(seed ^ 0x0971);
         let options = [SimOptions::like_shm, SimOptions::like_tcp, SimOptions::like_verbs];
@@ -75,59 +76,60 @@ impl Scenario {
         (options[usize::from(up_to(3)) - 1](), limits)
     }
 
-    /// The world.
+    /// Returns the world.
     pub fn world(&self) -> &SimWorld {
         self.simulation.world()
     }
 
-    /// Where the nodes are; node `n + 1` is at place `n`.
+    /// Returns the nodes; node id `n + 1` is at index `n`.
     pub fn places(&self) -> &[SimNode] {
         &self.places
     }
 
-    /// The books.
+    /// Returns the ledger.
     pub fn ledger(&self) -> Ref<'_, Ledger> {
         self.common.ledger.borrow()
     }
 
-    /// Lets the story go on for a while.
+    /// Runs the cluster for a time.
     pub fn run(&mut self, span: Nanos) {
         let until = self.world().now() + span;
         self.simulation.run_until(until);
     }
 
-    /// Changes what the nodes send from now on.
+    /// Sets the traffic of the nodes from now on.
     pub fn set_traffic(&self, traffic: Traffic) {
         self.common.traffic.set(traffic);
     }
 
-    /// What two nodes saw of each other.
+    /// Returns the events that one node has seen of another.
     pub fn peer_events(&self, node: usize, peer: usize) -> super::PeerEvents {
         self.ledger().peer_events(id_at(self.places[node]), id_at(self.places[peer]))
     }
 
-    /// What all transfers came to so far.
+    /// Returns the counts of all transfers so far.
     pub fn transfers(&self) -> TransferTally {
         self.common.transferred.borrow().tally
     }
 
-    /// Turns that all nodes have made so far.
+    /// Returns the number of turns of all nodes so far.
     pub fn turns(&self) -> u64 {
         self.simulation.turns()
     }
 
-    /// A counter of all sessions of the present lives, summed.
+    /// Returns the sum of a counter over all sessions of the current incarnations.
     pub fn counted(&self, counter: &str) -> u64 {
         let sessions = self.common.sessions.borrow();
         let all = sessions.values().flat_map(|session| session.stats().each());
         all.filter(|(name, _)| *name == counter).map(|(_, count)| count).sum()
     }
 
-    /// Every story's end: faults are over, everybody comes back, all that is open ends; then each node makes calls to each
-    /// other, more than any window holds, and every one is answered; then nothing is left anywhere. Returns the trace's
-    /// hash.
+    /// Ends every scenario: the faults end, every node restarts, and everything open ends. Then each node makes more
+    /// calls to each other node than any window holds, and every one must be answered. Then nothing may remain open.
+    /// Returns the hash of the trace.
     ///
     /// # Panics
+    /// An invariant is violated.
     /// If an invariant is broken.
     pub fn finish(mut self) -> u64 {
         let links_may_be_tight = self.common.traffic.get().tight_one_in != 0;
@@ -157,7 +159,7 @@ impl Scenario {
         }
     }
 
-    /// Has all nodes greet each other again, and grant each other what they usually do.
+    /// Makes all nodes greet each other again, with their usual grants.
     fn replace_links(&self) {
         for (index, a) in self.places.iter().enumerate() {
             for b in &self.places[index + 1..] {
@@ -179,7 +181,7 @@ impl Scenario {
         self.run(EXAM);
         let after = self.ledger().tally();
         let replies = after.replies - before.replies;
-        assert_eq!(replies, calls, "answers to the examination; before it {before:?}, after it {after:?}");
+        assert_eq!(replies, calls, "replies in the examination; before it {before:?}, after it {after:?}");
     }
 
     fn pairs(&self) -> Vec<(NodeId, NodeId)> {
@@ -190,7 +192,7 @@ impl Scenario {
 
     fn assert_nothing_left(&self) {
         let (world, executor) = (self.world(), SimExecutor::new(self.world()));
-        assert_eq!(world.leases(), 0, "received payloads that nobody gave back");
+        assert_eq!(world.leases(), 0, "received payloads that were not returned");
         assert_eq!(world.outstanding(), 0, "work requests that never completed");
         assert_eq!(world.overruns(), 0, "messages beyond the agreed depth");
         for ((node, peer), session) in &*self.common.sessions.borrow() {
@@ -200,7 +202,7 @@ impl Scenario {
             assert_eq!(session.work_in_flight(&executor), 0, "work requests of node {node} to {peer}");
             assert_eq!(session.stats().corrupt_peers.count(), 0, "node {node} thinks that {peer} is corrupt");
             for class in Class::ALL {
-                // Up to half a window may be given back with the next message only.
+                // Up to half a window may be returned only with the next message.
                 let window = u32::from(self.common.limits.requests[class.index()]);
                 let credits = session.credits(class);
                 assert!(

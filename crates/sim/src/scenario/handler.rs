@@ -1,4 +1,4 @@
-//! The callee's half of a scenario node: prompt handlers, and lanes that work for a while.
+//! Callee side of a scenario node: immediate handlers, and lanes that work for a time.
 
 use core::cell::RefCell;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use crate::random::Random;
 pub(super) type Lease = <SimQueuePair as QueuePair>::Lease;
 pub(super) type SimSession = Session<SimQueuePair>;
 
-/// A call in a lane, with the payload that it came with.
+/// A call in a lane, with its payload.
 #[derive(Debug)]
 pub(super) struct Job {
     token: DetachedToken<Origin>,
@@ -29,7 +29,7 @@ pub(super) struct Job {
     executed: bool,
 }
 
-/// Where the response and the credit of a call in a lane go.
+/// Destination of the response and the credit of a call in a lane.
 #[derive(Clone, Debug)]
 struct Origin {
     session: Rc<SimSession>,
@@ -52,18 +52,18 @@ impl Callee for Origin {
 /// Lanes: per caller and class.
 type LaneKey = (NodeId, Class);
 
-/// What a node works on.
+/// Work in progress on a node.
 #[derive(Debug, Default)]
 pub(super) struct Workshop {
     lanes: Lanes<LaneKey, Job>,
-    /// What is worked on, and until when.
+    /// Running jobs, with the times at which they end.
     running: Vec<(Nanos, LaneKey, Job)>,
-    /// Jobs that are done, and whose responses are hoarded until then.
+    /// Finished jobs whose responses are held until `hoarded_until`.
     hoard: Vec<Job>,
     hoarded_until: Nanos,
 }
 
-/// Where the engine of one session hands what arrives.
+/// Sink of one session's engine.
 pub(super) struct NodeSink<'a> {
     pub(super) me: (NodeId, u32),
     pub(super) peer: NodeId,
@@ -84,13 +84,13 @@ impl Sink<Lease> for NodeSink<'_> {
         }
         let Inbound { token, payload, .. } = inbound;
         let stamp = Stamp::read(&payload);
-        assert!(!stamp.answer, "an answer came as a request: {stamp:?}");
-        // Responses that the engine's holder gives: they are submitted.
+        assert!(!stamp.answer, "a reply arrived as a request: {stamp:?}");
+        // Responses given while the engine is held: they are submitted.
         self.workshop.respond();
         let mut ledger = self.ledger.borrow_mut();
         ledger.arrived(stamp.name, self.me.0, self.me.1, token.class());
         match kind {
-            Kind::Offer | Kind::Carried | Kind::Regrant => unreachable!("taken in above"),
+            Kind::Offer | Kind::Carried | Kind::Regrant => unreachable!("handled above"),
             Kind::Prompt => {
                 ledger.executed(stamp.name);
                 let answer = answer_to(self.session, &stamp, token.class());
@@ -118,7 +118,7 @@ impl Sink<Lease> for NodeSink<'_> {
     }
 }
 
-/// The answer that the stamp asks for; shorter if there is no room for a long one.
+/// Returns the reply that the stamp requests; shorter if there is no room for a long one.
 fn answer_to(session: &SimSession, asked: &Stamp, class: Class) -> Answer {
     let stamp = Stamp { answer: true, ..*asked };
     let len = asked.answer_len as usize;
@@ -130,7 +130,7 @@ fn answer_to(session: &SimSession, asked: &Stamp, class: Class) -> Answer {
     }
     let mut bytes = [0; STAMP];
     stamp.fill(&mut bytes);
-    let payload = OutgoingPayload::inline(&bytes).expect("a stamp fits a line");
+    let payload = OutgoingPayload::inline(&bytes).expect("a stamp fits an inline message");
     Answer::Reply { class, payload }
 }
 
@@ -150,7 +150,7 @@ impl Workshop {
         self.running.push((until, lane, job));
     }
 
-    /// Ends what is due: answers, gives the credit back, and starts what waited in the lane.
+    /// Finishes due jobs: responds, returns the credits, and starts the next jobs of the lanes.
     pub(super) fn work(
         &mut self,
         now: Nanos,
@@ -178,12 +178,12 @@ impl Workshop {
         }
     }
 
-    /// Gives the responses that are hoarded.
+    /// Sends the held responses.
     pub(super) fn respond(&mut self) {
         self.hoard.drain(..).for_each(Job::finish);
     }
 
-    /// When the next one is done, or those that are done are to be given.
+    /// Returns the time at which the next job ends, or held responses are due.
     pub(super) fn next(&self) -> Nanos {
         let running = self.running.iter().map(|(until, _, _)| *until);
         let hoarded = (!self.hoard.is_empty()).then_some(self.hoarded_until);
@@ -194,8 +194,8 @@ impl Workshop {
 impl Job {
     fn finish(self) {
         let Self { token, stamp, payload, executed } = self;
-        assert!(token.call().is_some(), "only calls are worked on in lanes");
-        // The request's buffer goes back before its credit does.
+        assert!(token.call().is_some(), "only calls run in lanes");
+        // The request's buffer is returned before its credit.
         drop(payload);
         if executed {
             let answer = answer_to(&token.callee().session, &stamp, token.class());

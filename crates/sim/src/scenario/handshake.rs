@@ -1,4 +1,4 @@
-//! Links of scenario nodes: dialled, greeted, installed, as a composition root does it.
+//! Links of scenario nodes: dialled, greeted, installed, as in a composition root.
 
 use pronto_core::Nanos;
 use pronto_core::session::{Agreement, Limits, Links, MAX_CALLS, agree, greet};
@@ -8,19 +8,19 @@ use super::node::ScenarioNode;
 use crate::dial::{Dialled, Incoming};
 use crate::queue_pair::SimQueuePair;
 
-/// Pauses between attempts to dial: doubled from the first up to the last.
+/// Pauses between attempts to dial: doubled from the first up to the last one.
 const FIRST_PAUSE: Nanos = Nanos::from_millis(5);
 const LAST_PAUSE: Nanos = Nanos::from_millis(500);
 
-/// Where a node stands with dialling one peer.
+/// State of dialling one peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dialling {
     pub(super) due: Nanos,
     pause: Nanos,
     under_way: bool,
-    /// The session that the hello under way would carry on.
+    /// Session that the hello in progress would resume.
     held: Option<SessionId>,
-    /// What that hello grants.
+    /// Limits that this hello grants.
     grants: Option<Limits>,
 }
 
@@ -31,7 +31,7 @@ impl Dialling {
 }
 
 impl ScenarioNode {
-    /// Takes in hellos and answers, and dials what is not linked.
+    /// Processes hellos and responses, and dials unlinked peers.
     pub(super) fn keep_links(&mut self, now: Nanos) {
         while let Some(incoming) = self.world.poll_incoming(self.place) {
             self.answer_hello(incoming, now);
@@ -57,7 +57,7 @@ impl ScenarioNode {
         }
     }
 
-    /// When to dial next.
+    /// Returns the time of the next dial.
     pub(super) fn next_dial(&self) -> Nanos {
         let waiting = self.peers.values().filter(|peer| !peer.session.is_linked(&self.executor));
         waiting
@@ -77,7 +77,7 @@ impl ScenarioNode {
         }
     }
 
-    /// The accepting side's view of a greeting: what is agreed, and what to answer.
+    /// Processes a greeting at the accepting side. Returns the agreement and the response.
     fn receive_greeting(&mut self, bytes: &[u8]) -> Result<(Agreement, Vec<u8>), Refusal> {
         let theirs = Greeting::decode(bytes).map_err(|_| Refusal::Malformed)?;
         if theirs.windows.iter().any(|window| window.replies > MAX_CALLS) {
@@ -110,11 +110,11 @@ impl ScenarioNode {
         let Ok((answer, pairs)) = dialled.outcome else { return };
         match self.receive_answer(&answer, id) {
             Ok(agreement) => self.install(pairs, agreement, now),
-            Err(refusal) => panic!("node {id} accepted with a greeting that does not fit: {refusal}"),
+            Err(refusal) => panic!("node {id} accepted with a greeting that does not match: {refusal}"),
         }
     }
 
-    /// The dialling side's view of the answer.
+    /// Processes the response at the dialling side.
     fn receive_answer(&self, bytes: &[u8], id: NodeId) -> Result<Agreement, Refusal> {
         let theirs = Greeting::decode(bytes).map_err(|_| Refusal::Malformed)?;
         let session = theirs.session.ok_or(Refusal::Malformed)?;
@@ -125,7 +125,7 @@ impl ScenarioNode {
         Ok(agreement)
     }
 
-    /// What this node grants on its next link: at times one request at a time.
+    /// Returns this node's grants on its next link: sometimes one request at a time.
     fn grants(&mut self) -> Limits {
         let tight = self.random.one_in(self.traffic().tight_one_in);
         if tight { Limits { requests: [1; 2], ..self.limits } } else { self.limits }

@@ -1,12 +1,12 @@
-//! Every message and what became of it. The rules are checked as things happen, and once more when the books close.
+//! Ledger of every message and its end. The rules are checked as events happen, and again at the end.
 //!
 //! # Invariants (of the system under test)
-//! 1. A call that was taken ends once, by its reply, an answer that is none, deadline, or the peer's going down.
-//! 2. A handler runs at most once per call; exactly once for a call that ends with its reply; never for one that was
+//! 1. An accepted call ends once: with its reply, a failure, its deadline, or when the peer goes down.
+//! 2. A handler runs at most once per call; exactly once for a call that ends with its reply; never for a call that was
 //!    refused, or ended as not executed.
-//! 3. Messages of one node to one peer in one class are taken in in the order of their posting, and worked on in it.
-//! 4. A peer is up and down in turns; a link is lost before it is resumed.
-//! 5. What arrives is what was sent, byte for byte (checked where messages are read).
+//! 3. Messages of one node to one peer in one class are received, and executed, in the order of posting.
+//! 4. A peer is up and down alternately; a link is lost before it is resumed.
+//! 5. Received messages equal the sent ones, byte for byte (checked where messages are read).
 
 use std::collections::BTreeMap;
 
@@ -15,51 +15,51 @@ use pronto_wire::{Class, NodeId};
 
 use super::message::{Kind, Name};
 
-/// What became of the messages, in numbers.
+/// Counts of messages by their ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Calls that were taken.
+    /// Accepted calls.
     pub calls: u64,
     /// Calls that ended with their reply.
     pub replies: u64,
-    /// Calls that ended with another answer.
+    /// Calls that ended with a failure.
     pub failures: u64,
     /// Calls whose deadline passed.
     pub deadlines: u64,
-    /// Calls whose peer went down.
+    /// Calls that ended because the peer went down.
     pub peer_downs: u64,
-    /// Calls that were given up.
+    /// Calls that were abandoned.
     pub abandoned: u64,
-    /// Notifications that were taken.
+    /// Accepted notifications.
     pub notices: u64,
-    /// Of these, that arrived.
+    /// Notifications that arrived.
     pub notices_arrived: u64,
-    /// Synchronous notifications whose buffer came back, sent or flushed.
+    /// Synchronous notifications whose buffer was returned, sent or flushed.
     pub sends_ended: u64,
-    /// Messages refused for want of a request credit.
+    /// Messages refused for lack of a request credit.
     pub no_credit: u64,
     /// Messages refused for another reason.
     pub refused: u64,
 }
 
-/// What one node saw of one peer.
+/// Events that one node has seen of one peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerEvents {
     /// New sessions.
     pub ups: u64,
     /// Sessions that ended.
     pub downs: u64,
-    /// Links that broke and left a session.
+    /// Links that broke while the session continued.
     pub losses: u64,
-    /// Links that carried one on.
+    /// Links that resumed a session.
     pub resumes: u64,
 }
 
-/// The books of one cluster.
+/// Ledger of one cluster.
 #[derive(Debug, Default)]
 pub struct Ledger {
     entries: BTreeMap<Name, Entry>,
-    /// The last message taken in, by sender and its life, receiver and its life, and class.
+    /// Number of the last received message, by sender and its incarnation, receiver and its incarnation, and class.
     taken: BTreeMap<(Stream, &'static str), u64>,
     peers: BTreeMap<(NodeId, u32, NodeId), (PeerEvents, PeerState)>,
     tally: Tally,
@@ -78,22 +78,22 @@ enum PeerState {
 #[derive(Debug)]
 struct Entry {
     kind: Kind,
-    /// The end is waited for.
+    /// True while the end is expected.
     open: bool,
     refused: bool,
     arrived: u32,
     executed: u32,
-    /// What the end said about execution.
+    /// Execution status reported at the end.
     said: Option<Executed>,
 }
 
 impl Ledger {
-    /// What became of the messages so far.
+    /// Returns the current counts.
     pub fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// What a node saw of a peer, over all its lives.
+    /// Returns the events that a node has seen of a peer, over all its incarnations.
     pub fn peer_events(&self, node: NodeId, peer: NodeId) -> PeerEvents {
         let mut sum = PeerEvents::default();
         for ((_, _, _), (events, _)) in
@@ -107,19 +107,19 @@ impl Ledger {
         sum
     }
 
-    /// Calls and sends whose end is waited for.
+    /// Returns the number of calls and sends that have not ended.
     pub fn open(&self) -> usize {
         self.entries.values().filter(|entry| entry.open).count()
     }
 
-    /// Request credits are what a refusal for want of them is counted as; all others together.
+    /// Records a refused message. Refusals for lack of a request credit are counted separately.
     pub(super) fn refused(&mut self, name: Name, kind: Kind, for_credit: bool) {
         let counter = if for_credit { &mut self.tally.no_credit } else { &mut self.tally.refused };
         *counter += 1;
         self.enter(name, Entry { open: false, refused: true, ..Entry::new(kind) });
     }
 
-    /// A message was taken; `awaited` if an end is to come.
+    /// Records an accepted message; `awaited` if an end will follow.
     pub(super) fn posted(&mut self, name: Name, kind: Kind, awaited: bool) {
         let counter = if kind == Kind::Notice { &mut self.tally.notices } else { &mut self.tally.calls };
         *counter += 1;
@@ -131,26 +131,26 @@ impl Ledger {
         assert!(before.is_none(), "{name:?} was named twice");
     }
 
-    /// A message has come to its receiver.
+    /// Records the arrival of a message.
     pub(super) fn arrived(&mut self, name: Name, receiver: NodeId, life: u32, class: Class) {
         let entry = self.entry(name);
-        assert!(!entry.refused, "{name:?} was refused, and arrived");
+        assert!(!entry.refused, "{name:?} was refused, but arrived");
         entry.arrived += 1;
         assert_eq!(entry.arrived, 1, "{name:?}, a {:?}, was handed over twice", entry.kind);
-        assert!(entry.said != Some(Executed::No), "{name:?} ended as not executed, and arrived");
+        assert!(entry.said != Some(Executed::No), "{name:?} ended as not executed, but arrived");
         self.tally.notices_arrived += u64::from(self.entries[&name].kind == Kind::Notice);
         self.in_order(name, (name.node, name.life, receiver, life, class), "handed over");
     }
 
-    /// A handler runs.
+    /// Records an execution by a handler.
     pub(super) fn executed(&mut self, name: Name) {
         let entry = self.entry(name);
         entry.executed += 1;
         assert_eq!(entry.executed, 1, "{name:?}, a {:?}, was executed twice", entry.kind);
-        assert!(entry.said != Some(Executed::No), "{name:?} ended as not executed, and was");
+        assert!(entry.said != Some(Executed::No), "{name:?} ended as not executed, but was executed");
     }
 
-    /// A handler runs in a lane.
+    /// Records an execution in a lane.
     pub(super) fn executed_in_lane(&mut self, name: Name, receiver: NodeId, life: u32, class: Class) {
         self.executed(name);
         self.in_order(name, (name.node, name.life, receiver, life, class), "worked on");
@@ -161,13 +161,13 @@ impl Ledger {
         assert!(last < Some(name.number), "{name:?} was {what} after number {last:?} of {stream:?}");
     }
 
-    /// A call or a synchronous send has ended.
+    /// Records the end of a call or of a synchronous send.
     pub(super) fn ended<L>(&mut self, name: Name, end: &End<L>) {
         let entry = self.entry(name);
         assert!(core::mem::take(&mut entry.open), "{name:?} ended twice, or was never open");
         let executed = entry.executed;
         let is_send = matches!(end, End::Done(_) | End::Flushed);
-        assert_eq!(is_send, entry.kind == Kind::Notice, "{name:?} is no such thing as could end so");
+        assert_eq!(is_send, entry.kind == Kind::Notice, "{name:?} cannot end in this way");
         let (counter, said) = match end {
             End::Reply(_) => (&mut self.tally.replies, Executed::Yes),
             End::Failure { code, .. } => {
@@ -177,31 +177,31 @@ impl Ledger {
             End::PeerDown { executed } => (&mut self.tally.peer_downs, *executed),
             End::Deadline { executed } => (&mut self.tally.deadlines, *executed),
             End::Done(_) | End::Flushed => (&mut self.tally.sends_ended, Executed::Maybe),
-            End::AccessRefused | End::Unsupported => panic!("{name:?} is no one-sided operation"),
+            End::AccessRefused | End::Unsupported => panic!("{name:?} is not a one-sided operation"),
         };
         *counter += 1;
         match said {
-            Executed::No => assert_eq!(executed, 0, "{name:?} ended as not executed, and was"),
-            Executed::Yes => assert_eq!(executed, 1, "{name:?} ended as executed, and was not"),
+            Executed::No => assert_eq!(executed, 0, "{name:?} ended as not executed, but was executed"),
+            Executed::Yes => assert_eq!(executed, 1, "{name:?} ended as executed, but was not"),
             Executed::Maybe => {}
         }
         self.entry(name).said = Some(said);
     }
 
-    /// A call was given up.
+    /// Records that a call was abandoned.
     pub(super) fn abandoned(&mut self, name: Name) {
         self.tally.abandoned += 1;
         self.entry(name).open = false;
     }
 
-    /// A node began another life: what it waited for in earlier ones, nobody waits for any more.
+    /// Records a new incarnation of a node, which no longer waits for the calls of earlier ones.
     pub(super) fn reborn(&mut self, node: u16, life: u32) {
         for (name, entry) in &mut self.entries {
             entry.open &= name.node != node || name.life == life;
         }
     }
 
-    /// A node's session with a peer says something.
+    /// Records an event of a node's session with a peer.
     pub(super) fn event(&mut self, node: NodeId, life: u32, peer: NodeId, event: &Event) {
         let (events, state) = self.peers.entry((node, life, peer)).or_default();
         let (counter, before, after): (_, &[PeerState], _) = match event {
@@ -221,12 +221,15 @@ impl Ledger {
         self.entries.get_mut(&name).unwrap_or_else(|| panic!("{name:?} was never posted"))
     }
 
-    /// The rules that only the end can show: nothing is open, nothing counted twice.
+    /// Checks the rules that only the end can show: nothing is open, and nothing was counted twice.
     pub(super) fn assert_closed(&self) {
         for (name, entry) in &self.entries {
             assert!(!entry.open, "{name:?} never ended");
             let never = entry.refused || entry.said == Some(Executed::No);
-            assert!(!never || entry.executed == 0, "{name:?} was executed, though it was said not to be");
+            assert!(
+                !never || entry.executed == 0,
+                "{name:?} was executed, although it was reported as not executed"
+            );
         }
         let Tally { calls, replies, failures, deadlines, peer_downs, abandoned, .. } = self.tally;
         let ended = replies + failures + deadlines + peer_downs + abandoned;
@@ -274,7 +277,7 @@ mod tests {
         End::Reply(Arrived::Inline(InlinePayload::EMPTY))
     }
 
-    /// A ledger with calls 1 and 2 posted, then these steps; whether they broke a rule.
+    /// Runs steps on a ledger in which calls 1 and 2 are posted. Returns whether they violate a rule.
     fn breaks(steps: impl FnOnce(&mut Ledger)) -> bool {
         let mut ledger = Ledger::default();
         ledger.posted(name(1), Kind::Prompt, true);
@@ -283,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_story_is_accepted() {
+    fn a_correct_sequence_is_accepted() {
         assert!(!breaks(|ledger| {
             for number in [1, 2] {
                 ledger.arrived(name(number), RECEIVER, 1, Class::Bulk);
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_can_be_broken() {
+    fn every_rule_detects_a_violation() {
         let no: End<NoLease> = End::PeerDown { executed: Executed::No };
         assert!(breaks(|ledger| ledger.assert_closed()), "never ended");
         assert!(breaks(|ledger| ledger.ended(name(1), &reply())), "a reply without an execution");

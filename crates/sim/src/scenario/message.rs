@@ -1,4 +1,4 @@
-//! What travels between scenario nodes: a stamp that says which message it is, and bytes that follow from it.
+//! Messages between scenario nodes: a stamp that identifies the message, and bytes derived from it.
 
 use pronto_core::fabric::{Arrived, Payload};
 use pronto_core::session::TypeKey;
@@ -6,23 +6,23 @@ use pronto_wire::{LayoutHash, NameHash, ServiceId, TypeEntry, TypeId};
 
 use crate::random::Random;
 
-/// Length of a stamp, bytes: the shortest message.
+/// Length of a stamp, bytes: the minimum message length.
 pub(super) const STAMP: usize = 24;
 
-/// The kinds of message that a scenario node handles; their order is their number.
+/// Kinds of messages of a scenario node; their order is their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// A call that is answered at once.
+    /// A call that is answered immediately.
     Prompt,
-    /// A call that is worked on in a lane, one after another per caller and class.
+    /// A call that runs in a lane, one after another per caller and class.
     Laned,
     /// A notification.
     Notice,
     /// A rendezvous by reference.
     Offer,
-    /// A rendezvous' message that is carried along.
+    /// The carried message of a rendezvous.
     Carried,
-    /// Another grant for an offer.
+    /// A further grant for an offer.
     Regrant,
 }
 
@@ -55,7 +55,7 @@ impl Kind {
     }
 }
 
-/// Names a message for ever: who sent it, in which life, and its number there.
+/// Unique name of a message: its sender, the sender's incarnation, and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) node: u16,
@@ -63,18 +63,18 @@ pub(super) struct Name {
     pub(super) number: u64,
 }
 
-/// The beginning of every message.
+/// Start of every message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) name: Name,
-    /// How long the answer is to be, bytes.
+    /// Length of the reply, bytes.
     pub(super) answer_len: u32,
-    /// Whether this is the answer.
+    /// True for the reply.
     pub(super) answer: bool,
 }
 
 impl Stamp {
-    /// Fills a payload: the stamp, and bytes that follow from it.
+    /// Fills a payload with the stamp and the bytes derived from it.
     pub(super) fn fill(&self, payload: &mut [u8]) {
         let (stamp, rest) = payload.split_at_mut(STAMP);
         let Name { node, life, number } = self.name;
@@ -86,11 +86,11 @@ impl Stamp {
         Random::new(number ^ u64::from(node) << 48).fill(rest);
     }
 
-    /// Reads a payload. Panics if it is not what some stamp fills it with.
+    /// Reads a payload. Panics unless a stamp has filled it.
     pub(super) fn read<L: Payload>(payload: &Arrived<L>) -> Self {
         let mut bytes = vec![0; payload.len()];
         payload.copy_to(0, &mut bytes).expect("a copy of the whole lies within");
-        assert!(bytes.len() >= STAMP, "a message of {} bytes, which nobody sent", bytes.len());
+        assert!(bytes.len() >= STAMP, "a message of {} bytes, which was not sent", bytes.len());
         let name = Name {
             number: u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")),
             life: u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes")),

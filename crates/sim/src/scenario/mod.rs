@@ -1,11 +1,11 @@
-//! Nodes with real sessions, random traffic between them, and a ledger that knows what must hold.
+//! Nodes with real sessions, random traffic between them, and a ledger that checks the invariants.
 //!
-//! | type | what for |
+//! | type | purpose |
 //! | --- | --- |
-//! | [`Scenario`] | a cluster from a seed; runs its story, then the epilogue that every story has |
-//! | [`for_each_seed`], [`for_each_seed_or_soak`] | tell a story many times |
-//! | [`Traffic`] | what the nodes send each other |
-//! | [`Ledger`] | every message and what became of it; its rules are the invariants |
+//! | [`Scenario`] | a cluster from a seed; runs a scenario, then the common end of all scenarios |
+//! | [`for_each_seed`], [`for_each_seed_or_soak`] | run a scenario many times |
+//! | [`Traffic`] | the messages that the nodes send |
+//! | [`Ledger`] | every message and its end; its rules are the invariants |
 
 mod cluster;
 mod handler;

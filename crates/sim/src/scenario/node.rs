@@ -1,4 +1,4 @@
-//! A scenario node: real sessions with every peer, a serving loop like the real one's, and a caller.
+//! A scenario node: real sessions with every peer, a serving loop like that of a real node, and a caller.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -25,15 +25,15 @@ use crate::random::Random;
 use crate::simulation::Actor;
 use crate::world::{SimNode, SimWorld};
 
-/// How often time passes while a call is open or a send under way, and otherwise: as in the real node.
+/// Intervals between ticks while a call or send is open, and otherwise: as in a real node.
 const BUSY_TICK: Nanos = Nanos::from_millis(4);
 const IDLE_TICK: Nanos = Nanos::from_secs(1);
-/// Looks at all sessions in one turn, at most; what is left then waits for the next turn.
+/// Maximum number of polls of all sessions in one turn; the rest waits for the next turn.
 const LOOKS: u32 = 64;
-/// How often a node in its examination tries again what was refused.
+/// Interval at which a node in its examination retries refused calls.
 const EXAM_PAUSE: Nanos = Nanos::from_micros(200);
 
-/// A call of a short payload by the way on which it is copied; none if that is not for this one.
+/// Makes a call with a short payload by one of the copying functions. Returns `None` if they do not apply.
 fn call_in_copy(
     session: &SimSession,
     spec: &CallSpec,
@@ -47,44 +47,44 @@ fn call_in_copy(
     let asked = WaitPolicy::Block.into();
     let places = Places {
         inline: &mut InlineMessage::default(),
-        short: |_: &[u8]| unreachable!("nobody looks"),
+        short: |_: &[u8]| unreachable!("the call is not polled"),
         end: &mut None,
     };
     match session.call_soon(spec, Gather::Short(frame.bytes()), asked, places, &mut Nobody, executor) {
         Some(Soon::Open(call)) => Some(call),
-        Some(other) => unreachable!("nobody looks, and there is {other:?}"),
+        Some(other) => unreachable!("the call is not polled, but returned {other:?}"),
         None => None,
     }
 }
 
-/// For a call that is not looked for at once.
+/// Sink of a call that is not polled immediately.
 struct Nobody;
 
 impl Sink<Lease> for Nobody {
     fn request(&mut self, _: Inbound<'_, Arrived<Lease>>) {
-        unreachable!("nobody looks")
+        unreachable!("the call is not polled")
     }
 
     fn event(&mut self, _: Event) {
-        unreachable!("nobody looks")
+        unreachable!("the call is not polled")
     }
 }
 
-/// Calls to be made, by caller, callee and class.
+/// Number of calls to make, by caller, callee and class.
 pub(super) type Exam = BTreeMap<(NodeId, NodeId, Class), u32>;
 /// Sessions by node and peer.
 pub(super) type Sessions = BTreeMap<(NodeId, NodeId), Rc<SimSession>>;
 
-/// What all nodes of a cluster have in common.
+/// State shared by all nodes of a cluster.
 #[derive(Clone)]
 pub(super) struct Common {
     pub(super) world: SimWorld,
     pub(super) ledger: Rc<RefCell<Ledger>>,
     pub(super) traffic: Rc<Cell<Traffic>>,
     pub(super) transferred: Rc<RefCell<Transferred>>,
-    /// Calls per peer and class that every node has yet to make, beside its traffic, and must see answered.
+    /// Calls per peer and class that every node must still make, in addition to its traffic, and get replies to.
     pub(super) exam: Rc<RefCell<Exam>>,
-    /// Every session of every present life.
+    /// Every session of all current incarnations.
     pub(super) sessions: Rc<RefCell<Sessions>>,
     pub(super) limits: Limits,
     pub(super) resumable: bool,
@@ -98,11 +98,11 @@ pub(super) struct Peer {
     pub(super) dialling: Dialling,
     open: Vec<Open>,
     transfers: Transfers,
-    /// Doorbells are held back until then.
+    /// Time until which doorbells are held.
     held_until: Option<Nanos>,
 }
 
-/// A call, or a synchronous send, whose end is waited for.
+/// An open call or synchronous send.
 #[derive(Debug)]
 struct Open {
     name: Name,
@@ -110,11 +110,11 @@ struct Open {
     class: Class,
     answer_len: u32,
     abandon_at: Nanos,
-    /// The sender's memory, of a message that was sent by reference.
+    /// Sender's memory of a message that was sent by reference.
     lent: Option<Region>,
 }
 
-/// One life of a node.
+/// One incarnation of a node.
 pub(super) struct ScenarioNode {
     pub(super) world: SimWorld,
     pub(super) place: SimNode,
@@ -176,17 +176,17 @@ impl ScenarioNode {
         }
     }
 
-    #[expect(clippy::unused_self, reason = "node ids are places plus one everywhere")]
+    #[expect(clippy::unused_self, reason = "node ids are indices plus one everywhere")]
     pub(super) fn place_of(&self, id: NodeId) -> SimNode {
         SimNode(usize::from(id.0) - 1)
     }
 
-    #[expect(clippy::unused_self, reason = "node ids are places plus one everywhere")]
+    #[expect(clippy::unused_self, reason = "node ids are indices plus one everywhere")]
     pub(super) fn id_of(&self, place: SimNode) -> NodeId {
         id_at(place)
     }
 
-    /// What the node sends at present.
+    /// Returns the current traffic of the node.
     pub(super) fn traffic(&self) -> Traffic {
         self.common.traffic.get()
     }
@@ -216,19 +216,19 @@ impl ScenarioNode {
         use_it(session, &mut sink)
     }
 
-    /// One look at every peer; whether anything moved.
+    /// Polls every peer once. Returns whether anything moved.
     fn look(&mut self, now: Nanos) -> bool {
         let mut moved = false;
         let executor = self.executor.clone();
         for id in self.peer_ids() {
             let progress =
                 self.with_sink(id, now, |session, sink| session.turn(1, || false, sink, &executor));
-            moved |= progress.expect("nobody else holds the engine").moved != 0;
+            moved |= progress.expect("no other thread holds the engine").moved != 0;
         }
         moved | self.take_ends() | self.transfer(now)
     }
 
-    /// Ends of transfers, and new ones. Whether there were any.
+    /// Processes the ends of transfers, and starts new ones. Returns whether there were any.
     fn transfer(&mut self, now: Nanos) -> bool {
         let (traffic, mut transferred) = (self.common.traffic.get(), self.common.transferred.borrow_mut());
         let mut moved = false;
@@ -240,7 +240,7 @@ impl ScenarioNode {
         moved
     }
 
-    /// Takes the ends that have come.
+    /// Takes the ends of open calls and sends. Returns whether there were any.
     fn take_ends(&mut self) -> bool {
         let mut ends = Vec::new();
         for peer in self.peers.values_mut() {
@@ -267,7 +267,7 @@ impl ScenarioNode {
     fn end(&self, name: Name, answer_len: u32, end: End<Lease>) {
         if let End::Reply(payload) = &end {
             let stamp = Stamp::read(payload);
-            assert_eq!(stamp, Stamp { name, answer_len, answer: true }, "the answer to another call");
+            assert_eq!(stamp, Stamp { name, answer_len, answer: true }, "the reply belongs to another call");
         }
         self.common.ledger.borrow_mut().ended(name, &end);
     }
@@ -284,7 +284,7 @@ impl ScenarioNode {
         }
     }
 
-    /// Ends the holds that have lasted long enough.
+    /// Ends the holds of doorbells that are due.
     fn release(&mut self, now: Nanos) {
         for peer in self.peers.values_mut() {
             if peer.held_until.take_if(|until| *until <= now).is_some() {
@@ -293,7 +293,7 @@ impl ScenarioNode {
         }
     }
 
-    /// Holds doorbells back for a while.
+    /// Holds doorbells for a time.
     fn hold(&mut self, now: Nanos, traffic: &Traffic) {
         for peer in self.peers.values_mut() {
             if peer.held_until.is_none() && self.random.one_in(traffic.held_one_in) {
@@ -319,7 +319,7 @@ impl ScenarioNode {
         }
     }
 
-    /// The examination: calls that nothing but their number is special about.
+    /// Makes the calls of the examination.
     fn sit_exam(&mut self, now: Nanos) {
         let traffic = Traffic { notice_one_in: 0, ..Traffic::patient() };
         for peer in self.peer_ids() {
@@ -340,7 +340,7 @@ impl ScenarioNode {
         self.common.exam.borrow().iter().any(|((node, _, _), left)| *node == self.identity.node && *left != 0)
     }
 
-    /// One random message; whether it was taken.
+    /// Sends one random message. Returns whether it was accepted.
     fn send(&mut self, peer: NodeId, class: Class, traffic: &Traffic, now: Nanos) -> bool {
         self.numbers += 1;
         let name = Name { node: self.identity.node.0, life: self.life, number: self.numbers };
@@ -399,7 +399,7 @@ impl ScenarioNode {
         let line = u32::try_from(INLINE_PAYLOAD).expect("forty bytes");
         let max = self.limits.max_payload[class.index()];
         let long = self.random.one_in(traffic.long_one_in);
-        // Some of them could be copied while they are posted.
+        // Some of the payloads can be copied while they are posted.
         let short = u32::try_from(SHORT_PAYLOAD).expect("four lines").min(max);
         let max = if self.numbers.is_multiple_of(3) { short } else { max };
         let (from, to) = if long { (line, max) } else { (stamp, line) };
@@ -436,7 +436,7 @@ impl ScenarioNode {
         Ok(OutgoingPayload::Frame(loan.finish()))
     }
 
-    /// Deadlines, heartbeats, liveness, as the real serving thread keeps them.
+    /// Ticks the sessions (deadlines, heartbeats, liveness) as a real serving thread does.
     fn tick(&mut self, now: Nanos) {
         if now.since(self.last_tick) < self.tick_after {
             return;
@@ -444,7 +444,7 @@ impl ScenarioNode {
         let (slept, executor) = (self.tick_after, self.executor.clone());
         for id in self.peer_ids() {
             let ticked = self.with_sink(id, now, |session, sink| session.tick(now, slept, sink, &executor));
-            assert!(ticked.is_some(), "nobody else holds the engine");
+            assert!(ticked.is_some(), "no other thread holds the engine");
         }
         self.last_tick = now;
         self.tick_after = self.tick_length();
@@ -456,7 +456,7 @@ impl ScenarioNode {
         if self.peers.values().any(busy) { BUSY_TICK } else { IDLE_TICK }
     }
 
-    /// When to come again if nothing arrives.
+    /// Returns the time of the next turn if nothing arrives.
     fn next_turn(&mut self, now: Nanos) -> Nanos {
         self.tick_after = self.tick_after.min(self.tick_length());
         let abandons = self.peers.values().flat_map(|peer| &peer.open).map(|open| open.abandon_at);
@@ -471,7 +471,7 @@ impl ScenarioNode {
             .chain(burst)
             .chain(exam)
             .min()
-            .expect("some of them are there")
+            .expect("the list is not empty")
     }
 }
 
@@ -486,7 +486,7 @@ impl Actor for ScenarioNode {
         self.send_bursts(now);
         self.sit_exam(now);
         self.tick(now);
-        // Look until nothing moves, arm, and look once more, as before every sleep.
+        // Polls until nothing moves, arms, and polls once more, as before every sleep.
         for _ in 0..LOOKS {
             if self.look(now) {
                 continue;
@@ -508,19 +508,20 @@ impl fmt::Debug for ScenarioNode {
     }
 }
 
-/// Overwrites the memory of a message that has ended, as its sender may: a receiver that still reads it finds other bytes.
+/// Overwrites the memory of a message that has ended, as its sender may: a receiver that still reads it would find
+/// other bytes.
 fn use_again(lent: Option<&Region>) {
     if let Some(region) = lent {
         region.write(0, &vec![0xaa; region.len()]).expect("as long as it is");
     }
 }
 
-/// The node that lives at a place.
+/// Returns the id of the node at a place.
 pub(super) fn id_at(place: SimNode) -> NodeId {
     NodeId(u16::try_from(place.0 + 1).expect("a cluster is small"))
 }
 
-/// Refusals that load and lost links explain.
+/// Returns whether load or a lost link explains a refusal.
 fn expected(refused: &Refused) -> bool {
     refused.is_retryable() || matches!(refused, Refused::Draining)
 }

@@ -1,4 +1,4 @@
-//! Telling one story many times.
+//! Running one scenario for many seeds.
 
 use core::ops::Range;
 use core::panic::AssertUnwindSafe;
@@ -8,26 +8,25 @@ use std::thread;
 
 use pronto_sync::atomic::{AtomicU64, Ordering};
 
-/// One story in so many is told twice.
+/// Interval of the seeds that are run twice.
 const TWICE: u64 = 10;
-/// Without optimisation a story takes so many times longer, and so many times fewer are told.
+/// Factor by which an unoptimised build is slower, and runs fewer seeds.
 const UNOPTIMISED: u64 = 20;
 
-/// Tells a story once per seed, on all processors; some twice, and both times it must be the same. `usual` is how many
-/// seeds, unless `PRONTO_SIM_SEEDS` says how many. A story that fails is told by its seed, which `PRONTO_SIM_SEED`
-/// repeats alone.
+/// Runs `story` once per seed, on all CPUs. Some seeds are run twice, with the same result. `usual` is the number of
+/// seeds, unless `PRONTO_SIM_SEEDS` sets it. A failure names its seed; `PRONTO_SIM_SEED` runs that seed alone.
 ///
 /// # Panics
-/// If a story fails, or differs when told again, or if a variable is no number.
+/// A run fails, or its repetition has another result, or a variable is not a number.
 pub fn for_each_seed(usual: u64, story: impl Fn(u64) -> u64 + Sync) {
     tell_all(range(usual), story);
 }
 
-/// Tells a story once per seed, as [`for_each_seed`], and for at least `soak` seeds where `PRONTO_SIM_SOAK` is set, as
-/// `cargo xtask soak` sets it.
+/// Runs `story` once per seed, like [`for_each_seed`]. If `PRONTO_SIM_SOAK` is set, as by `cargo xtask soak`, runs at
+/// least `soak` seeds.
 ///
 /// # Panics
-/// If a story fails, or differs when told again, or if a variable is no number.
+/// A run fails, or its repetition has another result, or a variable is not a number.
 pub fn for_each_seed_or_soak(usual: u64, soak: u64, story: impl Fn(u64) -> u64 + Sync) {
     let Range { start, end } = range(usual);
     let alone = number("PRONTO_SIM_SEED").is_some();
@@ -47,9 +46,9 @@ fn tell_all(range: Range<u64>, story: impl Fn(u64) -> u64 + Sync) {
                 }
                 let told = catch_unwind(AssertUnwindSafe(|| tell(seed, &story)));
                 if told.is_err() {
-                    // Nobody need begin another one.
+                    // The other threads need not begin another run.
                     next.store(range.end, Ordering::Relaxed);
-                    panic!("the story failed: repeat it with PRONTO_SIM_SEED={seed}");
+                    panic!("the scenario failed: repeat it with PRONTO_SIM_SEED={seed}");
                 }
             }
         };
@@ -64,7 +63,7 @@ fn tell_all(range: Range<u64>, story: impl Fn(u64) -> u64 + Sync) {
 fn tell(seed: u64, story: &impl Fn(u64) -> u64) {
     let hash = story(seed);
     if seed.is_multiple_of(TWICE) {
-        assert_eq!(hash, story(seed), "one seed, two stories: something is left to chance");
+        assert_eq!(hash, story(seed), "two runs with one seed differ: the scenario is not deterministic");
     }
 }
 
@@ -78,7 +77,7 @@ fn range(usual: u64) -> Range<u64> {
 
 fn number(variable: &str) -> Option<u64> {
     let text = env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not {text:?}")))
+    Some(text.parse().unwrap_or_else(|_| panic!("invalid {variable} {text:?}: expected a number")))
 }
 
 #[cfg(test)]
@@ -86,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_seed_is_told_and_some_twice() {
+    fn every_seed_is_run_and_some_twice() {
         let told = AtomicU64::new(0);
         for_each_seed(400, |seed| {
             told.fetch_add(1, Ordering::Relaxed);
@@ -97,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_story_left_to_chance_is_found_out() {
+    fn a_scenario_that_is_not_deterministic_is_detected() {
         let chance = AtomicU64::new(0);
         let told = catch_unwind(AssertUnwindSafe(|| {
             for_each_seed(20, |_| chance.fetch_add(1, Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! What scenario nodes send each other, as numbers that a story turns.
+//! Parameters of the traffic between scenario nodes.
 
 use pronto_core::Nanos;
 
@@ -7,49 +7,49 @@ use crate::random::{Random, Span};
 /// Random traffic of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// Between two bursts; none sends nothing.
+    /// Time between two bursts; `None` sends nothing.
     pub gap: Option<Span>,
-    /// Messages of a burst, at most.
+    /// Maximum number of messages in a burst.
     pub burst: u32,
-    /// One message in so many travels in the bulk class.
+    /// One message in `bulk_one_in` is sent in the bulk class.
     pub bulk_one_in: u32,
-    /// One in so many is longer than a line, up to what the peer takes.
+    /// One message in `long_one_in` is longer than an inline message, up to the peer's limit.
     pub long_one_in: u32,
-    /// One long message in so many is sent by reference.
+    /// One long message in `by_reference_one_in` is sent by reference.
     pub by_reference_one_in: u32,
-    /// One in so many is a notification.
+    /// One message in `notice_one_in` is a notification.
     pub notice_one_in: u32,
-    /// One call in so many is worked on in a lane.
+    /// One call in `laned_one_in` runs in a lane.
     pub laned_one_in: u32,
-    /// One call in so many has a deadline.
+    /// One call in `deadline_one_in` has a deadline.
     pub deadline_one_in: u32,
-    /// Such a deadline.
+    /// Time until such a deadline.
     pub deadline: Span,
-    /// One call in so many is given up by its caller.
+    /// One call in `abandon_one_in` is abandoned by its caller.
     pub abandon_one_in: u32,
-    /// After so long.
+    /// Time after which it is abandoned.
     pub abandon_after: Span,
-    /// How long a lane works on a call.
+    /// Time for which a lane runs a call.
     pub work: Span,
-    /// One call in `n` is worked on for longer.
+    /// One call in `late_one_in` runs longer.
     pub late_one_in: u32,
-    /// How much longer, at most.
+    /// Maximum additional time of such a call.
     pub late: Span,
-    /// Responses that are ready wait for the next inline handler of the same node, which gives them all while the engine is held;
-    /// or for this time to pass. None gives each when it is ready.
+    /// Finished responses wait for the next inline handler of the same node, which sends them all while the engine is
+    /// held, or for this time. `None` sends each immediately.
     pub hoard: Option<Nanos>,
-    /// One link in `n` is granted a window of one request in each class.
+    /// One link in `tight_one_in` is granted a window of one request in each class.
     pub tight_one_in: u32,
-    /// Between two receives or sends of a rendezvous with one peer; none for none of them.
+    /// Time between two receives or sends of a rendezvous with one peer; `None` for no rendezvous.
     pub transfers: Option<Span>,
-    /// One burst in so many is sent with doorbells held back, to each peer by itself.
+    /// One burst in `held_one_in` is sent with held doorbells, separately to each peer.
     pub held_one_in: u32,
-    /// For so long.
+    /// Time for which doorbells are held.
     pub hold: Span,
 }
 
 impl Traffic {
-    /// A little of everything.
+    /// Returns a mix of all kinds of traffic.
     pub const fn mixed() -> Self {
         Self {
             gap: Some(Span::micros(20, 4_000)),
@@ -74,53 +74,53 @@ impl Traffic {
         }
     }
 
-    /// Calls that only a lost peer keeps from being answered.
+    /// Returns traffic with calls that always get a reply unless the peer is lost.
     pub const fn patient() -> Self {
         Self { deadline_one_in: 0, abandon_one_in: 0, ..Self::mixed() }
     }
 
-    /// No new messages.
+    /// Stops new messages.
     #[must_use]
     pub const fn silent(self) -> Self {
         Self { gap: None, transfers: None, tight_one_in: 0, ..self }
     }
 
-    /// Some of the messages are held back for a while.
+    /// Holds the doorbells of some messages for a time.
     #[must_use]
     pub const fn holding(self, held_one_in: u32, hold: Span) -> Self {
         Self { held_one_in, hold, ..self }
     }
 
-    /// Also messages into posted buffers.
+    /// Adds transfers into posted buffers.
     #[must_use]
     pub const fn transferring(self, gap: Span) -> Self {
         Self { transfers: Some(gap), ..self }
     }
 
-    /// Some handlers respond long after their request, and many of them at a time.
+    /// Makes some handlers respond late, and many of them at a time.
     #[must_use]
     pub const fn responding_late(self, late_one_in: u32, hoard: Nanos) -> Self {
         Self { late_one_in, hoard: Some(hoard), ..self }
     }
 
-    /// Some links have room for one request at a time.
+    /// Limits some links to one request at a time.
     #[must_use]
     pub const fn over_tight_links(self, tight_one_in: u32) -> Self {
         Self { tight_one_in, ..self }
     }
 
-    /// How long a lane works on the next call.
+    /// Returns the time for which a lane runs the next call.
     pub(super) fn work_on(&self, random: &mut Random) -> Nanos {
         let span = if random.one_in(self.late_one_in) { self.late } else { self.work };
         random.within(span)
     }
 
-    /// Handlers that take this long.
+    /// Sets the time for which handlers run.
     #[must_use]
     pub const fn working(self, work: Span) -> Self {
         Self { work, laned_one_in: 1, ..self }
     }
 }
 
-/// How long after the end of its faults a cluster may take to be whole again: two liveness limits, and dialling.
+/// Maximum time until a cluster has recovered after its faults: two liveness limits, and dialling.
 pub(super) const RECOVERY: Nanos = Nanos::from_secs(12);

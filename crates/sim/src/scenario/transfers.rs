@@ -1,7 +1,8 @@
-//! Rendezvous between scenario nodes: receives that are posted, sends that are offered or carried along, both given up at times.
+//! Rendezvous between scenario nodes: posted receives, and sends that are offered or carried. Both are sometimes given
+//! up.
 //!
-//! What a send's end promises is checked at both sides: one that was received lies whole in a buffer of its receiver, or has
-//! been carried along to it; a buffer that a receive says it has filled holds one message, whole.
+//! The guarantees of a completed send are checked at both sides. A message that was received is complete in a buffer of
+//! its receiver, or was carried to it. A buffer that a receive reports as filled holds one complete message.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,25 +18,25 @@ use super::traffic::Traffic;
 use crate::executor::SimExecutor;
 use crate::random::{Random, Span};
 
-/// Longest message, bytes: some chunks.
+/// Maximum length of a message, bytes: several chunks.
 const LONGEST: u64 = 100 << 10;
-/// Messages up to this are carried along, bytes.
+/// Maximum length of a carried message, bytes.
 const CARRIED: u64 = 2 << 10;
-/// Tags in use: few, so that messages meet receives in either order.
+/// Number of tags: few, so that messages and receives meet in either order.
 const TAGS: u64 = 3;
-/// How long a receive is waited for before it is cancelled.
+/// Time after which a receive is cancelled.
 const PATIENCE: Span = Span::millis(1, 80);
-/// How long a sender waits.
+/// Time limit of a sender.
 const TIMEOUT: Span = Span::millis(1, 60);
 
-/// What all transfers of a story came to.
+/// Counts of all transfers of a scenario.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransferTally {
-    /// Sends that were received, or carried along.
+    /// Sends that were received or carried.
     pub sent: u64,
     /// Receives that got a message.
     pub received: u64,
-    /// Of these, by reference.
+    /// Receives that got a message by reference.
     pub by_reference: u64,
     /// Sends that were given up by their sender.
     pub sends_given_up: u64,
@@ -51,7 +52,7 @@ pub struct TransferTally {
     pub regrants: u64,
 }
 
-/// What all nodes know of all transfers of all of them.
+/// State shared by all transfers of all nodes.
 #[derive(Debug, Default)]
 pub(super) struct Transferred {
     pub(super) tally: TransferTally,
@@ -59,26 +60,26 @@ pub(super) struct Transferred {
     names: BTreeSet<u64>,
 }
 
-/// What a turn is made with.
+/// Session and executor of a turn.
 pub(super) struct With<'a> {
     pub(super) session: &'a SimSession,
     pub(super) executor: &'a SimExecutor,
     pub(super) now: Nanos,
 }
 
-/// Its bytes and its grant, and the link of that.
+/// Bytes of a send, their grant, and the grant's link.
 type Source = (Region, Option<Grant>, u16);
 
-/// A send under way.
+/// A send in progress.
 #[derive(Debug)]
 struct Send {
     call: CallId,
-    /// None if it is carried along.
+    /// `None` if the message is carried.
     source: Option<Source>,
     give_up_at: Nanos,
 }
 
-/// A receive that was posted.
+/// A posted receive.
 #[derive(Debug)]
 struct Receive {
     slot: CallId,
@@ -94,7 +95,7 @@ pub(super) struct Transfers {
     next: Nanos,
 }
 
-/// Takes one of the rendezvous' messages in.
+/// Processes a message of a rendezvous.
 pub(super) fn take_in(
     kind: Kind,
     inbound: Inbound<'_, Arrived<Lease>>,
@@ -122,10 +123,10 @@ pub(super) fn take_in(
 
 fn words(words: [u64; 4]) -> OutgoingPayload {
     let bytes: Vec<_> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    OutgoingPayload::inline(&bytes).expect("four words fit a line")
+    OutgoingPayload::inline(&bytes).expect("four words fit an inline message")
 }
 
-/// A message's bytes follow from its first eight, which are its name, and its length.
+/// Fills a message with bytes that are derived from its name, which is its first eight bytes, and its length.
 fn fill(bytes: &mut [u8], name: u64) {
     let (first, rest) = bytes.split_at_mut(8);
     first.copy_from_slice(&name.to_le_bytes());
@@ -133,7 +134,8 @@ fn fill(bytes: &mut [u8], name: u64) {
 }
 
 impl Transfers {
-    /// Takes ends, gives up what is due, and begins what the traffic asks for. Whether anything happened.
+    /// Processes ends, gives up due sends and receives, and starts those that the traffic requires. Returns whether
+    /// anything happened.
     pub(super) fn turn(
         &mut self,
         with: &With<'_>,
@@ -147,7 +149,7 @@ impl Transfers {
         let silent = traffic.transfers.is_none();
         self.give_up(with, silent, &mut all.tally);
         if silent && self.receives.is_empty() && with.session.transfers(with.executor)[0] != 0 {
-            // What was carried along and waits here is nobody's to give up.
+            // Sends that were carried and wait here are not given up.
             (0..TAGS).for_each(|tag| self.post(tag, with, random));
         }
         let ended = self.sends.len() + self.receives.len() != open;
@@ -165,7 +167,7 @@ impl Transfers {
         true
     }
 
-    /// When something is due.
+    /// Returns the time of the next action.
     pub(super) fn next(&self, traffic: &Traffic) -> Nanos {
         let sends = self.sends.iter().map(|send| send.give_up_at);
         let receives = self.receives.iter().map(|receive| receive.cancel_at);
@@ -295,7 +297,7 @@ impl Transfers {
                 (*grant, *link) = (Some(again), present);
                 tally.regrants += 1;
             } else {
-                // Refused only if the link, and with it the grant, has ended again.
+                // Refused only if the link has ended again, and with it the grant.
                 let _ended = session.revoke(again.id, executor);
             }
         }
@@ -322,7 +324,7 @@ impl Transfers {
     }
 }
 
-/// What is to be taken back once the call is answered.
+/// Returns the memory to revoke once the call has its reply.
 fn lent(source: Option<Source>, call: Option<CallId>) -> Option<Lent> {
     let (region, grant, link) = source?;
     Some(Lent { grant: grant?.id, link, region, call })

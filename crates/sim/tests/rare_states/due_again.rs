@@ -1,5 +1,5 @@
-//! A request that one link carried is due again on the next one and finds no room there. Whatever becomes of its call then, the
-//! call ends once, and as one that may have been executed.
+//! A request that one link has carried is due again on the next one and finds no room there. In every
+//! case, its call ends once, and as one that may have been executed.
 
 use core::panic::AssertUnwindSafe;
 use core::task::Waker;
@@ -14,7 +14,7 @@ use pronto_wire::{CallId, Class};
 
 use super::pair::{Nothing, Outcome, Pair, Room, SimSession, enough, few};
 
-/// What the second link has none of.
+/// Resource that the second link lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lacks {
     Credits,
@@ -22,11 +22,12 @@ enum Lacks {
     Memory,
 }
 
-/// Payload of a request that is composed in send memory, bytes.
+/// Length of a request that is composed in send memory, bytes.
 const LONG: usize = 40 << 10;
 
-/// Two requests were carried by the first link, and have come to the callee, which keeps them. The second link is there, and the
-/// second request waits for room on it, as does the first one where there is none at all. Only the second one has a timeout.
+/// Two requests were carried by the first link and have reached the callee, which keeps them. On the second link, the
+/// second request waits for room, and so does the first one if there is no room at all. Only the second one has a
+/// timeout.
 fn due_again(lacks: Lacks, timeout: Nanos) -> (Pair, [CallId; 2]) {
     let mut pair = Pair::new(SimOptions::like_verbs(), few());
     let calls = match lacks {
@@ -46,13 +47,13 @@ fn due_again(lacks: Lacks, timeout: Nanos) -> (Pair, [CallId; 2]) {
         Lacks::Memory => pair.link(Room { send_memory: 64 << 10, ..enough() }),
     }
     if lacks == Lacks::Places {
-        assert!(pair.world.fired().refused_posts > 0, "nothing was posted in vain");
+        assert!(pair.world.fired().refused_posts > 0, "no post was refused");
     }
     assert!(pair.exchanged().requests < 2, "there was room for both: {:?}", pair.exchanged());
     (pair, calls)
 }
 
-/// Takes the end of a call at the moment at which it is woken, as an executor does that polls its tasks where they are woken.
+/// Waker that takes the end of a call immediately, like an executor that polls its tasks where they are woken.
 struct AtOnce {
     session: Weak<SimSession>,
     call: CallId,
@@ -68,7 +69,7 @@ impl Wake for AtOnce {
     }
 }
 
-/// The end of the session ends the call, whose waiter looks at the first moment.
+/// Ends the session, which ends the call. Its waiter takes the end at the first moment.
 fn ends_as_maybe(lacks: Lacks) {
     let (pair, [_, call]) = due_again(lacks, Nanos::NEVER);
     let waiter = Arc::new(AtOnce { session: Arc::downgrade(&pair.near), call, seen: Mutex::default() });
@@ -77,7 +78,7 @@ fn ends_as_maybe(lacks: Lacks) {
     let seen = waiter.seen.lock().expect("no holder panics").clone();
     assert_eq!(seen, [Outcome::PeerDown(Executed::Maybe)], "the first link carried it");
     ended.unwrap_or_else(|panic| resume_unwind(panic));
-    assert_eq!(pair.near.open_calls(), 1, "the other call has its end, and nobody has taken it");
+    assert_eq!(pair.near.open_calls(), 1, "the other call has ended, but its end was not taken");
 }
 
 #[test]
@@ -86,7 +87,7 @@ fn without_a_credit_it_may_have_been_executed() {
 }
 
 #[test]
-fn without_a_place_in_the_queue_it_may_have_been_executed() {
+fn without_a_queue_slot_it_may_have_been_executed() {
     ends_as_maybe(Lacks::Places);
 }
 
@@ -95,13 +96,13 @@ fn without_send_memory_it_may_have_been_executed() {
     ends_as_maybe(Lacks::Memory);
 }
 
-/// Its slot is free once, and for one call at a time.
+/// Checks that every slot is free once, and for one call at a time.
 fn all_slots_are_free(pair: &Pair) {
     assert_eq!(pair.near.open_calls(), 0);
 }
 
 #[test]
-fn given_up_before_the_session_ends_it_is_over_once() {
+fn abandoned_before_the_session_ends_it_ends_once() {
     let (mut pair, calls) = due_again(Lacks::Credits, Nanos::NEVER);
     for call in calls {
         pair.near.abandon(call, Class::Control, &pair.executor);
@@ -111,7 +112,7 @@ fn given_up_before_the_session_ends_it_is_over_once() {
 }
 
 #[test]
-fn given_up_while_the_link_is_away_it_is_over_once() {
+fn abandoned_while_there_is_no_link_it_ends_once() {
     let mut pair = Pair::new(SimOptions::like_verbs(), few());
     let calls = [1, 2].map(|number| pair.call(number, Nanos::NEVER));
     pair.turn();
@@ -124,11 +125,11 @@ fn given_up_while_the_link_is_away_it_is_over_once() {
     all_slots_are_free(&pair);
 }
 
-/// Short enough to pass while a request waits for room, and longer than the first link is there.
+/// Short enough to pass while a request waits for room, but longer than the first link lives.
 const TIMEOUT: Nanos = Nanos::from_millis(100);
 
 #[test]
-fn past_its_deadline_it_is_over_once() {
+fn past_its_deadline_it_ends_once() {
     let (mut pair, [_, call]) = due_again(Lacks::Places, TIMEOUT);
     pair.pass(TIMEOUT + TIMEOUT);
     assert_eq!(pair.outcome(call), Outcome::Deadline(Executed::Maybe));
@@ -145,8 +146,8 @@ fn the_first_end_stays() {
     ended.unwrap_or_else(|panic| resume_unwind(panic));
 }
 
-/// The callee responds while the request waits to be sent again, and another call is made in the meantime: in the same slot, if
-/// the first one has left it. Each of the two ends once, by itself.
+/// The callee responds while the request waits to be sent again, and another call is made meanwhile, in the same slot
+/// if the first one has left it. Each of the two ends once, by itself.
 #[test]
 fn no_other_call_is_ended_in_its_place() {
     let (pair, [_, waiting]) = due_again(Lacks::Places, Nanos::NEVER);
@@ -154,7 +155,7 @@ fn no_other_call_is_ended_in_its_place() {
     pair.respond(&asked);
     pair.world.run_until(pair.world.now() + Nanos::from_millis(1));
     let turned = pair.near.turn(1, || false, &mut Nothing, &pair.executor);
-    assert!(turned.is_some(), "nobody else has the engine");
+    assert!(turned.is_some(), "no other thread holds the engine");
     if pair.near.has_ended(waiting) {
         assert_eq!(pair.outcome(waiting), Outcome::Reply);
     }
@@ -166,7 +167,7 @@ fn no_other_call_is_ended_in_its_place() {
     }
 }
 
-/// Nothing is wrong with a link that has room: both requests are sent again, and executed once.
+/// A link with room works normally: both requests are sent again, and executed once.
 #[test]
 fn with_room_both_are_answered_once() {
     let mut pair = Pair::new(SimOptions::like_verbs(), few());

@@ -1,5 +1,5 @@
-//! A peer that offers messages which nobody receives, in call slots that it uses again although it has no response: its own bytes
-//! on a real connection, as a correct session never sends such.
+//! A peer that offers messages for which no receive is posted, in call slots that it reuses without a response. The
+//! test writes the peer's bytes to a real connection, because a correct session never sends them.
 
 use pronto_core::Nanos;
 use pronto_core::fabric::{
@@ -11,10 +11,10 @@ use pronto_wire::{Acks, CallId, Class, NodeId, RawHeader, ServiceId, SessionId, 
 
 use super::pair::{SimSession, few, identity};
 
-/// Offers of the flood.
+/// Number of offers.
 const OFFERS: u32 = 2_000;
 
-/// Takes every request for an offer.
+/// Sink that treats every request as an offer.
 struct Receiver<'a> {
     session: &'a SimSession,
     executor: &'a SimExecutor,
@@ -29,14 +29,14 @@ impl Sink<SimLease> for Receiver<'_> {
     fn event(&mut self, _event: Event) {}
 }
 
-/// A peer that writes its headers by itself, next to a session that is correct.
+/// A peer that writes its own headers, connected to a correct session.
 struct Flood {
     world: SimWorld,
     executor: SimExecutor,
     session: SimSession,
     /// The peer's ends.
     pairs: [SimQueuePair; 2],
-    /// Messages that the peer has received, by class.
+    /// Number of messages that the peer has received, by class.
     received: [u16; 2],
 }
 
@@ -47,7 +47,7 @@ impl Flood {
         let executor = SimExecutor::new(&world);
         let greeting = greet(&identity(1), &limits, NodeId(2), None);
         let agreement =
-            agree(&identity(2), &limits, greeting, SessionId(7), None).expect("the greetings fit");
+            agree(&identity(2), &limits, greeting, SessionId(7), None).expect("the greetings match");
         let connect = |class: Class| world.connect(nodes[1], nodes[0], agreement.connection(class));
         let [(control, peer), (bulk, peer_bulk)] = Class::ALL.map(connect);
         let session = Session::new(NodeId(1), limits);
@@ -56,7 +56,7 @@ impl Flood {
         Self { world, executor, session, pairs: [peer, peer_bulk], received: [0; 2] }
     }
 
-    /// One request of the peer, and the session's turn.
+    /// Sends one request of the peer, and runs the session's turn.
     fn offer(&mut self, call: CallId, offered: Offered) {
         let class = Class::Bulk.index();
         let acks = Acks { received: self.received[class], returned: 0 };
@@ -70,7 +70,7 @@ impl Flood {
         self.world.run_until(self.world.now() + Nanos::from_millis(3));
         let mut sink = Receiver { session: &self.session, executor: &self.executor, offered };
         let turned = self.session.turn(1, || false, &mut sink, &self.executor);
-        assert!(turned.is_some(), "nobody else has the engine");
+        assert!(turned.is_some(), "no other thread holds the engine");
         self.world.run_until(self.world.now() + Nanos::from_millis(3));
         for (pair, received) in self.pairs.iter_mut().zip(&mut self.received) {
             while let Ok(Some(_)) = poll_by_value(pair) {
@@ -79,7 +79,7 @@ impl Flood {
         }
     }
 
-    /// Offers that wait for a receive.
+    /// Returns the number of offers that wait for a receive.
     fn waiting(&self) -> usize {
         self.session.transfers(&self.executor)[0]
     }
@@ -94,7 +94,7 @@ fn offers_in_a_slot_replace_each_other() {
         let slot = u16::try_from(number % u32::from(few().calls)).expect("a few slots");
         flood.offer(CallId { slot, generation: number + 1 }, BY_REFERENCE);
         if !flood.session.is_up() {
-            // To end the session is a right answer to such a peer, too.
+            // Ending the session is a correct reaction to such a peer, too.
             assert_eq!(flood.session.stats().corrupt_peers.count(), 1);
             return;
         }
@@ -107,9 +107,9 @@ fn offers_in_a_slot_replace_each_other() {
     );
 }
 
-/// What is parked has been answered, so that its slot is free for another offer.
+/// A parked message has its response, so its slot is free for another offer.
 #[test]
-fn parked_messages_are_bounded_by_themselves() {
+fn parked_messages_have_their_own_bound() {
     let mut flood = Flood::new(few());
     let slots = u32::from(few().calls);
     for number in 0..2 * slots {

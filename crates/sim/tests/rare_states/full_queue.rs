@@ -1,5 +1,5 @@
-//! A cancel that finds the submission queue full, because another thread holds the engine. The next tick sees that the waiter has
-//! left, and the callee hears of it.
+//! A cancellation finds the submission queue full, because another thread holds the engine. The next tick notices that
+//! the waiter has left, and notifies the callee.
 
 use pronto_core::Nanos;
 use pronto_core::fabric::Arrived;
@@ -14,7 +14,7 @@ fn many() -> Limits {
     Limits { calls: 8, requests: [512, 8], send_memory: [1 << 20; 2], ..Limits::default() }
 }
 
-/// A handler of the near side that fills the submission queue and then gives calls up.
+/// A handler of the near side that fills the submission queue and then abandons calls.
 struct GivesUp<'a> {
     pair: &'a Pair,
     calls: Vec<CallId>,
@@ -25,7 +25,7 @@ impl Sink<SimLease> for GivesUp<'_> {
     fn request(&mut self, inbound: Inbound<'_, Arrived<SimLease>>) {
         let Pair { near, executor, .. } = self.pair;
         let refused = loop {
-            let payload = OutgoingPayload::inline(&[0; 8]).expect("eight bytes fit a line");
+            let payload = OutgoingPayload::inline(&[0; 8]).expect("eight bytes fit an inline message");
             match near.notify(&key(), Class::Control, payload, executor) {
                 Ok(()) => self.notified += 1,
                 Err(refused) => break refused,
@@ -42,12 +42,12 @@ impl Sink<SimLease> for GivesUp<'_> {
 }
 
 #[test]
-fn a_cancel_without_room_is_made_up_for() {
+fn a_cancellation_without_room_is_sent_later() {
     let mut pair = Pair::new(SimOptions::like_shm(), many());
     let [given_up, kept] = [1, 2].map(|number| pair.call(number, Nanos::NEVER));
     pair.turn();
     let asked = core::mem::take(&mut pair.callee.asked);
-    let payload = OutgoingPayload::inline(&[0; 8]).expect("eight bytes fit a line");
+    let payload = OutgoingPayload::inline(&[0; 8]).expect("eight bytes fit an inline message");
     let asks = pair.far.call(&spec(Class::Control, Nanos::NEVER), payload, &pair.executor);
     assert!(asks.is_ok(), "there is room for a call");
     pair.world.run_until(pair.world.now() + Nanos::from_millis(1));
@@ -57,7 +57,7 @@ fn a_cancel_without_room_is_made_up_for() {
     let notified = handler.notified;
     pair.turn();
     assert_eq!(pair.callee.asked.len(), notified, "the queue was emptied");
-    assert!(!pair.far.is_cancelled(given_up), "its cancel found no room");
+    assert!(!pair.far.is_cancelled(given_up), "its cancellation found no room");
     pair.pass(Nanos::from_millis(8));
     assert!(pair.far.is_cancelled(given_up) && !pair.far.is_cancelled(kept));
     asked.iter().for_each(|asked| pair.respond(asked));

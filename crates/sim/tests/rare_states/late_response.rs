@@ -1,5 +1,5 @@
-//! A response that its handler gives after the link of its request is gone. It goes out on another link only if its request was
-//! sent on that one, too: what nobody asks for there takes a receive that is meant for another response.
+//! A response given after the link of its request is gone. It is sent on another link only if its request was sent
+//! there, too: otherwise it would take a receive that is meant for another response.
 
 use pronto_core::Nanos;
 use pronto_core::session::{Executed, Limits};
@@ -9,9 +9,9 @@ use super::pair::{Outcome, Pair, Room, enough, few};
 
 const TIMEOUT: Nanos = Nanos::from_millis(20);
 
-/// Nobody waits any more for calls whose deadline passed on the first link: they are not sent again, and no response comes.
+/// Calls whose deadline passed on the first link have no waiter: they are not sent again, and must get no response.
 #[test]
-fn what_is_not_asked_for_again_is_not_sent() {
+fn responses_without_a_resent_request_are_not_sent() {
     let mut pair = Pair::new(SimOptions::like_verbs(), few());
     let calls = [1, 2, 3].map(|number| pair.call(number, TIMEOUT));
     pair.pass(TIMEOUT + TIMEOUT);
@@ -29,7 +29,8 @@ fn what_is_not_asked_for_again_is_not_sent() {
     assert_eq!(pair.near.open_calls(), 0);
 }
 
-/// The slots of those calls are used again, and every receive of the new link is needed: the old responses would overrun it.
+/// The slots of those calls are reused, and every receive of the new link is needed: old responses would exceed the
+/// receives.
 #[test]
 fn old_responses_do_not_take_the_receives_of_new_ones() {
     let calls = 8;
@@ -63,7 +64,8 @@ fn old_responses_do_not_take_the_receives_of_new_ones() {
     assert_eq!((pair.world.overruns(), pair.world.unasked_responses()), (0, 0));
 }
 
-/// The request of an open call waits for a credit on the second link. Its response waits as well, for the request to come again.
+/// The request of an open call waits for a credit on the second link. Its response waits, too, until the request
+/// arrives again.
 #[test]
 fn it_waits_until_its_request_comes_again() {
     let mut pair = Pair::new(SimOptions::like_verbs(), few());
@@ -77,7 +79,7 @@ fn it_waits_until_its_request_comes_again() {
     pair.respond(&asked[1]);
     pair.world.run_until(pair.world.now() + Nanos::from_millis(1));
     assert_eq!(pair.exchanged().responses, 0, "a response came before its request");
-    // The first request is a duplicate, so its credit comes back at once, and the second one leaves.
+    // The first request is a duplicate, so its credit is returned immediately, and the second one leaves.
     pair.turn();
     pair.respond(&asked[0]);
     pair.turn();
@@ -86,9 +88,9 @@ fn it_waits_until_its_request_comes_again() {
     assert_eq!(pair.world.unasked_responses(), 0);
 }
 
-/// The response is given while there is no link at all.
+/// The response is given while there is no link.
 #[test]
-fn given_while_the_link_is_away_it_waits() {
+fn a_response_given_without_a_link_waits() {
     let mut pair = Pair::new(SimOptions::like_verbs(), few());
     let calls = [1, 2].map(|number| pair.call(number, Nanos::NEVER));
     pair.turn();
@@ -98,7 +100,7 @@ fn given_while_the_link_is_away_it_waits() {
     }
     pair.link(Room { requests: 1, ..enough() });
     pair.world.run_until(pair.world.now() + Nanos::from_millis(1));
-    assert_eq!(pair.exchanged().responses, 0, "no request has been taken in");
+    assert_eq!(pair.exchanged().responses, 0, "no request has been received");
     pair.turn();
     assert_eq!(calls.map(|call| pair.outcome(call)), [Outcome::Reply; 2]);
     assert_eq!((pair.callee.numbers(), pair.world.unasked_responses()), (vec![1, 2], 0));

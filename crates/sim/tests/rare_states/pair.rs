@@ -1,4 +1,4 @@
-//! Two sessions with each other, whose links a story makes, fills and cuts by hand. Time passes only when the story says so.
+//! Two sessions with each other. A test makes, fills and cuts their links, and advances their time.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,14 +15,14 @@ use pronto_wire::{
     CallId, Class, Epoch, LayoutHash, NameHash, NodeId, ServiceId, SessionId, TypeEntry, TypeId,
 };
 
-/// How often time passes for a session with an open call.
+/// Interval of ticks for a session with an open call.
 const TICK: Nanos = Nanos::from_millis(4);
-/// Longer than any flight of a frame.
+/// Longer than the flight of any frame.
 const FLIGHT: Nanos = Nanos::from_millis(1);
 
 pub(crate) type SimSession = Session<SimQueuePair>;
 
-/// The session that a request came through.
+/// Session through which a request came.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     session: Arc<SimSession>,
@@ -42,7 +42,7 @@ impl session::Callee for Origin {
     }
 }
 
-/// A request as the callee's sink saw it, and its token until it is answered.
+/// A request as seen by the callee's sink, with its token until the response.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) number: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Asked {
     token: Arc<Mutex<Option<DetachedToken<Origin>>>>,
 }
 
-/// A callee whose handlers never respond by themselves.
+/// A callee whose handlers do not respond by themselves.
 #[derive(Debug, Default)]
 pub(crate) struct Callee {
     pub(crate) asked: Vec<Asked>,
@@ -59,7 +59,7 @@ pub(crate) struct Callee {
 }
 
 impl Callee {
-    /// The numbers of the requests, in the order of their arrival.
+    /// Returns the numbers of the requests, in order of arrival.
     pub(crate) fn numbers(&self) -> Vec<u64> {
         self.asked.iter().map(|asked| asked.number).collect()
     }
@@ -68,7 +68,7 @@ impl Callee {
 impl Sink<SimLease> for Callee {
     fn request(&mut self, inbound: Inbound<'_, Arrived<SimLease>>) {
         let number = number(&inbound);
-        let origin = self.origin.clone().expect("only the far side is asked");
+        let origin = self.origin.clone().expect("only the far side gets requests");
         let Inbound { timeout, resent, .. } = inbound;
         let token = Arc::new(Mutex::new(Some(inbound.token.detach(origin))));
         self.asked.push(Asked { number, timeout, resent, token });
@@ -77,25 +77,25 @@ impl Sink<SimLease> for Callee {
     fn event(&mut self, _event: Event) {}
 }
 
-/// The number that a request carries.
+/// Returns the number that a request carries.
 pub(crate) fn number(inbound: &Inbound<'_, Arrived<SimLease>>) -> u64 {
     let mut bytes = [0; 8];
     inbound.payload.copy_to(0, &mut bytes).expect("a request begins with its number");
     u64::from_le_bytes(bytes)
 }
 
-/// A sink for a side of which nothing is asked.
+/// Sink of a side that gets no requests.
 pub(crate) struct Nothing;
 
 impl Sink<SimLease> for Nothing {
     fn request(&mut self, inbound: Inbound<'_, Arrived<SimLease>>) {
-        unreachable!("nobody asks this side for anything: {inbound:?}")
+        unreachable!("unexpected request: {inbound:?}")
     }
 
     fn event(&mut self, _event: Event) {}
 }
 
-/// What the far side grants on a link, and what memory the near side has for it.
+/// Grants of the far side on a link, and memory of the near side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) requests: u16,
@@ -107,16 +107,16 @@ pub(crate) struct Pair {
     pub(crate) executor: SimExecutor,
     pub(crate) near: Arc<SimSession>,
     pub(crate) far: Arc<SimSession>,
-    /// What has come to the far side.
+    /// Requests at the far side.
     pub(crate) callee: Callee,
     pub(crate) nodes: [SimNode; 2],
     limits: Limits,
-    /// The connections of the present or last link, by class.
+    /// Connections of the current or last link, by class.
     connections: Option<[LinkId; 2]>,
 }
 
 impl Pair {
-    /// Two sessions that have just greeted each other.
+    /// Creates two sessions that have just greeted each other.
     pub(crate) fn new(options: SimOptions, limits: Limits) -> Self {
         let world = SimWorld::new(1, options);
         let nodes = [world.add_node(), world.add_node()];
@@ -135,19 +135,19 @@ impl Pair {
         pair.callee.origin = Some(origin);
         let room = Room { requests: limits.requests[0], send_memory: limits.send_memory[0] };
         pair.link(room);
-        // Later than zero, which to a session is before all time.
+        // Later than zero, which a session treats as before all time.
         pair.pass(TICK);
         pair
     }
 
-    /// Another link. All but the first one carry the session on.
+    /// Makes another link. All links but the first one resume the session.
     pub(crate) fn link(&mut self, room: Room) {
         let session = SessionId(7);
         let held = self.connections.map(|_| session);
         let granted = Limits { requests: [room.requests; 2], ..self.limits };
         let agreement = |me: u16, mine: &Limits, peer: u16, theirs: &Limits| {
             let greeting = greet(&identity(peer), theirs, NodeId(me), Some(session));
-            agree(&identity(me), mine, greeting, session, held).expect("the greetings fit")
+            agree(&identity(me), mine, greeting, session, held).expect("the greetings match")
         };
         let agreements = [agreement(1, &self.limits, 2, &granted), agreement(2, &granted, 1, &self.limits)];
         let connect = |class: Class| {
@@ -163,42 +163,42 @@ impl Pair {
         }
     }
 
-    /// A link of another session, whatever the sides hold.
+    /// Makes a link of a new session, whatever the sides hold.
     pub(crate) fn link_anew(&mut self) {
         self.connections = None;
         self.link(Room { requests: self.limits.requests[0], send_memory: self.limits.send_memory[0] });
     }
 
-    /// Loses the link; both sides notice.
+    /// Cuts the link; both sides notice.
     pub(crate) fn cut(&mut self) {
         let before = self.world.fired().cuts;
         self.world.inflict(Fault::CutBetween(self.nodes[0], self.nodes[1]));
-        assert_eq!(self.world.fired().cuts, before + 2, "there was no link to cut");
+        assert_eq!(self.world.fired().cuts, before + 2, "both connections of the link are cut");
         self.world.run_until(self.world.now() + Nanos::from_millis(10));
         self.turn();
         assert!(!self.near.is_linked(&self.executor) && !self.far.is_linked(&self.executor));
     }
 
-    /// Has the near side's connections take no message for a while.
+    /// Makes the near side's connections take no message for a time.
     pub(crate) fn fill(&self, span: Nanos) {
         self.world.inflict(Fault::Full { from: self.nodes[0], to: self.nodes[1], span });
     }
 
-    /// Both engines turn until nothing moves and nothing is on its way.
+    /// Runs both engines until nothing moves and nothing is in flight.
     pub(crate) fn turn(&mut self) {
         for _ in 0..1000 {
             self.world.run_until(self.world.now() + FLIGHT);
             let near = self.near.turn(1, || false, &mut Nothing, &self.executor);
             let far = self.far.turn(1, || false, &mut self.callee, &self.executor);
-            let moved = [near, far].map(|progress| progress.expect("nobody else has the engine").moved);
+            let moved = [near, far].map(|progress| progress.expect("no other thread holds the engine").moved);
             if moved == [0, 0] {
                 return;
             }
         }
-        panic!("the two sides never come to rest");
+        panic!("the two sides never become idle");
     }
 
-    /// Time passes, with the ticks that it has for a session with open calls.
+    /// Advances the time, with the ticks of a session with open calls.
     pub(crate) fn pass(&mut self, span: Nanos) {
         let end = self.world.now() + span;
         while self.world.now() < end {
@@ -211,12 +211,12 @@ impl Pair {
     fn tick(&mut self) {
         let now = self.executor.now();
         let ticked = self.near.tick(now, TICK, &mut Nothing, &self.executor);
-        assert!(ticked.is_some(), "nobody else has the engine");
+        assert!(ticked.is_some(), "no other thread holds the engine");
         let ticked = self.far.tick(now, TICK, &mut self.callee, &self.executor);
-        assert!(ticked.is_some(), "nobody else has the engine");
+        assert!(ticked.is_some(), "no other thread holds the engine");
     }
 
-    /// Loses the link for good: the near side's session ends at the liveness limit.
+    /// Cuts the link and makes no other: the near side's session ends at the liveness limit.
     pub(crate) fn end_session(&mut self) {
         if self.near.is_linked(&self.executor) {
             self.cut();
@@ -225,22 +225,23 @@ impl Pair {
         assert!(!self.near.is_up(), "the session ended");
     }
 
-    /// Ends the near side's session at once.
+    /// Ends the near side's session immediately.
     pub(crate) fn take_down(&self) {
         self.near.take_down(DownCause::Silent, &mut Nothing, &self.executor);
     }
 
-    /// A call of the near side whose request carries a number.
+    /// Makes a call of the near side whose request carries a number.
     pub(crate) fn call(&self, number: u64, timeout: Nanos) -> CallId {
         self.call_in(Class::Control, number, timeout)
     }
 
     pub(crate) fn call_in(&self, class: Class, number: u64, timeout: Nanos) -> CallId {
-        let payload = OutgoingPayload::inline(&number.to_le_bytes()).expect("eight bytes fit a line");
+        let payload =
+            OutgoingPayload::inline(&number.to_le_bytes()).expect("eight bytes fit an inline message");
         self.near.call(&spec(class, timeout), payload, &self.executor).expect("there is room for a call")
     }
 
-    /// A call whose request is composed in send memory.
+    /// Makes a call whose request is composed in send memory.
     pub(crate) fn long_call(&self, number: u64, len: usize) -> CallId {
         let class = Class::Control;
         let mut loan = self.near.loan(class, len, 0).expect("there is send memory");
@@ -250,19 +251,19 @@ impl Pair {
         self.near.call(&spec(class, Nanos::NEVER), payload, &self.executor).expect("there is room for a call")
     }
 
-    /// The far side's handler of a request is done, and its response is left to the session.
-    #[expect(clippy::unused_self, reason = "a story says whose callee responds")]
+    /// Finishes the far side's handler of a request, and passes its response to the session.
+    #[expect(clippy::unused_self, reason = "the caller names the side that responds")]
     pub(crate) fn respond(&self, asked: &Asked) {
         respond(asked);
     }
 
-    /// What became of a call that has ended.
+    /// Returns the outcome of a call that has ended.
     pub(crate) fn outcome(&self, call: CallId) -> Outcome {
         assert!(self.near.has_ended(call), "call {call:?} is still open");
         Outcome::of(&self.near.take(call))
     }
 
-    /// Requests sent and responses received on the present or last link, over both classes.
+    /// Returns the counts of requests sent and responses received on the current or last link, over both classes.
     pub(crate) fn exchanged(&self) -> Exchanged {
         let connections = self.connections.expect("there was a link");
         let [control, bulk] = connections.map(|connection| self.world.exchanged(connection)[0]);
@@ -273,15 +274,16 @@ impl Pair {
     }
 }
 
-/// A response whose payload is the request's number.
+/// Sends a response whose payload is the request's number.
 pub(crate) fn respond(asked: &Asked) {
-    let payload = OutgoingPayload::inline(&asked.number.to_le_bytes()).expect("eight bytes fit a line");
-    let token = asked.token.lock().expect("no handler panics").take().expect("a request is answered once");
+    let payload =
+        OutgoingPayload::inline(&asked.number.to_le_bytes()).expect("eight bytes fit an inline message");
+    let token = asked.token.lock().expect("no handler panics").take().expect("a request gets one response");
     let class = token.class();
     token.answer(Answer::Reply { class, payload });
 }
 
-/// How a call ended.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Reply,
@@ -304,7 +306,7 @@ pub(crate) fn spec(class: Class, timeout: Nanos) -> CallSpec {
     CallSpec { key: key(), class, timeout }
 }
 
-/// The one message type of these stories.
+/// Returns the only message type of these tests.
 pub(crate) fn key() -> TypeKey {
     TypeKey { name: NameHash::of("t"), layout: LayoutHash(5), service: ServiceId(0) }
 }
@@ -315,12 +317,12 @@ pub(crate) fn identity(id: u16) -> Identity {
     Identity { node: NodeId(id), epoch: Epoch(id.into()), name: String::new(), types: vec![entry] }
 }
 
-/// Limits of most stories: short queues of everything.
+/// Returns the limits of most tests: short queues of everything.
 pub(crate) fn few() -> Limits {
     Limits { calls: 8, requests: [8, 8], send_memory: [1 << 20; 2], ..Limits::default() }
 }
 
-/// As much room as the limits say.
+/// Returns the room that the limits grant.
 pub(crate) fn enough() -> Room {
     Room { requests: few().requests[0], send_memory: few().send_memory[0] }
 }

@@ -1,4 +1,4 @@
-//! A thread panics while it holds an engine: the session ends once, and the next link begins another one.
+//! A thread panics while it holds an engine: the session ends once, and the next link starts another one.
 
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -34,18 +34,18 @@ impl Sink<SimLease> for Fragile {
 }
 
 fn panics<R>(what: impl FnOnce() -> R) {
-    assert!(catch_unwind(AssertUnwindSafe(what)).is_err(), "it was to panic");
+    assert!(catch_unwind(AssertUnwindSafe(what)).is_err(), "a panic was expected");
 }
 
-/// The near side's session is recovered, once. Returns what the sink was told.
+/// Recovers the near side's session, once. Returns the events of its sink.
 fn recover(pair: &Pair, session: &SimSession) -> Vec<Event> {
     let mut sink = Fragile::default();
     assert!(session.has_failed());
-    assert!(session.turn(1, || false, &mut sink, &pair.executor).is_none(), "nobody has the engine");
+    assert!(session.turn(1, || false, &mut sink, &pair.executor).is_none(), "the engine is free");
     assert!(session.tick(pair.executor.now(), Nanos::ZERO, &mut sink, &pair.executor).is_none());
     assert!(session.info(&pair.executor).is_none());
     assert!(session.fail(&mut sink, &pair.executor));
-    assert!(!session.fail(&mut sink, &pair.executor), "it was recovered before");
+    assert!(!session.fail(&mut sink, &pair.executor), "the session was recovered before");
     assert!(!session.has_failed() && !session.is_up() && !session.is_linked(&pair.executor));
     assert_eq!(session.stats().failures.count(), 1);
     sink.events
@@ -55,7 +55,7 @@ fn assert_panicked(events: &[Event]) {
     assert!(matches!(events, [Event::PeerDown { cause: DownCause::Panicked, .. }]), "{events:?}");
 }
 
-/// Both sides link again, and a call is answered.
+/// Links both sides again and asserts that a call gets its reply.
 fn assert_good_as_new(pair: &mut Pair) {
     pair.link_anew();
     pair.callee.asked.clear();
@@ -73,7 +73,7 @@ fn assert_good_as_new(pair: &mut Pair) {
 }
 
 #[test]
-fn a_panic_in_a_callers_turn_ends_each_of_its_calls_once_and_the_peer_sees_the_link_closed() {
+fn a_panic_in_a_callers_turn_ends_each_of_its_calls_once_and_closes_the_link() {
     let mut pair = Pair::new(SimOptions::like_shm(), few());
     let answered = pair.call(1, Nanos::NEVER);
     pair.turn();
@@ -82,15 +82,19 @@ fn a_panic_in_a_callers_turn_ends_each_of_its_calls_once_and_the_peer_sees_the_l
     let [posted, left, long] =
         [pair.call(2, Nanos::NEVER), pair.call(3, Nanos::NEVER), pair.long_call(4, 3_000)];
     let region = Region::new(Arc::new(HeapMemory::new(64)));
-    let received = pair.near.post_receive(9, &region, (0, 64), &pair.executor).expect("there is room");
+    let received =
+        pair.near.post_receive(9, &region, (0, 64), &pair.executor).expect("there is room for a receive");
     pair.turn();
     pair.near.abandon(left, Class::Control, &pair.executor);
     let executor = pair.executor.clone();
     panics(|| pair.near.turn(1, || panic!("meant"), &mut Fragile::default(), &executor));
-    // Accepted, but nobody posts it any more.
+    // Accepted, but never posted.
     let submitted = pair.call(5, Nanos::NEVER);
-    let payload = OutgoingPayload::inline(&[1]).expect("a byte fits a line");
-    let sent = pair.near.notify_sync(&key(), Class::Control, payload, &pair.executor).expect("it is queued");
+    let payload = OutgoingPayload::inline(&[1]).expect("a byte fits an inline message");
+    let sent = pair
+        .near
+        .notify_sync(&key(), Class::Control, payload, &pair.executor)
+        .expect("the message is queued");
     let near = Arc::clone(&pair.near);
     assert_panicked(&recover(&pair, &near));
     assert_eq!(pair.outcome(answered), Outcome::Reply, "it had ended before");
@@ -99,12 +103,12 @@ fn a_panic_in_a_callers_turn_ends_each_of_its_calls_once_and_the_peer_sees_the_l
     }
     assert_eq!(pair.outcome(submitted), Outcome::PeerDown(Executed::No), "it never left");
     assert!(near.has_ended(sent) && matches!(near.take(sent), End::Flushed));
-    assert_eq!(near.open_calls(), 0, "every slot is back, that of the abandoned call as well");
+    assert_eq!(near.open_calls(), 0, "every slot is free, including that of the abandoned call");
     let refused = near.call(&spec(Class::Control, Nanos::NEVER), OutgoingPayload::EMPTY, &pair.executor);
     assert!(matches!(refused, Err(Refused::NotConnected { .. })), "{refused:?}");
     pair.turn();
     assert!(!pair.far.is_linked(&pair.executor), "the peer sees the link closed");
-    // Responses to the session that failed.
+    // Sends responses to the session that has failed.
     pair.callee.asked.split_off(1).iter().for_each(respond);
     assert_good_as_new(&mut pair);
 }
@@ -118,7 +122,10 @@ fn a_panic_of_the_callee_ends_its_session_and_the_caller_may_call_again() {
     panics(|| far.turn(1, || false, &mut Fragile::default(), &executor));
     assert_panicked(&recover(&pair, &far));
     pair.turn();
-    assert!(!pair.near.has_ended(call) && !pair.near.is_linked(&executor), "its link is lost, and it waits");
+    assert!(
+        !pair.near.has_ended(call) && !pair.near.is_linked(&executor),
+        "its link is lost, and the call waits"
+    );
     pair.link_anew();
     assert_eq!(pair.outcome(call), Outcome::PeerDown(Executed::Maybe));
     assert_good_as_new(&mut pair);
@@ -138,7 +145,7 @@ fn a_link_that_is_installed_recovers_the_session_first() {
 }
 
 #[test]
-fn a_session_that_panics_while_it_ends_ends_all_the_same() {
+fn a_session_that_panics_while_it_ends_still_ends() {
     let mut pair = Pair::new(SimOptions::like_shm(), few());
     let [first, second] = [pair.call(1, Nanos::NEVER), pair.call(2, Nanos::NEVER)];
     pair.turn();
@@ -146,7 +153,7 @@ fn a_session_that_panics_while_it_ends_ends_all_the_same() {
     let mut sink = Fragile { panics_in_events: 1, ..Fragile::default() };
     panics(|| pair.near.take_down(DownCause::Silent, &mut sink, &executor));
     let near = Arc::clone(&pair.near);
-    assert!(recover(&pair, &near).is_empty(), "the sink was told of the end before it panicked");
+    assert!(recover(&pair, &near).is_empty(), "the sink was notified of the end before it panicked");
     for call in [first, second] {
         assert_eq!(pair.outcome(call), Outcome::PeerDown(Executed::Maybe));
     }

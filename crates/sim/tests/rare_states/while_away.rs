@@ -1,4 +1,4 @@
-//! Requests that were left for the engine when it was about to lose its link. They were never posted: they leave after the older
+//! Requests submitted while the engine was about to lose its link. They were never posted: they leave after the older
 //! requests that wait for their responses, in their own order, and end as not executed if there is no other link.
 
 use pronto_core::Nanos;
@@ -9,7 +9,7 @@ use pronto_wire::{CallId, Class};
 
 use super::pair::{Outcome, Pair, enough, few, spec};
 
-/// A handler of the near side which makes two calls back, as the handlers of the nodes of a tree do.
+/// A handler of the near side that makes two calls back, as handlers in a tree of nodes do.
 struct CallsBack<'a> {
     pair: &'a Pair,
     timeout: Nanos,
@@ -25,18 +25,18 @@ impl Sink<SimLease> for CallsBack<'_> {
     fn event(&mut self, _event: Event) {}
 }
 
-/// What becomes of the older request.
+/// Fate of the older request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
     Arrives,
     IsLost,
 }
 
-/// Request 1 was posted on the first link; 2 and 3 were submitted while the engine was held, by a turn that found the link lost.
-/// The slot of 3 comes before that of 2, and this before that of 1.
+/// Request 1 was posted on the first link. Requests 2 and 3 were submitted while the engine was held, by a turn that
+/// found the link lost. The slot of 3 is before that of 2, and that is before that of 1.
 fn away(first_one: First, timeout: Nanos) -> (Pair, [CallId; 3]) {
     let mut pair = Pair::new(SimOptions::like_tcp(), few());
-    // Slots are used again in the order opposite to that in which they were left.
+    // Slots are reused in the reverse order of their release.
     let others = [11, 12, 13].map(|number| pair.call(number, Nanos::NEVER));
     pair.turn();
     for asked in core::mem::take(&mut pair.callee.asked) {
@@ -45,7 +45,7 @@ fn away(first_one: First, timeout: Nanos) -> (Pair, [CallId; 3]) {
     pair.turn();
     assert_eq!(others.map(|call| pair.outcome(call)), [Outcome::Reply; 3]);
     // A request of the far side arrives together with the loss of the link.
-    let payload = OutgoingPayload::inline(&[0; 8]).expect("eight bytes fit a line");
+    let payload = OutgoingPayload::inline(&[0; 8]).expect("eight bytes fit an inline message");
     let asks = pair.far.call(&spec(Class::Control, Nanos::NEVER), payload, &pair.executor);
     assert!(asks.is_ok(), "there is room for a call");
     pair.world.run_until(pair.world.now() + Nanos::from_millis(100));
@@ -58,11 +58,14 @@ fn away(first_one: First, timeout: Nanos) -> (Pair, [CallId; 3]) {
     pair.world.run_until(pair.world.now() + Nanos::from_millis(10));
     let mut handler = CallsBack { pair: &pair, timeout, made: Vec::new() };
     let turned = pair.near.turn(1, || false, &mut handler, &pair.executor);
-    assert!(turned.is_some(), "nobody else has the engine");
+    assert!(turned.is_some(), "no other thread holds the engine");
     let [second, third] = handler.made[..] else { panic!("the handler ran once: {:?}", handler.made) };
-    assert!([first, second, third].is_sorted_by(|a, b| a.slot > b.slot), "slots in the order of the calls");
+    assert!(
+        [first, second, third].is_sorted_by(|a, b| a.slot > b.slot),
+        "the slots are in the order of the calls"
+    );
     let turned = pair.far.turn(1, || false, &mut pair.callee, &pair.executor);
-    assert!(turned.is_some(), "nobody else has the engine");
+    assert!(turned.is_some(), "no other thread holds the engine");
     let linked = [&pair.near, &pair.far].map(|session| session.is_linked(&pair.executor));
     assert_eq!(linked, [false; 2], "both turns lost the link");
     assert_eq!(pair.callee.numbers().len(), usize::from(first_one == First::Arrives));
@@ -71,16 +74,16 @@ fn away(first_one: First, timeout: Nanos) -> (Pair, [CallId; 3]) {
 }
 
 #[test]
-fn they_leave_in_their_order_after_older_ones() {
+fn requests_leave_in_order_after_older_ones() {
     let (mut pair, _) = away(First::Arrives, Nanos::NEVER);
     pair.link(enough());
     pair.turn();
     assert_eq!(pair.callee.numbers(), [2, 3], "the first one is a duplicate");
 }
 
-/// As before, where the callee has not seen the first one: the older request comes first.
+/// As in the previous test, but the callee has not seen the first request: the older request comes first.
 #[test]
-fn older_ones_that_were_lost_come_before_them() {
+fn lost_older_requests_leave_first() {
     let (mut pair, calls) = away(First::IsLost, Nanos::NEVER);
     pair.link(enough());
     pair.turn();
@@ -93,7 +96,7 @@ fn older_ones_that_were_lost_come_before_them() {
 }
 
 #[test]
-fn without_another_link_they_were_not_executed() {
+fn without_another_link_they_end_as_not_executed() {
     let (mut pair, calls) = away(First::Arrives, Nanos::NEVER);
     pair.end_session();
     let [first, second, third] = [Executed::Maybe, Executed::No, Executed::No].map(Outcome::PeerDown);
