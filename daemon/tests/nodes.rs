@@ -117,23 +117,23 @@ fn waits_are_changed(config: &str) {
     assert!(waits().starts_with("adaptive, as configured; "), "{}", waits());
     let changed = pronto(&["waiting", "block", "--peer", "1", "--config", config]);
     let said = String::from_utf8_lossy(&changed.stdout);
-    assert!(changed.status.success() && said == "node 2 waits for 1: block, said at run time\n", "{said}");
-    assert_eq!(waits(), "block, said at run time");
+    assert!(changed.status.success() && said == "node 2 waits for 1: block, set at run time\n", "{said}");
+    assert_eq!(waits(), "block, set at run time");
     assert!(pronto(&["waiting", "2", "spin", "--peer", "1", "--config", config]).status.success());
-    assert_eq!(status()["serves"], "spin, said at run time for peer 1");
+    assert_eq!(status()["serves"], "spin, set at run time for peer 1");
     assert!(
         pronto(&["waiting", "adaptive", "--peer", "1", "--bound", "7us", "--config", config])
             .status
             .success()
     );
     let now = waits();
-    assert!(now.starts_with("adaptive, said at run time; "), "{now}");
-    assert!(now.ends_with("polls for 7 us, as said"), "{now}");
+    assert!(now.starts_with("adaptive, set at run time; "), "{now}");
+    assert!(now.ends_with("polls for 7 us, the bound that was set"), "{now}");
     assert!(pronto(&["waiting", "asked", "--peer", "1", "--config", config]).status.success());
     assert!(waits().starts_with("adaptive, as configured; "), "{}", waits());
     for (wrong, why) in [
-        (["waiting", "block", "--peer", "9"].as_slice(), "knows no peer 9"),
-        (&["waiting", "spin", "--peer", "1", "--bound", "7us"], "only adaptive waits have a bound"),
+        (["waiting", "block", "--peer", "9"].as_slice(), "has no peer 9"),
+        (&["waiting", "spin", "--peer", "1", "--bound", "7us"], "a bound needs the policy adaptive"),
         (&["waiting", "adaptive", "--peer", "1", "--bound", "7"], "needs a unit"),
     ] {
         let refused = pronto(&[wrong, &["--config", config]].concat());
@@ -285,12 +285,12 @@ fn a_check_finds_what_a_start_would_and_names_the_file_once() {
     let dir = directory("checks");
     let peers = "[[peer]]\nnode = 2\naddress = [\"shm:@two\"]\n[[peer]]\nnode = 3\naddress = [\"shm:@two\"]";
     for (text, why) in [
-        ("listen = [\"shm:/tmp/pronto-no-such-folder/1.sock\"]", "/tmp/pronto-no-such-folder is not there"),
+        ("listen = [\"shm:/tmp/pronto-no-such-folder/1.sock\"]", "/tmp/pronto-no-such-folder does not exist"),
         ("listen = [\"shm:@one\", \"shm:@one\"]", "listen names shm:@one twice"),
         ("listen = [\"tcp:0.0.0.0:7001\"]", "listen names 0.0.0.0:7001, which is not on this host"),
         ("listen = \"shm:@one\"", "must be a list"),
         ("workers = -1", "workers = -1: must be from 1 to 1024"),
-        (peers, "peers 2 and 3 have one address"),
+        (peers, "peers 2 and 3 have the same address"),
         ("[[peer]]\nnode = 1\naddress = [\"shm:@two\"]", "its own peer"),
         ("[placement]\nserving = \"8191\"", "placement.serving = \"8191\": this process may not use"),
     ] {

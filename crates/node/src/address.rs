@@ -1,4 +1,4 @@
-//! Where a node listens, and where a peer is found.
+//! Addresses at which nodes listen.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -11,23 +11,23 @@ use thiserror::Error;
 /// An address with its transport: `shm:/run/pronto/n1.sock`, `shm:@name`, `tcp:127.0.0.1:7001`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// Shared memory, met at a Unix socket; `@` begins an abstract name.
+    /// Shared memory, set up over the Unix socket at this path; a leading `@` marks an abstract name.
     Shm(PathBuf),
     /// TCP.
     Tcp(SocketAddr),
 }
 
-/// A text that is no address.
+/// Reason why a text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AddressError {
-    /// Neither `shm:` nor `tcp:` in front.
-    #[error("{0:?} names no transport: write shm:PATH or tcp:HOST:PORT")]
+    /// The text begins neither with `shm:` nor with `tcp:`.
+    #[error("{0:?} names no known transport: write shm:PATH or tcp:HOST:PORT")]
     Transport(String),
-    /// Not a host and a port.
-    #[error("{0:?} is not HOST:PORT, or the host is not known")]
+    /// The text is not a host and a port, or the host cannot be resolved.
+    #[error("{0:?} is not HOST:PORT, or the host name cannot be resolved")]
     Host(String),
-    /// An empty path.
-    #[error("shm: wants the path of a Unix socket")]
+    /// The path is empty.
+    #[error("shm: has no path: write shm:PATH or shm:@NAME")]
     EmptyPath,
 }
 
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_name_the_mistake() {
         assert_eq!("rdma:x".parse::<Address>(), Err(AddressError::Transport("rdma:x".into())));
         assert_eq!("tcp:nowhere".parse::<Address>(), Err(AddressError::Host("nowhere".into())));
         assert_eq!("shm:".parse::<Address>(), Err(AddressError::EmptyPath));

@@ -1,4 +1,4 @@
-//! What every node answers about itself: whether it is there, and what it is doing.
+//! Administrative messages that every node handles: ping, status, flight recorder, wait overrides.
 
 use core::fmt;
 
@@ -11,88 +11,88 @@ use crate::host::NodeHost;
 use crate::node::{Down, PeerStatus, Status};
 use crate::waiting;
 
-/// Ids from here on are those of visitors: nodes that join for a moment, to ask for something. No configuration takes one.
+/// First id of visitors: short-lived nodes that ask another node something. A configured node cannot have such an id.
 pub const FIRST_VISITOR: NodeId = NodeId(64_000);
 
-/// Asks for nothing but an answer.
+/// Request for an empty reply, which shows that the node works.
 #[derive(Debug, Message)]
 #[message(name = "pronto.ping", reply = Pong, idempotent)]
 pub struct Ping {
-    /// Comes back.
+    /// Number that the reply repeats.
     pub nonce: u64,
 }
 
-/// The answer to a [`Ping`].
+/// Reply to a [`Ping`].
 #[derive(Debug, Message, PartialEq, Eq)]
 #[message(name = "pronto.pong")]
 pub struct Pong {
-    /// The ping's.
+    /// Number of the ping.
     pub nonce: u64,
 }
 
-/// Asks what the node is doing.
+/// Request for a [`StatusReport`].
 #[derive(Debug, Message)]
 #[message(name = "pronto.status", reply = StatusReport, idempotent)]
 pub struct StatusRequest {}
 
-/// What a node is doing, as it travels.
+/// Message form of [`Status`].
 #[derive(Clone, Debug, Message)]
 #[message(name = "pronto.status_report")]
 pub struct StatusReport {
     /// The node.
     pub node: u16,
-    /// This life of it.
+    /// Epoch of the present incarnation.
     pub epoch: u64,
-    /// Its name for people.
+    /// Human-readable name.
     pub name: String,
-    /// Where it listens.
+    /// Addresses where the node listens.
     pub listening: Vec<String>,
-    /// Message types that it handles.
+    /// Message types that the node handles.
     pub types: Vec<String>,
-    /// Why its adaptive waits sleep at once, if they do: processors are short.
+    /// Reason why adaptive waits sleep immediately, if they do: other threads want the CPUs.
     pub crowded: Option<String>,
-    /// How its serving thread waits, and why.
+    /// Wait policy of the serving thread, and its reason.
     pub serves: String,
-    /// How its handlers are boosted, and why no better.
+    /// Boost of the handlers, and why better ones are not available.
     pub boost: String,
-    /// Who polls what.
+    /// Engine and its sources.
     pub engine: String,
-    /// Up to which length a rendezvous carries its payload along, by transport.
+    /// Maximum payload length that a rendezvous carries in its call, by transport.
     pub carries: String,
-    /// Where on its machine it is, and why.
+    /// Placement on the machine, and its reason.
     pub placement: String,
-    /// What polling and sleeping have counted.
+    /// Counters of polling and sleeping.
     pub progress: Vec<Counter>,
-    /// Connections that it accepted and refused, by reason.
+    /// Incoming connections that were rejected, by reason.
     pub refused: Vec<Counter>,
-    /// Its own attempts to connect that failed, by reason.
+    /// Failed attempts of the node to connect, by reason.
     pub failed_dials: Vec<Counter>,
-    /// What the node as a whole has counted, by name.
+    /// Counters of the node as a whole, by name.
     pub counters: Vec<Counter>,
-    /// Its peers.
+    /// Peers of the node.
     pub peers: Vec<PeerReport>,
 }
 
-/// What a node knows of a peer, as it travels.
+/// Message form of [`PeerStatus`].
 #[derive(Clone, Debug, Payload)]
 pub struct PeerReport {
     /// The peer.
     pub node: u16,
-    /// Its present life, if there is a session.
+    /// Epoch of the peer's present incarnation, if there is a session.
     pub epoch: Option<u64>,
-    /// The provider of its link, if there was one.
+    /// Provider of the session's link, or `-` without a session.
     pub provider: String,
     /// Whether a link carries the session now.
     pub linked: bool,
-    /// Why its link goes, or went, over what it does.
+    /// Reason for the transport of the present or last link.
     pub choice: Option<String>,
-    /// Why it is down, if it was up before.
+    /// Reason why the peer is down, if it was up before.
     pub down: Option<DownReport>,
-    /// Why the last attempt of the reporting node to reach it failed, if it is not linked.
+    /// Reason why the reporting node's last attempt to reach the peer failed, if the peer is not linked.
     pub last_failure: Option<String>,
-    /// How its threads wait for it, and why.
+    /// Wait policy for this peer, and its reason.
     pub waits: String,
-    /// Calls of the reporting node that are open.
+    /// Open calls of the reporting node.
     pub open_calls: u16,
     /// Request credits left: control, bulk.
     pub credits: [u32; 2],
@@ -100,35 +100,35 @@ pub struct PeerReport {
     pub counters: Vec<Counter>,
 }
 
-/// How a peer went down, as it travels.
+/// Message form of [`Down`].
 #[derive(Clone, Debug, Payload)]
 pub struct DownReport {
-    /// The cause's name: `Goodbye`, `Died`, `Silent`, `Replaced`, `Corrupt`.
+    /// Name of the cause, such as `Goodbye`, `Died` or `Silent`; see [`DownCause::name`](pronto_core::session::DownCause::name).
     pub cause: String,
-    /// The cause in words.
+    /// Human-readable cause.
     pub why: String,
-    /// How long ago, milliseconds.
+    /// Time since then, in milliseconds.
     pub ms_ago: u64,
 }
 
-/// A counter, as it travels.
+/// A counter with its name.
 #[derive(Clone, Debug, Payload)]
 pub struct Counter {
-    /// What is counted.
+    /// Name of the counter.
     pub name: String,
-    /// How many so far.
+    /// Count so far.
     pub count: u64,
 }
 
-/// Asks what the threads of the node's process did last.
+/// Request for the last flight-recorder notes of the node's process.
 #[derive(Debug, Message)]
 #[message(name = "pronto.recent", reply = RecentReport, idempotent)]
 pub struct RecentRequest {
-    /// At most so many notes, of all threads together; never more than 4,096.
+    /// Maximum number of notes, of all threads together; values above 4,096 count as 4,096.
     pub most: u32,
 }
 
-/// What the flight recorder of a node's process has kept, oldest first.
+/// Last flight-recorder notes of a node's process, oldest first.
 #[derive(Clone, Debug, Message)]
 #[message(name = "pronto.recent_report", class = bulk)]
 pub struct RecentReport {
@@ -136,40 +136,40 @@ pub struct RecentReport {
     pub notes: Vec<NoteReport>,
 }
 
-/// A note of the flight recorder, as it travels.
+/// Message form of a flight-recorder note.
 #[derive(Clone, Debug, Payload)]
 pub struct NoteReport {
-    /// The thread that made it.
+    /// Name of the thread that wrote the note.
     pub thread: String,
-    /// When that thread had last read the clock before, microseconds of the node's clock.
+    /// Last clock reading of that thread before the note, in microseconds of the node's clock.
     pub time_us: u64,
-    /// What it did.
+    /// Human-readable text of the note.
     pub text: String,
 }
 
-/// Says how the node is to wait for one of its peers from now on. Only processes of its host may ask for it.
+/// Request to set or remove the wait override for one of the node's peers. Only processes on the node's own host may send it.
 #[derive(Debug, Message)]
 #[message(name = "pronto.waiting", reply = WaitingReport, idempotent)]
 pub struct WaitingRequest {
     /// The peer.
     pub peer: u16,
-    /// `spin`, `block` or `adaptive`; `None`: as each wait asks for itself.
+    /// `spin`, `block` or `adaptive`; `None` removes the override.
     pub policy: Option<String>,
-    /// For how long adaptive waits poll, nanoseconds; `None` for what a wake-up costs.
+    /// Polling limit of adaptive waits, in nanoseconds; `None` for the cost of a wake-up.
     pub bound_ns: Option<u64>,
 }
 
-/// What came of it.
+/// Result of a [`WaitingRequest`].
 #[derive(Debug, Message, PartialEq, Eq)]
 #[message(name = "pronto.waiting_report")]
 pub struct WaitingReport {
-    /// How the node waits for that peer now, and why.
+    /// Wait policy for that peer now, and its reason.
     pub waits: String,
-    /// Why nothing was changed, if it was not.
+    /// Reason why the request was refused, if it was.
     pub refused: Option<String>,
 }
 
-/// The routes that every node has.
+/// Returns the routes that every node has.
 pub(crate) fn routes() -> [Route<NodeHost>; 4] {
     [
         Route::inline(|_, ping: Ping| Pong { nonce: ping.nonce }),
@@ -188,8 +188,8 @@ pub(crate) fn routes() -> [Route<NodeHost>; 4] {
     ]
 }
 
-/// What the threads of this process noted last, oldest first, at most `most` notes; for a panic hook, for example. Allocates, and
-/// takes the lock under which threads begin and end.
+/// Returns the last flight-recorder notes of this process, oldest first, at most `most` and at most 4,096. A panic hook can call it,
+/// for example. It allocates, and takes the lock under which threads acquire and release their rings.
 pub fn recent(most: usize) -> Vec<NoteReport> {
     let most = most.min(MOST_NOTES);
     let notes = flight::latest(&pronto_recorder::threads(most), most);
@@ -199,25 +199,25 @@ pub fn recent(most: usize) -> Vec<NoteReport> {
         .collect()
 }
 
-/// Notes in one report.
+/// Maximum number of notes in one report.
 const MOST_NOTES: usize = 4096;
 
-/// Asks a peer what its threads did last.
+/// Asks a peer for its last flight-recorder notes.
 pub fn recent_of(peer: &Peer<NodeHost>, most: u32) -> Result<RecentReport, CallError> {
     peer.call(&RecentRequest { most })
 }
 
-/// Tells a peer how to wait for one of its own.
+/// Sends a [`WaitingRequest`] to a peer.
 pub fn tell_waiting(peer: &Peer<NodeHost>, request: &WaitingRequest) -> Result<WaitingReport, CallError> {
     peer.call(request)
 }
 
-/// Asks a peer what it is doing.
+/// Asks a peer for its status.
 pub fn status_of(peer: &Peer<NodeHost>) -> Result<StatusReport, CallError> {
     peer.call(&StatusRequest {})
 }
 
-/// Whether an error says that the peer is not there, rather than that it cannot answer.
+/// Returns whether a call failed because the peer is not connected. Otherwise the peer may be connected and unable to reply.
 pub const fn is_absent(error: &CallError) -> bool {
     matches!(error, CallError::Rejected(Rejection::Here(Refused::NotConnected { .. })))
 }

@@ -1,4 +1,4 @@
-//! What a node asks of the booster, and what it got.
+//! The booster of a node: the requested boost, and the one that was obtained.
 
 use core::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -9,30 +9,30 @@ use serde::Deserialize;
 
 use crate::standing;
 
-/// How the threads that handle a node's messages get onto their processors when one arrives.
+/// Scheduling boost for the threads that handle a node's messages, so that they get a CPU sooner when a message arrives.
 ///
-/// A node with a tier that may make threads real-time (all but `Slice` and `None`) never polls, whatever its waiting policy
-/// says: a real-time thread that polls keeps its processor from everybody.
+/// A node whose boost may make threads real-time (all but `Slice` and `None`) never polls, whatever its wait policy is, because a
+/// polling real-time thread keeps all other threads off its CPU.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Boost {
-    /// The best of the module, a real-time class, a short time slice and nothing that this process may have.
+    /// The best boost that this process may use: the module, a real-time class, a short time slice, or none.
     Auto,
-    /// By the kernel module `expedite`.
+    /// Boost by the kernel module `expedite`.
     Module,
-    /// Real-time, within a budget of a tenth of a processor for each thread.
+    /// Real-time class, within a budget of a tenth of a CPU for each thread.
     Fifo,
-    /// A short time slice; needs no privilege.
+    /// Short time slice, which needs no privilege.
     Slice,
-    /// A share of the processor in each period; its threads cannot be bound to a processor.
+    /// Reserved share of a CPU in each period. The threads cannot be bound to a CPU.
     Deadline,
-    /// As any thread.
+    /// No boost.
     #[default]
     None,
 }
 
 impl Boost {
-    /// The tier that is named, if one is.
+    /// Returns the requested tier, or `None` for `Auto`.
     const fn tier(self) -> Option<Tier> {
         match self {
             Self::Auto => None,
@@ -49,12 +49,12 @@ impl Boost {
 #[derive(Debug)]
 pub(crate) struct Boosting {
     obtained: Obtained,
-    /// Its tier may make threads real-time.
+    /// Whether the tier may make threads real-time.
     must_sleep: bool,
     failures: Mutex<Failures>,
 }
 
-/// Threads and channels that are not boosted though they should be.
+/// Counts of threads and channels for which the boost failed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Failures {
     threads: u64,
@@ -68,24 +68,24 @@ impl Boosting {
         if wanted != Boost::Auto && !obtained.missing.is_empty() {
             tracing::warn!(boost = %obtained, "messages are handled without a boost");
         } else if wanted != Boost::None {
-            tracing::info!(boost = %obtained, "how handlers are boosted");
+            tracing::info!(boost = %obtained, "boost of message handlers");
         }
         let must_sleep = obtained.booster.tier().may_be_real_time();
         Self { obtained, must_sleep, failures: Mutex::default() }
     }
 
-    /// Whether a thread that handles messages must sleep when it waits.
+    /// Returns whether a thread that handles messages must sleep when it waits.
     #[inline]
     pub(crate) const fn must_sleep(&self) -> bool {
         self.must_sleep
     }
 
-    /// Whether threads are boosted only where they wait on descriptors.
+    /// Returns whether only threads that wait on descriptors are boosted.
     pub(crate) fn needs_descriptors(&self) -> bool {
         self.obtained.booster.tier() == Tier::Module
     }
 
-    /// The calling thread handles messages from now on.
+    /// Boosts the calling thread, which handles messages from now on.
     pub(crate) fn adopt(&self) {
         if let Err(error) = self.obtained.booster.adopt() {
             tracing::warn!(%error, "a thread handles messages without a boost");
@@ -94,7 +94,7 @@ impl Boosting {
         standing::forget();
     }
 
-    /// Threads wait for messages on this descriptor.
+    /// Boosts the threads that wait for messages on this descriptor.
     pub(crate) fn watch(&self, fd: i32) {
         if let Err(error) = self.obtained.booster.watch(fd) {
             tracing::debug!(fd, %error, "no boost for threads waiting on this channel");
@@ -111,7 +111,7 @@ impl Boosting {
     }
 
     fn note(&self, count: impl FnOnce(&mut Failures), error: BoostError) {
-        // Counts are whole whatever happened to their last user.
+        // The counts are consistent even if a lock holder panicked.
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         count(&mut failures);
         failures.last = Some(error);
@@ -119,13 +119,13 @@ impl Boosting {
 }
 
 impl fmt::Display for Boosting {
-    /// What was got, why nothing better, and what does without it.
+    /// Writes the obtained boost, why better ones are not available, and how many threads and channels are not boosted.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.obtained)?;
         let Failures { threads, channels, last } =
             *self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(why) = last {
-            write!(f, "; without it {threads} threads and {channels} channels: {why}")?;
+            write!(f, "; not boosted: {threads} threads and {channels} channels: {why}")?;
         }
         Ok(())
     }
@@ -136,16 +136,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_boosted_is_said() {
+    fn failed_boosts_are_reported() {
         let boosting = Boosting::new(Boost::None);
         assert_eq!(boosting.to_string(), "none");
         boosting.note(|failures| failures.channels += 2, BoostError::Unsupported);
         let text = boosting.to_string();
-        assert!(text.starts_with("none; without it 0 threads and 2 channels: threads waiting on"), "{text}");
+        assert!(
+            text.starts_with("none; not boosted: 0 threads and 2 channels: threads waiting on"),
+            "{text}"
+        );
     }
 
     #[test]
-    fn who_may_be_real_time_must_sleep() {
+    fn threads_that_may_be_real_time_must_sleep() {
         assert!(!Boosting::new(Boost::None).must_sleep());
         assert!(!Boosting::new(Boost::Slice).must_sleep());
         let fifo = Boosting::new(Boost::Fifo);

@@ -1,4 +1,4 @@
-//! How a node is put together.
+//! The builder of a node.
 
 use core::time::Duration;
 use std::path::Path;
@@ -31,15 +31,15 @@ use crate::placement::{Asked, Placement};
 use crate::rdma::Rdma;
 use crate::system;
 
-/// A long time to poll after traffic, as services do that are called in bursts: Margo's.
+/// A long polling time after traffic, for services that are called in bursts. Source: Margo.
 pub const SPIN_DOWN: Duration = Duration::from_nanos(spin::SPIN_DOWN.0);
 
-/// Numbers that visitors take, from [`FIRST_VISITOR`] on.
+/// Number of ids for visitors, from [`FIRST_VISITOR`] on.
 const VISITORS: u32 = 1_000;
 
-/// A node in the making: who it is, where it listens, whom it knows, what it handles.
+/// Settings of a node before its start: its id, its addresses, its peers and its handlers.
 #[derive(Debug)]
-#[must_use = "a node runs after start()"]
+#[must_use = "call start() to run the node"]
 pub struct Builder {
     node: NodeId,
     is_visitor: bool,
@@ -88,7 +88,7 @@ impl Builder {
     }
 
     pub(crate) fn visitor() -> Self {
-        let number = u16::try_from(std::process::id() % VISITORS).expect("there are fewer");
+        let number = u16::try_from(std::process::id() % VISITORS).expect("less than VISITORS");
         Self { is_visitor: true, ..Self::new(NodeId(FIRST_VISITOR.0 + number)) }
     }
 
@@ -116,20 +116,20 @@ impl Builder {
         Ok(builder)
     }
 
-    /// A name for people.
+    /// Sets a human-readable name.
     pub fn name(mut self, name: &str) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Listens at an address: `shm:PATH`, `shm:@NAME`, `tcp:HOST:PORT`.
+    /// Adds an address to listen at: `shm:PATH`, `shm:@NAME`, `tcp:HOST:PORT`.
     pub fn listen(mut self, address: &str) -> Self {
         self.listen.push(parse("listen", address));
         self
     }
 
-    /// Connects to a peer. Said again for the same peer, it is another address of it, tried after the first; the same address again
-    /// is refused at the start.
+    /// Adds a peer to connect to. Call it again with the same id to add a fallback address, tried after the earlier ones. `start`
+    /// rejects duplicate addresses.
     pub fn peer(mut self, node: impl Into<NodeId>, address: &str) -> Self {
         let (node, address) = (node.into(), parse("peer.address", address));
         match self.peers.iter_mut().find(|(known, _)| *known == node) {
@@ -139,96 +139,96 @@ impl Builder {
         self
     }
 
-    /// How the node's threads, and its callers, wait if they do not say so themselves.
+    /// Sets the wait policy of the node's threads, and of calls that do not request one.
     pub fn wait(mut self, policy: WaitPolicy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// For how long the serving thread polls after traffic before it sleeps, where it waits adaptively: for what a wake-up costs, if
-    /// nothing is said. Longer is for bursts with pauses in between; [`SPIN_DOWN`] is what others use. Where messages
-    /// come far less often than that, it sleeps at once all the same.
+    /// Sets how long an adaptive serving thread polls after traffic before it sleeps. The default is the cost of a wake-up. A longer
+    /// time, such as [`SPIN_DOWN`], suits bursts with pauses in between. If messages are much rarer than `span`, the thread still
+    /// sleeps immediately.
     pub fn spin_down(mut self, span: Duration) -> Self {
         self.spin_down = Some(Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
         self
     }
 
-    /// How the threads that handle messages get onto their processors when one arrives; what was got stands in
-    /// [`crate::Status::boost`].
+    /// Sets the boost of the threads that handle messages, so that they get a CPU sooner when a message arrives.
+    /// [`crate::Status::boost`] reports the boost that was obtained.
     pub fn boost(mut self, boost: Boost) -> Self {
         self.boost = boost;
         self
     }
 
-    /// Who polls when no thread of the program does. With [`Engine::None`] that is nobody: the program calls
-    /// [`Node::progress`], at least once per liveness limit.
+    /// Sets the engine that polls while no thread of the program does. With [`Engine::None`] the program must call
+    /// [`Node::progress`] at least once per liveness limit.
     pub fn engine(mut self, engine: Engine) -> Self {
         self.engine = engine;
         self
     }
 
-    /// Has the kernel poll the devices of TCP connections for so long when a thread waits for them, in place of an interrupt
-    /// (SO_BUSY_POLL, socket(7), for threads that wait for a peer; EPIOCSPARAMS, Linux 6.9, for the serving thread). The first
-    /// may need CAP_NET_ADMIN, both need devices with NAPI, which the loopback interface is not; what became of them stands in
-    /// [`crate::PeerStatus::choice`] and [`crate::Status::engine`]. Off at first.
+    /// Makes the kernel poll the devices of TCP connections while a thread waits for them, instead of waiting for an interrupt. It
+    /// uses SO_BUSY_POLL (socket(7)) for threads that wait for a peer, and EPIOCSPARAMS (Linux 6.9) for the serving thread. The
+    /// former may need CAP_NET_ADMIN. Both need devices with NAPI, which the loopback interface does not have.
+    /// [`crate::PeerStatus::choice`] and [`crate::Status::engine`] report whether they are in effect. Off by default.
     pub fn tcp_busy_poll(mut self, how: BusyPoll) -> Self {
         self.busy_poll = how;
         self
     }
 
-    /// Send and receive buffers of each TCP socket, bytes: they bound what the kernel holds of a message. At first the kernel
-    /// chooses, and adapts them.
+    /// Sets the size of the send buffer and of the receive buffer of each TCP socket, in bytes. It bounds how much of a message the
+    /// kernel holds. By default the kernel chooses and adapts the sizes.
     pub fn tcp_socket_buffer(mut self, bytes: u32) -> Self {
         self.socket_buffer = Some(bytes);
         self
     }
 
-    /// Where the serving thread runs, and the spares that take over from it: where the scheduler likes ([`Wish::Off`], at first),
-    /// near the devices that have the node's addresses, or on processors that are named; within what the calling thread may use.
-    /// What became of it stands in [`crate::Status::placement`].
+    /// Sets where the serving thread and its spare threads run: wherever the scheduler decides ([`Wish::Off`], the default), near
+    /// the devices that have the node's addresses, or on given CPUs. The CPUs are restricted to those that the calling thread may
+    /// use. [`crate::Status::placement`] reports the result.
     pub fn serve_on(mut self, serving: Wish) -> Self {
         self.placement.serving = serving;
         self
     }
 
-    /// Threads that run handlers, at most.
+    /// Sets the maximum number of threads that run handlers at the same time, at least 1.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.max(1);
         self
     }
 
-    /// Peers that it takes, at most. One that it was not told of has its place for as long as it is there, or somebody holds it.
+    /// Sets the maximum number of peers. An unconfigured peer occupies a slot until it disconnects and no handle to it remains.
     pub fn max_peers(mut self, peers: usize) -> Self {
         self.max_peers = peers;
         self
     }
 
-    /// A peer that is silent for so long is down; a link that is lost for less resumes its session.
+    /// Sets the time of silence after which a peer is down. A link that is lost for less time can resume its session.
     pub fn liveness(mut self, limit: Duration) -> Self {
         let limit = Nanos(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
         self.limits = self.limits.with_liveness(Some(limit), None);
         self
     }
 
-    /// All sizes and times of its sessions.
+    /// Sets all sizes and times of the node's sessions.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Traffic outside this host is not encrypted; it is allowed all the same.
+    /// Allows traffic outside this host, which is not encrypted.
     pub fn plaintext_i_understand(mut self) -> Self {
         self.plaintext = true;
         self
     }
 
-    /// Whether its links go over RDMA.
+    /// Sets whether links go over RDMA.
     pub fn rdma(mut self, rdma: Rdma) -> Self {
         self.rdma = rdma;
         self
     }
 
-    /// Handles a request on the pool, in the order that its type asks for.
+    /// Adds a request handler that runs on the worker pool, in the order that its message type specifies.
     pub fn handle<M: Request, A: IntoAnswer<M::Reply>>(
         self,
         handler: impl Fn(&Context<'_, NodeHost>, M) -> A + Send + Sync + 'static,
@@ -236,7 +236,7 @@ impl Builder {
         self.route(Route::pooled(handler))
     }
 
-    /// Handles a request right where it is taken in. The handler must not block.
+    /// Adds a request handler that runs inline, on the thread that received the request. It must not block.
     pub fn handle_inline<M: Request, A: IntoAnswer<M::Reply>>(
         self,
         handler: impl Fn(&InlineContext<'_, NodeHost>, M) -> A + Send + Sync + 'static,
@@ -244,7 +244,7 @@ impl Builder {
         self.route(Route::inline(handler))
     }
 
-    /// Takes a request in, and answers it later through its responder. The handler must not block.
+    /// Adds an inline request handler that may reply later, through its responder. It must not block.
     pub fn handle_deferred<M: Request>(
         self,
         handler: impl Fn(&InlineContext<'_, NodeHost>, M, Responder<M::Reply, NodeHost>) + Send + Sync + 'static,
@@ -252,12 +252,12 @@ impl Builder {
         self.route(Route::deferred(handler))
     }
 
-    /// Handles a notification on the pool, in the order that its type asks for.
+    /// Adds a notification handler that runs on the worker pool, in the order that its message type specifies.
     pub fn on<M: Message>(self, handler: impl Fn(&Context<'_, NodeHost>, M) + Send + Sync + 'static) -> Self {
         self.route(Route::pooled_notification(handler))
     }
 
-    /// Handles a notification right where it is taken in. The handler must not block.
+    /// Adds a notification handler that runs inline, on the thread that received the notification. It must not block.
     pub fn on_inline<M: Message>(
         self,
         handler: impl Fn(&InlineContext<'_, NodeHost>, M) + Send + Sync + 'static,
@@ -265,7 +265,7 @@ impl Builder {
         self.route(Route::inline_notification(handler))
     }
 
-    /// Answers a request from its encoding, read where it lies ([`Route::inline_in_place`]). The handler must not block.
+    /// Adds an inline request handler that reads the encoded request in place ([`Route::inline_in_place`]). It must not block.
     pub fn handle_in_place<M: Request, A: IntoAnswer<M::Reply>>(
         self,
         handler: impl Fn(&InlineContext<'_, NodeHost>, &InPlace<'_>) -> A + Send + Sync + 'static,
@@ -273,22 +273,22 @@ impl Builder {
         self.route(Route::inline_in_place::<M, A>(handler))
     }
 
-    /// Any route, for example one in a service of its own ([`Route::in_service`]).
+    /// Adds a route, for example one in a service of its own ([`Route::in_service`]).
     pub fn route(mut self, route: Route<NodeHost>) -> Self {
         self.routes.push(route);
         self
     }
 
-    /// What [`Builder::start`] finds wrong before it listens or starts a thread.
+    /// Performs the checks of [`Builder::start`], without listening or starting a thread.
     ///
     /// # Errors
-    /// The first that it finds.
+    /// Returns the first error that it finds.
     pub fn check(self) -> Result<(), NodeError> {
         let (options, builder) = self.checked()?;
         builder.placed(&options).map(drop)
     }
 
-    /// The same, with what links are made from.
+    /// Performs the checks of the settings themselves. Returns the options for links, and the builder without them.
     fn checked(self) -> Result<(LinkOptions, Self), NodeError> {
         let Self { listen, peers, plaintext, rdma, busy_poll, socket_buffer, node, is_visitor, .. } = self;
         let listen = listen.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -344,15 +344,15 @@ impl Builder {
         Node::start(host, options)
     }
 
-    /// Where on its machine it is to be.
+    /// Decides where on its machine the node runs.
     fn placed(&self, options: &LinkOptions) -> Result<Placement, NodeError> {
-        // Node ids differ on one machine.
+        // The ids of nodes on one machine differ.
         let spread = self.node.0.into();
         Placement::decide(Path::new("/"), &self.placement, &carrying(options), spread)
     }
 }
 
-/// The network interfaces that carry its messages.
+/// Returns the network interfaces that carry the node's messages.
 fn carrying(options: &LinkOptions) -> Vec<String> {
     let tcp = |address: &Address| match address {
         Address::Tcp(socket) => Some(*socket),
@@ -362,7 +362,7 @@ fn carrying(options: &LinkOptions) -> Vec<String> {
     interfaces::carrying(options.listen.iter().filter_map(tcp), peers)
 }
 
-/// The routes' types with their numbers: the place of each route.
+/// Returns the types of the routes. The number of a type is the index of its route.
 fn number(routes: &[Route<NodeHost>]) -> Result<Vec<TypeEntry>, NodeError> {
     if routes.len() > MAX_TYPES {
         return Err(NodeError::TooManyTypes { count: routes.len(), max: MAX_TYPES });

@@ -1,4 +1,4 @@
-//! What is wrong with numbers and addresses that are right one by one.
+//! Checks of node ids and addresses that need more than the type of one value: ranges, duplicates, existing folders.
 
 use pronto_wire::NodeId;
 
@@ -7,10 +7,10 @@ use crate::admin::FIRST_VISITOR;
 use crate::config::ConfigError;
 use crate::error::NodeError;
 
-/// The greatest number of a node that is no visitor.
+/// Largest id of a node that is not a visitor.
 pub(crate) const LAST_NODE: u16 = FIRST_VISITOR.0 - 1;
 
-/// A number that a node may have for good.
+/// Checks that an id is in the range of configured nodes.
 pub(crate) fn number(key: &'static str, node: NodeId) -> Result<(), ConfigError> {
     if (1..=LAST_NODE).contains(&node.0) {
         return Ok(());
@@ -18,7 +18,8 @@ pub(crate) fn number(key: &'static str, node: NodeId) -> Result<(), ConfigError>
     Err(ConfigError::Range { key, value: node.0.into(), least: 1, most: LAST_NODE.into() })
 }
 
-/// Of the peers each has its own addresses, none of them twice, and none where this node listens itself.
+/// Checks that no two peers share an address, that no peer has an address twice, and that none has an address where this node
+/// itself listens.
 pub(crate) fn peers(peers: &[(NodeId, Vec<Address>)], listen: &[Address]) -> Result<(), ConfigError> {
     for (place, (peer, addresses)) in peers.iter().enumerate() {
         if let Some(address) = addresses.iter().find(|address| listen.contains(address)) {
@@ -38,7 +39,7 @@ pub(crate) fn peers(peers: &[(NodeId, Vec<Address>)], listen: &[Address]) -> Res
     Ok(())
 }
 
-/// No node listens twice at one address. Port 0 stands for another port each time.
+/// Checks that the node does not listen twice at one address. Each port 0 stands for a different port.
 pub(crate) fn listen(listen: &[Address]) -> Result<(), ConfigError> {
     let fixed: Vec<_> = listen.iter().filter(|address| !has_any_port(address)).cloned().collect();
     match twice(&fixed) {
@@ -47,7 +48,7 @@ pub(crate) fn listen(listen: &[Address]) -> Result<(), ConfigError> {
     }
 }
 
-/// A socket has a folder to be in; abstract names have none.
+/// Checks that the folder of a Unix socket exists. Abstract names have no folder.
 pub(crate) fn folder(address: &Address) -> Result<(), NodeError> {
     let Address::Shm(path) = address else { return Ok(()) };
     let is_abstract = path.as_os_str().as_encoded_bytes().starts_with(b"@");
@@ -60,7 +61,7 @@ pub(crate) fn folder(address: &Address) -> Result<(), NodeError> {
     }
 }
 
-/// Traffic stays on this host.
+/// Checks that an address is on this host.
 pub(crate) fn stays_here(key: &'static str, address: &Address) -> Result<(), NodeError> {
     match address {
         Address::Tcp(socket) if !socket.ip().to_canonical().is_loopback() => {
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_those_of_nodes() {
+    fn ids_are_in_the_range_of_nodes() {
         let range = "must be from 1 to 63999";
         for number in [0, 64_000, 65_000] {
             assert_eq!(wrong(Node::builder(number)), format!("node = {number}: {range}"));
@@ -99,18 +100,18 @@ mod tests {
     }
 
     #[test]
-    fn sockets_have_folders_that_are_there() {
-        let said = wrong(Node::builder(1).listen("shm:/tmp/pronto-no-such-folder/1.sock"));
-        assert!(said.contains("whose folder /tmp/pronto-no-such-folder is not there: make it"), "{said}");
+    fn sockets_have_existing_folders() {
+        let text = wrong(Node::builder(1).listen("shm:/tmp/pronto-no-such-folder/1.sock"));
+        assert!(text.contains("folder /tmp/pronto-no-such-folder does not exist: create it"), "{text}");
         assert!(Node::builder(1).listen("shm:@no/folder").listen("shm:here.sock").check().is_ok());
     }
 
     #[test]
     fn addresses_of_other_hosts_are_named_with_their_key() {
-        let said = wrong(Node::builder(1).listen("tcp:0.0.0.0:7001"));
-        assert!(said.starts_with("listen names 0.0.0.0:7001, which is not on this host"), "{said}");
-        let said = wrong(Node::builder(1).peer(2, "tcp:10.0.0.2:7001"));
-        assert!(said.starts_with("peer.address names 10.0.0.2:7001"), "{said}");
+        let text = wrong(Node::builder(1).listen("tcp:0.0.0.0:7001"));
+        assert!(text.starts_with("listen names 0.0.0.0:7001, which is not on this host"), "{text}");
+        let text = wrong(Node::builder(1).peer(2, "tcp:10.0.0.2:7001"));
+        assert!(text.starts_with("peer.address names 10.0.0.2:7001"), "{text}");
     }
 
     #[test]
@@ -118,14 +119,14 @@ mod tests {
         let again = Node::builder(1).peer(2, "shm:@two").peer(2, "shm:@two");
         assert_eq!(wrong(again), "peer 2 has the address shm:@two twice: name it once");
         let shared = Node::builder(1).peer(2, "shm:@two").peer(3, "shm:@three").peer(3, "shm:@two");
-        let said = wrong(shared);
-        assert!(said.starts_with("peers 2 and 3 have one address, shm:@two: "), "{said}");
+        let text = wrong(shared);
+        assert!(text.starts_with("peers 2 and 3 have the same address, shm:@two: "), "{text}");
         let own = Node::builder(1).listen("shm:@one").peer(2, "shm:@one");
         assert!(wrong(own).starts_with("peer 2 has the address shm:@one, where this node itself listens: "));
         let listens = Node::builder(1).listen("tcp:127.0.0.1:7001").listen("tcp:127.0.0.1:7001");
         assert_eq!(wrong(listens), "listen names tcp:127.0.0.1:7001 twice: name it once");
         let ports = Node::builder(1).listen("tcp:127.0.0.1:0").listen("tcp:127.0.0.1:0");
-        assert!(ports.check().is_ok(), "the system chooses two");
+        assert!(ports.check().is_ok(), "the system chooses two different ports");
         assert!(Node::builder(1).peer(2, "shm:@a").peer(2, "shm:@b").check().is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! A node's configuration: one TOML file, or the same by the builder.
+//! A node's configuration, read from a TOML file. The builder has the same settings.
 
 use core::time::Duration;
 use std::path::{Path, PathBuf};
@@ -16,83 +16,82 @@ use crate::placement::Asked;
 use crate::rdma::Rdma;
 use crate::shape;
 
-/// A node's configuration as a file says it. Unknown keys are refused.
+/// Configuration of a node, as read from a file. Unknown keys are rejected.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The node's id, unique among the nodes that talk to each other.
+    /// Id of the node, unique among the nodes that communicate with each other.
     pub node: u16,
-    /// A name for people.
+    /// Human-readable name.
     #[serde(default)]
     pub name: String,
-    /// Where it listens: `shm:PATH`, `tcp:HOST:PORT`.
+    /// Addresses where the node listens: `shm:PATH`, `tcp:HOST:PORT`.
     #[serde(default)]
     pub listen: Vec<String>,
-    /// Peers that it connects to.
+    /// Peers to connect to.
     #[serde(default)]
     pub peer: Vec<PeerConfig>,
-    /// How its threads wait: `spin`, `block`, `adaptive`.
+    /// Wait policy of the node's threads: `spin`, `block`, `adaptive`.
     #[serde(default)]
     pub wait: Wait,
-    /// For how long the serving thread polls after traffic before it sleeps, where it waits adaptively, microseconds; left out, for
-    /// what a wake-up costs.
+    /// Time that an adaptive serving thread polls after traffic before it sleeps, in microseconds. Default: the cost of a wake-up.
     #[serde(default)]
     pub spin_down_us: Option<u64>,
-    /// How they get onto their processors when a message arrives: `auto`, `module`, `fifo`, `slice`, `deadline`, `none`.
+    /// Boost for threads that handle messages: `auto`, `module`, `fifo`, `slice`, `deadline`, `none`.
     #[serde(default)]
     pub boost: Boost,
-    /// Who polls when no thread of the program does: `idle`, `timer`, `none`.
+    /// Engine that polls while no thread of the program does: `idle`, `timer`, `none`.
     #[serde(default)]
     pub engine: EngineConfig,
-    /// Threads that run handlers.
+    /// Maximum number of threads that run handlers at the same time.
     #[serde(default = "default_workers")]
     pub workers: usize,
-    /// Most peers that it takes.
+    /// Maximum number of peers.
     #[serde(default = "default_max_peers")]
     pub max_peers: usize,
-    /// Traffic outside this host is not encrypted: `"i understand"` allows it all the same.
+    /// Permission for unencrypted traffic outside this host; the only permitted value is `"i understand"`.
     #[serde(default)]
     pub plaintext: Option<String>,
-    /// Whether its links between hosts go over RDMA: `auto`, `off`, `require`.
+    /// Use of RDMA for links between hosts: `auto`, `off`, `require`.
     #[serde(default)]
     pub rdma: Rdma,
     /// Sizes and times.
     #[serde(default)]
     pub limits: LimitsConfig,
-    /// What TCP connections ask of the kernel.
+    /// Socket options of TCP connections.
     #[serde(default)]
     pub tcp: TcpConfig,
-    /// Where on its machine the node is.
+    /// Placement of the node on its machine.
     #[serde(default)]
     pub placement: PlacementConfig,
 }
 
-/// Where on its machine a node is, in a configuration.
+/// Placement of a node on its machine, in a configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementConfig {
-    /// Where its serving thread runs: `off` (the scheduler decides), `auto` (near the device that carries the node's messages), or
-    /// processors, as in `0-3,8`.
+    /// CPUs of the serving thread: `off` (the scheduler decides), `auto` (near the device that carries the node's messages), or a
+    /// list such as `0-3,8`.
     pub serving: Option<String>,
-    /// The network interface or RDMA device that `auto` means; left out, those that have the node's addresses.
+    /// Network interface or RDMA device that `auto` refers to. Default: the interfaces that carry the node's addresses.
     pub device: Option<String>,
 }
 
-/// What TCP connections ask of the kernel, in a configuration; what is left out is as the system has it.
+/// Socket options of TCP connections, in a configuration. A missing key leaves the system's default.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpConfig {
-    /// How long the kernel polls a device when a thread waits for it, microseconds (SO_BUSY_POLL, socket(7); EPIOCSPARAMS for the
+    /// Time that the kernel polls a device when a thread waits for it, in microseconds (SO_BUSY_POLL, socket(7); EPIOCSPARAMS for the
     /// serving thread's sleeps, Documentation/networking/napi.rst).
     #[serde(default)]
     pub busy_poll_us: u32,
-    /// Packets that it takes in one go when it does (SO_BUSY_POLL_BUDGET, EPIOCSPARAMS); left out, the kernel's own.
+    /// Maximum number of packets per such poll (SO_BUSY_POLL_BUDGET, EPIOCSPARAMS). Default: the kernel's.
     #[serde(default)]
     pub busy_poll_packets: Option<u16>,
-    /// Whether that goes before the device's interrupts (SO_PREFER_BUSY_POLL, EPIOCSPARAMS).
+    /// Whether busy polling takes precedence over the device's interrupts (SO_PREFER_BUSY_POLL, EPIOCSPARAMS).
     #[serde(default)]
     pub prefer_busy_poll: bool,
-    /// Send and receive buffers of each socket, bytes.
+    /// Size of the send buffer and of the receive buffer of each socket, in bytes.
     #[serde(default)]
     pub socket_buffer: Option<u32>,
 }
@@ -101,71 +100,71 @@ pub struct TcpConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeerConfig {
-    /// The peer's id.
+    /// Id of the peer.
     pub node: u16,
-    /// Where it listens, best first.
+    /// Addresses where the peer listens, best first.
     pub address: Vec<String>,
 }
 
-/// How threads wait, in a configuration.
+/// Wait policy in a configuration.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Wait {
-    /// Poll.
+    /// Always polls.
     Spin,
-    /// Sleep.
+    /// Sleeps immediately.
     Block,
-    /// Poll for about what a wake-up costs, then sleep.
+    /// Polls for about the cost of a wake-up, then sleeps.
     #[default]
     Adaptive,
 }
 
-/// Who polls, in a configuration.
+/// Engine in a configuration: the thread that polls while no thread of the program does.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineConfig {
-    /// The serving thread, which polls or sleeps as `wait` says.
+    /// The serving thread, which polls or sleeps according to `wait`.
     #[default]
     Idle,
     /// The serving thread, every 10 ms (PIOMan's timer, section 4).
     Timer,
-    /// The program itself, by [`Node::progress`](crate::Node::progress).
+    /// The program itself, by calling [`Node::progress`](crate::Node::progress).
     None,
 }
 
-/// The addresses of a configuration, read.
+/// Parsed addresses of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// Where the node listens.
+    /// Addresses where the node listens.
     pub listen: Vec<Address>,
-    /// Its peers, each with its addresses, best first.
+    /// Peers, each with its addresses, best first.
     pub peers: Vec<(u16, Vec<Address>)>,
 }
 
-/// Sizes and times in a configuration; what is left out has its default.
+/// Sizes and times in a configuration. A missing key has its default.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsConfig {
-    /// Calls to one peer that may be open at a time.
+    /// Maximum number of open calls to one peer.
     pub calls: Option<u16>,
-    /// Requests that a peer may have under way, by class.
+    /// Maximum number of requests that a peer may have in flight, by class.
     pub requests: Option<[u16; 2]>,
-    /// Longest payload, by class, bytes.
+    /// Maximum payload length in bytes, by class.
     pub max_payload: Option<[u32; 2]>,
-    /// Send memory, by class, bytes.
+    /// Send memory in bytes, by class.
     pub send_memory: Option<[u32; 2]>,
-    /// A peer silent for so long is down, milliseconds.
+    /// Time of silence after which a peer is down, in milliseconds.
     pub liveness_ms: Option<u64>,
-    /// A silent session says so often that it lives, milliseconds.
+    /// Interval of heartbeats in a session without other traffic, in milliseconds.
     pub heartbeat_ms: Option<u64>,
-    /// Receive buffers that the node keeps for what arrives by TCP, bytes. Each connection gets more while it needs them for
-    /// the messages that its window (`requests`, `calls`) permits the peer to send.
+    /// Receive buffers that the node keeps for messages that arrive over TCP, in bytes. A connection gets more while it needs them
+    /// for the messages that its window (`requests`, `calls`) permits the peer to send.
     pub receive_budget: Option<usize>,
-    /// Whether messages to one peer share doorbells, which are writes over TCP; on if nothing is said.
+    /// Whether messages to one peer share doorbells; over TCP a doorbell is a write. Default: true.
     pub coalesce: Option<bool>,
 }
 
-/// What is wrong with a configuration.
+/// Reason why a configuration is rejected.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -174,33 +173,33 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         cause: std::io::Error,
     },
-    /// Something in the file is wrong.
+    /// The content of the file is wrong.
     #[error("{}: {cause}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What.
+        /// The error in it.
         cause: Box<Self>,
     },
-    /// The text is no configuration.
+    /// The text is not a valid configuration.
     #[error(transparent)]
     Syntax {
-        /// Where and why.
+        /// Position and reason.
         #[from]
         cause: toml::de::Error,
     },
-    /// An address is none.
+    /// A text is not an address.
     #[error("{key}: {cause}")]
     Address {
-        /// The key that it stands under.
+        /// The configuration key of the address.
         key: &'static str,
-        /// Why.
+        /// The reason.
         cause: AddressError,
     },
-    /// A number is outside its limits.
+    /// A number is out of range.
     #[error("{key} = {value}: must be from {least} to {most}")]
     Range {
         /// The key.
@@ -212,38 +211,38 @@ pub enum ConfigError {
         /// Greatest value.
         most: i64,
     },
-    /// There is something else where a list belongs.
+    /// A value that must be a list is not one.
     #[error("{key} = {value}: must be a list, as in {example}")]
     NoList {
         /// The key.
         key: &'static str,
-        /// What is written there.
+        /// The value in the file.
         value: String,
-        /// A line with such a list.
+        /// An example line.
         example: &'static str,
     },
-    /// Processors are named that are no list of processors.
-    #[error("placement.serving = {value:?}: write off, auto, or processors as in 0-3,8: {fault}")]
+    /// The value of `placement.serving` is neither a keyword nor a list of CPUs.
+    #[error("placement.serving = {value:?}: write off, auto, or a list of CPUs such as 0-3,8: {fault}")]
     Serving {
-        /// What is written there.
+        /// The value in the file.
         value: String,
-        /// What is wrong with it.
+        /// The fault in the list.
         fault: ListFault,
     },
-    /// A key says nothing without another one.
+    /// A key has no effect without another one.
     #[error("{key} needs {needs}")]
     Needs {
         /// The key.
         key: &'static str,
-        /// What must be there as well.
+        /// The required key and value.
         needs: &'static str,
     },
-    /// A peer without an address.
+    /// A peer has no address.
     #[error(
-        "peer {0} has no address: write shm:PATH, shm:@NAME or tcp:HOST:PORT, or leave the peer out if it dials itself"
+        "peer {0} has no address: write shm:PATH, shm:@NAME or tcp:HOST:PORT, or remove the peer if it dials this node"
     )]
     NoAddress(u16),
-    /// RDMA is required of a program that has none.
+    /// RDMA is required, but the program was built without it.
     #[error("rdma = \"require\": this program was built without RDMA; build it with `--features verbs`")]
     NoRdma,
     /// A peer is listed twice.
@@ -259,7 +258,7 @@ pub enum ConfigError {
     },
     /// A peer has an address of the node itself.
     #[error(
-        "peer {peer} has the address {address}, where this node itself listens: name the one where the peer does"
+        "peer {peer} has the address {address}, where this node itself listens: write the address where the peer listens"
     )]
     OwnAddress {
         /// The peer.
@@ -267,8 +266,8 @@ pub enum ConfigError {
         /// The address.
         address: Address,
     },
-    /// Two peers have one address.
-    #[error("peers {} and {} have one address, {address}: give each the one where it listens", peers[0], peers[1])]
+    /// Two peers have the same address.
+    #[error("peers {} and {} have the same address, {address}: give each peer its own", peers[0], peers[1])]
     SharedAddress {
         /// The two peers.
         peers: [u16; 2],
@@ -281,8 +280,8 @@ pub enum ConfigError {
         /// The address.
         address: Address,
     },
-    /// `plaintext` says something else.
-    #[error("plaintext = {0:?}: write \"i understand\", or leave it out")]
+    /// The value of `plaintext` is not `"i understand"`.
+    #[error("plaintext = {0:?}: write \"i understand\", or remove the key")]
     Plaintext(String),
 }
 
@@ -295,14 +294,14 @@ const fn default_max_peers() -> usize {
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads and checks a file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text =
             std::fs::read_to_string(path).map_err(|cause| ConfigError::Read { path: path.into(), cause })?;
         Self::parse(&text).map_err(|cause| ConfigError::File { path: path.into(), cause: Box::new(cause) })
     }
 
-    /// Reads a text.
+    /// Parses and checks a text.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         shape::check(&toml::from_str(text)?)?;
         let config: Self = toml::from_str(text)?;
@@ -326,7 +325,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Where it listens, and its peers with their addresses.
+    /// Returns the addresses where the node listens, and those of its peers.
     pub fn addresses(&self) -> Result<Addresses, ConfigError> {
         let parse = |key, texts: &[String]| {
             texts
@@ -341,7 +340,7 @@ impl Config {
 }
 
 impl PlacementConfig {
-    /// What is asked for.
+    /// Returns the requested placement.
     pub(crate) fn asked(&self) -> Result<Asked, ConfigError> {
         let serving = match self.serving.as_deref() {
             None | Some("off") => Wish::Off,
@@ -372,7 +371,7 @@ impl TcpConfig {
         Ok(())
     }
 
-    /// How devices are polled within waits.
+    /// Returns the parameters of busy polling.
     pub(crate) fn busy_poll(&self) -> BusyPoll {
         BusyPoll {
             micros: self.busy_poll_us,
@@ -383,7 +382,7 @@ impl TcpConfig {
 }
 
 impl LimitsConfig {
-    /// The session limits that it stands for.
+    /// Returns the session limits, with defaults for missing keys.
     pub fn limits(&self) -> Limits {
         let default = Limits::default();
         Limits {
@@ -422,14 +421,14 @@ impl From<Wait> for WaitPolicy {
     }
 }
 
-/// How often a timer's engine polls: as PIOMan's does.
+/// Interval between two polls of the timer engine. Source: PIOMan.
 pub const TIMER: Nanos = Nanos::from_millis(10);
 /// Default of [`LimitsConfig::receive_budget`], bytes.
 pub const RECEIVE_BUDGET: usize = 256 << 20;
-/// Time for one handshake.
+/// Time limit of one handshake.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Of that, what is left once the greetings fit: for one more connection over any network. Below half of the liveness limit,
-/// so that one attempt which stalls does not cost the session.
+/// Remaining time limit of a handshake after the greetings were accepted; enough for one more connection over any network. It is
+/// less than half of the default liveness limit, so that one stalled attempt does not cost the session.
 pub(crate) const ESTABLISH: Duration = Duration::from_millis(1_400);
 
 #[cfg(test)]
@@ -462,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_full_configuration_is_read() {
-        let config = Config::parse(GOOD).expect("it is good");
+        let config = Config::parse(GOOD).expect("the configuration is valid");
         assert_eq!((config.node, config.wait, config.peer[0].node), (1, Wait::Block, 2));
         assert_eq!((config.boost, config.engine), (Boost::Auto, EngineConfig::Timer));
         assert_eq!(Engine::from(config.engine), Engine::Timer(Nanos::from_millis(10)));
@@ -471,21 +470,21 @@ mod tests {
         assert_eq!(LimitsConfig::default().limits().doorbells, Doorbells::Shared);
         assert_eq!(config.tcp.busy_poll(), BusyPoll { micros: 50, packets: 16, prefer: true });
         assert_eq!(config.tcp.socket_buffer, Some(256 << 10));
-        let asked = config.placement.asked().expect("it was checked");
+        let asked = config.placement.asked().expect("`parse` has checked it");
         assert_eq!((asked.serving, asked.device.as_deref()), (Wish::Auto, Some("eth1")));
         let limits = config.limits.limits();
-        assert!(limits.heartbeat.0 < limits.liveness.0, "a short limit has short heartbeats: {limits:?}");
+        assert!(limits.heartbeat.0 < limits.liveness.0, "a short limit shortens heartbeats: {limits:?}");
     }
 
     #[test]
     fn mistakes_are_named() {
         let wrong = |from: &str, to: &str| {
-            Config::parse(&GOOD.replace(from, to)).expect_err("it is wrong").to_string()
+            Config::parse(&GOOD.replace(from, to)).expect_err("the configuration is wrong").to_string()
         };
         assert!(wrong("wait =", "wiat =").contains("wiat"));
         assert!(wrong("calls = 32", "cals = 32").contains("cals"));
         assert!(wrong("calls = 32", "calls = 0").contains("limits.calls = 0: must be from 1 to"));
-        assert!(wrong("shm:/run/n1", "rdma:/run/n1").contains("names no transport"));
+        assert!(wrong("shm:/run/n1", "rdma:/run/n1").contains("names no known transport"));
         assert!(wrong("serving = \"auto\"", "").contains("placement.device needs placement.serving"));
         let listed = wrong("serving = \"auto\"", "serving = \"3-1\"");
         assert!(listed.contains("3-1 ends before it begins"), "{listed}");
@@ -509,7 +508,7 @@ mod tests {
     fn rdma_cannot_be_required_of_a_program_without_it() {
         let required = Config::parse(&GOOD.replace("node = 1", "node = 1\nrdma = \"require\""));
         assert_eq!(required.is_ok(), cfg!(feature = "verbs"));
-        let said = required.map_err(|error| error.to_string());
-        assert!(said.is_ok() || said.is_err_and(|said| said.contains("--features verbs")));
+        let text = required.map_err(|error| error.to_string());
+        assert!(text.is_ok() || text.is_err_and(|text| text.contains("--features verbs")));
     }
 }

@@ -1,4 +1,4 @@
-//! Why a node cannot start or go on, first branch: whose fault.
+//! The error of a node that cannot start or continue.
 
 use pronto_topology::NotSeated;
 use pronto_wire::NodeId;
@@ -7,12 +7,12 @@ use thiserror::Error;
 use crate::address::Address;
 use crate::config::ConfigError;
 
-/// Why a node cannot start or go on. Its `Debug` form is the same text for people: it is what a `main` prints that returns
-/// it.
+/// Reason why a node cannot start or continue. `Debug` prints the same human-readable text as `Display`, because that is the form
+/// that is printed when `main` returns the error.
 #[derive(Error)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// The configuration.
+    /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A message type has two handlers in one service.
@@ -21,98 +21,98 @@ pub enum NodeError {
         /// The type's name.
         name: &'static str,
     },
-    /// More message types than a greeting can list.
-    #[error("{count} message types, at most {max} are possible")]
+    /// There are more message types than a greeting can list.
+    #[error("{count} message types are registered; at most {max} are possible")]
     TooManyTypes {
-        /// How many there are.
+        /// Number of registered types.
         count: usize,
-        /// How many there may be.
+        /// Maximum number.
         max: usize,
     },
-    /// A node cannot be its own peer.
+    /// The node is listed as its own peer.
     #[error("node {node} is listed as its own peer: give each node its own id")]
     OwnPeer {
         /// The node.
         node: NodeId,
     },
-    /// An address outside this host, and nobody said that it is understood that traffic is not encrypted.
+    /// An address is outside this host, and unencrypted traffic has not been allowed.
     #[error(
-        "{key} names {address}, which is not on this host, and traffic would not be encrypted: allow it by `plaintext = \"i understand\"` \
-         in the configuration, or by `Builder::plaintext_i_understand`"
+        "{key} names {address}, which is not on this host, and traffic is not encrypted: allow it with `plaintext = \"i understand\"` \
+         in the configuration, or with `Builder::plaintext_i_understand`"
     )]
     Plaintext {
-        /// The key that it stands under.
+        /// The configuration key of the address.
         key: &'static str,
         /// The address.
         address: core::net::SocketAddr,
     },
-    /// Processors were named for the serving thread that this process may not use.
+    /// The serving thread was configured for CPUs that this process may not use.
     #[error("placement.serving = {0}")]
     NotSeated(NotSeated),
-    /// A device was named that is not there.
-    #[error("placement.device = {name:?}: there is no such network interface, and no such RDMA device")]
+    /// The configured device does not exist.
+    #[error("placement.device = {name:?}: no network interface or RDMA device has this name")]
     NoDevice {
-        /// Its name.
+        /// The configured name.
         name: String,
     },
-    /// The folder of a socket is not there.
-    #[error("listen names {address}, whose folder {} is not there: make it (mkdir -p)", folder.display())]
+    /// The folder of a socket does not exist.
+    #[error("listen names {address}, but folder {} does not exist: create it (mkdir -p)", folder.display())]
     NoFolder {
         /// The address.
         address: Address,
-        /// Its folder.
+        /// The missing folder.
         folder: std::path::PathBuf,
     },
     /// Listening at a shared-memory address failed.
     #[error("cannot listen at {address}: {cause}")]
     ListenShm {
-        /// Where.
+        /// The address.
         address: Address,
-        /// Why.
+        /// The error.
         cause: pronto_fabric_shm::SetupError,
     },
     /// Listening at a TCP address failed.
     #[error("cannot listen at {address}: {cause}")]
     ListenTcp {
-        /// Where.
+        /// The address.
         address: Address,
-        /// Why.
+        /// The error.
         cause: pronto_fabric_tcp::SetupError,
     },
-    /// No memory for a region.
-    #[error("no memory for a region: {0}")]
+    /// The system has no memory for a region.
+    #[error("cannot allocate a region: {0}")]
     Region(pronto_fabric_shm::SetupError),
-    /// The operating system refused something that every node needs.
-    #[error("the system refused {what}: {errno}")]
+    /// The operating system refused a resource that every node needs.
+    #[error("the operating system refused {what}: {errno}")]
     System {
-        /// What.
+        /// The resource.
         what: &'static str,
         /// The error number.
         errno: nix::errno::Errno,
     },
     /// The peer did not come up in time.
     #[error("node {peer} did not come up in time: {}", why.as_deref().unwrap_or(
-        "is it running, with this id, and was one of the two told where the other listens?"
+        "check that it runs with this id, and that one of the two nodes has an address of the other"
     ))]
     NotUp {
         /// The peer.
         peer: NodeId,
-        /// Why the last attempt to reach it failed, if this node made one.
+        /// Reason why this node's last attempt to reach the peer failed, if it made one.
         why: Option<String>,
     },
-    /// The peer did not dial in time, and this node cannot.
+    /// The peer did not dial in time, and this node has no address to dial.
     #[error(
-        "node {peer} did not come up in time, and no address of it was given: give one (`Builder::peer`, or a [[peer]] in the \
-         configuration), or have node {peer} dial this one"
+        "node {peer} did not come up in time, and this node has no address of it: add one (`Builder::peer`, or a [[peer]] in the \
+         configuration), or let node {peer} dial this node"
     )]
     NoAddress {
         /// The peer.
         peer: NodeId,
     },
-    /// Calls were still open, or handlers running, when the time for draining was over.
-    #[error("{calls} calls were still open when the time for draining was over")]
+    /// Calls were still open, or handlers still running, at the time limit for draining.
+    #[error("draining timed out with {calls} open calls; handlers may still be running")]
     NotDrained {
-        /// Open calls.
+        /// Number of open calls.
         calls: usize,
     },
 }

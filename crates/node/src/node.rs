@@ -27,7 +27,7 @@ use crate::sink::WaitingSink;
 use crate::threshold;
 use crate::waits::Crowded;
 
-/// A running node. Dropped, it takes its links down and ends its threads; [`Node::drain`] first lets calls end.
+/// A running node. Dropping it takes its links down and ends its threads. [`Node::drain`] lets open calls end first.
 #[derive(Debug)]
 pub struct Node {
     pub(crate) host: Arc<NodeHost>,
@@ -35,76 +35,77 @@ pub struct Node {
     server: Option<JoinHandle<()>>,
 }
 
-/// Memory that peers may be granted access to, on any transport; also before there is a node. Zeroed, and committed when
-/// touched.
+/// Allocates memory that peers can be granted access to, on any transport. It needs no node. The memory is zeroed, and committed
+/// when it is first touched.
 ///
 /// # Errors
-/// [`NodeError::Region`] if the system has none.
+/// Returns [`NodeError::Region`] if the system has no memory.
 pub fn region(len: usize) -> Result<Region, NodeError> {
     ShmRegion::allocate(len).map_err(NodeError::Region)
 }
 
-/// What a node is doing.
+/// State and counters of a node at one moment.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// The node.
     pub node: NodeId,
-    /// This life of it.
+    /// Epoch of this incarnation.
     pub epoch: Epoch,
-    /// Its name for people.
+    /// Human-readable name.
     pub name: String,
-    /// Where it listens.
+    /// Addresses where the node listens.
     pub listening: Vec<Address>,
-    /// Message types that it handles.
+    /// Message types that the node handles.
     pub types: Vec<&'static str>,
-    /// Why its adaptive waits sleep at once, if they do.
+    /// Reason why adaptive waits sleep immediately, if they do.
     pub crowded: Option<Crowded>,
-    /// How its serving thread waits, and why: `adaptive, as configured; messages come after 5 us; polls for 23 us, what a wake-up costs
-    /// here`.
+    /// Wait policy of the serving thread and its reason, such as `adaptive, as configured; messages come after 5 us; polls for 23 us,
+    /// the cost of a wake-up here`.
     pub serves: String,
-    /// How its handlers are boosted, and why no better: `slice (module: ...; fifo: ...)`.
+    /// Boost of the handlers, and why better ones are not available, such as `slice (module: ...; fifo: ...)`.
     pub boost: String,
-    /// Who polls: `idle: 3 sources`, with those that were taken out, and why; and whether devices are polled before sleeps.
+    /// Engine and its sources, such as `idle: 3 sources`; removed sources with the reason; busy polling of devices, if configured.
     pub engine: String,
-    /// Up to which length a rendezvous carries its payload along, by transport: `shm 8192 B, tcp 4096 B (assumed)`.
+    /// Maximum payload length that a rendezvous carries in its call, by transport, such as `shm 8192 B, tcp 4096 B (assumed)`.
     pub carries: String,
-    /// Where on its machine it is, and why: `on processors 8-15: node 1, near eth1; mlx5_0: memory of node 1, completion vector 3, ...`.
+    /// Placement on the machine and its reason, such as `on CPUs 8-15: node 1, near eth1; mlx5_0: memory of node 1, completion
+    /// vector 3, ...`.
     pub placement: String,
-    /// What its manager has counted: see [`pronto_progress::Counters`].
+    /// Counters of the manager; see [`pronto_progress::Counters`].
     pub progress: Vec<(&'static str, u64)>,
-    /// Connections that it accepted and refused, by reason; reasons that never occurred are left out.
+    /// Incoming connections that were rejected, by reason. Reasons that never occurred are left out.
     pub refused: Vec<(&'static str, u64)>,
-    /// Its own attempts to connect that failed, by reason.
+    /// Failed attempts of this node to connect, by reason.
     pub failed_dials: Vec<(&'static str, u64)>,
-    /// What the node as a whole has counted, by name: `events_missed`, the events that subscribers did not read in time;
+    /// Counters of the node as a whole, by name: `events_missed`, the events that subscribers did not read in time;
     /// `key_panics`, the messages whose `Message::key` panicked (requests failed with `HandlerPanicked`, notifications were
     /// dropped).
     pub counters: Vec<(&'static str, u64)>,
-    /// Its peers: those that it was told of, those that are there or may come back to their session, and those that somebody holds.
+    /// Peers: those that are configured, those with a session that is up or can resume, and those with a live handle.
     pub peers: Vec<PeerStatus>,
 }
 
-/// What a node knows of a peer.
+/// State and counters of a peer, as the node sees it.
 #[derive(Clone, Debug)]
 pub struct PeerStatus {
     /// The peer.
     pub node: NodeId,
     /// The session, if there is one.
     pub info: Option<LinkInfo>,
-    /// Whether a link carries it now.
+    /// Whether a link carries the session now.
     pub linked: bool,
-    /// Why its link goes, or went, over what it does.
+    /// Reason for the transport of the present or last link.
     pub choice: Option<String>,
-    /// Why it is down, if it was up before.
+    /// Reason why the peer is down, if it was up before.
     pub down: Option<Down>,
-    /// Why the last attempt of this node to reach it failed, if it is not linked.
+    /// Reason why this node's last attempt to reach the peer failed, if the peer is not linked.
     pub last_failure: Option<String>,
-    /// How threads wait for it, and why: `adaptive, as configured; answers take 5 us; polls for 23 us, what a wake-up
-    /// costs here`.
+    /// Wait policy for this peer and its reason, such as `adaptive, as configured; replies take 5 us; polls for 23 us, the cost of a
+    /// wake-up here`.
     pub waits: String,
-    /// Calls of this node that are open.
+    /// Open calls of this node.
     pub open_calls: u16,
-    /// Work requests under way: buffers that are not back yet. 0 in an inline handler that holds the engine lock of this peer.
+    /// Work requests in flight, whose buffers have not been returned. 0 in an inline handler that holds this peer's engine lock.
     pub work_in_flight: usize,
     /// Request credits left, by class.
     pub credits: [u32; 2],
@@ -112,28 +113,28 @@ pub struct PeerStatus {
     pub counters: Vec<(&'static str, u64)>,
 }
 
-/// How a peer went down.
+/// Cause and time of a peer's last failure or departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Down {
-    /// Why.
+    /// The cause.
     pub cause: DownCause,
-    /// How long ago.
+    /// Time since then.
     pub ago: Duration,
 }
 
 impl Node {
-    /// A node to be put together. Numbers are from 1 to 63999.
+    /// Returns a builder for the node with this id, from 1 to 63999.
     pub fn builder(node: impl Into<NodeId>) -> Builder {
         Builder::new(node.into())
     }
 
-    /// A node that is there for a moment, to ask another one something. It has a number from [`FIRST_VISITOR`](crate::admin::FIRST_VISITOR)
-    /// on, by its process: one at a time in each.
+    /// Returns a builder for a visitor: a short-lived node that asks another node something. Its id, from
+    /// [`FIRST_VISITOR`](crate::admin::FIRST_VISITOR) on, is derived from the process id, so a process can have one visitor at a time.
     pub fn visitor() -> Builder {
         Builder::visitor()
     }
 
-    /// A node as a configuration says; handlers are added to it.
+    /// Returns a builder with the settings of a configuration. Add handlers to it.
     pub fn from_config(config: &Config) -> Result<Builder, ConfigError> {
         Builder::from_config(config)
     }
@@ -150,28 +151,28 @@ impl Node {
         Ok(Self { host, links, server: Some(server) })
     }
 
-    /// This node's id.
+    /// Returns this node's id.
     pub fn id(&self) -> NodeId {
         self.host.identity.node
     }
 
-    /// This life of the node.
+    /// Returns the epoch of this incarnation.
     pub fn epoch(&self) -> Epoch {
         self.host.identity.epoch
     }
 
-    /// Where it listens, with the ports that the system chose.
+    /// Returns the addresses where the node listens, with the ports that the system chose.
     pub fn listening(&self) -> &[Address] {
         self.links.listening()
     }
 
-    /// A peer, whether it is up or not. None only if there are as many peers as may be.
+    /// Returns a handle to a peer, whether it is up or not. Returns `None` only if the maximum number of peers is reached.
     pub fn peer(&self, node: impl Into<NodeId>) -> Option<Peer<NodeHost>> {
         let session = self.host.session(node.into())?;
         Some(Peer::new(session, Arc::clone(&self.host)))
     }
 
-    /// A peer, once it is up.
+    /// Waits until a peer is up, for at most `limit`, and returns a handle to it.
     pub fn wait_for_peer(
         &self,
         node: impl Into<NodeId>,
@@ -187,7 +188,7 @@ impl Node {
         Ok(peer)
     }
 
-    /// Calls several peers at once; each has its own outcome.
+    /// Calls several peers concurrently. Each has its own outcome. Nodes without a peer slot are left out.
     pub fn multicall<M: Request>(
         &self,
         nodes: &[NodeId],
@@ -198,20 +199,21 @@ impl Node {
         multicall(&peers, request, timeout)
     }
 
-    /// Memory that peers may be granted access to, on any transport. Zeroed, and committed when touched.
+    /// Allocates memory that peers can be granted access to, on any transport. The memory is zeroed, and committed when it is first
+    /// touched.
     pub fn region(&self, len: usize) -> Result<Region, NodeError> {
         region(len)
     }
 
-    /// The manager of everything that this node polls: sources of the program's own are registered here, and polled by the
-    /// serving thread beside the peers ([`crate::Builder::engine`] says when). Their polls must not block: peers wait for them.
+    /// Returns the manager of everything that this node polls. A program can register its own sources here. The serving thread polls
+    /// them together with the peers, at the times that [`crate::Builder::engine`] sets. Their polls must not block, because that
+    /// delays the peers.
     pub fn manager(&self) -> &Manager {
         &self.host.serving.manager
     }
 
-    /// A good moment to look at everything that may have arrived: for programs whose node has no engine of its own, or that
-    /// compute for long. Runs inline handlers on the calling thread. Returns how much moved; nothing within a handler, and while
-    /// another thread looks.
+    /// Polls all sources once, and runs inline handlers on the calling thread. Programs whose node has no engine, or that compute for
+    /// a long time, call it regularly. Returns the amount of progress; 0 within a handler, or if another thread is polling.
     pub fn progress(&self) -> usize {
         if pronto_rpc::Host::may_wait(&*self.host) != MayWait::Freely {
             return 0;
@@ -219,17 +221,17 @@ impl Node {
         as_handler(MayWait::Never, || self.manager().poll(Trigger::Yield)).unwrap_or(0)
     }
 
-    /// What happens to peers from now on.
+    /// Subscribes to the events of peers from now on.
     pub fn events(&self) -> Events {
         self.host.events.subscribe()
     }
 
-    /// What the node is doing.
+    /// Returns state and counters of the node and its peers.
     pub fn status(&self) -> Status {
         self.host.status()
     }
 
-    /// Takes no new requests, lets open calls and running handlers end, then stops.
+    /// Refuses new requests, waits until open calls and running handlers have ended, for at most `limit`, then stops the node.
     pub fn drain(self, limit: Duration) -> Result<(), NodeError> {
         let host = &*self.host;
         host.draining.store(true, Ordering::Relaxed);
@@ -252,10 +254,10 @@ impl Node {
 }
 
 impl NodeHost {
-    /// What the node is doing.
+    /// Returns state and counters of the node and its peers.
     pub fn status(&self) -> Status {
         let host = self;
-        // Once for all of them: it changes from one moment to the next.
+        // Read once for the whole report, because it can change at any moment.
         let crowded = host.waits.crowded();
         let peers = host.sessions().into_iter().map(|session| {
             let (info, linked) = host.link_of(&session);
@@ -297,7 +299,7 @@ impl NodeHost {
 impl Drop for Node {
     fn drop(&mut self) {
         if crate::system::is_forked_child() {
-            // Threads and connections are the parent's.
+            // Threads and connections belong to the parent.
             core::mem::forget(self.server.take());
             return;
         }
@@ -318,7 +320,7 @@ impl Drop for Node {
     }
 }
 
-/// The counters of a session's send rings, both classes together; 0 without a link.
+/// Returns the counters of a session's send rings, summed over both classes; 0 without a link.
 fn ring_counters(session: &NodeSession) -> [(&'static str, u64); 2] {
     let rings = Class::ALL.map(|class| session.ring_stats(class).unwrap_or_default());
     [

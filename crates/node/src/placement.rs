@@ -1,5 +1,5 @@
-//! Where on its machine a node is: its serving thread and spares, memory for its RDMA devices, and their interrupts. Decided at
-//! start by `pronto_topology`, from what the machine tells; here it is done, and told.
+//! Placement of a node on its machine: the CPUs of its serving and spare threads, the memory of its RDMA devices, and their
+//! interrupts. `pronto_topology` makes the decisions from the machine's topology. This module applies and reports them.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -17,26 +17,26 @@ use pronto_topology::{
 use crate::calibrate;
 use crate::error::NodeError;
 
-/// What is asked for.
+/// Requested placement.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
-    /// Where the serving thread and its spares run.
+    /// CPUs of the serving thread and its spare threads.
     pub(crate) serving: Wish,
-    /// The device that they are to be near; none: those that have the node's addresses.
+    /// Device that these threads should be near; `None` for the devices that have the node's addresses.
     pub(crate) device: Option<String>,
 }
 
-/// See the module.
+/// Placement of a node: the decision, and what became of it.
 #[derive(Debug)]
 pub(crate) struct Placement {
     machine: Result<Machine, TopologyError>,
     seat: Seat,
-    /// Tells nodes of one machine apart.
+    /// Number that differs between the nodes of one machine, to distribute them over completion vectors.
     spread: u32,
     told: Mutex<Told>,
 }
 
-/// The machine, and what of it this process may use.
+/// The machine, and the CPUs that this process may use.
 #[derive(Debug)]
 struct Machine {
     root: PathBuf,
@@ -44,16 +44,16 @@ struct Machine {
     allowed: Cpus,
 }
 
-/// What is known only later.
+/// Results that are known only after the start.
 #[derive(Debug, Default)]
 struct Told {
-    /// The kernel did not put a thread where it belongs.
+    /// Error of the last failed attempt to set a thread's affinity.
     refused: Option<Errno>,
-    /// What was decided for RDMA devices, by name.
+    /// Decisions for RDMA devices, by name.
     devices: BTreeMap<String, String>,
 }
 
-/// What was decided for an RDMA device.
+/// Decision for an RDMA device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DevicePlace {
     pub(crate) memory: Memory,
@@ -61,10 +61,10 @@ pub(crate) struct DevicePlace {
 }
 
 impl Placement {
-    /// Decides, on the machine whose files lie below `root`. `interfaces` are those that have the node's addresses.
+    /// Decides the placement, on the machine whose files are below `root`. `interfaces` are those that have the node's addresses.
     ///
     /// # Errors
-    /// What was asked for by name is not there, or not for this process.
+    /// Fails if a requested device does not exist, or if this process may not use a requested CPU.
     pub(crate) fn decide(
         root: &Path,
         asked: &Asked,
@@ -72,12 +72,12 @@ impl Placement {
         spread: u32,
     ) -> Result<Self, NodeError> {
         let machine = Topology::read(root).map(|topology| {
-            // More processors than the C library has bits for: then all that run.
+            // This fails if the machine has more CPUs than the C library's mask has bits. Then use all online CPUs.
             let allowed = allowed().unwrap_or_else(|_| topology.online.clone());
             Machine { root: root.into(), topology, allowed }
         });
         if let Err(error) = &machine {
-            tracing::warn!(%error, "this machine's topology is not known");
+            tracing::warn!(%error, "cannot read this machine's topology");
         }
         let seat = match &machine {
             Ok(machine) => machine.seat(asked, interfaces)?,
@@ -86,16 +86,16 @@ impl Placement {
         Ok(Self { machine, seat, spread, told: Mutex::default() })
     }
 
-    /// The calling thread serves peers from now on.
+    /// Binds the calling thread, which serves peers from now on, to the decided CPUs.
     pub(crate) fn adopt(&self) {
         if let Some(cpus) = self.seat.cpus() {
-            // What a wake-up costs is measured across all processors, and not within those few.
+            // The cost of a wake-up must be measured before, across all CPUs of the process.
             let _measured = calibrate::wake_up_cost();
             self.put(cpus);
         }
     }
 
-    /// The calling thread was started by one that serves peers, and serves none.
+    /// Binds the calling thread to all CPUs of the process: it inherited the affinity of a serving thread, and serves no peers.
     pub(crate) fn release(&self) {
         if let (Some(_), Ok(machine)) = (self.seat.cpus(), &self.machine) {
             self.put(&machine.allowed);
@@ -111,14 +111,11 @@ impl Placement {
         }
     }
 
-    /// Decides for an RDMA device that has so many completion vectors.
-    #[cfg_attr(
-        not(any(test, feature = "verbs")),
-        expect(dead_code, reason = "there are no such devices without it")
-    )]
+    /// Decides the placement of an RDMA device that has `vectors` completion vectors.
+    #[cfg_attr(not(any(test, feature = "verbs")), expect(dead_code, reason = "used only with the feature"))]
     pub(crate) fn of_device(&self, name: &str, vectors: u32) -> Option<DevicePlace> {
         let Machine { root, allowed, .. } = self.machine.as_ref().ok()?;
-        // Anew: devices come and go while the node runs.
+        // Read again, because devices come and go while the node runs.
         let topology = &Topology::read(root).ok()?;
         let device = topology.device(DeviceClass::Infiniband, name);
         let interrupts = device.map(|device| topology.interrupts(device));
@@ -130,11 +127,8 @@ impl Placement {
         })
     }
 
-    /// A device is used so from now on; `refused` is why its memory comes from anywhere.
-    #[cfg_attr(
-        not(any(test, feature = "verbs")),
-        expect(dead_code, reason = "there are no such devices without it")
-    )]
+    /// Records the placement of a device in use. `refused` is the kernel's reason for not placing its memory.
+    #[cfg_attr(not(any(test, feature = "verbs")), expect(dead_code, reason = "used only with the feature"))]
     pub(crate) fn note_device(&self, name: &str, place: DevicePlace, refused: Option<Errno>) {
         let DevicePlace { memory, vector } = place;
         if memory == Memory::OneNode && vector.reason == VectorReason::NothingToChoose {
@@ -145,7 +139,7 @@ impl Placement {
     }
 
     fn told(&self) -> std::sync::MutexGuard<'_, Told> {
-        // What is told is whole whatever happened to its last user.
+        // The results are consistent even if a lock holder panicked.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -167,7 +161,7 @@ impl Machine {
 }
 
 impl fmt::Display for Placement {
-    /// Where the serving thread is, and why; what was decided for devices.
+    /// Writes where the serving thread runs and why, and the decisions for devices.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.machine {
             Err(error) => write!(f, "anywhere: {error}")?,
@@ -180,7 +174,7 @@ impl fmt::Display for Placement {
         }
         let told = self.told();
         if let Some(errno) = told.refused {
-            write!(f, "; refused: {errno}")?;
+            write!(f, "; could not set the affinity of a thread: {errno}")?;
         }
         told.devices.values().try_for_each(|device| write!(f, "; {device}"))
     }
@@ -192,13 +186,13 @@ mod tests {
 
     use super::*;
 
-    /// A machine of two nodes, whose second is near eth1 and mlx5_0. The processors of the first are those that this test has.
+    /// A machine of two NUMA nodes. The CPUs of the first are those that this test may use; eth1 and mlx5_0 are near the second.
     struct Recorded(PathBuf);
 
     impl Recorded {
         fn new(name: &str) -> Self {
             let root = std::env::temp_dir().join(format!("pronto-placement-{name}-{}", std::process::id()));
-            let here = allowed().expect("it tells").to_string();
+            let here = allowed().expect("the kernel reports it").to_string();
             for (path, text) in [
                 ("sys/devices/system/cpu/online", &*format!("{here},4000-4003")),
                 ("sys/devices/system/node/online", "0-1"),
@@ -209,7 +203,7 @@ mod tests {
                 ("sys/class/infiniband/mlx5_0/device/numa_node", "1"),
             ] {
                 let path = root.join(path);
-                std::fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
+                std::fs::create_dir_all(path.parent().expect("the path has a parent")).expect("a folder");
                 std::fs::write(path, format!("{text}\n")).expect("a file");
             }
             Self(root)
@@ -233,9 +227,9 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_ask_for_nothing_are_anywhere() {
+    fn nodes_without_a_request_are_anywhere() {
         let machine = Recorded::new("nothing");
-        let placed = machine.decide(Wish::Off, None, "eth1").expect("nothing can be wrong");
+        let placed = machine.decide(Wish::Off, None, "eth1").expect("the request is valid");
         assert_eq!(placed.to_string(), "anywhere: as configured");
         let before = allowed();
         placed.adopt();
@@ -245,11 +239,11 @@ mod tests {
     #[test]
     fn devices_are_used_where_they_are() {
         let machine = Recorded::new("devices");
-        let placed = machine.decide(Wish::Off, None, "lo").expect("nothing can be wrong");
+        let placed = machine.decide(Wish::Off, None, "lo").expect("the request is valid");
         let place = placed.of_device("mlx5_0", 8).expect("the machine is known");
         assert_eq!(place.memory.node().map(|node| node.0), Some(1));
-        // The processors near it are not this process': its own come after them, in turn.
-        let first = allowed().expect("it tells").iter().next().expect("one");
+        // This process may not use the CPUs near the device. Its own CPUs come after those, in order.
+        let first = allowed().expect("the kernel reports it").iter().next().expect("a CPU");
         assert_eq!(place.vector, Vector { number: 4, reason: VectorReason::Turn(first) });
         placed.note_device("mlx5_0", place, Some(Errno::EPERM));
         let text = placed.to_string();
@@ -258,30 +252,30 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_and_not_there_is_an_error() {
+    fn a_missing_device_or_cpu_is_an_error() {
         let machine = Recorded::new("named");
         let error =
-            |wish, device| machine.decide(wish, device, "eth0").expect_err("it is not there").to_string();
+            |wish, device| machine.decide(wish, device, "eth0").expect_err("it is missing").to_string();
         let far: Cpus = [Cpu(4001)].into_iter().collect();
         assert!(error(Wish::On(far), None).starts_with("placement.serving = \"4001\": this process may not"));
         assert!(error(Wish::Auto, Some("eth7")).contains("device = \"eth7\""));
-        let near = machine.decide(Wish::Auto, Some("eth1"), "eth0").expect("it is there").to_string();
+        let near = machine.decide(Wish::Auto, Some("eth1"), "eth0").expect("the device exists").to_string();
         assert!(near.contains("may use none of the CPUs 4000-4003 near eth1"), "{near}");
-        let there = machine.decide(Wish::Auto, None, "eth0").expect("it is there").to_string();
+        let there = machine.decide(Wish::Auto, None, "eth0").expect("the device exists").to_string();
         assert_eq!(there, "anywhere: all CPUs of this process are near eth0");
     }
 
     #[test]
-    fn a_thread_is_put_where_it_was_asked_for_and_others_are_not() {
+    fn serving_threads_are_bound_and_released_ones_are_not() {
         let machine = Recorded::new("put");
-        let all = allowed().expect("it tells");
+        let all = allowed().expect("the kernel reports it");
         let one: Cpus = all.iter().take(1).collect();
-        let placed = machine.decide(Wish::On(one.clone()), None, "eth0").expect("it is there");
+        let placed = machine.decide(Wish::On(one.clone()), None, "eth0").expect("the CPU exists");
         let put = std::thread::spawn(move || {
             placed.adopt();
-            let adopted = allowed().expect("it tells");
+            let adopted = allowed().expect("the kernel reports it");
             placed.release();
-            (adopted, allowed().expect("it tells"), placed.to_string())
+            (adopted, allowed().expect("the kernel reports it"), placed.to_string())
         });
         let (adopted, released, text) = put.join().expect("no panic");
         assert_eq!((adopted, released), (one.clone(), all));
@@ -289,10 +283,10 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_is_not_understood_decides_nothing() {
+    fn an_unreadable_topology_decides_nothing() {
         let machine = Recorded::new("garbled");
         std::fs::write(machine.0.join("sys/devices/system/node/online"), "both\n").expect("a file");
-        let placed = machine.decide(Wish::Auto, None, "eth1").expect("it starts all the same");
+        let placed = machine.decide(Wish::Auto, None, "eth1").expect("the node still starts");
         assert!(placed.to_string().contains("\"both\" is neither a number nor a range"), "{placed}");
         assert_eq!(placed.of_device("mlx5_0", 8), None);
     }

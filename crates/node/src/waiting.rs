@@ -1,4 +1,4 @@
-//! How this node waits for each of its peers: said at run time, and told.
+//! Wait policies per peer: sets overrides at run time, and describes the effective policies for the status.
 
 use std::sync::Arc;
 
@@ -12,23 +12,24 @@ use crate::calibrate;
 use crate::host::{NodeHost, NodeSession};
 use crate::waits::Crowded;
 
-/// No adaptive wait polls for longer: who wants that wants `spin`.
+/// Longest polling limit of adaptive waits. `spin` serves for anything longer.
 const MOST: Nanos = Nanos::from_secs(1);
 
-/// Why nothing was changed.
+/// Reason why an override was not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotSet {
     #[error("only processes of the node's own host may change how it waits")]
     Elsewhere,
-    #[error("the node knows no peer {0}")]
+    #[error("the node has no peer {0}")]
     NoPeer(u16),
-    #[error("waits are spin, block or adaptive")]
+    #[error("unknown wait policy: use spin, block or adaptive")]
     NoPolicy,
-    #[error("only adaptive waits have a bound, of 1 ns to 1 s")]
+    #[error("a bound needs the policy adaptive, and must be from 1 ns to 1 s")]
     Bound,
 }
 
-/// Does what a process of this host asks for. Gives how the node waits for the peer from now on.
+/// Sets or removes the wait override for a peer, if the requesting process is on this host. Returns the description of the policy from
+/// now on.
 pub(crate) fn set(host: &Arc<NodeHost>, source: NodeId, request: &WaitingRequest) -> Result<String, NotSet> {
     let asks = host.known_session(source).and_then(|session| session.info(&**host));
     if !asks.is_some_and(|link| link.local) {
@@ -37,7 +38,7 @@ pub(crate) fn set(host: &Arc<NodeHost>, source: NodeId, request: &WaitingRequest
     let waiting = read(request)?;
     let session = host.known_session(NodeId(request.peer)).ok_or(NotSet::NoPeer(request.peer))?;
     session.set_wait_override(waiting);
-    // The serving thread reads it, and wakes for it.
+    // Wakes the serving thread, which reads the override.
     host.changed();
     Ok(host.how_to_wait(&session, host.waits.crowded()))
 }
@@ -59,30 +60,33 @@ fn read(request: &WaitingRequest) -> Result<Option<WaitOverride>, NotSet> {
 }
 
 impl NodeHost {
-    /// How threads wait for answers of a peer, and why; `crowded` is why adaptive ones sleep at once.
+    /// Describes how threads wait for replies of a peer, and why. `crowded` is the reason why adaptive waits sleep immediately, if any.
     pub(crate) fn how_to_wait(&self, session: &NodeSession, crowded: Option<Crowded>) -> String {
         let (waiting, by) = match session.wait_override() {
-            Some(said) => (said, "said at run time"),
+            Some(set) => (set, "set at run time"),
             None => (WaitOverride { policy: self.policy, bound: None }, "as configured"),
         };
-        let bound = waiting.bound.map(|bound| (bound, "as said"));
+        let bound = waiting.bound.map(|bound| (bound, "the bound that was set"));
         let learned = session.reply_waits();
-        let gap = if session.was_called() { came(learned, "answers take") } else { "no answers yet".into() };
+        let gap = if session.was_called() { came(learned, "replies take") } else { "no replies yet".into() };
         self.described(waiting.policy, by, bound, learned, &gap, crowded)
     }
 
-    /// How the serving thread waits for all peers, and why: as for the one that wants it to poll longest.
+    /// Describes how the serving thread waits for all peers, and why: it polls as long as the peer with the longest polling time asks
+    /// for.
     pub(crate) fn how_to_serve(&self, crowded: Option<Crowded>) -> String {
         let (configured, learned) =
             (self.serving_waits.configured(self.policy), self.serving_waits.history());
-        let polls_for = |said: Option<WaitOverride>| {
-            let WaitOverride { policy, bound } = said.unwrap_or(configured);
+        let polls_for = |set: Option<WaitOverride>| {
+            let WaitOverride { policy, bound } = set.unwrap_or(configured);
             let bound = bound.unwrap_or_else(calibrate::wake_up_cost);
             learned.decide_here(policy.into(), alone(bound)).polls_for()
         };
         let of_peers = self.sessions().into_iter().map(|session| (session.wait_override(), session.peer()));
-        let (waiting, by, why) = match of_peers.max_by_key(|(said, _)| (polls_for(*said), said.is_none())) {
-            Some((Some(said), peer)) => (said, format!("said at run time for peer {peer}"), "as said"),
+        let (waiting, by, why) = match of_peers.max_by_key(|(set, _)| (polls_for(*set), set.is_none())) {
+            Some((Some(set), peer)) => {
+                (set, format!("set at run time for peer {peer}"), "the bound that was set")
+            }
             Some((None, _)) | None => (configured, "as configured".into(), "its spin-down"),
         };
         let bound = waiting.bound.map(|bound| (bound, why));
@@ -101,35 +105,37 @@ impl NodeHost {
         match policy {
             WaitPolicy::Block => return format!("block, {by}"),
             WaitPolicy::Spin | WaitPolicy::Adaptive if self.boosting.must_sleep() => {
-                return "block: a boost may make threads real-time, and such threads never poll".into();
+                return "block: the boost may make threads real-time, and real-time threads never poll"
+                    .into();
             }
             WaitPolicy::Spin => return format!("spin, {by}"),
             WaitPolicy::Adaptive => {}
         }
-        let (bound, why) = bound.unwrap_or_else(|| (calibrate::wake_up_cost(), "what a wake-up costs here"));
+        let (bound, why) = bound.unwrap_or_else(|| (calibrate::wake_up_cost(), "the cost of a wake-up here"));
         let decision = learned.decide_here(policy.into(), alone(bound));
         format!("adaptive, {by}; {gap}; {}", polls(&decision, why, crowded))
     }
 }
 
-/// After how long something came, lately.
+/// Describes the recent wait times of a history.
 fn came(learned: &WaitHistory, what: &str) -> String {
     format!("{what} {} us", learned.gap().0.div_ceil(1_000))
 }
 
-/// For how long adaptive waits poll, and why; what they would do otherwise, where they may not.
+/// Describes how long adaptive waits poll, and why. If `crowded` prevents polling, describes both that and what they would do
+/// otherwise.
 fn polls(decision: &Decision, why: &str, crowded: Option<Crowded>) -> String {
     let us = |span: Nanos| span.0.div_ceil(1_000);
     let bound = decision.bound();
     let polls = if decision.is_learned() {
-        format!("sleeps at once, as to poll for {} us, {why}, is in vain", us(bound))
+        format!("sleeps immediately, as waits are far longer than {} us, {why}", us(bound))
     } else if decision.polls_for() > bound {
         format!("polls for {} us, twice {why}, as less is often just too short", us(decision.polls_for()))
     } else {
         format!("polls for {} us, {why}", us(bound))
     };
     match crowded {
-        Some(crowded) => format!("sleeps at once: {crowded}; otherwise {polls}"),
+        Some(crowded) => format!("sleeps immediately: {crowded}; otherwise {polls}"),
         None => polls,
     }
 }
@@ -147,39 +153,36 @@ mod tests {
     }
 
     #[test]
-    fn the_serving_thread_is_said_to_do_as_who_wants_it_to_poll_longest() {
-        let node = Node::builder(1).wait(WaitPolicy::Block).start().expect("it listens nowhere");
+    fn the_serving_thread_polls_as_long_as_any_peer_asks_for() {
+        let node = Node::builder(1).wait(WaitPolicy::Block).start().expect("the node starts");
         let host = &node.host;
         assert_eq!(host.how_to_serve(None), "block, as configured");
-        let [two, three] = [2, 3].map(|peer| host.session(NodeId(peer)).expect("there is room"));
+        let [two, three] = [2, 3].map(|peer| host.session(NodeId(peer)).expect("a peer slot is free"));
         two.set_wait_override(Some(WaitOverride { policy: WaitPolicy::Block, bound: None }));
-        assert_eq!(host.how_to_serve(None), "block, as configured", "which peer 3 wants as well");
+        assert_eq!(host.how_to_serve(None), "block, as configured", "peer 3 has no override");
         two.set_wait_override(Some(WaitOverride { policy: WaitPolicy::Spin, bound: None }));
-        assert_eq!(host.how_to_serve(None), "spin, said at run time for peer 2");
+        assert_eq!(host.how_to_serve(None), "spin, set at run time for peer 2");
         two.set_wait_override(None);
         three.set_wait_override(Some(WaitOverride { policy: WaitPolicy::Adaptive, bound: Some(MOST) }));
         let serves = host.how_to_serve(None);
-        assert!(
-            serves.starts_with("adaptive, said at run time for peer 3; messages come after "),
-            "{serves}"
-        );
+        assert!(serves.starts_with("adaptive, set at run time for peer 3; messages come after "), "{serves}");
     }
 
     #[test]
-    fn what_was_said_is_seen_also_while_processors_are_short() {
+    fn the_bound_is_described_even_if_polling_is_prevented() {
         let decision =
             WaitHistory::default().decide_here(WaitPolicy::Adaptive.into(), alone(Nanos::from_micros(7)));
-        assert_eq!(polls(&decision, "as said", None), "polls for 7 us, as said");
+        assert_eq!(polls(&decision, "its bound", None), "polls for 7 us, its bound");
         assert_eq!(
-            polls(&decision, "as said", Some(Crowded::Nodes)),
-            "sleeps at once: there are more nodes here than processors; otherwise polls for 7 us, as said"
+            polls(&decision, "its bound", Some(Crowded::Nodes)),
+            "sleeps immediately: there are more nodes on this host than CPUs; otherwise polls for 7 us, its bound"
         );
     }
 
     #[test]
-    fn node_and_peers_agree_on_whether_processors_are_short() {
-        let node = Node::builder(1).engine(Engine::None).start().expect("it listens nowhere");
-        let _peer = node.host.session(NodeId(2)).expect("there is room");
+    fn one_report_does_not_contradict_itself_about_contention() {
+        let node = Node::builder(1).engine(Engine::None).start().expect("the node starts");
+        let _peer = node.host.session(NodeId(2)).expect("a peer slot is free");
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -189,8 +192,8 @@ mod tests {
                 }
             });
             let differs = |status: &Status| {
-                let told = [&status.serves, &status.peers[0].waits];
-                told.iter().any(|text| text.contains("more nodes here") != status.crowded.is_some())
+                let texts = [&status.serves, &status.peers[0].waits];
+                texts.iter().any(|text| text.contains("more nodes on this") != status.crowded.is_some())
             };
             let found = (0..5_000).map(|_| node.status()).find(differs);
             done.store(true, Ordering::Relaxed);
@@ -199,15 +202,15 @@ mod tests {
     }
 
     #[test]
-    fn of_a_peer_that_was_never_called_no_answers_are_told() {
-        let node = Node::builder(1).start().expect("it listens nowhere");
-        let peer = node.host.session(NodeId(2)).expect("there is room");
+    fn a_peer_that_was_never_called_has_no_reply_time() {
+        let node = Node::builder(1).start().expect("the node starts");
+        let peer = node.host.session(NodeId(2)).expect("a peer slot is free");
         let waits = node.host.how_to_wait(&peer, None);
-        assert!(waits.starts_with("adaptive, as configured; no answers yet; "), "{waits}");
+        assert!(waits.starts_with("adaptive, as configured; no replies yet; "), "{waits}");
     }
 
     #[test]
-    fn what_is_asked_for_is_checked() {
+    fn requests_are_checked() {
         let adaptive = WaitOverride { policy: WaitPolicy::Adaptive, bound: Some(Nanos(20_000)) };
         assert_eq!(read(&request(Some("adaptive"), Some(20_000))), Ok(Some(adaptive)));
         assert_eq!(read(&request(None, None)), Ok(None));

@@ -1,10 +1,10 @@
-//! Whether threads of this node may poll while they wait: what polls have shown, for all of them together.
+//! Contention: whether the threads of this node may poll while they wait. All of them share the evidence.
 //!
-//! A thread that polls reports how it did when its answer was not there within the first looks. A report of a time between
-//! two looks that was suspiciously long costs a system call, which tells a thread that was taken off its processor from an
-//! interrupt, and from a host below that took its time. Besides, each 5 ms at most, the kernel is asked for how long the thread
-//! has waited for a processor: most of the time that others take from it passes while it does not poll. At the end of a pause that is
-//! asked before polling is tried again, by a thread that has slept in its waits and was woken late, or not.
+//! A polling thread reports each polling phase that did not succeed within its first polls. If the report has a suspiciously long time
+//! between two polls, a system call distinguishes a preemption from an interrupt and from a slow hypervisor. In addition, at
+//! most every 5 ms, the thread reads from the kernel how long it was runnable without a CPU, because most of the time that other
+//! threads take from it passes while it does not poll. At the end of a pause, a thread that has slept in its waits reads this before
+//! polling is tried again, which shows whether it was woken late.
 
 use core::cell::Cell;
 use std::fs::File;
@@ -19,42 +19,42 @@ use pronto_sched_policy::policy::time::Nanos as PolicyNanos;
 use pronto_sync::atomic::{AtomicBool, Ordering};
 
 thread_local! {
-    /// Involuntary context switches of this thread, when it last looked.
+    /// Involuntary context switches of this thread at its last check.
     static PREEMPTIONS: Cell<i64> = const { Cell::new(0) };
-    /// How this thread had fared when the kernel was asked last, and when that was.
+    /// Scheduling times of this thread at its last reading, and the time of that reading.
     static FARED: Cell<Option<(Nanos, Fared)>> = const { Cell::new(None) };
 }
 
-/// The kernel is asked how a thread fares at most so often: what is evidence of somebody else ([`AWAY`]) is then the share of the time
-/// that is evidence, too.
+/// Least time between two readings of a thread's scheduling times. Over one such interval, [`AWAY`] is exactly the share of the time,
+/// a tenth, from which on waiting for a CPU counts as evidence.
 const ASKED: Nanos = Nanos::from_millis(5);
-/// What was asked longer ago says nothing of the present.
+/// Age from which the previous reading is not used any more.
 const STALE: Nanos = Nanos::from_millis(200);
 
-/// See the module.
+/// Evidence of contention, shared by all threads of a node.
 #[derive(Debug)]
 pub(crate) struct Waits {
     crowding: Mutex<Crowding>,
-    /// What `crowding` says, but for pauses that are over.
+    /// Whether the last verdict of `crowding` was to sleep. It stays set when the pause is over, until a thread asks.
     sleeps: AtomicBool,
-    /// It says that a trial is under way: polls that end well are news.
+    /// Whether a trial is in progress, in which successful polls must be reported, too.
     tries: AtomicBool,
-    /// There are more nodes on this host than processors, each of which may poll.
+    /// Whether there are more nodes on this host, each of which may poll, than CPUs.
     many_nodes: AtomicBool,
 }
 
-/// Why adaptive waits sleep at once.
+/// Reason why adaptive waits sleep immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crowded {
-    /// There are more nodes on this host, visitors aside, than this process may use processors.
+    /// There are more nodes on this host, not counting visitors, than CPUs that this process may use.
     Nodes,
-    /// Threads that polled were taken off their processors by others, or waited for one besides.
+    /// Polling threads were preempted, or were runnable without a CPU.
     Preempted {
-        /// Of the last judgements, at most eight: how many found it so.
+        /// Number of preemptions among the last outcomes.
         bad: u32,
-        /// All of them.
+        /// Number of outcomes, at most eight.
         of: u8,
-        /// From the last one until polling is tried again.
+        /// Pause after the last preemption until polling is tried again.
         pause: Nanos,
     },
 }
@@ -65,15 +65,15 @@ impl Waits {
         Self { crowding: Mutex::new(Crowding::NEW), sleeps, tries, many_nodes: AtomicBool::new(false) }
     }
 
-    /// How many nodes are known on this host, and how many processors there are.
+    /// Compares the number of known nodes on this host with the number of CPUs.
     pub(crate) fn count(&self, nodes: usize, processors: usize) {
         self.many_nodes.store(nodes > processors, Ordering::Relaxed);
     }
 
-    /// Whether a thread that is about to wait may poll for a bounded time. Reads the clock only where it may not.
+    /// Returns whether a thread that is about to wait may poll for a bounded time. Reads the clock only if the last verdict was to sleep.
     #[inline]
     pub(crate) fn may_poll(&self, clock: &impl Clock) -> bool {
-        // SYNC: flags that order nothing; who reads an old one waits once more as before.
+        // SYNC: flags that order nothing; a thread that reads an old value waits once more as before.
         if self.many_nodes.load(Ordering::Relaxed) {
             return false;
         }
@@ -89,13 +89,13 @@ impl Waits {
             Some(Verdict::Polls) | None => return true,
             Some(Verdict::Tries) => {}
         }
-        // The trial is over before it began where the thread is kept waiting all the same.
+        // The trial fails immediately if the thread was kept waiting for a CPU although it did not poll.
         let away = waited_lately(now);
         let poll = Poll { lasted: PolicyNanos::ZERO, away };
         self.update(|crowding| crowding.polled(&poll, of_policy(now))) != Some(Verdict::Sleeps)
     }
 
-    /// A thread has polled for a bounded time.
+    /// Records a polling phase of the calling thread.
     pub(crate) fn polled(&self, polled: Polled, clock: &impl Clock) {
         let longest = of_policy(polled.longest);
         let now = clock.now();
@@ -107,7 +107,7 @@ impl Waits {
         self.update(|crowding| crowding.polled(&poll, of_policy(now)));
     }
 
-    /// None if another thread is at it: what it is told is as good.
+    /// Updates the evidence and returns the new verdict. Returns `None` if another thread is updating it, whose evidence serves as well.
     fn update(&self, with: impl FnOnce(Crowding) -> Crowding) -> Option<Verdict> {
         let mut crowding = self.crowding.try_lock().ok()?;
         *crowding = with(*crowding);
@@ -117,7 +117,7 @@ impl Waits {
         Some(verdict)
     }
 
-    /// Why adaptive waits sleep at once, if they do.
+    /// Returns why adaptive waits sleep immediately, if they do.
     pub(crate) fn crowded(&self) -> Option<Crowded> {
         if self.many_nodes.load(Ordering::Relaxed) {
             return Some(Crowded::Nodes);
@@ -132,11 +132,11 @@ impl Waits {
 impl core::fmt::Display for Crowded {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::Nodes => f.write_str("there are more nodes here than processors"),
+            Self::Nodes => f.write_str("there are more nodes on this host than CPUs"),
             Self::Preempted { bad, of, pause } => {
                 write!(
                     f,
-                    "others wanted the processors in {bad} of {of} trials to poll, tried again every {} ms",
+                    "other threads wanted the CPUs in {bad} of {of} trials to poll; tried again after {} ms",
                     pause.0 / 1_000_000
                 )
             }
@@ -144,23 +144,23 @@ impl core::fmt::Display for Crowded {
     }
 }
 
-/// Whether the calling thread was taken off its processor since it last asked. Costs a system call.
+/// Returns whether the calling thread was preempted since its last check. Costs a system call.
 fn was_preempted() -> bool {
     let now = getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.involuntary_context_switches());
     PREEMPTIONS.replace(now) < now
 }
 
-/// How a thread has fared since its start: the first two numbers of `/proc/thread-self/schedstat`.
+/// Scheduling times of a thread since its start: the first two numbers of `/proc/thread-self/schedstat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fared {
-    /// For how long it had a processor.
+    /// Time on a CPU.
     ran: PolicyNanos,
-    /// For how long it wanted one and had none.
+    /// Time runnable without a CPU.
     waited: PolicyNanos,
 }
 
 impl Fared {
-    /// None where the kernel does not say.
+    /// Reads the times of the calling thread. Returns `None` if the kernel does not report them.
     fn read() -> Option<Self> {
         let mut bytes = [0; 96];
         let len = File::open("/proc/thread-self/schedstat").ok()?.read(&mut bytes).ok()?;
@@ -173,15 +173,15 @@ impl Fared {
     }
 }
 
-/// For how long the calling thread has waited for a processor since it last asked, if that is evidence. Costs four system calls,
-/// where it has not asked lately.
+/// Returns how long the calling thread was runnable without a CPU since its last reading, if that is evidence, otherwise zero. Costs
+/// four system calls, unless the last reading is less than [`ASKED`] ago.
 fn waited_lately(now: Nanos) -> PolicyNanos {
     let before = FARED.get();
     if before.is_some_and(|(asked, _)| now.since(asked) < ASKED) {
         return PolicyNanos::ZERO;
     }
     let fared = Fared::read();
-    // What had taken it off its processor until now does not count as what does so next.
+    // Preemptions up to now must not be attributed to the next polling phase.
     was_preempted();
     FARED.set(fared.map(|fared| (now, fared)));
     waited_since(before, now, fared)
@@ -226,13 +226,13 @@ mod tests {
         Polled { lasted: Nanos(long.0), longest: Nanos(long.0) }
     }
 
-    /// Has this thread look preempted to itself, whatever the machine does.
+    /// Makes the next check of this thread find a preemption, whatever the machine does.
     fn preempted() {
         PREEMPTIONS.set(-1);
     }
 
     #[test]
-    fn one_poll_that_was_preempted_has_all_sleep_until_a_trial() {
+    fn one_preempted_poll_makes_all_threads_sleep_until_a_trial() {
         let (waits, clock) = (Waits::new(), Set::at(Nanos(5)));
         assert!(waits.may_poll(&clock));
         preempted();
@@ -245,26 +245,26 @@ mod tests {
         assert_eq!(waits.crowded(), None);
         preempted();
         waits.polled(away(AWAY), &clock);
-        assert!(!waits.may_poll(&clock), "it failed");
+        assert!(!waits.may_poll(&clock), "the trial failed");
         let text = waits.crowded().map(|crowded| crowded.to_string());
         assert_eq!(
             text.as_deref(),
-            Some("others wanted the processors in 2 of 2 trials to poll, tried again every 80 ms")
+            Some("other threads wanted the CPUs in 2 of 2 trials to poll; tried again after 80 ms")
         );
     }
 
     #[test]
-    fn how_a_thread_fares_is_read_from_the_kernel() {
+    fn scheduling_times_are_read_from_the_kernel() {
         let fared = |ran, waited| Fared { ran: PolicyNanos(ran), waited: PolicyNanos(waited) };
         assert_eq!(Fared::parse("12 345 6\n"), Some(fared(12, 345)));
         for bad in ["", "12", "12 x 3", "-1 2 3"] {
             assert_eq!(Fared::parse(bad), None, "{bad:?}");
         }
-        assert!(Fared::read().is_some(), "this kernel says so");
+        assert!(Fared::read().is_some(), "this kernel reports the times");
     }
 
     #[test]
-    fn what_was_asked_too_lately_or_too_long_ago_is_no_evidence() {
+    fn readings_that_are_too_recent_or_too_old_are_no_evidence() {
         let fared = |ran, waited| Fared { ran: PolicyNanos(ran), waited: PolicyNanos(waited) };
         let before = Some((Nanos::from_millis(7), fared(1_000, 1_000)));
         let after = Some(fared(9_000_000, 1_001_000));
@@ -275,21 +275,21 @@ mod tests {
         assert_eq!(waited_since(before, Nanos::from_millis(7) + ASKED, None), PolicyNanos::ZERO);
         FARED.set(before);
         assert_eq!(waited_lately(Nanos::from_millis(7)), PolicyNanos::ZERO);
-        assert_eq!(FARED.get(), before, "nobody has asked");
+        assert_eq!(FARED.get(), before, "the kernel was not read");
     }
 
     #[test]
-    fn short_times_between_looks_are_no_evidence() {
+    fn short_times_between_polls_are_no_evidence() {
         let (waits, clock) = (Waits::new(), Set::at(Nanos::ZERO));
         FARED.set(Some((Nanos::ZERO, Fared { ran: PolicyNanos::ZERO, waited: PolicyNanos::ZERO })));
         preempted();
         waits.polled(away(PolicyNanos(AWAY.0 - 1)), &clock);
         assert!(waits.may_poll(&clock));
-        assert_eq!(PREEMPTIONS.get(), -1, "nobody has looked");
+        assert_eq!(PREEMPTIONS.get(), -1, "the kernel was not asked");
     }
 
     #[test]
-    fn more_nodes_than_processors_are_too_many() {
+    fn more_nodes_than_cpus_are_too_many() {
         let (waits, clock) = (Waits::new(), Set::at(Nanos::ZERO));
         waits.count(3, 2);
         assert!(!waits.may_poll(&clock));

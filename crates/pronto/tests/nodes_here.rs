@@ -32,7 +32,7 @@ fn a_node_beside_counts_while_it_is_there_and_a_visitor_does_not() {
     on_one_processor();
     let node = Node::builder(1).wait(WaitPolicy::Block).listen(ADDRESS).start().expect("it starts");
     let why = || node.status().crowded.map(|crowded| crowded.to_string()).unwrap_or_default();
-    let are_too_many = || why() == "there are more nodes here than processors";
+    let are_too_many = || why() == "there are more nodes on this host than CPUs";
     let visitor = joins(Node::visitor());
     let two = joins(Node::builder(2));
     until("node 2 is one too many", are_too_many);

@@ -102,5 +102,5 @@ fn what_cannot_be_is_refused_at_the_start() {
         assert!(said.starts_with(&format!("placement.serving = \"{far}\": this process may not")), "{said}");
         assert!(said.ends_with(&format!("name some of {here}")), "{said}");
     }
-    assert!(start("serving = \"auto\"\ndevice = \"none0\"").contains("no such network interface"));
+    assert!(start("serving = \"auto\"\ndevice = \"none0\"").contains("no network interface or RDMA device"));
 }
