@@ -513,7 +513,7 @@ fn errors_say_what_to_do() {
     let said = peer.call(&Add { values: vec![] }).expect_err("its own").to_string();
     assert!(said.contains("`HandlerError::decode` reads it"), "{said}");
     let said = peer.call(&Fetch { len: 1 }).expect_err("it panics").to_string();
-    assert_eq!(said, "no reply: the handler panicked: the log of its node says more");
+    assert_eq!(said, "no reply: the handler panicked: see the log of its node");
 
     // The only slot belongs to the call until it is answered, although nobody waits for that any more.
     let late = peer.call_within(&Stay {}, Duration::from_millis(20)).expect_err("nobody answers").to_string();

@@ -1,8 +1,8 @@
 //! The two classes of messages, which never wait for each other.
 
-/// Which of a peer's two connections a message travels on (comm-layer paper, section 3.1: control and data features).
+/// The class of a message, which selects one of a peer's two connections (comm-layer paper, section 3.1: control and data features).
 ///
-/// Control never queues behind bulk, on any provider; nothing is promised about order between the two.
+/// On every provider, control messages never queue behind bulk messages. The order between the two classes is unspecified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Class {
@@ -16,7 +16,7 @@ impl Class {
     /// Both classes, in the order in which they are polled.
     pub const ALL: [Self; 2] = [Self::Control, Self::Bulk];
 
-    /// Position in per-class tables.
+    /// Returns the index of this class in per-class tables.
     pub const fn index(self) -> usize {
         self as usize
     }

@@ -1,8 +1,8 @@
-//! The first thing two nodes say to each other on a new link.
+//! The first message that each of two nodes sends on a new link.
 //!
-//! Each side sends one greeting (the dialling side first) or a refusal. It says who it is, which life this is, what it
-//! understands, how much it can receive, and which message types it handles; the numbers it gives those types are what
-//! the other side writes into its headers. Unknown feature bits are off: the session's features are the intersection.
+//! Each side sends one greeting (the dialling side first) or a refusal. A greeting contains the sender's node id, epoch,
+//! protocol versions, feature bits, receive windows and handled message types. The peer writes the type numbers of the
+//! greeting into its headers. The session's features are the intersection of both sides' bits; unknown bits are ignored.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,11 +16,11 @@ use crate::id::{Epoch, LayoutHash, NameHash, NodeId, ServiceId, SessionId, TypeI
 
 /// First bytes of every greeting and refusal.
 pub const MAGIC: [u8; 4] = *b"PRNT";
-/// Protocol versions that this code speaks: lowest, highest.
+/// Protocol versions that this code supports: lowest, highest.
 pub const VERSIONS: (u16, u16) = (1, 1);
-/// Feature bit: the link may go over RDMA, which both sides then try ([`Greeting::features`]).
+/// Feature bit: RDMA is possible. If both sides set it, both try to use RDMA ([`Greeting::features`]).
 pub const RDMA: u64 = 1;
-/// Most message types a greeting may list.
+/// Maximum number of message types in a greeting.
 pub const MAX_TYPES: usize = 4096;
 /// Longest node name, bytes.
 pub const MAX_NAME: usize = 64;
@@ -30,10 +30,10 @@ pub const MAX_GREETING: usize = size_of::<RawGreeting>() + MAX_NAME + MAX_TYPES 
 const GREETING: u8 = 1;
 const REFUSAL: u8 = 2;
 
-/// What one side can receive on one connection. The sum is what it has posted.
+/// Receive capacity of one side on one connection, in messages of each kind. The side has posted receives for the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// Requests and notifications in flight or in hand.
+    /// Requests and notifications that are in flight or being handled.
     pub requests: u16,
     /// Replies, one per call slot of the receiver.
     pub replies: u16,
@@ -44,7 +44,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Messages that may be in flight towards the receiver: what it must have posted.
+    /// Returns the number of messages that may be in flight towards the receiver, which is the number of receives it must post.
     pub const fn depth(&self) -> u32 {
         self.requests as u32 + self.replies as u32 + self.control as u32
     }
@@ -59,49 +59,49 @@ pub struct TypeEntry {
     pub layout: LayoutHash,
     /// The service that handles it.
     pub service: ServiceId,
-    /// The number that stands for it in headers.
+    /// The number of the type in headers.
     pub type_id: TypeId,
 }
 
 /// A checked greeting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
-    /// Protocol versions spoken: lowest, highest.
+    /// Supported protocol versions: lowest, highest.
     pub versions: (u16, u16),
-    /// Feature bits understood.
+    /// Supported feature bits.
     pub features: u64,
-    /// Who is speaking.
+    /// The sender.
     pub node: NodeId,
-    /// Which life of that node.
+    /// The incarnation of the sender.
     pub epoch: Epoch,
-    /// Who is meant; a greeting for another node is refused.
+    /// The intended receiver. A node refuses a greeting for another node.
     pub target: NodeId,
-    /// Dialling side: the session it would resume. Accepting side: the session that holds from now on.
+    /// From the dialling side: the session to resume. From the accepting side: the session of this link.
     pub session: Option<SessionId>,
     /// Receive windows, by class.
     pub windows: [Windows; 2],
-    /// A name for people.
+    /// A human-readable name.
     pub name: String,
-    /// Types handled.
+    /// Message types that the sender handles.
     pub types: Vec<TypeEntry>,
 }
 
-/// Why a link is not wanted.
+/// The reason why a node refuses a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[repr(u16)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No version in common.
+    /// The two nodes have no protocol version in common.
     #[error("no protocol version in common")]
     Version = 1,
     /// The greeting was meant for another node.
     #[error("the greeting is for another node: check the addresses in the configuration")]
     WrongNode = 2,
-    /// The node that greets has the accepting node's own id.
+    /// The dialling node has the same id as the accepting node.
     #[error("both nodes have the same id: give each node its own")]
     SameId = 3,
-    /// A link to this epoch of the node stands already; wait for it.
-    #[error("a link to this node stands already")]
+    /// A link to this epoch of the node exists already; wait for it.
+    #[error("a link to this node exists already")]
     Duplicate = 4,
     /// Another process with this id is connected and alive.
     #[error("another live process uses this node id")]
@@ -109,16 +109,16 @@ pub enum Refusal {
     /// A message type has the same name and another layout.
     #[error("a message type has two layouts: both nodes must be built from the same declaration")]
     Layout = 6,
-    /// The node is draining.
+    /// The node is shutting down.
     #[error("the node is shutting down")]
     Draining = 7,
-    /// The greeting was not understood.
+    /// The greeting could not be decoded.
     #[error("the greeting was malformed")]
     Malformed = 8,
-    /// The node has as many peers as it may.
-    #[error("the node has as many peers as it is configured for")]
+    /// The node has reached its maximum number of peers.
+    #[error("the node has reached its configured number of peers")]
     TooManyPeers = 9,
-    /// The peer may not connect (other user, or a transport that needs leave).
+    /// The peer may not connect: it runs as another user, or the transport needs a permission.
     #[error("not permitted")]
     NotPermitted = 10,
 }
@@ -137,7 +137,7 @@ impl Refusal {
         Self::NotPermitted,
     ];
 
-    /// The refusal's bytes.
+    /// Encodes the refusal.
     pub fn encode(self) -> Vec<u8> {
         let mut out = Vec::from(MAGIC);
         out.push(REFUSAL);
@@ -146,33 +146,33 @@ impl Refusal {
     }
 }
 
-/// What is wrong with a greeting, or that it is a refusal.
+/// An error of a greeting, or a refusal in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum GreetingFault {
     /// The peer refuses the link.
     #[error("refused: {0}")]
     Refused(Refusal),
-    /// The bytes do not begin with the magic: this is no Pronto node.
+    /// The bytes do not begin with [`MAGIC`], so the sender is not a Pronto node.
     #[error("not a Pronto greeting")]
     Magic,
     /// Neither greeting nor refusal, or an unknown refusal.
     #[error("unknown greeting kind {0}")]
     UnknownKind(u16),
-    /// The blob ends early or goes on after its end.
-    #[error("greeting of {len} bytes where {expected} were announced")]
+    /// The greeting is shorter or longer than its header announces.
+    #[error("greeting of {len} bytes, but its header announces {expected}")]
     Length {
-        /// Bytes there are.
+        /// Actual length, bytes.
         len: usize,
-        /// Bytes there should be.
+        /// Announced length, bytes.
         expected: usize,
     },
     /// A count or size is outside its limits.
     #[error("greeting field {field} is out of range: {value}")]
     Range {
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
-        /// What it says.
+        /// Value of the field.
         value: u64,
     },
     /// Two types share a number, or a (name, service) is listed twice.
@@ -219,7 +219,7 @@ struct RawType {
 }
 
 impl Greeting {
-    /// The greeting's bytes. The name is cut to [`MAX_NAME`] bytes, the types to [`MAX_TYPES`].
+    /// Encodes the greeting. Truncates the name to [`MAX_NAME`] bytes and the list of types to [`MAX_TYPES`].
     pub fn encode(&self) -> Vec<u8> {
         let mut end = self.name.len().min(MAX_NAME);
         while !self.name.is_char_boundary(end) {
@@ -263,7 +263,7 @@ impl Greeting {
         out
     }
 
-    /// Reads what a peer sent first. A refusal is an error: [`GreetingFault::Refused`].
+    /// Decodes the first message of a peer. Returns [`GreetingFault::Refused`] if it is a refusal.
     pub fn decode(bytes: &[u8]) -> Result<Self, GreetingFault> {
         let Some(([b'P', b'R', b'N', b'T', kind], rest)) = bytes.split_first_chunk::<5>() else {
             return Err(GreetingFault::Magic);
@@ -302,7 +302,7 @@ impl Greeting {
         })
     }
 
-    /// The window of one class.
+    /// Returns the window of one class.
     pub const fn window(&self, class: Class) -> &Windows {
         &self.windows[class.index()]
     }
@@ -319,7 +319,7 @@ fn decode_refusal(rest: &[u8]) -> GreetingFault {
         .map_or(GreetingFault::UnknownKind(code), GreetingFault::Refused)
 }
 
-/// Windows that a session can live with: at least one of each, and sums that wrapping 16-bit counters can tell apart.
+/// Checks that each window has at least the minimum size, and that the sum can be counted by wrapping 16-bit counters.
 fn check_windows(raw: &RawWindows) -> Result<Windows, GreetingFault> {
     let windows = Windows {
         requests: raw.requests.get(),
@@ -340,11 +340,11 @@ fn check_windows(raw: &RawWindows) -> Result<Windows, GreetingFault> {
     Ok(windows)
 }
 
-/// Control messages that must always fit: a credit return, a heartbeat, a goodbye and one cancel.
+/// Smallest control window: a credit return, a heartbeat, a goodbye and one cancel.
 pub const MIN_CONTROL_WINDOW: u16 = 4;
-/// Most messages in flight on one connection: half of what a 16-bit counter can tell apart.
+/// Maximum number of messages in flight on one connection: half the range of a 16-bit counter.
 pub const MAX_DEPTH: u32 = 1 << 15;
-/// What every node can receive, bytes.
+/// Payload length that every node can receive, bytes.
 pub const MIN_PAYLOAD: u32 = 4096;
 
 fn decode_types(bytes: &[u8]) -> Result<Vec<TypeEntry>, GreetingFault> {

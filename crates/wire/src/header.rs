@@ -5,9 +5,9 @@
 //!  | fabric | kind | flags | type | generation | slot | service | received | returned | deadline |
 //! ```
 //!
-//! All fields little endian. The *fabric word* belongs to the provider alone: shm keeps the lap number and form of the
-//! line in it, tcp the kind and length of its frame; verbs needs none. The rest belongs to the session. With 40 bytes of
-//! payload a message fills one 64-byte cache line.
+//! All fields are little endian. Only the provider uses the *fabric word*: shm stores the lap number and form of the slot
+//! in it, tcp the kind and length of its frame; verbs does not need it. The other fields belong to the session. With 40
+//! bytes of payload a message fills one 64-byte cache line.
 
 use core::fmt;
 
@@ -19,20 +19,20 @@ use crate::id::{ServiceId, TypeId};
 
 /// Length of the header, bytes.
 pub const HEADER_LEN: usize = 24;
-/// Length of a line: header and inline payload, bytes; one cache line.
+/// Length of a message slot, bytes: header and inline payload, one cache line.
 pub const LINE_LEN: usize = 64;
-/// The most payload that rides in a message's own line, bytes.
+/// Longest payload of an inline message, bytes.
 pub const INLINE_PAYLOAD: usize = LINE_LEN - HEADER_LEN;
 
 const _: () = assert!(size_of::<RawHeader>() == HEADER_LEN);
 
-/// A header as it travels: an allegation until [`Header::check`] has seen it.
+/// A header in wire format. It is unchecked until [`Header::check`] accepts it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct RawHeader {
-    /// The provider's own four bytes.
+    /// Four bytes that only the provider uses.
     pub fabric: U32,
     kind: u8,
     flags: u8,
@@ -46,25 +46,25 @@ pub struct RawHeader {
 }
 
 impl RawHeader {
-    /// The header's bytes.
+    /// Returns the header's bytes.
     pub fn as_array(&self) -> &[u8; HEADER_LEN] {
         zerocopy::transmute_ref!(self)
     }
 
-    /// A raw header from bytes; any 24 bytes will do.
+    /// Returns the raw header of any 24 bytes.
     pub fn from_array(bytes: [u8; HEADER_LEN]) -> Self {
         zerocopy::transmute!(bytes)
     }
 
-    /// The header of a request that is sent for the first time: what [`Header::emit`] would write. Always inlined, so that its three words
-    /// stay in registers on their way into a line.
+    /// Returns the header of a request that is sent for the first time, equal to the result of [`Header::emit`]. Always inlined, so that
+    /// its three words stay in registers until they are stored in the message slot.
     #[inline(always)]
     pub fn request(call: CallId, type_id: TypeId, service: ServiceId, deadline_us: u32, acks: Acks) -> Self {
         let first = u64::from(REQUEST) << 32 | u64::from(type_id.0) << 48;
         Self::of_words(first, call_word(call) | u64::from(service.0) << 48, last_word(acks, deadline_us))
     }
 
-    /// The same of a reply.
+    /// Returns the header of a reply, equal to the result of [`Header::emit`].
     #[inline(always)]
     pub fn reply(call: CallId, acks: Acks) -> Self {
         Self::of_words(u64::from(REPLY) << 32, call_word(call), last_word(acks, 0))
@@ -76,20 +76,21 @@ impl RawHeader {
         zerocopy::transmute!(words)
     }
 
-    /// What its sender says it has received and given back.
+    /// Returns the sender's counts of messages received and credits returned.
     #[inline]
     pub fn acks(&self) -> Acks {
         Acks { received: self.received.get(), returned: self.returned.get() }
     }
 
-    /// Whether this is the reply to a call, and no more than that: what [`Header::check`] would say, by comparing words.
+    /// Returns whether this is the reply to `call`, with no other field set. Decides like [`Header::check`], but by comparing words.
     #[inline]
     pub fn is_reply_to(&self, call: CallId) -> bool {
         let [first, second, third] = self.words();
         first >> 32 == u64::from(REPLY) && second == call_word(call) && third >> 32 == 0
     }
 
-    /// What this asks for, if it is a request: what [`Header::check`] would say, by comparing words. A request uses every field.
+    /// Returns the request that this header describes, if it is one. Decides like [`Header::check`], but by comparing words. A request
+    /// uses every field.
     #[inline(always)]
     pub fn as_request(&self) -> Option<Request> {
         let [first, second, third] = self.words();
@@ -108,14 +109,14 @@ impl RawHeader {
         })
     }
 
-    /// The header as words, little endian.
+    /// Returns the header as little-endian words.
     #[inline(always)]
     pub fn words(&self) -> [u64; HEADER_LEN / 8] {
         let words: [U64; HEADER_LEN / 8] = zerocopy::transmute!(*self);
         words.map(U64::get)
     }
 
-    /// The fields that are not zero, as [`fields_of`] names them.
+    /// Returns the fields that are not zero, as a mask like that of [`fields_of`].
     #[inline]
     fn fields(&self) -> u8 {
         let mark = |set: bool, field: u8| if set { field } else { 0 };
@@ -126,10 +127,10 @@ impl RawHeader {
     }
 }
 
-/// Names one call: the caller's slot, and how often that slot was used before.
+/// Identifies one call: the caller's slot, and the number of earlier uses of that slot.
 ///
-/// With the caller's epoch it is unique; a stale reply is told by its generation (`hazards`: a late reply after a
-/// time-out must not complete somebody else's call).
+/// It is unique within the caller's epoch. The generation exposes a stale reply (`hazards`: a late reply after a time-out
+/// must not complete another call in the same slot).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId {
     /// Index in the caller's table of calls.
@@ -138,16 +139,16 @@ pub struct CallId {
     pub generation: u32,
 }
 
-/// Cumulative counts that ride in every message, wrapping.
+/// Cumulative wrapping counts that every message carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acks {
-    /// Messages of this connection that the sender has taken out of its receive queue, of any kind.
+    /// Messages of any kind that the sender has taken out of its receive queue of this connection.
     pub received: u16,
-    /// Request credits that the sender gives back: requests and notifications it is done with.
+    /// Request credits that the sender returns: requests and notifications that it has finished.
     pub returned: u16,
 }
 
-/// Why a call was not answered by its handler's reply. Travels in the `service` field of a failure.
+/// The reason why a call got a failure instead of a reply. Travels in the `service` field of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum FailureCode {
@@ -155,23 +156,23 @@ pub enum FailureCode {
     HandlerError = 1,
     /// The handler ran and panicked.
     HandlerPanicked = 2,
-    /// No handler for this type and service here.
+    /// The callee has no handler for this type and service.
     NoHandler = 3,
-    /// The payload is no legal value of its type.
+    /// The payload is not a valid value of its type.
     Malformed = 4,
-    /// Every worker is busy in nested calls and the spare ones are used up.
+    /// Every worker waits in a nested call, and no spare worker is left.
     NoWorker = 5,
-    /// The deadline had passed before the handler's turn.
+    /// The deadline passed before the handler started.
     Expired = 6,
-    /// The caller's cancellation came before the handler's turn.
+    /// The caller cancelled the call before the handler started.
     Cancelled = 7,
-    /// The node is draining and takes no new requests.
+    /// The node is shutting down and takes no new requests.
     Draining = 8,
-    /// The reply does not fit what the caller can receive.
+    /// The reply encodes to a length other than its `encoded_len`.
     ReplyTooLarge = 9,
     /// The handler dropped its call without a reply.
     NoReply = 10,
-    /// The handler ran, and there was no send buffer for its reply.
+    /// The handler ran, but the callee got no send buffer for the reply.
     NoBuffer = 11,
 }
 
@@ -190,7 +191,7 @@ impl FailureCode {
         Self::NoBuffer,
     ];
 
-    /// Whether the handler was run when this failure is sent.
+    /// Returns whether the handler ran before this failure was sent.
     pub const fn executed(self) -> bool {
         matches!(
             self,
@@ -198,93 +199,95 @@ impl FailureCode {
         )
     }
 
-    /// The code that a number stands for.
+    /// Returns the failure code with this number.
     pub fn from_wire(code: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|known| *known as u16 == code)
     }
 }
 
 impl fmt::Display for FailureCode {
-    /// What became of the call at its callee.
+    /// Formats the reason as a phrase about the callee.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::HandlerError => "the handler returned an error",
-            Self::HandlerPanicked => "the handler panicked: the log of its node says more",
-            Self::NoHandler => "no handler for this message type: register one there",
-            Self::Malformed => "the request is no legal value of its type: build both from the same declaration",
-            Self::NoWorker => "all workers there wait in calls of their own, and no spare is left: try again",
-            Self::Expired => "its deadline had passed before the handler's turn",
-            Self::Cancelled => "it was cancelled before the handler's turn",
-            Self::Draining => "the node takes no new requests, as it is about to stop",
-            Self::ReplyTooLarge => "the reply encodes to more bytes than it said, or than the caller takes",
-            Self::NoReply => "the handler dropped its responder without an answer",
-            Self::NoBuffer => "there was no send memory there for the reply, or it is longer than limits.max_payload of the caller",
+            Self::HandlerPanicked => "the handler panicked: see the log of its node",
+            Self::NoHandler => "no handler for this message type: register one on the callee",
+            Self::Malformed => "the request is not a valid value of its type: build both nodes from the same declaration",
+            Self::NoWorker => "all workers of the callee wait in calls of their own, and no spare worker is left: try again",
+            Self::Expired => "the deadline passed before the handler started",
+            Self::Cancelled => "the call was cancelled before the handler started",
+            Self::Draining => "the callee is shutting down and takes no new requests",
+            Self::ReplyTooLarge => "the reply encodes to more bytes than its announced length",
+            Self::NoReply => "the handler dropped its responder without a reply",
+            Self::NoBuffer => "the callee had no send memory for the reply, or the reply is longer than the caller's limits.max_payload",
         })
     }
 }
 
-/// A call as its callee sees it.
+/// A call as its callee receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Names the call.
+    /// Id of the call.
     pub call: CallId,
     /// The callee's number for the message type.
     pub type_id: TypeId,
-    /// Addressed service.
+    /// Service that the message is addressed to.
     pub service: ServiceId,
-    /// Sent before on an earlier link of the session, so that the callee may have seen it, or composed for an earlier link. Grants that
-    /// it names have ended with that link.
+    /// Whether the request was sent or composed on an earlier link of the session. The callee may have received it on that link, and
+    /// grants that it names ended with that link.
     pub resent: bool,
-    /// Remaining time when sent, microseconds; 0 is none. The flight is nobody's to subtract.
+    /// Time left until the deadline when the request was sent, microseconds; 0 means no deadline. Time in flight is not subtracted, as
+    /// the nodes share no clock.
     pub deadline_us: u32,
 }
 
-/// What a message is for. Holds only legal combinations.
+/// The kind of a message, with the fields that this kind has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A call: wants exactly one reply or failure.
+    /// A request, which gets exactly one reply or failure.
     Request {
-        /// Names the call.
+        /// Id of the call.
         call: CallId,
         /// The callee's number for the message type.
         type_id: TypeId,
-        /// Addressed service.
+        /// Service that the message is addressed to.
         service: ServiceId,
-        /// Sent before on an earlier link of the session, so that the callee may have seen it, or composed for an earlier link. Grants that
-        /// it names have ended with that link.
+        /// Whether the request was sent or composed on an earlier link of the session. The callee may have received it on that link, and
+        /// grants that it names ended with that link.
         resent: bool,
-        /// Remaining time when sent, microseconds; 0 is none. The flight is nobody's to subtract.
+        /// Time left until the deadline when the request was sent, microseconds; 0 means no deadline. Time in flight is not subtracted,
+        /// as the nodes share no clock.
         deadline_us: u32,
     },
-    /// One way.
+    /// A one-way message.
     Notification {
         /// The receiver's number for the message type.
         type_id: TypeId,
-        /// Addressed service.
+        /// Service that the message is addressed to.
         service: ServiceId,
     },
-    /// The handler's answer.
+    /// The handler's reply.
     Reply {
-        /// The call that it answers.
+        /// The call that this is the response to.
         call: CallId,
     },
-    /// Any other answer.
+    /// A response other than a reply.
     Failure {
-        /// The call that it answers.
+        /// The call that this is the response to.
         call: CallId,
-        /// Why.
+        /// The reason.
         code: FailureCode,
     },
-    /// The caller no longer waits.
+    /// A message that the caller no longer waits for a call.
     Cancel {
-        /// The call that was given up.
+        /// The cancelled call.
         call: CallId,
     },
-    /// Carries nothing but its acknowledgements.
+    /// A message that carries only acknowledgements.
     Credit,
-    /// Carries nothing; says that the sender lives.
+    /// A message without content, which shows that the sender is alive.
     Heartbeat,
-    /// The sender takes no new requests and will close once idle.
+    /// A message that the sender takes no new requests and will close the link once idle.
     Goodbye,
 }
 
@@ -304,7 +307,7 @@ const TYPE_FIELD: u8 = 2;
 const SERVICE_FIELD: u8 = 4;
 const DEADLINE_FIELD: u8 = 8;
 
-/// The fields that a kind uses, beside acknowledgements and flags.
+/// Returns the mask of fields that a kind uses, apart from acknowledgements and flags.
 const fn fields_of(kind: u8) -> u8 {
     match kind {
         REQUEST => CALL_FIELDS | TYPE_FIELD | SERVICE_FIELD | DEADLINE_FIELD,
@@ -316,13 +319,13 @@ const fn fields_of(kind: u8) -> u8 {
     }
 }
 
-/// The header's second word for a call, with service 0.
+/// Returns the header's second word for a call, with service 0.
 #[inline(always)]
 fn call_word(call: CallId) -> u64 {
     u64::from(call.generation) | u64::from(call.slot) << 32
 }
 
-/// The header's third word.
+/// Returns the header's third word.
 #[inline(always)]
 fn last_word(Acks { received, returned }: Acks, deadline_us: u32) -> u64 {
     u64::from(received) | u64::from(returned) << 16 | u64::from(deadline_us) << 32
@@ -331,20 +334,20 @@ fn last_word(Acks { received, returned }: Acks, deadline_us: u32) -> u64 {
 /// A checked header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the message is for.
+    /// The kind of the message.
     pub kind: Kind,
-    /// What its sender has received and given back.
+    /// The sender's acknowledgements.
     pub acks: Acks,
 }
 
-/// What is wrong with a header. Always the peer's fault.
+/// An error of a header. Always the peer's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HeaderFault {
-    /// No such kind of message.
+    /// The kind byte is unknown.
     #[error("unknown kind of message {0}")]
     UnknownKind(u8),
-    /// Flags that this kind may not have.
+    /// The kind does not allow these flags.
     #[error("kind {kind} with illegal flags {flags:#04x}")]
     IllegalFlags {
         /// The kind byte.
@@ -352,13 +355,13 @@ pub enum HeaderFault {
         /// The flags byte.
         flags: u8,
     },
-    /// No such failure code.
+    /// The failure code is unknown.
     #[error("unknown failure code {0}")]
     UnknownFailure(u16),
-    /// A field that this kind does not use is not zero.
-    #[error("kind {0} has a field set that it does not use")]
+    /// A field that the kind does not use is not zero.
+    #[error("kind {0} with a field set that the kind does not use")]
     StrayField(u8),
-    /// A message of this kind has no payload.
+    /// The kind does not allow a payload.
     #[error("kind {kind} with {len} bytes of payload")]
     StrayPayload {
         /// The kind byte.
@@ -369,7 +372,7 @@ pub enum HeaderFault {
 }
 
 impl Header {
-    /// Examines a header whose payload is `payload_len` bytes long.
+    /// Checks the header of a message whose payload is `payload_len` bytes long.
     #[inline]
     pub fn check(raw: &RawHeader, payload_len: usize) -> Result<Self, HeaderFault> {
         let call = CallId { slot: raw.slot.get(), generation: raw.generation.get() };
@@ -408,23 +411,23 @@ impl Header {
             CREDIT => Kind::Credit,
             HEARTBEAT => Kind::Heartbeat,
             GOODBYE => Kind::Goodbye,
-            // A reply with more in it than it may have.
+            // A reply with a field set that replies do not use.
             _ => return Err(HeaderFault::StrayField(raw.kind)),
         };
         if matches!(raw.kind, CANCEL | CREDIT | HEARTBEAT | GOODBYE) && payload_len != 0 {
             return Err(HeaderFault::StrayPayload { kind: raw.kind, len: payload_len });
         }
-        // What a kind does not use must be zero, so that it can be given a meaning later.
+        // Unused fields must be zero, so that a later version can give them a meaning.
         if raw.fields() & !fields_of(raw.kind) != 0 {
             return Err(HeaderFault::StrayField(raw.kind));
         }
         Ok(kind)
     }
 
-    /// The header's bytes, with a zero fabric word.
+    /// Returns the header in wire format, with a zero fabric word.
     ///
-    /// Put together as three words and not field by field: whoever copies the header reads words, and a word that was
-    /// written in pieces is waited for.
+    /// Composes three words instead of single fields: a copy of the header reads words, and reading a word that was written
+    /// in pieces stalls store forwarding.
     #[inline]
     pub fn emit(&self) -> RawHeader {
         let type_field = |type_id: TypeId| u64::from(type_id.0) << 48;
@@ -475,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_built_can_be_read_back() {
+    fn every_header_round_trips() {
         for kind in every_kind() {
             let header = Header { kind, acks: ACKS };
             assert_eq!(Header::check(&RawHeader::from_array(*header.emit().as_array()), 0), Ok(header));
@@ -483,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn what_most_messages_are_is_written_as_everything_else() {
+    fn requests_and_replies_are_composed_as_emit_does() {
         let (type_id, service, deadline_us) = (TypeId(0x0304), ServiceId(0x0506), 0x3132_3334);
         let kind = Kind::Request { call: CALL, type_id, service, resent: false, deadline_us };
         assert_eq!(
@@ -504,7 +507,7 @@ mod tests {
             assert_eq!(raw.is_reply_to(CALL), kind == Kind::Reply { call: CALL }, "{kind:?}");
             assert!(!raw.is_reply_to(other_slot) && !raw.is_reply_to(other_generation), "{kind:?}");
         }
-        // A reply with anything in it that replies have not is for `check` to refuse.
+        // `check` must refuse a reply with any field set that replies do not use.
         let strays: [fn(&mut RawHeader); 5] = [
             |raw| raw.flags = 1,
             |raw| raw.type_id = U16::new(1),
@@ -534,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fabric_word_is_not_looked_at() {
+    fn the_fabric_word_is_ignored() {
         let mut raw = Header { kind: Kind::Credit, acks: ACKS }.emit();
         raw.fabric = U32::new(u32::MAX);
         assert!(Header::check(&raw, 0).is_ok());
@@ -564,7 +567,7 @@ mod tests {
         assert_eq!(Header::check(&failure, 0), Err(HeaderFault::UnknownFailure(77)));
     }
 
-    /// Each field set alone: what comes back of a header that was accepted is the header, so nothing in it was ignored.
+    /// Sets each field alone. An accepted header must emit the same bytes again, so that no field was ignored.
     #[test]
     fn a_field_that_a_kind_does_not_use_is_refused() {
         let setters: [fn(&mut RawHeader); 5] = [

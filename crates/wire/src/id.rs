@@ -1,4 +1,4 @@
-//! Names of things that travel: nodes, lives of nodes, services, message types.
+//! Identifiers on the wire: nodes, incarnations, sessions, services, message types.
 
 use core::fmt;
 
@@ -23,42 +23,42 @@ macro_rules! ids {
 }
 
 ids! {
-    /// A node, as configured; unique among the nodes that talk to each other.
+    /// A configured node id, unique among the nodes that communicate.
     NodeId(u16);
-    /// One life of a node process. Drawn at random at start, so that two lives of one node differ.
+    /// The number of one incarnation of a node. Drawn at random at start, so that two incarnations of one node differ.
     Epoch(u64);
-    /// What two epochs share, over one link after another. Drawn by the node that accepted the first link.
+    /// The number of a session, which two incarnations share over successive links. Drawn by the node that accepted the first link.
     SessionId(u64);
-    /// A service of a node; an address is node and service.
+    /// A service of a node. Messages are addressed to a node and a service.
     ServiceId(u16);
-    /// A message type within one session, as numbered by the node that handles it.
+    /// A message type within one session, numbered by the node that handles it.
     TypeId(u16);
     /// A message type's name, hashed (FNV-1a, 64 bit).
     NameHash(u64);
-    /// A message type's layout, hashed over field names and types; the same on both ends or the type is refused.
+    /// A message type's layout, hashed over field names and types. If the two ends differ, the type is refused.
     LayoutHash(u64);
 }
 
 impl NameHash {
-    /// Hash of a type's name. FNV-1a: stable for ever, computable in a constant.
+    /// Returns the hash of a type's name. FNV-1a is stable and can be computed in a constant.
     pub const fn of(name: &str) -> Self {
         Self(fnv1a(FNV_OFFSET, name.as_bytes()))
     }
 }
 
 impl LayoutHash {
-    /// Hash of a layout's description, for example `struct{a:u64,b:[u8;4]}`.
+    /// Returns the hash of a layout's description, for example `struct{a:u64,b:[u8;4]}`.
     pub const fn of(description: &str) -> Self {
         Self(fnv1a(FNV_OFFSET, description.as_bytes()))
     }
 
-    /// This hash extended by text.
+    /// Returns this hash extended by text.
     #[must_use]
     pub const fn text(self, text: &str) -> Self {
         Self(fnv1a(self.0, text.as_bytes()))
     }
 
-    /// This hash extended by another layout, as a struct's is by its fields'.
+    /// Returns this hash extended by another layout, as for the fields of a struct.
     #[must_use]
     pub const fn then(self, inner: Self) -> Self {
         Self(fnv1a(self.0, &inner.0.to_le_bytes()))

@@ -1,4 +1,4 @@
-//! A payload that rides in its message's own line.
+//! The payload of an inline message, which shares a 64-byte slot with the header.
 
 use core::fmt;
 
@@ -6,15 +6,14 @@ use zerocopy::little_endian::U64;
 
 use crate::header::INLINE_PAYLOAD;
 
-/// Up to 40 bytes, by value.
+/// A payload of up to 40 bytes, by value.
 ///
-/// Aligned as the words of a line are: a copy that begins elsewhere than the words were written waits for the store
-/// buffer of the processor, every time.
+/// Aligned like the words of a message slot: a copy at other offsets than those of the stored words stalls store forwarding.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(8))]
 pub struct InlinePayload {
     bytes: [u8; INLINE_PAYLOAD],
-    /// As wide as it is loaded.
+    /// Length, bytes. A `u32`, as it is loaded as one.
     len: u32,
 }
 
@@ -22,10 +21,10 @@ const MOST: u32 = 40;
 const _: () = assert!(MOST as usize == INLINE_PAYLOAD);
 
 impl InlinePayload {
-    /// Nothing.
+    /// The empty payload.
     pub const EMPTY: Self = Self { bytes: [0; INLINE_PAYLOAD], len: 0 };
 
-    /// A copy of these bytes; none if they are more than 40.
+    /// Copies these bytes. Returns `None` if they are more than 40.
     #[inline]
     pub fn new(payload: &[u8]) -> Option<Self> {
         let mut bytes = [0; INLINE_PAYLOAD];
@@ -33,38 +32,38 @@ impl InlinePayload {
         Some(Self { bytes, len: u32::try_from(payload.len()).ok()? })
     }
 
-    /// The first `len` of these bytes, 40 at most.
+    /// Returns a payload of the first `len` of these bytes, at most 40.
     #[inline]
     pub fn first(bytes: [u8; INLINE_PAYLOAD], len: u8) -> Self {
         Self { bytes, len: u32::from(len).min(MOST) }
     }
 
-    /// Length, bytes.
+    /// Returns the length, bytes.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "40 at most")]
     pub const fn len(&self) -> u8 {
         self.len as u8
     }
 
-    /// Whether there is nothing.
+    /// Returns whether the payload is empty.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The payload.
+    /// Returns the payload.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.len.min(MOST) as usize]
     }
 
-    /// The payload and what follows it in its line.
+    /// Returns all 40 bytes: the payload and the rest of its slot.
     #[inline]
     pub const fn line(&self) -> &[u8; INLINE_PAYLOAD] {
         &self.bytes
     }
 
-    /// The same as the words of its line, little endian.
+    /// Returns all 40 bytes as little-endian words.
     #[inline(always)]
     pub fn words(&self) -> [u64; INLINE_PAYLOAD / 8] {
         let words: [U64; INLINE_PAYLOAD / 8] = zerocopy::transmute!(self.bytes);

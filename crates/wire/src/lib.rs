@@ -1,10 +1,10 @@
-//! Bytes to headers and back: every byte that travels between two nodes is laid out here.
+//! The wire format: conversion between bytes and headers, for every byte that travels between two nodes.
 //!
-//! Two levels. A *raw* value is what a peer alleges: fixed layout, nothing believed. A *checked* value holds only what
-//! can legally be sent; it is made by one constructor, which is where every kind, flag and length is examined. What can
-//! be built can be emitted and read back (tests in each module).
+//! There are two levels. A *raw* value is an unchecked claim of a peer, in fixed layout. A *checked* value can only hold
+//! valid content: its one constructor checks every kind, flag and length. Every checked value can be encoded and decoded
+//! again (tests in each module).
 //!
-//! The crate knows nothing of sockets, memory or time. Byte tables: `docs/protocol.md`.
+//! The crate does not depend on sockets, memory or time. `docs/protocol.md` has tables of the bytes.
 #![no_std]
 #![forbid(unsafe_code)]
 
