@@ -1,4 +1,4 @@
-//! Values into payloads: small ones into the message's own line, others straight into the send ring.
+//! Encoding of values as payloads: inline if they fit into the message slot, otherwise directly into the send ring.
 
 use pronto_core::buf::Loan;
 use pronto_core::session::{OutgoingPayload, Refused};
@@ -7,37 +7,37 @@ use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
 use crate::codec::{Full, Payload, encode_message};
 use crate::message::Message;
 
-/// Why there is no payload.
+/// The reason why there is no payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NotEncoded {
-    /// No room.
+    /// The session lent no buffer.
     Refused(Refused),
-    /// The value is at odds with itself.
+    /// The value encodes to more bytes than its announced length.
     Full(Full),
 }
 
-/// The tag by which a straggling buffer of this type is named: its name's hash, folded.
+/// Returns the owner number under which a buffer of this type is reported if it is held for long: the folded hash of its name.
 #[expect(clippy::cast_possible_truncation, reason = "both halves of the hash are in it")]
 pub(crate) fn owner_of<M: Message>() -> u32 {
     let hash = M::type_key().0.0;
     (hash ^ hash >> 32) as u32
 }
 
-/// Whether a value fits a message's line.
+/// Returns whether a value fits an inline message.
 #[inline(always)]
 pub(crate) fn is_small<P: Payload>(value: &P) -> bool {
     value.encoded_len() <= INLINE_PAYLOAD
 }
 
-/// Encodes a value that fits a message's line. By value and alone: within an enumeration it would be moved in pieces.
+/// Encodes a value that fits an inline message. Returns the payload itself: wrapped in an enum it would be moved in pieces.
 #[inline(always)]
 pub(crate) fn encode_small<P: Payload>(value: &P) -> Result<InlinePayload, Full> {
     let mut bytes = [0; INLINE_PAYLOAD];
     let len = encode_message(value, &mut bytes)?;
-    Ok(InlinePayload::first(bytes, u8::try_from(len).expect("no more than the buffer")))
+    Ok(InlinePayload::first(bytes, u8::try_from(len).expect("the length is at most that of the buffer")))
 }
 
-/// Encodes a value where it will be sent from: its line, or a buffer of the length that `loan` is asked for.
+/// Encodes a value into the memory that it is sent from: an inline payload, or a buffer that `loan` returns for the value's length.
 #[inline]
 pub(crate) fn encode<P: Payload>(
     value: &P,

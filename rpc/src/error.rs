@@ -1,4 +1,4 @@
-//! How a call ends if it is not answered: five ways, each saying whether the handler ran. The sixth is the reply.
+//! The errors of a call. Each tells whether the handler ran.
 
 use alloc::boxed::Box;
 
@@ -8,73 +8,73 @@ use thiserror::Error;
 
 use crate::codec::{Full, Malformed, Payload, decode_message};
 
-/// Why there is no reply.
+/// The reason why a call has no reply.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CallError {
     /// The handler returned an error of its own.
     #[error("the handler returned {0}")]
     Handler(HandlerError),
-    /// The handler ran, but not to a reply: it panicked, dropped its responder, or its reply cannot be carried.
+    /// The handler ran, but gave no reply: it panicked, dropped its responder, or its reply could not be sent.
     #[error("no reply: {0}")]
     NoReply(FailureCode),
-    /// The deadline passed. The call keeps its slot, one of `limits.calls`, until its answer comes after all or the peer goes.
+    /// The deadline passed. The call keeps its slot, one of `limits.calls`, until a late response arrives or the peer disconnects.
     #[error(
-        "the deadline passed, and {executed}: give it more time (`call_within`), or see what keeps the peer (`pronto status`)"
+        "the deadline passed, and {executed}: allow more time (`call_within`), or check what delays the peer (`pronto status`)"
     )]
     Deadline {
         /// Whether the handler ran.
         executed: Executed,
     },
-    /// Cancelled.
-    #[error("cancelled, and {executed}")]
+    /// The call was cancelled.
+    #[error("the call was cancelled, and {executed}")]
     Cancelled {
         /// Whether the handler ran.
         executed: Executed,
     },
-    /// The peer went away.
-    #[error("the peer went away, and {executed}: once it is back, call again if twice does no harm")]
+    /// The peer disconnected or its process ended.
+    #[error("the peer is down, and {executed}: once it is back, call again if executing the request twice does no harm")]
     PeerDown {
         /// Whether the handler ran.
         executed: Executed,
     },
-    /// Not taken, here or there; the handler did not run.
+    /// This node or the peer rejected the call; the handler did not run.
     #[error("rejected: {0}")]
     Rejected(Rejection),
-    /// There is a reply, but it is no legal value of its type.
+    /// The reply is not a valid value of its type.
     #[error("the reply is malformed: {0}")]
     MalformedReply(Malformed),
 }
 
-/// Why a call was not taken. The handler did not run.
+/// The reason why a call was rejected. The handler did not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Rejection {
-    /// By this node, before anything was sent.
+    /// This node refused the call before it sent anything.
     #[error(transparent)]
     Here(#[from] Refused),
-    /// By the callee.
-    #[error("by the callee: {0}")]
+    /// The peer refused the call.
+    #[error("by the peer: {0}")]
     There(FailureCode),
-    /// A handler that runs inline may not wait for a call.
-    #[error("an inline handler may not wait: register it with its order instead")]
+    /// An inline handler must not wait for a call.
+    #[error("an inline handler must not wait: register the handler with an order instead")]
     InlineHandler,
-    /// The process was forked; connections stay with the parent.
-    #[error("this process is a fork of the node's: make a node of its own")]
+    /// This process is a forked child of the node's process. The connections stay with the parent.
+    #[error("this process is a forked child of the node's process: create a node in this process")]
     Forked,
     /// All spare workers wait in nested calls already.
     #[error(
-        "no spare worker left for a call within a handler: answer later (`handle_deferred`) where handlers call"
+        "no spare worker is left for a call within a handler: use `handle_deferred` for handlers that make calls"
     )]
     NoWorker,
-    /// The value encodes to something other than its announced length.
+    /// The value encodes to more bytes than its announced length.
     #[error("encoding failed: {0}")]
     Encoding(Full),
 }
 
-/// A handler's own error, as bytes until somebody says which type it is.
+/// An error value that a handler returned, in encoded form until [`HandlerError::decode`] is called with its type.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("an error of its own, {} bytes: `HandlerError::decode` reads it as the type that the handler returns", bytes.len())]
+#[error("an error value of {} bytes: decode it with `HandlerError::decode` as the handler's error type", bytes.len())]
 pub struct HandlerError {
     bytes: Box<[u8]>,
 }
@@ -84,14 +84,14 @@ impl HandlerError {
         Self { bytes: bytes.into() }
     }
 
-    /// The error, as the type that the handler returns.
+    /// Decodes the error as `E`, the handler's error type.
     pub fn decode<E: Payload>(&self) -> Result<E, Malformed> {
         decode_message(&self.bytes)
     }
 }
 
 impl CallError {
-    /// Whether the handler ran: no, maybe, yes.
+    /// Returns whether the handler ran: no, maybe, yes.
     pub const fn executed(&self) -> Executed {
         match self {
             Self::Handler(_) | Self::NoReply(_) | Self::MalformedReply(_) => Executed::Yes,
@@ -102,7 +102,7 @@ impl CallError {
         }
     }
 
-    /// Whether calling again may help and cannot execute anything twice.
+    /// Returns whether a repeated call may succeed and cannot execute the request twice.
     pub const fn is_retryable(&self) -> bool {
         match self {
             Self::Rejected(Rejection::Here(refused)) => refused.is_retryable(),

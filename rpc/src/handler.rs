@@ -1,4 +1,4 @@
-//! Handlers: typed functions, erased to bytes in and an answer out.
+//! Handlers: typed functions, type-erased to functions from bytes to a response.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -20,10 +20,10 @@ use crate::peer::Peer;
 use crate::pending::with_bytes;
 use crate::rendezvous::{ByReference, Carried, Form, Regrant};
 
-/// Where a handler runs.
+/// The place where a handler runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteMode {
-    /// Right where the message is taken in; must not block.
+    /// On the thread that receives the message; must not block.
     Inline,
     /// On any worker of the pool.
     Unordered,
@@ -31,7 +31,7 @@ pub enum RouteMode {
     Ordered,
     /// In the lane of its key, one after another.
     ByKey,
-    /// A rendezvous' own message: taken in by whoever polls.
+    /// An internal rendezvous message: processed by the polling thread.
     Rendezvous(Form),
 }
 
@@ -48,41 +48,41 @@ impl From<Order> for RouteMode {
 type OfBytes<H> = Box<dyn Fn(&Incoming<'_, H>, &[u8], RequestToken<'_>) + Send + Sync>;
 type OfPlace<H> = Box<dyn Fn(&Incoming<'_, H>, &InPlace<'_>, RequestToken<'_>) + Send + Sync>;
 
-/// A handler, by what it wants of a message.
+/// A handler, by the form in which it takes the message.
 enum Run<H: Host> {
-    /// Its bytes, to be decoded.
+    /// Takes the bytes and decodes them.
     Bytes(OfBytes<H>),
-    /// The place that they lie in.
+    /// Takes the encoded message in the memory where it arrived.
     InPlace(OfPlace<H>),
 }
 type KeyOf = fn(&[u8]) -> Result<u64, Malformed>;
 
-/// A registered message type: what it is, where its handler runs, and the handler.
+/// A registered message type, with its handler and the place where the handler runs.
 pub struct Route<H: Host> {
-    /// The type, as peers name it.
+    /// The type, as peers identify it.
     pub key: TypeKey,
-    /// The type's name, for people.
+    /// The type's human-readable name.
     pub name: &'static str,
-    /// Where the handler runs.
+    /// The place where the handler runs.
     pub mode: RouteMode,
     key_of: KeyOf,
     run: Run<H>,
 }
 
-/// A request as it is handed to a handler.
+/// The context of a received message, as its handler gets it.
 pub struct Incoming<'a, H: Host> {
-    /// The session that it came through.
+    /// The session that received the message.
     pub session: &'a Arc<Session<H::Qp>>,
-    /// The node.
+    /// The node that received the message.
     pub host: &'a Arc<H>,
     /// The call; none for a notification.
     pub call: Option<CallId>,
-    /// When its caller stops waiting, by the host's clock; `NEVER` for never, and for inline handlers, which do not ask.
+    /// The time when the caller stops waiting, by the host's clock. `NEVER` if there is none, and for inline handlers, which do not use it.
     pub deadline: Nanos,
 }
 
 impl<H: Host> Route<H> {
-    /// A handler that runs where the message is taken in. It gets a context that offers nothing to wait with.
+    /// Returns the route of a handler that runs on the receiving thread. Its context has no operation that waits.
     pub fn inline<M: Request, A: IntoAnswer<M::Reply>>(
         handler: impl Fn(&InlineContext<'_, H>, M) -> A + Send + Sync + 'static,
     ) -> Self {
@@ -94,7 +94,7 @@ impl<H: Host> Route<H> {
         })
     }
 
-    /// A handler that runs on the pool, in the order that its type asks for.
+    /// Returns the route of a handler that runs on the pool, in the order that its type declares.
     pub fn pooled<M: Request, A: IntoAnswer<M::Reply>>(
         handler: impl Fn(&Context<'_, H>, M) -> A + Send + Sync + 'static,
     ) -> Self {
@@ -107,8 +107,8 @@ impl<H: Host> Route<H> {
         })
     }
 
-    /// A handler that answers later, from wherever it gives its responder to. It runs inline and must not block. A handler
-    /// that panics before it has parted with its responder drops it.
+    /// Returns the route of a handler that may reply later: it gets a responder, which it can pass to another thread. The handler runs
+    /// inline and must not block. If it panics while it still owns the responder, the responder is dropped.
     pub fn deferred<M: Request>(
         handler: impl Fn(&InlineContext<'_, H>, M, Responder<M::Reply, H>) + Send + Sync + 'static,
     ) -> Self {
@@ -123,7 +123,7 @@ impl<H: Host> Route<H> {
         })
     }
 
-    /// A handler of notifications that runs where the message is taken in.
+    /// Returns the route of a notification handler that runs on the receiving thread.
     pub fn inline_notification<M: Message>(
         handler: impl Fn(&InlineContext<'_, H>, M) + Send + Sync + 'static,
     ) -> Self {
@@ -135,7 +135,7 @@ impl<H: Host> Route<H> {
         })
     }
 
-    /// A handler of notifications that runs on the pool, in the order that its type asks for.
+    /// Returns the route of a notification handler that runs on the pool, in the order that its type declares.
     pub fn pooled_notification<M: Message>(
         handler: impl Fn(&Context<'_, H>, M) + Send + Sync + 'static,
     ) -> Self {
@@ -147,8 +147,8 @@ impl<H: Host> Route<H> {
         })
     }
 
-    /// A handler that gets a request as it was encoded, in the place that it lies in; for long payloads, of which a copy costs more
-    /// than the call. Nothing but its length was checked. It runs where the message is taken in.
+    /// Returns the route of a handler that gets the request encoded, in the memory where it arrived. It is for long payloads, of which a
+    /// copy costs more than the call. Only the length of the payload was checked. The handler runs on the receiving thread.
     pub fn inline_in_place<M: Request, A: IntoAnswer<M::Reply>>(
         handler: impl Fn(&InlineContext<'_, H>, &InPlace<'_>) -> A + Send + Sync + 'static,
     ) -> Self {
@@ -158,7 +158,7 @@ impl<H: Host> Route<H> {
         })
     }
 
-    /// The same for a notification.
+    /// Returns the route of a handler that gets a notification encoded, in the memory where it arrived. It runs on the receiving thread.
     pub fn inline_notification_in_place<M: Message>(
         handler: impl Fn(&InlineContext<'_, H>, &InPlace<'_>) + Send + Sync + 'static,
     ) -> Self {
@@ -168,7 +168,8 @@ impl<H: Host> Route<H> {
         })
     }
 
-    /// The same on the pool, in the order that the type asks for; a key is decoded from the whole message.
+    /// Returns the route of a handler that gets the request encoded, in the memory where it arrived. It runs on the pool, in the order
+    /// that its type declares. If the type has a key, the whole message is decoded to get it.
     pub fn pooled_in_place<M: Request, A: IntoAnswer<M::Reply>>(
         handler: impl Fn(&Context<'_, H>, &InPlace<'_>) -> A + Send + Sync + 'static,
     ) -> Self {
@@ -179,9 +180,9 @@ impl<H: Host> Route<H> {
         })
     }
 
-    /// The routes of the rendezvous' own messages, which every node has.
+    /// Returns the routes of the internal rendezvous messages, which every node has.
     pub fn rendezvous() -> [Self; 3] {
-        // Sinks take these in themselves, and never run a handler.
+        // Sinks process these messages themselves and never run a handler.
         let no_handler =
             |_: &Incoming<'_, H>, _: &[u8], token: RequestToken<'_>| token.fail(FailureCode::NoHandler);
         [
@@ -191,7 +192,7 @@ impl<H: Host> Route<H> {
         ]
     }
 
-    /// The same route in another service.
+    /// Returns this route for another service.
     #[must_use]
     pub fn in_service(mut self, service: ServiceId) -> Self {
         self.key.service = service;
@@ -219,7 +220,7 @@ impl<H: Host> Route<H> {
         Self { key, name: M::NAME, mode, key_of, run }
     }
 
-    /// The lane of a message, if the mode is [`RouteMode::ByKey`].
+    /// Returns the lane of a message, if the mode is [`RouteMode::ByKey`].
     pub fn lane_of(&self, bytes: &[u8]) -> Result<u64, Malformed> {
         (self.key_of)(bytes)
     }
@@ -238,12 +239,12 @@ impl<H: Host> Route<H> {
             }
         });
         if let (Err(Withdrawn), Some(token)) = (ran, unused) {
-            // The caller has ended the link, and with it the call.
+            // The caller has ended the link, which ended the call, too.
             token.fail(FailureCode::Cancelled);
         }
     }
 
-    /// Runs the handler on a payload that nobody else can write to.
+    /// Runs the handler on a payload that no other process can write to.
     #[inline]
     pub fn run_on(&self, incoming: &Incoming<'_, H>, payload: &[u8], token: RequestToken<'_>) {
         match &self.run {
@@ -266,8 +267,8 @@ fn decoded<'turn, M: Message>(
 }
 
 impl<'a, H: Host> Incoming<'a, H> {
-    /// Tries for as long as the caller waits for the reply, and not for ever. The worker's place is another's meanwhile: a
-    /// peer that takes no replies holds up nobody else's calls.
+    /// Repeats `attempt` until it returns true, the caller's deadline passes, or [`REPLY_PATIENCE`] ends. Another worker takes this
+    /// worker's place in the pool meanwhile, so that a peer that receives no replies does not delay the calls of other peers.
     fn try_patiently(&self, attempt: &mut dyn FnMut() -> bool) {
         let until = self.deadline.min(self.host.now() + REPLY_PATIENCE);
         let patience = || {
@@ -275,7 +276,7 @@ impl<'a, H: Host> Incoming<'a, H> {
                 self.host.pause();
             }
         };
-        // Without a spare worker to take over, what there is no room for now is refused now.
+        // Without a spare worker to take over, the reply is not tried again.
         let _no_spare = self.host.while_waiting(patience);
     }
 
@@ -294,7 +295,7 @@ impl<'a, H: Host> Incoming<'a, H> {
     }
 }
 
-/// The session that a request came through and the node that received it, for a token outside of the engine's turn.
+/// The session and the node that received a request, for a token that outlives the engine's turn.
 pub struct Origin<H: Host> {
     /// The session.
     pub session: Arc<Session<H::Qp>>,
@@ -315,18 +316,18 @@ impl<H: Host> Callee for Origin<H> {
     }
 }
 
-/// What an inline handler may do: look around, send without waiting. There is no call to wait for here.
+/// The context of an inline handler, for sending without waiting. It has no operation that waits.
 pub struct InlineContext<'a, H: Host> {
     incoming: &'a Incoming<'a, H>,
 }
 
 impl<H: Host> InlineContext<'_, H> {
-    /// The node that sent the message.
+    /// Returns the node that sent the message.
     pub fn source(&self) -> NodeId {
         self.incoming.session.peer()
     }
 
-    /// The node that the handler runs on.
+    /// Returns the node that the handler runs on.
     pub fn host(&self) -> &Arc<H> {
         self.incoming.host
     }
@@ -341,40 +342,40 @@ impl<H: Host> InlineContext<'_, H> {
     }
 }
 
-/// What a handler on the pool may do: everything, also call back.
+/// The context of a handler on the pool. It allows everything, including calls to the sender.
 pub struct Context<'a, H: Host> {
     incoming: &'a Incoming<'a, H>,
 }
 
 impl<H: Host> Context<'_, H> {
-    /// The node that sent the message.
+    /// Returns the node that sent the message.
     pub fn source(&self) -> NodeId {
         self.incoming.session.peer()
     }
 
-    /// The node that the handler runs on.
+    /// Returns the node that the handler runs on.
     pub fn host(&self) -> &Arc<H> {
         self.incoming.host
     }
 
-    /// The sender, to be called back.
+    /// Returns the sender as a peer that can be called.
     pub fn peer(&self) -> Peer<H> {
         Peer::new(Arc::clone(self.incoming.session), Arc::clone(self.incoming.host))
     }
 
-    /// Whether the caller has given up: what is not done yet need not be.
+    /// Returns whether the caller has given up, so that the handler can stop working.
     pub fn is_cancelled(&self) -> bool {
         self.incoming.call.is_some_and(|call| self.incoming.session.is_cancelled(call))
     }
 
-    /// How long the caller goes on waiting; none if for ever.
+    /// Returns how much longer the caller waits, or `None` if there is no deadline.
     pub fn remaining(&self) -> Option<Duration> {
         let deadline = self.incoming.deadline;
         (deadline != Nanos::NEVER).then(|| Duration::from_nanos(deadline.since(self.incoming.host.now()).0))
     }
 }
 
-/// The right, and the duty, to answer one call. Any thread may hold it. If it is dropped unused, the call fails with
+/// The right and the duty to respond to one call. Any thread may hold it. If it is dropped without a response, the call fails with
 /// [`FailureCode::NoReply`].
 #[must_use = "dropping it ends the call without a reply"]
 pub struct Responder<R: Message, H: Host> {
@@ -387,35 +388,35 @@ impl<R: Message, H: Host> Responder<R, H> {
         Self { token, reply: core::marker::PhantomData }
     }
 
-    /// The node that waits for the answer.
+    /// Returns the node that waits for the response.
     pub fn source(&self) -> NodeId {
         self.token.callee().session.peer()
     }
 
-    /// Answers.
+    /// Sends the reply.
     pub fn reply(self, reply: &R) {
         let answer = reply_of(reply, &self.token.callee().session, &|_| {});
         self.token.answer(answer);
     }
 
-    /// Answers with an error of the handler's own.
+    /// Sends an error value of the handler in place of a reply.
     pub fn fail<E: Payload>(self, error: &E) {
         let answer = error_of(error, self.token.class(), &self.token.callee().session, &|_| {});
         self.token.answer(answer);
     }
 
-    /// Whether the caller has given up.
+    /// Returns whether the caller has given up.
     pub fn is_cancelled(&self) -> bool {
         self.token.is_cancelled()
     }
 }
 
-/// Calls an attempt until it succeeds, or patience ends; possibly never.
+/// A function that repeats an attempt until it succeeds or a time limit passes. It may not try at all.
 pub type Patience<'a> = &'a dyn Fn(&mut dyn FnMut() -> bool);
 
-/// What a handler may return: a reply, or a result of a reply and an error of its own.
+/// A value that a handler may return: a reply, or a `Result` of a reply and an error value.
 pub trait IntoAnswer<R: Message> {
-    /// The answer. If there is no room for it, `patience` may try again.
+    /// Encodes the response. If there is no room for it, `patience` may try again.
     fn into_answer<Q: QueuePair>(self, session: &Session<Q>, patience: Patience<'_>) -> Answer;
 }
 
@@ -434,10 +435,10 @@ impl<R: Message, E: Payload> IntoAnswer<R> for Result<R, E> {
     }
 }
 
-/// How long a worker waits for room for a reply, at most.
+/// Longest time that a worker waits for room for a reply.
 const REPLY_PATIENCE: Nanos = Nanos::from_secs(1);
 
-/// Owner of ring space that a reply takes.
+/// Owner number of the ring space of a reply.
 const OWNER_REPLY: u32 = 1;
 
 fn reply_of<R: Message, Q: QueuePair>(reply: &R, session: &Session<Q>, patience: Patience<'_>) -> Answer {
@@ -477,7 +478,7 @@ fn encode_patiently<P: Payload, Q: QueuePair>(
     outcome
 }
 
-/// A reply that has no room: the handler ran, its caller learns that and why.
+/// Returns the failure code for a reply that could not be encoded. It tells the caller that the handler ran.
 const fn code_of(error: NotEncoded) -> FailureCode {
     match error {
         NotEncoded::Refused(_) => FailureCode::NoBuffer,

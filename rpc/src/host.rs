@@ -1,4 +1,4 @@
-//! What calls stand on: the node that owns threads, clock and connections.
+//! The interface of the node that owns threads, clock and connections, as calls use it.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -9,45 +9,44 @@ use pronto_core::{Executor, WaitPolicy};
 
 /// The node under the calls. Production and simulation have one each.
 pub trait Host: Executor + Send + Sync + fmt::Debug + 'static {
-    /// Its connections.
+    /// The type of its connections.
     type Qp: QueuePair + 'static;
 
-    /// Where a waiting thread puts what arrives for others: it starts no handler itself.
+    /// Returns the sink for messages that a waiting thread receives for others. The waiting thread starts no handler itself.
     fn waiting_sink<'a>(
         self: &'a Arc<Self>,
         session: &'a Arc<Session<Self::Qp>>,
     ) -> impl Sink<<Self::Qp as QueuePair>::Lease>;
 
-    /// The policy of waits that do not name one.
+    /// Returns the policy of waits that do not name one.
     fn wait_policy(&self) -> WaitPolicy;
 
-    /// What the calling thread may do.
+    /// Returns how the calling thread may wait.
     fn may_wait(&self) -> MayWait;
 
-    /// Runs a wait of a handler's thread. Another thread takes over its place in the pool meanwhile; none if there is no
-    /// spare left.
+    /// Runs a wait of a handler's thread. A spare worker takes its place in the pool meanwhile. Returns `None` if no spare worker is
+    /// left.
     fn while_waiting<R>(&self, wait: impl FnOnce() -> R) -> Option<R>;
 
-    /// An answer will be waited for by nobody who polls: the node keeps time and takes it in.
+    /// Reports that a call is open without a thread that polls for its response. The node then receives it and keeps time.
     fn expects_answers(&self);
 
-    /// Payloads of a rendezvous that are carried along in the message, at most, bytes: longer ones are granted, and read by
-    /// their receiver.
+    /// Returns the longest rendezvous payload that is sent eagerly, bytes. A longer one is granted, and its receiver reads it.
     fn carries_up_to(&self, session: &Session<Self::Qp>) -> u64;
 
-    /// Gives the processor away for a moment, because of back-pressure.
+    /// Yields the CPU for a moment, because of back-pressure.
     fn pause(&self);
 }
 
-/// What the calling thread may do.
+/// Ways in which the calling thread may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MayWait {
-    /// An application's thread: anything.
+    /// An application's thread may wait.
     Freely,
-    /// A handler of the pool: its place must be taken meanwhile.
+    /// A handler on the pool may wait while a spare worker takes its place.
     InPool,
-    /// An inline handler: nothing that waits.
+    /// An inline handler must not wait.
     Never,
-    /// A forked child of the node's process: nothing at all, the connections are the parent's.
+    /// A forked child of the node's process can neither send nor wait, as the connections belong to the parent.
     Forked,
 }

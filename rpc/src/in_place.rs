@@ -1,4 +1,4 @@
-//! An encoded message where it arrived, for handlers that read it there instead of having it decoded.
+//! An encoded message in the memory where it arrived, for handlers that read it there instead of a decoded value.
 
 use core::fmt;
 
@@ -6,11 +6,10 @@ use pronto_core::fabric::region::BLOCK;
 use pronto_core::fabric::{Arrived, OutOfBounds, Payload, Withdrawn};
 use thiserror::Error;
 
-/// The encoding of a message, in the memory that it arrived in.
+/// An encoded message, in the memory where it arrived.
 ///
-/// That may be memory of the peer's, who can write to it meanwhile: so it is read block by block into registers, or copied out in
-/// pieces that stay in the processor's cache, and each is what was there at one moment. Whoever looks twice may see two
-/// different things.
+/// This may be memory of the peer, which can write to it at any time. Therefore the message is read block by block into registers, or
+/// copied in pieces that stay in the CPU's cache. Two reads of the same range may return different bytes.
 pub struct InPlace<'a>(Memory<'a>);
 
 enum Memory<'a> {
@@ -19,7 +18,7 @@ enum Memory<'a> {
 }
 
 impl<'a> InPlace<'a> {
-    /// A received payload.
+    /// Returns a received payload in place.
     pub fn arrived<L: Payload>(payload: &'a Arrived<L>) -> Self {
         Self(match (payload.as_private(), payload) {
             (Some(bytes), _) => Memory::Private(bytes),
@@ -28,7 +27,7 @@ impl<'a> InPlace<'a> {
         })
     }
 
-    /// Length, bytes.
+    /// Returns the length, bytes.
     pub fn len(&self) -> usize {
         match &self.0 {
             Memory::Private(bytes) => bytes.len(),
@@ -36,7 +35,7 @@ impl<'a> InPlace<'a> {
         }
     }
 
-    /// Whether there is nothing.
+    /// Returns whether the message is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -44,7 +43,7 @@ impl<'a> InPlace<'a> {
     /// Copies `out.len()` bytes from `offset`.
     ///
     /// # Errors
-    /// If the payload ends before, or was withdrawn by its sender.
+    /// If the payload ends before `offset + out.len()`, or its sender withdrew it.
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), Unreadable> {
         match &self.0 {
             Memory::Private(bytes) => {
@@ -60,13 +59,13 @@ impl<'a> InPlace<'a> {
         }
     }
 
-    /// Hands every byte to `read`, once and in order, in blocks of 64 bytes, without a copy in memory. The second argument says how
-    /// many bytes of the block count: the last one is filled up with zeros. The fastest way to read a long payload, if `read` is
-    /// short enough to be inlined.
+    /// Passes every byte to `read`, once and in order, in blocks of 64 bytes, without a copy in memory. The second argument is the
+    /// number of valid bytes in the block; the last block is padded with zeros. This is the fastest way to read a long payload if `read`
+    /// is short enough to be inlined.
     ///
     /// # Errors
-    /// If the payload was withdrawn by its sender, or cannot be read any more, as in a forked child. Blocks that `read` was given
-    /// before may not be those of the message: what was computed from them is void.
+    /// If its sender withdrew the payload, or it cannot be read any more, as in a forked child. Blocks that were passed to `read` before
+    /// may have other bytes than the message, so results computed from them are invalid.
     #[inline]
     pub fn read_blocks(&self, mut read: impl FnMut(&[u8; BLOCK], usize)) -> Result<(), Unreadable> {
         if let Memory::Shared(lease) = &self.0
@@ -86,12 +85,12 @@ impl<'a> InPlace<'a> {
         })
     }
 
-    /// Hands every byte to `read`, once and in order, in pieces of [`PIECE`] bytes, the last one shorter; or all of it at once, if
-    /// nobody else can write to it.
+    /// Passes every byte to `read`, once and in order, in pieces of [`PIECE`] bytes; the last piece may be shorter. If no other process
+    /// can write to the payload, passes all of it as one piece.
     ///
     /// # Errors
-    /// If the payload was withdrawn by its sender, or cannot be read any more, as in a forked child. Each piece was checked before
-    /// `read` was given it.
+    /// If its sender withdrew the payload, or it cannot be read any more, as in a forked child. Each piece is checked before it is
+    /// passed to `read`.
     pub fn read_pieces(&self, mut read: impl FnMut(&[u8])) -> Result<(), Unreadable> {
         let lease = match &self.0 {
             Memory::Private(bytes) => {
@@ -124,10 +123,10 @@ impl fmt::Debug for InPlace<'_> {
     }
 }
 
-/// Why a message cannot be read where it arrived.
+/// The reason why a message cannot be read in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Unreadable {
-    /// The handler asked for more than there is, or this process is a forked child.
+    /// The range is not within the payload, or this process is a forked child.
     #[error(transparent)]
     OutOfBounds(#[from] OutOfBounds),
     /// The sender ended the connection while the handler read.
@@ -135,7 +134,7 @@ pub enum Unreadable {
     Withdrawn(#[from] Withdrawn),
 }
 
-/// Bytes of a piece: an eighth of a first-level cache, and a multiple of every number's length.
+/// Length of a piece, bytes: an eighth of a 32 KiB first-level cache, and a multiple of every number's length.
 pub const PIECE: usize = 4096;
 
 #[cfg(test)]
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_withdrawn_payload_is_read_by_nobody() {
+    fn a_withdrawn_payload_is_not_read() {
         for len in [1, 100, 1000, 3 * PIECE] {
             let gone = Arrived::Buffer(Gone(Shared(vec![7; len])));
             let place = InPlace::arrived(&gone);

@@ -1,7 +1,7 @@
-//! Typed messages and calls: what travels is a plain struct.
+//! Typed messages and calls: messages are plain structs.
 //!
-//! [`codec`] turns values into bytes and back, [`message`] says what a message type is. Both are usually derived; the
-//! page `docs/messages.md` tells all of it.
+//! [`codec`] encodes and decodes values, [`message`] defines message types. Both traits are usually derived;
+//! `docs/messages.md` describes them in full.
 //!
 //! ```
 //! use pronto_rpc::{Message, Order, Payload, Request, decode_message, encode_message};
@@ -71,7 +71,7 @@ pub use pronto_rpc_macros::{Message, Payload};
 pub use pronto_wire::{Class, Epoch, LayoutHash, NameHash, NodeId, ServiceId};
 pub use rendezvous::{Receive, ReceiveError, SendError, Sending};
 
-/// What derived code names. No promise is made about it.
+/// Items that derived code uses. They are not part of the stable interface.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::codec::layout::{largest, smallest, sum};

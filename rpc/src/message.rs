@@ -1,4 +1,4 @@
-//! What a message type is: a payload with a name, a class and an order.
+//! Message types: payloads with a name, a class and an order.
 
 use alloc::string::String;
 
@@ -6,19 +6,19 @@ use pronto_wire::{Class, Epoch, LayoutHash, NameHash, NodeId, ServiceId};
 
 use crate::codec::Payload;
 
-/// Which handler executions wait for each other. Inline handlers run one by one anyway; that is chosen where they are
-/// registered.
+/// The order of handler executions. Inline handlers always run one at a time; the node that registers a handler chooses whether it runs
+/// inline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// None: any worker takes the next message.
+    /// Handlers of this type may run concurrently: any worker takes the next message.
     Unordered,
-    /// All of this type: in the order in which each sender posted them, one at a time.
+    /// Handlers of this type run one at a time, in the order in which each sender posted the messages.
     Ordered,
-    /// Those of this type with the same key, as [`Message::key`] says; each key has its lane.
+    /// Handlers of messages with the same [`Message::key`] run one at a time; each key has a lane.
     ByKey,
 }
 
-/// A payload that travels by itself: a notification, a request or a reply. Derived.
+/// A payload that is a message: a notification, a request or a reply. Usually derived.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a message",
     label = "not a message",
@@ -29,36 +29,36 @@ pub trait Message: Payload + Send + 'static {
     const NAME: &'static str;
     /// The connection that it travels on.
     const CLASS: Class;
-    /// Which executions of its handler wait for each other.
+    /// The order of executions of its handler.
     const ORDER: Order;
-    /// Whether it may be executed twice: such a request is sent again when its outcome is unknown.
+    /// True if the request may be executed twice. Such a request is sent again if its outcome is unknown.
     const IDEMPOTENT: bool;
 
-    /// The lane of this message, if the order is [`Order::ByKey`].
+    /// Returns the lane of this message, if the order is [`Order::ByKey`].
     #[inline]
     fn key(&self) -> u64 {
         0
     }
 
-    /// What both ends must agree on: the name, and the layout; a request's includes its reply.
+    /// Returns the hashes that must be equal on both ends: of the name and of the layout. The layout of a request includes its reply.
     #[inline]
     fn type_key() -> (NameHash, LayoutHash) {
         const { (NameHash::of(Self::NAME), Self::LAYOUT) }
     }
 }
 
-/// A message that is answered by exactly one reply. Derived where `reply = T` is given.
+/// A message that gets exactly one reply. Derived if `reply = T` is given.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a request",
     label = "has no reply",
     note = "name the type of its reply: `#[message(name = \"service.verb\", reply = T)]`"
 )]
 pub trait Request: Message {
-    /// The answer.
+    /// The type of the reply.
     type Reply: Message;
 }
 
-/// The empty reply: done.
+/// The empty reply, for requests that return nothing.
 impl Message for () {
     const NAME: &'static str = "pronto.done";
     const CLASS: Class = Class::Control;
@@ -66,14 +66,14 @@ impl Message for () {
     const IDEMPOTENT: bool = false;
 }
 
-/// A value that picks a lane. Numbers stand for themselves, texts are hashed (FNV-1a, 64 bit).
+/// A value that selects a lane. Numbers are used as they are, strings are hashed (FNV-1a, 64 bit).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the key of a message",
     label = "not a key",
     note = "keys: integers of up to 64 bits, bool, char, String, ids"
 )]
 pub trait Key {
-    /// The lane. Two values with the same lane wait for each other, which is never wrong, only slower.
+    /// Returns the lane. If two keys share a lane, their handlers run one at a time, which is correct but slower.
     fn lane(&self) -> u64;
 }
 

@@ -1,4 +1,4 @@
-//! One request to several peers, with the replies that came in time.
+//! One request to several peers, with the replies that arrived in time.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -12,7 +12,7 @@ use crate::host::Host;
 use crate::message::Request;
 use crate::peer::Peer;
 
-/// Calls every peer at once and waits for all, `timeout` at most for the whole. Each peer has its own outcome.
+/// Calls all peers concurrently and waits for all replies, at most `timeout` in total. Returns one result per peer.
 pub fn multicall<M: Request, H: Host>(
     peers: &[Peer<H>],
     request: &M,
@@ -24,7 +24,7 @@ pub fn multicall<M: Request, H: Host>(
     let started: Vec<_> = peers.iter().map(|peer| (peer, peer.start_within(request, timeout))).collect();
     let outcome = |peer: &Peer<H>, started: Result<crate::Pending<M, H>, CallError>| match started {
         Ok(pending) => pending.wait_until(deadline),
-        // Without room at first: now that others were waited for there may be some.
+        // There was no room at first. Waiting for the other calls may have made some.
         Err(error) if error.is_retryable() => {
             let left = deadline.since(host.now());
             if left == Nanos::ZERO {

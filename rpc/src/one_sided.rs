@@ -1,4 +1,4 @@
-//! A peer's memory, as far as it has granted it: read, written and counted up without its handlers.
+//! One-sided operations: reads, writes and atomic operations on memory that a peer has granted. They run no handler of the peer.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -12,7 +12,7 @@ use crate::Payload;
 use crate::host::{Host, MayWait};
 use crate::peer::Peer;
 
-/// A piece of a node's memory as it travels to the peer that it was granted to.
+/// A description of granted memory that can be sent to the peer to which it was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Payload)]
 pub struct RemoteMemory {
     key: u64,
@@ -35,63 +35,63 @@ impl From<RemoteMemory> for RemoteRange {
 }
 
 impl RemoteMemory {
-    /// Length, bytes.
+    /// Returns the length, bytes.
     pub const fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there is nothing.
+    /// Returns whether the length is zero.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// A part of it, counted from its start.
+    /// Returns a part of the memory; `range` is relative to its start.
     pub fn part(&self, range: Range<u64>) -> Option<Self> {
         RemoteRange::from(*self).part(range).map(Self::from)
     }
 }
 
-/// Why a one-sided operation was not carried out.
+/// The reason why a one-sided operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum AccessError {
-    /// Not taken, here.
+    /// This node refused the operation before it sent anything.
     #[error(transparent)]
     Rejected(#[from] Refused),
-    /// An inline handler, or a forked child, may not wait for it.
-    #[error("neither an inline handler nor a forked child may wait")]
+    /// An inline handler or a forked child called the operation, which waits.
+    #[error("an inline handler or a forked child must not wait for a one-sided operation")]
     MayNotWait,
-    /// No grant allows it: never made to this node, revoked, or out of its bounds or rights.
+    /// No grant allows the access: it was never made to this node, is revoked, or does not cover the range or the right.
     #[error(
-        "no grant allows this access: never made to this node, revoked, out of its bounds, or without the right to it"
+        "no grant allows this access: it was never made to this node, is revoked, or does not cover the range or the right"
     )]
     Refused,
-    /// The connection has no one-sided operations.
-    #[error("this provider has no one-sided operations")]
+    /// The connection does not support one-sided operations.
+    #[error("this provider does not support one-sided operations")]
     Unsupported,
-    /// The connection failed; it may or may not have been carried out.
-    #[error("the connection failed; the operation may or may not have been carried out")]
+    /// The connection failed. The operation may or may not have been executed.
+    #[error("the connection failed; the operation may or may not have been executed")]
     Lost,
-    /// It was not done in time; it may be yet.
-    #[error("not done in time; the operation may be carried out yet")]
+    /// The operation did not complete in time. It may still be executed.
+    #[error("the operation did not complete in time; it may still be executed")]
     TimedOut,
 }
 
 impl<H: Host> Peer<H> {
-    /// Readies a region for sends by reference and one-sided operations over the present link, ahead of need: where the
-    /// transport pins memory, no message waits for that.
+    /// Registers a region in advance for sends by reference and one-sided operations over the current link. If the transport pins
+    /// memory, no message is delayed by that later.
     ///
     /// # Errors
-    /// [`GrantError::WouldDeadlock`] in an inline handler, [`GrantError::Failed`] without a link or where memory cannot be pinned.
+    /// [`GrantError::WouldDeadlock`] in an inline handler; [`GrantError::Failed`] without a link, or if memory cannot be pinned.
     pub fn register(&self, region: &Region) -> Result<(), GrantError> {
         self.may_wait_for_engine()?;
         self.session().register_region(region, &**self.host())
     }
 
-    /// Lets this peer, and nobody else, access a range of a region. Send it what the grant says is remote.
+    /// Allows this peer, and no other, to access a range of a region. Send the grant's `remote` field to the peer.
     ///
     /// # Errors
-    /// [`GrantError::WouldDeadlock`] in an inline handler, and why the transport does not grant.
+    /// [`GrantError::WouldDeadlock`] in an inline handler, and the errors of the transport.
     pub fn grant(&self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {
         self.may_wait_for_engine()?;
         self.session().grant(region, range, rights, &**self.host())
@@ -100,7 +100,7 @@ impl<H: Host> Peer<H> {
     /// Ends a grant.
     ///
     /// # Errors
-    /// [`GrantError::WouldDeadlock`] in an inline handler, and why there is nothing to end.
+    /// [`GrantError::WouldDeadlock`] in an inline handler, and the reason why there is no such grant.
     pub fn revoke(&self, grant: GrantId) -> Result<(), GrantError> {
         self.may_wait_for_engine()?;
         self.session().revoke(grant, &**self.host())
@@ -130,7 +130,7 @@ impl<H: Host> Peer<H> {
         self.access(access, timeout).map(|_| ())
     }
 
-    /// Replaces eight aligned bytes of the peer's memory if they are as expected. Returns what was there.
+    /// Replaces eight aligned bytes of the peer's memory if they equal the expected value. Returns the previous value.
     pub fn compare_swap(
         &self,
         remote: RemoteMemory,
@@ -141,12 +141,12 @@ impl<H: Host> Peer<H> {
         self.access(Access::CompareSwap { remote: remote.into(), expected, desired }, timeout)
     }
 
-    /// Adds to eight aligned bytes of the peer's memory, wrapping. Returns what was there.
+    /// Adds to eight aligned bytes of the peer's memory, wrapping. Returns the previous value.
     pub fn fetch_add(&self, remote: RemoteMemory, add: u64, timeout: Duration) -> Result<u64, AccessError> {
         self.access(Access::FetchAdd { remote: remote.into(), add }, timeout)
     }
 
-    /// Refuses what an inline handler must not do, whether the engine is free at the moment or not.
+    /// Returns an error if the calling thread must not wait for the engine lock, even if the lock is free at the moment.
     fn may_wait_for_engine(&self) -> Result<(), GrantError> {
         if self.host().may_wait() == MayWait::Never { Err(GrantError::WouldDeadlock) } else { Ok(()) }
     }
