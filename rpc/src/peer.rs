@@ -1,4 +1,4 @@
-//! A peer as its callers see it.
+//! The handle through which callers use a peer.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -22,52 +22,52 @@ use crate::host::{Host, MayWait};
 use crate::message::{Message, Request};
 use crate::pending::{Pending, decode_end, decode_reply, note_end};
 
-/// How long a call waits if nothing else is said.
+/// Timeout of calls that do not name one.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What holds a payload that a host received.
+/// The lease on a payload that a host received.
 type LeaseOf<H> = <<H as Host>::Qp as QueuePair>::Lease;
 
-/// Another node, to be called. Cheap to clone; any thread may use it.
+/// A handle to another node. Cheap to clone; any thread may use it.
 pub struct Peer<H: Host> {
     ends: Arc<Ends<H>>,
     service: ServiceId,
     asked: Asked,
 }
 
-/// Between whom calls go. One count is what each open call holds on to both.
+/// The session and the host of a peer. They share one reference count, so that an open call needs only one reference.
 pub(crate) struct Ends<H: Host> {
     pub(crate) session: Arc<Session<H::Qp>>,
     pub(crate) host: Arc<H>,
 }
 
 impl<H: Host> Peer<H> {
-    /// The peer behind a session. Nodes make these.
+    /// Returns the handle for a session. Called by nodes.
     pub fn new(session: Arc<Session<H::Qp>>, host: Arc<H>) -> Self {
         let asked = host.wait_policy().into();
         Self { ends: Arc::new(Ends { session, host }), service: ServiceId(0), asked }
     }
 
-    /// The node at the other end.
+    /// Returns the id of the peer's node.
     pub fn node(&self) -> NodeId {
         self.ends.session.peer()
     }
 
-    /// The same peer, another service of it.
+    /// Returns a handle to another service of this peer.
     #[must_use]
     pub fn service(&self, service: ServiceId) -> Self {
         Self { service, ..self.clone() }
     }
 
-    /// The same peer, waited for in another way.
+    /// Returns a handle whose calls wait by `policy`.
     #[must_use]
     pub fn waiting(&self, policy: WaitPolicy) -> Self {
         self.asking(self.asked.by(policy))
     }
 
-    /// The same peer, whose answers are expected so long after they were asked for. An adaptive wait that expects its answer later
-    /// than polling pays sleeps at once; one that expects it sooner polls, whatever is usual. What is usual is not learned from such
-    /// waits. Counts for calls that are waited for at once; of one that was started its [`Pending`] is told.
+    /// Returns a handle whose calls expect a reply about `after` the request. If `after` exceeds the polling limit, an adaptive wait
+    /// sleeps immediately; otherwise it polls, regardless of past reply times. Waits with such a hint do not update the history. The hint
+    /// does not apply to started calls; use [`Pending::expecting`] for these.
     #[must_use]
     pub fn expecting(&self, after: Duration) -> Self {
         self.asking(expecting(self.asked, after))
@@ -77,23 +77,24 @@ impl<H: Host> Peer<H> {
         Self { asked, ..self.clone() }
     }
 
-    /// Whether it can be called now.
+    /// Returns whether the peer can be called now.
     pub fn is_up(&self) -> bool {
         self.ends.session.is_up()
     }
 
-    /// Whether it handles a type.
+    /// Returns whether the peer handles a message type.
     pub fn handles<M: Message>(&self) -> bool {
         matches!(self.ends.session.knows(&self.key::<M>()), Known::As(_))
     }
 
-    /// Calls and waits for the reply, at most [`DEFAULT_TIMEOUT`].
+    /// Calls the peer and waits for the reply, at most [`DEFAULT_TIMEOUT`].
     pub fn call<M: Request>(&self, request: &M) -> Result<M::Reply, CallError> {
         self.call_within(request, DEFAULT_TIMEOUT)
     }
 
-    /// Calls and waits for the reply, at most `timeout`; also for room to send, if there is none. An idempotent request whose
-    /// peer goes away is sent again if the peer comes back, with as much time again; no other ever is.
+    /// Calls the peer and waits for the reply, at most `timeout`. If there is no room to send, waits for room first, also at most
+    /// `timeout`. If the peer goes down, an idempotent request is repeated as soon as the peer is back, for at most another `timeout`;
+    /// any other request fails.
     pub fn call_within<M: Request>(&self, request: &M, timeout: Duration) -> Result<M::Reply, CallError> {
         let timeout = nanos(timeout);
         match self.ends.host.may_wait() {
@@ -139,9 +140,9 @@ impl<H: Host> Peer<H> {
         };
         match soon {
             Some(Soon::Inline) => return decode_reply::<M>(inline.payload.as_slice()),
-            Some(Soon::Short) => return short.expect("it was given the reply"),
+            Some(Soon::Short) => return short.expect("`Soon::Short` was returned after the reply was decoded"),
             Some(Soon::Ended(call)) => {
-                let waited = Waited::Ended(end.expect("its end is in its place"));
+                let waited = Waited::Ended(end.expect("`Soon::Ended` was returned after the end was stored"));
                 note_end(&*self.ends.host, self.node(), call, &waited);
                 return self.outcome::<M>(call, waited);
             }
@@ -184,7 +185,7 @@ impl<H: Host> Peer<H> {
         }
     }
 
-    /// An idempotent request whose peer went away is sent again when the peer, or its next life, is back in time.
+    /// Repeats an idempotent request whose peer went down, if the peer or its next incarnation is back within `timeout`.
     fn call_again<M: Request>(
         &self,
         request: &M,
@@ -209,13 +210,13 @@ impl<H: Host> Peer<H> {
         outcome
     }
 
-    /// Sends a request and returns at once; the reply is waited for, polled or awaited later. Without room to send, it is
-    /// refused.
+    /// Sends a request and returns immediately. Wait for the reply, poll it or await it through the returned value. Fails if there is no
+    /// room to send.
     pub fn start<M: Request>(&self, request: &M) -> Result<Pending<M, H>, CallError> {
         self.start_within(request, DEFAULT_TIMEOUT)
     }
 
-    /// Like [`Peer::start`], for a reply within `timeout`.
+    /// Sends a request and returns immediately, like [`Peer::start`]. The reply must arrive within `timeout`.
     pub fn start_within<M: Request>(
         &self,
         request: &M,
@@ -228,9 +229,9 @@ impl<H: Host> Peer<H> {
         Ok(Pending::new(Arc::clone(&self.ends), call, timeout, self.policy()))
     }
 
-    /// Like [`Peer::start`], for a request that lies encoded in a region: where the transport can, it travels by reference. The
-    /// region's bytes must not change before the reply has come, nor the region shrink; it is held until then. If the call ends without a
-    /// reply, the peer may still read the bytes until [`Region::is_held_elsewhere`] is false.
+    /// Sends a request that is already encoded in a region, and returns immediately, like [`Peer::start`]. If the transport supports it,
+    /// the request travels by reference. Until the reply arrives, the call holds the region; its bytes must not change and it must not
+    /// shrink. If the call ends without a reply, the peer may still read the bytes until [`Region::is_held_elsewhere`] is false.
     pub fn start_from<M: Request>(
         &self,
         region: &Region,
@@ -244,27 +245,27 @@ impl<H: Host> Peer<H> {
         Ok(Pending::new(Arc::clone(&self.ends), call, timeout, self.policy()))
     }
 
-    /// Sends a notification that lies encoded in a region, as [`Peer::start_from`] does. Nobody says when the peer has read it.
+    /// Sends a notification that is already encoded in a region, like [`Peer::start_from`]. The peer does not report when it has read it.
     pub fn notify_from<M: Message>(&self, region: &Region, range: Range<u64>) -> Result<(), CallError> {
         self.check_fork()?;
         let payload = by_reference(region, range)?;
         Ok(self.ends.session.notify(&self.key::<M>(), M::CLASS, payload, &*self.ends.host)?)
     }
 
-    /// Sends a notification: one way, at most once.
+    /// Sends a notification, a one-way message that is delivered at most once.
     pub fn notify<M: Message>(&self, message: &M) -> Result<(), CallError> {
         self.check_fork()?;
         let payload = self.encode(message)?;
         Ok(self.ends.session.notify(&self.key::<M>(), M::CLASS, payload, &*self.ends.host)?)
     }
 
-    /// Sends a notification, waiting for room to send at most `timeout`.
+    /// Sends a notification. Waits for room to send, at most `timeout`.
     pub fn notify_within<M: Message>(&self, message: &M, timeout: Duration) -> Result<(), CallError> {
         self.when_there_is_room(nanos(timeout), || self.notify(message))
     }
 
-    /// Sends a notification and waits until its buffer may be used again, as the comm-layer paper's synchronous send does.
-    /// That is no acknowledgement by the peer.
+    /// Sends a notification and waits until its buffer may be reused, like the comm-layer paper's synchronous send. This does not mean
+    /// that the peer has acknowledged the notification.
     pub fn notify_sync<M: Message>(&self, message: &M, timeout: Duration) -> Result<(), CallError> {
         match self.ends.host.may_wait() {
             MayWait::Freely | MayWait::InPool => {}
@@ -287,17 +288,17 @@ impl<H: Host> Peer<H> {
         }
     }
 
-    /// Several messages to this peer that are to leave together: until the returned value is dropped, nothing that is started or
-    /// notified rings a doorbell of its own. A wait lets them leave if its own call is among them, or at least half of all open calls are,
-    /// or its answer is not here: who keeps a window of calls open, and waits for the oldest before it starts the next, sends half of
-    /// a window at a time. What nobody waits for leaves with the node's next tick, 4 ms later while calls are open. Messages of other threads to this
-    /// peer may be held up as long.
+    /// Batches messages to this peer. Until the returned guard is dropped, [`Peer::start`] and [`Peer::notify`] post without ringing the
+    /// doorbell. A wait flushes the batch if the batch contains the awaited call or at least half of the open calls, or if the first
+    /// polls do not find the response. A caller that keeps a window of calls open, and waits for the oldest before it starts the next,
+    /// therefore sends half a window at a time. The node's next tick flushes the rest, within 4 ms while calls are open. Messages of
+    /// other threads to this peer may be delayed as long.
     pub fn together(&self) -> Together<'_, H> {
         self.ends.session.hold_doorbells();
         Together { peer: self }
     }
 
-    /// What the session counted and holds.
+    /// Returns the session, which has the counters of this peer.
     pub fn session(&self) -> &Arc<Session<H::Qp>> {
         &self.ends.session
     }
@@ -310,7 +311,7 @@ impl<H: Host> Peer<H> {
         self.asked.preference
     }
 
-    /// The node that calls it.
+    /// Returns the node that this handle belongs to.
     pub fn host(&self) -> &Arc<H> {
         &self.ends.host
     }
@@ -344,12 +345,12 @@ impl<H: Host> Peer<H> {
         TypeKey { service: self.service, name, layout }
     }
 
-    /// Refusals that end by themselves while both sides live. A session without a link at the moment is up all the same.
+    /// Returns whether the refusal ends by itself while both nodes are alive. A session that has lost its link and can resume is still up.
     fn waits_for_room(&self, refused: &Refused) -> bool {
         refused.is_retryable() && (!matches!(refused, Refused::NotConnected { .. }) || self.is_up())
     }
 
-    /// Tries until it is not refused for want of room any more, making what progress there is.
+    /// Repeats `attempt` while it fails for lack of room, for at most `timeout`, and makes progress in between.
     fn when_there_is_room<R>(
         &self,
         timeout: Nanos,
@@ -382,7 +383,7 @@ impl<H: Host> Peer<H> {
         }
     }
 
-    /// How the calling thread is to wait.
+    /// Returns the wait request, adapted to the calling thread.
     fn asked_here(&self) -> Asked {
         match self.ends.host.may_wait() {
             MayWait::InPool => self.asked.by(self.policy().nested()),
@@ -391,8 +392,8 @@ impl<H: Host> Peer<H> {
     }
 }
 
-/// Messages to one peer that leave together, when this is dropped: [`Peer::together`].
-#[must_use = "dropping it lets the messages leave"]
+/// A guard that batches messages to one peer until it is dropped: [`Peer::together`].
+#[must_use = "dropping it flushes the batch"]
 pub struct Together<'a, H: Host> {
     peer: &'a Peer<H>,
 }
@@ -409,7 +410,7 @@ impl<H: Host> fmt::Debug for Together<'_, H> {
     }
 }
 
-/// A part of a region as a payload.
+/// Returns a part of a region as a payload by reference.
 fn by_reference(region: &Region, range: Range<u64>) -> Result<OutgoingPayload, Refused> {
     let len = range.end.checked_sub(range.start).and_then(|len| u32::try_from(len).ok());
     let len = len.ok_or(Refused::OutOfRegion)?;

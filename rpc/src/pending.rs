@@ -1,4 +1,4 @@
-//! A call that was sent and is not answered yet: wait, poll, await or cancel.
+//! An open call: wait for its response, poll, await or cancel it.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -20,11 +20,11 @@ use crate::host::{Host, MayWait};
 use crate::message::Request;
 use crate::peer::Ends;
 
-/// A call on its way. Dropping it cancels the call: nobody waits for it any more.
+/// A call without a response yet. Dropping it cancels the call.
 #[must_use = "dropping it cancels the call"]
 pub struct Pending<M: Request, H: Host> {
     ends: Arc<Ends<H>>,
-    /// None once the end was taken.
+    /// `None` after the end was taken.
     call: Option<CallId>,
     timeout: Nanos,
     asked: Asked,
@@ -36,7 +36,7 @@ impl<M: Request, H: Host> Pending<M, H> {
         Self { ends, call: Some(call), timeout, asked: policy.into(), request: PhantomData }
     }
 
-    /// Looks once, without waiting. `None` while there is no end; after the end, an error that says it was taken.
+    /// Polls once, without waiting. Returns `None` while the call is open, and also after its end was returned.
     pub fn poll(&mut self) -> Option<Result<M::Reply, CallError>> {
         let call = self.call?;
         if !self.ends.session.has_ended(call) {
@@ -47,13 +47,13 @@ impl<M: Request, H: Host> Pending<M, H> {
         self.ends.session.has_ended(call).then(|| self.finish(call))
     }
 
-    /// The same, of which the end is expected so long after it begins to be waited for: see [`Peer::expecting`](crate::Peer::expecting).
+    /// Sets a hint that the call ends about `after` the begin of the wait: see [`Peer::expecting`](crate::Peer::expecting).
     pub fn expecting(mut self, after: Duration) -> Self {
         self.asked = expecting(self.asked, after);
         self
     }
 
-    /// Waits for the end.
+    /// Waits for the reply, at most the timeout with which the call was started.
     pub fn wait(mut self) -> Result<M::Reply, CallError> {
         let Some(call) = self.call else { return Err(CallError::Cancelled { executed: Executed::Maybe }) };
         let wait = |preference| {
@@ -63,8 +63,8 @@ impl<M: Request, H: Host> Pending<M, H> {
         };
         let waited = match self.ends.host.may_wait() {
             MayWait::Freely => {
-                // Some looks for the answer, which is taken in past everything that a wait is made of. Written out here and in
-                // Peer::call_once: an outcome that passed through another function would be copied on its way out.
+                // The first polls for the reply, which skip the rest of a wait. This code is repeated in `Peer::call_once`, as a shared
+                // function would copy its result.
                 let mut sink = self.ends.host.waiting_sink(&self.ends.session);
                 let (mut inline, mut short, mut end) = (InlineMessage::default(), None, None);
                 let places = Places {
@@ -79,9 +79,9 @@ impl<M: Request, H: Host> Pending<M, H> {
                     }
                     Some(Soon::Short) => {
                         self.call = None;
-                        return short.expect("it was given the reply");
+                        return short.expect("`Soon::Short` was returned after the reply was decoded");
                     }
-                    Some(Soon::Ended(_)) => Waited::Ended(end.expect("its end is in its place")),
+                    Some(Soon::Ended(_)) => Waited::Ended(end.expect("`Soon::Ended` was returned after the end was stored")),
                     Some(Soon::Open(_)) | None => wait(self.asked.preference),
                 }
             }
@@ -102,13 +102,13 @@ impl<M: Request, H: Host> Pending<M, H> {
         }
     }
 
-    /// Waits for the end, until a point in time of the host's clock.
+    /// Waits for the reply until `deadline` on the host's clock.
     pub(crate) fn wait_until(mut self, deadline: Nanos) -> Result<M::Reply, CallError> {
         self.timeout = deadline.since(self.ends.host.now());
         self.wait()
     }
 
-    /// Gives the call up. The callee is told; whether it still executes is not known.
+    /// Cancels the call and notifies the callee, which may execute it nevertheless.
     pub fn cancel(self) -> CallError {
         CallError::Cancelled { executed: Executed::Maybe }
     }
@@ -126,12 +126,13 @@ impl<M: Request, H: Host> Pending<M, H> {
 impl<M: Request, H: Host> Future for Pending<M, H> {
     type Output = Result<M::Reply, CallError>;
 
-    /// The node's serving thread makes the progress; the waker is woken by whoever takes the answer in.
+    /// Polls the call, without receiving messages itself. The node's serving thread makes progress. The thread that receives the
+    /// response wakes the waker.
     ///
     /// # Panics
-    /// When polled again after it was ready.
+    /// If polled again after it returned `Ready`.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let call = self.call.expect("a future is not polled after it was ready");
+        let call = self.call.expect("a future is not polled after it returned `Ready`");
         if !self.ends.session.has_ended(call) {
             self.ends.session.register(call, context.waker());
             self.ends.session.listen(&mut self.ends.host.waiting_sink(&self.ends.session), &*self.ends.host);
@@ -159,7 +160,7 @@ impl<M: Request, H: Host> fmt::Debug for Pending<M, H> {
     }
 }
 
-/// Notes how a wait for a call ended, if not with a reply.
+/// Records in the flight recorder how a wait for a call ended, unless it got a reply.
 #[inline]
 pub(crate) fn note_end<H: Host, L>(host: &H, peer: NodeId, call: CallId, waited: &Waited<L>) {
     let how = match waited {
@@ -187,13 +188,13 @@ const fn ending<L>(end: &End<L>) -> Option<Ending> {
     })
 }
 
-/// The reply to a call as its caller sees it.
+/// Decodes the reply to a call.
 #[inline]
 pub(crate) fn decode_reply<M: Request>(bytes: &[u8]) -> Result<M::Reply, CallError> {
     decode_message(bytes).map_err(CallError::MalformedReply)
 }
 
-/// The end of a call as its caller sees it.
+/// Converts the end of a call to the result that its caller gets.
 pub(crate) fn decode_end<M: Request, H: Host>(
     end: End<<H::Qp as QueuePair>::Lease>,
 ) -> Result<M::Reply, CallError> {
@@ -205,18 +206,18 @@ pub(crate) fn decode_end<M: Request, H: Host>(
         End::PeerDown { executed } => Err(CallError::PeerDown { executed }),
         End::Deadline { executed } => Err(CallError::Deadline { executed }),
         End::Done(_) | End::Flushed | End::AccessRefused | End::Unsupported => {
-            unreachable!("a call's slot ends as a call")
+            unreachable!("this end belongs to an operation that is not a call")
         }
     }
 }
 
-/// The end of a call whose answer came, and was withdrawn before it was read: the peer went away.
+/// Returns the result of a call whose response was withdrawn before it was read, because the peer went down.
 #[cold]
 fn withdrawn<R>(Withdrawn: Withdrawn) -> Result<R, CallError> {
     Err(CallError::PeerDown { executed: Executed::Maybe })
 }
 
-/// Hands the payload to `use_it` as bytes that nobody else can write to: in place where that is so, else a copy.
+/// Passes the payload to `use_it` as bytes that no other process can write to: in place if possible, otherwise as a copy.
 ///
 /// # Errors
 /// If the payload was withdrawn before it was copied: `use_it` is not called.
@@ -227,7 +228,7 @@ pub fn with_bytes<L: pronto_core::fabric::Payload, R>(
     if let Some(bytes) = payload.as_private() {
         return Ok(use_it(bytes));
     }
-    // Room on the stack is cleared before it is written to: for a short payload a page of it would cost more than the rest.
+    // A stack buffer is zeroed before it is filled. For a short payload, zeroing a page would cost more than the copy.
     if payload.len() <= SHORT {
         return with_copy(payload, &mut [0; SHORT][..payload.len()], use_it);
     }
@@ -237,7 +238,7 @@ pub fn with_bytes<L: pronto_core::fabric::Payload, R>(
     with_kept_copy(payload, use_it)
 }
 
-/// Hands `use_it` a copy in memory that the provider keeps for long payloads.
+/// Passes to `use_it` a copy in memory that the provider keeps for long payloads.
 #[cold]
 #[inline(never)]
 fn with_kept_copy<L: pronto_core::fabric::Payload, R>(
@@ -255,13 +256,13 @@ fn with_copy<L: pronto_core::fabric::Payload, R>(
     bytes: &mut [u8],
     use_it: impl FnOnce(&[u8]) -> R,
 ) -> Result<R, Withdrawn> {
-    // As long as the payload: the copy fails only where there is nothing to copy from any more.
+    // `bytes` is as long as the payload, so the copy fails only if the payload cannot be read any more.
     payload.copy_to(0, bytes).map_err(|_| Withdrawn)?;
     payload.validate()?;
     Ok(use_it(bytes))
 }
 
-/// Payloads up to this are short, bytes: what control messages carry.
+/// Longest payload that is copied to the small stack buffer, bytes. It covers usual control messages.
 const SHORT: usize = 256;
-/// Payloads up to this are copied to the stack, bytes: a page and what comes with it.
+/// Longest payload that is copied to the stack, bytes: a page and some fields.
 const ON_STACK: usize = 4096 + 256;

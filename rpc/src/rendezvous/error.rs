@@ -1,4 +1,4 @@
-//! How sends and receives end, as their callers see it.
+//! The errors of sends and receives.
 
 use pronto_core::fabric::{GrantError, QueuePair};
 use pronto_core::session::{End, NotReceived};
@@ -8,75 +8,75 @@ use thiserror::Error;
 use crate::error::{CallError, Rejection};
 use crate::host::Host;
 
-/// Why a message did not get into a buffer of its receiver.
+/// The reason why a send failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// Not taken, here or there. Nothing was sent.
+    /// This node or the peer rejected the send. No bytes were transferred.
     #[error(transparent)]
     Rejected(#[from] Rejection),
     /// The region cannot be granted to the peer.
     #[error(transparent)]
     NotGranted(#[from] GrantError),
-    /// The receive that it met has a shorter buffer.
+    /// The matching receive has a shorter buffer.
     #[error("the receiver's buffer is shorter than the message")]
     TooLong,
-    /// The receive that it met was cancelled.
+    /// The receiver cancelled the matching receive.
     #[error("the receiver cancelled its receive")]
     ReceiveCancelled,
     /// The receiver's connection cannot read granted memory.
-    #[error("this provider has no one-sided operations")]
+    #[error("the receiver's provider does not support one-sided operations")]
     Unsupported,
-    /// The deadline passed: no receive was posted, or it was not done in time.
+    /// The deadline passed: the peer posted no matching receive, or the transfer did not complete in time.
     #[error(
-        "the deadline passed before the message was received: has the peer posted a receive, of this tag and long enough?"
+        "the deadline passed before the message was received: check that the peer posts a receive with this tag"
     )]
     Deadline,
     /// The send was cancelled.
-    #[error("cancelled; whether the message was received is not known")]
+    #[error("the send was cancelled; the peer may or may not have received the message")]
     Cancelled,
-    /// The peer went away; it may or may not have received the message.
-    #[error("peer down; it may or may not have received the message")]
+    /// The peer went down. It may or may not have received the message.
+    #[error("the peer is down; it may or may not have received the message")]
     PeerDown,
 }
 
-/// Why a receive has no message.
+/// The reason why a receive failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
-    /// Not taken.
+    /// This node rejected the receive.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// The message that it met is longer than its buffer.
+    /// The matching message is longer than the buffer.
     #[error("a message of {len} bytes is longer than the buffer")]
     TooLong {
         /// Length of the message, bytes.
         len: u64,
     },
-    /// It was cancelled.
+    /// The receive was cancelled.
     #[error("the receive was cancelled")]
     Cancelled,
     /// This connection cannot read granted memory.
-    #[error("this provider has no one-sided operations")]
+    #[error("this provider does not support one-sided operations")]
     Unsupported,
-    /// The peer went away. A part of the message may be in the buffer.
-    #[error("peer down")]
+    /// The peer went down. A part of the message may be in the buffer.
+    #[error("the peer is down")]
     PeerDown,
-    /// Nothing in time. The receive is still posted.
-    #[error("no message in time; the receive is still posted")]
+    /// No message arrived in time. The receive is still posted.
+    #[error("no message arrived in time; the receive is still posted")]
     TimedOut,
-    /// Its end was taken before.
-    #[error("the end of this receive was taken before")]
+    /// An earlier `wait` or `poll` returned the end of this receive.
+    #[error("the result of this receive was already returned")]
     Taken,
 }
 
-/// The end of a receive.
+/// Converts the end of a receive to the result that its caller gets.
 pub(super) fn received<H: Host>(end: End<<H::Qp as QueuePair>::Lease>) -> Result<u64, ReceiveError> {
     match end {
         End::Done(len) => Ok(len),
         End::Failure { code: FailureCode::ReplyTooLarge, payload } => {
             let mut len = [0; 8];
-            // The session put it there itself.
+            // The local session wrote these eight bytes.
             let _there = payload.copy_to(0, &mut len);
             Err(ReceiveError::TooLong { len: u64::from_le_bytes(len) })
         }
@@ -86,13 +86,13 @@ pub(super) fn received<H: Host>(end: End<<H::Qp as QueuePair>::Lease>) -> Result
     }
 }
 
-/// The end of a send.
+/// Converts the end of a send to the result that its caller gets.
 pub(super) fn sent<H: Host>(end: End<<H::Qp as QueuePair>::Lease>) -> Result<(), SendError> {
     match end {
         End::Reply(_) => Ok(()),
         End::Failure { code: FailureCode::HandlerError, payload } => {
             let mut why = [0];
-            // A peer that gives no reason, or none that we know, has cancelled it for all we can tell.
+            // A missing or unknown reason counts as a cancelled receive.
             let _there = payload.copy_to(0, &mut why);
             Err(match NotReceived::from_wire(why[0]) {
                 Some(NotReceived::TooLong) => SendError::TooLong,

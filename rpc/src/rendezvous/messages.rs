@@ -1,4 +1,4 @@
-//! The rendezvous' own messages: offers, with their bytes or without, and what a node does with them.
+//! The internal messages of rendezvous: offers with or without payload, regrants, and their processing.
 
 use pronto_core::fabric::{Arrived, QueuePair, Withdrawn};
 use pronto_core::session::{Inbound, Offered, Session, TypeKey};
@@ -10,7 +10,7 @@ use crate::host::Host;
 use crate::one_sided::RemoteMemory;
 use crate::pending::with_bytes;
 
-/// A message that travels by reference.
+/// An offer of a message by reference.
 #[derive(Message, Debug)]
 #[message(name = "pronto.rendezvous.offer", reply = (), class = bulk)]
 pub(crate) struct ByReference {
@@ -18,14 +18,14 @@ pub(crate) struct ByReference {
     pub(super) memory: RemoteMemory,
 }
 
-/// A message that is carried along: its bytes follow this.
+/// An eager message. Its payload follows this header.
 #[derive(Message, Debug)]
 #[message(name = "pronto.rendezvous.carried", reply = (), class = bulk)]
 pub(crate) struct Carried {
     pub(super) tag: u64,
 }
 
-/// The bytes of an offer, granted again on another link.
+/// A new grant for an earlier offer, on a later link.
 #[derive(Message, Debug)]
 #[message(name = "pronto.rendezvous.regrant", class = bulk)]
 pub(crate) struct Regrant {
@@ -37,18 +37,18 @@ pub(crate) struct Regrant {
 /// Length of a [`Carried`], bytes.
 pub(super) const CARRIED: usize = 8;
 
-/// Which of the rendezvous' own messages a route takes.
+/// The internal rendezvous message that a route takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// An offer by reference.
     ByReference,
-    /// A message that is carried along.
+    /// An eager message.
     Carried,
-    /// Another grant for an offer.
+    /// A new grant for an offer.
     Regrant,
 }
 
-/// Takes one of the rendezvous' own messages in; for sinks. It runs no user's code, so any thread that polls may do it.
+/// Processes an internal rendezvous message; for sinks. It runs no user code, so any polling thread may call it.
 pub fn take_in<H: Host>(
     form: Form,
     inbound: Inbound<'_, Arrived<<H::Qp as QueuePair>::Lease>>,
@@ -83,7 +83,7 @@ pub fn take_in<H: Host>(
     }
 }
 
-/// A message of this module, as both sides know it.
+/// Returns the type key of a message of this module.
 pub(super) fn key_of<M: Message>() -> TypeKey {
     let (name, layout) = M::type_key();
     TypeKey { service: ServiceId(0), name, layout }

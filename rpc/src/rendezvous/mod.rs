@@ -1,9 +1,9 @@
-//! Rendezvous: bytes of a region, sent into a region that their receiver has posted.
+//! Rendezvous: sending the bytes of a region into a region that the receiver has posted.
 //!
-//! Both sides go on computing meanwhile: a send returns a [`Sending`], a receive a [`Receive`], and the node moves the bytes
-//! between them as its engine says. Short messages are carried along, long ones are granted and read by their receiver, chunk
-//! by chunk; the caller sees no difference but the time. A message and a receive meet by their tag, in the order of arrival.
-//! (PIOMan paper, section 3.1; what moves in which order stands in `comm-core/src/session/rendezvous`.)
+//! Both sides can compute during the transfer. A send returns a [`Sending`], a receive a [`Receive`], and the node's engine
+//! moves the bytes. A short message is sent eagerly, with its offer. For a long message the sender grants its memory, and the
+//! receiver reads it chunk by chunk. The two differ only in time. A message and a receive match if they have the same tag, in
+//! the order of arrival. (PIOMan paper, section 3.1. `comm-core/src/session/rendezvous` defines the order of transfers.)
 
 mod error;
 mod messages;
@@ -31,24 +31,24 @@ use crate::host::{Host, MayWait};
 use crate::peer::{Peer, nanos};
 
 impl<H: Host> Peer<H> {
-    /// Posts a receive: the peer's next message with this tag goes to `range` of the region. The region must not be used
-    /// otherwise until the receive has ended. Receives with one tag take messages in the order of posting.
+    /// Posts a receive for the peer's next message with this tag, into `range` of the region. The region must not be used for anything
+    /// else until the receive has ended. Receives with the same tag take messages in the order of posting.
     ///
     /// # Errors
-    /// [`Refused::TooManyTransfers`] if as many are posted as may be, and what keeps a call from being sent.
+    /// [`Refused::TooManyTransfers`] if the maximum number of receives is posted, and the errors of sending a call.
     pub fn post(&self, tag: u64, region: &Region, range: Range<u64>) -> Result<Receive<H>, ReceiveError> {
         self.may_transfer()?;
         let (session, host) = (Arc::clone(self.session()), Arc::clone(self.host()));
         let len = range.end.checked_sub(range.start).ok_or(Rejection::Here(Refused::OutOfRegion))?;
-        // Where memory is pinned, a region that is not readied is readied by the first chunk.
+        // If this registration fails, the first chunk registers the region.
         let _readied = session.register_region(region, &*host);
         let slot = session.post_receive(tag, region, (range.start, len), &*host).map_err(Rejection::Here)?;
         host.expects_answers();
         Ok(Receive { session, host, slot: Some(slot), policy: self.policy() })
     }
 
-    /// Sends `range` of a region into the buffer of a receive with this tag, and waits until it is there, or the peer has taken
-    /// it along: at most `timeout`.
+    /// Sends `range` of a region into the buffer of a receive with this tag. Waits, at most `timeout`, until the bytes are in that
+    /// buffer, or until the peer has stored an eager message for a later receive.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -62,11 +62,11 @@ impl<H: Host> Peer<H> {
         self.start_send(tag, region, range, timeout)?.wait()
     }
 
-    /// Starts to send `range` of a region. Its bytes must not change until the send has ended; it is held until then.
+    /// Starts to send `range` of a region. Until the send has ended, it holds the region, whose bytes must not change.
     ///
     /// # Errors
-    /// [`Refused::TooManyTransfers`] if as many are under way as may be, [`SendError::NotGranted`] for memory that the transport
-    /// cannot grant, and what keeps a call from being sent.
+    /// [`Refused::TooManyTransfers`] if the maximum number of sends is in progress, [`SendError::NotGranted`] if the transport cannot
+    /// grant the memory, and the errors of sending a call.
     pub fn start_send(
         &self,
         tag: u64,
@@ -104,12 +104,13 @@ impl<H: Host> Peer<H> {
         Ok(sending)
     }
 
-    /// The peer's messages that wait for a receive, receives that wait for a message, and transfers under way.
+    /// Returns the numbers of messages that wait for a receive, of receives that wait for a message, and of transfers in progress.
     pub fn transfers(&self) -> [usize; 3] {
         self.session().transfers(&**self.host())
     }
 
-    /// An inline handler holds the engine that a grant needs; a fork has no connections.
+    /// Returns an error for an inline handler, whose thread holds the engine that a grant needs, and for a forked child, which has no
+    /// connections.
     fn may_transfer(&self) -> Result<(), Rejection> {
         match self.host().may_wait() {
             MayWait::Never => Err(Rejection::InlineHandler),
@@ -119,7 +120,7 @@ impl<H: Host> Peer<H> {
     }
 }
 
-/// Takes in what has come, without waiting.
+/// Polls once for the end of `slot`, without waiting.
 fn look<H: Host>(host: &Arc<H>, session: &Arc<Session<H::Qp>>, slot: CallId) {
     if !session.has_ended(slot) {
         session.ring_if_held(&**host);

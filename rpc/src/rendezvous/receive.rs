@@ -1,4 +1,4 @@
-//! A receive that was posted, until its message is there.
+//! A posted receive: wait for its message, poll, await or cancel it.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -15,7 +15,7 @@ use super::{look, wait_as};
 use crate::host::Host;
 use crate::peer::nanos;
 
-/// A receive that was posted. Dropped, it is cancelled; the buffer may be written to until the node has noticed.
+/// A posted receive. Dropping it cancels the receive; the buffer may be written to until the node has processed the cancellation.
 #[must_use = "dropping it cancels the receive"]
 pub struct Receive<H: Host> {
     pub(super) session: Arc<Session<H::Qp>>,
@@ -25,10 +25,10 @@ pub struct Receive<H: Host> {
 }
 
 impl<H: Host> Receive<H> {
-    /// Waits for the message, `timeout` at most. Returns its length, bytes.
+    /// Waits for the message, at most `timeout`. Returns its length, bytes.
     ///
     /// # Errors
-    /// After [`ReceiveError::TimedOut`] it is still posted, and may be waited for again.
+    /// [`ReceiveError::TimedOut`] leaves the receive posted, so that this can be called again.
     pub fn wait(&mut self, timeout: Duration) -> Result<u64, ReceiveError> {
         let slot = self.slot.ok_or(ReceiveError::Taken)?;
         if self.session.has_ended(slot) {
@@ -45,7 +45,7 @@ impl<H: Host> Receive<H> {
         }
     }
 
-    /// Looks once, without waiting.
+    /// Polls once, without waiting. Returns `None` while there is no end, and also after the end was returned.
     pub fn poll(&mut self) -> Option<Result<u64, ReceiveError>> {
         let slot = self.slot?;
         look(&self.host, &self.session, slot);
@@ -55,8 +55,8 @@ impl<H: Host> Receive<H> {
         })
     }
 
-    /// Cancels the receive. Wait for its end before the buffer is used for something else: the message may have been received
-    /// just before, or be on its way.
+    /// Cancels the receive. Wait for its end before using the buffer for something else: the message may already be received, or its
+    /// transfer may be in progress.
     pub fn cancel(&mut self) {
         if let Some(slot) = self.slot {
             self.session.cancel_receive(slot, &*self.host);
@@ -67,7 +67,7 @@ impl<H: Host> Receive<H> {
 impl<H: Host> Future for Receive<H> {
     type Output = Result<u64, ReceiveError>;
 
-    /// The node makes the progress; the waker is woken by whoever ends the receive.
+    /// Polls the receive, without receiving messages itself. The node makes progress. The thread that ends the receive wakes the waker.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(slot) = self.slot else { return Poll::Ready(Err(ReceiveError::Taken)) };
         if !self.session.has_ended(slot) {

@@ -1,4 +1,4 @@
-//! A send under way: its offer, its grant, and another grant when the link is another one.
+//! A send in progress: its offer, its grant, and a new grant after a change of link.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -17,27 +17,27 @@ use crate::error::Rejection;
 use crate::host::Host;
 use crate::one_sided::RemoteMemory;
 
-/// How often a thread that waits for a send looks whether its link is another one.
+/// Interval at which a thread that waits for a send checks whether the link has changed.
 const LOOK_AT_LINK: Nanos = Nanos::from_millis(20);
-/// Owner of ring space that a carried message takes.
+/// Owner number of the ring space of an eager message.
 const OWNER: u32 = u32::MAX - 1;
 
-/// A send under way. Dropped, it is cancelled.
+/// A send in progress. Dropping it cancels the send.
 ///
-/// It goes on while nobody waits for it, but over a loss of the link only as far as this is waited for or polled: what was
-/// granted ends with the link, and is granted again here.
+/// The send continues if no thread waits for it. After a loss of the link it continues only once a thread waits for it or polls it: a
+/// grant ends with its link, and only the wait or poll makes a new one.
 #[must_use = "dropping it cancels the send"]
 pub struct Sending<H: Host> {
     pub(super) session: Arc<Session<H::Qp>>,
     pub(super) host: Arc<H>,
-    /// None before it was sent, and once the end was taken.
+    /// `None` before the offer was sent, and after the end was taken.
     pub(super) call: Option<CallId>,
-    /// The call of the offer, once it was sent.
+    /// The call of the offer, after it was sent.
     pub(super) sent: Option<CallId>,
     pub(super) region: Region,
     pub(super) range: Range<u64>,
     pub(super) by_reference: bool,
-    /// Its bytes, granted to the peer: none if they are carried along, or could not be granted on the present link yet.
+    /// The grant of the bytes to the peer. `None` for an eager message, and if there is no grant on the current link yet.
     pub(super) grant: Option<Grant>,
     /// The link of the grant.
     pub(super) link: u16,
@@ -46,7 +46,7 @@ pub struct Sending<H: Host> {
 }
 
 impl<H: Host> Sending<H> {
-    /// Waits for the end: the bytes are in the receiver's buffer, or were carried along and wait there for a receive.
+    /// Waits until the bytes are in the receiver's buffer, or until the peer has stored an eager message for a later receive.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -66,7 +66,7 @@ impl<H: Host> Sending<H> {
         }
     }
 
-    /// Looks once, without waiting.
+    /// Polls once, without waiting. Returns `None` while there is no end, and also after the end was returned.
     pub fn poll(&mut self) -> Option<Result<(), SendError>> {
         let call = self.call?;
         look(&self.host, &self.session, call);
@@ -78,7 +78,7 @@ impl<H: Host> Sending<H> {
         None
     }
 
-    /// Gives the send up.
+    /// Cancels the send.
     pub fn cancel(self) -> SendError {
         SendError::Cancelled
     }
@@ -103,7 +103,7 @@ impl<H: Host> Sending<H> {
         let mut bytes = [0; 40];
         let len = encode_message(&ByReference { tag, memory }, &mut bytes).map_err(Rejection::Encoding)?;
         let spec = CallSpec { key: key_of::<ByReference>(), class: Class::Bulk, timeout };
-        let payload = OutgoingPayload::inline(&bytes[..len]).expect("within a line");
+        let payload = OutgoingPayload::inline(&bytes[..len]).expect("an offer fits an inline message");
         Ok(self.session.call_with_grant(&spec, payload, self.link, &*self.host).map_err(Rejection::Here)?)
     }
 
@@ -114,8 +114,8 @@ impl<H: Host> Sending<H> {
         Ok(RemoteRange::into(grant.remote))
     }
 
-    /// Grants the bytes again if the link is another one than they were granted on, and says so. What fails now, for want of
-    /// room or of a link, is tried again at the next look.
+    /// If the link has changed since the grant, grants the bytes on the current link and notifies the peer. If this fails for lack of room
+    /// or of a link, the next wait or poll tries again.
     fn grant_again(&mut self, call: CallId) {
         let link = self.session.link_generation();
         if !self.by_reference || link == self.link || !self.session.is_up() {
@@ -141,10 +141,10 @@ impl<H: Host> Sending<H> {
 }
 
 impl<H: Host> Sending<H> {
-    /// Ends a grant that the peer was not told of.
+    /// Ends a grant of which the peer was not notified.
     fn take_grant_back(&mut self) {
         if let Some(grant) = self.grant.take() {
-            // Refused if the link, and with it the grant, has ended since.
+            // Fails if the link, and with it the grant, has ended since.
             let _ended = self.session.revoke(grant.id, &*self.host);
         }
     }
