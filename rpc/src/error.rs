@@ -33,7 +33,7 @@ pub enum CallError {
         executed: Executed,
     },
     /// The peer disconnected or its process ended.
-    #[error("the peer is down, and {executed}: once it is back, call again if executing the request twice does no harm")]
+    #[error("the peer is down, and {executed}: once it is back, repeat the call if that does no harm")]
     PeerDown {
         /// Whether the handler ran.
         executed: Executed,

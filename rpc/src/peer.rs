@@ -140,9 +140,9 @@ impl<H: Host> Peer<H> {
         };
         match soon {
             Some(Soon::Inline) => return decode_reply::<M>(inline.payload.as_slice()),
-            Some(Soon::Short) => return short.expect("`Soon::Short` was returned after the reply was decoded"),
+            Some(Soon::Short) => return short.expect("the short reply was decoded"),
             Some(Soon::Ended(call)) => {
-                let waited = Waited::Ended(end.expect("`Soon::Ended` was returned after the end was stored"));
+                let waited = Waited::Ended(end.expect("the end was stored"));
                 note_end(&*self.ends.host, self.node(), call, &waited);
                 return self.outcome::<M>(call, waited);
             }

@@ -79,9 +79,9 @@ impl<M: Request, H: Host> Pending<M, H> {
                     }
                     Some(Soon::Short) => {
                         self.call = None;
-                        return short.expect("`Soon::Short` was returned after the reply was decoded");
+                        return short.expect("the short reply was decoded");
                     }
-                    Some(Soon::Ended(_)) => Waited::Ended(end.expect("`Soon::Ended` was returned after the end was stored")),
+                    Some(Soon::Ended(_)) => Waited::Ended(end.expect("the end was stored")),
                     Some(Soon::Open(_)) | None => wait(self.asked.preference),
                 }
             }

@@ -1,4 +1,4 @@
-//! Properties of the codec: what is written can be read back, and whatever is read, nothing panics.
+//! Properties of the codec: every encoded value decodes to itself, and decoding arbitrary bytes does not panic.
 
 use core::fmt::Debug;
 use core::time::Duration;
@@ -109,7 +109,7 @@ fn round_trip<P: Payload + PartialEq + Debug>(value: &P) -> Result<(), TestCaseE
     Ok(())
 }
 
-/// Whatever is accepted is the one encoding of its value.
+/// Checks that bytes are refused, or are the only encoding of the decoded value.
 fn refused_or_canonical<P: Payload>(bytes: &[u8]) -> Result<(), TestCaseError> {
     match decode_message::<P>(bytes) {
         Ok(value) => prop_assert_eq!(encoded(&value), bytes),
@@ -164,12 +164,12 @@ proptest! {
 }
 
 fn fault_of<P: Payload + Debug>(bytes: &[u8]) -> (usize, Fault) {
-    let Malformed { offset, fault } = decode_message::<P>(bytes).expect_err("these bytes are no such value");
+    let Malformed { offset, fault } = decode_message::<P>(bytes).expect_err("the bytes are malformed");
     (offset, fault)
 }
 
 #[test]
-fn faults_say_what_and_where() {
+fn faults_have_kind_and_offset() {
     assert_eq!(fault_of::<(u16, bool)>(&[0, 0, 2]), (2, Fault::Bool(2)));
     assert_eq!(fault_of::<(u8, char)>(&[0, 0, 0xd8, 0, 0]), (1, Fault::Char(0xd800)));
     assert_eq!(fault_of::<Option<u8>>(&[7]), (0, Fault::Option(7)));
@@ -192,8 +192,8 @@ fn four_giga_of_items_in_ten_bytes_are_refused() {
 
 #[test]
 fn a_count_of_huge_items_reserves_no_more_than_the_input_justifies() {
-    // Absent, an item is 1 byte on the wire; in memory it is 1 MiB all the same. All of them would need 256 TiB, more
-    // than the address space has; the process would abort.
+    // An absent item is 1 byte on the wire and 1 MiB in memory. All items would need 256 TiB, more than the address space
+    // has, so that the process would abort.
     let items = 256_u32 << 20;
     let decode = move || {
         let mut bytes = vec![0; 4 + items as usize];
@@ -201,14 +201,14 @@ fn a_count_of_huge_items_reserves_no_more_than_the_input_justifies() {
         bytes[4] = 2;
         fault_of::<Vec<Option<[u64; 128 << 10]>>>(&bytes)
     };
-    // A stack for decoders that return such items.
+    // A stack for decoders that return items of 1 MiB.
     let thread =
         std::thread::Builder::new().stack_size(64 << 20).spawn(decode).expect("a thread can be started");
     assert_eq!(thread.join().expect("the decoder does not panic"), (4, Fault::Option(2)));
 }
 
 #[test]
-fn lengths_are_known_when_compiling() {
+fn lengths_are_constants() {
     assert_eq!((Numbers::MIN_LEN, Numbers::MAX_LEN), (91, Some(91)));
     assert_eq!((Access::MIN_LEN, Access::MAX_LEN), (1, None));
     assert_eq!((Option::<[u32; 3]>::MIN_LEN, Option::<[u32; 3]>::MAX_LEN), (1, Some(13)));

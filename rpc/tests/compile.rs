@@ -1,7 +1,7 @@
-//! What the derives accept, and how they refuse the rest.
+//! Declarations that the derives accept, and the compile errors for others.
 //!
-//! After a change of wording, or of the toolchain: `TRYBUILD=overwrite cargo test -p pronto-rpc --test compile`, and
-//! read the difference.
+//! After a change of wording or of the toolchain, run `TRYBUILD=overwrite cargo test -p pronto-rpc --test compile` and
+//! review the difference.
 
 #[test]
 fn derives() {

@@ -1,6 +1,7 @@
-//! Bytes and hashes of a few messages, fixed: two builds of different age must understand each other.
+//! Fixed bytes and hashes of a few messages, as builds of different ages must be compatible.
 //!
-//! If one of these fails, the format has changed, and nodes built before no longer understand nodes built after.
+//! If one of these tests fails, the format has changed, and nodes built before the change are incompatible with nodes
+//! built after it.
 
 use core::time::Duration;
 
@@ -90,7 +91,7 @@ fn hashes() {
 }
 
 #[test]
-fn what_the_attribute_says() {
+fn attributes_become_constants() {
     assert_eq!(
         (Sum::NAME, Sum::CLASS, Sum::ORDER, Sum::IDEMPOTENT),
         ("demo.sum", Class::Control, Order::Unordered, false)

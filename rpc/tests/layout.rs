@@ -1,8 +1,8 @@
-//! The layout hash changes with everything that changes the bytes or their meaning, and with nothing else.
+//! The layout hash changes if and only if the bytes or their meaning change.
 
 use pronto_rpc::{LayoutHash, Message, NodeId, Payload, ServiceId};
 
-/// A struct or enum that is only a layout.
+/// Declares a struct or enum of which only the layout is used.
 macro_rules! layout {
     ($($item:tt)*) => {
         #[derive(Payload)]
@@ -10,7 +10,7 @@ macro_rules! layout {
     };
 }
 
-/// The hash of a struct or enum, declared on the spot.
+/// Declares a struct or enum and returns its layout hash.
 macro_rules! hash_of {
     (struct $fields:tt) => {{
         layout!(struct Probe $fields);
@@ -81,7 +81,7 @@ fn types_of_one_length_differ() {
 }
 
 #[test]
-fn what_the_bytes_do_not_show_makes_no_difference() {
+fn types_with_equal_encodings_have_equal_hashes() {
     assert_eq!(Vec::<u8>::LAYOUT, Box::<[u8]>::LAYOUT);
     layout!(
         struct One {

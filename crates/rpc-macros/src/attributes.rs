@@ -1,4 +1,4 @@
-//! What stands in `#[message(…)]` and `#[payload(…)]`, checked.
+//! Parsing and checks of `#[message(…)]` and `#[payload(…)]`.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote};
@@ -6,16 +6,16 @@ use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
 use syn::{DeriveInput, Error, Ident, LitStr, Member, Path, Result, Type};
 
-/// Longest name of a message type, bytes. Names appear in tables and as metric labels.
+/// Maximum length of a message type's name, bytes. Names appear in tables and as metric labels.
 const MAX_NAME: usize = 64;
 
-/// What stands in `#[payload(…)]`.
+/// The contents of `#[payload(…)]`.
 #[derive(Default)]
 pub(crate) struct PayloadAttributes {
     pub(crate) root: Option<Path>,
 }
 
-/// What stands in `#[message(…)]`.
+/// The contents of `#[message(…)]`.
 pub(crate) struct MessageAttributes {
     pub(crate) name: LitStr,
     pub(crate) reply: Option<Type>,
@@ -39,7 +39,7 @@ pub(crate) enum Order {
     ByKey(Member),
 }
 
-/// What has been read so far; each at most once.
+/// The attributes read so far. Each may be given once.
 #[derive(Default)]
 struct Parsed {
     name: Option<LitStr>,
@@ -58,7 +58,7 @@ impl PayloadAttributes {
                 if meta.path.is_ident("crate") {
                     return once(&mut attributes.root, &meta, |meta| meta.value()?.parse());
                 }
-                Err(meta.error(unknown(&meta.path, "payload", "the only one is `crate = path`")))
+                Err(meta.error(unknown(&meta.path, "payload", "the only attribute is `crate = path`")))
             })?;
         }
         Ok(attributes)
@@ -114,11 +114,11 @@ impl Parsed {
     }
 }
 
-const KNOWN: &str = "they are `name`, `reply`, `class`, `order`, `idempotent` and `crate`";
+const KNOWN: &str = "the attributes are `name`, `reply`, `class`, `order`, `idempotent` and `crate`";
 
 fn unknown(path: &Path, attribute: &str, known: &str) -> String {
     let name = path.to_token_stream();
-    format!("`{name}` is not known in `#[{attribute}(…)]`\nhelp: {known}")
+    format!("unknown attribute `{name}` in `#[{attribute}(…)]`\nhelp: {known}")
 }
 
 fn once<T>(
@@ -142,7 +142,7 @@ fn parse_class(meta: &ParseNestedMeta<'_>) -> Result<Class> {
         other => Err(Error::new(
             class.span(),
             format!(
-                "no class `{other}`\nhelp: `control` for small and urgent messages, `bulk` for large ones"
+                "unknown class `{other}`\nhelp: `control` for small and urgent messages, `bulk` for large ones"
             ),
         )),
     }
@@ -166,16 +166,18 @@ fn parse_order(meta: &ParseNestedMeta<'_>) -> Result<Order> {
             if content.is_empty() {
                 Ok(Order::ByKey(field))
             } else {
-                Err(content.error("one field is the key"))
+                Err(content.error("`by_key` takes exactly one field"))
             }
         }
         "inline" => Err(Error::new(
             order.span(),
-            "`inline` is not an order of the type\nhelp: it is chosen by each node, where the handler is registered",
+            "`inline` is not an order of a message type\nhelp: each node chooses it when it registers the handler",
         )),
         other => Err(Error::new(
             order.span(),
-            format!("no order `{other}`\nhelp: `unordered`, `ordered` (all of this type) or `by_key(field)`"),
+            format!(
+                "unknown order `{other}`\nhelp: `unordered`, `ordered` (all of this type) or `by_key(field)`"
+            ),
         )),
     }
 }
@@ -189,7 +191,7 @@ fn check_name(name: &LitStr) -> Result<()> {
     Err(Error::new_spanned(
         name,
         format!(
-            "no legal name\nhelp: 1 to {MAX_NAME} letters, digits, dots, underscores or dashes, like \"service.verb\""
+            "invalid message name\nhelp: 1 to {MAX_NAME} letters, digits, dots, underscores or dashes, like \"service.verb\""
         ),
     ))
 }

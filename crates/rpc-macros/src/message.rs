@@ -1,4 +1,4 @@
-//! `#[derive(Message)]`: the payload, and what its attribute says about it.
+//! `#[derive(Message)]`: the payload, and the constants from its attribute.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -12,8 +12,8 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     if !input.generics.params.is_empty() {
         return Err(Error::new_spanned(
             &input.generics,
-            "a message has no parameters: its name stands for one layout\n\
-             help: derive `Payload` here, and `Message` for a struct that holds it with its parameters filled in",
+            "a message cannot be generic: its name identifies one layout\n\
+             help: derive `Payload` here, and `Message` for a struct that contains this type with concrete parameters",
         ));
     }
     let attributes = MessageAttributes::parse(input)?;
@@ -60,7 +60,7 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// The method that finds the key; nothing if the order needs none.
+/// Returns the method that reads the key, or nothing if the order needs no key.
 fn key(input: &DeriveInput, order: &Order, root: &TokenStream) -> Result<Option<TokenStream>> {
     let Order::ByKey(member) = order else { return Ok(None) };
     let Data::Struct(data) = &input.data else {

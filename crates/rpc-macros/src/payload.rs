@@ -1,4 +1,4 @@
-//! `#[derive(Payload)]`: fields one after the other; an enum's variant number in front.
+//! `#[derive(Payload)]`: encodes the fields in order, after the variant number of an enum.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -9,10 +9,10 @@ use syn::{
     Member, PathArguments, Result, Type, parse_quote,
 };
 
-/// Most variants of an enum: their number is one byte.
+/// Maximum number of variants of an enum, as the variant number is one byte.
 const MAX_VARIANTS: usize = 256;
 
-/// What the trait asks for, as code.
+/// Code for the items of the trait.
 struct Layout {
     hash: TokenStream,
     min_len: TokenStream,
@@ -36,7 +36,7 @@ pub(crate) fn derive(input: &DeriveInput, root: &TokenStream) -> Result<TokenStr
     let generics = bounded(&input.generics, root)?;
     let (impl_generics, type_generics, bounds) = generics.split_for_impl();
     let ident = &input.ident;
-    // Constants are evaluated when used; a layout that cannot be should fail where it stands.
+    // Constants are evaluated when they are used. This makes an invalid layout fail at its definition.
     let evaluated = input
         .generics
         .params
@@ -148,11 +148,11 @@ fn enum_layout(ident: &Ident, data: &DataEnum, root: &TokenStream) -> Result<Lay
     })
 }
 
-/// The fields of a struct or variant, column by column.
+/// The fields of a struct or variant, as parallel lists.
 struct Parts<'a> {
     types: Vec<&'a Type>,
     members: Vec<Member>,
-    /// As hashed: the field's name or position, and a colon.
+    /// The text that is hashed: the field's name or position, and a colon.
     names: Vec<String>,
 }
 
@@ -170,12 +170,12 @@ fn parts<'a>(ident: &Ident, fields: &'a Fields) -> Result<Parts<'a>> {
     Ok(Parts { types, members, names })
 }
 
-/// Each type as its trait, with the type's span, so that rustc points at the field that is no payload.
+/// Returns `<T as Payload>` for each type, with the type's span, so that rustc points at a field that is not a payload.
 fn as_payloads(types: &[&Type], root: &TokenStream) -> Vec<TokenStream> {
     types.iter().map(|ty| quote_spanned!(ty.span()=> <#ty as #root::Payload>)).collect()
 }
 
-/// Types that are common, never supported, and better explained here than by a missing trait.
+/// Rejects common unsupported types with an explanation. The compiler would only report a missing trait.
 fn check_type(ident: &Ident, ty: &Type) -> Result<()> {
     match ty {
         Type::Reference(_) | Type::Ptr(_) => Err(Error::new_spanned(
@@ -190,7 +190,7 @@ fn check_type(ident: &Ident, ty: &Type) -> Result<()> {
                 let sized = name.replace("size", "64");
                 return Err(Error::new_spanned(
                     ty,
-                    format!("`{name}` has another size on another machine\nhelp: use `{sized}`"),
+                    format!("the size of `{name}` depends on the machine\nhelp: use `{sized}`"),
                 ));
             }
             if path.path.is_ident(ident) || path.path.is_ident("Self") {
@@ -215,7 +215,7 @@ fn check_type(ident: &Ident, ty: &Type) -> Result<()> {
     }
 }
 
-/// The type's own parameters, each type among them a payload.
+/// Returns the type's generic parameters, with a `Payload` bound on each type parameter.
 fn bounded(generics: &Generics, root: &TokenStream) -> Result<Generics> {
     let mut generics = generics.clone();
     for parameter in &mut generics.params {
@@ -223,7 +223,7 @@ fn bounded(generics: &Generics, root: &TokenStream) -> Result<Generics> {
             GenericParam::Lifetime(lifetime) => {
                 return Err(Error::new_spanned(
                     lifetime.to_token_stream(),
-                    "a payload owns its data\nhelp: use `String` or `Vec<T>` in place of what is borrowed",
+                    "a payload owns its data\nhelp: use `String` or `Vec<T>` instead of borrowed data",
                 ));
             }
             GenericParam::Type(parameter) => parameter.bounds.push(parse_quote!(#root::Payload)),

@@ -1,22 +1,22 @@
-//! The path under which derived code finds the library.
+//! The path of the library in derived code.
 
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::{Error, Ident, Path, Result};
 
-/// Packages that re-export what derived code needs, as `__private`; the nearer one first.
+/// Packages that re-export the items for derived code as `__private`, in the order of search.
 const PACKAGES: [&str; 2] = ["pronto-rpc", "pronto"];
 
-/// `given`, or whichever package of ours the compiled crate depends on, under the name that it has there.
+/// Returns `given`, or the first of [`PACKAGES`] on which the compiled crate depends, under the dependency's local name.
 pub(crate) fn root(given: Option<Path>) -> Result<TokenStream> {
     if let Some(path) = given {
         return Ok(quote!(#path::__private));
     }
     let found = PACKAGES.iter().find_map(|package| Some((package, crate_name(package).ok()?)));
     let name = match found {
-        // Inside the packages themselves, where `extern crate self` makes their own name known, and in their tests,
-        // examples and documentation, where it is a dependency.
+        // The package itself, where `extern crate self` defines its name, or its tests, examples and documentation, where
+        // it is a dependency.
         Some((package, FoundCrate::Itself)) => package.replace('-', "_"),
         Some((_, FoundCrate::Name(name))) => name,
         None => {

@@ -1,4 +1,4 @@
-//! Values made of a few others: the empty one, options, tuples, durations.
+//! Compound values: the unit type, options, tuples, durations.
 
 use core::time::Duration;
 

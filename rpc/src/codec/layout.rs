@@ -1,6 +1,6 @@
-//! Sums over layouts, for constants: lengths of structs, of enums, of arrays.
+//! Constant functions that compute encoded lengths of structs, enums and arrays.
 
-/// Length of all parts one after the other; `None` if one is unbounded, or the sum too large to count.
+/// Returns the length of all parts together, or `None` if one part is unbounded or the sum overflows.
 pub const fn sum(parts: &[Option<usize>]) -> Option<usize> {
     let mut total = 0_usize;
     let mut i = 0;
@@ -13,7 +13,7 @@ pub const fn sum(parts: &[Option<usize>]) -> Option<usize> {
     Some(total)
 }
 
-/// The longest of the choices; `None` if one is unbounded.
+/// Returns the longest of the choices, or `None` if one is unbounded.
 pub const fn largest(choices: &[Option<usize>]) -> Option<usize> {
     let mut longest = 0;
     let mut i = 0;
@@ -27,7 +27,7 @@ pub const fn largest(choices: &[Option<usize>]) -> Option<usize> {
     Some(longest)
 }
 
-/// The shortest of the choices; 0 if there are none.
+/// Returns the shortest of the choices, or 0 if there are none.
 pub const fn smallest(choices: &[usize]) -> usize {
     let mut shortest = if choices.is_empty() { 0 } else { usize::MAX };
     let mut i = 0;
@@ -40,7 +40,7 @@ pub const fn smallest(choices: &[usize]) -> usize {
     shortest
 }
 
-/// Length of `count` parts; `None` if the part is unbounded, or the product too large to count.
+/// Returns the length of `count` parts, or `None` if the part is unbounded or the product overflows.
 pub const fn times(part: Option<usize>, count: usize) -> Option<usize> {
     match part {
         Some(part) => part.checked_mul(count),

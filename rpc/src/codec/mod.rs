@@ -1,14 +1,14 @@
-//! The codec: values to bytes and back, little endian, packed, everything checked.
+//! The codec: encodes values as packed little-endian bytes, and decodes them with all checks.
 //!
-//! A value is written in place into the buffer that will be sent, and read from the buffer that was received; nothing
-//! is staged in between. Fixed-size structs become plain stores and loads behind one check of the length; slices of
-//! numbers go as one copy. Layout of each type: `docs/messages.md`.
+//! A value is encoded directly into the buffer that is sent, and decoded directly from the buffer that was received.
+//! Fixed-size structs become plain stores and loads after one check of the length; slices of numbers are copied as a
+//! whole. `docs/messages.md` gives the layout of each type.
 //!
 //! # Invariants
 //! 1. `encode` writes exactly `encoded_len` bytes, between `MIN_LEN` and `MAX_LEN`.
-//! 2. `decode` is total: whatever the bytes, it ends with a value or a [`Malformed`], and never panics.
+//! 2. `decode` is total: for any bytes, it returns a value or a [`Malformed`], and never panics.
 //! 3. Each byte string decodes to at most one value, and encoding that value gives the same bytes again.
-//! 4. A sequence reserves at most [`ALLOCATION_FACTOR`] times the bytes that are left, whatever its count says.
+//! 4. A sequence reserves at most [`ALLOCATION_FACTOR`] times the bytes that are left, regardless of its announced count.
 
 mod compound;
 pub mod layout;
@@ -24,16 +24,16 @@ use pronto_wire::LayoutHash;
 pub use reader::{Fault, Malformed, Reader};
 pub use writer::{Full, Writer};
 
-/// Bytes of memory that a sequence may reserve per byte of input left, before it has seen its items.
+/// Bytes of memory that a sequence may reserve per byte of input left, before it decodes its items.
 ///
-/// Eight covers padding and the handles of strings and vectors (24 bytes for a length of 4); a sequence of larger items
-/// grows as they arrive.
+/// The factor eight covers padding, and the handles of strings and vectors (24 bytes of memory for at least 4 encoded
+/// bytes). A sequence of larger items grows as they are decoded.
 pub const ALLOCATION_FACTOR: usize = 8;
 
 /// A value that can travel in a message.
 ///
-/// Derive it for structs and enums of payloads. Types that refer to themselves are not payloads: the layout hash would
-/// have no end, and a peer could choose the depth of the decoder's stack.
+/// Derive it for structs and enums of payloads. Recursive types are not payloads: their layout hash would be infinite, and a
+/// peer could choose the depth of the decoder's stack.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot travel in a message",
     label = "not a payload",
@@ -41,43 +41,43 @@ pub const ALLOCATION_FACTOR: usize = 8;
     note = "for a type of your own, write `#[derive(Payload)]` above it"
 )]
 pub trait Payload: Sized {
-    /// Identifies the layout: field names, their order and types, down to the numbers.
+    /// Hash of the layout: field names, their order and their types, recursively.
     const LAYOUT: LayoutHash;
 
-    /// The shortest encoding, bytes.
+    /// Length of the shortest encoding, bytes.
     const MIN_LEN: usize;
 
-    /// The longest encoding, bytes; `None` if there is no bound.
+    /// Length of the longest encoding, bytes; `None` if there is no bound.
     const MAX_LEN: Option<usize>;
 
-    /// Length of this value's encoding, bytes.
+    /// Returns the length of this value's encoding, bytes.
     fn encoded_len(&self) -> usize;
 
     /// Writes the value.
     ///
     /// # Errors
-    /// [`Full`] if the buffer ends first; what was written until then stays.
+    /// [`Full`] if the buffer is too short; the bytes written until then remain.
     fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full>;
 
     /// Reads a value.
     ///
     /// # Errors
-    /// [`Malformed`] if the bytes are no value of this type.
+    /// [`Malformed`] if the bytes are not a value of this type.
     fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed>;
 
-    /// Writes the items one after the other; numbers do it as one copy.
+    /// Writes the items in order. Implementations for numbers copy the whole slice.
     ///
     /// # Errors
-    /// [`Full`] if the buffer ends first.
+    /// [`Full`] if the buffer is too short.
     #[inline]
     fn encode_slice(items: &[Self], out: &mut Writer<'_>) -> Result<(), Full> {
         items.iter().try_for_each(|item| item.encode(out))
     }
 
-    /// Reads `count` items. The caller has checked that so many can be left ([`Reader::count`]).
+    /// Reads `count` items. The caller has checked that the input can contain `count` items ([`Reader::count`]).
     ///
     /// # Errors
-    /// [`Malformed`] if an item is.
+    /// [`Malformed`] if an item is malformed.
     #[inline]
     fn decode_vec(count: usize, input: &mut Reader<'_>) -> Result<Vec<Self>, Malformed> {
         let justified = input.left().saturating_mul(ALLOCATION_FACTOR) / size_of::<Self>().max(1);
@@ -91,7 +91,7 @@ pub trait Payload: Sized {
     /// Reads `N` items, without allocating.
     ///
     /// # Errors
-    /// [`Malformed`] if an item is.
+    /// [`Malformed`] if an item is malformed.
     #[inline]
     fn decode_array<const N: usize>(input: &mut Reader<'_>) -> Result<[Self; N], Malformed> {
         let mut items = [const { None }; N];
@@ -113,10 +113,10 @@ pub fn encode_message<P: Payload>(message: &P, out: &mut [u8]) -> Result<usize, 
     Ok(writer.written())
 }
 
-/// Reads a whole message: all of `bytes`, not one left over.
+/// Reads a whole message, which must be exactly `bytes`.
 ///
 /// # Errors
-/// [`Malformed`] says what is wrong and where.
+/// [`Malformed`] with the fault and its offset.
 #[inline]
 pub fn decode_message<P: Payload>(bytes: &[u8]) -> Result<P, Malformed> {
     let mut reader = Reader::new(bytes);

@@ -1,4 +1,4 @@
-//! Numbers of fixed size, and what is stored as one: bool, char, ids.
+//! Numbers of fixed size, and types that are encoded as a number: bool, char, ids.
 
 use alloc::vec::Vec;
 
@@ -6,9 +6,9 @@ use pronto_wire::{Epoch, LayoutHash, NodeId, ServiceId};
 
 use super::{Fault, Full, Malformed, Payload, Reader, Writer};
 
-/// Bytes of numbers that are copied at a time. A longer copy is one string instruction in common C libraries, which on some processors
-/// (seen on AMD EPYC 9004: 3.5 GB/s instead of 50) moves a byte per cycle where the destination lies less than 16 bytes behind the
-/// place of the source, counted within a page: as it does where a count of 4 bytes stands before numbers.
+/// Bytes of numbers that are copied at a time. Common C libraries do a longer copy with one string instruction. On some CPUs (seen on
+/// AMD EPYC 9004: 3.5 GB/s instead of 50) it moves one byte per cycle if the offset of the destination within its page is less than
+/// 16 bytes above that of the source. This is the case for numbers after a count of 4 bytes.
 const PIECE: usize = 2048;
 
 macro_rules! numbers {
@@ -70,7 +70,7 @@ macro_rules! numbers {
 
 numbers!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64);
 
-/// A type that is written as a number, and read from one with a check.
+/// Implements `Payload` for a type that is written as a number and checked when it is read.
 macro_rules! as_number {
     ($name:ident: $number:ident, $write:expr, $read:expr) => {
         impl Payload for $name {

@@ -1,54 +1,54 @@
-//! Where values are read: bytes that a peer sent, none of which is believed.
+//! The reader of values from the untrusted bytes of a peer.
 
 use thiserror::Error;
 
-/// The bytes are no value of the type that they should be.
+/// An error of bytes that are not a value of the expected type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("malformed at offset {offset}: {fault}")]
 pub struct Malformed {
-    /// Where the offending bytes begin.
+    /// Offset of the invalid bytes.
     pub offset: usize,
-    /// What is wrong with them.
+    /// The fault of these bytes.
     pub fault: Fault,
 }
 
-/// What is wrong with bytes that should be a value.
+/// The fault of bytes that should be a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// The message ends too early.
     #[error("{needed} bytes needed, {left} left")]
     Truncated {
-        /// Bytes that come next, at least.
+        /// Bytes that the next part needs at least.
         needed: usize,
         /// Bytes left.
         left: usize,
     },
-    /// The message goes on after its value.
+    /// The message has bytes after its value.
     #[error("{0} bytes too many")]
     Trailing(usize),
-    /// So many items cannot be in what is left.
-    #[error("{count} items announced, {left} bytes left")]
+    /// The bytes that are left cannot contain `count` items.
+    #[error("{count} items announced, but only {left} bytes left")]
     Count {
         /// Items announced.
         count: u32,
         /// Bytes left after the announcement.
         left: usize,
     },
-    /// Neither 0 nor 1.
-    #[error("{0} is no bool")]
+    /// The byte of a bool is neither 0 nor 1.
+    #[error("invalid bool byte {0}: expected 0 or 1")]
     Bool(u8),
-    /// Neither 0 (absent) nor 1 (present).
-    #[error("{0} is neither absent nor present")]
+    /// The first byte of an option is neither 0 (`None`) nor 1 (`Some`).
+    #[error("invalid option byte {0}: expected 0 (`None`) or 1 (`Some`)")]
     Option(u8),
-    /// No Unicode scalar value.
-    #[error("{0:#x} is no char")]
+    /// The number of a char is not a Unicode scalar value.
+    #[error("invalid char {0:#x}: not a Unicode scalar value")]
     Char(u32),
-    /// No UTF-8.
+    /// The bytes of a string are not UTF-8.
     #[error("text is not UTF-8")]
     Utf8,
-    /// A second or more.
-    #[error("{0} nanoseconds are a second or more")]
+    /// The nanoseconds of a duration are a second or more.
+    #[error("invalid duration: {0} nanoseconds are a second or more")]
     Nanoseconds(u32),
     /// The enum has no such variant.
     #[error("`{of}` has no variant {variant}")]
@@ -60,7 +60,7 @@ pub enum Fault {
     },
 }
 
-/// Reads from bytes, from their beginning.
+/// A reader of bytes, from the first to the last.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -68,25 +68,25 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader at the beginning of `bytes`.
+    /// Returns a reader at the beginning of `bytes`.
     #[inline]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes, len: bytes.len() }
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read so far.
     #[inline]
     pub const fn offset(&self) -> usize {
         self.len - self.rest.len()
     }
 
-    /// Bytes left.
+    /// Returns the number of bytes left.
     #[inline]
     pub const fn left(&self) -> usize {
         self.rest.len()
     }
 
-    /// Checks once that `len` bytes are left, so that the checks of the fields that follow fold into this one.
+    /// Checks that `len` bytes are left. The compiler can then omit the checks of the fields that follow.
     ///
     /// # Errors
     /// [`Fault::Truncated`] if fewer are left.
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
     /// Takes the number of items that follow, each at least `item_len` bytes long.
     ///
     /// # Errors
-    /// [`Fault::Count`] if so many cannot be left.
+    /// [`Fault::Count`] if the bytes left cannot contain that number of items.
     #[inline]
     pub fn count(&mut self, item_len: usize) -> Result<usize, Malformed> {
         let count = u32::from_le_bytes(self.take()?);
@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The error for something wrong with the last `len` bytes taken.
+    /// Returns the error for a fault of the last `len` bytes taken.
     #[cold]
     pub fn refuse(&self, len: usize, fault: Fault) -> Malformed {
         Malformed { offset: self.offset().saturating_sub(len), fault }
@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
     /// Checks that everything was read.
     ///
     /// # Errors
-    /// [`Fault::Trailing`] if something is left.
+    /// [`Fault::Trailing`] if bytes are left.
     #[inline]
     pub fn finish(self) -> Result<(), Malformed> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.refuse(0, Fault::Trailing(self.left()))) }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_name_their_place() {
+    fn faults_have_their_offset() {
         let mut reader = Reader::new(&[1, 2, 3, 4, 5]);
         assert_eq!(reader.take(), Ok([1, 2]));
         let fault = Fault::Truncated { needed: 4, left: 3 };
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_held_against_what_is_left() {
+    fn counts_are_checked_against_the_bytes_left() {
         let bytes = [3, 0, 0, 0, 9, 9, 9, 9, 9, 9];
         assert_eq!(Reader::new(&bytes).count(2), Ok(3));
         let fault = Fault::Count { count: 3, left: 6 };

@@ -1,4 +1,4 @@
-//! Values in a row: arrays, and vectors, boxed slices and strings with their count in front.
+//! Sequences: arrays without a count; vectors, boxed slices and strings after a count.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -55,7 +55,7 @@ impl<T: Payload> Payload for Vec<T> {
 
     #[inline]
     fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
-        // Evaluated here too, so that items without length are refused wherever a decoder is compiled.
+        // Evaluated here, too, so that no decoder of items without length compiles.
         let _ = const { sequence_layout::<T>() };
         let count = input.count(T::MIN_LEN)?;
         T::decode_vec(count, input)
@@ -111,9 +111,9 @@ impl Payload for String {
     }
 }
 
-/// A vector and a boxed slice have one layout, so that either end may choose.
+/// Returns the layout of a vector or a boxed slice. They have the same layout, so that each end can use either.
 const fn sequence_layout<T: Payload>() -> LayoutHash {
-    // Else no length of input bounds their number. Asserted by name, which is what the compile error shows.
+    // Otherwise the length of the input would not bound the number of items. The compile error shows the name of this variable.
     let items_take_at_least_one_byte = T::MIN_LEN > 0;
     assert!(items_take_at_least_one_byte);
     LayoutHash::of("sequence").then(T::LAYOUT)

@@ -1,12 +1,12 @@
-//! Where values are written: the send buffer itself.
+//! The writer of values into the send buffer.
 
 use thiserror::Error;
 
-/// The buffer ended before the value did.
+/// An error of a buffer that is too short for its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("buffer full: {needed} bytes needed at offset {offset}, {left} left")]
 pub struct Full {
-    /// Bytes written before.
+    /// Bytes written before the error.
     pub offset: usize,
     /// Bytes that the next part needs.
     pub needed: usize,
@@ -14,7 +14,7 @@ pub struct Full {
     pub left: usize,
 }
 
-/// Writes into a buffer, from its beginning.
+/// A writer into a buffer, from its first byte.
 #[derive(Debug)]
 pub struct Writer<'a> {
     rest: &'a mut [u8],
@@ -22,25 +22,25 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// A writer at the beginning of `buffer`.
+    /// Returns a writer at the beginning of `buffer`.
     #[inline]
     pub fn new(buffer: &'a mut [u8]) -> Self {
         Self { capacity: buffer.len(), rest: buffer }
     }
 
-    /// Bytes written so far.
+    /// Returns the number of bytes written so far.
     #[inline]
     pub fn written(&self) -> usize {
         self.capacity - self.rest.len()
     }
 
-    /// Bytes left.
+    /// Returns the number of bytes left.
     #[inline]
     pub fn left(&self) -> usize {
         self.rest.len()
     }
 
-    /// Checks once that `len` bytes are left, so that the checks of the fields that follow fold into this one.
+    /// Checks that `len` bytes are left. The compiler can then omit the checks of the fields that follow.
     ///
     /// # Errors
     /// [`Full`] if fewer are left.
@@ -49,7 +49,7 @@ impl<'a> Writer<'a> {
         if self.rest.len() < len { Err(self.full(len)) } else { Ok(()) }
     }
 
-    /// Takes the next `len` bytes of the buffer, for the caller to fill.
+    /// Returns the next `len` bytes of the buffer, which the caller fills.
     ///
     /// # Errors
     /// [`Full`] if fewer are left; nothing is taken then.
@@ -61,7 +61,7 @@ impl<'a> Writer<'a> {
         Ok(claimed)
     }
 
-    /// Writes bytes whose number is known when compiling.
+    /// Writes an array of bytes.
     ///
     /// # Errors
     /// [`Full`] if fewer are left; nothing is written then.
@@ -71,7 +71,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes bytes.
+    /// Writes a slice of bytes.
     ///
     /// # Errors
     /// [`Full`] if fewer are left; nothing is written then.
@@ -84,8 +84,8 @@ impl<'a> Writer<'a> {
     /// Writes the number of items that follow, as a `u32`.
     ///
     /// # Errors
-    /// [`Full`] if that does not fit, or if `count` does not fit into a `u32`: items have at least one byte, and a
-    /// message at most 4 GiB.
+    /// [`Full`] if the count does not fit into the buffer, or `count` does not fit into a `u32`. An item has at least one
+    /// byte, and a message at most 4 GiB.
     #[inline]
     pub fn put_count(&mut self, count: usize) -> Result<(), Full> {
         let Ok(count) = u32::try_from(count) else { return Err(self.full(count)) };

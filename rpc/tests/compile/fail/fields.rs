@@ -1,4 +1,4 @@
-//! What is never a payload is explained by the derive.
+//! The derive explains types that are never payloads.
 
 use pronto_rpc::Payload;
 

@@ -1,4 +1,4 @@
-//! What is no payload is pointed at where it stands.
+//! The compiler points at the field that is not a payload.
 
 use pronto_rpc::Payload;
 
