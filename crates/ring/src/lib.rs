@@ -1,9 +1,9 @@
-//! Rings and lists of fixed size, without locks, over any storage.
+//! Lock-free rings and lists of fixed size, over any storage.
 //!
-//! | module | who writes | who reads |
+//! | module | writers | readers |
 //! | --- | --- | --- |
-//! | [`lines`] | one process | one other, which trusts nothing it reads |
-//! | [`mpsc`] | many threads | one at a time |
+//! | [`lines`] | one process | one other process, which does not trust the writer |
+//! | [`mpsc`] | many threads | one thread at a time |
 //! | [`slots`] | many threads claim and release | |
 #![no_std]
 #![deny(unsafe_code)]

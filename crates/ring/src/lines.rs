@@ -1,26 +1,26 @@
-//! A ring of 64-byte lines from one writer to one reader, with the lap number as publish word.
+//! A ring of 64-byte lines (message slots) from one writer to one reader, with the lap number in the publish word.
 //!
 //! ```text
-//!   word 0   bits 0..8 form | bits 8..32 lap | bits 32..64 the caller's
-//!   word 1   the caller's
+//!   word 0   bits 0..8 form | bits 8..32 lap | bits 32..64 for the caller
+//!   word 1   for the caller
 //!    ...
-//!   word 7   the caller's
+//!   word 7   for the caller
 //! ```
 //!
-//! A message is one line, and costs the reader one cache miss. The lap says which time round the ring a line was written,
-//! so a line needs no clearing and the two sides share no head or tail: each keeps its own position. The form is a small
-//! number of the caller's, for example "payload in this line" against "payload elsewhere".
+//! A message is one line, and costs the reader one cache miss. The lap counts the passes over the ring. Therefore a line
+//! needs no clearing, and the two sides share no head or tail: each keeps its own position. The form is a small number that
+//! the caller defines, for example "payload in this line" or "payload elsewhere".
 //!
 //! # Invariants
-//! 1. The storage has one writer. Everybody else only reads it.
-//! 2. Word 0 is written last (Release) and read first (Acquire): a line with the expected lap is whole.
-//! 3. Flow control is the caller's: the writer is never a whole ring ahead of the reader.
+//! 1. The storage has one writer. All other parties only read it.
+//! 2. Word 0 is written last (Release) and read first (Acquire): a line with the expected lap is complete.
+//! 3. The caller does flow control: the writer is never a whole ring ahead of the reader.
 //!
-//! When 3 is broken, messages are overwritten unread. The reader then finds a lap that is neither the expected one nor the
-//! one before, and says [`Overrun`]: that connection is over, since nobody knows what was lost. One message that is being
-//! overwritten at the very moment it is copied can come out mixed before that: a reader checks the copy as it would
-//! check anything that a peer wrote. A peer that scribbles over its lines gets the same treatment: whatever lies there, the
-//! reader copies, reports an overrun, or waits; it never blocks, panics or reads elsewhere.
+//! If invariant 3 is broken, the writer overwrites unread messages. The reader then finds a lap that is neither the expected
+//! nor the previous one, and reports [`Overrun`]. The connection must then end, as the number of lost messages is unknown.
+//! Before that, a message that is overwritten during the copy can come out mixed. A reader must therefore check the copy
+//! like everything that a peer wrote. A peer can also write arbitrary words to its lines. For any contents, the reader
+//! copies a line, reports an overrun, or finds no message. It never blocks, panics or reads other memory.
 
 use alloc::sync::Arc;
 use core::array::from_fn;
@@ -28,9 +28,9 @@ use core::array::from_fn;
 use pronto_sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 
-/// Words in a line.
+/// Number of words in a line.
 pub const WORDS: usize = 8;
-/// Laps count 1..=LAST_LAP and start over; 0 is zeroed memory.
+/// Last lap before the count starts over at 1. Lap 0 is that of zeroed memory.
 const LAST_LAP: u32 = (1 << 24) - 1;
 
 /// One cache line of a ring. Zeroed memory is a line that was never written.
@@ -41,23 +41,23 @@ pub struct Line([AtomicU64; WORDS]);
 /// Memory that holds the lines of one ring.
 ///
 /// # Safety
-/// `lines` gives the same lines on every call. They stay mapped and in place while the value lives, and every access to
-/// them, in every process that maps them, is an atomic one or goes through this module.
-#[expect(unsafe_code, reason = "the promise about the memory is the mapping's to make")]
+/// `lines` returns the same lines on every call. They stay mapped and in place while the value lives. Every access to
+/// them, in every process that maps them, is atomic or goes through this module.
+#[expect(unsafe_code, reason = "the implementation makes the promise about the memory")]
 pub unsafe trait LineStorage {
-    /// The lines, a power of two of them, zeroed before the first use.
+    /// Returns the lines. Their number is a power of two, and they are zeroed before the first use.
     fn lines(&self) -> &[Line];
 }
 
 // SAFETY: a slice is memory of this process, in place while borrowed or owned, with atomic access only.
-#[expect(unsafe_code, reason = "heap memory keeps the promise by itself")]
+#[expect(unsafe_code, reason = "heap memory keeps the promise")]
 unsafe impl LineStorage for [Line] {
     fn lines(&self) -> &[Line] {
         self
     }
 }
 
-// SAFETY: an Arc gives the same storage on every call, and keeps it.
+// SAFETY: an Arc returns the same storage on every call, and keeps it alive.
 #[expect(unsafe_code, reason = "passes the promise on")]
 unsafe impl<S: LineStorage + ?Sized> LineStorage for Arc<S> {
     fn lines(&self) -> &[Line] {
@@ -65,22 +65,22 @@ unsafe impl<S: LineStorage + ?Sized> LineStorage for Arc<S> {
     }
 }
 
-/// A reader fell a whole ring behind, or its peer wrote what no writer writes. The ring is of no use any more.
+/// An error of a ring whose writer got a whole ring ahead of the reader, or wrote an invalid lap. The ring is no longer usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("line ring overrun: lap {found} where {expected} was due")]
+#[error("line ring overrun: found lap {found}, expected {expected}")]
 pub struct Overrun {
-    /// The lap that was due.
+    /// The expected lap.
     pub expected: u32,
-    /// The lap that was there.
+    /// The lap in the line.
     pub found: u32,
 }
 
-/// A place in the ring: which line next, which time round.
+/// A position in the ring: the index of the next line, and the lap.
 #[derive(Clone, Copy, Debug)]
 struct Position {
     index: usize,
     lap: u32,
-    /// What an unwritten line holds: the lap before, 0 in the first.
+    /// The lap of a line that is not written yet: the previous one, or 0 in the first lap.
     previous: u32,
 }
 
@@ -105,17 +105,17 @@ pub struct LineWriter<S> {
 }
 
 impl<S: LineStorage> LineWriter<S> {
-    /// A writer at the start of zeroed lines.
+    /// Returns a writer at the start of zeroed lines.
     ///
     /// # Panics
     /// If the number of lines is not a power of two.
     pub fn new(storage: S) -> Self {
-        assert!(storage.lines().len().is_power_of_two(), "a ring has a power of two of lines");
+        assert!(storage.lines().len().is_power_of_two(), "the number of lines in a ring is a power of two");
         Self { storage, next: Position::START }
     }
 
-    /// Writes one message, visible to the reader at once. The low 32 bits of `words[0]` are replaced. The caller promises that
-    /// the reader is less than a whole ring behind. Always inlined: words that go through memory on their way are waited for.
+    /// Writes one message, which is immediately visible to the reader. Replaces the low 32 bits of `words[0]`. The caller promises
+    /// that the reader is less than a whole ring behind. Always inlined, so that the words stay in registers.
     #[inline(always)]
     pub fn publish(&mut self, form: u8, words: [u64; WORDS]) {
         let lines = self.storage.lines();
@@ -130,13 +130,14 @@ impl<S: LineStorage> LineWriter<S> {
         self.next.advance(lines.len());
     }
 
-    /// Which line comes next: what lies beside it is the writer's until it is published.
+    /// Returns the index of the line that is published next. Memory that the caller associates with that index belongs to the writer
+    /// until then.
     #[inline]
     pub fn next_index(&self) -> usize {
         self.next.index
     }
 
-    /// The storage.
+    /// Returns the storage.
     pub fn storage(&self) -> &S {
         &self.storage
     }
@@ -150,16 +151,17 @@ pub struct LineReader<S> {
 }
 
 impl<S: LineStorage> LineReader<S> {
-    /// A reader at the start of a ring, whether or not something is written there already.
+    /// Returns a reader at the start of a ring, which may already contain messages.
     ///
     /// # Panics
     /// If the number of lines is not a power of two.
     pub fn new(storage: S) -> Self {
-        assert!(storage.lines().len().is_power_of_two(), "a ring has a power of two of lines");
+        assert!(storage.lines().len().is_power_of_two(), "the number of lines in a ring is a power of two");
         Self { storage, next: Position::START }
     }
 
-    /// The next message, copied out once, with its form; none if there is none yet. An overrun stays one.
+    /// Takes the next message: copies it once, and returns it with its form, or `None` if there is none yet. After an overrun, every
+    /// call returns the error.
     #[inline]
     pub fn poll(&mut self) -> Result<Option<([u64; WORDS], u8)>, Overrun> {
         let lines = self.storage.lines();
@@ -171,14 +173,14 @@ impl<S: LineStorage> LineReader<S> {
         if found != self.next.lap {
             return self.not_due(found);
         }
-        // One word after the other without a loop: the words stay in registers, on the way of every message.
+        // `from_fn` unrolls to single loads, so that the words stay in registers. Every message passes through here.
         let words = from_fn(|word| if word == 0 { first } else { line[word].load(Ordering::Relaxed) });
         self.next.advance(lines.len());
         Ok(Some((words, form)))
     }
 
-    /// The next message, copied out once, with its form, if it is there and its form is wanted. An overrun is
-    /// [`poll`](Self::poll)'s to report.
+    /// Takes the next message, if there is one and `wanted` accepts its form. Copies it once, and returns it with its form. Returns
+    /// `None` for an overrun, which [`poll`](Self::poll) reports.
     #[inline(always)]
     pub fn poll_if(&mut self, wanted: impl FnOnce(u8) -> bool) -> Option<([u64; WORDS], u8)> {
         let lines = self.storage.lines();
@@ -195,13 +197,13 @@ impl<S: LineStorage> LineReader<S> {
         Some((words, form))
     }
 
-    /// Which line was taken last.
+    /// Returns the index of the line that was taken last.
     #[inline]
     pub fn last_index(&self) -> usize {
         self.next.index.wrapping_sub(1) & (self.storage.lines().len() - 1)
     }
 
-    /// Whether [`poll`](Self::poll) has something to say, a message or an overrun: the recheck before sleeping.
+    /// Returns whether [`poll`](Self::poll) would return a message or an overrun. Used for the recheck before sleeping.
     #[inline]
     pub fn is_ready(&self) -> bool {
         let Line(line) = &self.storage.lines()[self.next.index];
@@ -209,7 +211,7 @@ impl<S: LineStorage> LineReader<S> {
         u32::from_le_bytes([lap[0], lap[1], lap[2], 0]) != self.next.previous
     }
 
-    /// The storage.
+    /// Returns the storage.
     pub fn storage(&self) -> &S {
         &self.storage
     }
@@ -220,13 +222,13 @@ impl<S: LineStorage> LineReader<S> {
     }
 }
 
-/// Asks for a line that is read next: under load it is written already, and on its way while this message is handled. A line that is
-/// not written yet stays where it is.
+/// Prefetches a line that is read next. Under load it is already written, and arrives in the cache while the current message is
+/// handled.
 #[inline(always)]
-#[expect(unsafe_code, reason = "a hint to the processor about memory that may be read")]
+#[expect(unsafe_code, reason = "a hint to the CPU about readable memory")]
 fn fetch_early(line: &Line) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
-    // SAFETY: a hint reads nothing, and faults nowhere.
+    // SAFETY: a prefetch hint has no architectural effect and never faults.
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(line).cast());
@@ -235,7 +237,7 @@ fn fetch_early(line: &Line) {
     let _ = line;
 }
 
-/// The low four bytes of word 0, lowest first.
+/// Returns the low four bytes of word 0, lowest first: form and lap.
 fn lap_and_form(word: u64) -> [u8; 4] {
     let [a, b, c, d, ..] = word.to_le_bytes();
     [a, b, c, d]
@@ -261,19 +263,19 @@ mod tests {
     }
 
     #[test]
-    fn a_message_may_be_looked_at_before_it_is_taken() {
+    fn a_message_of_another_form_is_not_taken() {
         let (mut writer, mut reader, _) = ring(2);
         for i in 0..5 {
             assert_eq!(reader.poll_if(|_| true), None);
             let index = writer.next_index();
             writer.publish(9, message(i));
-            assert_eq!(reader.poll_if(|form| form != 9), None, "it is not wanted, and not taken");
+            assert_eq!(reader.poll_if(|form| form != 9), None, "a message of another form is not taken");
             let (words, form) = reader.poll_if(|form| form == 9).unwrap();
             assert_eq!(form, 9);
             assert_eq!(reader.last_index(), index);
             assert_eq!((words[0] >> 32, &words[1..]), (message(i)[0] >> 32, &message(i)[1..]));
         }
-        // A line that is not due, nor the one before, is poll's to report.
+        // `poll` must report a lap that is neither the expected nor the previous one.
         (0..4).for_each(|i| writer.publish(1, message(i)));
         assert_eq!(reader.poll_if(|_| true), None);
         assert!(reader.is_ready() && reader.poll().is_err());
@@ -299,7 +301,7 @@ mod tests {
                 let (words, form) = reader.poll().unwrap().unwrap();
                 assert_eq!(form, 7);
                 assert_eq!(words[1..], message(i + j)[1..]);
-                assert_eq!(words[0] >> 32, i + j, "the upper half of word 0 is the caller's");
+                assert_eq!(words[0] >> 32, i + j, "the upper half of word 0 is as the caller wrote it");
             }
         }
     }
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_fell_behind_says_so_and_stays_at_it() {
+    fn a_reader_that_fell_behind_keeps_reporting_an_overrun() {
         let (mut writer, mut reader, _) = ring(2);
         for i in 0..3 {
             writer.publish(0, message(i));
@@ -359,7 +361,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever lies in the lines, the reader answers, and takes at most one message from a line.
+        /// For any contents of the lines, the reader returns a result, and takes at most one message per line and lap.
         #[test]
         fn a_reader_is_total(garbage in prop::collection::vec(any::<u64>(), 8 * WORDS), polls in 0..40usize) {
             let (_, mut reader, lines) = ring(8);

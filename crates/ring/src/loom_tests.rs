@@ -1,4 +1,4 @@
-//! Every ring of this crate, explored by loom; and the mutants that it must refute.
+//! Loom models of every ring of this crate, and mutants that loom must refute.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use pronto_sync::cell::UnsafeCell;
 
 use crate::{Line, LineReader, LineWriter, Mpsc, Receiver, Sender, Slots};
 
-/// Three messages through two lines: the second lap reuses a line, with the reader's progress as credit.
+/// Sends three messages through two lines. The second lap reuses a line; the reader's progress is the writer's credit.
 #[test]
 fn loom_lines_arrive_whole_round_the_ring() {
     loom::model(|| {
@@ -29,7 +29,7 @@ fn loom_lines_arrive_whole_round_the_ring() {
         let mut reader = LineReader::new(lines);
         for i in 0..3 {
             let (words, _) = loop {
-                match reader.poll().expect("the writer keeps to its credit") {
+                match reader.poll().expect("the writer has a credit") {
                     Some(message) => break message,
                     None => thread::yield_now(),
                 }
@@ -41,7 +41,7 @@ fn loom_lines_arrive_whole_round_the_ring() {
     });
 }
 
-/// A publish word without Release, as the lines would be without it: loom finds the torn message.
+/// Publishes a line without Release. Loom finds the torn message.
 #[test]
 #[should_panic(expected = "a torn line")]
 fn loom_refutes_publishing_relaxed() {
@@ -86,7 +86,7 @@ fn loom_mpsc_two_producers() {
     });
 }
 
-/// A slot is used again as soon as it is given back, and a producer's values stay in order.
+/// Reuses a slot as soon as the consumer has emptied it. A producer's values stay in order.
 #[test]
 fn loom_mpsc_round_the_ring() {
     loom::model(|| {
@@ -105,8 +105,8 @@ fn loom_mpsc_round_the_ring() {
     });
 }
 
-/// Two producers find one slot, which the first of them closes: what each pushes stays in order, and nothing is lost, whoever
-/// makes the other slots.
+/// Two producers share a first ring of one slot, which one of them closes. The values of each producer stay in order and none is lost,
+/// regardless of which producer makes the second ring.
 #[test]
 fn loom_mpsc_grows_between_two_producers() {
     loom::model(|| {
@@ -114,10 +114,10 @@ fn loom_mpsc_grows_between_two_producers() {
         let other = sender.clone();
         let thread = thread::spawn(move || {
             for i in [10u32, 11] {
-                other.push(i).expect("it grows");
+                other.push(i).expect("the queue grows");
             }
         });
-        sender.push(20).expect("it grows");
+        sender.push(20).expect("the queue grows");
         assert!(sender.has_unpopped());
         let got: Vec<_> = (0..3).map(|_| pop_waiting(&mut receiver)).collect();
         thread.join().unwrap();
@@ -127,13 +127,13 @@ fn loom_mpsc_grows_between_two_producers() {
     });
 }
 
-/// What threads submit, and the engine that one of them at a time drains it into.
+/// The queue of submissions, and the engine into which one thread at a time drains it.
 struct Submissions {
     sender: Sender<u32>,
     engine: TryLock<(Receiver<u32>, Vec<u32>)>,
 }
 
-/// A sender pushes, tries the lock, fails and leaves, while the holder drains, releases, and looks once more.
+/// A sender pushes, fails to get the lock and leaves, while the holder drains, releases the lock and rechecks.
 fn submission_at_the_holders_exit(submit: fn(&Submissions, u32)) {
     submission_at_the_exit_from(|| Mpsc::new(2), submit);
 }
@@ -146,7 +146,7 @@ fn submission_at_the_exit_from(queue: fn() -> (Sender<u32>, Receiver<u32>), subm
         let thread = thread::spawn(move || submit(&other, 1));
         submit(&state, 2);
         thread.join().unwrap();
-        let served = state.engine.try_lock().expect("nobody stays inside").1.len();
+        let served = state.engine.try_lock().expect("both threads have released the lock").1.len();
         // Before the assertion: dropping loom's objects while a refuted model unwinds would abort the test.
         drop(state);
         assert_eq!(served, 2, "a submission is stranded");
@@ -167,13 +167,13 @@ fn loom_submission_at_the_holders_exit_strands_nothing() {
     });
 }
 
-/// The same while the queue grows: whichever of its two rings a submission went to, it is seen.
+/// A submission is served while the queue grows, regardless of the ring that it went to.
 #[test]
 fn loom_submission_at_the_holders_exit_strands_nothing_in_a_queue_that_grows() {
     submission_at_the_exit_from(
         || Mpsc::growing(1, 2),
         |state, submission| {
-            state.sender.push(submission).expect("it grows");
+            state.sender.push(submission).expect("the queue grows");
             state.engine.serve(|| state.sender.pending(), drain);
         },
     );
@@ -181,7 +181,7 @@ fn loom_submission_at_the_holders_exit_strands_nothing_in_a_queue_that_grows() {
 
 #[test]
 #[should_panic(expected = "a submission is stranded")]
-fn loom_refutes_leaving_without_a_second_look() {
+fn loom_refutes_leaving_without_a_recheck() {
     submission_at_the_holders_exit(|state, submission| {
         state.sender.push(submission).expect("room for both");
         if let Some(mut engine) = state.engine.try_lock() {
@@ -192,7 +192,7 @@ fn loom_refutes_leaving_without_a_second_look() {
 
 #[test]
 #[should_panic(expected = "a submission is stranded")]
-fn loom_refutes_a_second_look_without_fences() {
+fn loom_refutes_a_recheck_without_fences() {
     submission_at_the_holders_exit(|state, submission| {
         state.sender.push(submission).expect("room for both");
         while let Some(mut engine) = state.engine.try_lock() {
@@ -205,14 +205,14 @@ fn loom_refutes_a_second_look_without_fences() {
     });
 }
 
-/// The slots and what each stands for: reached by its claimer alone, or loom says so.
+/// Slots, and a cell for each. Loom reports any access to a cell by another thread than its slot's claimer.
 struct Table {
     slots: Slots,
     cells: Vec<UnsafeCell<u32>>,
 }
 
-#[expect(unsafe_code, reason = "the model is whether this is sound")]
-// SAFETY: a cell is reached only while its slot is claimed.
+#[expect(unsafe_code, reason = "the model checks whether this is sound")]
+// SAFETY: a cell is accessed only while its slot is claimed.
 unsafe impl Sync for Table {}
 
 impl Table {
@@ -220,9 +220,9 @@ impl Table {
         Arc::new(Self { slots: Slots::new(n), cells: (0..n).map(|_| UnsafeCell::new(0)).collect() })
     }
 
-    #[expect(unsafe_code, reason = "the model is whether this is sound")]
+    #[expect(unsafe_code, reason = "the model checks whether this is sound")]
     fn touch(&self, slot: u16) {
-        // SAFETY: the slot is claimed by the caller; loom checks that nobody else is in.
+        // SAFETY: the caller has claimed the slot; loom checks that no other thread accesses the cell.
         self.cells[usize::from(slot)].with_mut(|cell| unsafe { *cell += 1 });
     }
 }
@@ -249,8 +249,8 @@ fn loom_a_slot_is_claimed_by_one() {
     });
 }
 
-/// The ABA case: one thread has read the top and the slot below it, while the other takes both and gives back two, so that
-/// top and count are what they were and only the slot below is another. Without the tag, one slot goes to two.
+/// Checks the ABA case: one thread has read the top and the slot below it, while the other claims both and releases two slots.
+/// Top and count are then as before, and only the slot below differs. Without the tag, two threads would claim one slot.
 #[test]
 fn loom_the_same_top_again_is_not_the_same_list() {
     loom::model(|| {
@@ -273,6 +273,6 @@ fn loom_the_same_top_again_is_not_the_same_list() {
             table.touch(slot);
         }
         let there = thread.join().unwrap();
-        assert!(there.is_none() || !here.contains(&there), "one slot for two");
+        assert!(there.is_none() || !here.contains(&there), "two threads claimed one slot");
     });
 }

@@ -1,20 +1,20 @@
-//! A bounded queue from many threads to whoever holds its receiving end.
+//! A bounded queue from many threads to the holder of its receiving end.
 //!
-//! Each slot carries a sequence number. A producer claims a position by moving the tail, fills the slot and then numbers it
-//! position + 1; the consumer empties the slot and numbers it position + 2 x capacity, for the next time round. Positions are
-//! even; they and the numbers wrap.
+//! Each slot has a sequence number. A producer claims a position by moving the tail, fills the slot and then sets its number
+//! to position + 1. The consumer empties the slot and sets its number to position + 2 x capacity, for the next lap. Positions
+//! are even; positions and numbers wrap.
 //!
-//! A queue may begin with few slots, as most queues never need more. A producer that finds them full closes them, which is a
-//! bit of their tail; from then on all values go to the other slots, which are made at that moment. The consumer goes there
-//! when it has taken the last value out of the first ones.
+//! A queue may begin with few slots, as most queues never need more. A producer that finds this first ring full closes it by
+//! setting a bit of its tail. All later values go to a second ring, which is allocated at that time. The consumer moves to the
+//! second ring after it has taken the last value out of the first.
 //!
 //! # Invariants
-//! 1. A slot numbered like its position is empty, and belongs to the producer who moves the tail over it.
+//! 1. A slot whose number equals its position is empty, and belongs to the producer that moves the tail over it.
 //! 2. A slot numbered position + 1 is full, and belongs to the consumer.
 //! 3. There is one [`Receiver`], and popping needs `&mut`.
 //! 4. A closed tail never moves.
-//! 5. Nobody waits for a producer that has claimed a slot and not filled it: the consumer finds nothing there, producers find no room.
-#![expect(unsafe_code, reason = "the sequence numbers decide who may touch a slot")]
+//! 5. No thread waits for a producer that has claimed a slot and not filled it: the consumer finds no value, and producers no room.
+#![expect(unsafe_code, reason = "the sequence numbers decide which thread may access a slot")]
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -25,12 +25,12 @@ use pronto_sync::cell::UnsafeCell;
 use pronto_sync::{Arc, CachePadded, OnceBox, hint};
 use thiserror::Error;
 
-/// From a position to the next.
+/// Distance from a position to the next.
 const STEP: usize = 2;
-/// The bit of a tail that says that nothing is pushed there any more.
+/// The bit of a tail that marks the ring as closed: no value is pushed there any more.
 const CLOSED: usize = 1;
 
-/// The queue was full; here is the value back.
+/// An error that returns the value, because the queue was full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the queue is full")]
 pub struct Full<T>(pub T);
@@ -40,40 +40,40 @@ struct Slot<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// Slots in a ring.
+/// A ring of slots.
 struct Ring<T> {
     tail: CachePadded<AtomicUsize>,
-    /// Written by the consumer alone; others read it to see whether something is pending.
+    /// The consumer's position. Only the consumer writes it; other threads read it to check whether a value is pending.
     head: CachePadded<AtomicUsize>,
     slots: Box<[Slot<T>]>,
 }
 
 struct Shared<T> {
     first: Ring<T>,
-    /// Where values go once the first ring is closed.
+    /// The second ring, for values that are pushed after the first is closed.
     rest: OnceBox<Ring<T>>,
-    /// How many that one takes; none if the first ring is all there is.
+    /// Capacity of the second ring; 0 if there is only the first.
     capacity: usize,
 }
 
-// SAFETY: invariants 1 to 3: a value is touched by one thread at a time, and moves from producer to consumer.
+// SAFETY: invariants 1 to 3: one thread at a time accesses a value, which moves from producer to consumer.
 unsafe impl<T: Send> Sync for Ring<T> {}
-// SAFETY: nothing in it is bound to a thread but the values, which are Send.
+// SAFETY: only the values could be bound to a thread, and they are Send.
 unsafe impl<T: Send> Send for Ring<T> {}
 
-/// Makes bounded queues.
+/// The constructors of bounded queues.
 #[derive(Debug)]
 pub struct Mpsc;
 
 impl Mpsc {
-    /// A queue for `capacity` values, rounded up to a power of two.
-    #[expect(clippy::new_ret_no_self, reason = "a queue is nothing but its two ends")]
+    /// Returns the ends of a queue for `capacity` values, rounded up to a power of two.
+    #[expect(clippy::new_ret_no_self, reason = "a queue consists of its two ends")]
     pub fn new<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
         Self::growing(capacity, 0)
     }
 
-    /// A queue for `few` values, and once they were not enough for `capacity` beside those that are left of the few; both
-    /// rounded up to powers of two. It takes the memory for more at the push for which the few have no room, and keeps it.
+    /// Returns the ends of a queue with room for `few` values at first. The first push that finds no room allocates room for
+    /// `capacity` further values, which the queue keeps. Both numbers are rounded up to powers of two.
     pub fn growing<T>(few: usize, capacity: usize) -> (Sender<T>, Receiver<T>) {
         let shared = Arc::new(Shared { first: Ring::new(few), rest: OnceBox::new(), capacity });
         (Sender { shared: Arc::clone(&shared) }, Receiver { shared, head: 0, in_rest: false })
@@ -100,17 +100,17 @@ impl<T> Ring<T> {
         &self.slots[(position / STEP) & (self.slots.len() - 1)]
     }
 
-    /// Positions of one lap.
+    /// Returns the distance of positions in one lap.
     fn lap(&self) -> usize {
         self.slots.len() * STEP
     }
 
-    /// Tail and head.
+    /// Returns tail and head.
     fn ends(&self) -> (usize, usize) {
         (self.tail.load(Ordering::Relaxed), self.head.load(Ordering::Relaxed))
     }
 
-    /// Takes the next position, if the ring is open and has room; closes it if it has none and that is what the caller wants.
+    /// Claims the next position, if the ring is open and has room. If an open ring has no room, closes it if `closes` says so.
     #[inline]
     fn claim(&self, closes: Closes) -> Option<(usize, &Slot<T>)> {
         let mut tail = self.tail.load(Ordering::Relaxed);
@@ -118,7 +118,7 @@ impl<T> Ring<T> {
             if tail & CLOSED != 0 {
                 return None;
             }
-            // SYNC: Acquire sees the slot emptied; pairs with the store in take.
+            // SYNC: Acquire sees the slot emptied; pairs with the store in empty.
             let slot = self.slot(tail);
             let sequence = slot.sequence.load(Ordering::Acquire);
             let next = if sequence == tail {
@@ -141,13 +141,13 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Returns whether a value of the lap before has the slot at `tail`, or will have it: its producer may not have filled the slot yet.
-    /// The ring has no room in either case. A producer that waited for the other one here might keep it from the CPU.
+    /// Returns whether a value of the previous lap occupies the slot at `tail`, or will: its producer may not have filled the slot yet.
+    /// In both cases the ring has no room. A producer that waited here for the other one might keep it from the CPU.
     fn is_taken(&self, sequence: usize, tail: usize) -> bool {
         sequence.wrapping_sub(tail.wrapping_sub(self.lap())) <= 1
     }
 
-    /// The slot at `head`, if it is full.
+    /// Returns the slot at `head`, if it is full.
     #[inline(always)]
     fn full(&self, head: usize) -> Option<&Slot<T>> {
         let slot = self.slot(head);
@@ -155,12 +155,12 @@ impl<T> Ring<T> {
         (slot.sequence.load(Ordering::Acquire) == head.wrapping_add(1)).then_some(slot)
     }
 
-    /// Empties the full slot at `head`. Caller: invariant 3, and `head` is the position of the consumer.
+    /// Takes the value out of the full slot at `head`. Caller: invariant 3, and `head` is the position of the consumer.
     #[inline(always)]
     fn empty(&self, slot: &Slot<T>, head: usize) -> T {
-        // SAFETY: invariant 2: the slot is full, and the one consumer reads it once before numbering it anew.
+        // SAFETY: invariant 2: the slot is full, and the one consumer reads it once before it changes the slot's number.
         let value = slot.value.with(|value| unsafe { value.cast::<T>().read() });
-        // SYNC: gives the slot back; pairs with the load in claim.
+        // SYNC: releases the slot; pairs with the load in claim.
         slot.sequence.store(head.wrapping_add(self.lap()), Ordering::Release);
         self.head.store(head.wrapping_add(STEP), Ordering::Relaxed);
         value
@@ -171,9 +171,9 @@ impl<T> Slot<T> {
     /// Fills the slot at a position that the caller has claimed.
     #[inline(always)]
     fn fill(&self, position: usize, value: T) {
-        // SAFETY: invariant 1: the slot is empty and the position is the caller's.
+        // SAFETY: invariant 1: the slot is empty, and the caller has claimed the position.
         self.value.with_mut(|place| unsafe { place.cast::<T>().write(value) });
-        // SYNC: publishes the value; pairs with the load in take and in pending.
+        // SYNC: publishes the value; pairs with the load in full.
         self.sequence.store(position.wrapping_add(1), Ordering::Release);
     }
 }
@@ -188,7 +188,7 @@ impl<T> Drop for Ring<T> {
     }
 }
 
-/// Whether a ring without room is closed.
+/// A choice whether [`Ring::claim`] closes a ring without room.
 #[derive(Clone, Copy)]
 enum Closes {
     Never,
@@ -196,12 +196,12 @@ enum Closes {
 }
 
 impl<T> Shared<T> {
-    /// Whether a value lies at the head, ready to be popped. A value whose producer is still filling its slot does not count:
-    /// that producer is yet to come and look after it.
+    /// Returns whether the value at the head can be popped. A value whose producer is still filling its slot does not count, as that
+    /// producer will check for pending work itself afterwards.
     #[inline]
     fn pending(&self) -> bool {
         let (tail, head) = self.first.ends();
-        // A value that a producer has published is behind the tail that it has moved.
+        // A published value is behind the tail, which its producer has moved before.
         tail != head && (self.first.full(head).is_some() || tail == head | CLOSED && self.rest_is_pending())
     }
 
@@ -224,7 +224,7 @@ impl<T> Shared<T> {
         })
     }
 
-    /// Appends a value to the other ring, if there is to be one; it is made now if it is not there. The first one is closed.
+    /// Appends a value to the second ring, if the queue may have one. Allocates it if needed. The first ring is closed.
     #[cold]
     fn push_into_rest(&self, value: T) -> Result<(), Full<T>> {
         if self.capacity == 0 {
@@ -241,7 +241,8 @@ impl<T> Shared<T> {
     }
 }
 
-/// A sending end; clones send to the same queue. Values sent after the receiver is gone stay in the queue until it goes too.
+/// A sending end. Clones send to the same queue. Values that are sent after the receiver was dropped stay in the queue until the queue is
+/// dropped, too.
 pub struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
@@ -250,7 +251,7 @@ impl<T> Sender<T> {
     /// Appends a value. Values of one thread stay in order.
     ///
     /// # Errors
-    /// If there is no room for it.
+    /// If there is no room for the value, which the error returns.
     pub fn push(&self, value: T) -> Result<(), Full<T>> {
         let Shared { first, capacity, .. } = &*self.shared;
         let closes = if *capacity == 0 { Closes::Never } else { Closes::WhenFull };
@@ -263,14 +264,14 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Whether something is there to be popped: what a holder of the receiver looks at after giving it back.
+    /// Returns whether a value can be popped. A thread that has stopped receiving uses this to recheck.
     #[inline]
     pub fn pending(&self) -> bool {
         self.shared.pending()
     }
 
-    /// Whether any push has begun whose value was not popped: among them all that this thread made. A value may be there that
-    /// cannot be popped yet, because the push before it is still under way.
+    /// Returns whether any push has begun whose value was not popped yet, including all pushes of this thread. Such a value cannot be
+    /// popped while the push before it is still in progress.
     #[inline]
     pub fn has_unpopped(&self) -> bool {
         self.shared.has_unpopped()
@@ -292,14 +293,14 @@ impl<T> fmt::Debug for Sender<T> {
 /// The receiving end.
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
-    /// Of the ring that it has come to.
+    /// Position in the current ring.
     head: usize,
-    /// The first ring is closed and empty.
+    /// True if the second ring is the current one: the first ring is closed and empty.
     in_rest: bool,
 }
 
 impl<T> Receiver<T> {
-    /// The oldest value, if there is one.
+    /// Removes and returns the oldest value, if there is one.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         let ring = if self.in_rest { self.shared.rest.get()? } else { &self.shared.first };
@@ -310,9 +311,9 @@ impl<T> Receiver<T> {
         Some(value)
     }
 
-    /// The first value of the other ring, if everything was taken out of the first one, which is closed.
+    /// Moves to the second ring and pops its first value, if the first ring is closed and empty.
     fn pop_behind_closed(&mut self) -> Option<T> {
-        // Invariant 4: once it is closed nothing comes behind what was taken.
+        // Invariant 4: no value can follow in a closed ring.
         if self.in_rest || self.shared.first.tail.load(Ordering::Relaxed) != self.head | CLOSED {
             return None;
         }
@@ -320,7 +321,7 @@ impl<T> Receiver<T> {
         self.pop()
     }
 
-    /// Whether something is there to be popped.
+    /// Returns whether a value can be popped.
     pub fn pending(&self) -> bool {
         self.shared.pending()
     }
@@ -342,7 +343,7 @@ mod tests {
     use super::{Closes, Full, Mpsc, Receiver, Sender};
 
     #[test]
-    fn what_was_pushed_is_unpopped_until_it_is_popped() {
+    fn a_pushed_value_counts_as_unpopped_until_it_is_popped() {
         let (sender, mut receiver) = Mpsc::new(4);
         assert!(!sender.has_unpopped());
         sender.push(1).unwrap();
@@ -366,7 +367,7 @@ mod tests {
         assert!(!sender.pending() && !receiver.pending());
     }
 
-    /// What a producer does that is taken off its CPU between claiming a slot and filling it.
+    /// Claims a slot without filling it, like a producer that is preempted in between.
     fn claims<T>(sender: &Sender<T>) -> usize {
         let claimed = sender.shared.first.claim(Closes::Never);
         claimed.expect("there is room").0
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_producer_that_has_claimed_a_slot_and_not_filled_it() {
+    fn no_thread_waits_for_a_producer_that_has_claimed_a_slot_and_not_filled_it() {
         let (sender, mut receiver) = Mpsc::new(2);
         let claimed = claims(&sender);
         assert_eq!(sender.push(1), Ok(()));
@@ -394,7 +395,7 @@ mod tests {
         let claimed = claims(&sender);
         for i in 1..4 {
             assert_eq!(sender.push(i), Ok(()));
-            assert_eq!(receiver.pop(), None, "the first one is not there yet");
+            assert_eq!(receiver.pop(), None, "the first value is not filled in yet");
         }
         fills(&sender, claimed, 0);
         let all: Vec<_> = core::iter::from_fn(|| receiver.pop()).collect();
@@ -421,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_popped_of_a_queue_that_grew_is_dropped() {
+    fn unpopped_values_of_a_queue_that_grew_are_dropped() {
         let value = Arc::new(());
         let (sender, receiver) = Mpsc::growing(2, 4);
         for _ in 0..5 {
@@ -432,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_popped_is_dropped() {
+    fn unpopped_values_are_dropped() {
         let value = Arc::new(());
         let (sender, mut receiver) = Mpsc::new(2);
         for _ in 0..3 {
@@ -452,7 +453,7 @@ mod tests {
         }
     }
 
-    /// A thread, and how many it has sent before.
+    /// A thread's number, and the number of values that it sent before.
     type Sent = (usize, u64);
 
     fn arrives_whole((sender, mut receiver): (Sender<Sent>, Receiver<Sent>)) {
@@ -486,7 +487,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a queue from the standard library: same values, same refusals.
+        /// Compares with a queue of the standard library: both give the same values and the same refusals.
         #[test]
         fn behaves_like_a_bounded_deque(operations in prop::collection::vec(any::<Option<u8>>(), 0..200)) {
             let (sender, mut receiver) = Mpsc::new(8);

@@ -1,22 +1,22 @@
 //! A free list of small indices, for tables of fixed size.
 //!
-//! The list is a stack: the slot released last is claimed next, while its lines are warm.
+//! The list is a stack: the slot released last is claimed next, while it is still in the cache.
 //!
 //! # Invariants
-//! 1. The head word alone says what is free: top of the stack, slots in use, and a tag that every change counts up. A slow
-//!    thread that read an old top fails its CAS by the tag, even if the same index is on top again.
-//! 2. `next` of a claimed slot is `CLAIMED`, of a free one the slot below.
+//! 1. The head word has the top of the stack, the number of slots in use, and a tag that every change increments. A slow
+//!    thread that read an old top fails its CAS because of the tag, even if the same index is on top again.
+//! 2. `next` of a claimed slot is `CLAIMED`; that of a free slot is the slot below.
 
 use alloc::boxed::Box;
 
 use pronto_sync::CachePadded;
 use pronto_sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
-/// No slot: the bottom of the stack.
+/// The mark for the bottom of the stack.
 const NONE: u16 = u16::MAX;
 /// The mark of a claimed slot.
 const CLAIMED: u16 = u16::MAX - 1;
-/// Most slots that a list can have; the indices above are marks.
+/// Maximum number of slots of a list; the indices above are marks.
 pub const MAX_SLOTS: u16 = CLAIMED;
 
 const _: () = assert!(MAX_SLOTS <= CLAIMED && CLAIMED < NONE, "no index is a mark");
@@ -44,7 +44,7 @@ impl Head {
     }
 }
 
-/// Which of `n` slots are in use; claimed and released by any thread.
+/// A list of `n` slots, which any thread may claim and release.
 #[derive(Debug)]
 pub struct Slots {
     head: CachePadded<AtomicU64>,
@@ -52,7 +52,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// All of `n` slots free.
+    /// Returns a list of `n` free slots.
     ///
     /// # Panics
     /// If `n` is more than [`MAX_SLOTS`].
@@ -63,7 +63,7 @@ impl Slots {
         Self { head: CachePadded::new(AtomicU64::new(head.pack())), next }
     }
 
-    /// Takes a free slot, if there is one.
+    /// Claims a free slot, if there is one.
     pub fn claim(&self) -> Option<u16> {
         // SYNC: Acquire sees `next` of the top; pairs with the CAS in release.
         let mut word = self.head.load(Ordering::Acquire);
@@ -75,7 +75,7 @@ impl Slots {
             let below = self.next[usize::from(head.top)].load(Ordering::Relaxed);
             let taken =
                 Head { tag: head.tag.wrapping_add(1), in_use: head.in_use.wrapping_add(1), top: below };
-            // SYNC: Acquire sees what the slot's last user did; pairs with the CAS in release.
+            // SYNC: Acquire sees the changes of the slot's last user; pairs with the CAS in release.
             match self.head.compare_exchange_weak(word, taken.pack(), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     debug_assert!(
@@ -91,10 +91,10 @@ impl Slots {
         }
     }
 
-    /// Gives a claimed slot back.
+    /// Releases a claimed slot.
     ///
     /// # Panics
-    /// If the slot is not claimed: it would be handed out twice.
+    /// If the slot is not claimed, as two threads could claim it then.
     pub fn release(&self, slot: u16) {
         let next = &self.next[usize::from(slot)];
         assert!(next.load(Ordering::Relaxed) == CLAIMED, "a slot that is released is a claimed one");
@@ -104,7 +104,7 @@ impl Slots {
             next.store(head.top, Ordering::Relaxed);
             let freed =
                 Head { tag: head.tag.wrapping_add(1), in_use: head.in_use.wrapping_sub(1), top: slot };
-            // SYNC: publishes `next` and what the slot's user did; pairs with the CAS in claim.
+            // SYNC: publishes `next` and the changes of the slot's user; pairs with the CAS in claim.
             match self.head.compare_exchange_weak(word, freed.pack(), Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => {
                     debug_assert!(
@@ -124,22 +124,22 @@ impl Slots {
         usize::from(in_use) <= self.len() && (top == NONE) == (usize::from(in_use) == self.len())
     }
 
-    /// Returns whether a slot is claimed; out of date by the time the caller knows, unless the caller keeps it so.
+    /// Returns whether a slot is claimed. Unless the caller prevents changes, the result may already be out of date.
     pub fn is_claimed(&self, slot: u16) -> bool {
         self.next[usize::from(slot)].load(Ordering::Relaxed) == CLAIMED
     }
 
-    /// Slots claimed at the moment.
+    /// Returns the number of claimed slots.
     pub fn in_use(&self) -> u16 {
         Head::unpack(self.head.load(Ordering::Relaxed)).in_use
     }
 
-    /// All slots, free or not.
+    /// Returns the number of all slots, claimed or free.
     pub fn len(&self) -> usize {
         self.next.len()
     }
 
-    /// Whether there are no slots at all.
+    /// Returns whether the list has no slots at all.
     pub fn is_empty(&self) -> bool {
         self.next.is_empty()
     }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn no_slots_is_a_list_too() {
+    fn a_list_may_have_no_slots() {
         let slots = Slots::new(0);
         assert!(slots.is_empty());
         assert_eq!(slots.claim(), None);
@@ -190,7 +190,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..20_000 {
                         if let Some(slot) = slots.claim() {
-                            let alone = owned[usize::from(slot)].try_lock().expect("claimed by one");
+                            let alone = owned[usize::from(slot)].try_lock().expect("one claimer");
                             drop(alone);
                             slots.release(slot);
                         }

@@ -1,10 +1,13 @@
-//! The atomic types: those of `core`, or loom's when the model checker runs.
+//! The atomic types: wrappers of those of `core`, or of loom's when the model checker runs.
 //!
-//! They are types of their own, with the layout of `core`'s, and with those operations only that loom has too. So what
-//! compiles for production compiles for the model checker, and a lint can forbid `core`'s everywhere else.
+//! The wrappers have the layout of `core`'s types, and only those operations that loom has, too. Therefore code that
+//! compiles for production also compiles for the model checker, and a lint can forbid `core`'s types everywhere else.
 #![cfg_attr(
     not(loom),
-    expect(clippy::disallowed_types, reason = "this is the one place that everybody else is sent to")
+    expect(
+        clippy::disallowed_types,
+        reason = "this module wraps the types that all other code must not use"
+    )
 )]
 
 use alloc::boxed::Box;
@@ -19,43 +22,43 @@ pub use imp::{Ordering, fence};
 /// The operations that every atomic type has.
 macro_rules! atomic {
     ($name:ident, $value:ty) => {
-        #[doc = concat!("A `", stringify!($value), "` that threads share; laid out like one.")]
+        #[doc = concat!("A `", stringify!($value), "` that threads share, with the layout of one.")]
         #[derive(Debug, Default)]
         #[repr(transparent)]
         pub struct $name(imp::$name);
 
         impl $name {
-            /// An atomic that holds `value`.
+            /// Returns an atomic that holds `value`.
             #[cfg(not(loom))]
             pub const fn new(value: $value) -> Self {
                 Self(imp::$name::new(value))
             }
 
-            /// An atomic that holds `value`.
+            /// Returns an atomic that holds `value`.
             #[cfg(loom)]
             pub fn new(value: $value) -> Self {
                 Self(imp::$name::new(value))
             }
 
-            /// Reads.
+            /// Reads the value.
             #[inline(always)]
             pub fn load(&self, order: Ordering) -> $value {
                 self.0.load(order)
             }
 
-            /// Writes.
+            /// Writes the value.
             #[inline(always)]
             pub fn store(&self, value: $value, order: Ordering) {
                 self.0.store(value, order);
             }
 
-            /// Writes, and returns what was there.
+            /// Writes the value and returns the previous one.
             #[inline(always)]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 self.0.swap(value, order)
             }
 
-            /// Writes `new` if it finds `current`; returns what it found, as an error if that was something else.
+            /// Writes `new` if the value is `current`. Returns the previous value, as an error if it was not `current`.
             #[inline(always)]
             pub fn compare_exchange(
                 &self,
@@ -67,7 +70,8 @@ macro_rules! atomic {
                 self.0.compare_exchange(current, new, success, failure)
             }
 
-            /// As [`compare_exchange`](Self::compare_exchange), but may fail without cause: for loops.
+            /// Writes `new` if the value is `current`, like [`compare_exchange`](Self::compare_exchange), but may fail
+            /// spuriously. For loops.
             #[inline(always)]
             pub fn compare_exchange_weak(
                 &self,
@@ -79,13 +83,13 @@ macro_rules! atomic {
                 self.0.compare_exchange_weak(current, new, success, failure)
             }
 
-            /// Sets the bits (or the truth) of `value`, and returns what was there.
+            /// Combines the value with `value` by OR, and returns the previous value.
             #[inline(always)]
             pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
                 self.0.fetch_or(value, order)
             }
 
-            /// Keeps only the bits (or the truth) of `value`, and returns what was there.
+            /// Combines the value with `value` by AND, and returns the previous value.
             #[inline(always)]
             pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
                 self.0.fetch_and(value, order)
@@ -94,31 +98,32 @@ macro_rules! atomic {
     };
 }
 
-/// The operations that numbers have besides.
+/// The additional operations of numbers.
 macro_rules! atomic_number {
     ($name:ident, $value:ty) => {
         atomic!($name, $value);
 
         impl $name {
-            /// Adds, wrapping, and returns what was there.
+            /// Adds, wrapping, and returns the previous value.
             #[inline(always)]
             pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 self.0.fetch_add(value, order)
             }
 
-            /// Subtracts, wrapping, and returns what was there.
+            /// Subtracts, wrapping, and returns the previous value.
             #[inline(always)]
             pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
                 self.0.fetch_sub(value, order)
             }
 
-            /// Writes the greater of the two, and returns what was there.
+            /// Writes the greater of the two, and returns the previous value.
             #[inline(always)]
             pub fn fetch_max(&self, value: $value, order: Ordering) -> $value {
                 self.0.fetch_max(value, order)
             }
 
-            /// Replaces the value by `f` of it until no other thread interferes, or `f` says no.
+            /// Replaces the value `v` by `f(v)`. Repeats this if another thread changes the value meanwhile. Fails if `f` returns
+            /// `None`.
             #[inline(always)]
             pub fn fetch_update(
                 &self,
@@ -139,31 +144,31 @@ atomic_number!(AtomicU32, u32);
 atomic_number!(AtomicU64, u64);
 atomic_number!(AtomicUsize, usize);
 
-/// A pointer that threads share; laid out like one.
+/// A pointer that threads share, with the layout of one.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct AtomicPtr<T>(imp::AtomicPtr<T>);
 
 impl<T> AtomicPtr<T> {
-    /// An atomic that holds `value`.
+    /// Returns an atomic that holds `value`.
     #[cfg(not(loom))]
     pub const fn new(value: *mut T) -> Self {
         Self(imp::AtomicPtr::new(value))
     }
 
-    /// An atomic that holds `value`.
+    /// Returns an atomic that holds `value`.
     #[cfg(loom)]
     pub fn new(value: *mut T) -> Self {
         Self(imp::AtomicPtr::new(value))
     }
 
-    /// Reads.
+    /// Reads the pointer.
     #[inline(always)]
     pub fn load(&self, order: Ordering) -> *mut T {
         self.0.load(order)
     }
 
-    /// Writes `new` if it finds `current`; returns what it found, as an error if that was something else.
+    /// Writes `new` if the pointer is `current`. Returns the previous pointer, as an error if it was not `current`.
     #[inline(always)]
     pub fn compare_exchange(
         &self,
@@ -176,8 +181,8 @@ impl<T> AtomicPtr<T> {
     }
 }
 
-/// A boxed slice of `n` zeroed words. The allocator is asked for zeroed memory, so that the pages of a large table
-/// which nobody touches are never resident.
+/// Returns a boxed slice of `n` zeroed words. It is allocated as zeroed memory, so that untouched pages of a large table
+/// never become resident.
 #[cfg(not(loom))]
 #[expect(unsafe_code, reason = "zeroed memory is made atomic without touching it")]
 pub fn zeroed_u64s(n: usize) -> Box<[AtomicU64]> {
@@ -186,11 +191,11 @@ pub fn zeroed_u64s(n: usize) -> Box<[AtomicU64]> {
     }
     let words = Box::into_raw(alloc::vec![0u64; n].into_boxed_slice());
     // SAFETY: AtomicU64 has the size and bit validity of u64, its alignment is compared above, and the box that
-    // owned the words was given up.
+    // owned the words was converted to this pointer.
     unsafe { Box::from_raw(words as *mut [AtomicU64]) }
 }
 
-/// A boxed slice of `n` zeroed words.
+/// Returns a boxed slice of `n` zeroed words.
 #[cfg(loom)]
 pub fn zeroed_u64s(n: usize) -> Box<[AtomicU64]> {
     (0..n).map(|_| AtomicU64::new(0)).collect()

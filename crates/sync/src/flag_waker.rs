@@ -1,13 +1,13 @@
-//! One slot for the waker of whoever awaits a flag.
+//! A slot for the waker of a task that awaits a flag.
 //!
-//! The flag itself lies elsewhere. The awaiting task registers, then looks at the flag; the other side sets the flag, then
-//! wakes. A wake that meets a registration half-way is carried out by the registering side.
+//! The flag itself is stored elsewhere. The awaiting task registers its waker, then reads the flag. The other side sets the
+//! flag, then wakes. If the wake comes during a registration, the registering side wakes its task itself.
 //!
 //! # Invariants
-//! 1. The slot is reached only by who moved the state from `IDLE` (to `REGISTERING`, or to `WAKING`), until that side
-//!    moves it back.
-//! 2. `WAKING` set while `REGISTERING` is a duty of the registering side: it wakes its own task.
-#![expect(unsafe_code, reason = "the state word decides who may touch the slot")]
+//! 1. Only the side that moved the state from `IDLE` (to `REGISTERING` or to `WAKING`) accesses the slot, until it moves the
+//!    state back.
+//! 2. If `WAKING` is set while the state is `REGISTERING`, the registering side must wake its own task.
+#![expect(unsafe_code, reason = "the state word decides which side may access the slot")]
 
 use core::fmt;
 use core::task::Waker;
@@ -19,44 +19,44 @@ const IDLE: u8 = 0;
 const REGISTERING: u8 = 1;
 const WAKING: u8 = 2;
 
-/// A slot for one waker; any thread may wake, one at a time may register.
+/// A slot for one waker. Any thread may wake; one thread at a time may register.
 pub struct FlagWaker {
     state: AtomicU8,
     slot: UnsafeCell<Option<Waker>>,
 }
 
-// SAFETY: invariant 1: the slot is reached by one thread at a time, and a Waker is Send.
+// SAFETY: invariant 1: one thread at a time accesses the slot, and a Waker is Send.
 unsafe impl Sync for FlagWaker {}
 
 impl FlagWaker {
-    /// An empty slot.
+    /// Returns an empty slot.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self { state: AtomicU8::new(IDLE), slot: UnsafeCell::new(None) }
     }
 
-    /// An empty slot.
+    /// Returns an empty slot.
     #[cfg(loom)]
     pub fn new() -> Self {
         Self { state: AtomicU8::new(IDLE), slot: UnsafeCell::new(None) }
     }
 
-    /// Remembers whom to wake; the caller looks at its flag *afterwards*. If another thread is registering or waking at
-    /// this moment, `waker` is woken at once, so that its task comes again.
+    /// Stores the waker. The caller must read its flag *afterwards*. If another thread registers or wakes at the same time,
+    /// wakes `waker` immediately, so that its task registers again.
     pub fn register(&self, waker: &Waker) {
-        // SYNC: Acquire sees the slot as the last waking side left it; pairs with the store in take.
+        // SYNC: Acquire sees the last waking side's access to the slot; pairs with the store in take.
         let begun = self.state.compare_exchange(IDLE, REGISTERING, Ordering::Acquire, Ordering::Acquire);
         if begun.is_err() {
             waker.wake_by_ref();
             return;
         }
-        // A panic in the foreign code of Waker::clone leaves the state REGISTERING: later registrations wake themselves
-        // at once, so the task polls instead of hanging. The old waker is dropped when the slot is given back.
+        // If the foreign code of Waker::clone panics, the state remains REGISTERING. Later registrations then wake their task
+        // immediately, so that it polls instead of hanging. The old waker is dropped after the slot is released.
         let old = self.swap_if_other(waker);
-        // SYNC: publishes the slot; pairs with the swap in take. Acquire sees the flag of a wake that came meanwhile.
+        // SYNC: publishes the slot; pairs with the fetch_or in take. Acquire sees the flag of a wake that came meanwhile.
         let ended = self.state.compare_exchange(REGISTERING, IDLE, Ordering::AcqRel, Ordering::Acquire);
         if ended.is_err() {
-            // Invariant 2.
+            // Invariant 2 requires this wake.
             let waker = self.take_slot();
             self.state.swap(IDLE, Ordering::AcqRel);
             if let Some(waker) = waker {
@@ -73,14 +73,14 @@ impl FlagWaker {
         }
     }
 
-    /// Takes the registered waker out, to be woken later or not at all. None if there is none, or if a registration is
-    /// going on: then the registering side wakes itself.
+    /// Takes the registered waker out; the caller may wake it later. Returns `None` if there is none, or if a registration is in
+    /// progress; the registering side then wakes its own task.
     pub fn take(&self) -> Option<Waker> {
         // SYNC: Acquire sees the registered waker; Release publishes the flag set before to a registering side.
         match self.state.fetch_or(WAKING, Ordering::AcqRel) {
             IDLE => {
                 let waker = self.take_slot();
-                // SYNC: gives the slot back; pairs with the CAS in register.
+                // SYNC: releases the slot; pairs with the CAS in register.
                 self.state.store(IDLE, Ordering::Release);
                 waker
             }
@@ -88,7 +88,7 @@ impl FlagWaker {
         }
     }
 
-    /// Puts `waker` in unless it would wake the same task anyway; returns what was there. Caller: invariant 1.
+    /// Stores `waker` unless the slot has a waker of the same task. Returns the replaced waker. Caller: invariant 1.
     fn swap_if_other(&self, waker: &Waker) -> Option<Waker> {
         self.slot.with_mut(|slot| {
             // SAFETY: invariant 1: the caller moved the state from IDLE to REGISTERING.
@@ -103,7 +103,7 @@ impl FlagWaker {
     /// Empties the slot. Caller: invariant 1.
     fn take_slot(&self) -> Option<Waker> {
         self.slot.with_mut(|slot| {
-            // SAFETY: invariant 1: the caller holds the state.
+            // SAFETY: invariant 1: the caller moved the state from IDLE.
             unsafe { &mut *slot }.take()
         })
     }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn take_hands_the_waker_out_without_waking() {
+    fn take_returns_the_waker_without_waking_it() {
         let count = Arc::new(Count(AtomicU32::new(0)));
         let slot = FlagWaker::new();
         assert!(slot.take().is_none());

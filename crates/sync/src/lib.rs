@@ -1,17 +1,17 @@
-//! Atomics, and the few small protocols between threads that everything else is built of.
+//! Atomics, and a few small protocols between threads on which all other crates build.
 //!
-//! This is the only crate that names `core::sync::atomic`. Built with `--cfg loom` the same names stand for loom's
-//! types, so that every protocol above is explored by the model checker.
+//! This is the only crate that uses `core::sync::atomic`. With `--cfg loom` its names refer to loom's types, so that the
+//! model checker can explore every protocol that is built on them.
 //!
-//! | module | what two threads agree on |
+//! | item | purpose |
 //! | --- | --- |
-//! | [`atomic`], [`cell`], [`hint`], [`Arc`] | the facade |
-//! | [`TryLock`] | who may enter, and that nothing submitted meanwhile is left behind |
-//! | [`WakeWord`] | arm, recheck, sleep: no wake-up is lost |
-//! | [`FlagWaker`] | which future to wake |
-//! | [`OnceBox`] | who makes what is made on first use |
+//! | [`atomic`], [`cell`], [`hint`], [`Arc`] | the facade over `core` and loom |
+//! | [`TryLock`] | exclusion without waiting; work that is submitted meanwhile is not left behind |
+//! | [`WakeWord`] | arm, recheck, sleep, without lost wake-ups |
+//! | [`FlagWaker`] | the waker of a future that awaits a flag |
+//! | [`OnceBox`] | a value that is made on first use |
 //!
-//! And [`thread_number()`], a hint by which threads that need not agree keep out of each other's lines; it needs feature `std`.
+//! [`thread_number()`] is a hint that keeps threads off each other's cache lines; it needs feature `std`.
 #![no_std]
 #![deny(unsafe_code)]
 
@@ -43,7 +43,7 @@ pub use thread_number::thread_number;
 pub use try_lock::{Frees, OnPanic, Poisons, TryLock, TryLockGuard};
 pub use wake_word::{ARMED, Event, WakeWord, WakeWordRef, peer_is_armed};
 
-/// Hints to the processor (to loom: a chance for other threads).
+/// Hints to the CPU. Under loom, they let other threads run.
 pub mod hint {
     #[cfg(not(loom))]
     pub use core::hint::spin_loop;

@@ -1,6 +1,6 @@
-//! Every protocol of this crate, explored by loom; and the mutants that it must refute.
+//! Loom models of every protocol of this crate, and mutants that loom must refute.
 //!
-//! The threads share by the plain `Arc`: dropping loom's while a refuted model unwinds would abort the test.
+//! The threads share state through the plain `Arc`: dropping loom's while a refuted model unwinds would abort the test.
 
 use alloc::sync::Arc;
 use alloc::task::Wake;
@@ -19,15 +19,15 @@ fn loom_try_lock_excludes() {
         let thread = thread::spawn(move || other.try_lock().map(|mut value| *value += 1).is_some());
         let here = lock.try_lock().map(|mut value| *value += 1).is_some();
         let there = thread.join().unwrap();
-        assert!(here || there, "somebody gets a free lock");
+        assert!(here || there, "one thread gets a free lock");
         assert_eq!(*lock.try_lock().unwrap(), i32::from(here) + i32::from(there));
     });
 }
 
-/// Publishing is a swap in these two models, as loom lets a plain store slip between the read and the write of another
-/// thread's swap, which no memory model allows.
+/// Two threads submit and serve. In every interleaving, all submissions are served at the end.
 ///
-/// Two threads submit and serve; whatever the interleaving, nothing submitted lies unserved at the end.
+/// Publishing is a swap in this model and the next, as loom lets a plain store come between the read and the write of
+/// another thread's swap, which no memory model allows.
 #[test]
 fn loom_serve_strands_nothing() {
     loom::model(|| {
@@ -52,7 +52,7 @@ fn loom_serve_strands_nothing() {
     });
 }
 
-/// The same without the fences: loom finds the execution in which both sides miss each other.
+/// Submits and serves without fences. Loom finds the execution in which each side misses the other's store.
 #[test]
 #[should_panic(expected = "stranded")]
 fn loom_refutes_serve_without_fences() {
@@ -76,7 +76,7 @@ fn loom_refutes_serve_without_fences() {
     });
 }
 
-/// A sleeper that sleeps on a published message deadlocks, which loom reports.
+/// Runs one sleeper and one sender. A sleeper that sleeps despite a published message deadlocks, which loom reports.
 fn arm_recheck_sleep(needs_wake: fn(&WakeWord) -> bool, arm: fn(&WakeWord)) {
     loom::model(move || {
         let state = Arc::new((WakeWord::new(), AtomicU32::new(0)));
@@ -109,9 +109,9 @@ fn loom_no_wake_up_is_lost_where_the_sender_only_reads() {
     arm_recheck_sleep(|word| peer_is_armed(word.by_ref().0, Event::Unsolicited), WakeWord::arm);
 }
 
-/// A sleeper that asked for solicited events alone, then wants everything and arms once more before it rechecks.
+/// A sleeper armed for solicited events only. It then arms for all events before it rechecks.
 #[test]
-fn loom_no_wake_up_is_lost_to_who_asks_for_more() {
+fn loom_no_wake_up_is_lost_after_arming_for_more() {
     loom::model(|| {
         let state = Arc::new((WakeWord::new(), AtomicU32::new(0)));
         let sleepers = Arc::clone(&state);
@@ -154,7 +154,7 @@ fn loom_refutes_a_sleeper_without_fence() {
     arm_recheck_sleep(WakeWord::needs_wake, arm_unfenced);
 }
 
-/// Two senders and one arming: one of them wakes, not both.
+/// Two senders and one arming: exactly one sender wakes.
 #[test]
 fn loom_one_sender_wakes() {
     loom::model(|| {
@@ -175,7 +175,7 @@ impl Wake for Woken {
     }
 }
 
-/// Register then look, against set then wake: the task is woken, or saw the flag.
+/// One thread registers, then reads the flag; the other sets the flag, then wakes. The task is woken or sees the flag.
 #[test]
 fn loom_a_registered_task_is_woken_or_sees_the_flag() {
     loom::model(|| {
@@ -193,7 +193,7 @@ fn loom_a_registered_task_is_woken_or_sees_the_flag() {
     });
 }
 
-/// A registration against two wakes at once, and a second registration: the slot is never reached by two.
+/// Two registrations run concurrently with two wakes. Only one thread at a time accesses the slot.
 #[test]
 fn loom_flag_waker_slot_is_exclusive() {
     loom::model(|| {
@@ -209,7 +209,7 @@ fn loom_flag_waker_slot_is_exclusive() {
     });
 }
 
-/// Two threads make the value of one place: both see the same one, whole, and it is dropped once.
+/// Two threads make the value of one box. Both see the same complete value, which is dropped once.
 #[test]
 fn loom_once_box_is_made_once() {
     loom::model(|| {
@@ -228,9 +228,9 @@ fn loom_once_box_is_made_once() {
         });
         let here = place.get_or_make(make(2, Arc::clone(&value))).0;
         let there = thread.join().unwrap();
-        assert_eq!(here, there, "each has its own");
+        assert_eq!(here, there, "the threads have different values");
         assert!(seen.is_none_or(|seen| seen == here));
-        assert_eq!(Arc::strong_count(&value), 2, "who came second has dropped its own");
+        assert_eq!(Arc::strong_count(&value), 2, "the second thread has dropped its value");
         drop(place);
         assert_eq!(Arc::strong_count(&value), 1);
     });

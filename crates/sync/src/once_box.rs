@@ -1,8 +1,8 @@
-//! A place that is filled once, by whichever thread comes first, and read by all: what most users never need takes no memory.
+//! A box that the first thread fills and all threads read. A value that is rarely needed takes no memory until then.
 //!
 //! # Invariants
-//! 1. The pointer is null, or came from a box; it changes once, from null, and the box is dropped with the place.
-#![expect(unsafe_code, reason = "the pointer is that of a box which stays until the place goes")]
+//! 1. The pointer is null, or came from a box. It changes once, from null, and the box is dropped with the `OnceBox`.
+#![expect(unsafe_code, reason = "the pointer is that of a box which stays until the `OnceBox` is dropped")]
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -11,49 +11,49 @@ use core::ptr;
 
 use crate::atomic::{AtomicPtr, Ordering};
 
-/// A place for one value, on the heap. Reading costs a load and a comparison; nobody ever waits.
+/// A lazily made value on the heap. Reading costs a load and a comparison; no thread ever waits.
 pub struct OnceBox<T> {
     at: AtomicPtr<T>,
-    /// It owns a value, and hands out references to it from any thread.
+    /// Marks that this type owns a value and returns references to it on any thread.
     owns: PhantomData<Box<T>>,
 }
 
-// SAFETY: invariant 1: threads share the value by reference, and whichever drops the place drops the value.
+// SAFETY: invariant 1: threads share the value by reference, and the thread that drops the `OnceBox` drops the value.
 unsafe impl<T: Send + Sync> Sync for OnceBox<T> {}
 
 impl<T> OnceBox<T> {
-    /// An empty place.
+    /// Returns an empty box.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self { at: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
     }
 
-    /// An empty place.
+    /// Returns an empty box.
     #[cfg(loom)]
     pub fn new() -> Self {
         Self { at: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
     }
 
-    /// The value, if there is one by now.
+    /// Returns the value, if one was made already.
     #[inline]
     pub fn get(&self) -> Option<&T> {
-        // SYNC: sees the value as it was made; pairs with the exchange in `get_or_make`.
+        // SYNC: sees the complete value; pairs with the exchange in `get_or_make`.
         let at = self.at.load(Ordering::Acquire);
-        // SAFETY: invariant 1: the value stays as long as the place is borrowed, and nobody changes it.
+        // SAFETY: invariant 1: the value stays as long as the `OnceBox` is borrowed, and no thread changes it.
         unsafe { at.as_ref() }
     }
 
-    /// The value; made now if there is none. Of two threads that make one at a time the later one drops its own.
+    /// Returns the value, and makes it if there is none. If two threads make a value concurrently, the later one drops its own.
     pub fn get_or_make(&self, make: impl FnOnce() -> T) -> &T {
         if let Some(value) = self.get() {
             return value;
         }
         let made = Box::into_raw(Box::new(make()));
-        // SYNC: publishes the value; pairs with the load in `get`. Acquire sees the value of who came first.
+        // SYNC: publishes the value; pairs with the load in `get`. Acquire sees the value of a thread that was first.
         let at = match self.at.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
             Err(first) => {
-                // SAFETY: it came from a box above, and was not published.
+                // SAFETY: `made` came from a box above, and was not published.
                 drop(unsafe { Box::from_raw(made) });
                 first
             }
@@ -71,10 +71,10 @@ impl<T> Default for OnceBox<T> {
 
 impl<T> Drop for OnceBox<T> {
     fn drop(&mut self) {
-        // SYNC: whoever drops the place has seen all that was done with it.
+        // SYNC: the thread that drops the `OnceBox` has seen all earlier accesses to it.
         let at = self.at.load(Ordering::Acquire);
         if !at.is_null() {
-            // SAFETY: invariant 1: it came from a box, and nobody borrows the place.
+            // SAFETY: invariant 1: the pointer came from a box, and no thread borrows the `OnceBox`.
             drop(unsafe { Box::from_raw(at) });
         }
     }
@@ -93,12 +93,12 @@ mod tests {
     use super::OnceBox;
 
     #[test]
-    fn the_first_value_stays_and_goes_with_its_place() {
+    fn the_first_value_stays_until_the_box_is_dropped() {
         let value = Arc::new(());
         let place = OnceBox::new();
         assert!(place.get().is_none());
         assert!(Arc::ptr_eq(place.get_or_make(|| Arc::clone(&value)), &value));
-        place.get_or_make(|| panic!("there is one"));
+        place.get_or_make(|| panic!("a value was made already"));
         assert_eq!(Arc::strong_count(&value), 2);
         drop(place);
         assert_eq!(Arc::strong_count(&value), 1);

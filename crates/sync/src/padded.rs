@@ -1,19 +1,19 @@
-//! A value that shares its cache line with nothing else.
+//! A value that shares its cache line with no other data.
 
 use core::ops::{Deref, DerefMut};
 
-/// A value alone in its 64-byte lines, so that writers of neighbours do not take the line away from its readers.
+/// A value alone in its 64-byte cache lines, so that writes to neighbouring data do not invalidate them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(align(64))]
 pub struct CachePadded<T>(T);
 
 impl<T> CachePadded<T> {
-    /// Gives the value lines of its own.
+    /// Returns the value in cache lines of its own.
     pub const fn new(value: T) -> Self {
         Self(value)
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         self.0
     }

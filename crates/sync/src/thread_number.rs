@@ -1,12 +1,12 @@
-//! A small number for each thread, by which threads keep out of each other's lines.
+//! A small number for each thread, which keeps threads off each other's cache lines.
 //!
-//! It is a hint. Threads have numbers of their own as long as no more than 64 that asked for one live at a time; nothing may
-//! depend on it, for beyond that, and without a standard library, threads share numbers.
+//! The number is a hint. It is unique while at most 64 threads that asked for a number are alive. Otherwise, and without a
+//! standard library, threads share numbers, so that no code may depend on unique ones.
 
 #[cfg(all(feature = "std", not(loom)))]
 pub use imp::thread_number;
 
-/// The number of this thread: without a standard library every thread has the same.
+/// Returns the number of this thread. Without a standard library it is the same for every thread.
 #[cfg(not(all(feature = "std", not(loom))))]
 #[inline(always)]
 pub const fn thread_number() -> usize {
@@ -20,15 +20,15 @@ mod imp {
 
     use crate::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-    /// Which of the first 64 numbers belong to threads that live.
+    /// Bit set of those of the first 64 numbers that belong to live threads.
     static IN_USE: AtomicU64 = AtomicU64::new(0);
-    /// Numbers that were given out when all of those were in use.
+    /// The next number for a thread that finds the first 64 in use.
     static FURTHER: AtomicUsize = AtomicUsize::new(OWN);
 
     thread_local! {
-        /// Read on every call. It has no destructor, so that reading it is one instruction.
+        /// The number, read on every call. It has no destructor, so that reading it is one instruction.
         static NUMBER: Cell<usize> = const { Cell::new(UNKNOWN) };
-        /// Gives the number back when the thread ends.
+        /// The guard that releases the number when the thread ends.
         static HELD: Cell<Option<Held>> = const { Cell::new(None) };
     }
 
@@ -37,12 +37,13 @@ mod imp {
 
     impl Drop for Held {
         fn drop(&mut self) {
-            // Nothing but the number itself is handed on.
+            // Only the number itself passes to the next thread.
             IN_USE.fetch_and(!(1 << self.0), Ordering::Relaxed);
         }
     }
 
-    /// The number of this thread, the smallest that no other has; see the module for when two have the same.
+    /// Returns the number of this thread: the smallest free one when the thread first called this. While more than 64 threads with
+    /// numbers are alive, two threads can have the same number.
     #[inline]
     pub fn thread_number() -> usize {
         match NUMBER.get() {
@@ -60,7 +61,7 @@ mod imp {
         let number = match claimed {
             Ok(before) => {
                 let number = before.trailing_ones() as usize;
-                // A thread that is ending keeps its number; there are others.
+                // A thread that is ending cannot store the guard. Its number is then never released.
                 let _ = HELD.try_with(|held| held.set(Some(Held(number))));
                 number
             }
@@ -70,9 +71,9 @@ mod imp {
         number
     }
 
-    /// Of a thread that has not asked yet.
+    /// The value of a thread that has not asked for its number yet.
     const UNKNOWN: usize = usize::MAX;
-    /// Numbers that threads have to themselves.
+    /// Count of unique numbers.
     const OWN: usize = 64;
 
     #[cfg(test)]
@@ -84,7 +85,7 @@ mod imp {
         use super::thread_number;
 
         #[test]
-        fn threads_that_live_together_have_numbers_of_their_own_and_leave_them_to_others() {
+        fn live_threads_have_unique_numbers_and_release_them() {
             const THREADS: usize = 8;
             let round = || {
                 let together = Barrier::new(THREADS);
@@ -103,7 +104,7 @@ mod imp {
                 assert_eq!(numbers.len(), THREADS);
                 numbers
             };
-            // Without giving back, the numbers of 16 rounds would not fit below 64.
+            // If threads did not release their numbers, those of 16 rounds would not fit below 64.
             for _ in 0..16 {
                 assert!(round().iter().all(|number| *number < 64));
             }

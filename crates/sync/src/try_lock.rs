@@ -1,9 +1,9 @@
-//! A lock that nobody waits for: who finds it taken leaves the work to the holder.
+//! A lock without waiting: a thread that finds it taken leaves its work to the holder.
 //!
 //! # Invariants
-//! 1. The value is reached through a guard only, or through `&mut`.
-//! 2. A guard exists only between the CAS that took the lock and the store that gives it back.
-//! 3. A poisoned lock is taken by nobody, and looks taken to everybody but [`TryLock::take_poisoned`].
+//! 1. The value is accessed only through a guard, or through `&mut`.
+//! 2. A guard exists only between the CAS that took the lock and the store that releases it.
+//! 3. A poisoned lock has no holder, and looks taken to every function except [`TryLock::take_poisoned`].
 #![expect(unsafe_code, reason = "the guard turns exclusion into references")]
 
 use core::fmt;
@@ -19,19 +19,19 @@ const FREE: u8 = 0;
 const TAKEN: u8 = 1;
 const POISONED: u8 = 2;
 
-/// What a panic of the holder does to a lock: [`Frees`] or [`Poisons`].
+/// The effect of the holder's panic on a lock: [`Frees`] or [`Poisons`].
 pub trait OnPanic {
-    /// The state that the lock is left in.
+    /// The state of the lock after a panic.
     #[doc(hidden)]
     const LEAVES: u8;
 }
 
-/// A panic inside gives the lock back as any other exit does.
+/// A panic of the holder releases the lock, like any other exit.
 #[derive(Debug)]
 pub struct Frees;
 
-/// A panic inside leaves the lock taken, until [`TryLock::take_poisoned`] gives the value to a thread that repairs it. Needs feature
-/// `std`; without it a panic gives the lock back.
+/// A panic of the holder leaves the lock taken, until [`TryLock::take_poisoned`] gives the value to a thread that repairs it. Needs
+/// feature `std`; without it a panic releases the lock.
 #[derive(Debug)]
 pub struct Poisons;
 
@@ -43,24 +43,24 @@ impl OnPanic for Poisons {
     const LEAVES: u8 = POISONED;
 }
 
-/// A value that one thread at a time may enter.
+/// A value that one thread at a time may access.
 pub struct TryLock<T, P = Frees> {
     state: AtomicU8,
     on_panic: PhantomData<fn() -> P>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: invariants 1 and 2: threads reach the value one after another, so it moves between them but is not shared.
+// SAFETY: invariants 1 and 2: threads access the value one after another, so it moves between them but is not shared.
 unsafe impl<T: Send, P> Sync for TryLock<T, P> {}
 
 impl<T> TryLock<T> {
-    /// A free lock around `value`. A panic of its holder gives it back.
+    /// Returns a free lock around `value`. A panic of its holder releases it.
     #[cfg(not(loom))]
     pub const fn new(value: T) -> Self {
         Self::with(value)
     }
 
-    /// A free lock around `value`. A panic of its holder gives it back.
+    /// Returns a free lock around `value`. A panic of its holder releases it.
     #[cfg(loom)]
     pub fn new(value: T) -> Self {
         Self::with(value)
@@ -68,32 +68,32 @@ impl<T> TryLock<T> {
 }
 
 impl<T, P: OnPanic> TryLock<T, P> {
-    /// A free lock around `value`, with the kind of lock that its type says.
+    /// Returns a free lock around `value`. The type parameter `P` decides the effect of a panic.
     #[cfg(not(loom))]
     pub const fn with(value: T) -> Self {
         Self { state: AtomicU8::new(FREE), on_panic: PhantomData, value: UnsafeCell::new(value) }
     }
 
-    /// A free lock around `value`, with the kind of lock that its type says.
+    /// Returns a free lock around `value`. The type parameter `P` decides the effect of a panic.
     #[cfg(loom)]
     pub fn with(value: T) -> Self {
         Self { state: AtomicU8::new(FREE), on_panic: PhantomData, value: UnsafeCell::new(value) }
     }
 
-    /// Takes the lock if it is free. A failing attempt only reads the lock's line.
+    /// Takes the lock if it is free. A failed attempt only reads the lock's cache line.
     #[inline]
     pub fn try_lock(&self) -> Option<TryLockGuard<'_, T, P>> {
         if self.state.load(Ordering::Relaxed) != FREE {
             return None;
         }
-        // SYNC: Acquire sees what the last holder did; pairs with the Release in TryLockGuard::drop.
+        // SYNC: Acquire sees the last holder's changes; pairs with the Release in TryLockGuard::leave.
         match self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Some(TryLockGuard { lock: self }),
             Err(_) => None,
         }
     }
 
-    /// Returns whether a holder has panicked, and nobody has taken the value since.
+    /// Returns whether a holder has panicked and no thread has taken the value since.
     #[inline]
     pub fn is_poisoned(&self) -> bool {
         self.state.load(Ordering::Relaxed) == POISONED
@@ -101,21 +101,21 @@ impl<T, P: OnPanic> TryLock<T, P> {
 
     /// Takes a poisoned lock, whose value may be half changed. `None` if it is not poisoned, or another thread was first.
     pub fn take_poisoned(&self) -> Option<TryLockGuard<'_, T, P>> {
-        // SYNC: Acquire sees what the holder did before it panicked; pairs with the Release in TryLockGuard::drop.
+        // SYNC: Acquire sees the holder's changes before its panic; pairs with the Release in TryLockGuard::leave.
         let taken = self.state.compare_exchange(POISONED, TAKEN, Ordering::Acquire, Ordering::Relaxed);
         taken.is_ok().then_some(TryLockGuard { lock: self })
     }
 
-    /// Does the work that other threads leave for whoever holds the lock, and leaves none behind.
+    /// Does the work that other threads have left for the lock holder, until none is pending.
     ///
-    /// A thread publishes its work where `pending` looks for it, then calls this. Either it gets the lock and `work` runs,
-    /// or the holder sees the work: it looks once more after giving the lock back. Returns whether `work` ran here.
+    /// A thread publishes its work where `pending` finds it, then calls this. Either the thread gets the lock and `work` runs,
+    /// or the holder finds the work, as it rechecks after it has released the lock. Returns whether `work` ran here.
     ///
-    /// `pending` must be true as soon as published work lies unserved, and `work` must serve everything it finds.
+    /// `pending` must return true while published work is not served, and `work` must serve everything that it finds.
     pub fn serve(&self, pending: impl Fn() -> bool, mut work: impl FnMut(&mut T)) -> bool {
         let mut served = false;
-        // SYNC: publish, fence, read the lock; against give the lock back, fence, read `pending`. With both fences in
-        // the one order of SeqCst fences, at least one side sees the other's store.
+        // SYNC: one side publishes, fences and reads the lock; the other releases the lock, fences and reads `pending`. As SeqCst
+        // fences have a total order, at least one side sees the other's store.
         fence(Ordering::SeqCst);
         while let Some(mut guard) = self.try_lock() {
             work(&mut guard);
@@ -129,13 +129,13 @@ impl<T, P: OnPanic> TryLock<T, P> {
         served
     }
 
-    /// The value, without locking: `&mut` is proof enough.
+    /// Returns the value without locking, as `&mut self` excludes other threads.
     pub fn get_mut(&mut self) -> &mut T {
         // SAFETY: invariant 1: `&mut self` excludes every guard.
         self.value.with_mut(|value| unsafe { &mut *value })
     }
 
-    /// Whether somebody holds it at the moment; old news by the time the caller knows.
+    /// Returns whether a thread holds the lock. The result may be out of date when the caller gets it.
     pub fn is_locked(&self) -> bool {
         self.state.load(Ordering::Relaxed) != FREE
     }
@@ -147,18 +147,18 @@ impl<T, P: OnPanic> fmt::Debug for TryLock<T, P> {
     }
 }
 
-/// The right to the value, until dropped.
+/// A guard that gives access to the value and releases the lock when dropped.
 pub struct TryLockGuard<'a, T, P: OnPanic = Frees> {
     lock: &'a TryLock<T, P>,
 }
 
-// SAFETY: a shared guard gives out `&T` only, so it may be shared between threads if `T` may. (The guard may also move
-// to another thread with T: Send, which holds by its reference to a Sync lock.)
+// SAFETY: a shared guard gives out only `&T`, so threads may share it if they may share `T`. (The guard may also move to
+// another thread if T: Send, which follows from its reference to a Sync lock.)
 unsafe impl<T: Send + Sync, P: OnPanic> Sync for TryLockGuard<'_, T, P> {}
 
 impl<T, P: OnPanic> TryLockGuard<'_, T, P> {
-    /// Gives the lock back. Unlike dropping the guard it asks for no panic: a destructor that runs while its thread unwinds gives the
-    /// lock back by this.
+    /// Releases the lock. Unlike dropping the guard, this does not check for a panic, so that a destructor can release the lock while
+    /// its thread unwinds.
     #[inline]
     pub fn release(self) {
         self.leave(FREE);
@@ -167,7 +167,7 @@ impl<T, P: OnPanic> TryLockGuard<'_, T, P> {
 
     #[inline]
     fn leave(&self, state: u8) {
-        // SYNC: publishes what the holder did; pairs with the Acquire in try_lock and take_poisoned.
+        // SYNC: publishes the holder's changes; pairs with the Acquire in try_lock and take_poisoned.
         self.lock.state.store(state, Ordering::Release);
     }
 }
@@ -197,7 +197,7 @@ impl<T, P: OnPanic> Drop for TryLockGuard<'_, T, P> {
     }
 }
 
-/// Whether the calling thread unwinds.
+/// Returns whether the calling thread unwinds.
 #[inline]
 fn panicking() -> bool {
     #[cfg(any(test, feature = "std"))]
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_inside_gives_the_lock_back() {
+    fn a_panic_of_the_holder_releases_the_lock() {
         let lock = TryLock::new(0);
         let result = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
             let _guard = lock.try_lock().unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_inside_poisons_until_somebody_takes_the_value() {
+    fn a_panic_of_the_holder_poisons_until_a_thread_takes_the_value() {
         let lock = TryLock::<_, Poisons>::with(0);
         let panics = || {
             let mut guard = lock.try_lock().unwrap();
@@ -248,7 +248,7 @@ mod tests {
         };
         assert!(std::panic::catch_unwind(core::panic::AssertUnwindSafe(panics)).is_err());
         assert!(lock.is_poisoned() && lock.is_locked() && lock.try_lock().is_none());
-        assert!(!lock.serve(|| true, |_| unreachable!("it is poisoned")));
+        assert!(!lock.serve(|| true, |_| unreachable!("the lock is poisoned")));
         let guard = lock.take_poisoned().unwrap();
         assert!(*guard == 1 && lock.take_poisoned().is_none());
         drop(guard);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destructor_gives_the_lock_back_while_its_thread_unwinds() {
+    fn a_destructor_releases_the_lock_while_its_thread_unwinds() {
         struct Uses<'a>(&'a TryLock<i32, Poisons>);
         impl Drop for Uses<'_> {
             fn drop(&mut self) {
