@@ -1,6 +1,6 @@
-//! The engine of Pronto: deterministic, without socket, thread, clock or randomness of its own.
+//! The engine of Pronto. It is deterministic, and has no sockets, threads, clock or randomness of its own.
 //!
-//! Time comes in as `now`, bytes as buffers, the network as a [`fabric::QueuePair`].
+//! It receives time as `now`, bytes as buffers, and the network as a [`fabric::QueuePair`].
 #![no_std]
 #![deny(unsafe_code)]
 

@@ -13,7 +13,7 @@ pub struct Note {
     pub peer: NodeId,
     /// The call.
     pub call: CallId,
-    /// A detail that depends on `what`: a type's number, how a call ended.
+    /// A detail that depends on `what`: a type's number, or an [`Ending`].
     pub more: u8,
 }
 
@@ -42,41 +42,41 @@ macro_rules! whats {
 whats! {
     /// A request of this node was posted.
     Called => "called",
-    /// Its caller has its end, and that is no reply; `more` is an [`Ending`].
+    /// A call of this node ended without a reply; `more` is an [`Ending`].
     Ended => "ended",
-    /// A handler begins with a request or notification of the peer's; `more` is its type's number, as far as it fits.
+    /// A handler starts on a request or notification of the peer; `more` has the low bits of the type's number.
     Handles => "handles",
-    /// A handler of the pool is done.
+    /// A handler on the pool has finished.
     Handled => "handled",
     /// A handler panicked.
     Panicked => "handler panicked",
-    /// The thread sleeps; its next note was made when it had woken.
+    /// The thread is about to sleep. Its next note was written after it had woken.
     Sleeps => "sleeps",
     /// A message waits for room in the fabric.
     Stalls => "waits for room",
-    /// A wake-up was due and did not come.
+    /// A wake-up was lost: a safety-net timeout found the event.
     Rescued => "lost wake-up",
     /// The peer can be called.
     Up => "peer up",
-    /// The peer is gone.
+    /// The peer is down.
     Down => "peer down",
     /// The link broke.
     LinkLost => "link lost",
-    /// Another link carries the session on.
+    /// A new link has resumed the session.
     LinkResumed => "link resumed",
 }
 
-/// How a call ended, for its caller. Replies are not noted: they come with every call, and it is the others that are looked for.
+/// The end of a call without a reply. Replies are not recorded, as they are the common case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Ending {
-    /// With a failure that the peer reported.
+    /// The peer reported a failure.
     Failure,
-    /// The peer went away.
+    /// The peer went down.
     PeerDown,
-    /// At its deadline.
+    /// The deadline passed.
     Deadline,
-    /// It ended as something else.
+    /// The call ended in another way.
     Other,
 }
 
@@ -86,7 +86,7 @@ impl Note {
         Self { what, peer, call: CallId { slot: 0, generation: 0 }, more: 0 }
     }
 
-    /// Returns the entry as two numbers: the event, the peer and the generation of the call's slot; and that slot.
+    /// Returns the entry as two numbers: event, detail, peer and the generation of the call's slot; and the slot.
     #[inline(always)]
     pub const fn words(self) -> (u64, u16) {
         let CallId { slot, generation } = self.call;
@@ -97,7 +97,7 @@ impl Note {
         (word, slot)
     }
 
-    /// The note that these numbers were made of; none if no note is.
+    /// Returns the entry with these numbers, or `None` if they are not those of an entry.
     pub fn from_words(word: u64, low: u16) -> Option<Self> {
         let [what, more, peer_low, peer_high, generation @ ..] = word.to_le_bytes();
         let what = *What::ALL.get(usize::from(what))?;
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_comes_back_from_its_words() {
+    fn notes_round_trip() {
         for what in What::ALL {
             let call = CallId { slot: 1023, generation: 0xffff_fff0 };
             let note = Note { what: *what, peer: NodeId(65_535), call, more: 200 };
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn endings_are_named_as_they_are_numbered() {
+    fn ending_names_match_their_numbers() {
         let call = CallId { slot: 3, generation: 7 };
         let says = |ending: Ending| {
             Note { what: What::Ended, peer: NodeId(2), call, more: ending as u8 }.to_string()

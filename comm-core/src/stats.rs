@@ -1,4 +1,4 @@
-//! Counters of a session: written by one thread at a time or rarely, read by anyone.
+//! Counters of a session. They are written rarely or by one thread at a time; any thread may read them.
 
 use pronto_sync::atomic::{AtomicU64, Ordering};
 
@@ -7,17 +7,17 @@ use pronto_sync::atomic::{AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Counts `n` more.
+    /// Adds `n`.
     pub fn add(&self, n: u64) {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Counts `n` more where only the engine's holder counts: no read-modify-write.
+    /// Adds `n` without an atomic read-modify-write. For counters that only the engine's holder writes.
     pub(crate) fn add_alone(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// How many so far.
+    /// Returns the count.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -25,14 +25,14 @@ impl Counter {
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters of a session since it was made.
+        /// Counters of a session, since it was created.
         #[derive(Debug, Default)]
         pub struct Stats {
             $($(#[$doc])* pub $name: Counter,)*
         }
 
         impl Stats {
-            /// Every counter with its name.
+            /// Returns every counter with its name.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name.count()),)*].into_iter()
             }
@@ -41,40 +41,40 @@ macro_rules! stats {
 }
 
 stats! {
-    /// Messages posted, of any kind, heartbeats and returned credits as well.
+    /// Messages posted, of any kind, including heartbeats and credit returns.
     messages_sent,
-    /// Messages received, of any kind, heartbeats and returned credits as well.
+    /// Messages received, of any kind, including heartbeats and credit returns.
     messages_received,
-    /// Doorbells rung: over TCP each is a write, as a rule. Messages that shared one are not counted twice.
+    /// Doorbells rung. Over TCP each is usually one write. Messages that share a doorbell are counted once.
     doorbells,
     /// Payload bytes posted.
     bytes_sent,
     /// Payload bytes received.
     bytes_received,
-    /// Requests that came twice and were executed once.
+    /// Requests that arrived twice and were executed once.
     duplicates_dropped,
     /// Replies sent again from the reply cache.
     replies_resent,
     /// Requests sent again on a new link.
     requests_resent,
-    /// Replies to calls that had ended.
+    /// Replies that arrived after their calls had ended.
     stale_replies,
-    /// Replies that no link was there for.
+    /// Replies dropped because there was no link.
     replies_lost,
-    /// Notifications that were under way when a link broke and did not arrive.
+    /// Notifications that were in flight when a link broke, and did not arrive.
     notifications_lost,
-    /// Links that broke. Not those that ended because one of the two nodes stopped in order.
+    /// Links that broke. Does not include links that ended because one of the two nodes shut down.
     links_lost,
-    /// Links that carried a session on.
+    /// Links that resumed a session.
     links_resumed,
     /// Peers disconnected for breaking the rules.
     corrupt_peers,
-    /// Panics of this node while it served the peer: each ended the session.
+    /// Panics of this node while it served the peer. Each ended the session.
     failures,
     /// Messages that waited for room in the fabric's send queue.
     stalled,
-    /// Waits that a timer ended although a wake-up was due: must stay 0.
+    /// Lost wake-ups: waits that only the safety-net timeout ended. Must stay 0.
     rescues,
-    /// Sleeping waiters to whom the polling was handed over.
+    /// Handovers of the poller role to a sleeping waiter.
     handovers,
 }

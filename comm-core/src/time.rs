@@ -1,33 +1,33 @@
-//! SEAM Clock: time comes in from outside, as nanoseconds since a start that only the clock knows.
+//! SEAM Clock: the source of time, in nanoseconds since an arbitrary start.
 
 use core::ops::{Add, Sub};
 
-/// A point in time or a span, nanoseconds. Never wraps in practice: 584 years.
+/// A point in time or a span, nanoseconds. The range is 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// No time at all; also the clock's start.
+    /// The empty span; also the clock's start.
     pub const ZERO: Self = Self(0);
-    /// Later than everything.
+    /// The latest point in time, which stands for "never".
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// A span of microseconds.
+    /// Returns a span of microseconds.
     pub const fn from_micros(us: u64) -> Self {
         Self(us.saturating_mul(1_000))
     }
 
-    /// A span of milliseconds.
+    /// Returns a span of milliseconds.
     pub const fn from_millis(ms: u64) -> Self {
         Self(ms.saturating_mul(1_000_000))
     }
 
-    /// A span of seconds.
+    /// Returns a span of seconds.
     pub const fn from_secs(s: u64) -> Self {
         Self(s.saturating_mul(1_000_000_000))
     }
 
-    /// Time from `earlier` to `self`; zero if `earlier` is the later one.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is later than `self`.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
@@ -48,8 +48,8 @@ impl Sub for Nanos {
     }
 }
 
-/// Where time comes from. Production reads the monotonic clock, simulation has its own.
+/// A source of time. Production reads the monotonic clock; the simulation has its own.
 pub trait Clock: Send + Sync {
-    /// Now. Never goes back.
+    /// Returns the current time, which never goes back.
     fn now(&self) -> Nanos;
 }

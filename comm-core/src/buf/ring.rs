@@ -1,9 +1,9 @@
-//! The send ring: allocation by many threads, growth and trimming by the progress path, and who holds what for how long.
+//! The send ring: allocation by many threads, growth and trimming by the progress path, and records of buffer owners.
 //!
 //! # Invariants
-//! 1. Buffers lie in open chunks or in strips, one after another, or in claimed overflow slots: no two share a line.
-//! 2. A record is not zero exactly while a buffer that begins at its line (or has its slot) lives; between the step that
-//!    allocates and the one that writes the record it may lag. Records inform, nothing depends on them.
+//! 1. Buffers are in open chunks, in thread arenas (strips), or in claimed overflow slots. No two buffers share a line.
+//! 2. A record is nonzero exactly while a buffer that begins at its line (or has its slot) lives. Between the allocation and the
+//!    write of the record it may lag. Records are for reports only; no other code depends on them.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -23,36 +23,36 @@ use super::{ALIGNMENT, lines};
 use crate::fabric::{Extent, MemoryClaimed, SendMemory};
 use crate::time::Nanos;
 
-/// Ages are kept in ticks of 2^20 ns, about a millisecond.
+/// Binary logarithm of a tick's length in nanoseconds: ages are counted in ticks of 2^20 ns, about a millisecond.
 const TICK_SHIFT: u32 = 20;
 
-/// Why there is no buffer.
+/// The reason why there is no buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Exhausted {
-    /// Everything is in use: reap completions, let the engine make chunks ready, try again.
-    #[error("the send ring is full")]
+    /// The ring is full. Reap completions, let the engine make chunks ready, and try again.
+    #[error("the send ring is full: try again")]
     Ring,
-    /// Everything is in use, and somebody has been holding a buffer for long.
-    #[error("the send ring is full, and owner {owner} holds a buffer for {} ms", age.0 / 1_000_000)]
+    /// The ring is full, and a buffer has been held for long.
+    #[error("the send ring is full, and owner {owner} has held a buffer for {} ms", age.0 / 1_000_000)]
     Straggler {
-        /// How long, in steps of about 2 ms.
+        /// Age of the buffer, in steps of about 2 ms.
         age: Nanos,
-        /// Who, as given to [`SendRing::loan`].
+        /// Owner of the buffer, as passed to [`SendRing::loan`].
         owner: u32,
     },
-    /// Longer than the ring ever takes: send it by reference.
-    #[error("a payload of {len} bytes does not fit the send ring, which takes {max}")]
+    /// The payload is longer than the ring's maximum. Send it by reference.
+    #[error("a payload of {len} bytes exceeds the send ring's limit of {max} bytes: send it from a region")]
     TooLarge {
-        /// Bytes asked for.
+        /// Requested length, bytes.
         len: usize,
-        /// Bytes at most.
+        /// Maximum length, bytes.
         max: usize,
     },
 }
 
-/// A chunk in the hands of the provider, which makes it ready or takes its memory back. Ends with [`SendRing::open`] or
-/// [`SendRing::close`]; dropped without, the chunk stays out of use.
+/// A chunk that is lent to the provider, which makes it ready or reclaims its memory. Return it with [`SendRing::open`],
+/// [`SendRing::open_clean`] or [`SendRing::close`]. If it is dropped instead, the chunk stays out of use.
 #[derive(Debug)]
 #[must_use = "a chunk that is neither opened nor closed stays out of use"]
 pub struct Chunk {
@@ -61,7 +61,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Its bytes, from the base of the memory.
+    /// Returns the chunk's range of bytes, from the base of the memory.
     pub fn range(&self) -> Range<usize> {
         self.range.clone()
     }
@@ -70,26 +70,26 @@ impl Chunk {
 /// The buffer that has been held longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Oldest {
-    /// How long it has been held, in steps of about 2 ms.
+    /// Age of the buffer, in steps of about 2 ms.
     pub age: Nanos,
-    /// Who holds it.
+    /// Owner of the buffer, as passed to [`SendRing::loan`].
     pub owner: u32,
 }
 
-/// What a ring has to say about itself.
+/// Counters of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingStats {
-    /// Buffers alive in chunks and strips.
+    /// Live buffers in chunks and thread arenas.
     pub live: u32,
-    /// Chunks open.
+    /// Open chunks.
     pub open_chunks: u32,
     /// Overflow slots in use.
     pub overflow_in_use: u32,
-    /// Buffers that had to go to the overflow slots, ever.
+    /// Buffers that were allocated in overflow slots, since the ring was made.
     pub overflowed: u64,
-    /// Loans refused for lack of room, ever.
+    /// Loans refused for lack of room, since the ring was made.
     pub refused: u64,
-    /// Posted buffers dropped without completion, ever: a bug of the engine.
+    /// Posted buffers dropped without a completion, since the ring was made. Each is a bug of the engine.
     pub abandoned: u64,
 }
 
@@ -100,21 +100,21 @@ pub struct SendRing {
     layout: Layout,
     config: RingConfig,
     chunks: Box<[ChunkWord]>,
-    /// All or none.
+    /// The thread arenas: [`STRIPS`] of them, or none.
     strips: Box<[Strip]>,
-    /// Whether somebody has entered the strips: once, and nobody else.
+    /// Whether a [`super::PresentRing`] has entered the thread arenas, which only one may do.
     entered: AtomicBool,
-    /// Whether its link has ended: it makes no more loans.
+    /// Whether the ring's link has ended, so that the ring makes no more loans.
     retired: AtomicBool,
     overflow: Overflow,
     max_len: usize,
-    /// The chunk to try first: a hint.
+    /// Hint for the chunk to try first.
     current: CachePadded<AtomicUsize>,
-    /// Now, in ticks, as the engine said last.
+    /// Time of the engine's last [`SendRing::tick`], in ticks.
     now: AtomicU32,
-    /// Owner and tick of each live buffer, by its first line; then by overflow slot.
+    /// Owner and tick of each live buffer: first by its first line, then by overflow slot.
     records: Box<[AtomicU64]>,
-    /// Whether it is time to look for another chunk: [`FILLING`] or [`DEMANDED`].
+    /// Nonzero if another chunk may be needed: [`FILLING`] or [`DEMANDED`].
     demand: AtomicU32,
     /// Tick of the last search for a straggler, and the record found in it, plus 1.
     suspect: AtomicU64,
@@ -124,8 +124,8 @@ pub struct SendRing {
 }
 
 impl SendRing {
-    /// Divides `memory` into chunks, of which the first is open, strips and overflow slots. In a small memory chunks get smaller (two
-    /// at least), and strips or overflow slots that would take too much of it are left out. The caller makes
+    /// Divides `memory` into chunks, of which the first is open, thread arenas and overflow slots. In a small memory the chunks are
+    /// smaller (at least two), and arenas or overflow slots that would take too much of it are left out. The caller must make
     /// [`initial`](Self::initial) ready before the first loan.
     ///
     /// # Errors
@@ -169,24 +169,24 @@ impl SendRing {
         })
     }
 
-    /// The bytes that must be ready from the start: the first chunk; strips and overflow slots.
+    /// Returns the ranges that must be ready from the start: the first chunk; the thread arenas and overflow slots.
     pub fn initial(&self) -> [Range<usize>; 2] {
         let first = if self.chunks.is_empty() { 0 } else { self.layout.first_chunk_bytes };
         [0..first as usize, self.layout.strips_at as usize..self.memory.len() as usize]
     }
 
-    /// The longest payload that the ring takes, bytes.
+    /// Returns the longest payload that the ring takes, bytes.
     pub fn max_len(&self) -> usize {
         self.max_len
     }
 
-    /// A buffer of `len` bytes, 64-byte aligned. `owner` is named if it is held for long. Any thread; nothing waits. The loan
-    /// keeps the reference to the ring that it is called on. A ring whose link has ended refuses as if it were full.
+    /// Returns a buffer of `len` bytes, aligned to 64 bytes. If it is held for long, reports name `owner`. Any thread may call this; it
+    /// does not wait. The loan keeps the given reference to the ring. A ring whose link has ended refuses as if it were full.
     #[inline]
     pub fn loan(self: Arc<Self>, len: usize, owner: u32) -> Result<Loan, Exhausted> {
         let extent = self.allocate(len, owner)?;
-        // SYNC: a buffer that was freed after `retire` is seen with the flag: the step that allocates it again is an acquire. So
-        // the peer of a link that has ended finds in its messages what they were sent with.
+        // SYNC: a thread that allocates a buffer which was freed after `retire` sees the flag, as the allocation is an acquire. Therefore
+        // no message of an ended link, which its peer may still read, is overwritten.
         if self.retired.load(Ordering::Relaxed) {
             self.release(extent);
             return Err(Exhausted::Ring);
@@ -194,13 +194,13 @@ impl SendRing {
         Ok(Loan::new(Buffer::new(self, extent)))
     }
 
-    /// Ends the loans: the link is about to end. Buffers that live are not touched.
+    /// Ends all loans, as the link is about to end. Live buffers are not affected.
     pub(super) fn retire(&self) {
         // SYNC: published by the release with which a buffer of the ended link is freed; see `loan`.
         self.retired.store(true, Ordering::Relaxed);
     }
 
-    /// Tells the ring the time; the engine does, once a turn.
+    /// Sets the ring's time. The engine calls this once per turn.
     pub fn tick(&self, now: Nanos) {
         let tick = ticks(now);
         if self.now.load(Ordering::Relaxed) != tick {
@@ -208,8 +208,8 @@ impl SendRing {
         }
     }
 
-    /// The next chunk to make ready, if it is time to: every open chunk is half full, or a loan found no room. The provider makes
-    /// its bytes ready, then the caller says [`open`](Self::open), or [`close`](Self::close) if that failed.
+    /// Lends the next chunk to make ready, if one is needed: every open chunk is half full, or a loan found no room. The provider makes
+    /// its bytes ready. The caller then calls [`open`](Self::open), or [`close`](Self::close) if that failed.
     pub fn commit_next(&self) -> Option<Chunk> {
         let demanded = self.demand.swap(0, Ordering::Relaxed) == DEMANDED;
         if !demanded && self.chunks.iter().any(|chunk| chunk.is_open() && chunk.is_roomy()) {
@@ -218,16 +218,16 @@ impl SendRing {
         self.lend(self.chunks.iter().position(ChunkWord::lend_closed))
     }
 
-    /// Whether [`commit_next`](Self::commit_next) may have an answer other than the last one: a chunk became half full since, or
-    /// a loan found no room. One load.
+    /// Returns whether the result of [`commit_next`](Self::commit_next) may have changed since the last call: a chunk became half full, or
+    /// a loan found no room. Costs one load.
     #[inline]
     pub fn is_filling(&self) -> bool {
         self.demand.load(Ordering::Relaxed) != 0
     }
 
-    /// An idle chunk, if there is one: open, empty, and unused since the last call. The provider takes its memory back, then the
-    /// caller says [`close`](Self::close). The first chunk stays, and so does the only one that is less than half full, which
-    /// [`commit_next`](Self::commit_next) would ask for again.
+    /// Lends an idle chunk, if there is one: open, empty, and unused since the last call. The provider reclaims its memory. The caller
+    /// then calls [`close`](Self::close). The first chunk is not lent. Neither is the only chunk that is less than half full, as
+    /// [`commit_next`](Self::commit_next) would make another one ready.
     pub fn trim(&self) -> Option<Chunk> {
         if self.chunks.iter().filter(|chunk| chunk.is_open() && chunk.is_roomy()).count() < 2 {
             return None;
@@ -236,37 +236,37 @@ impl SendRing {
         self.lend(idle.map(|index| index + 1))
     }
 
-    /// The first chunk, if it is open, empty, and unused since the last call. It stays, but where memory is ready again when it is
-    /// touched, the provider may take what lies behind it back. Then the caller says [`open_clean`](Self::open_clean).
+    /// Lends the first chunk, if it is open, empty, and unused since the last call. If memory becomes ready when it is touched, the
+    /// provider may reclaim the physical memory. The caller then calls [`open_clean`](Self::open_clean), as the first chunk stays open.
     pub fn trim_first(&self) -> Option<Chunk> {
         let idle = self.chunks.first().is_some_and(ChunkWord::lend_idle);
         self.lend(idle.then_some(0))
     }
 
-    /// The chunk is ready for use, and has no memory until it is touched.
+    /// Returns a chunk that is ready for use, but has no physical memory until it is touched.
     pub fn open_clean(&self, chunk: Chunk) {
         let opened = self.chunks.get(chunk.index).is_some_and(ChunkWord::open_clean);
-        assert!(opened, "a chunk goes back to the ring that lent it");
+        assert!(opened, "a chunk is returned to the ring that lent it");
     }
 
-    /// The chunk is ready for use.
+    /// Returns a chunk that is ready for use.
     pub fn open(&self, chunk: Chunk) {
         let opened = self.chunks.get(chunk.index).is_some_and(ChunkWord::open);
-        assert!(opened, "a chunk goes back to the ring that lent it");
+        assert!(opened, "a chunk is returned to the ring that lent it");
     }
 
-    /// The chunk is not ready any more, or never became so.
+    /// Returns a chunk that is no longer ready, or could not be made ready.
     pub fn close(&self, chunk: Chunk) {
         let closed = self.chunks.get(chunk.index).is_some_and(ChunkWord::close);
-        assert!(closed, "a chunk goes back to the ring that lent it");
+        assert!(closed, "a chunk is returned to the ring that lent it");
     }
 
-    /// The buffer that has been held longest. Searches all records: for reports, not for the hot path.
+    /// Returns the buffer that has been held longest. Searches all records, so it is for reports and not for the hot path.
     pub fn oldest(&self) -> Option<Oldest> {
         self.find_oldest().and_then(|index| self.describe(index))
     }
 
-    /// What the ring has to say about itself.
+    /// Returns the counters of the ring.
     pub fn stats(&self) -> RingStats {
         RingStats {
             live: self.chunks.iter().map(|chunk| chunk.load().1).sum::<u32>()
@@ -300,7 +300,7 @@ impl SendRing {
         Ok(Extent { offset: line * ALIGNMENT, len })
     }
 
-    /// Allocates in one chunk: the first line, from the base of the memory.
+    /// Allocates in one chunk. Returns the first line, from the base of the memory.
     #[inline]
     fn take(&self, index: usize, lines: u32) -> Option<u32> {
         let chunk = self.chunks.get(index)?;
@@ -350,17 +350,17 @@ impl SendRing {
         }
     }
 
-    /// Whether there are strips.
+    /// Returns whether the ring has thread arenas.
     pub(super) fn has_strips(&self) -> bool {
         !self.strips.is_empty()
     }
 
-    /// Enters the strips. Whether the caller is the first: who is not must not touch them.
+    /// Enters the thread arenas. Returns whether the caller is the first; a later caller must not use them.
     pub(super) fn enter_strips(&self) -> bool {
         !self.entered.swap(true, Ordering::Relaxed)
     }
 
-    /// Allocates in a strip, of which the caller holds the lock; none if it is too long or has no room.
+    /// Allocates in a thread arena, whose lock the caller holds. Returns `None` if the buffer is too long or the arena has no room.
     #[inline]
     pub(super) fn take_in_strip(&self, strip: usize, len: usize, owner: u32) -> Option<Extent> {
         let strip_bytes = self.layout.strip_bytes;
@@ -371,40 +371,40 @@ impl SendRing {
         Some(Extent { offset, len })
     }
 
-    /// Forgets who has the buffer at this place of a strip, which is about to be given back where it is counted.
+    /// Clears the record of a buffer in a thread arena, which is about to be freed. Returns the arena's count of freed buffers.
     #[inline]
     pub(super) fn forget_in_strip(&self, strip: usize, offset: u32) -> &AtomicU64 {
         self.records[(offset / ALIGNMENT) as usize].store(0, Ordering::Relaxed);
         self.strips[strip].returned()
     }
 
-    /// No buffer of a strip is taken any more. The caller holds its lock, and leaves the reference that the strip has.
+    /// Ends allocation in a thread arena. The caller holds its lock, and passes the arena's reference to the ring.
     pub(super) fn retire_strip(self: Arc<Self>, strip: usize) {
         if !self.strips[strip].retire() {
-            // Whoever gives the last buffer back drops it.
+            // The thread that frees the last buffer drops the reference.
             core::mem::forget(self);
         }
     }
 
-    /// Whether the memory of a strip was used since it was given back; old news in an instant.
+    /// Returns whether the memory of a thread arena was used since it was reclaimed. The result may already be out of date.
     pub(super) fn uses_strip(&self, strip: usize) -> bool {
         self.strips.get(strip).is_some_and(Strip::is_used)
     }
 
-    /// The bytes of a strip, if they should be given back. The caller holds its lock until they are.
+    /// Returns the range of a thread arena whose memory should be reclaimed. The caller holds the arena's lock until that is done.
     pub(super) fn idle_strip(&self, strip: usize) -> Option<Range<usize>> {
         let start = self.strip_at(strip) as usize;
         self.strips.get(strip)?.is_idle().then_some(start..start + self.layout.strip_bytes as usize)
     }
 
-    /// Where a strip begins.
+    /// Returns the offset of a thread arena.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "there are few strips")]
     const fn strip_at(&self, strip: usize) -> u32 {
         self.layout.strips_at + strip as u32 * self.layout.strip_bytes
     }
 
-    /// Frees a buffer that is not of a strip. The caller gives up a live one.
+    /// Frees a live buffer that is not in a thread arena.
     #[inline]
     pub(super) fn release(&self, extent: Extent) {
         if extent.offset < self.layout.overflow_at {
@@ -417,7 +417,7 @@ impl SendRing {
         }
     }
 
-    /// Gives the end of a live buffer back, if nothing lies behind it.
+    /// Frees the end of a live buffer, if no other buffer follows it.
     pub(super) fn cut(&self, extent: Extent, len: u32) {
         if extent.offset < self.layout.overflow_at {
             let line = extent.offset % self.layout.chunk_bytes / ALIGNMENT;
@@ -447,12 +447,13 @@ impl SendRing {
 
     #[inline]
     fn record(&self, index: usize, owner: u32) {
-        // The lowest bit says that there is a buffer, so ticks count in steps of two.
+        // The lowest bit marks a live buffer, so that ages are counted in steps of two ticks.
         let tick = self.now.load(Ordering::Relaxed) | 1;
         self.records[index].store(u64::from(owner) << 32 | u64::from(tick), Ordering::Relaxed);
     }
 
-    /// The record of the oldest live buffer. In a chunk or strip that is the first one, as buffers are laid one after another.
+    /// Returns the record of the oldest live buffer. In a chunk or thread arena only the first live buffer is considered, as buffers are
+    /// allocated in order.
     fn find_oldest(&self) -> Option<usize> {
         let lines_per_chunk = (self.layout.chunk_bytes / ALIGNMENT) as usize;
         let in_chunks = self.chunks.iter().enumerate().filter_map(|(index, chunk)| {
@@ -485,7 +486,7 @@ impl SendRing {
         })
     }
 
-    /// Why there is no room. Searches at most once a tick: a sender that tries again and again should not pay for it.
+    /// Returns the reason why there is no room. Searches for a straggler at most once per tick, so that repeated attempts are cheap.
     fn blame(&self) -> Exhausted {
         let now = self.now.load(Ordering::Relaxed);
         let known = self.suspect.load(Ordering::Relaxed);
@@ -506,12 +507,12 @@ impl SendRing {
     }
 }
 
-/// A chunk became half full.
+/// Demand after a chunk became half full.
 const FILLING: u32 = 1;
-/// A loan found no room while chunks were left that are not ready.
+/// Demand after a loan found no room in the chunks.
 const DEMANDED: u32 = 2;
 
-/// Ticks of a time, wrapping after 52 days.
+/// Converts a time to ticks, which wrap after 52 days.
 fn ticks(now: Nanos) -> u32 {
     let [a, b, c, d, ..] = (now.0 >> TICK_SHIFT).to_le_bytes();
     u32::from_le_bytes([a, b, c, d])

@@ -1,11 +1,11 @@
-//! What goes wrong on a fabric, first branch: whose fault.
+//! Errors of a fabric. Their first distinction is whose fault it was.
 
 use pronto_wire::HeaderFault;
 use thiserror::Error;
 
 use super::work::OutOfBounds;
 
-/// Why a queue pair failed. It is dead from then on.
+/// The reason why a queue pair failed. A failed queue pair stays unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FabricError {
@@ -15,8 +15,8 @@ pub enum FabricError {
     /// The connection is gone: closed, reset or cut.
     #[error("connection lost")]
     Lost,
-    /// The operating system refused something that the provider needs.
-    #[error("the system refused: errno {errno}")]
+    /// A system call of the provider failed.
+    #[error("a system call failed: errno {errno}")]
     System {
         /// The error number.
         errno: i32,
@@ -27,15 +27,15 @@ pub enum FabricError {
          or LimitMEMLOCK=infinity for a service) or run with CAP_IPC_LOCK"
     )]
     PinLimit {
-        /// What was to be pinned, bytes.
+        /// Length of the memory to pin, bytes.
         wanted: u64,
         /// The limit, bytes.
         limit: u64,
     },
-    /// A message found no receive at the peer, which credits rule out.
+    /// The peer had no posted receive for a message. Credits prevent this in correct peers.
     #[error("the peer had no receive posted")]
     ReceiverNotReady,
-    /// The device gave a work request up.
+    /// The device failed a work request.
     #[error("a work request failed with verbs completion status {status}")]
     WorkFailed {
         /// `ibv_wc_status`.
@@ -43,75 +43,75 @@ pub enum FabricError {
     },
 }
 
-/// What a peer did that no correct one does.
+/// A violation of the transport's rules by a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PeerFault {
-    /// More messages than the agreed depth, or one written over another.
-    #[error("messages beyond the agreed depth")]
+    /// The peer sent more messages than the agreed depth, or overwrote a message.
+    #[error("more messages than the agreed depth")]
     Overrun,
-    /// A length outside what was agreed.
-    #[error("length {len} where at most {max} is allowed")]
+    /// A length exceeds the agreed maximum.
+    #[error("length {len} exceeds the maximum of {max}")]
     Length {
-        /// What the peer says.
+        /// Length that the peer sent.
         len: u64,
-        /// What is allowed.
+        /// Maximum length.
         max: u64,
     },
-    /// An offset outside the peer's memory.
-    #[error("offset {offset} outside {len} bytes")]
+    /// An offset is outside the peer's memory.
+    #[error("offset {offset} is outside the memory of {len} bytes")]
     Offset {
-        /// What the peer says.
+        /// Offset that the peer sent.
         offset: u64,
-        /// How much there is.
+        /// Length of the memory, bytes.
         len: u64,
     },
-    /// A frame or line of no known form.
+    /// A frame or message slot has an unknown form.
     #[error("unknown form {0} of a frame")]
     UnknownForm(u8),
-    /// A header that no session can act on.
+    /// A message has an invalid header.
     #[error("{0}")]
     Header(HeaderFault),
-    /// A one-sided access without a grant that allows it.
-    #[error("access without a grant")]
+    /// A one-sided access has no grant that allows it.
+    #[error("one-sided access without a grant")]
     Access,
-    /// Memory that the peer could take away while it is used here: its size is not sealed, or it is on huge pages.
-    #[error("memory that the peer could take away: its size is not sealed, or it is on huge pages")]
+    /// The peer could remove memory while this node uses it: the memory's size is not sealed, or it is on huge pages.
+    #[error("the peer could remove its shared memory: its size is not sealed, or it is on huge pages")]
     Unsealed,
-    /// A flood of wake-ups without messages.
+    /// The peer sent too many wake-ups without messages.
     #[error("{0} wake-ups without a message")]
     WakeFlood(u32),
-    /// A completion or answer that belongs to no work request.
-    #[error("an answer that nobody asked for")]
+    /// A completion or response belongs to no work request.
+    #[error("a completion or response that belongs to no work request")]
     Unasked,
-    /// Messages that the peer must have received, and goes on as if it had not.
-    #[error("no acknowledgement of what was received")]
+    /// The peer did not acknowledge messages that it must have received.
+    #[error("missing acknowledgement of received messages")]
     Unacknowledged,
 }
 
-/// Why a work request was not taken.
+/// The reason why a work request was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PostError {
     /// The send queue is full: poll completions and ring the doorbell, then try again.
     #[error("send queue full")]
     Full,
-    /// The payload is longer than the connection carries.
-    #[error("payload of {len} bytes, at most {max} are possible")]
+    /// The payload is longer than the connection allows.
+    #[error("the payload of {len} bytes exceeds the connection's limit of {max} bytes")]
     TooLong {
-        /// Payload, bytes.
+        /// Length of the payload, bytes.
         len: usize,
         /// Limit, bytes.
         max: usize,
     },
-    /// This connection has no such operation.
-    #[error("not supported by this provider")]
+    /// This connection does not support the operation.
+    #[error("this provider does not support the operation")]
     Unsupported,
-    /// The grant was never made to this peer, is revoked, or does not cover the access.
+    /// No grant of the peer covers the access: it was never made, is revoked, or does not cover the range or the right.
     #[error("no grant covers this access")]
     NotGranted,
-    /// The payload or local buffer lies outside its memory, or an atomic's eight bytes are not aligned to eight.
-    #[error("outside its memory: {0}")]
+    /// The payload or local buffer is outside its memory, or the eight bytes of an atomic operation are not aligned to eight.
+    #[error("the buffer is outside its memory: {0}")]
     OutOfBounds(#[from] OutOfBounds),
     /// The queue pair has failed or was closed.
     #[error("queue pair failed: {0}")]
@@ -123,15 +123,15 @@ pub enum PostError {
     WouldDeadlock,
 }
 
-/// Why a region could not be registered, or a grant could not be made or ended.
+/// The reason why a region could not be registered, or a grant could not be made or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum GrantError {
-    /// This connection has no one-sided operations.
-    #[error("not supported by this provider")]
+    /// This connection does not support one-sided operations.
+    #[error("this provider does not support one-sided operations")]
     Unsupported,
-    /// The range lies outside the region.
-    #[error("range {start}..{end} outside a region of {len} bytes")]
+    /// The range is not within the region.
+    #[error("range {start}..{end} is not within the region of {len} bytes")]
     Range {
         /// First byte.
         start: u64,
@@ -140,14 +140,14 @@ pub enum GrantError {
         /// The region's length, bytes.
         len: u64,
     },
-    /// No more grants fit.
-    #[error("no more than {0} grants at a time")]
+    /// The maximum number of grants exists.
+    #[error("{0} grants exist, which is the limit: revoke one of them")]
     TooMany(usize),
-    /// No such grant.
-    #[error("no such grant")]
+    /// The grant does not exist.
+    #[error("the grant does not exist")]
     Unknown,
-    /// This region's memory cannot be shared by this provider.
-    #[error("the region's memory cannot be shared by this provider")]
+    /// The provider cannot share this region's memory.
+    #[error("this provider cannot share the region's memory")]
     Memory,
     /// The queue pair has failed or was closed.
     #[error("queue pair failed: {0}")]

@@ -1,25 +1,25 @@
-//! Why a message was not taken. Back-pressure is a value: the sender decides whether to wait.
+//! Errors of messages that were not taken. Back-pressure is a value: the sender decides whether to wait.
 
 use pronto_wire::{Class, NameHash, NodeId, ServiceId};
 use thiserror::Error;
 
 use crate::buf::Exhausted;
 
-/// Why a message was not taken. Nothing was sent.
+/// The reason why a message was not taken. Nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// No link to the peer, now or yet.
+    /// There is no link to the peer.
     #[error(
-        "node {peer} is not connected: wait for it; if it never comes, see that it runs, and that one of the two nodes was \
-         given an address of the other, by `Builder::peer` or a [[peer]]"
+        "node {peer} is not connected: wait for it; if it stays disconnected, check that it runs, and that one of the two nodes \
+         has the address of the other, from `Builder::peer` or a [[peer]] entry"
     )]
     NotConnected {
         /// The node.
         peer: NodeId,
     },
-    /// The peer handles no such type.
-    #[error("the peer has no handler for this message type in service {service}: register one there")]
+    /// The peer has no handler for the type.
+    #[error("the peer has no handler for this message type in service {service}: register one on the peer")]
     NoHandler {
         /// The type's name, hashed.
         name: NameHash,
@@ -27,70 +27,71 @@ pub enum Refused {
         service: ServiceId,
     },
     /// The peer's declaration of the type differs from ours.
-    #[error("the peer's type of this name has another layout: build both from the same declaration")]
+    #[error("the peer's type of this name has another layout: build both nodes from the same declaration")]
     OtherLayout {
         /// The type's name, hashed.
         name: NameHash,
     },
-    /// As many requests are under way as the peer can take.
+    /// The peer's limit of requests in flight is reached.
     #[error(
-        "as many {class:?} requests are under way as the peer takes: wait for one of them, or raise its limits.requests"
+        "the peer's limit of {class:?} requests in flight is reached: wait for one of them, or raise the peer's limits.requests"
     )]
     NoCredit {
         /// The class.
         class: Class,
     },
-    /// As many calls are open as may be. One that was given up, or met its deadline, is open until its answer comes or the peer goes.
+    /// The maximum number of calls is open. A call that was cancelled or met its deadline stays open until its response arrives or the
+    /// peer disconnects.
     #[error(
-        "{capacity} calls to this peer are open, and no more may be: wait for one of them, or raise limits.calls; calls whose \
-         deadline passed count until they are answered"
+        "{capacity} calls to this peer are open, which is the limit: wait for one of them, or raise limits.calls; a call whose \
+         deadline has passed counts until its response arrives"
     )]
     NoCallSlot {
-        /// How many there may be.
+        /// Maximum number of open calls.
         capacity: u16,
     },
-    /// No room in the send ring.
+    /// The send ring has no room.
     #[error(transparent)]
     Ring(#[from] Exhausted),
-    /// No link, so no send ring either.
+    /// There is no link, and therefore no send ring.
     #[error("no send memory, as the peer is not connected: wait for it")]
     NoRing,
     /// Another thread holds the engine and the submission queue is full.
     #[error("the submission queue is full: try again")]
     Busy,
-    /// The payload is longer than the peer takes.
+    /// The payload is longer than the peer can receive.
     #[error(
-        "payload of {len} bytes, the peer takes {max} of this class: declare the message `class = bulk`, or raise the \
-         peer's limits.max_payload"
+        "the payload of {len} bytes exceeds the peer's limit of {max} bytes for this class: declare the message `class = bulk`, \
+         or raise the peer's limits.max_payload"
     )]
     TooLong {
-        /// Payload, bytes.
+        /// Length of the payload, bytes.
         len: usize,
         /// Limit, bytes.
         max: usize,
     },
-    /// The payload, or the local side of a one-sided operation, is not a part of its region.
-    #[error("beyond the end of the local region")]
+    /// The payload, or the local side of a one-sided operation, is not within its region.
+    #[error("the range is not within the local region")]
     OutOfRegion,
-    /// An atomic operation on something else than eight aligned bytes.
-    #[error("an atomic operation on {len} bytes: it takes eight, aligned to eight")]
+    /// The range of an atomic operation is not eight aligned bytes.
+    #[error("an atomic operation needs eight bytes, aligned to eight; its range has {len} bytes")]
     NoWord {
-        /// Bytes.
+        /// Length of the range, bytes.
         len: u64,
     },
-    /// As many rendezvous sends or receives of this peer are under way as may be.
-    #[error("{max} rendezvous sends or receives are under way already: wait for one of them")]
+    /// The maximum number of rendezvous sends or receives of this peer is in progress.
+    #[error("{max} rendezvous sends or receives are in progress, which is the limit: wait for one of them")]
     TooManyTransfers {
-        /// How many there may be.
+        /// Maximum number.
         max: usize,
     },
-    /// The node shuts down.
+    /// The node is shutting down.
     #[error("the node is shutting down")]
     Draining,
 }
 
 impl Refused {
-    /// Whether trying again later can help without anything else being changed.
+    /// Returns whether the same attempt can succeed later without any other change.
     pub const fn is_retryable(&self) -> bool {
         matches!(
             self,
@@ -104,7 +105,8 @@ impl Refused {
         )
     }
 
-    /// Whether that may change with what the peer sends, which whoever polls takes in. Memory and links are made by other threads.
+    /// Returns whether a message of the peer, which a polling thread receives, can end the refusal. Memory and links come from other
+    /// threads.
     pub const fn ends_by_messages(&self) -> bool {
         matches!(self, Self::NoCredit { .. } | Self::NoCallSlot { .. } | Self::Busy)
     }
