@@ -1,56 +1,56 @@
-//! What a connection can do, so that nobody needs to know which provider it is.
+//! The capabilities of a connection, so that its users need not know the provider.
 
-/// What one connection can do; constant while it lives.
+/// The capabilities of one connection, which are constant while it lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Provider's name for people and reports: `shm`, `tcp`, `verbs`, `sim`.
+    /// Human-readable name of the provider, also in reports: `shm`, `tcp`, `verbs`, `sim`.
     pub provider: &'static str,
     /// Longest payload of a message, bytes.
     pub max_payload: u32,
-    /// Messages that this side can receive before it takes any: the receive depth.
+    /// Maximum number of messages that this side can receive before it processes any: the receive depth.
     pub receive_depth: u32,
-    /// Messages that the other side can receive before it takes any.
+    /// Maximum number of messages that the other side can receive before it processes any.
     pub send_depth: u32,
-    /// Whether polling and posting make no system call.
+    /// True if polling and posting make no system call.
     pub polls_without_syscalls: bool,
-    /// Whether payloads from a [`super::Region`] travel without being copied into send memory.
+    /// True if payloads from a [`super::Region`] are not copied into send memory.
     pub by_reference: bool,
     /// Longest payload that the provider copies while posting ([`super::Gather::Short`]), bytes: at least 40.
     pub copies: u32,
-    /// Whether memory that is made ready is locked: there may be little of it.
+    /// True if memory that is made ready is locked, so that its amount may be limited.
     pub pins_memory: bool,
-    /// Whether memory that was taken back is ready again as soon as it is touched.
+    /// True if reclaimed memory is ready again as soon as it is touched.
     pub ready_when_touched: bool,
-    /// How one-sided operations are carried out.
+    /// Support for one-sided operations.
     pub one_sided: OneSided,
 }
 
-/// How one-sided operations are carried out.
+/// The support for one-sided operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OneSided {
-    /// Not at all.
+    /// The provider has no one-sided operations.
     None,
-    /// They are.
+    /// The provider has one-sided operations.
     Supported {
-        /// Operations complete while the target makes no call.
+        /// True if operations complete while the target makes no call.
         passive_target: bool,
-        /// What atomic operations are atomic with.
+        /// The accesses with respect to which atomic operations are atomic.
         atomics: AtomicScope,
-        /// What a revocation is worth.
+        /// The strength of a revocation.
         revocation: Revocation,
     },
 }
 
-/// What a fabric's atomic operations are atomic with.
+/// The accesses with respect to which a fabric's atomic operations are atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicScope {
-    /// Other operations of the fabric only: the owner of the memory goes through the fabric as well.
+    /// Only other operations of the fabric. The owner of the memory must use the fabric, too.
     Fabric,
-    /// The owner's own atomic instructions too.
+    /// Operations of the fabric and atomic instructions of the memory's owner.
     Global,
 }
 
-/// What a revocation is worth against a peer that does not play by the rules.
+/// The strength of a revocation against a peer that breaks the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Revocation {
     /// The target or its device refuses further access.

@@ -1,4 +1,4 @@
-//! The right to write to send memory, which is given out once.
+//! The right to write to send memory, which only one owner can claim.
 
 use pronto_sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
@@ -9,14 +9,14 @@ use thiserror::Error;
 pub struct MemoryClaim(AtomicBool);
 
 impl MemoryClaim {
-    /// Returns a claim that nobody has taken.
+    /// Returns a claim that is not taken yet.
     pub fn new() -> Self {
         Self(AtomicBool::new(false))
     }
 
-    /// Takes the claim. Returns `true` to exactly one caller, on any thread; it is never given back.
+    /// Takes the claim. Returns `true` to exactly one caller, on any thread. A claim is never released.
     pub fn take(&self) -> bool {
-        // Nothing is published with the claim: the memory was made before its handles were shared.
+        // The claim publishes nothing: the memory was created before its handles were shared.
         !self.0.swap(true, Ordering::Relaxed)
     }
 }

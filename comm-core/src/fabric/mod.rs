@@ -1,31 +1,31 @@
 //! SEAM Fabric: queue pairs with verbs semantics, which every transport provides.
 //!
 //! A [`QueuePair`] is one connection of one class to one peer, with its send completion queue, its receive completion
-//! queue and its protection domain. It is driven by one thread at a time (`&mut`): whoever holds the connection's
-//! engine. The order of calls in one turn of that engine:
+//! queue and its protection domain. One thread at a time drives it (`&mut`): the holder of the session's engine. The order
+//! of calls in one turn of that engine:
 //!
 //! 1. [`poll`](QueuePair::poll) until it finds no message,
-//! 2. [`poll_send`](QueuePair::poll_send) until it gives nothing,
+//! 2. [`poll_send`](QueuePair::poll_send) until it returns no completion,
 //! 3. any number of [`post`](QueuePair::post),
 //! 4. one [`ring_doorbell`](QueuePair::ring_doorbell),
 //! 5. before sleeping: [`arm`](QueuePair::arm), then 1 and 2 once more, then sleep on [`channel`](QueuePair::channel).
 //!
-//! # What a provider promises
-//! 1. Messages of one queue pair arrive in the order of their posting, whole, once, or the queue pair fails. The outcome of a poll
-//!    says where its message lies, whatever that is, and never changes the order.
-//! 2. A send completion says that the buffer may be used again, and nothing else: it is no acknowledgement.
-//! 3. Every signalled work request completes exactly once, also when the queue pair fails or is closed (then `Flushed`).
-//! 4. A message is at most [`Capabilities::max_payload`] long; up to 40 bytes travel in the message's own slot.
-//! 5. Nothing that a peer sends or writes makes a provider panic, read out of bounds or wait: it fails with
-//!    [`FabricError::Peer`].
-//! 6. A provider never looks at a header, but for the four bytes of its fabric word.
-//! 7. No allocation and, where [`Capabilities::polls_without_syscalls`] says so, no system call in 1 to 4.
-//! 8. Where a provider carries out one-sided work of the peer in its polls, one of them returns [`PollOutcome::OneSided`] afterwards.
+//! # Promises of a provider
+//! 1. Messages of one queue pair arrive complete, once and in the order of posting, or the queue pair fails. The form in which a
+//!    poll returns a message never changes the order.
+//! 2. A send completion means only that the buffer may be reused. It is not an acknowledgement by the peer.
+//! 3. Every signalled work request completes exactly once. If the queue pair fails or is closed, it completes as `Flushed`.
+//! 4. A payload is at most [`Capabilities::max_payload`] long; up to 40 bytes travel in the message's own slot.
+//! 5. Nothing that a peer sends or writes makes a provider panic, read out of bounds or wait. The provider fails with
+//!    [`FabricError::Peer`] instead.
+//! 6. A provider does not read the header, except for the four bytes of its fabric word.
+//! 7. Steps 1 to 4 do not allocate. If [`Capabilities::polls_without_syscalls`] is set, they make no system call.
+//! 8. If a provider executes one-sided work of the peer while polling, a poll returns [`PollOutcome::OneSided`] afterwards.
 //!
-//! # What the engine promises
-//! 1. No more messages are in flight than the receive depth agreed when connecting. A provider that notices a breach by
-//!    the peer fails; it need not notice a breach by its own engine.
-//! 2. An extent of send memory is complete when it is posted, and nobody writes to it from `post` until its completion.
+//! # Promises of the engine
+//! 1. No more messages are in flight than the receive depth agreed when connecting. A provider that detects a violation by
+//!    the peer fails; it need not detect a violation by its own engine.
+//! 2. An extent of send memory is complete when it is posted, and no thread writes to it from `post` until its completion.
 //! 3. A range of send memory that is retired contains no buffer in use.
 
 mod capabilities;
@@ -49,46 +49,46 @@ pub use work::{
     poll_by_value,
 };
 
-/// Memory in which outgoing payloads are composed; the provider's, so that it lies where the transport wants it.
+/// Memory in which outgoing payloads are composed. The provider allocates it, as the transport may need special memory.
 ///
 /// # Safety
 /// - The bytes `base .. base + len` stay mapped, readable and writable by this process, and in place, while the value lives.
-/// - [`claim`](Self::claim) returns `true` at most once while the value lives, whichever handle it is called on.
+/// - [`claim`](Self::claim) returns `true` at most once while the value lives, on all its handles together.
 /// - Only the caller that got `true` from it writes to the bytes. No other value of this trait covers any of them, and no
 ///   safe function of the implementing type reads or writes them. The provider reads an extent only between its posting and
 ///   its completion.
-#[expect(unsafe_code, reason = "the promise about the memory is the provider's to make")]
+#[expect(unsafe_code, reason = "the provider makes the promise about the memory")]
 pub unsafe trait SendMemory: Send + Sync + fmt::Debug {
-    /// First byte; aligned to 64 bytes.
+    /// Returns the address of the first byte, which is aligned to 64 bytes.
     fn base(&self) -> NonNull<u8>;
-    /// Length, bytes.
+    /// Returns the length, bytes.
     fn len(&self) -> usize;
     /// Claims the only right to write to the bytes. Returns `true` to the first caller and `false` to all later ones, also
     /// after the first caller has gone. [`crate::buf::SendRing::new`] claims it; see [`MemoryClaim`] for implementers.
     fn claim(&self) -> bool;
-    /// Whether there is none.
+    /// Returns whether the length is zero.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What both ends agreed on for one connection, from this side's view; every provider is made with it.
+/// The limits of one connection on which both ends have agreed, from the view of this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Messages in flight that the peer can receive.
+    /// Maximum number of messages in flight to the peer.
     pub send_depth: u32,
-    /// Messages in flight that this side can receive.
+    /// Maximum number of messages in flight to this side.
     pub receive_depth: u32,
-    /// Longest payload that the peer takes, bytes.
+    /// Longest payload that the peer receives, bytes.
     pub max_send_payload: u32,
-    /// Longest payload that this side takes, bytes.
+    /// Longest payload that this side receives, bytes.
     pub max_receive_payload: u32,
-    /// Send memory, bytes; virtual, made ready chunk by chunk.
+    /// Length of the send memory, bytes. The memory is virtual and is made ready chunk by chunk.
     pub send_memory: u32,
 }
 
 impl ConnectionLimits {
-    /// The same connection from the other side, with as much send memory.
+    /// Returns the limits of this connection from the view of the other side, with the same length of send memory.
     #[must_use]
     pub const fn mirrored(self) -> Self {
         Self {
@@ -101,39 +101,38 @@ impl ConnectionLimits {
     }
 }
 
-/// What the messages before a doorbell are to a peer that sleeps.
+/// The kind of event that the messages before a doorbell are for a sleeping peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoorbellEvent {
-    /// At least one of them is a solicited event: it wakes every peer that has armed.
+    /// At least one message is a solicited event, which wakes every armed peer.
     Solicited,
-    /// None of them is: a peer that has armed for [`Armed::Solicited`] need not be woken.
+    /// No message is a solicited event. A peer that is armed for [`Armed::Solicited`] need not be woken.
     Unsolicited,
 }
 
-/// The events that a queue pair is asked for.
+/// The events for which a queue pair is armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Armed {
-    /// None.
+    /// No events.
     Nothing,
     /// The next message whose doorbell was rung with [`DoorbellEvent::Solicited`], or the loss of the connection. Unsolicited messages
-    /// and completions may give no event. Arming for [`Armed::All`] afterwards counts as arming for the first time: poll
-    /// again.
+    /// and completions may give no event. Arming for [`Armed::All`] afterwards requires another recheck.
     Solicited,
     /// The next message or completion, or the loss of the connection.
     All,
 }
 
-/// What a sleeper waits for on a channel, level-triggered.
+/// The level-triggered conditions for which a thread sleeps on a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
-    /// That it becomes readable. Off while the provider will not read: then somebody else wakes the engine.
+    /// True to wait until the channel is readable. False while the provider does not read, so that another thread must wake the engine.
     pub readable: bool,
-    /// That it becomes writable: output is blocked by a full transport.
+    /// True to wait until the channel is writable, because the transport has no room for output.
     pub writable: bool,
 }
 
 impl Interest {
-    /// Readable only: what a completion channel is.
+    /// Readable only, as for a completion channel.
     pub const READABLE: Self = Self { readable: true, writable: false };
 }
 
@@ -144,13 +143,13 @@ pub struct CompletionChannel {
     pub fd: i32,
     /// The events of the descriptor to wait for.
     pub interest: Interest,
-    /// If `fd` is a set of descriptors, another epoll of the same ones, for a caller that sleeps until its own response comes.
-    /// The kernel wakes a sleeper there before any sleeper on `fd`. Its events carry the class, 0 or 1.
+    /// The caller epoll, if `fd` is a set of descriptors: another epoll of the same descriptors, for a caller that sleeps until its own
+    /// response arrives. The kernel wakes a sleeper there before any sleeper on `fd`. Its events carry the class, 0 or 1.
     pub caller_epoll: Option<i32>,
 }
 
 impl CompletionChannel {
-    /// A descriptor that becomes readable with an event, without an epoll for callers.
+    /// Returns a channel whose descriptor becomes readable with an event, without a caller epoll.
     pub const fn readable(fd: i32) -> Self {
         Self { fd, interest: Interest::READABLE, caller_epoll: None }
     }
@@ -158,26 +157,25 @@ impl CompletionChannel {
 
 /// One connection of one class to one peer.
 pub trait QueuePair: Send + fmt::Debug {
-    /// A received payload that lies in a receive buffer. Dropping it posts that receive again, from any thread.
+    /// A received payload in a receive buffer. Dropping it, on any thread, posts that receive again.
     type Lease: Payload;
 
-    /// What this connection can do; constant while it lives.
+    /// Returns the capabilities of this connection, which are constant while it lives.
     fn capabilities(&self) -> &Capabilities;
 
-    /// The memory that [`Gather::Ring`] extents lie in.
+    /// Returns the memory of [`Gather::Ring`] extents.
     fn send_memory(&self) -> Arc<dyn SendMemory>;
 
-    /// Makes a byte range of the send memory ready for use (commits, pins, registers it). Called on the progress path,
-    /// ahead of need, in whole chunks.
+    /// Makes a byte range of the send memory ready for use: commits, pins and registers it. The engine calls this in advance, for whole
+    /// chunks.
     fn prepare(&mut self, range: Range<usize>) -> Result<(), FabricError>;
 
-    /// Takes the readiness of an idle range back, and with it the memory behind it: its bytes become undefined or zero. The
-    /// range contains no buffer in use (the engine's promise 3).
+    /// Reclaims the physical memory of an idle range, which is then no longer ready. Its bytes become undefined or zero. The range
+    /// contains no buffer in use (the engine's promise 3).
     fn retire(&mut self, range: Range<usize>) -> Result<(), FabricError>;
 
-    /// Readies a region whose payloads will be sent by reference, or which one-sided operations will read or write: where the
-    /// transport pins memory, that is done here, ahead of need, and not on a message's way. It lasts while anybody holds the
-    /// region.
+    /// Registers a region in advance for sends by reference and one-sided operations. If the transport pins memory, it does so here, so
+    /// that no message is delayed by it. The registration lasts while a handle to the region exists.
     fn register(&mut self, region: &Region) -> Result<(), FabricError> {
         let _ = region;
         Ok(())
@@ -185,68 +183,67 @@ pub trait QueuePair: Send + fmt::Debug {
 
     /// Posts one work request. It may stay in the provider until the next doorbell.
     ///
-    /// The caller of the fast path passes a constant variant of [`Gather`] and an inlined provider folds its branches: no
-    /// payload needs a method of its own.
+    /// A caller on the fast path passes a constant variant of [`Gather`], for which an inlined provider folds its branches.
+    /// Therefore no kind of payload needs a method of its own.
     fn post(&mut self, work: SendWork<'_>) -> Result<(), PostError>;
 
-    /// Hands everything posted so far to the transport, and wakes the peer if it sleeps and has armed for this `event`. A
-    /// provider may wake it for more.
+    /// Passes everything posted so far to the transport, and wakes the peer if it sleeps and is armed for this `event`. A
+    /// provider may wake the peer more often.
     ///
     /// # Errors
     /// The queue pair has failed.
     fn ring_doorbell(&mut self, event: DoorbellEvent) -> Result<(), FabricError>;
 
-    /// Whether both polls would find nothing now: no message, no completion, no loss. A poll that costs next to nothing,
-    /// for threads that poll again and again; always false for a provider without such a poll.
+    /// Returns whether both polls would find nothing now: no message, no completion, no loss. This check is very cheap, for
+    /// threads that poll repeatedly. A provider without such a check always returns false.
     fn is_quiet(&self) -> bool {
         false
     }
 
-    /// The next send completion, if there is one.
+    /// Returns the next send completion, if there is one.
     fn poll_send(&mut self) -> Option<Completion>;
 
-    /// Polls for the next message once, and carries out what the peer asks for by one-sided operations where that is done by polling.
-    /// Fills `slot` as the outcome says, and otherwise leaves arbitrary bytes in it.
+    /// Polls once for the next message. If the provider executes the peer's one-sided operations while polling, executes these, too.
+    /// Fills the part of `slot` that the outcome names; other parts may contain arbitrary bytes.
     ///
     /// # Errors
     /// The queue pair has failed: close it.
     fn poll(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<Self::Lease>, FabricError>;
 
-    /// Makes a lease out of a copy of `payload`, the bytes of a short message that somebody wants to keep.
+    /// Returns a lease on a copy of `payload`, the bytes of a short message that must be kept.
     ///
     /// # Panics
     /// If the provider never returns [`PollOutcome::Short`].
     fn lease_copy(&self, payload: &[u8]) -> Self::Lease {
-        unreachable!("a lease of {} bytes where no message is short", payload.len())
+        unreachable!("a lease of {} bytes from a provider without short messages", payload.len())
     }
 
-    /// Asks for an event on the channel when one of these `events` comes; see [`Armed`]. What arrived before may give none:
-    /// poll both queues once more before sleeping.
+    /// Requests an event on the channel when one of these `events` occurs; see [`Armed`]. Messages and completions that arrived
+    /// before may give no event, so poll both queues once more before sleeping.
     ///
-    /// [`Armed::Nothing`] takes the request back where the transport can, and consumes events that have come. Where the
-    /// transport cannot, one event may still come, with nothing to show for it.
+    /// [`Armed::Nothing`] cancels the request if the transport can, and consumes pending events. If the transport cannot, one
+    /// spurious event may still occur.
     ///
     /// # Errors
-    /// The queue pair has failed. [`Armed::Nothing`] never fails, also after that.
+    /// The queue pair has failed. [`Armed::Nothing`] never returns an error, even after a failure.
     fn arm(&mut self, events: Armed) -> Result<(), FabricError>;
 
-    /// Reports that the channel has woken the calling thread, and perhaps no other. The provider skips no poll, by any thread,
-    /// until one has come back empty. Does nothing in a provider that never skips polls.
+    /// Reports that the channel has woken the calling thread, and perhaps no other. The provider must not skip a poll of any thread
+    /// until a poll has found nothing. Does nothing in a provider that never skips polls.
     fn notify_woken(&mut self) {}
 
-    /// Returns the channel that has an event when something comes; none in simulation. The loss of the connection is an event
-    /// too. After [`close`](Self::close) and [`Armed::Nothing`] there is no channel any more, or it stays silent: a dead
-    /// connection keeps no thread awake. Ask again before every sleep, after [`arm`](QueuePair::arm) and the last poll, since
-    /// the interest changes.
+    /// Returns the channel that has an event when something arrives or the connection is lost; none in simulation. After
+    /// [`close`](Self::close) and [`Armed::Nothing`] there is no channel any more, or it has no events, so that a dead connection keeps
+    /// no thread awake. Call this again before every sleep, after [`arm`](QueuePair::arm) and the last poll, as the interest changes.
     fn channel(&self) -> Option<CompletionChannel>;
 
-    /// Lets this peer, and nobody else, access a range of a region from now on.
+    /// Allows this peer, and no other, to access a range of a region.
     fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError>;
 
     /// Ends a grant. When it returns, no further access under it begins; see [`Revocation`].
     fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError>;
 
-    /// Moves the queue pair to the error state: nothing is sent or received any more, the peer is told where the
-    /// transport can, and what is outstanding completes as flushed. Poll until nothing comes before dropping it.
+    /// Moves the queue pair to the error state: it sends and receives no more messages, notifies the peer if the transport can,
+    /// and completes outstanding work requests as flushed. Poll until nothing is found before dropping the queue pair.
     fn close(&mut self);
 }

@@ -1,8 +1,7 @@
-//! Regions: memory that peers may be granted access to, and what a grant is.
+//! Regions: memory to which peers may be granted access, and grants.
 //!
-//! A region's bytes may change under its owner's feet, so they are reached through copies and atomics only, never as a
-//! plain slice.
-#![expect(unsafe_code, reason = "memory that others write to is reached by raw pointers")]
+//! A region's bytes may change at any time, so they are accessed only through copies and atomics, never as a plain slice.
+#![expect(unsafe_code, reason = "memory that other processes write to is accessed through raw pointers")]
 
 pub mod copy;
 mod heap;
@@ -21,58 +20,58 @@ pub use heap::{HeapMemory, HeapSendMemory};
 /// The memory behind a region.
 ///
 /// # Safety
-/// The bytes `base .. base + len` stay mapped, readable and writable, and in place, while the value lives; they are
-/// reached only by relaxed atomic or volatile accesses, here and in every process that maps them.
+/// The bytes `base .. base + len` stay mapped, readable and writable, and in place, while the value lives. This process and
+/// every other process that maps them access them only by relaxed atomic or volatile accesses.
 pub unsafe trait RegionMemory: Send + Sync + fmt::Debug {
-    /// First byte; aligned to 8 bytes at least.
+    /// Returns the address of the first byte, which is aligned to at least 8 bytes.
     fn base(&self) -> NonNull<u8>;
-    /// Length, bytes.
+    /// Returns the length, bytes.
     fn len(&self) -> usize;
-    /// Whether there is none.
+    /// Returns whether the length is zero.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The memory's file descriptor, if it can be mapped by another process.
+    /// Returns the memory's file descriptor, if another process can map the memory.
     fn descriptor(&self) -> Option<i32> {
         None
     }
 }
 
-/// Memory that peers may be granted access to. Cheap to clone; the memory lives as long as any clone.
+/// Memory to which peers may be granted access. Cheap to clone; the memory lives as long as any clone.
 #[derive(Clone, Debug)]
 pub struct Region {
     memory: Arc<dyn RegionMemory>,
 }
 
 impl Region {
-    /// A region over memory.
+    /// Returns a region over memory.
     pub fn new(memory: Arc<dyn RegionMemory>) -> Self {
         Self { memory }
     }
 
-    /// Length, bytes.
+    /// Returns the length, bytes.
     pub fn len(&self) -> usize {
         self.memory.len()
     }
 
-    /// Whether there is nothing.
+    /// Returns whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns whether another handle to this memory exists: a clone in the program, or one that is kept for a message or a one-sided
-    /// operation under way. A message that was sent from the region keeps one until the peer has read it, also after the caller has
-    /// stopped waiting. So a program with a single handle may write to the bytes again once this is false.
+    /// Returns whether another handle to this memory exists: a clone in the program, or the handle of a message or one-sided operation in
+    /// progress. A message that was sent from the region keeps a handle until the peer has read it, even after the caller has stopped
+    /// waiting. A program with a single handle may therefore write to the bytes again once this is false.
     pub fn is_held_elsewhere(&self) -> bool {
         Arc::strong_count(&self.memory) > 1
     }
 
-    /// The memory behind it, for providers.
+    /// Returns the memory of the region, for providers.
     pub fn memory(&self) -> &Arc<dyn RegionMemory> {
         &self.memory
     }
 
-    /// Copies `out.len()` bytes from `offset`. Bytes that a peer writes meanwhile may be old or new, each by itself.
+    /// Copies `out.len()` bytes from `offset`. Each byte that a peer writes during the copy may be old or new.
     pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
         let at = self.at(offset, out.len())?;
         // SAFETY: `at` checked the bounds, and RegionMemory promises the memory and how it is accessed.
@@ -88,7 +87,7 @@ impl Region {
         Ok(())
     }
 
-    /// The eight aligned bytes at `offset` as an atomic, for providers whose atomics are the processor's.
+    /// Returns the eight aligned bytes at `offset` as an atomic, for providers that use the CPU's atomic instructions.
     pub fn word(&self, offset: usize) -> Result<&AtomicU64, OutOfBounds> {
         if !offset.is_multiple_of(8) {
             return Err(OutOfBounds { offset, wanted: 8, len: self.len() });
@@ -110,7 +109,7 @@ impl Region {
     }
 }
 
-/// What a grant allows.
+/// The operations that a grant allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
     /// One-sided reads.
@@ -126,36 +125,36 @@ impl Rights {
     pub const READ: Self = Self { read: true, write: false, atomic: false };
     /// Reads and writes.
     pub const READ_WRITE: Self = Self { read: true, write: true, atomic: false };
-    /// Everything.
+    /// Reads, writes and atomic operations.
     pub const ALL: Self = Self { read: true, write: true, atomic: true };
 }
 
-/// Names a grant at the side that gave it.
+/// Id of a grant at the node that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GrantId(pub u32);
 
-/// A grant as its giver holds it; `remote` is what the peer needs, and is worth nothing to anybody else.
+/// A grant, as the granting node holds it. Only the peer to which it was made can use `remote`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// To end it by.
+    /// Id of the grant, for revoking it.
     pub id: GrantId,
-    /// To be sent to the peer, over the authenticated connection.
+    /// Description of the memory, to be sent to the peer over the authenticated connection.
     pub remote: RemoteRange,
 }
 
-/// A piece of a peer's memory, as a grant names it.
+/// A range of a peer's memory under a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteRange {
-    /// The grant's key: bound to one peer.
+    /// Key of the grant, which is bound to one peer.
     pub key: u64,
-    /// First byte, from the start of the grant.
+    /// Offset of the first byte from the start of the grant.
     pub offset: u64,
     /// Length, bytes.
     pub len: u64,
 }
 
 impl RemoteRange {
-    /// A part of this range, `range` counted from its start.
+    /// Returns a part of this range; `range` is relative to its start.
     pub fn part(&self, range: Range<u64>) -> Option<Self> {
         (range.start <= range.end && range.end <= self.len).then(|| Self {
             key: self.key,

@@ -1,4 +1,4 @@
-//! Work requests, completions, and what arrives.
+//! Work requests, completions, and received messages.
 
 use alloc::vec;
 use core::fmt;
@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::region::{Region, RemoteRange, SharedBytes};
 use super::{FabricError, QueuePair};
 
-/// Names a work request in its completion: a slot and how often it was used, never a pointer.
+/// Id of a work request in its completion: a slot and its use count, never a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WrId {
     /// Index in the table of WR slots.
@@ -18,75 +18,75 @@ pub struct WrId {
     pub generation: u32,
 }
 
-/// A piece of send memory.
+/// A range of send memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// First byte, from the base of the send memory.
+    /// Offset of the first byte from the base of the send memory.
     pub offset: u32,
     /// Length, bytes.
     pub len: u32,
 }
 
-/// Whether a work request wants a completion.
+/// A choice whether a work request has a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Completes on the send queue under this name.
+    /// The work request completes on the send queue with this id.
     Signalled(WrId),
-    /// Never completes by itself. Only for payloads that the provider copies while posting ([`Gather::copied`]).
+    /// The work request has no completion. Only for payloads that the provider copies while posting ([`Gather::copied`]).
     Unsignalled,
 }
 
 /// One work request.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWork<'a> {
-    /// Whether and under which name it completes.
+    /// Its completion.
     pub signal: Signal,
-    /// What to do.
+    /// Its operation.
     pub operation: Operation<'a>,
 }
 
-/// What a work request does.
+/// The operation of a work request.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation<'a> {
     /// Two-sided: a message into one of the peer's posted receives.
     Send {
-        /// The message's header; its fabric word is the provider's to fill.
+        /// The message's header, in which the provider sets the fabric word.
         header: &'a RawHeader,
         /// The message's payload.
         payload: Gather<'a>,
     },
-    /// One-sided: the peer's memory into a local region.
+    /// One-sided: copies the peer's memory into a local region.
     Read {
-        /// Where to; as long as `remote`.
+        /// Destination.
         local: &'a Region,
         /// Offset in `local`, bytes.
         local_offset: u64,
-        /// Where from.
+        /// Source, which determines the length.
         remote: RemoteRange,
     },
-    /// One-sided: a local region into the peer's memory.
+    /// One-sided: copies a local region into the peer's memory.
     Write {
-        /// Where from; as long as `remote`.
+        /// Source.
         local: &'a Region,
         /// Offset in `local`, bytes.
         local_offset: u64,
-        /// Where to.
+        /// Destination, which determines the length.
         remote: RemoteRange,
     },
-    /// One-sided: replaces eight aligned bytes if they are as expected. The completion carries what was there.
+    /// One-sided: replaces eight aligned bytes if they equal `expected`. The completion carries the previous value.
     CompareSwap {
         /// The eight bytes.
         remote: RemoteRange,
-        /// What must be there.
+        /// The value that is replaced.
         expected: u64,
-        /// What to put there.
+        /// The new value.
         desired: u64,
     },
-    /// One-sided: adds to eight aligned bytes, wrapping. The completion carries what was there.
+    /// One-sided: adds to eight aligned bytes, wrapping. The completion carries the previous value.
     FetchAdd {
         /// The eight bytes.
         remote: RemoteRange,
-        /// What to add.
+        /// The summand.
         add: u64,
     },
 }
@@ -100,13 +100,13 @@ pub enum Gather<'a> {
     /// Up to [`super::Capabilities::copies`] bytes that the provider copies while posting. Bytes that fit an inline message
     /// arrive as one.
     Short(&'a [u8]),
-    /// A piece of send memory, composed in place; stays untouched until the completion.
+    /// A range of send memory, composed in place, which must not change until the completion.
     Ring(Extent),
-    /// A piece of a region, by reference; stays registered until the completion.
+    /// A range of a region, by reference. The region stays registered until the completion.
     Region {
         /// The region.
         region: &'a Region,
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
         /// Length, bytes.
         len: u32,
@@ -114,7 +114,8 @@ pub enum Gather<'a> {
 }
 
 impl<'a> Gather<'a> {
-    /// Returns the bytes that the provider copies while posting: they need no completion. None for memory that it refers to.
+    /// Returns the bytes that the provider copies while posting, which need no completion. Returns `None` for memory that the provider
+    /// only refers to.
     #[inline(always)]
     pub fn copied(&self) -> Option<&'a [u8]> {
         match self {
@@ -124,7 +125,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Payload length, bytes.
+    /// Returns the payload length, bytes.
     #[inline(always)]
     pub fn len(&self) -> usize {
         match self {
@@ -134,7 +135,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Whether there is no payload.
+    /// Returns whether the payload is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -143,25 +144,25 @@ impl<'a> Gather<'a> {
 /// A work completion of the send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Which work request.
+    /// The completed work request.
     pub wr: WrId,
-    /// How it ended.
+    /// Its status.
     pub status: Status,
 }
 
-/// How a work request ended.
+/// The status of a completed work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Done: the buffer may be used again, and a one-sided operation has been carried out at the target. For atomics, the
-    /// value that was there before; else 0.
+    /// The work request succeeded: the buffer may be reused, and a one-sided operation was executed at the target. The value is the
+    /// previous one for an atomic operation, and 0 for others.
     Done(u64),
-    /// Not done, or not known: the queue pair failed or was closed.
+    /// The queue pair failed or was closed. The work request may or may not have been executed.
     Flushed,
-    /// The peer refused a one-sided access: no grant, or out of its bounds.
+    /// The peer refused a one-sided access, as no grant covers it.
     AccessRefused,
 }
 
-/// Caller-provided memory that [`poll`](super::QueuePair::poll) fills, so that a message is written once, where its reader wants it.
+/// Caller-provided memory that [`poll`](super::QueuePair::poll) fills, so that a message is written once, directly to its destination.
 #[derive(Debug)]
 pub struct MessageSlot<'a> {
     /// Receives an inline message.
@@ -170,7 +171,7 @@ pub struct MessageSlot<'a> {
     pub short: &'a mut ShortMessage,
 }
 
-/// What one poll of a queue pair has found.
+/// The outcome of one poll of a queue pair.
 #[derive(Debug)]
 pub enum PollOutcome<L> {
     /// No message.
@@ -179,14 +180,14 @@ pub enum PollOutcome<L> {
     Inline,
     /// A short message, which is in the slot.
     Short,
-    /// A message by value: its payload lies in a receive buffer, or the provider does not fill slots with such messages.
+    /// A message by value: its payload is in a receive buffer, or the provider does not fill slots with such messages.
     Leased(Received<L>),
-    /// No message, but polls have carried out one-sided work of the peer since the last poll with this outcome. That takes as long
-    /// as a message of the same size, so the engine lets other threads in.
+    /// No message, but polls have executed one-sided work of the peer since the last poll with this outcome. As this takes as long as a
+    /// message of the same size, the engine lets other threads in.
     OneSided,
 }
 
-/// Polls a queue pair once and returns the message by value: for tests, examples and tools, to which a copy does not matter.
+/// Polls a queue pair once and returns the message by value. For tests, examples and tools, where the cost of a copy does not matter.
 ///
 /// # Errors
 /// The queue pair has failed.
@@ -214,7 +215,7 @@ pub struct InlineMessage {
     pub payload: InlinePayload,
 }
 
-/// A message whose sender's provider copied its payload, which is too long for an inline message.
+/// A message with a payload that is too long for an inline message, and that the sender's provider copied.
 #[derive(Clone, Copy, Debug)]
 pub struct ShortMessage {
     /// Its header, unchecked.
@@ -223,16 +224,16 @@ pub struct ShortMessage {
     len: u8,
 }
 
-/// Aligned as the words of a line are.
+/// Bytes with the alignment of a message slot's words.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(8))]
 struct ShortBytes([u8; SHORT_PAYLOAD]);
 
-/// The longest payload of a [`ShortMessage`], bytes: with its header, four lines.
+/// The longest payload of a [`ShortMessage`], bytes. Together with its header it takes four cache lines.
 pub const SHORT_PAYLOAD: usize = 232;
 
 impl ShortMessage {
-    /// Takes a message with a payload of `len` bytes, 232 at most; `fill` copies them.
+    /// Stores a message with a payload of `len` bytes, at most 232, which `fill` copies.
     #[inline]
     pub fn put(&mut self, header: RawHeader, len: u8, fill: impl FnOnce(&mut [u8])) {
         self.header = header;
@@ -241,7 +242,7 @@ impl ShortMessage {
         fill(&mut self.bytes.0[..len]);
     }
 
-    /// Its payload.
+    /// Returns its payload.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.bytes.0[..usize::from(self.len).min(SHORT_PAYLOAD)]
@@ -254,7 +255,7 @@ impl Default for ShortMessage {
     }
 }
 
-/// A message as it came in.
+/// A received message.
 #[derive(Debug)]
 pub struct Received<L> {
     /// Its header, unchecked.
@@ -275,16 +276,16 @@ impl<L> Received<L> {
     }
 }
 
-/// Where a received payload lies.
+/// A received payload, by value or in a receive buffer.
 pub enum Arrived<L> {
-    /// In these bytes; the receive is posted again already.
+    /// The bytes by value. Their receive is already posted again.
     Inline(InlinePayload),
-    /// In a receive buffer.
+    /// A lease on a receive buffer.
     Buffer(L),
 }
 
 impl<L: Payload> Arrived<L> {
-    /// Payload length, bytes.
+    /// Returns the payload length, bytes.
     pub fn len(&self) -> usize {
         match self {
             Self::Inline(payload) => payload.len().into(),
@@ -292,12 +293,12 @@ impl<L: Payload> Arrived<L> {
         }
     }
 
-    /// Whether there is no payload.
+    /// Returns whether the payload is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The payload, where nobody else can write to it.
+    /// Returns the payload, if no other process can write to it.
     pub fn as_private(&self) -> Option<&[u8]> {
         match self {
             Self::Inline(payload) => Some(payload.as_slice()),
@@ -319,7 +320,7 @@ impl<L: Payload> Arrived<L> {
         }
     }
 
-    /// Checks that the bytes that were read until now are the message that was sent; see [`Payload::validate`].
+    /// Checks that the bytes read so far are those that the peer sent; see [`Payload::validate`].
     pub fn validate(&self) -> Result<(), Withdrawn> {
         match self {
             Self::Inline(_) => Ok(()),
@@ -327,7 +328,7 @@ impl<L: Payload> Arrived<L> {
         }
     }
 
-    /// See [`Payload::read_copy`].
+    /// Passes a valid copy of all bytes to `read`; see [`Payload::read_copy`].
     pub fn read_copy(&self, read: &mut dyn FnMut(&[u8])) {
         match self {
             Self::Inline(payload) => read(payload.as_slice()),
@@ -345,12 +346,12 @@ impl<L> fmt::Debug for Arrived<L> {
     }
 }
 
-/// A received payload. What a peer can still write to is reached by copying only.
+/// A received payload. Bytes that a peer can still write to can only be copied.
 pub trait Payload: Send + 'static {
-    /// Length, bytes.
+    /// Returns the length, bytes.
     fn len(&self) -> usize;
 
-    /// Whether there is nothing.
+    /// Returns whether the payload is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -358,23 +359,23 @@ pub trait Payload: Send + 'static {
     /// Copies `out.len()` bytes from `offset` of the payload.
     fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds>;
 
-    /// The bytes themselves, if no peer can write to them any more.
+    /// Returns the bytes, if no peer can write to them any more.
     fn as_private(&self) -> Option<&[u8]>;
 
-    /// The bytes to be read where they lie, if a peer may be writing to them; none if they can only be copied.
+    /// Returns the bytes for reading in place while a peer may write to them, or `None` if they can only be copied.
     fn as_shared(&self) -> Option<SharedBytes<'_>> {
         None
     }
 
-    /// Checks that the bytes that were read until now are the message that was sent. To be called after reading, and before
-    /// anything is done with the bytes, where [`as_private`](Self::as_private) has none: a sender whose connection has ended may
-    /// write to the memory of its messages again.
+    /// Checks that the bytes read so far are those that the peer sent. If [`as_private`](Self::as_private) returns `None`, call this
+    /// after reading the bytes and before using them: a sender whose connection has ended may write to the memory of its messages
+    /// again.
     fn validate(&self) -> Result<(), Withdrawn> {
         Ok(())
     }
 
-    /// Hands a valid copy of all bytes to `read`, once; or nothing, if there is none. A provider whose payloads are long overrides it
-    /// with memory that it keeps: each page of fresh memory is a fault, and all of them take several times as long as the copy.
+    /// Passes a valid copy of all bytes to `read`, once. Does not call `read` if the payload was withdrawn. A provider with long payloads
+    /// overrides this to copy into memory that it keeps: the page faults of fresh memory take several times as long as the copy.
     fn read_copy(&self, read: &mut dyn FnMut(&[u8])) {
         let mut bytes = vec![0; self.len()];
         if self.copy_to(0, &mut bytes).is_ok() && self.validate().is_ok() {
@@ -383,20 +384,20 @@ pub trait Payload: Send + 'static {
     }
 }
 
-/// The bytes of a payload cannot be trusted: its sender has ended the connection and may have written to its memory since, or this
-/// process is a forked child, which has no such memory.
+/// An error of a payload whose bytes are not valid any more: its sender has ended the connection and may have written to its memory
+/// since, or this process is a forked child, which does not have this memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the payload was withdrawn: its sender ended the connection before the payload was read")]
 pub struct Withdrawn;
 
-/// A copy from beyond a payload's end was asked for.
+/// An error of an access that is not within a payload or region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("{wanted} bytes at {offset} of a payload of {len}")]
+#[error("{wanted} bytes at offset {offset} are not within a length of {len} bytes")]
 pub struct OutOfBounds {
-    /// Where to begin.
+    /// Offset of the first byte.
     pub offset: usize,
-    /// How many bytes.
+    /// Number of bytes.
     pub wanted: usize,
-    /// How many there are in all.
+    /// Length of the payload or region, bytes.
     pub len: usize,
 }

@@ -1,10 +1,10 @@
-//! Copies between private memory and memory that another process may be writing to.
+//! Copies between private memory and memory to which another process may write concurrently.
 //!
 //! # Invariants
-//! 1. Shared bytes are touched by relaxed atomic accesses only, or within assembly that does what such accesses would do, so
-//!    that a concurrent writer is a race without undefined behaviour: each byte is old or new.
-//! 2. A pointer that comes in was bounds-checked by its maker against memory that outlives the call.
-#![expect(unsafe_code, reason = "shared memory is reached by raw pointers")]
+//! 1. Shared bytes are accessed only by relaxed atomic accesses, or by assembly with the same effect. Therefore a concurrent
+//!    writer causes a race without undefined behaviour: each byte is old or new.
+//! 2. The caller has checked the bounds of each pointer against memory that outlives the call.
+#![expect(unsafe_code, reason = "shared memory is accessed through raw pointers")]
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -13,10 +13,10 @@ use pronto_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 const WORD: usize = size_of::<u64>();
 
-/// Bytes that are moved at a time, through registers: a cache line.
+/// Number of bytes that are moved through registers at a time: a cache line.
 pub const BLOCK: usize = 64;
 
-/// Memory that another process may be writing to, lent for reading.
+/// Memory that may be read while another process writes to it.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedBytes<'a> {
     first: NonNull<u8>,
@@ -25,16 +25,16 @@ pub struct SharedBytes<'a> {
 }
 
 impl SharedBytes<'_> {
-    /// Lends `len` bytes from `first` on.
+    /// Returns the `len` bytes from `first` on.
     ///
     /// # Safety
-    /// They are valid for reads while the value lives, and no process writes them otherwise than this module does.
+    /// The bytes are valid for reads while the value lives, and no process writes to them by other accesses than this module does.
     pub const unsafe fn new(first: NonNull<u8>, len: usize) -> Self {
         Self { first, len, _lent: PhantomData }
     }
 
-    /// Hands every byte to `read`, once and in order, in blocks: what was there at one moment, in no memory but registers. The
-    /// second argument says how many bytes of the block count; the last block is filled up with zeros.
+    /// Passes every byte to `read`, once and in order, in blocks that are read once. The second argument is the number of valid bytes in
+    /// the block; the last block is padded with zeros.
     #[inline]
     pub fn read_blocks(&self, read: &mut impl FnMut(&[u8; BLOCK], usize)) {
         let head = self.first.align_offset(WORD);
@@ -42,10 +42,10 @@ impl SharedBytes<'_> {
         for at in (0..whole).step_by(BLOCK) {
             // SAFETY: the promise of `new`, and the block ends within the length.
             let from = unsafe { self.first.add(at) };
-            // SAFETY: as above; a block's length keeps the alignment that was asked for.
+            // SAFETY: as above; a block's length preserves the alignment.
             read(&unsafe { load_block(from) }, BLOCK);
         }
-        // What is not aligned, as payloads are, is copied block by block.
+        // Unaligned memory, and the rest of aligned memory, is copied block by block. Payloads are usually aligned.
         for at in (whole..self.len).step_by(BLOCK) {
             let len = BLOCK.min(self.len - at);
             let mut block = [0; BLOCK];
@@ -61,8 +61,8 @@ impl SharedBytes<'_> {
 /// Copies `out.len()` bytes out of shared memory.
 ///
 /// # Safety
-/// `from` is valid for reads of that many bytes during the call, and no process writes them otherwise than this module
-/// does.
+/// `from` is valid for reads of `out.len()` bytes during the call, and no process writes to them by other accesses than this
+/// module does.
 pub unsafe fn from_shared(from: NonNull<u8>, out: &mut [u8]) {
     let head = from.align_offset(WORD).min(out.len());
     let (first, rest) = out.split_at_mut(head);
@@ -95,7 +95,7 @@ pub unsafe fn from_shared(from: NonNull<u8>, out: &mut [u8]) {
 /// Copies bytes into shared memory.
 ///
 /// # Safety
-/// `to` is valid for writes of that many bytes during the call, and nobody reads or writes them otherwise than this
+/// `to` is valid for writes of `bytes.len()` bytes during the call, and no process accesses them by other accesses than this
 /// module does.
 pub unsafe fn to_shared(bytes: &[u8], to: NonNull<u8>) {
     let head = to.align_offset(WORD).min(bytes.len());
@@ -138,8 +138,8 @@ unsafe fn load_block(from: NonNull<u8>) -> [u8; BLOCK] {
     use core::arch::x86_64::__m128i;
 
     let (a, b, c, d): (__m128i, __m128i, __m128i, __m128i);
-    // SAFETY: invariant 1, for the compiler takes it for reads that anybody may interfere with; the caller's promise. SSE2 is part of
-    // the architecture.
+    // SAFETY: invariant 1, as the compiler assumes that the assembly reads memory which others may change; the caller's promise. SSE2 is
+    // part of the architecture.
     unsafe {
         asm!(
             "movdqu {a}, [{from}]",
@@ -154,7 +154,7 @@ unsafe fn load_block(from: NonNull<u8>) -> [u8; BLOCK] {
             options(nostack, readonly, preserves_flags),
         );
     }
-    // SAFETY: both are 64 bytes, of which any are a value.
+    // SAFETY: both types have 64 bytes, and all bit patterns are valid.
     unsafe { core::mem::transmute([a, b, c, d]) }
 }
 
@@ -168,9 +168,9 @@ unsafe fn store_block(block: &[u8; BLOCK], to: NonNull<u8>) {
     use core::arch::asm;
     use core::arch::x86_64::__m128i;
 
-    // SAFETY: both are 64 bytes, of which any are a value.
+    // SAFETY: both types have 64 bytes, and all bit patterns are valid.
     let [a, b, c, d]: [__m128i; 4] = unsafe { core::mem::transmute(*block) };
-    // SAFETY: invariant 1, for the compiler takes it for writes that anybody may interfere with; the caller's promise.
+    // SAFETY: invariant 1, as the compiler assumes that the assembly writes memory which others may access; the caller's promise.
     unsafe {
         asm!(
             "movdqu [{to}], {a}",
@@ -220,7 +220,7 @@ unsafe fn store_block(block: &[u8; BLOCK], to: NonNull<u8>) {
 unsafe fn byte_at<'a>(base: NonNull<u8>, index: usize) -> &'a AtomicU8 {
     // SAFETY: the caller's promise keeps the sum within one mapping.
     let at = unsafe { base.add(index) };
-    // SAFETY: invariant 1: only atomic accesses meet at this byte; every alignment suits it.
+    // SAFETY: invariant 1: all accesses to this byte are atomic; an `AtomicU8` needs no alignment.
     unsafe { at.cast::<AtomicU8>().as_ref() }
 }
 
@@ -229,7 +229,7 @@ unsafe fn byte_at<'a>(base: NonNull<u8>, index: usize) -> &'a AtomicU8 {
 unsafe fn word_at<'a>(base: NonNull<u8>, index: usize) -> &'a AtomicU64 {
     // SAFETY: the caller's promise keeps the sum within one mapping.
     let at = unsafe { base.add(index) };
-    // SAFETY: invariant 1, and the caller's word for the alignment.
+    // SAFETY: invariant 1; the caller promises the alignment.
     unsafe { at.cast::<AtomicU64>().as_ref() }
 }
 
@@ -240,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// Every length up to a few blocks, at every alignment within two words.
+    /// Returns every length up to a few blocks, at every alignment within two words.
     fn places() -> impl Iterator<Item = (usize, usize)> {
         (0..16).flat_map(|skip| (0..3 * BLOCK + 9).map(move |len| (skip, len)))
     }
@@ -250,14 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_in_comes_out_and_nothing_beside_it() {
+    fn copies_round_trip_and_touch_no_other_bytes() {
         for (skip, len) in places() {
             let bytes = pattern(len);
             let mut shared = vec![0_u64; 40];
             let base = NonNull::new(shared.as_mut_ptr()).unwrap().cast::<u8>();
-            // SAFETY: 320 bytes are more than the most of a skip and a length.
+            // SAFETY: 320 bytes are more than the largest skip and length together.
             let place = unsafe { base.add(skip) };
-            // SAFETY: as above, and nobody else knows the memory.
+            // SAFETY: as above, and no other thread has access to the memory.
             unsafe { to_shared(&bytes, place) };
             let mut back = vec![0xee; len];
             // SAFETY: as above.
@@ -269,13 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_every_byte_once_and_in_order() {
+    fn blocks_have_every_byte_once_and_in_order() {
         for (skip, len) in places() {
             let mut shared = vec![0_u64; 40];
             let base = NonNull::new(shared.as_mut_ptr()).unwrap().cast::<u8>();
-            // SAFETY: 320 bytes are more than the most of a skip and a length.
+            // SAFETY: 320 bytes are more than the largest skip and length together.
             let place = unsafe { base.add(skip) };
-            // SAFETY: as above, and nobody else knows the memory.
+            // SAFETY: as above, and no other thread has access to the memory.
             unsafe { to_shared(&pattern(len), place) };
             // SAFETY: as above.
             let lent = unsafe { SharedBytes::new(place, len) };

@@ -1,8 +1,8 @@
-//! Private memory from the allocator: send memory and regions of providers that share nothing with another process.
+//! Private memory from the allocator: send memory and regions of providers that share no memory with another process.
 //!
 //! # Invariants
 //! 1. `base` comes from one successful allocation with `layout`, and is freed once, on drop.
-#![expect(unsafe_code, reason = "the promises of SendMemory and RegionMemory are about raw memory")]
+#![expect(unsafe_code, reason = "the promises of SendMemory and RegionMemory concern raw memory")]
 
 use alloc::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
 use alloc::sync::Arc;
@@ -12,10 +12,10 @@ use core::ptr::NonNull;
 use super::super::{MemoryClaim, SendMemory};
 use super::{Region, RegionMemory};
 
-/// Alignment of the first byte: a cache line, as [`SendMemory::base`] asks for.
+/// Alignment of the first byte: a cache line, as [`SendMemory::base`] requires.
 const ALIGNMENT: usize = 64;
 
-/// Zeroed memory of this process alone, for regions; large pieces cost nothing until they are touched.
+/// Zeroed private memory for regions. Pages of large allocations cost nothing until they are touched.
 #[derive(Debug)]
 pub struct HeapMemory {
     base: NonNull<u8>,
@@ -24,13 +24,13 @@ pub struct HeapMemory {
 }
 
 impl HeapMemory {
-    /// Memory of `len` bytes. Ends the process, as every allocation does, if there is none.
+    /// Allocates `len` bytes. If the allocation fails, the process ends, as with every allocation.
     ///
     /// # Panics
     /// If `len` is longer than half the address space.
     pub fn new(len: usize) -> Self {
         let layout = Layout::from_size_align(len.max(ALIGNMENT), ALIGNMENT)
-            .expect("no memory is half as long as the address space");
+            .expect("the length is at most half the address space");
         // SAFETY: the layout's size is at least ALIGNMENT, so not zero.
         let base = unsafe { alloc_zeroed(layout) };
         let base = NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout));
@@ -45,12 +45,12 @@ impl Drop for HeapMemory {
     }
 }
 
-// SAFETY: the memory belongs to no thread; SendMemory and RegionMemory say which accesses are allowed.
+// SAFETY: the memory is not bound to a thread; SendMemory and RegionMemory define which accesses are allowed.
 unsafe impl Send for HeapMemory {}
-// SAFETY: a shared HeapMemory gives out the address of the memory only.
+// SAFETY: a shared HeapMemory returns only the address of the memory.
 unsafe impl Sync for HeapMemory {}
 
-// SAFETY: invariant 1 keeps the bytes in place until the drop; this type itself never accesses them.
+// SAFETY: invariant 1 keeps the bytes in place until they are freed; this type itself never accesses them.
 unsafe impl RegionMemory for HeapMemory {
     fn base(&self) -> NonNull<u8> {
         self.base
@@ -61,8 +61,8 @@ unsafe impl RegionMemory for HeapMemory {
     }
 }
 
-/// Zeroed memory of this process for payloads to send. Regions have [`HeapMemory`] instead, because a region's bytes may be
-/// written at any time and those of a loan may not.
+/// Zeroed private memory for outgoing payloads. Regions use [`HeapMemory`] instead, because a region's bytes may be written at any
+/// time and those of a loan may not.
 ///
 /// ```compile_fail,E0277
 /// use std::sync::Arc;
@@ -71,7 +71,7 @@ unsafe impl RegionMemory for HeapMemory {
 /// let region = Region::new(Arc::new(HeapSendMemory::new(64)));
 /// ```
 ///
-/// Nor is a region's memory send memory:
+/// A region's memory cannot be send memory, either:
 ///
 /// ```compile_fail,E0277
 /// use std::sync::Arc;
@@ -99,7 +99,7 @@ pub struct HeapSendMemory {
 }
 
 impl HeapSendMemory {
-    /// Memory of `len` bytes. Ends the process, as every allocation does, if there is none.
+    /// Allocates `len` bytes. If the allocation fails, the process ends, as with every allocation.
     ///
     /// # Panics
     /// If `len` is longer than half the address space.
@@ -107,17 +107,17 @@ impl HeapSendMemory {
         Self { bytes: Arc::new(HeapMemory::new(len)), claim: MemoryClaim::new() }
     }
 
-    /// Returns a region of the same bytes, for a provider whose receiving end reads payloads where they were composed.
+    /// Returns a region of the same bytes, for a provider whose receiving end reads payloads in the sender's memory.
     ///
     /// # Safety
-    /// Bytes are only read through the region, and only those of an extent that was posted and has not completed.
+    /// The region is only used to read bytes, and only those of an extent that was posted and has not completed.
     pub unsafe fn posted(&self) -> Region {
         Region::new(Arc::clone(&self.bytes) as _)
     }
 }
 
-// SAFETY: invariant 1 of `bytes`, which no safe function gives out; the flag is claimed once; callers of
-// `posted` promise to read posted extents only.
+// SAFETY: invariant 1 of `bytes`, which no safe function returns; the flag is claimed once; callers of `posted`
+// promise to read only posted extents.
 unsafe impl SendMemory for HeapSendMemory {
     fn base(&self) -> NonNull<u8> {
         self.bytes.base
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn send_memory_is_claimed_once_on_whichever_handle() {
+    fn send_memory_is_claimed_once_on_all_handles() {
         let memory = Arc::new(HeapSendMemory::new(100));
         let other = Arc::clone(&memory);
         assert_eq!([memory.claim(), other.claim(), memory.claim()], [true, false, false]);
