@@ -1,68 +1,69 @@
-//! One chunk's word: how far it is filled, how many buffers live in it, and whether it is ready for use.
+//! The state word of one chunk: how far it is filled, how many live buffers it has, and whether it is ready for use.
 //!
 //! # Invariants
 //! 1. A chunk that is not open has no live buffers.
-//! 2. The word says everything about a chunk: any two equal words allow the same steps, so no CAS can be fooled by a word
-//!    that came back.
-//! 3. While `live` is not 0, lines from 0 to `filled` belong to buffers that live or lived since it was, or were passed over;
-//!    all others belong to nobody. While it is 0, all lines do. So the step that frees a buffer is one subtraction, and the next allocation may lie
-//!    anywhere in an empty chunk.
+//! 2. The word is the whole state of a chunk. Equal words allow the same steps, so that no CAS fails because of a word that
+//!    has changed and returned to its old value (no ABA problem).
+//! 3. While `live` is not 0, lines from 0 to `filled` belong to live buffers, or to buffers freed since `live` was last 0, or
+//!    were skipped; all other lines are free. While `live` is 0, all lines are free. Therefore freeing a buffer is one
+//!    subtraction, and the next allocation may be anywhere in an empty chunk.
 //!
-//! In an empty chunk a short buffer starts over at its beginning, where the lines are warm. A long one goes on behind the last one
-//! as long as there is room: the lines at the beginning still lie in the cache of the core that has just read them, which
-//! it has to give up line by line; those that were used a chunk's length ago it has given up by itself.
+//! In an empty chunk a short buffer is allocated at the beginning, where the lines are in the cache. A long buffer is allocated
+//! after the last one if there is room: the lines at the beginning are still in the cache of the core that has just read them,
+//! and it would have to give up each of them. Lines that were used a chunk's length ago have left that cache already.
 
 use pronto_sync::CachePadded;
 use pronto_sync::atomic::{AtomicU64, Ordering};
 
 use super::ALIGNMENT;
 
-/// Bits of the word for `filled` and for `live`, each.
+/// Number of bits in the word for each of `filled` and `live`.
 const FIELD_BITS: u32 = 24;
 const FIELD: u64 = (1 << FIELD_BITS) - 1;
-/// The chunk may be allocated from.
+/// Bit of a chunk from which buffers can be allocated.
 const OPEN: u64 = 1 << 63;
-/// The chunk is in the provider's hands, being made ready or taken back. Neither bit: not made ready.
+/// Bit of a chunk that is lent to the provider, which makes it ready or reclaims its memory. A chunk with neither bit is not ready.
 const LENT: u64 = 1 << 62;
-/// Something was allocated since the last look of the trimmer.
+/// Bit of a chunk in which a buffer was allocated since the last check for idle chunks.
 const USED: u64 = 1 << 61;
-/// Nothing was allocated since its memory was taken back.
+/// Bit of a chunk in which no buffer was allocated since its memory was reclaimed.
 const CLEAN: u64 = 1 << 60;
-/// Lines of a buffer that is long: more than a core reads before another may have its first lines back.
+/// Smallest number of lines of a long buffer: more than a core reads before another core may get the first lines back.
 const LONG: u32 = (32 << 10) / ALIGNMENT;
-/// The largest chunk: as many lines as its word can count.
+/// Size of the largest chunk, bytes: the number of lines is limited by the bits of the word.
 pub(super) const MAX_BYTES: u32 = 1 << (FIELD_BITS - 1 + ALIGNMENT.ilog2());
 
 /// One chunk.
 #[derive(Debug)]
 pub(super) struct ChunkWord {
     word: CachePadded<AtomicU64>,
-    /// Lines that may be used.
+    /// Number of usable lines.
     lines: u32,
 }
 
-/// Lines filled, of a word: invariant 3.
+/// Returns the number of filled lines in a word (invariant 3).
 fn filled(word: u64) -> u32 {
     if live(word) == 0 { 0 } else { reached(word) }
 }
 
-/// Where the last buffer ended that was allocated, of a word.
+/// Returns the line after the last allocated buffer in a word.
 fn reached(word: u64) -> u32 {
     u32::try_from(word & FIELD).expect("24 bits")
 }
 
-/// Live buffers, of a word.
+/// Returns the number of live buffers in a word.
 fn live(word: u64) -> u32 {
     u32::try_from(word >> FIELD_BITS & FIELD).expect("24 bits")
 }
 
 impl ChunkWord {
-    /// A chunk that is not made ready.
+    /// Returns a chunk that is not ready.
     pub(super) fn closed(lines: u32) -> Self {
         Self { word: CachePadded::new(AtomicU64::new(0)), lines }
     }
 
-    /// Allocates `lines` in a row: the first of them, if the chunk is open and has room, and whether other buffers live in it.
+    /// Allocates `lines` contiguous lines, if the chunk is open and has room. Returns the first line, and whether the chunk has other live
+    /// buffers.
     #[inline]
     pub(super) fn take(&self, lines: u32) -> Option<(u32, bool)> {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -75,7 +76,7 @@ impl ChunkWord {
                 return None;
             }
             let taken = OPEN | USED | u64::from(live(word) + 1) << FIELD_BITS | u64::from(at + lines);
-            // SYNC: Acquire: the last users of these lines are done with them; pairs with the subtraction in give_back.
+            // SYNC: Acquire sees that earlier users of these lines have finished; pairs with the subtraction in give_back.
             match self.word.compare_exchange_weak(word, taken, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Some((at, live(word) != 0)),
                 Err(found) => word = found,
@@ -83,33 +84,33 @@ impl ChunkWord {
         }
     }
 
-    /// Frees one buffer; after the last one the chunk starts over.
+    /// Frees one buffer. When the last one is freed, the chunk is empty.
     #[inline]
     pub(super) fn give_back(&self) {
-        // SYNC: publishes that this buffer's user is done; Acquire hands on what earlier ones published. Pairs with the
-        // CAS in take and in lend_idle.
+        // SYNC: publishes that this buffer's user has finished; Acquire passes on what earlier users published. Pairs with
+        // the CAS in take and in lend_idle.
         self.word.fetch_sub(1 << FIELD_BITS, Ordering::AcqRel);
     }
 
-    /// Cuts the last buffer, which ends at line `end`, back to `new_end`; does nothing if it is not the last any more.
+    /// Shortens the last buffer from line `end` to `new_end`. Does nothing if it is not the last buffer any more.
     pub(super) fn cut(&self, end: u32, new_end: u32) {
         let word = self.word.load(Ordering::Relaxed);
         if filled(word) == end {
             let cut = word - u64::from(end - new_end);
-            // SYNC: Release: the lines given up are not touched after this; pairs with the CAS in take. A failure means
-            // that something changed: then the lines come back with the chunk.
+            // SYNC: Release: the freed lines are not accessed after this; pairs with the CAS in take. If the CAS fails, the
+            // word has changed, and the lines are freed with the chunk.
             let _ = self.word.compare_exchange(word, cut, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
-    /// Lines filled and buffers live; old news in an instant.
+    /// Returns the numbers of filled lines and live buffers. The result may already be out of date.
     pub(super) fn load(&self) -> (u32, u32) {
         let word = self.word.load(Ordering::Relaxed);
         (filled(word), live(word))
     }
 
-    /// Whether filling it from line `at` by `lines` is a sign that it will soon be full. Long buffers fill it only if there are several
-    /// at a time, or one that leaves no room for another.
+    /// Returns whether an allocation of `lines` at line `at` indicates that the chunk will soon be full. Long buffers count only if several
+    /// are live, or one leaves no room for another.
     #[inline]
     pub(super) const fn is_filling(&self, at: u32, lines: u32, others_live: bool) -> bool {
         let middle = self.lines / 2;
@@ -117,49 +118,49 @@ impl ChunkWord {
         fills && at + lines >= middle
     }
 
-    /// Whether it is open.
+    /// Returns whether the chunk is open.
     pub(super) fn is_open(&self) -> bool {
         self.word.load(Ordering::Relaxed) & OPEN != 0
     }
 
-    /// Whether less than half of it is filled.
+    /// Returns whether less than half of the chunk is filled.
     pub(super) fn is_roomy(&self) -> bool {
         self.load().0 < self.lines / 2
     }
 
-    /// Puts it in the provider's hands if it is not ready.
+    /// Lends the chunk to the provider, if it is not ready. Returns whether it did.
     pub(super) fn lend_closed(&self) -> bool {
-        // SYNC: Acquire: whoever took its memory back is done; pairs with the CAS in close.
+        // SYNC: Acquire sees that its memory has been reclaimed; pairs with the CAS in close.
         self.word.compare_exchange(0, LENT, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Puts it in the provider's hands if it is open, empty, and was not used since the last look; but not one whose memory was
-    /// taken back, and which was not used since.
+    /// Lends the chunk to the provider, if it is open, empty, and was not used since the last call. Does not lend a chunk that was not
+    /// used since its memory was reclaimed. Returns whether it did.
     pub(super) fn lend_idle(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
         if word & OPEN == 0 || word & CLEAN != 0 || live(word) != 0 {
             return false;
         }
         let (next, idle) = if word & USED == 0 { (LENT, true) } else { (word & !USED, false) };
-        // SYNC: Acquire: the last users of its lines are done with them; pairs with the subtraction in give_back.
+        // SYNC: Acquire sees that earlier users of its lines have finished; pairs with the subtraction in give_back.
         self.word.compare_exchange(word, next, Ordering::Acquire, Ordering::Relaxed).is_ok() && idle
     }
 
-    /// Out of the provider's hands, ready. Whether it was in them.
+    /// Takes the chunk back from the provider as ready. Returns whether it was lent.
     pub(super) fn open(&self) -> bool {
-        // SYNC: Release: what was done to make it ready comes before its first use; pairs with the CAS in take.
+        // SYNC: Release publishes that the chunk is ready; pairs with the CAS in take.
         self.word.compare_exchange(LENT, OPEN | USED, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Out of the provider's hands, ready, its memory taken back. Whether it was in them.
+    /// Takes the chunk back from the provider as ready, with reclaimed memory. Returns whether it was lent.
     pub(super) fn open_clean(&self) -> bool {
-        // SYNC: as in open.
+        // SYNC: Release publishes that the chunk is ready, as in open.
         self.word.compare_exchange(LENT, OPEN | CLEAN, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Out of the provider's hands, not ready. Whether it was in them.
+    /// Takes the chunk back from the provider as not ready. Returns whether it was lent.
     pub(super) fn close(&self) -> bool {
-        // SYNC: Release: its memory is taken back before it is made ready again; pairs with the CAS in lend_closed.
+        // SYNC: Release publishes that its memory was reclaimed; pairs with the CAS in lend_closed.
         self.word.compare_exchange(LENT, 0, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 }

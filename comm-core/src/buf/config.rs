@@ -1,4 +1,4 @@
-//! How a send ring divides its memory.
+//! The division of a send ring's memory.
 
 use pronto_ring::slots::MAX_SLOTS;
 
@@ -6,7 +6,7 @@ use super::ALIGNMENT;
 use super::strip::STRIPS;
 use crate::time::Nanos;
 
-/// How many sizes of overflow slots there are.
+/// Number of sizes of overflow slots.
 pub const OVERFLOW_CLASSES: usize = 3;
 
 /// Overflow slots of one size.
@@ -14,41 +14,42 @@ pub const OVERFLOW_CLASSES: usize = 3;
 pub struct SlotClass {
     /// Size of a slot, bytes; a multiple of 64.
     pub bytes: u32,
-    /// How many of them.
+    /// Number of slots.
     pub count: u16,
 }
 
-/// Where the next buffer goes when the current chunk is full.
+/// The choice of a chunk for the next buffer when the current chunk is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// Into the lowest chunk with room: memory stays warm, and a chunk pinned by a straggler is passed over.
+    /// The lowest chunk with room. This keeps memory in the cache, and skips a chunk that a straggler pins.
     #[default]
     HotFirst,
-    /// Into the next chunk in circular order, if it is free: a straggler stops the ring, as in the comm-layer paper's
-    /// section 3.2. Kept to measure the difference.
+    /// The next chunk in circular order, if it is empty. A straggler stops the ring, as in the comm-layer paper, section 3.2.
+    /// Kept to measure the difference.
     Circular,
 }
 
-/// How a send ring divides its memory. What does not fit the memory is made smaller; see [`super::SendRing::new`].
+/// The division of a send ring's memory. Parts that do not fit are made smaller; see [`super::SendRing::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingConfig {
-    /// Size of a chunk, bytes; rounded down to a power of two. The longest payload that the ring takes.
+    /// Size of a chunk, bytes; rounded down to a power of two. It limits the length of a payload.
     pub chunk_bytes: u32,
-    /// Usable size of the first chunk, bytes: less than a chunk where memory must be pinned and little may be.
+    /// Usable size of the first chunk, bytes. It is less than a chunk where memory is pinned and the amount is limited.
     pub first_chunk_bytes: u32,
-    /// Size of a strip, bytes, of which there is one for each of eight threads; none if 0. A buffer of up to a quarter of it comes
-    /// from the strip of its thread.
+    /// Size of a thread arena (strip), bytes, or 0 for none. There are eight arenas. A buffer of up to a quarter of this size comes from
+    /// the arena of its thread.
     pub strip_bytes: u32,
     /// Overflow slots, smallest first.
     pub overflow: [SlotClass; OVERFLOW_CLASSES],
-    /// From which age on a held buffer is a straggler.
+    /// Age from which a held buffer is a straggler.
     pub straggler_after: Nanos,
-    /// Where the next buffer goes.
+    /// Choice of a chunk for the next buffer.
     pub placement: Placement,
 }
 
 impl RingConfig {
-    /// For memory that must be pinned, of which an ordinary user may have 8 MiB in all: 512 KiB at first, and 128 KiB of strips.
+    /// Returns the division for pinned memory, of which an ordinary user may have 8 MiB in total: 512 KiB at first, and 128 KiB of thread
+    /// arenas.
     #[must_use]
     pub fn pinned() -> Self {
         Self { first_chunk_bytes: 512 << 10, strip_bytes: 16 << 10, ..Self::default() }
@@ -56,7 +57,7 @@ impl RingConfig {
 }
 
 impl Default for RingConfig {
-    /// Chunks of 4 MiB, 1 MiB of strips, 352 KiB of overflow slots, stragglers from 100 ms on.
+    /// Returns chunks of 4 MiB, 1 MiB of thread arenas, 352 KiB of overflow slots, and stragglers from 100 ms on.
     fn default() -> Self {
         Self {
             chunk_bytes: 4 << 20,
@@ -79,23 +80,23 @@ const STRIPS_U32: u32 = STRIPS as u32;
 /// The division of a memory of a given length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// How many chunks.
+    /// Number of chunks.
     pub(super) chunks: u32,
     /// Size of a chunk, a power of two of bytes.
     pub(super) chunk_bytes: u32,
     /// Usable size of the first chunk, bytes.
     pub(super) first_chunk_bytes: u32,
-    /// Size of a strip, bytes; 0 if there are none.
+    /// Size of a thread arena, bytes; 0 if there are none.
     pub(super) strip_bytes: u32,
-    /// Where the strips begin; they end where the overflow slots begin.
+    /// Offset of the thread arenas, which end where the overflow slots begin.
     pub(super) strips_at: u32,
-    /// Where the overflow slots begin; they end with the memory.
+    /// Offset of the overflow slots, which end with the memory.
     pub(super) overflow_at: u32,
 }
 
 impl RingConfig {
-    /// Divides `len` bytes: overflow slots only if they are possible and leave half of it to others, strips if they take no more than
-    /// a quarter of it, then at least two chunks.
+    /// Divides `len` bytes. Overflow slots are included only if their sizes are valid and they take at most half of the memory, and thread
+    /// arenas only if they take at most a quarter of it. The rest becomes at least two chunks.
     pub(super) fn layout(&self, len: u32) -> (Layout, [SlotClass; OVERFLOW_CLASSES]) {
         let none = self.overflow.map(|class| SlotClass { count: 0, ..class });
         let wanted: u64 =

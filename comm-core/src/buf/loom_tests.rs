@@ -1,5 +1,5 @@
-//! The send ring between threads, explored by loom: chunk roll-over, the last free against the next loan, trimming; strips, and who
-//! gives the ring up.
+//! Loom models of the send ring: chunk roll-over, the last free against the next loan, trimming, thread arenas, and dropping the
+//! ring.
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -13,15 +13,15 @@ use super::{Chunk, Frame, OVERFLOW_CLASSES, Placement, PresentRing, RingConfig, 
 use crate::fabric::HeapSendMemory;
 use crate::time::Nanos;
 
-/// A ring of two chunks of two lines, the first one open, and a cell for each line: who has the line touches the cell, and loom sees whether
-/// two do.
+/// A ring of two chunks of two lines, the first one open, and a cell for each line. The owner of a line accesses its cell, so that loom
+/// detects two owners.
 struct Touched {
     ring: Arc<SendRing>,
     lines: Vec<UnsafeCell<u32>>,
 }
 
-#[expect(unsafe_code, reason = "the model is whether this is sound")]
-// SAFETY: a cell is touched only by who has its line.
+#[expect(unsafe_code, reason = "the model checks whether this is sound")]
+// SAFETY: only the owner of a line accesses its cell.
 unsafe impl Sync for Touched {}
 
 impl Touched {
@@ -39,7 +39,7 @@ impl Touched {
         Arc::new(Self { ring, lines: (0..4).map(|_| UnsafeCell::new(0)).collect() })
     }
 
-    /// Makes all chunks ready, as the progress path does when they are needed.
+    /// Makes all chunks ready, like the progress path when they are needed.
     fn open_all(&self) {
         let mut held = Vec::new();
         while let Ok(loan) = Arc::clone(&self.ring).loan(128, 0) {
@@ -57,17 +57,17 @@ impl Touched {
         Some(frame)
     }
 
-    /// What a provider does with a chunk in its hands.
+    /// Accesses all lines of a chunk, like the provider to which it is lent.
     fn touch_all(&self, chunk: &Chunk) {
         let first = chunk.range().start / 64;
         self.touch(first..first + 2);
     }
 
-    /// What a holder of these lines does with them.
-    #[expect(unsafe_code, reason = "the model is whether this is sound")]
+    /// Accesses lines, like the owner of a buffer.
+    #[expect(unsafe_code, reason = "the model checks whether this is sound")]
     fn touch(&self, lines: Range<usize>) {
         for cell in &self.lines[lines] {
-            // SAFETY: the caller has the lines; loom checks that nobody else has.
+            // SAFETY: the caller owns the lines; loom checks that no other thread does.
             cell.with_mut(|cell| unsafe { *cell += 1 });
         }
     }
@@ -86,7 +86,7 @@ fn loom_two_threads_roll_over_into_the_next_chunk() {
             drop(first);
             drop(second);
         });
-        drop(state.take(1).expect("there is always a line for one"));
+        drop(state.take(1).expect("there is always a free line"));
         thread.join().unwrap();
         assert_eq!(state.ring.stats().live, 0);
         assert!(state.take(2).is_some(), "an empty ring starts over");
@@ -109,9 +109,9 @@ fn loom_the_last_free_against_the_next_loan() {
     });
 }
 
-/// The end of a buffer that became shorter goes to somebody else, after its holder has let go of it.
+/// The freed end of a shortened buffer goes to another thread, after its owner has finished with it.
 #[test]
-fn loom_a_line_given_back_early_is_taken_once() {
+fn loom_a_line_freed_early_is_taken_once() {
     loom::model(|| {
         let state = Touched::new();
         let other = Arc::clone(&state);
@@ -144,13 +144,13 @@ fn loom_an_opened_chunk_is_ready() {
     });
 }
 
-/// While the provider has a chunk, nobody gets a line of it: trimmed by one thread, made ready again by the other.
+/// One thread trims a chunk and the other makes it ready again. While the chunk is lent to the provider, no thread gets a line of it.
 #[test]
-fn loom_a_chunk_in_the_providers_hands_is_nobodys() {
+fn loom_no_thread_allocates_in_a_lent_chunk() {
     loom::model(|| {
         let state = Touched::new();
         state.open_all();
-        assert!(state.ring.trim().is_none(), "a first look");
+        assert!(state.ring.trim().is_none(), "the first check only records the state");
         let other = Arc::clone(&state);
         let trimmer = thread::spawn(move || {
             for _look in 0..2 {
@@ -173,7 +173,7 @@ fn loom_a_chunk_in_the_providers_hands_is_nobodys() {
     });
 }
 
-/// A ring with strips of four lines, in its place; a cell for each line of the strips, and the ring as long as somebody has it.
+/// A ring with thread arenas of four lines, set in a [`PresentRing`]; a cell for each line of the arenas, and a weak reference to the ring.
 struct Strips {
     present: PresentRing,
     lines: Vec<UnsafeCell<u32>>,
@@ -181,8 +181,8 @@ struct Strips {
     ring: Weak<SendRing>,
 }
 
-#[expect(unsafe_code, reason = "the model is whether this is sound")]
-// SAFETY: a cell is touched only by who has its line.
+#[expect(unsafe_code, reason = "the model checks whether this is sound")]
+// SAFETY: only the owner of a line accesses its cell.
 unsafe impl Sync for Strips {}
 
 impl Strips {
@@ -213,29 +213,29 @@ impl Strips {
         Some(frame)
     }
 
-    /// What the holder of a buffer does with it while the ring lives; the chunks have models of their own.
+    /// Accesses the lines of a buffer, like its owner, and checks that the ring lives. Other models test the chunks.
     fn touch(&self, frame: &Frame) {
-        assert!(self.ring.strong_count() > 0, "a ring lives as long as its buffers");
+        assert!(self.ring.strong_count() > 0, "a ring outlives its buffers");
         if let Some(at) = (frame.extent().offset as usize).checked_sub(self.strips_at) {
             self.touch_lines(at / 64..at / 64 + 1);
         }
     }
 
-    #[expect(unsafe_code, reason = "the model is whether this is sound")]
+    #[expect(unsafe_code, reason = "the model checks whether this is sound")]
     fn touch_lines(&self, lines: Range<usize>) {
         for cell in &self.lines[lines] {
-            // SAFETY: the caller has the lines; loom checks that nobody else has.
+            // SAFETY: the caller owns the lines; loom checks that no other thread does.
             cell.with_mut(|cell| unsafe { *cell += 1 });
         }
     }
 }
 
-/// Buffers of a strip are given back by another thread than takes them, as a completion is.
+/// Another thread than the allocating one frees buffers of a thread arena, like a completion.
 #[test]
-fn loom_a_strip_starts_over_after_the_last_was_given_back() {
+fn loom_an_arena_starts_over_after_the_last_buffer_is_freed() {
     loom::model(|| {
         let state = Strips::new();
-        let first = state.take(0).expect("the strip is empty");
+        let first = state.take(0).expect("the arena is empty");
         let other = Arc::clone(&state);
         let thread = thread::spawn(move || {
             other.touch(&first);
@@ -248,7 +248,7 @@ fn loom_a_strip_starts_over_after_the_last_was_given_back() {
     });
 }
 
-/// Two threads that have one number do not meet in their strip.
+/// Two threads with the same number do not share a line in their arena.
 #[test]
 fn loom_threads_of_one_number_share_no_line() {
     loom::model(|| {
@@ -260,13 +260,13 @@ fn loom_threads_of_one_number_share_no_line() {
     });
 }
 
-/// The provider takes the memory of a strip back while its thread sends.
+/// The provider reclaims the memory of a thread arena while its thread sends.
 #[test]
-fn loom_a_strip_in_the_providers_hands_is_nobodys() {
+fn loom_no_thread_allocates_in_a_lent_arena() {
     loom::model(|| {
         let state = Strips::new();
         drop(state.take(0));
-        assert!(state.present.idle_strip().is_none(), "a first look");
+        assert!(state.present.idle_strip().is_none(), "the first check only records the state");
         let other = Arc::clone(&state);
         let thread = thread::spawn(move || drop(other.take(0)));
         if let Some(strip) = state.present.idle_strip() {
@@ -277,12 +277,12 @@ fn loom_a_strip_in_the_providers_hands_is_nobodys() {
     });
 }
 
-/// A link is replaced while one thread takes a buffer and another gives one back: the ring goes with the last of them.
+/// A link is replaced while one thread allocates a buffer and another frees one. The last of them drops the ring.
 #[test]
-fn loom_a_ring_goes_with_its_last_buffer() {
+fn loom_a_ring_is_dropped_with_its_last_buffer() {
     loom::model(|| {
         let state = Strips::new();
-        let held = state.take(0).expect("the strip is empty");
+        let held = state.take(0).expect("the arena is empty");
         let other = Arc::clone(&state);
         let thread = thread::spawn(move || {
             other.touch(&held);
@@ -295,6 +295,6 @@ fn loom_a_ring_goes_with_its_last_buffer() {
             drop(taken);
         }
         thread.join().unwrap();
-        assert_eq!(state.ring.strong_count(), 0, "nobody has it");
+        assert_eq!(state.ring.strong_count(), 0, "the ring is dropped");
     });
 }

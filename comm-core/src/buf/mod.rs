@@ -1,26 +1,26 @@
-//! The send ring: where outgoing payloads are composed, in the fabric provider's memory, and lie until the transport is done.
+//! The send ring: memory of the fabric provider in which outgoing payloads are composed, and stay until their completion.
 //!
 //! ```text
 //!   SendRing::loan -> Loan --finish--> Frame --post--> Posted --completed--> Frame -> dropped: free
-//!                     writable         read only       the transport's       may be read, or posted again
+//!                     writable         read only       in use by transport   may be read, or posted again
 //! ```
 //!
-//! The memory is one virtual region (comm-layer paper, section 3.2, whose circular buffer this is), in chunks, with a
-//! bounded overflow arena at its end:
+//! The memory is one virtual region, divided into chunks, with a bounded overflow arena at its end. It implements the circular
+//! buffer of the comm-layer paper, section 3.2:
 //!
 //! ```text
 //!   | chunk 0 | chunk 1 |  ...  | chunk n-1 | strips | overflow slots |
 //!     open      open      not made ready      always ready
 //! ```
 //!
-//! Short buffers come from a *strip*, which one thread has to itself ([`strip`]): threads that send together do not touch each
-//! other's lines. What is longer, or finds its strip full, comes from the chunks.
+//! Short buffers come from a thread arena ([`strip`]), which belongs to one thread: threads that send concurrently do not
+//! share cache lines. A longer buffer, or one for which the arena has no room, comes from the chunks.
 //!
-//! A chunk is the unit in which the provider makes memory ready and takes it back; no buffer crosses one. In a chunk,
-//! buffers are laid one after another, freed in any order, and when the last is free the chunk starts over: one call after
-//! the other uses the same few lines for ever, and a burst comes back to the lowest chunk that is free. A buffer that is
-//! held for long (a *straggler*) pins its chunk and nothing else. Only when no chunk has room are the overflow slots
-//! used, counted; after them the loan is refused, with the straggler's age and owner if there is one.
+//! A chunk is the unit in which the provider makes memory ready and reclaims it; no buffer crosses a chunk boundary. In a
+//! chunk, buffers are allocated in order and freed in any order. When the last one is freed, the chunk is reused from the
+//! start. Therefore consecutive calls use the same few lines, and a burst returns to the lowest free chunk. A buffer that is
+//! held for long (a *straggler*) pins only its own chunk. If no chunk has room, the overflow slots are used and counted. If
+//! these are in use, too, the loan is refused, with age and owner of the straggler if there is one.
 
 mod chunk;
 mod config;
@@ -46,7 +46,7 @@ pub use ring::{Chunk, Exhausted, Oldest, RingStats, SendRing};
 /// Alignment of every buffer, and the unit of allocation: a cache line.
 pub const ALIGNMENT: u32 = 64;
 
-/// Whole lines that `len` bytes take; an empty buffer takes one, so that it has a place of its own.
+/// Returns the number of lines for `len` bytes. An empty buffer takes one line, so that its address is unique.
 const fn lines(len: u32) -> u32 {
     if len == 0 { 1 } else { len.div_ceil(ALIGNMENT) }
 }

@@ -1,4 +1,4 @@
-//! The send ring against a model: a list of live extents that may not overlap.
+//! A comparison of the send ring with a model: a list of live extents that must not overlap.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -19,12 +19,12 @@ enum Step {
     Loan {
         len: usize,
     },
-    /// A loan of that thread, from its strip if it fits.
+    /// A loan of a thread, from its arena if it fits.
     LoanBy {
         thread: usize,
         len: usize,
     },
-    /// The provider takes the memory of an idle strip back.
+    /// The provider reclaims the memory of an idle thread arena.
     TrimStrip,
     Shrink {
         len: usize,
@@ -34,7 +34,7 @@ enum Step {
     },
     Commit,
     Trim,
-    /// The provider is done with the chunk it has in hand; ready if `ready`.
+    /// The provider returns the chunk that is lent to it, ready if `ready`.
     Provider {
         ready: bool,
     },
@@ -56,11 +56,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn range(frame: &Frame) -> Range<usize> {
     let start = frame.extent().offset as usize;
-    // An empty buffer has a line of its own too.
+    // An empty buffer has its own line, too.
     start..start + frame.len().max(1)
 }
 
-/// The ring, what lives in it, and which ranges are ready.
+/// The ring, its live buffers, and the ranges that are ready.
 struct Model {
     ring: Arc<SendRing>,
     present: PresentRing,

@@ -1,4 +1,4 @@
-//! The overflow arena: a few slots of a few sizes, for when no chunk has room.
+//! The overflow arena: a few slots of a few sizes, which are used if no chunk has room.
 
 use pronto_ring::Slots;
 
@@ -7,7 +7,7 @@ use super::config::{OVERFLOW_CLASSES, SlotClass};
 /// Slots of one size.
 #[derive(Debug)]
 struct Class {
-    /// Where the first slot begins, from the base of the memory.
+    /// Offset of the first slot from the base of the memory.
     at: u32,
     bytes: u32,
     /// Number of the first slot among all slots of the arena.
@@ -24,14 +24,14 @@ pub(super) struct Overflow {
 /// A claimed slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
-    /// Where it begins, from the base of the memory.
+    /// Offset from the base of the memory.
     pub(super) offset: u32,
-    /// Its number among all slots of the arena.
+    /// Number among all slots of the arena.
     pub(super) number: u32,
 }
 
 impl Overflow {
-    /// The arena from `at` on. The caller has seen to it that the memory goes so far.
+    /// Returns the arena that begins at `at`. The caller ensures that it ends within the memory.
     pub(super) fn new(mut at: u32, classes: [SlotClass; OVERFLOW_CLASSES]) -> Self {
         let mut first = 0;
         let classes = classes.map(|SlotClass { bytes, count }| {
@@ -54,29 +54,29 @@ impl Overflow {
         })
     }
 
-    /// The number of the slot at `offset`.
+    /// Returns the number of the slot at `offset`.
     pub(super) fn number_of(&self, offset: u32) -> u32 {
         let (class, slot) = self.find(offset);
         class.first + u32::from(slot)
     }
 
-    /// Gives the slot at `offset` back.
+    /// Frees the slot at `offset`.
     pub(super) fn release(&self, offset: u32) {
         let (class, slot) = self.find(offset);
         class.slots.release(slot);
     }
 
-    /// Slots in use.
+    /// Returns the number of slots in use.
     pub(super) fn in_use(&self) -> u32 {
         self.classes.iter().map(|class| u32::from(class.slots.in_use())).sum()
     }
 
-    /// All slots.
+    /// Returns the number of all slots.
     pub(super) fn len(&self) -> usize {
         self.classes.iter().map(|class| class.slots.len()).sum()
     }
 
-    /// The longest buffer that fits a slot, bytes.
+    /// Returns the longest buffer that fits a slot, bytes.
     pub(super) fn longest(&self) -> u32 {
         self.classes
             .iter()
@@ -95,6 +95,6 @@ impl Overflow {
                 (usize::from(slot) < class.slots.len()).then_some((class, slot))
             })
             .next()
-            .expect("an overflow buffer lies in the arena")
+            .expect("an overflow buffer is in the arena")
     }
 }

@@ -1,12 +1,13 @@
-//! The send ring of the present link, as all its senders reach it.
+//! The send ring of the current link, shared by all senders.
 //!
-//! Short buffers come from the strip of the sender's thread: one lock that no other thread takes, and no reference counted.
-//! Everything else takes a reference to the ring, under a lock held for that moment, and comes from its chunks.
+//! A short buffer comes from the thread arena (strip) of the sender's thread. This takes a lock that usually no other thread
+//! uses, and no reference count. For any other buffer the sender copies a reference to the ring under a lock, and allocates in
+//! the ring's chunks.
 //!
 //! # Invariants
-//! 1. No lock is held for longer than it takes to copy or replace a pointer, to take a buffer of a strip, or to give a strip's memory back.
-//! 2. A sender never waits for a lock: its thread may keep the lock's holder from the CPU, and has no executor to sleep by. It goes on to
-//!    the next lock, and is refused if all are taken. Only [`PresentRing::set`] waits, and pauses as its caller says.
+//! 1. A lock is only held to copy or replace a pointer, to allocate in a thread arena, or to reclaim an arena's memory.
+//! 2. A sender never waits for a lock, as its thread may keep the lock's holder from the CPU, and has no executor to sleep with.
+//!    It tries the next lock, and is refused if all are taken. Only [`PresentRing::set`] waits, by calling `pause`.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -20,35 +21,35 @@ use super::memory::Buffer;
 use super::ring::{Exhausted, SendRing};
 use super::strip::STRIPS;
 
-/// References to the present link's ring, each behind a lock of its own. All of them are taken only while as many threads, taken off
-/// their CPUs, each copy one. Loom explores two.
+/// Number of references to the current link's ring, each behind its own lock. All are taken only if this number of threads are
+/// preempted while each copies one. Loom explores two.
 const REFERENCES: usize = if cfg!(loom) { 2 } else { 4 };
-/// Attempts at all references before a sender is refused: far more than another running thread takes to copy one.
+/// Attempts at all references before a sender is refused. They take much longer than a running thread needs to copy a reference.
 const ATTEMPTS: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// All references to the ring were taken for [`ATTEMPTS`] attempts.
+/// An error after [`ATTEMPTS`] attempts, in which all references to the ring were taken.
 #[derive(Debug)]
 pub(crate) struct AllTaken;
 
-/// Holds the present link's ring, or none.
+/// The ring of the current link, or none.
 pub(crate) struct PresentRing {
-    /// Each has the ring, except while [`PresentRing::set`] replaces one after the other.
+    /// References to the same ring, except while [`PresentRing::set`] replaces them one by one.
     references: [TryLock<Option<Arc<SendRing>>>; REFERENCES],
     strips: [CachePadded<TryLock<Option<Arc<SendRing>>>>; STRIPS],
 }
 
 impl PresentRing {
-    /// None.
+    /// Returns a value without a ring.
     pub(crate) fn new() -> Self {
         let strips = core::array::from_fn(|_| CachePadded::new(TryLock::new(None)));
         Self { references: core::array::from_fn(|_| TryLock::new(None)), strips }
     }
 
-    /// Puts another ring, or none, in the place of the one before, whose buffers live on. Calls `pause` between two attempts at a
-    /// lock that another thread holds. One caller at a time: the engine.
+    /// Replaces the ring by another one or none. Buffers of the old ring stay valid. Calls `pause` between two attempts at a lock that
+    /// another thread holds. Only one thread at a time may call this: the holder of the engine.
     ///
     /// # Panics
-    /// If the ring was in such a place before.
+    /// If `ring` was set before, here or in another `PresentRing`.
     pub(crate) fn set(&self, ring: Option<Arc<SendRing>>, mut pause: impl FnMut()) {
         let with_strips = ring.as_ref().filter(|ring| ring.has_strips());
         if let Some(ring) = with_strips {
@@ -72,7 +73,7 @@ impl PresentRing {
     /// Returns the ring, if there is one. While [`Self::set`] replaces the ring, this is the old or the new one.
     ///
     /// # Errors
-    /// If other threads hold all references, which they do for moments as long as they run.
+    /// If other threads hold all references. A running thread holds one only for a moment.
     pub(crate) fn ring(&self) -> Result<Option<Arc<SendRing>>, AllTaken> {
         for _ in 0..ATTEMPTS {
             if let Some(reference) = self.references.iter().find_map(TryLock::try_lock) {
@@ -83,13 +84,13 @@ impl PresentRing {
         Err(AllTaken)
     }
 
-    /// A buffer of `len` bytes of the present ring, if there is one; see [`SendRing::loan`].
+    /// Returns a buffer of `len` bytes of the current ring, or `None` if there is no ring; see [`SendRing::loan`].
     #[inline]
     pub(crate) fn loan(&self, len: usize, owner: u32) -> Option<Result<Loan, Exhausted>> {
         self.loan_by(thread_number(), len, owner)
     }
 
-    /// The same by the thread of that number.
+    /// Returns a buffer of `len` bytes for the thread with that number, or `None` if there is no ring.
     #[inline]
     pub(super) fn loan_by(&self, thread: usize, len: usize, owner: u32) -> Option<Result<Loan, Exhausted>> {
         match self.loan_of_strip_by(thread, len, owner) {
@@ -98,7 +99,7 @@ impl PresentRing {
         }
     }
 
-    /// A buffer of the strip of this thread, if `len` bytes have room there.
+    /// Returns a buffer from this thread's arena, if it has room for `len` bytes.
     #[inline]
     pub(crate) fn loan_of_strip(&self, len: usize, owner: u32) -> Option<Loan> {
         self.loan_of_strip_by(thread_number(), len, owner)
@@ -110,7 +111,7 @@ impl PresentRing {
         buffer.is_some().then(|| Loan::new(buffer))
     }
 
-    /// A buffer of a strip, or none, which comes back in registers.
+    /// Returns a buffer of a thread arena, or one without an allocation. The result is returned in registers.
     #[inline(never)]
     fn take_in_strip(&self, index: usize, len: usize, owner: u32) -> Buffer {
         let Some(strip) = self.strips[index].try_lock() else { return Buffer::none() };
@@ -124,17 +125,17 @@ impl PresentRing {
     fn loan_of_chunks(&self, len: usize, owner: u32) -> Option<Result<Loan, Exhausted>> {
         match self.ring() {
             Ok(ring) => Some(ring?.loan(len, owner)),
-            // A refusal that may be tried again.
+            // This refusal is retryable.
             Err(AllTaken) => Some(Err(Exhausted::Ring)),
         }
     }
 
-    /// A strip that nobody has used since the last look but one, and whose memory may be given back; nobody uses it before the
-    /// answer is dropped.
+    /// Returns a thread arena that no thread has used between the last two checks, and whose memory can be reclaimed. No thread can use it
+    /// until the result is dropped.
     pub(crate) fn idle_strip(&self) -> Option<IdleStrip<'_>> {
         let ring = self.ring().ok()??;
         (0..STRIPS).filter(|index| ring.uses_strip(*index)).find_map(|index| {
-            // Who holds it uses it.
+            // A thread that holds the lock uses the arena.
             let strip = self.strips[index].try_lock()?;
             let range = strip.as_ref()?.idle_strip(index)?;
             Some(IdleStrip { _strip: strip, range })
@@ -142,20 +143,20 @@ impl PresentRing {
     }
 }
 
-/// A strip in the provider's hands, until dropped.
+/// A thread arena that is lent to the provider until this is dropped.
 pub(crate) struct IdleStrip<'a> {
     _strip: TryLockGuard<'a, Option<Arc<SendRing>>>,
     range: Range<usize>,
 }
 
 impl IdleStrip<'_> {
-    /// Its bytes, from the base of the memory.
+    /// Returns the arena's range of bytes, from the base of the memory.
     pub(crate) fn range(&self) -> Range<usize> {
         self.range.clone()
     }
 }
 
-/// Takes a lock that its holder gives back soon, if it runs.
+/// Waits for a lock, whose holder releases it soon if it runs.
 fn wait_for<'a>(
     lock: &'a TryLock<Option<Arc<SendRing>>>,
     pause: &mut impl FnMut(),
@@ -210,12 +211,12 @@ mod tests {
         for reference in &present.references {
             let found = present.ring().expect("a reference is free").expect("there is a ring");
             assert!(Arc::ptr_eq(&found, &ring));
-            held.push(reference.try_lock().expect("it is free"));
+            held.push(reference.try_lock().expect("the lock is free"));
         }
         assert!(present.ring().is_err() && present.idle_strip().is_none());
         let refused = present.loan_by(THREAD, too_long_for_a_strip, 7).expect("there is a ring");
         assert_eq!(refused.expect_err("all references are taken"), Exhausted::Ring);
-        assert!(present.loan_by(THREAD, 64, 7).is_some_and(|loan| loan.is_ok()), "its strip is free");
+        assert!(present.loan_by(THREAD, 64, 7).is_some_and(|loan| loan.is_ok()), "its arena is free");
         held.clear();
         assert!(present.loan_by(THREAD, too_long_for_a_strip, 7).is_some_and(|loan| loan.is_ok()));
     }

@@ -1,54 +1,55 @@
-//! Strips: parts of the send memory in which one thread at a time lays its short buffers, so that threads which send together
-//! do not take each other's lines.
+//! Thread arenas (strips): parts of the send memory in which one thread at a time allocates its short buffers, so that threads
+//! that send concurrently do not share cache lines.
 //!
-//! Who takes has the strip to itself (a lock in [`super::PresentRing`]), so that only giving back, which any thread may do, is
-//! counted by an atomic step. The count is also what keeps the ring alive: one reference for all buffers of a strip.
+//! The allocating thread has exclusive access to the arena (by a lock in [`super::PresentRing`]). Only freeing, which any thread
+//! may do, needs an atomic read-modify-write. The count of freed buffers also keeps the ring alive, with one reference for all
+//! buffers of an arena.
 //!
 //! # Invariants
-//! 1. A ring is entered into one `PresentRing`, once. So its lock is the only way to `take`, `is_idle` and `retire`, one
-//!    thread at a time.
-//! 2. `taken` - `returned` buffers of the strip live; after `retire` there will be no more, and `RETIRED` - `returned` live.
-//! 3. While the two counts differ, lines from 0 to `filled` belong to buffers that live or lived since they did not; all others
-//!    belong to nobody. While they are equal every line belongs to who holds the lock.
-//! 4. Who enters a strip leaves a reference to the ring in it. `retire` gives it back if no buffer of the strip lives, else the
-//!    buffer does that is given back last.
+//! 1. A ring enters one `PresentRing`, once. Therefore the lock there is needed for `take`, `is_idle` and `retire`, which run in
+//!    one thread at a time.
+//! 2. The arena has `taken` - `returned` live buffers. After `retire`, no buffer is allocated, and `RETIRED` - `returned` are live.
+//! 3. While the two counts differ, lines from 0 to `filled` belong to live buffers, or to buffers freed since the counts were last
+//!    equal; all other lines are free. While the counts are equal, every line belongs to the holder of the lock.
+//! 4. Entering an arena stores a reference to the ring in it. If the arena has no live buffers, `retire` returns the reference;
+//!    otherwise freeing the last buffer does.
 
 use pronto_sync::CachePadded;
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Strips of a ring: as many threads send without meeting.
+/// Number of thread arenas of a ring, and of threads that can send without sharing an arena.
 pub(super) const STRIPS: usize = if cfg!(loom) { 2 } else { 8 };
-/// A buffer takes no more than this part of a strip.
+/// Divisor of an arena's size that gives the longest buffer in it.
 pub(super) const LARGEST_PART: u32 = 4;
-/// `returned` when no buffer lives and none will; far above any count.
+/// Value of `returned` when the arena is retired and has no live buffer; far above any count.
 const RETIRED: u64 = 1 << 63;
 
-/// One strip: what its thread writes, and in a line of its own what others do.
+/// One thread arena. The fields that its thread writes and those that other threads write are in different cache lines.
 #[derive(Debug, Default)]
 pub(super) struct Strip {
     own: CachePadded<Own>,
     returned: CachePadded<AtomicU64>,
 }
 
-/// Written by who holds the strip's lock; atomic for those who report.
+/// The fields that only the holder of the arena's lock writes. They are atomic because reports read them.
 #[derive(Debug, Default)]
 struct Own {
-    /// Lines filled: invariant 3.
+    /// Filled lines (invariant 3).
     filled: AtomicU32,
-    /// Buffers taken, ever.
+    /// Number of buffers allocated so far.
     taken: AtomicU64,
-    /// `taken` when it was last looked for idle memory.
+    /// Value of `taken` at the last check for idle memory.
     looked: AtomicU64,
-    /// `taken` when its memory was last given back.
+    /// Value of `taken` when the memory was last reclaimed.
     cleaned: AtomicU64,
 }
 
 impl Strip {
-    /// Takes `lines` in a row of a strip that has `size`: the first of them, if there is room. Invariant 1 is the caller's.
+    /// Allocates `lines` contiguous lines of an arena with `size` lines. Returns the first line, if there is room. Caller: invariant 1.
     #[inline]
     pub(super) fn take(&self, lines: u32, size: u32) -> Option<u32> {
         let taken = self.own.taken.load(Ordering::Relaxed);
-        // SYNC: Acquire: the last users of these lines are done with them; pairs with the addition in give_back.
+        // SYNC: Acquire sees that earlier users of these lines have finished; pairs with the addition in give_back.
         let none_lives = self.returned.load(Ordering::Acquire) == taken;
         let at = if none_lives { 0 } else { self.own.filled.load(Ordering::Relaxed) };
         if size - at < lines {
@@ -59,35 +60,35 @@ impl Strip {
         Some(at)
     }
 
-    /// What counts the buffers that came back.
+    /// Returns the count of freed buffers.
     #[inline]
     pub(super) fn returned(&self) -> &AtomicU64 {
         &self.returned
     }
 
-    /// Counts one buffer as given back. Whether it was the last of a retired strip: then the caller has the strip's reference to
-    /// the ring, which keeps it; otherwise the ring may be gone when this returns.
+    /// Counts one buffer as freed. Returns whether it was the last of a retired arena. If so, the caller owns the arena's reference to the
+    /// ring, which keeps the ring alive. Otherwise the ring may be gone when this returns.
     #[inline]
     pub(super) fn give_back(returned: &AtomicU64) -> bool {
-        // SYNC: publishes that this buffer's user is done; Acquire hands on what earlier ones published. Pairs with the load in
-        // take, and with the addition in retire.
+        // SYNC: publishes that this buffer's user has finished; Acquire passes on what earlier users published. Pairs with the load
+        // in take, and with the addition in retire.
         returned.fetch_add(1, Ordering::AcqRel) == RETIRED - 1
     }
 
-    /// No buffer is taken any more. Whether none lives: then the caller has the strip's reference to the ring. Invariant 1 is
-    /// the caller's.
+    /// Ends allocation. Returns whether the arena has no live buffer. If so, the caller owns the arena's reference to the ring. Caller:
+    /// invariant 1.
     pub(super) fn retire(&self) -> bool {
         let taken = self.own.taken.load(Ordering::Relaxed);
-        // SYNC: hands the reference to who gives the last buffer back, and takes over from those who gave back before; pairs
-        // with the addition in give_back.
+        // SYNC: passes the reference to the thread that frees the last buffer, and sees what threads published that freed buffers
+        // before; pairs with the addition in give_back.
         self.returned.fetch_add(RETIRED - taken, Ordering::AcqRel) == taken
     }
 
-    /// Whether its memory should be given back: nothing lives, nothing was taken since the last look, and something was since it
-    /// was given back. The caller gives it back before it gives up the lock, and invariant 1 is its.
+    /// Returns whether the memory should be reclaimed: the arena has no live buffers, none was allocated since the last call, and some were
+    /// since the memory was last reclaimed. The caller must reclaim it before it releases the lock. Caller: invariant 1.
     pub(super) fn is_idle(&self) -> bool {
         let taken = self.own.taken.load(Ordering::Relaxed);
-        // SYNC: as in take.
+        // SYNC: Acquire sees that earlier users of the lines have finished, as in take.
         if self.own.cleaned.load(Ordering::Relaxed) == taken || self.returned.load(Ordering::Acquire) != taken
         {
             return false;
@@ -100,16 +101,16 @@ impl Strip {
         idle
     }
 
-    /// Whether its memory was used since it was last given back; old news in an instant.
+    /// Returns whether the memory was used since it was last reclaimed. The result may already be out of date.
     pub(super) fn is_used(&self) -> bool {
         self.own.cleaned.load(Ordering::Relaxed) != self.own.taken.load(Ordering::Relaxed)
     }
 
-    /// Lines filled and buffers live; old news in an instant.
+    /// Returns the numbers of filled lines and live buffers. The result may already be out of date.
     pub(super) fn load(&self) -> (u32, u32) {
         let returned = self.returned.load(Ordering::Relaxed);
         let taken = self.own.taken.load(Ordering::Relaxed);
-        // Retired, unless the first is the case; the difference is small, or an instant old.
+        // If `returned` exceeds `taken`, the arena is retired, or the two loads are from different times.
         let live = if returned <= taken { taken - returned } else { RETIRED.saturating_sub(returned) };
         match u32::try_from(live) {
             Ok(0) | Err(_) => (0, 0),

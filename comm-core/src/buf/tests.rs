@@ -1,4 +1,4 @@
-//! The send ring's rules, one test each.
+//! Tests of the send ring's rules, one for each.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -37,12 +37,12 @@ fn ring(config: RingConfig) -> Arc<SendRing> {
     ring_of(CHUNKS * CHUNK + overflow, config)
 }
 
-/// A ring over `len` bytes of its own.
+/// Returns a ring with memory of `len` bytes.
 fn ring_of(len: usize, config: RingConfig) -> Arc<SendRing> {
     Arc::new(SendRing::new(Arc::new(HeapSendMemory::new(len)), config).expect("the memory is new"))
 }
 
-/// A ring with all its chunks open and empty, the first one current.
+/// Returns a ring with all its chunks open and empty. The first one is current.
 fn open_ring(config: RingConfig) -> Arc<SendRing> {
     let ring = ring(config);
     let mut held = Vec::new();
@@ -67,7 +67,7 @@ fn offset(frame: &Frame) -> usize {
 }
 
 #[test]
-fn one_call_after_the_other_uses_the_same_lines() {
+fn consecutive_calls_use_the_same_lines() {
     let ring = open_ring(config(NONE));
     for len in [41, 64, 65, 1000, 0] {
         let mut loan = Arc::clone(&ring).loan(len, 1).unwrap();
@@ -78,7 +78,7 @@ fn one_call_after_the_other_uses_the_same_lines() {
 }
 
 #[test]
-fn what_was_composed_is_what_is_posted() {
+fn the_posted_bytes_are_those_composed() {
     let ring = ring(config(NONE));
     let mut loan = Arc::clone(&ring).loan(100, 1).unwrap();
     loan.as_mut_slice().fill(7);
@@ -95,14 +95,14 @@ fn what_was_composed_is_what_is_posted() {
 }
 
 #[test]
-fn shrinking_gives_lines_back_if_nothing_lies_behind() {
+fn shrinking_frees_lines_if_no_buffer_follows() {
     let ring = ring(config(NONE));
     let mut first = Arc::clone(&ring).loan(640, 1).unwrap();
     first.shrink(65);
     let second = frame(&ring, 64);
     assert_eq!(offset(&second), 128);
     first.shrink(1);
-    assert_eq!(offset(&frame(&ring, 64)), 192, "the second lies behind the first");
+    assert_eq!(offset(&frame(&ring, 64)), 192, "the second follows the first");
 }
 
 #[test]
@@ -112,11 +112,11 @@ fn no_buffer_crosses_a_chunk() {
     let offsets: Vec<_> = frames.iter().map(offset).collect();
     assert_eq!(offsets, [0, 1024, 2048, 3072]);
     assert_eq!(Arc::clone(&ring).loan(700, 0).unwrap_err(), Exhausted::Ring);
-    assert_eq!(offset(&frame(&ring, 320)) % CHUNK, 704, "the rest of a chunk serves what fits");
+    assert_eq!(offset(&frame(&ring, 320)) % CHUNK, 704, "a short buffer fits the rest of the chunk");
 }
 
 #[test]
-fn a_straggler_pins_its_chunk_and_nothing_else() {
+fn a_straggler_pins_only_its_chunk() {
     let ring = open_ring(config(NONE));
     let straggler = frame(&ring, 64);
     for _ in 0..100 {
@@ -161,11 +161,11 @@ fn overflow_slots_come_last_and_are_counted() {
     drop(slots);
     assert_eq!(ring.stats().overflow_in_use, 0);
     drop(full);
-    assert!(offset(&frame(&ring, 10)) < CHUNKS * CHUNK, "back in the chunks");
+    assert!(offset(&frame(&ring, 10)) < CHUNKS * CHUNK, "the buffer is in a chunk again");
 }
 
 #[test]
-fn the_straggler_is_named_with_its_age() {
+fn a_straggler_is_reported_with_its_age() {
     let ring = ring(config(NONE));
     ring.tick(Nanos::from_secs(1));
     let early = Arc::clone(&ring).loan(64, 1).unwrap();
@@ -180,7 +180,7 @@ fn the_straggler_is_named_with_its_age() {
         Exhausted::Straggler { age, owner: 77 } => {
             assert!(Nanos::from_millis(2990) <= age && age <= Nanos::from_millis(3010), "{age:?}");
         }
-        other => panic!("not named: {other:?}"),
+        other => panic!("no straggler: {other:?}"),
     }
     assert_eq!(ring.oldest().map(|oldest| oldest.owner), Some(77));
     drop(culprit);
@@ -194,20 +194,20 @@ fn chunks_are_made_ready_ahead_of_need() {
     let ring = ring(config(NONE));
     assert_eq!(ring.initial(), [0..CHUNK, CHUNKS * CHUNK..CHUNKS * CHUNK]);
     assert!(ring.commit_next().is_none(), "the first chunk is empty");
-    assert!(!ring.is_filling(), "nothing was used yet");
+    assert!(!ring.is_filling(), "no buffer was allocated yet");
     let half = frame(&ring, CHUNK / 2);
     assert!(ring.is_filling());
     let chunk = ring.commit_next().expect("half of it is used");
-    assert!(!ring.is_filling(), "it was asked");
+    assert!(!ring.is_filling(), "`commit_next` was called");
     assert_eq!(chunk.range(), CHUNK..2 * CHUNK);
-    assert!(Arc::clone(&ring).loan(CHUNK, 0).is_err(), "not ready yet");
+    assert!(Arc::clone(&ring).loan(CHUNK, 0).is_err(), "the chunk is not ready yet");
     ring.open(chunk);
     assert_eq!(offset(&frame(&ring, CHUNK)), CHUNK);
     drop(half);
 }
 
 #[test]
-fn a_chunk_that_cannot_be_made_ready_is_asked_for_again() {
+fn a_chunk_that_cannot_be_made_ready_is_lent_again() {
     let ring = ring(config(NONE));
     let full = frame(&ring, CHUNK);
     for _ in 0..2 {
@@ -220,7 +220,7 @@ fn a_chunk_that_cannot_be_made_ready_is_asked_for_again() {
 }
 
 #[test]
-fn a_payload_longer_than_the_first_chunk_brings_the_second() {
+fn a_payload_longer_than_the_first_chunk_needs_the_second() {
     let ring = ring(RingConfig { first_chunk_bytes: 256, ..config(NONE) });
     assert_eq!(ring.initial()[0], 0..256);
     assert_eq!(Arc::clone(&ring).loan(257, 0).unwrap_err(), Exhausted::Ring);
@@ -234,10 +234,10 @@ fn a_payload_longer_than_the_first_chunk_brings_the_second() {
 }
 
 #[test]
-fn idle_chunks_are_given_back_after_a_second_look() {
+fn idle_chunks_are_reclaimed_at_the_second_check() {
     let ring = open_ring(config(NONE));
     let held: Vec<_> = (0..2).map(|_| frame(&ring, 900)).collect();
-    assert!(ring.trim().is_none(), "the first look only remembers");
+    assert!(ring.trim().is_none(), "the first check only records the state");
     let mut trimmed = Vec::new();
     while let Some(chunk) = ring.trim() {
         trimmed.push(chunk.range().start / CHUNK);
@@ -258,18 +258,18 @@ fn idle_chunks_are_given_back_after_a_second_look() {
 }
 
 #[test]
-fn the_memory_of_an_idle_first_chunk_is_given_back_once_and_the_chunk_stays() {
+fn the_memory_of_an_idle_first_chunk_is_reclaimed_once_and_the_chunk_stays() {
     let ring = ring(config(NONE));
     let held = frame(&ring, 64);
-    assert!((0..3).all(|_| ring.trim_first().is_none()), "it is in use");
+    assert!((0..3).all(|_| ring.trim_first().is_none()), "the chunk is in use");
     drop(held);
     for _ in 0..2 {
-        assert!(ring.trim_first().is_none(), "the first look only remembers");
-        let chunk = ring.trim_first().expect("it is idle");
+        assert!(ring.trim_first().is_none(), "the first check only records the state");
+        let chunk = ring.trim_first().expect("the chunk is idle");
         assert_eq!(chunk.range(), 0..CHUNK);
-        assert!(Arc::clone(&ring).loan(1, 0).is_err(), "nobody uses it meanwhile");
+        assert!(Arc::clone(&ring).loan(1, 0).is_err(), "the chunk is lent");
         ring.open_clean(chunk);
-        assert!((0..3).all(|_| ring.trim_first().is_none()), "it has no memory to give back");
+        assert!((0..3).all(|_| ring.trim_first().is_none()), "there is no memory to reclaim");
         assert_eq!(offset(&frame(&ring, 1)), 0);
     }
 }
@@ -333,7 +333,10 @@ fn threads_never_share_bytes() {
                     }
                     if round % 3 == 0 && !held.is_empty() {
                         let frame: Frame = held.swap_remove(round as usize % held.len());
-                        assert!(frame.bytes().iter().all(|byte| *byte == thread), "somebody else wrote here");
+                        assert!(
+                            frame.bytes().iter().all(|byte| *byte == thread),
+                            "another thread wrote here"
+                        );
                     }
                 }
             });
@@ -343,7 +346,7 @@ fn threads_never_share_bytes() {
     assert_eq!((stats.live, stats.overflow_in_use, ring.oldest()), (0, 0, None));
 }
 
-/// A strip of 1 KiB for each thread behind four chunks, and the ring.
+/// Returns a ring of four chunks with thread arenas of 1 KiB, and the value that holds it.
 fn present() -> (PresentRing, Arc<SendRing>) {
     let ring = ring_of((CHUNKS + 4 * STRIPS) * CHUNK, RingConfig { strip_bytes: 1024, ..config(NONE) });
     let present = PresentRing::new();
@@ -356,32 +359,32 @@ fn loan_by(present: &PresentRing, thread: usize, len: usize) -> Frame {
 }
 
 #[test]
-fn threads_take_from_strips_of_their_own_and_one_call_after_the_other_uses_the_same_lines() {
+fn threads_use_their_own_arenas_and_consecutive_calls_use_the_same_lines() {
     let (present, ring) = present();
     let [_, ready] = ring.initial();
     for thread in 0..STRIPS {
         let first = offset(&loan_by(&present, thread, 100));
         let next = loan_by(&present, thread, 256);
-        assert_eq!(offset(&next), first, "the first was given back");
+        assert_eq!(offset(&next), first, "the first buffer was freed");
         assert_eq!(first, ready.start + thread * 1024);
-        assert_eq!(offset(&loan_by(&present, thread, 64)), first + 256, "the second lives");
+        assert_eq!(offset(&loan_by(&present, thread, 64)), first + 256, "the second buffer is live");
     }
     assert_eq!(ring.stats().live, 0);
 }
 
 #[test]
-fn what_is_too_long_for_a_strip_or_finds_it_full_comes_from_the_chunks() {
+fn a_buffer_that_does_not_fit_its_arena_comes_from_the_chunks() {
     let (present, ring) = present();
     assert_eq!(offset(&loan_by(&present, 0, 257)), 0);
     let full: Vec<_> = (0..4).map(|_| loan_by(&present, 1, 256)).collect();
     assert!(full.iter().all(|frame| ring.initial()[1].contains(&offset(frame))));
     assert_eq!(offset(&loan_by(&present, 1, 64)), 0);
-    assert!(offset(&loan_by(&present, 2, 64)) > 0, "another thread's strip has room");
+    assert!(offset(&loan_by(&present, 2, 64)) > 0, "another thread's arena has room");
     assert_eq!(ring.stats().live, 4);
 }
 
 #[test]
-fn a_shorter_buffer_of_a_strip_keeps_its_lines() {
+fn a_shortened_buffer_of_an_arena_keeps_its_lines() {
     let (present, _ring) = present();
     let mut loan = present.loan_by(0, 200, 7).unwrap().unwrap();
     loan.as_mut_slice().fill(3);
@@ -393,16 +396,16 @@ fn a_shorter_buffer_of_a_strip_keeps_its_lines() {
 }
 
 #[test]
-fn a_straggler_in_a_strip_is_named() {
+fn a_straggler_in_an_arena_is_reported() {
     let (present, ring) = present();
     let _straggler = loan_by(&present, 3, 64);
     ring.tick(Nanos::from_millis(100));
-    let oldest = ring.oldest().expect("there is one");
+    let oldest = ring.oldest().expect("a buffer is live");
     assert!((oldest.owner, oldest.age >= Nanos::from_millis(90)) == (7, true), "{oldest:?}");
 }
 
 #[test]
-fn memory_lives_until_the_last_buffer_of_a_ring_that_was_replaced() {
+fn a_replaced_ring_lives_until_its_last_buffer_is_freed() {
     let (present, ring) = present();
     let weak = Arc::downgrade(&ring);
     let of_ring = |frame: &Frame| weak.upgrade().is_some_and(|ring| frame.is_of(&ring));
@@ -412,15 +415,15 @@ fn memory_lives_until_the_last_buffer_of_a_ring_that_was_replaced() {
     present.set(None, || unreachable!("no other thread is here"));
     assert!(present.loan(64, 7).is_none());
     for frame in held {
-        assert!(weak.strong_count() > 0, "a buffer of it lives");
+        assert!(weak.strong_count() > 0, "a buffer of the ring is live");
         assert_eq!(frame.bytes().len(), 64);
         drop(frame);
     }
-    assert_eq!(weak.strong_count(), 0, "nothing of it lives");
+    assert_eq!(weak.strong_count(), 0, "no buffer of the ring is live");
 }
 
 #[test]
-fn a_ring_whose_strips_are_empty_goes_with_the_place_it_was_in() {
+fn a_ring_without_live_buffers_is_dropped_with_its_holder() {
     let (present, ring) = present();
     drop(loan_by(&present, 0, 64));
     let weak = Arc::downgrade(&ring);
@@ -429,19 +432,19 @@ fn a_ring_whose_strips_are_empty_goes_with_the_place_it_was_in() {
 }
 
 #[test]
-fn a_strip_that_was_idle_between_two_looks_gives_its_memory_back_once() {
+fn the_memory_of_an_idle_arena_is_reclaimed_once() {
     let (present, ring) = present();
     let idle = || present.idle_strip().map(|strip| strip.range());
-    assert_eq!(idle(), None, "never used");
+    assert_eq!(idle(), None, "the arena was never used");
     let first = offset(&loan_by(&present, 1, 64));
-    assert_eq!(idle(), None, "used since the last look");
-    let strip = present.idle_strip().expect("not used since");
+    assert_eq!(idle(), None, "the arena was used since the last check");
+    let strip = present.idle_strip().expect("the arena was not used since");
     assert_eq!(strip.range(), first..first + 1024);
-    assert_eq!(offset(&loan_by(&present, 1, 64)), 0, "it is in the provider's hands");
+    assert_eq!(offset(&loan_by(&present, 1, 64)), 0, "the arena is lent");
     drop(strip);
-    assert_eq!(idle(), None, "its memory was given back");
+    assert_eq!(idle(), None, "the memory was reclaimed");
     let held = loan_by(&present, 1, 64);
-    assert_eq!([idle(), idle()], [None, None], "a buffer of it lives");
+    assert_eq!([idle(), idle()], [None, None], "a buffer of the arena is live");
     assert_eq!(offset(&held), first);
     drop(held);
     assert_eq!([idle(), idle()], [None, Some(first..first + 1024)]);
@@ -455,9 +458,9 @@ fn a_ring_is_entered_once() {
     PresentRing::new().set(Some(ring), || unreachable!("no other thread is here"));
 }
 
-/// A sender that found the ring before its link ended would otherwise write over messages that the peer has not read yet.
+/// A sender that got the ring before its link ended must get no loan. It could overwrite messages that the peer has not read yet.
 #[test]
-fn a_ring_whose_link_has_ended_makes_no_loan_to_a_sender_that_has_found_it_before() {
+fn a_ring_whose_link_has_ended_makes_no_loans() {
     let (present, ring) = present();
     let found = present.ring().expect("no other thread is here").unwrap();
     let unread = Arc::clone(&found).loan(300, 7).unwrap().finish();
@@ -468,7 +471,7 @@ fn a_ring_whose_link_has_ended_makes_no_loan_to_a_sender_that_has_found_it_befor
     assert_eq!(ring.stats().live, 0);
 }
 
-/// Chunks of 128 KiB, of which the first is open.
+/// Returns a ring with chunks of 128 KiB, of which the first is open.
 fn long_ring() -> Arc<SendRing> {
     let config = RingConfig { chunk_bytes: 128 << 10, first_chunk_bytes: 128 << 10, ..config(NONE) };
     ring_of(4 * LONG_CHUNK, config)
@@ -477,35 +480,35 @@ fn long_ring() -> Arc<SendRing> {
 const LONG_CHUNK: usize = 128 << 10;
 
 #[test]
-fn one_long_buffer_after_the_other_walks_through_its_chunk_and_needs_no_other() {
+fn consecutive_long_buffers_use_the_whole_chunk_and_no_other() {
     let ring = long_ring();
     let walk: Vec<_> = (0..6).map(|_| offset(&frame(&ring, 40 << 10)) >> 10).collect();
     assert_eq!(walk, [0, 40, 80, 0, 40, 80]);
-    assert_eq!(offset(&frame(&ring, 100)), 0, "a short one starts over");
+    assert_eq!(offset(&frame(&ring, 100)), 0, "a short buffer starts over");
     assert_eq!(ring.commit_next().map(|chunk| chunk.range()), None);
     assert!(!ring.is_filling());
 }
 
 #[test]
-fn a_long_buffer_that_lives_is_never_walked_over() {
+fn a_live_long_buffer_is_never_overwritten() {
     let ring = long_ring();
     drop(frame(&ring, 40 << 10));
     let held = frame(&ring, 40 << 10);
     let behind = frame(&ring, 40 << 10);
     assert_eq!([offset(&held) >> 10, offset(&behind) >> 10], [40, 80]);
-    assert!(ring.is_filling(), "several at a time fill it");
+    assert!(ring.is_filling(), "several live buffers fill the chunk");
     assert_eq!(Arc::clone(&ring).loan(40 << 10, 0).unwrap_err(), Exhausted::Ring);
     drop((held, behind));
-    assert_eq!(offset(&frame(&ring, 128 << 10)), 0, "an empty chunk takes what fits it");
+    assert_eq!(offset(&frame(&ring, 128 << 10)), 0, "an empty chunk takes a buffer of its size");
 }
 
 #[test]
 fn two_rings_never_lend_the_same_bytes() {
     let memory = Arc::new(HeapSendMemory::new(CHUNKS * CHUNK));
     let ring = || SendRing::new(Arc::clone(&memory) as _, config(NONE));
-    let first = Arc::new(ring().expect("it is the first"));
+    let first = Arc::new(ring().expect("the memory is not claimed yet"));
     let loan = first.loan(64, 0).expect("there is room");
-    assert_eq!(ring().unwrap_err(), MemoryClaimed, "a loan lives");
+    assert_eq!(ring().unwrap_err(), MemoryClaimed, "a loan is live");
     drop(loan);
     assert_eq!(ring().unwrap_err(), MemoryClaimed, "the provider may still read what was posted");
 }
