@@ -20,7 +20,7 @@ pub enum CallError {
     NoReply(FailureCode),
     /// The deadline passed. The call keeps its slot, one of `limits.calls`, until a late response arrives or the peer disconnects.
     #[error(
-        "the deadline passed, and {executed}: allow more time (`call_within`), or check what delays the peer (`pronto status`)"
+        "the deadline passed, and {executed}: give it more time (`call_within`), or check what delays the peer (`pronto status`)"
     )]
     Deadline {
         /// Whether the handler ran.

@@ -11,25 +11,25 @@ pub enum Answer {
     Reply {
         /// The class that the reply travels in.
         class: Class,
-        /// What it carries.
+        /// Its payload.
         payload: OutgoingPayload,
     },
     /// A failure.
     Failure {
-        /// Why.
+        /// The reason.
         code: FailureCode,
-        /// A handler's own error, encoded.
+        /// The handler's encoded error value, or nothing.
         payload: OutgoingPayload,
     },
 }
 
 impl Answer {
-    /// A failure without payload.
+    /// Returns a failure without payload.
     pub const fn failure(code: FailureCode) -> Self {
         Self::Failure { code, payload: OutgoingPayload::EMPTY }
     }
 
-    /// Returns the message that answers a call that came in `class`.
+    /// Returns the response message for a call that arrived in `class`.
     #[inline]
     pub(super) fn into_message(self, call: CallId, class: Class) -> (Class, Kind, OutgoingPayload) {
         match self {

@@ -1,4 +1,4 @@
-//! The messages that wait for room in the fabric, for a credit, or for the session's next link, in their order.
+//! The backlog: messages that wait, in their order, for room in the fabric, for a credit, or for the session's next link.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -8,8 +8,8 @@ use pronto_wire::{CallId, Class, Kind};
 use super::one_sided::OneSided;
 use super::outgoing::Outgoing;
 
-/// Messages that wait for room in the fabric, for a credit or for the session's next link, oldest first. Bulk messages never
-/// hold control messages up.
+/// The messages that wait for room in the fabric, for a credit or for the session's next link, oldest first. Bulk messages never
+/// delay control messages.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     classes: [VecDeque<Entry>; 2],
@@ -32,7 +32,7 @@ impl Backlog {
         self.classes[class.index()].is_empty()
     }
 
-    /// Whether nothing waits in either class.
+    /// Returns whether no message waits in either class.
     #[inline(always)]
     pub(super) fn is_clear(&self) -> bool {
         let [control, bulk] = &self.classes;
@@ -59,7 +59,7 @@ impl Backlog {
         self.classes.iter().flatten().any(|other| matches!(other, Entry::Call(other) if other == call))
     }
 
-    /// Returns how many entries name a call.
+    /// Returns the number of entries that name a call.
     pub(super) fn count_calls(&self) -> usize {
         self.classes.iter().flatten().filter(|entry| matches!(entry, Entry::Call(_))).count()
     }
@@ -73,14 +73,14 @@ impl Backlog {
         })
     }
 
-    /// Puts calls in front of everything that waits already, in their order.
+    /// Inserts calls, in their order, before all other entries.
     pub(super) fn put_first(&mut self, class: Class, calls: impl DoubleEndedIterator<Item = CallId>) {
         for call in calls.rev() {
             self.push_front(class, Entry::Call(call));
         }
     }
 
-    /// Takes the responses out; everything else keeps its order.
+    /// Removes and returns the responses. The other entries keep their order.
     pub(super) fn take_responses(&mut self) -> Vec<Outgoing> {
         let mut responses = Vec::new();
         for class in &mut self.classes {
@@ -94,24 +94,24 @@ impl Backlog {
         responses
     }
 
-    /// Takes everything out.
+    /// Removes and returns all entries.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Entry> + use<> {
         let [control, bulk] = core::mem::take(&mut self.classes);
         control.into_iter().chain(bulk)
     }
 
-    /// Gives memory back that a busier session needed.
+    /// Frees memory that the session no longer needs.
     pub(super) fn give_back(&mut self) {
         self.classes.iter_mut().for_each(VecDeque::shrink_to_fit);
     }
 }
 
-/// Whether a message is the response to a request of the peer.
+/// Returns whether a message is the response to a request of the peer.
 const fn is_response(kind: &Kind) -> bool {
     matches!(kind, Kind::Reply { .. } | Kind::Failure { .. })
 }
 
-/// Messages that take a request credit.
+/// Returns whether a message takes a request credit.
 pub(super) const fn is_new(outgoing: &Outgoing) -> bool {
     matches!(outgoing.kind, Kind::Request { .. } | Kind::Notification { .. })
 }
@@ -141,7 +141,7 @@ mod tests {
         })
     }
 
-    /// The calls that the entries of a class name, in their order; other entries are none.
+    /// Returns the slots of the calls that the entries of a class name, in their order, and `None` for other entries.
     fn calls(backlog: &mut Backlog, class: Class) -> Vec<Option<u16>> {
         let entries = core::iter::from_fn(|| backlog.pop_front(class));
         let slot = |entry| if let Entry::Call(call) = entry { Some(call.slot) } else { None };
@@ -175,7 +175,7 @@ mod tests {
             backlog.push_back(class, Entry::Call(call(slot)));
         }
         assert!(backlog.remove(call(2)) && !backlog.remove(call(2)));
-        assert!(!backlog.remove(CallId { slot: 3, generation: 2 }), "that is another call");
+        assert!(!backlog.remove(CallId { slot: 3, generation: 2 }), "the entry names another call");
         assert_eq!(backlog.count_calls(), 2);
         assert_eq!(calls(&mut backlog, Class::Bulk), [Some(3)]);
     }

@@ -1,27 +1,27 @@
-//! What the engine knows of each call slot: a table that takes memory for the slots that were ever used.
+//! A table of the engine's data on each call slot, with memory only for the slots that were used.
 
 use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
 
-/// A table by slot. It reads as a slice of the places that are there.
+/// A table indexed by slot. It dereferences to a slice of the allocated places.
 #[derive(Debug)]
 pub(super) struct BySlot<T> {
     places: Vec<T>,
     slots: u16,
 }
 
-/// Places that are there when the first slot is used.
+/// Number of places that the first use of a slot allocates.
 const FEW: usize = 4;
 
-const _: () = assert!(FEW > 0, "some places stay when others are given back");
+const _: () = assert!(FEW > 0, "some places stay when others are freed");
 
 impl<T: Default> BySlot<T> {
-    /// For so many slots.
+    /// Returns a table for `slots` slots.
     pub(super) const fn new(slots: u16) -> Self {
         Self { places: Vec::new(), slots }
     }
 
-    /// The place of a slot, made now if it was not there; none beyond the last slot.
+    /// Returns the place of a slot, and allocates it if needed. Returns `None` beyond the last slot.
     #[inline]
     pub(super) fn at(&mut self, slot: u16) -> Option<&mut T> {
         let place = usize::from(slot);
@@ -31,7 +31,7 @@ impl<T: Default> BySlot<T> {
         self.places.get_mut(place)
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub(super) const fn slots(&self) -> u16 {
         self.slots
     }
@@ -44,7 +44,7 @@ impl<T: Default> BySlot<T> {
         self.places.resize_with(wanted, T::default);
     }
 
-    /// Gives back what lies behind the first few, if none of it is in use.
+    /// Frees all places except the first few, if none of the others is in use.
     pub(super) fn give_back(&mut self, is_in_use: impl Fn(&T) -> bool) {
         if self.places.len() > FEW && !self.places[FEW..].iter().any(is_in_use) {
             self.places.truncate(FEW);
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_grows_with_use_and_gives_back_what_is_not_in_use() {
+    fn the_table_grows_with_use_and_frees_unused_places() {
         let mut table = BySlot::<u32>::new(56);
         assert!(table.is_empty());
         *table.at(0).unwrap() = 7;

@@ -1,7 +1,7 @@
-//! Request credits: how many requests and notifications may be under way on one connection.
+//! Request credits, which limit the requests and notifications in flight on one connection.
 //!
-//! One word holds the link's generation, what was taken and how far taking may go, so that a new link resets all three
-//! at once and a credit of an earlier link is told apart.
+//! One word has the link's generation, the count of taken credits and the limit of that count. Therefore a new link resets all
+//! three atomically, and a credit of an earlier link can be recognized.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -19,18 +19,19 @@ const _: () = assert!(16 + 2 * COUNT_BITS == u64::BITS, "the link and both count
 const _: () =
     assert!(u16::MAX as u32 <= 1 << (COUNT_BITS - 2), "the widest window differs from a negative count");
 
-/// The limit of a closed link. It is as far below any count of taken credits as can be, so that the credits which senders put
-/// back after the link was closed do not reach it.
+/// The limit of a closed link. It is as far below any count of taken credits as possible, so that a credit which a sender puts back after
+/// the link was closed does not become available.
 const CLOSED: u32 = 1 << (COUNT_BITS - 1);
 
-/// The sender's credits on one connection. Shared by all senders.
+/// The credits for one connection, shared by all senders.
 #[derive(Debug, Default)]
 pub struct Credits {
     /// generation 16 bits | taken 24 | limit 24, the counts wrapping.
     word: AtomicU64,
-    /// Credits beyond those: for whoever holds the engine, who alone writes it. Changing the word empties the store buffer.
+    /// Engine reserve: credits set apart for the holder of the engine, which alone writes this field. It avoids the atomic change of the
+    /// word, which drains the store buffer.
     aside: AtomicU32,
-    /// How many at most.
+    /// Maximum of the engine reserve.
     most_aside: AtomicU32,
 }
 
@@ -43,7 +44,7 @@ pub struct Credit {
 }
 
 impl Credits {
-    /// Takes one, if there is one.
+    /// Takes a credit, if one is available.
     pub fn try_take(&self) -> Option<Credit> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
@@ -52,7 +53,7 @@ impl Credits {
                 return None;
             }
             let next = pack(link, taken.wrapping_add(1), limit);
-            // Relaxed: a credit orders nothing; the message that it pays for is published elsewhere.
+            // Relaxed: a credit orders nothing; the message that uses it is published elsewhere.
             match self.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Some(Credit { link }),
                 Err(now) => word = now,
@@ -60,12 +61,12 @@ impl Credits {
         }
     }
 
-    /// The generation of the link that credits are of now.
+    /// Returns the generation of the link to which the credits belong.
     pub fn link(&self) -> u16 {
         unpack(self.word.load(Ordering::Relaxed)).0
     }
 
-    /// Engine only: takes one that was set aside, else any.
+    /// Engine only: takes a credit of the engine reserve, or else any.
     #[inline(always)]
     pub(super) fn take_in_engine(&self) -> Option<Credit> {
         let aside = self.aside.load(Ordering::Relaxed);
@@ -80,7 +81,8 @@ impl Credits {
         Some(Credit { link: self.link() })
     }
 
-    /// Engine only: takes one, and sets aside what the next calls will take. As many are left to senders without it.
+    /// Engine only: takes a credit, and moves others to the engine reserve for the next calls. At least the same number remains for senders
+    /// without the engine.
     fn take_several(&self) -> Option<Credit> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
@@ -91,7 +93,7 @@ impl Credits {
             }
             let more = ((available - 1) / 2).min(self.most_aside.load(Ordering::Relaxed));
             let next = pack(link, taken.wrapping_add(1 + more), limit);
-            // Relaxed: as in try_take.
+            // Relaxed: a credit orders nothing, as in try_take.
             match self.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
                     debug_assert!(more < available, "the engine sets aside credits that are available");
@@ -107,20 +109,20 @@ impl Credits {
         }
     }
 
-    /// How many could be taken now.
+    /// Returns the number of available credits, including the engine reserve.
     pub fn available(&self) -> u32 {
         let (_, taken, limit) = unpack(self.word.load(Ordering::Relaxed));
         available(taken, limit) + self.aside.load(Ordering::Relaxed)
     }
 
-    /// Puts back a credit that paid for nothing. One of an earlier link is gone already, as is one of a closed link.
+    /// Puts back an unused credit. Ignores a credit of an earlier link; on a closed link the credit stays unavailable.
     pub fn put_back(&self, credit: Credit) {
         self.update(|link, taken, limit| {
             if link == credit.link { (link, taken.wrapping_sub(1), limit) } else { (link, taken, limit) }
         });
     }
 
-    /// The peer gave `count` back. Engine only: a few are set aside for the next calls.
+    /// Engine only: adds `count` credits that the peer returned, the first of them to the engine reserve up to its maximum.
     #[inline]
     pub(super) fn give(&self, count: u16) {
         let aside = self.aside.load(Ordering::Relaxed);
@@ -134,7 +136,7 @@ impl Credits {
         }
     }
 
-    /// A new link with a window of its own; a window of zero stops all senders.
+    /// Resets the credits for a new link with `window` credits. A window of zero stops all senders.
     pub(super) fn reset(&self, link: u16, window: u16) {
         self.aside.store(0, Ordering::Relaxed);
         assert!(most_aside(window) <= window.into(), "the number of credits that are set aside has a limit");
@@ -167,13 +169,13 @@ fn unpack(word: u64) -> (u16, u32, u32) {
     ((word >> (2 * COUNT_BITS)) as u16, (word >> COUNT_BITS & COUNT_MASK) as u32, (word & COUNT_MASK) as u32)
 }
 
-/// `limit - taken`, wrapping in 24 bits; what would be negative is none.
+/// Returns `limit - taken`, wrapping in 24 bits, or 0 if it is negative.
 fn available(taken: u32, limit: u32) -> u32 {
     let distance = limit.wrapping_sub(taken) & ((1 << COUNT_BITS) - 1);
     if distance >= 1 << (COUNT_BITS - 1) { 0 } else { distance }
 }
 
-/// Requests of one connection that this side is done with, on the present link. Shared by all who handle them.
+/// The count of requests of one connection that this side has finished on the current link. Shared by all threads that handle them.
 #[derive(Debug, Default)]
 pub struct Returned {
     /// generation 16 bits | count 32, wrapping.
@@ -181,12 +183,12 @@ pub struct Returned {
 }
 
 impl Returned {
-    /// One more. A request of an earlier link counts no more: its credit went with the link.
+    /// Counts one request. Ignores a request of an earlier link, whose credit ended with that link.
     pub fn add(&self, link: u16) {
         let mut word = self.word.load(Ordering::Relaxed);
         while word >> 32 == u64::from(link) {
             let next = word & !u64::from(u32::MAX) | u64::from((word as u32).wrapping_add(1));
-            // Relaxed: the count travels in a header; what the handler did is not published by it.
+            // Relaxed: the count only goes into a header and publishes nothing that the handler did.
             match self.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => word = now,
@@ -194,12 +196,12 @@ impl Returned {
         }
     }
 
-    /// How many, as it travels: wrapping at 16 bits.
+    /// Returns the count as in headers, wrapping at 16 bits.
     pub(super) fn count(&self) -> u16 {
         self.word.load(Ordering::Relaxed) as u16
     }
 
-    /// A new link begins at none.
+    /// Resets the count to 0 for a new link.
     pub(super) fn reset(&self, link: u16) {
         self.word.store(u64::from(link) << 32, Ordering::Relaxed);
     }
@@ -223,28 +225,28 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_set_aside_counts_and_is_taken_first_in_the_engine() {
+    fn the_engine_reserve_counts_and_is_taken_first_in_the_engine() {
         let credits = Credits::default();
         credits.reset(1, 1);
-        let _paid = credits.try_take().expect("there is one");
+        let _paid = credits.try_take().expect("a credit is available");
         credits.give(2);
         assert_eq!(credits.available(), 2);
-        // Outside of the engine there is one of them, and in it both.
+        // Threads without the engine can take one of them, the engine both.
         assert_eq!(credits.try_take(), Some(Credit { link: 1 }));
         assert_eq!(credits.try_take(), None);
         assert_eq!(credits.take_in_engine(), Some(Credit { link: 1 }));
         assert_eq!((credits.take_in_engine(), credits.available()), (None, 0));
         credits.give(1);
         credits.reset(2, 0);
-        assert_eq!((credits.take_in_engine(), credits.available()), (None, 0), "it went with its link");
+        assert_eq!((credits.take_in_engine(), credits.available()), (None, 0), "they ended with their link");
     }
 
     #[test]
-    fn the_engine_takes_several_at_once_and_leaves_as_many() {
+    fn the_engine_takes_several_and_leaves_at_least_as_many() {
         let credits = Credits::default();
         credits.reset(1, 100);
         assert_eq!(credits.take_in_engine(), Some(Credit { link: 1 }));
-        assert_eq!(credits.available(), 99, "what was set aside counts");
+        assert_eq!(credits.available(), 99, "the engine reserve counts");
         assert_eq!(core::iter::from_fn(|| credits.try_take()).count(), 99 - usize::from(MOST_ASIDE));
         assert_eq!(core::iter::from_fn(|| credits.take_in_engine()).count(), usize::from(MOST_ASIDE));
         for few in 1..=4 {
@@ -272,14 +274,14 @@ mod tests {
     fn a_new_link_forgets_the_old_one() {
         let credits = Credits::default();
         credits.reset(1, 1);
-        let old = credits.try_take().expect("there is one");
+        let old = credits.try_take().expect("a credit is available");
         credits.reset(2, 1);
         credits.put_back(old);
         assert_eq!(credits.available(), 1);
     }
 
     #[test]
-    fn a_closed_link_has_no_credits_whatever_comes_back() {
+    fn a_closed_link_has_no_credits_even_if_some_are_put_back() {
         let credits = Credits::default();
         credits.reset(1, 4);
         let taken = [(); 4].map(|()| credits.try_take().expect("the window has four"));
@@ -309,7 +311,7 @@ mod tests {
         let credits = Credits::default();
         credits.reset(0, 3);
         for _ in 0..(1 << COUNT_BITS) + 5 {
-            let _paid = credits.take_in_engine().expect("given back at once");
+            let _paid = credits.take_in_engine().expect("each credit is returned immediately");
             credits.give(1);
         }
         assert_eq!(credits.available(), 3);

@@ -1,18 +1,18 @@
-//! Which messages share a doorbell, and which of them wake a sleeping node.
+//! Rules for doorbells: messages that share one, and messages that wake a sleeping node.
 
 use pronto_wire::Kind;
 
-/// Whether messages to one peer share doorbells.
+/// A choice whether messages to one peer share doorbells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Doorbells {
-    /// All that is posted together.
+    /// Messages that are posted together share a doorbell.
     #[default]
     Shared,
-    /// None: for comparison, and for networks that prefer it so.
+    /// Each message rings a doorbell. For comparison, and for networks where this is better.
     PerMessage,
 }
 
-/// What was posted since the last doorbell, as bits: whatever is posted is added with one instruction.
+/// The pending doorbell: a bit set that describes the messages posted since the last doorbell. Adding a message takes one instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unrung(u8);
 
@@ -22,14 +22,14 @@ impl Unrung {
     const HELD: u8 = 4;
 
     pub(super) const NOTHING: Self = Self(0);
-    /// Answers alone: whoever waits for them polls, or has asked for everything.
+    /// Only responses. A thread that waits for them polls, or has armed for all events.
     pub(super) const UNSOLICITED: Self = Self(Self::DUE);
-    /// Something that wakes a sleeping node.
+    /// At least one message that wakes a sleeping node.
     pub(super) const SOLICITED: Self = Self(Self::DUE | Self::WAKES);
-    /// Nothing but what is held back; which wakes a sleeping node when it leaves.
+    /// Only held messages, which wake a sleeping node when their doorbell is rung.
     pub(super) const HELD_BACK: Self = Self(Self::HELD | Self::WAKES);
 
-    /// What a message of this kind asks for.
+    /// Returns the bits for a message of this kind.
     #[inline]
     pub(super) const fn of(kind: &Kind) -> Self {
         match kind {
@@ -43,7 +43,7 @@ impl Unrung {
         Self(self.0 | posted.0)
     }
 
-    /// Whether there is something that is not held back.
+    /// Returns whether a message was posted that is not held.
     #[inline(always)]
     pub(super) const fn is_due(self) -> bool {
         self.0 & Self::DUE != 0
@@ -53,7 +53,7 @@ impl Unrung {
         self.0 & Self::HELD != 0
     }
 
-    /// Whether a sleeping node is to be woken.
+    /// Returns whether the doorbell must wake a sleeping node.
     #[inline(always)]
     pub(super) const fn wakes(self) -> bool {
         self.0 & Self::WAKES != 0

@@ -1,4 +1,4 @@
-//! How a call ends: exactly one of these, each saying whether the handler ran.
+//! The ends of a call. Each call has exactly one end, which tells whether the handler ran.
 
 use core::fmt;
 
@@ -6,15 +6,15 @@ use pronto_wire::FailureCode;
 
 use crate::fabric::Arrived;
 
-/// Whether the handler of a call ran.
+/// Knowledge about whether the handler of a call ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Executed {
-    /// It did not, and will not.
+    /// The handler did not run, and will not.
     No = 0,
-    /// It may have, or may yet.
+    /// The handler may have run, or may still run.
     Maybe = 1,
-    /// It did.
+    /// The handler ran.
     Yes = 2,
 }
 
@@ -32,25 +32,25 @@ impl fmt::Display for Executed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::No => "its handler did not run",
-            Self::Maybe => "its handler may have run, or may yet",
+            Self::Maybe => "its handler may have run or may still run",
             Self::Yes => "its handler ran",
         })
     }
 }
 
-/// The end of a call, or of a send whose completion was waited for.
+/// The end of a call, of a synchronous send, or of a one-sided operation.
 #[derive(Debug)]
 pub enum End<L> {
     /// The handler's reply.
     Reply(Arrived<L>),
-    /// An answer that is no reply; [`FailureCode::executed`] says whether the handler ran.
+    /// A failure in place of a reply; [`FailureCode::executed`] tells whether the handler ran.
     Failure {
-        /// Why.
+        /// The reason.
         code: FailureCode,
-        /// A handler's own error, encoded; empty otherwise.
+        /// The handler's encoded error value; empty for other failures.
         payload: Arrived<L>,
     },
-    /// The peer went away.
+    /// The peer went down.
     PeerDown {
         /// `No` if the request never left this node.
         executed: Executed,
@@ -60,12 +60,12 @@ pub enum End<L> {
         /// `No` if the request never left this node.
         executed: Executed,
     },
-    /// A send: its buffer may be used again. A one-sided operation: it is done; for atomics, what was there before.
+    /// A send completed, so that its buffer may be reused, or a one-sided operation succeeded. For an atomic operation, the previous value.
     Done(u64),
-    /// A send or one-sided operation: the queue pair failed first; it may or may not have been carried out.
+    /// The queue pair failed before a send or one-sided operation completed. It may or may not have been executed.
     Flushed,
-    /// A one-sided operation: no grant allows it.
+    /// No grant allows the one-sided operation.
     AccessRefused,
-    /// A one-sided operation: this connection has none.
+    /// The connection does not support one-sided operations.
     Unsupported,
 }

@@ -1,4 +1,4 @@
-//! What two greetings agree on. Pure: bytes in, agreement or refusal out; the node carries the bytes.
+//! The agreement of two greetings: a pure function of both. The node transfers the bytes.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,50 +9,50 @@ use pronto_wire::{Class, Epoch, Greeting, NodeId, Refusal, SessionId, TypeEntry,
 use super::limits::Limits;
 use crate::fabric::ConnectionLimits;
 
-/// Who this node is, as its greetings say.
+/// The identity of this node in its greetings.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The node.
     pub node: NodeId,
-    /// This life of it.
+    /// Its incarnation.
     pub epoch: Epoch,
-    /// A name for people.
+    /// Its human-readable name.
     pub name: String,
     /// Message types that it handles.
     pub types: Vec<TypeEntry>,
 }
 
-/// What two greetings agreed on.
+/// The agreement of two greetings, from the view of this side.
 #[derive(Clone, Debug)]
 pub struct Agreement {
     /// The other node.
     pub peer: NodeId,
-    /// Its life.
+    /// Its incarnation.
     pub epoch: Epoch,
-    /// Its name for people.
+    /// Its human-readable name.
     pub name: String,
     /// The session that the link carries.
     pub session: SessionId,
-    /// Whether the session stood before this link.
+    /// True if the link resumes an existing session.
     pub resumed: bool,
-    /// Whether the session outlives a lost link of this kind.
+    /// True if the session survives the loss of such a link.
     pub resumable: bool,
-    /// Whether the peer runs on this host; the node knows.
+    /// True if the peer runs on this host. Set by the node.
     pub local: bool,
-    /// What this side can receive, by class.
+    /// Receive windows of this side, by class.
     pub windows: [Windows; 2],
-    /// What the peer can receive, by class.
+    /// Receive windows of the peer, by class.
     pub peer_windows: [Windows; 2],
     /// Types that the peer handles.
     pub types: Vec<TypeEntry>,
-    /// Feature bits that the peer understands.
+    /// Feature bits that the peer supports.
     pub features: u64,
-    /// Send memory, by class, bytes.
+    /// Length of the send memory, by class, bytes.
     pub send_memory: [u32; 2],
 }
 
-/// The greeting that this side sends. The dialling side names the session that it would resume, the accepting side the
-/// one that holds.
+/// Returns the greeting of this side. `session` is the session to resume on the dialling side, and the chosen session on the accepting
+/// side.
 pub fn greet(me: &Identity, limits: &Limits, target: NodeId, session: Option<SessionId>) -> Greeting {
     Greeting {
         versions: VERSIONS,
@@ -67,8 +67,8 @@ pub fn greet(me: &Identity, limits: &Limits, target: NodeId, session: Option<Ses
     }
 }
 
-/// What this side makes of the other's greeting. `session` is what holds: for the dialling side what the peer says, for
-/// the accepting side what it decided; `held` is what this side holds from an earlier link.
+/// Returns the agreement with the peer's greeting, or the reason to refuse it. `session` is the session of the link: on the dialling side
+/// that in the peer's greeting, on the accepting side the chosen one. `held` is this side's session from an earlier link.
 pub fn agree(
     me: &Identity,
     limits: &Limits,
@@ -109,10 +109,10 @@ pub fn agree(
     })
 }
 
-/// What two nodes agree on that begin a session without a wire between them, each with its own view.
+/// Returns the agreement of two nodes that begin a session in one process, from the view of each.
 ///
 /// # Errors
-/// As [`agree`].
+/// The errors of [`agree`].
 pub fn introduce(near: &Identity, far: &Identity, limits: &Limits) -> Result<[Agreement; 2], Refusal> {
     let id = SessionId(1);
     let view = |me: &Identity, other| agree(me, limits, greet(other, limits, me.node, Some(id)), id, None);
@@ -120,7 +120,7 @@ pub fn introduce(near: &Identity, far: &Identity, limits: &Limits) -> Result<[Ag
 }
 
 impl Agreement {
-    /// What a provider needs to know of one connection.
+    /// Returns the limits of one connection, for its provider.
     pub const fn connection(&self, class: Class) -> ConnectionLimits {
         let (mine, theirs) = (&self.windows[class.index()], &self.peer_windows[class.index()]);
         ConnectionLimits {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_refused_for_a_reason() {
+    fn unsuitable_greetings_are_refused_with_a_reason() {
         let (one, two) = (node(1, 5), node(2, 5));
         let good = || greet(&two, &Limits::default(), NodeId(1), None);
         assert_eq!(outcome(&one, good()), Ok(false));
@@ -171,6 +171,6 @@ mod tests {
         let (one, two) = (node(1, 5), node(2, 5));
         let theirs = greet(&two, &Limits::default(), NodeId(1), Some(SessionId(9)));
         let agreement = agree(&one, &Limits::default(), theirs, SessionId(9), Some(SessionId(9)));
-        assert!(agreement.expect("they fit").resumed);
+        assert!(agreement.expect("the greetings agree").resumed);
     }
 }

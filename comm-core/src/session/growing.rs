@@ -1,15 +1,14 @@
-//! A table of fixed length, parts of which are made when they are first reached: most sessions never have more than a few calls
-//! open at a time.
+//! A table of fixed length whose parts are allocated at their first use, as most sessions never have more than a few open calls.
 
 use alloc::boxed::Box;
 use core::fmt;
 
 use pronto_sync::OnceBox;
 
-/// Places that are made together.
+/// Number of places in a part.
 const PART: usize = 8;
 
-/// A table that any thread reads. Whoever reaches a part first makes it, and it stays.
+/// A table that any thread reads. The first thread that uses a part allocates it, and it stays.
 pub(super) struct Growing<T> {
     parts: Box<[OnceBox<[T; PART]>]>,
     len: usize,
@@ -17,20 +16,20 @@ pub(super) struct Growing<T> {
 }
 
 impl<T> Growing<T> {
-    /// A table of `len` places, each as `make` makes it.
+    /// Returns a table of `len` places, whose values `make` returns.
     pub(super) fn new(len: usize, make: fn() -> T) -> Self {
         Self { parts: (0..len.div_ceil(PART)).map(|_| OnceBox::new()).collect(), len, make }
     }
 
-    /// How many places it has, made or not.
+    /// Returns the number of places, allocated or not.
     pub(super) const fn len(&self) -> usize {
         self.len
     }
 
-    /// A place, made now if it was not there.
+    /// Returns a place, and allocates its part if needed.
     ///
     /// # Panics
-    /// If it lies in no part of the table.
+    /// If the place is in no part of the table.
     #[inline(always)]
     pub(super) fn at(&self, place: usize) -> &T {
         let part = &self.parts[place / PART];
@@ -45,12 +44,12 @@ impl<T> Growing<T> {
         part.get_or_make(|| core::array::from_fn(|_| (self.make)()))
     }
 
-    /// A place that is there.
+    /// Returns a place, if it is allocated.
     pub(super) fn get(&self, place: usize) -> Option<&T> {
         self.parts.get(place / PART)?.get().map(|part| &part[place % PART])
     }
 
-    /// Every place that is there.
+    /// Returns every allocated place.
     pub(super) fn made(&self) -> impl Iterator<Item = &T> {
         self.parts.iter().filter_map(OnceBox::get).flatten()
     }
@@ -67,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_reached_is_there_from_then_on() {
+    fn a_used_place_stays_allocated() {
         let table = Growing::new(3 * PART, || core::cell::Cell::new(0));
         assert_eq!((table.len(), table.made().count()), (3 * PART, 0));
         table.at(PART + 2).set(7);
@@ -78,7 +77,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "out of bounds")]
-    fn beyond_its_end_there_is_nothing() {
+    fn a_place_beyond_the_end_panics() {
         Growing::new(PART, || 0).at(PART);
     }
 }

@@ -1,29 +1,29 @@
-//! Whether a session has had next to nothing to send for a while, so that memory which it needed once can go back.
+//! Detection of idle sessions, which free memory that they no longer need.
 
 use crate::time::Nanos;
 
-/// How long it is looked at before it counts as idle. What it gives back it takes anew when it is busy again, so this is long
-/// beside a burst.
+/// Time window after which a session with few messages is idle. A session that becomes busy again must allocate its memory anew, so the
+/// window is long compared to a burst.
 const WINDOW: Nanos = Nanos::from_secs(4);
-/// Messages that an idle session sends in that time at most: heartbeats, and what they carry along.
+/// Maximum number of messages that an idle session sends within [`WINDOW`]: heartbeats and a few others.
 const FEW: u64 = 8;
 
-/// How far two looks for idle send memory are apart: while calls are open there is a tick every few milliseconds, within which a
-/// stream does not come back to every chunk.
+/// Interval of checks for idle send memory. It is longer than a tick, which is a few milliseconds while calls are open, as a stream does
+/// not use every chunk again within one tick.
 const LOOK: Nanos = Nanos::from_millis(250);
 
-/// What the ticks of a session have seen.
+/// The observations of a session's ticks.
 #[derive(Debug, Default)]
 pub(super) struct Idleness {
-    /// When it was last looked for idle send memory.
+    /// Time of the last check for idle send memory.
     looked: Nanos,
-    /// When the present window began, and what had been sent by then.
+    /// Begin of the current window; `sent` is the number of messages sent by then.
     since: Nanos,
     sent: u64,
 }
 
 impl Idleness {
-    /// A tick. Returns whether it is time to look for idle send memory.
+    /// Called at each tick. Returns whether a check for idle send memory is due.
     pub(super) fn is_due(&mut self, now: Nanos) -> bool {
         let due = now.since(self.looked) >= LOOK;
         if due {
@@ -32,8 +32,7 @@ impl Idleness {
         due
     }
 
-    /// A tick, by which so many messages had been sent. Returns whether the session was idle for a whole window that has just
-    /// ended.
+    /// Called at each tick, with the number of messages sent so far. Returns whether a window has just ended in which the session was idle.
     pub(super) fn passed(&mut self, now: Nanos, sent: u64) -> bool {
         if now.since(self.since) < WINDOW {
             return false;
@@ -49,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_for_idle_memory_are_apart() {
+    fn checks_for_idle_memory_have_an_interval() {
         let mut idleness = Idleness::default();
         let ticks = [4, 250, 254, 499, 500, 2_500].map(|ms| idleness.is_due(Nanos::from_millis(ms)));
         assert_eq!(ticks, [false, true, false, false, true, true]);

@@ -1,4 +1,4 @@
-//! A request or notification as a sink gets it, and what the duplicate filter keeps of each call.
+//! A request or notification as a sink gets it, and the duplicate filter's entry for each call.
 
 use pronto_wire::{Class, Kind, ServiceId, TypeId};
 
@@ -11,40 +11,40 @@ use crate::time::Nanos;
 /// A request or notification that passed all checks of the session.
 #[derive(Debug)]
 pub struct Inbound<'turn, P> {
-    /// The duties that it leaves this side with: its response, and its credit.
+    /// The duties of this side: to send the response, and to return the credit.
     pub token: RequestToken<'turn>,
     /// This node's number for its type.
     pub type_id: TypeId,
     /// Addressed service.
     pub service: ServiceId,
-    /// It was sent before, on an earlier link: what it says of that link's grants is over.
+    /// True if the request was sent or composed on an earlier link. Grants that it names ended with that link.
     pub resent: bool,
-    /// How long the caller goes on waiting from now; `NEVER` for ever.
+    /// Time from now until the caller stops waiting; `NEVER` if it has no deadline.
     pub timeout: Nanos,
-    /// What it carries.
+    /// Its payload.
     pub payload: P,
 }
 
-/// Where a session's engine hands what arrives.
+/// The receiver of a session's requests, notifications and events.
 pub trait Sink<L> {
-    /// Takes a request or notification. The sink decides whether its handler runs here: the sink of a waiting caller
-    /// queues everything. A sink that does not answer here detaches the token.
+    /// Takes a request or notification. The sink decides whether its handler runs here; the sink of a waiting caller
+    /// queues every message. A sink that does not respond here detaches the token.
     fn request(&mut self, inbound: Inbound<'_, Arrived<L>>);
 
-    /// Like [`Self::request`], for a payload in an engine-owned buffer, valid only during this call. Returns `false`, and
-    /// leaves the token alone, if the handler does not run here; the sink then gets an owned payload through
-    /// [`Self::request`].
+    /// Takes a request like [`Self::request`], with a payload in an engine-owned buffer that is valid only during this call.
+    /// Returns `false`, without using the token, if the handler does not run here; the sink then gets an owned payload
+    /// through [`Self::request`].
     #[inline]
     fn request_here(&mut self, inbound: Inbound<'_, &[u8]>) -> bool {
         let _ = inbound;
         false
     }
 
-    /// Something happened to the peer.
+    /// Takes an event of the peer.
     fn event(&mut self, event: Event);
 }
 
-/// What this side knows of the last call in one of the peer's slots: the duplicate filter, and the reply cache.
+/// The duplicate filter's entry for the last call in one of the peer's slots, with the cached response.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) generation: u32,
@@ -56,21 +56,22 @@ pub(super) enum SeenState {
     /// No call yet.
     #[default]
     Never,
-    /// Its handler has not responded yet. The response goes out if this link, on which the request came last, is still there.
+    /// The handler has not responded yet. The response is sent if the link on which the request last arrived still exists.
     Executing {
-        /// The link's generation.
+        /// The generation of that link.
         link: u16,
     },
-    /// Answered. The answer is kept on links that a session outlives, until the peer has acknowledged it.
+    /// The handler has responded. If the session survives the loss of a link, the response is kept until the peer has acknowledged it.
     Answered(Option<KeptAnswer>),
 }
 
-/// An answer that the peer may not have.
+/// A cached response that the peer may not have received.
 #[derive(Debug)]
 pub(super) struct KeptAnswer {
     pub(super) class: Class,
     pub(super) kind: Kind,
     pub(super) payload: OutgoingPayload,
-    /// The link on which it went out last: there it need not go out again, and there is no room for a second one.
+    /// The link on which the response was last posted. It need not be posted again on that link, where the peer has no room for a second
+    /// response.
     pub(super) posted_on: Option<u16>,
 }

@@ -1,4 +1,4 @@
-//! A link as the engine drives it, and each of its two connections with its counts.
+//! A link from the view of the engine, and its two connections with their counts.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -13,20 +13,20 @@ use crate::buf::SendRing;
 use crate::fabric::{FabricError, PeerFault, QueuePair};
 use crate::time::Nanos;
 
-/// One link as the engine drives it.
+/// One link, which the engine drives.
 #[derive(Debug)]
 pub(super) struct Link<Q> {
     pub(super) lanes: [Lane<Q>; 2],
     pub(super) info: LinkInfo,
     pub(super) last_heard: Nanos,
     pub(super) last_spoke: Nanos,
-    /// Something was received since the last tick.
+    /// True if a message was received since the last tick.
     pub(super) heard: bool,
-    /// Something was posted since the last tick.
+    /// True if a message was posted since the last tick.
     pub(super) spoke: bool,
-    /// The peer takes no new requests.
+    /// True if the peer takes no new requests.
     pub(super) peer_draining: bool,
-    /// Whether the session outlives it.
+    /// True if the session survives the loss of this link.
     pub(super) resumable: bool,
 }
 
@@ -64,52 +64,52 @@ impl<Q: QueuePair> Link<Q> {
 #[derive(Debug)]
 pub(super) struct Lane<Q> {
     pub(super) qp: Q,
-    /// Where its longer payloads are composed; none before it is installed.
+    /// The send ring for payloads that are not inline; `None` before the link is installed.
     pub(super) ring: Option<Arc<SendRing>>,
-    /// What the peer can receive.
+    /// Receive window of the peer.
     pub(super) peer_window: Windows,
-    /// What this side granted.
+    /// Receive window of this side.
     pub(super) window: Windows,
-    /// More messages than a correct peer leaves unacknowledged.
+    /// Smallest number of unacknowledged messages that a correct peer never leaves.
     too_many: u32,
     /// Messages sent, wrapping.
     pub(super) sent: u16,
-    /// Of these, what the peer says it took.
+    /// Messages sent that the peer has acknowledged, wrapping.
     pub(super) sent_acked: u16,
     /// Messages received, wrapping.
     pub(super) received: u16,
-    /// The messages received when the queue pair was last armed, after polls that had found nothing.
+    /// Value of `received` when the queue pair was last armed, after polls that had found nothing.
     pub(super) received_when_armed: u16,
-    /// What the peer was last told.
+    /// Acks sent: the counts last reported to the peer.
     pub(super) told: Acks,
-    /// What the peer has given back so far, wrapping.
+    /// Credits that the peer has returned so far, wrapping.
     pub(super) peer_returned: u16,
-    /// What the peer acknowledged last. The counts are cumulative: those of earlier messages need not have been taken in.
+    /// The latest acknowledgements of the peer. As the counts are cumulative, those of earlier messages need not be processed.
     pub(super) latest: Acks,
-    /// Requests and notifications that were done with while they were taken in, wrapping.
+    /// Requests and notifications that were finished while they were received, wrapping.
     pub(super) answered_here: u16,
     /// Requests and notifications received on this link, wrapping.
     pub(super) requests_received: u16,
-    /// Sequence numbers of control messages that are not acknowledged.
+    /// Sequence numbers of unacknowledged control messages.
     pub(super) control: VecDeque<u16>,
-    /// Sequence numbers of notifications that are not acknowledged.
+    /// Sequence numbers of unacknowledged notifications.
     pub(super) notifications: VecDeque<u16>,
-    /// Sequence numbers of answers whose payload is kept until they are acknowledged.
+    /// Sequence numbers of responses whose payload is kept until they are acknowledged.
     pub(super) answers: VecDeque<(u16, CallId)>,
-    /// Control messages received since the peer was last told anything.
+    /// Acks due: control messages received since the last acknowledgement to the peer.
     pub(super) control_untold: u16,
-    /// Answers received since the peer was last told anything, and their payload in bytes.
+    /// Acks due: responses received since the last acknowledgement to the peer, and the length of their payloads, bytes.
     pub(super) answers_untold: (u16, usize),
-    /// What was posted since the last doorbell.
+    /// The pending doorbell.
     pub(super) unrung: Unrung,
-    /// While something is held back: the place, among all requests of this side, of the first request of it.
+    /// While messages are held: the position of the first held request among all requests of this side.
     pub(super) held_from: u64,
-    /// A post or doorbell failed: the queue pair is dead.
+    /// True if a post or doorbell failed, so that the queue pair is unusable.
     pub(super) failed: bool,
 }
 
 impl<Q: QueuePair> Lane<Q> {
-    /// Makes another chunk of send memory ready if it is time to. Returns whether it was; it may have failed all the same.
+    /// Makes another chunk of send memory ready if one is needed. Returns whether one was needed, even if it could not be made ready.
     #[cold]
     pub(super) fn extend_ring(&mut self) -> bool {
         let Some(ring) = &self.ring else { return false };
@@ -121,14 +121,14 @@ impl<Q: QueuePair> Lane<Q> {
         true
     }
 
-    /// Whether there is nothing to take in.
+    /// Returns whether there is nothing to process.
     #[inline(always)]
     pub(super) fn is_quiet(&self) -> bool {
         self.qp.is_quiet() && !self.failed
     }
 
-    /// Returns whether a poll may find a message without a system call: always where polls make none, and otherwise if messages have come
-    /// since the queue pair was armed, as others may have come with them.
+    /// Returns whether a poll may find a message without a system call. This is always so if polls make none. Otherwise it is so if
+    /// messages have arrived since the queue pair was armed, as others may have arrived with them.
     pub(super) fn may_hold_message(&self) -> bool {
         self.qp.capabilities().polls_without_syscalls || self.received != self.received_when_armed
     }
@@ -162,27 +162,27 @@ impl<Q> Lane<Q> {
         }
     }
 
-    /// Gives back memory that a busier connection needed.
+    /// Frees memory that the connection no longer needs.
     pub(super) fn give_back(&mut self) {
         self.control.shrink_to_fit();
         self.notifications.shrink_to_fit();
         self.answers.shrink_to_fit();
     }
 
-    /// A message was received, and says this.
+    /// Counts a received message and stores its acknowledgements.
     #[inline(always)]
     pub(super) fn hear(&mut self, acks: Acks) {
         self.received = self.received.wrapping_add(1);
         self.latest = acks;
     }
 
-    /// Whether what the peer acknowledged last has been taken in.
+    /// Returns whether the latest acknowledgements of the peer have been processed.
     #[inline(always)]
     pub(super) const fn is_settled(&self) -> bool {
         self.latest.received == self.sent_acked && self.latest.returned == self.peer_returned
     }
 
-    /// Whether a peer can have received and given back as much.
+    /// Returns whether these acknowledgements are possible: the peer cannot have received or returned more than was sent or granted.
     #[inline(always)]
     pub(super) const fn is_credible(&self, acks: Acks) -> bool {
         let Acks { received, returned } = acks;
@@ -190,7 +190,7 @@ impl<Q> Lane<Q> {
             && returned.wrapping_sub(self.peer_returned) <= self.peer_window.requests
     }
 
-    /// Takes in what the peer acknowledged last. Returns how many request credits came back.
+    /// Processes the latest acknowledgements of the peer. Returns the number of request credits that it returned.
     #[inline]
     pub(super) fn acknowledge(&mut self) -> Result<u16, FabricError> {
         let acks = self.latest;
@@ -209,11 +209,11 @@ impl<Q> Lane<Q> {
         }
         let given = acks.returned.wrapping_sub(self.peer_returned);
         self.peer_returned = acks.returned;
-        debug_assert!(self.is_settled(), "an acknowledgement is taken in as a whole");
+        debug_assert!(self.is_settled(), "an acknowledgement is processed as a whole");
         Ok(given)
     }
 
-    /// What to tell the peer in the next header. `returned` is this side's count for the connection.
+    /// Returns the acknowledgements for the next header. `returned` is this side's count for the connection.
     #[inline]
     pub(super) const fn acks(&self, returned: u16) -> Acks {
         debug_assert!(
@@ -223,27 +223,27 @@ impl<Q> Lane<Q> {
         Acks { received: self.received, returned: self.returned(returned) }
     }
 
-    /// Requests that this side is done with: `elsewhere`, and while they were taken in.
+    /// Returns the number of requests that this side has finished: `elsewhere` plus those finished while they were received.
     #[inline]
     pub(super) const fn returned(&self, elsewhere: u16) -> u16 {
         elsewhere.wrapping_add(self.answered_here)
     }
 
-    /// Returns how many requests and notifications were received and not done with. A peer may exceed its window by the one
-    /// for which the link is lost.
+    /// Returns the number of requests and notifications that were received and are not finished. A peer may exceed its window by one, for
+    /// which the link then fails.
     #[inline]
     pub(super) const fn in_hand(&self, returned: u16) -> u16 {
         self.requests_received.wrapping_sub(self.returned(returned))
     }
 
-    /// Counts a request or notification as done with while it was taken in. `returned` reads this side's count for the connection.
+    /// Counts a request or notification that was finished while it was received. `returned` reads this side's count for the connection.
     #[inline]
     pub(super) fn done_here(&mut self, returned: impl FnOnce() -> u16) {
         debug_assert!(self.in_hand(returned()) != 0, "a credit is returned for a request that came");
         self.answered_here = self.answered_here.wrapping_add(1);
     }
 
-    /// A message was posted, with these acknowledgements: one that is refused tells nobody. Returns its sequence number.
+    /// Counts a posted message with its acknowledgements; not called for a message that was refused. Returns its sequence number.
     #[inline(always)]
     pub(super) fn posted(&mut self, acks: Acks, rings: Unrung) -> u16 {
         debug_assert!(acks.received == self.received, "a message acknowledges everything that was received");
@@ -255,77 +255,79 @@ impl<Q> Lane<Q> {
         self.sent
     }
 
-    /// What kind of message was posted last, where its receipt frees more than a place.
+    /// Records the sequence number of a control message or notification, whose acknowledgement frees more than a receive.
     #[inline]
     pub(super) fn was_posted(&mut self, kind: &Kind) {
         match kind {
             Kind::Request { .. } | Kind::Reply { .. } | Kind::Failure { .. } => {}
             Kind::Notification { .. } => self.notifications.push_back(self.sent),
             Kind::Cancel { .. } | Kind::Credit | Kind::Heartbeat | Kind::Goodbye => {
-                debug_assert!(self.has_control_credit(), "a control message has a place at the peer");
+                debug_assert!(self.has_control_credit(), "a control message fits the peer's control window");
                 self.control.push_back(self.sent);
             }
         }
     }
 
-    /// Whether the peer should be told about credits and receipts although there is nothing else to say. It keeps its
-    /// answers until it knows that they arrived, and this side's next request may travel on the other connection.
+    /// Returns whether a message only for acknowledgements is due. The peer keeps its responses until they are acknowledged, and this
+    /// side's next request may travel on the other connection.
     pub(super) const fn owes_credit(&self, returned: u16) -> bool {
         self.returned(returned).wrapping_sub(self.told.returned) > self.window.requests / 2
             || self.control_untold >= CONTROL_WINDOW / 2
             || self.owes_receipts()
     }
 
-    /// The same for what it has received in answers: all that can become due by one more of them. The next request says it as well, and
-    /// no peer can have answered more than calls are open since the last one; so that a usual window of calls costs no message of its own.
+    /// Returns whether an acknowledgement of responses is due. Only this part of [`Self::owes_credit`] can become true by another response.
+    /// Every request acknowledges, too, and the peer responds to at most the open calls in between, so that a usual window of calls
+    /// needs no separate message.
     pub(super) const fn owes_receipts(&self) -> bool {
         let (answers, bytes) = self.answers_untold;
         answers > self.window.replies / 4 * 3 || bytes >= UNTOLD_BYTES
     }
 
-    /// Whether answers have arrived that the peer does not know of.
+    /// Returns whether responses have arrived that are not acknowledged yet.
     pub(super) const fn has_untold_answers(&self) -> bool {
         self.answers_untold.0 != 0
     }
 
-    /// Whether the peer goes on without ever acknowledging anything.
+    /// Returns whether the peer leaves more messages unacknowledged than a correct peer does.
     pub(super) const fn is_ignored(&self) -> bool {
         self.sent.wrapping_sub(self.sent_acked) as u32 >= self.too_many
     }
 
-    /// One more answer has arrived.
+    /// Counts a received response with a payload of `len` bytes.
     pub(super) fn answer_received(&mut self, len: usize) {
         let (answers, bytes) = self.answers_untold;
         self.answers_untold = (answers.saturating_add(1), bytes + len);
     }
 
-    /// Whether the peer has taken the message with this sequence number.
+    /// Returns whether the peer has acknowledged the message with this sequence number.
     pub(super) const fn is_acknowledged(&self, sequence: u16) -> bool {
         self.sent.wrapping_sub(sequence) >= self.sent.wrapping_sub(self.sent_acked)
     }
 
-    /// Keeps the response in the call's slot until the peer has acknowledged the message with this sequence number, the latest.
+    /// Keeps the response in the call's slot until the peer has acknowledged the message with this sequence number.
     pub(super) fn keep_answer(&mut self, sequence: u16, call: CallId) {
         debug_assert!(sequence == self.sent, "responses are kept in the order in which they are sent");
         self.answers.push_back((sequence, call));
     }
 
-    /// Returns whether the oldest control message and notification that are kept are ones that the peer has not acknowledged.
+    /// Returns whether the oldest kept control message and notification are unacknowledged.
     fn keeps_unacknowledged(&self) -> bool {
         let firsts = [self.control.front(), self.notifications.front()];
         firsts.into_iter().flatten().all(|first| !self.is_acknowledged(*first))
     }
 
-    /// Whether another control message fits the peer's control window.
+    /// Returns whether another control message fits the peer's control window.
     pub(super) fn has_control_credit(&self) -> bool {
         self.control.len() < usize::from(CONTROL_WINDOW.min(self.peer_window.control))
     }
 }
 
-/// Answers of so many bytes are acknowledged at once: a part of the send memory in which the peer keeps them.
+/// Length of unacknowledged responses, bytes, from which an acknowledgement is due immediately. It is a part of the send memory in which
+/// the peer keeps them.
 const UNTOLD_BYTES: usize = 2 << 20;
 
-/// A correct peer leaves no more messages unacknowledged than this many times what it can receive at a time.
+/// Maximum number of messages that a correct peer leaves unacknowledged, as a multiple of its receive depth.
 const UNACKNOWLEDGED: u32 = 2;
 
 #[cfg(all(test, not(loom)))]
@@ -352,20 +354,20 @@ mod tests {
     }
 
     #[test]
-    fn what_the_peer_acknowledges_is_taken_in_once() {
+    fn an_acknowledgement_is_processed_once() {
         let mut lane = lane();
         post(&mut lane, &Kind::Heartbeat);
         post(&mut lane, &NOTIFICATION);
         let second = post(&mut lane, &Kind::Credit);
-        assert!(!lane.has_control_credit(), "the peer takes two control messages");
+        assert!(!lane.has_control_credit(), "the peer's control window has two messages");
         assert_eq!(hear(&mut lane, 1, 0), Some(0));
         assert!(lane.has_control_credit() && lane.is_settled() && !lane.is_acknowledged(second));
         assert_eq!((lane.control.len(), lane.notifications.len()), (1, 1));
-        assert_eq!(hear(&mut lane, 3, 1), Some(1), "one credit came back");
-        assert_eq!(hear(&mut lane, 3, 1), Some(0), "and it came back once");
+        assert_eq!(hear(&mut lane, 3, 1), Some(1), "the peer returned one credit");
+        assert_eq!(hear(&mut lane, 3, 1), Some(0), "the peer returned it once");
         assert!(lane.is_acknowledged(second));
         assert_eq!((lane.control.len(), lane.notifications.len()), (0, 0));
-        assert_eq!(lane.acks(0).received, 3, "three messages have come");
+        assert_eq!(lane.acks(0).received, 3, "three messages were received");
     }
 
     #[test]
@@ -385,16 +387,20 @@ mod tests {
         }
         lane.done_here(|| 0);
         assert_eq!((lane.in_hand(0), lane.acks(0).returned), (2, 1));
-        assert_eq!((lane.in_hand(1), lane.acks(1).returned), (1, 2), "another was done with elsewhere");
-        assert!(!lane.owes_credit(1), "half of the window may be owed");
+        assert_eq!(
+            (lane.in_hand(1), lane.acks(1).returned),
+            (1, 2),
+            "another request was finished elsewhere"
+        );
+        assert!(!lane.owes_credit(1), "up to half of the window may be due");
         lane.done_here(|| 1);
         assert!(lane.owes_credit(1));
         let _sequence = lane.posted(lane.acks(1), Unrung::NOTHING);
-        assert!(!lane.owes_credit(1), "the message carried them");
+        assert!(!lane.owes_credit(1), "the message returned them");
     }
 
     #[test]
-    fn each_message_says_what_has_been_received() {
+    fn each_message_acknowledges_what_was_received() {
         let mut lane = lane();
         for _ in 0..4 {
             lane.answer_received(8);

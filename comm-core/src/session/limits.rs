@@ -1,34 +1,34 @@
-//! Sizes of a session, each a sum of its users.
+//! Sizes of a session. Each is the sum of its users.
 
 use pronto_wire::{Class, Windows};
 
 use super::doorbells::Doorbells;
 use crate::time::Nanos;
 
-/// Calls that a peer may have open: what its greeting may ask for.
+/// Maximum number of open calls of a peer, which limits the windows in its greeting.
 pub const MAX_CALLS: u16 = 1024;
 
-/// Sizes and times of a session. The windows are what this side grants to its peer.
+/// Sizes and times of a session. The windows are those that this side grants to its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Calls to the peer that may be open at a time, over both classes; each reserves a reply in both.
+    /// Maximum number of open calls to the peer, over both classes. Each reserves a receive for its reply in both classes.
     pub calls: u16,
-    /// Requests and notifications that the peer may have under way, by class.
+    /// Maximum number of requests and notifications of the peer in flight, by class.
     pub requests: [u16; 2],
-    /// Longest payload that is taken, by class, bytes.
+    /// Longest payload that this side receives, by class, bytes.
     pub max_payload: [u32; 2],
-    /// Send memory, by class, bytes; virtual.
+    /// Length of the virtual send memory, by class, bytes.
     pub send_memory: [u32; 2],
-    /// A peer that was silent for so long is down.
+    /// Time without any message after which the peer is down.
     pub liveness: Nanos,
-    /// How often a silent session says that it lives. A peer that stands still for the rest of the liveness limit has
-    /// spoken before it is over.
+    /// Interval of heartbeats in a session without other messages. It is shorter than the liveness limit, so that a peer that is stopped
+    /// for the difference is not considered down.
     pub heartbeat: Nanos,
-    /// Whether messages share doorbells.
+    /// Choice whether messages share doorbells.
     pub doorbells: Doorbells,
 }
 
-/// Control messages under way on one connection: a credit return, a heartbeat, a goodbye, and five cancels.
+/// Maximum number of control messages in flight on one connection: a credit return, a heartbeat, a goodbye, and five cancels.
 pub const CONTROL_WINDOW: u16 = 8;
 
 impl Default for Limits {
@@ -46,7 +46,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The same sizes with another liveness limit, and heartbeats that suit it unless they are given.
+    /// Returns these sizes with another liveness limit. If `heartbeat` is `None`, its interval is derived from that limit.
     #[must_use]
     pub fn with_liveness(self, liveness: Option<Nanos>, heartbeat: Option<Nanos>) -> Self {
         let liveness = liveness.unwrap_or(self.liveness);
@@ -54,7 +54,7 @@ impl Limits {
         Self { liveness, heartbeat, ..self }
     }
 
-    /// The window that this side grants for a class: what it will have posted.
+    /// Returns the window that this side grants for a class, for which it posts receives.
     pub const fn window(&self, class: Class) -> Windows {
         Windows {
             requests: self.requests[class.index()],

@@ -1,4 +1,4 @@
-//! Links: one after another, they carry a session.
+//! Links, which carry a session one after another, and events of the peer.
 
 use core::fmt;
 
@@ -7,81 +7,81 @@ use pronto_wire::{Epoch, NodeId, SessionId};
 use super::greeting::Agreement;
 use crate::fabric::FabricError;
 
-/// The queue pairs of a new link, control and bulk.
+/// The queue pairs of a new link.
 #[derive(Debug)]
 pub struct Links<Q> {
-    /// Both connections.
+    /// The queue pairs of both classes, control and bulk.
     pub pairs: [Q; 2],
-    /// What the greetings agreed on.
+    /// The agreement of the greetings.
     pub agreement: Agreement,
 }
 
-/// What happened to a peer, for those who want to know.
+/// An event of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The peer can be called: a new session.
+    /// A new session has begun, so that the peer can be called.
     PeerUp(LinkInfo),
-    /// The peer is gone: its open calls have ended, and stay ended.
+    /// The session has ended. All calls to the peer have ended, too.
     PeerDown {
-        /// Which node.
+        /// The node.
         peer: NodeId,
-        /// Which life of it.
+        /// Its incarnation.
         epoch: Epoch,
-        /// Why.
+        /// The cause.
         cause: DownCause,
     },
-    /// The link broke; the session waits for another one.
+    /// The link broke, and the session waits for another one.
     LinkLost {
-        /// Which node.
+        /// The node.
         peer: NodeId,
-        /// Why.
+        /// The error of the link.
         error: FabricError,
     },
-    /// Another link carries the session on. Nothing was lost but notifications that were under way.
+    /// A new link has resumed the session. Only notifications that were in flight may be lost.
     LinkResumed {
-        /// Which node.
+        /// The node.
         peer: NodeId,
         /// Notifications of this side that did not arrive.
         notifications_lost: u32,
     },
 }
 
-/// Who is at the other end.
+/// Information about a link and its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkInfo {
-    /// Which node.
+    /// The node.
     pub peer: NodeId,
-    /// Which life of it.
+    /// Its incarnation.
     pub epoch: Epoch,
     /// The session.
     pub session: SessionId,
-    /// The provider.
+    /// The name of the provider.
     pub provider: &'static str,
-    /// Whether the peer runs on this host.
+    /// True if the peer runs on this host.
     pub local: bool,
 }
 
-/// Why a peer counts as gone.
+/// The reason why a peer is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DownCause {
-    /// It said goodbye.
+    /// The peer shut down.
     Goodbye,
-    /// Its process ended.
+    /// The peer's process ended.
     Died,
-    /// Nothing was heard of it for the liveness limit.
+    /// No message was received from the peer within the liveness limit.
     Silent,
-    /// It broke the rules.
+    /// The peer broke the protocol.
     Corrupt(FabricError),
-    /// Another life of the node has greeted, or it has forgotten the session.
+    /// Another incarnation of the node has sent a greeting, or the peer has forgotten the session.
     Replaced,
-    /// This node shuts down.
+    /// This node is shutting down.
     Local,
     /// This node panicked while it served the peer.
     Panicked,
 }
 
 impl DownCause {
-    /// Its name, as documents and programs know it.
+    /// Returns the name of the cause in documents and machine-readable output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Goodbye => "Goodbye",
@@ -98,13 +98,13 @@ impl DownCause {
 impl fmt::Display for DownCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Goodbye => f.write_str("it stopped in order"),
+            Self::Goodbye => f.write_str("it shut down"),
             Self::Died => f.write_str("its process ended"),
-            Self::Silent => f.write_str("nothing was heard of it for the liveness limit"),
+            Self::Silent => f.write_str("no message was received from it within the liveness limit"),
             Self::Corrupt(error) => write!(f, "it broke the protocol: {error}"),
-            Self::Replaced => f.write_str("its process was started anew, or forgot the session"),
-            Self::Local => f.write_str("this node stops"),
-            Self::Panicked => f.write_str("this node failed while it served the peer; see the log"),
+            Self::Replaced => f.write_str("its process was restarted, or has forgotten the session"),
+            Self::Local => f.write_str("this node is shutting down"),
+            Self::Panicked => f.write_str("this node panicked while it served the peer: see the log"),
         }
     }
 }

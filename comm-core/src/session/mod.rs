@@ -2,28 +2,28 @@
 //!
 //! A session has two halves. Any thread reaches the *shared half* ([`Shared`]: call slots, credits, the peer's types, the submission
 //! queue) through `&self`. The *engine half* ([`Engine`]: links, receive side, timers) is behind one try-lock,
-//! which every polling thread enters. A sender never waits for that lock: if another thread holds it, the sender puts the
-//! message into the submission queue, and the holder looks there before it releases the lock and once more afterwards.
+//! which every polling thread takes. A sender never waits for that lock: if another thread holds it, the sender puts the
+//! message into the submission queue, and the holder checks the queue before it releases the lock and once more afterwards.
 //!
 //! # Order of calls
-//! 1. [`Session::new`], then [`Session::install`] with each link that the greetings agreed on. [`Shared::is_up`] is true from
+//! 1. [`Session::new`], then [`Session::install`] with each link on which the greetings agreed. [`Shared::is_up`] is true from
 //!    the first one until the session ends.
 //! 2. While it is up: [`Session::call`] or [`Session::notify`] to send; [`Session::turn`] or [`Session::wait`] to receive and to
 //!    make progress; [`Session::tick`] when [`Ticked::next_due`] has come, and every few milliseconds while a call is open.
-//! 3. A call slot that [`Session::call`] returned is given back by exactly one of [`Shared::take`] after the end, a
-//!    [`Session::wait`] that returns the end, or [`Session::abandon`].
+//! 3. A call slot that [`Session::call`] returned is freed by exactly one of: [`Shared::take`] after the end, a
+//!    [`Session::wait`] that returns the end, [`Session::abandon`].
 //! 4. Before a thread sleeps: [`Session::arm`], one more turn, and sleep only if that turn found nothing.
 //! 5. [`Session::take_down`] ends the session. Another link may be installed afterwards.
 //!
 //! # A request's path through this folder
 //! [`Session::call`] takes a slot and a credit. `engine::outbound` writes the header and posts. On the other side, `engine::inbound`
-//! checks the message and hands it, with its [`RequestToken`], to the [`Sink`]; the response goes back through `engine::outbound`.
+//! checks the message and passes it, with its [`RequestToken`], to the [`Sink`]; the response goes back through `engine::outbound`.
 //! `engine::inbound` ends the call in its slot (`calls`), and the waiter takes the [`End`].
 //!
 //! # Layers
 //! The modules below depend on each other in one direction, which `cargo xtask tidy` checks: values and parts, each of which owns its
-//! fields; [`Shared`], made of the parts that any thread reaches; [`Engine`], which knows the shared half and not the session; and
-//! `api`, the methods of [`Session`].
+//! fields; [`Shared`], made of the parts that any thread accesses; [`Engine`], which depends on the shared half but not on the
+//! session; and `api`, the methods of [`Session`].
 
 // Values that the parts, the engine and the users of a session exchange.
 mod answer;
@@ -39,7 +39,7 @@ mod spec;
 mod token;
 mod waiter;
 
-// Parts: each owns its fields, and knows neither the shared half nor the engine.
+// Parts: each owns its fields, and depends neither on the shared half nor on the engine.
 mod backlog;
 mod by_slot;
 mod calls;

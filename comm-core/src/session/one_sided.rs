@@ -1,7 +1,7 @@
-//! One-sided operations: access to the memory that the peer has granted, without its handlers.
+//! One-sided operations: access to memory that the peer has granted, without running its handlers.
 //!
-//! They travel on the bulk connection, in order with its messages, and end in a slot of the table of calls like a synchronous send:
-//! [`End::Done`](super::End::Done) carries what an atomic operation found.
+//! They travel on the bulk connection, in order with its messages. Like a synchronous send, they end in a slot of the table of calls.
+//! [`End::Done`](super::End::Done) carries the previous value of an atomic operation.
 
 use pronto_wire::{CallId, Class};
 
@@ -14,47 +14,47 @@ pub(super) const CLASS: Class = Class::Bulk;
 /// A one-sided operation.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// The peer's memory into a local region.
+    /// Copies the peer's memory into a local region.
     Read {
-        /// Where to; held until the end.
+        /// Destination, held until the end.
         local: Region,
-        /// Offset in it, bytes.
+        /// Offset in `local`, bytes.
         offset: u64,
-        /// Where from.
+        /// Source.
         remote: RemoteRange,
     },
-    /// A local region into the peer's memory.
+    /// Copies a local region into the peer's memory.
     Write {
-        /// Where from; held until the end.
+        /// Source, held until the end.
         local: Region,
-        /// Offset in it, bytes.
+        /// Offset in `local`, bytes.
         offset: u64,
-        /// Where to.
+        /// Destination.
         remote: RemoteRange,
     },
-    /// Replaces eight aligned bytes if they are as expected.
+    /// Replaces eight aligned bytes if they equal `expected`.
     CompareSwap {
         /// The eight bytes.
         remote: RemoteRange,
-        /// What must be there.
+        /// The value that is replaced.
         expected: u64,
-        /// What to put there.
+        /// The new value.
         desired: u64,
     },
     /// Adds to eight aligned bytes, wrapping.
     FetchAdd {
         /// The eight bytes.
         remote: RemoteRange,
-        /// What to add.
+        /// The summand.
         add: u64,
     },
 }
 
-/// A one-sided operation on its way out.
+/// An outgoing one-sided operation.
 #[derive(Debug)]
 pub(super) struct OneSided {
     pub(super) access: Access,
-    /// The link whose grants it means.
+    /// The link to whose grants it refers.
     pub(super) link: u16,
     pub(super) completes: CallId,
 }
@@ -75,7 +75,7 @@ impl Access {
         }
     }
 
-    /// What is wrong with it whatever the peer has granted.
+    /// Checks the operation without regard to the peer's grants.
     pub(super) fn check(&self) -> Result<(), Refused> {
         match self {
             Self::Read { local, offset, remote } | Self::Write { local, offset, remote } => {
@@ -89,7 +89,7 @@ impl Access {
         }
     }
 
-    /// The local memory that must live until the end.
+    /// Returns the local memory that must live until the end.
     pub(super) fn into_region(self) -> Option<Region> {
         match self {
             Self::Read { local, .. } | Self::Write { local, .. } => Some(local),

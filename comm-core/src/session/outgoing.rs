@@ -1,4 +1,5 @@
-//! What a sender hands to the engine: directly, or through the submission queue while another thread holds it.
+//! Outgoing messages, which a sender passes to the engine directly, or through the submission queue while another thread holds the
+//! engine.
 
 use pronto_wire::{CallId, Class, InlinePayload, Kind};
 
@@ -7,57 +8,57 @@ use crate::buf::Frame;
 use crate::fabric::{Gather, Region};
 use crate::time::Nanos;
 
-/// A message on its way out.
+/// An outgoing message.
 #[derive(Debug)]
 pub struct Outgoing {
-    /// The class that it travels in.
+    /// Its class.
     pub class: Class,
-    /// The link on which its credit was taken; a message of an earlier link takes a new one.
+    /// The link on which its credit was taken. A message of an earlier link takes a new credit.
     pub link: u16,
-    /// What it is for.
+    /// Its kind.
     pub kind: Kind,
-    /// What it carries.
+    /// Its payload.
     pub payload: OutgoingPayload,
     /// The links that may carry it.
     pub carrier: Carrier,
     /// The slot whose waiter waits for the send completion.
     pub completes: Option<CallId>,
-    /// How long its caller waits; `NEVER` for ever.
+    /// Time that its caller waits; `NEVER` if it has no deadline.
     pub timeout: Nanos,
 }
 
 /// The links that may carry a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// The present link, or a later one of the same session.
+    /// The current link, or a later one of the same session.
     AnyLink,
-    /// The link on which its credit was taken, and no other: it names a grant, which ends with its link.
+    /// Only the link on which its credit was taken: the notification names a grant, which ends with its link.
     SameLink,
 }
 
-/// What waits in the submission queue, or for room in the fabric.
+/// An entry of the submission queue.
 #[derive(Debug)]
 pub(super) enum Submitted {
     /// A message.
     Message(Outgoing),
     /// A one-sided operation.
     OneSided(OneSided),
-    /// Nothing by itself: transfers can be moved on.
+    /// A hint without content that rendezvous transfers can make progress.
     Move,
 }
 
-/// What a message carries.
+/// The payload of an outgoing message.
 #[derive(Debug)]
 pub enum OutgoingPayload {
-    /// Up to 40 bytes.
+    /// A payload of up to 40 bytes, by value.
     Inline(InlinePayload),
-    /// Composed in the send ring.
+    /// A payload that was composed in the send ring.
     Frame(Frame),
-    /// By reference; the region is held until the completion.
+    /// A payload by reference. The region is held until the completion.
     Region {
         /// The region.
         region: Region,
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
         /// Length, bytes.
         len: u32,
@@ -65,10 +66,10 @@ pub enum OutgoingPayload {
 }
 
 impl OutgoingPayload {
-    /// Nothing.
+    /// The empty payload.
     pub const EMPTY: Self = Self::Inline(InlinePayload::EMPTY);
 
-    /// A payload that fits the line.
+    /// Returns an inline payload, or `None` if it has more than 40 bytes.
     pub fn inline(payload: &[u8]) -> Option<Self> {
         InlinePayload::new(payload).map(Self::Inline)
     }
@@ -84,7 +85,7 @@ impl OutgoingPayload {
         }
     }
 
-    /// Whether a payload by reference is a part of its region.
+    /// Returns whether a payload by reference is within its region.
     pub(super) fn is_within(&self) -> bool {
         match self {
             Self::Region { region, offset, len } => {
@@ -94,7 +95,7 @@ impl OutgoingPayload {
         }
     }
 
-    /// Length, bytes.
+    /// Returns the length, bytes.
     pub fn len(&self) -> usize {
         match self {
             Self::Inline(payload) => payload.len().into(),
@@ -103,7 +104,7 @@ impl OutgoingPayload {
         }
     }
 
-    /// Whether there is none.
+    /// Returns whether the payload is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,11 +1,12 @@
-//! What the peer calls the message types that it handles.
+//! The type lookup: the peer's numbers of the message types that it handles.
 //!
-//! Written when a link comes up, read by every sender without the engine. A version counter (odd while it is being
-//! written) tells a reader that it must look again. A reader tries a bounded number of times: it may itself keep the writer from the CPU.
+//! The engine writes the numbers when a link is installed; every sender reads them without the engine. A version counter, which
+//! is odd during a write, tells a reader that it must try again. A reader tries a bounded number of times, as it may itself keep
+//! the writer from the CPU.
 //!
-//! There is one table for few types, and one each for so many that they need twice, four times, ... as many places. What the
-//! peer handles lies in the smallest one that holds it; the others are made when they are needed, and stay: a reader may be in
-//! one while another is written.
+//! There is a first table for few types, and further ones with twice, four times, ... as many places. The peer's types are in
+//! the smallest table that can hold them. The further tables are allocated when they are needed, and stay: a reader may use one
+//! while another is written.
 
 use alloc::boxed::Box;
 
@@ -14,7 +15,7 @@ use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use pronto_sync::hint::spin_loop;
 use pronto_wire::{LayoutHash, NameHash, ServiceId, TypeEntry, TypeId};
 
-/// A message type as a sender knows it.
+/// The key of a message type, by which a sender looks up the peer's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TypeKey {
     /// Addressed service.
@@ -25,16 +26,16 @@ pub struct TypeKey {
     pub layout: LayoutHash,
 }
 
-/// What the peer says to a type.
+/// The result of a type lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// It handles it, under this number.
+    /// The peer handles the type, under this number.
     As(TypeId),
-    /// It handles a type of this name with another layout.
+    /// The peer handles a type of this name with another layout.
     OtherLayout,
-    /// It does not handle it.
+    /// The peer does not handle the type.
     No,
-    /// Not known at present: a thread that holds the engine is writing the peer's numbers, before the session is up or after it has ended.
+    /// The result is not available: the holder of the engine writes the peer's numbers, before the session is up or after it has ended.
     BeingWritten,
 }
 
@@ -42,36 +43,36 @@ pub enum Known {
 #[derive(Debug)]
 pub struct PeerTypes {
     version: AtomicU32,
-    /// The table in use: 0 is the first one, any other is that much further.
+    /// Index of the table in use. 0 is the first table, `n` the `n`th further one.
     used: AtomicU32,
     first: Table,
     larger: [OnceBox<Table>; LARGER],
 }
 
-/// Places for types, a power of two of them.
+/// An array of places for types, whose number is a power of two.
 type Table = Box<[Entry]>;
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// Name and service, mixed; 0 is free.
+    /// Combined hash of name and service; 0 for a free place.
     key: AtomicU64,
     layout: AtomicU64,
     type_id: AtomicU32,
 }
 
-/// Attempts of a reader. A writer that runs is done with a short table within as many.
+/// Number of attempts of a reader. During these, a running writer finishes a short table.
 const ATTEMPTS: u32 = 64;
-/// Types that a peer may handle here.
+/// Maximum number of types of a peer.
 const MOST: usize = 1024;
-/// Twice as many places as types keep the probes short.
+/// Number of places per type, which keeps the probes short.
 const SPARSE: usize = 2;
-/// Places of the first table.
+/// Number of places of the first table.
 const FIRST: usize = 16;
-/// Tables beside it.
+/// Number of further tables.
 const LARGER: usize = (SPARSE * MOST / FIRST).trailing_zeros() as usize;
 
 impl PeerTypes {
-    /// Nothing is known yet.
+    /// Returns an empty table.
     pub fn new() -> Self {
         Self {
             version: AtomicU32::new(0),
@@ -81,10 +82,10 @@ impl PeerTypes {
         }
     }
 
-    /// Replaces all by what a greeting lists. One writer at a time: the engine. Entries beyond [`MOST`] are left out; returns
-    /// how many.
+    /// Replaces all types by those of a greeting. Only one thread at a time may call this: the holder of the engine. Ignores entries beyond
+    /// [`MOST`] and returns their number.
     pub(super) fn replace(&self, types: &[TypeEntry]) -> usize {
-        // It is odd already if the last writer panicked.
+        // The version is odd already if the last writer panicked.
         let writing = self.version.load(Ordering::Relaxed) | 1;
         self.version.store(writing, Ordering::Relaxed);
         // SYNC: readers that see any store below see the odd version; pairs with the fence in `find`.
@@ -109,7 +110,7 @@ impl PeerTypes {
         types.len() - fitting
     }
 
-    /// The smallest table for so many types, which is the one in use from now on.
+    /// Selects and returns the smallest table for this number of types.
     fn table_for(&self, types: usize) -> &[Entry] {
         let places = (types * SPARSE).next_power_of_two().max(FIRST);
         let further = (places / FIRST).trailing_zeros();
@@ -120,7 +121,7 @@ impl PeerTypes {
         }
     }
 
-    /// The table in use; none if a writer has just said so of one that is not there yet.
+    /// Returns the table in use, or `None` if a writer has just selected one that is not allocated yet.
     #[inline]
     fn table(&self) -> Option<&[Entry]> {
         match self.used.load(Ordering::Relaxed) {
@@ -129,7 +130,7 @@ impl PeerTypes {
         }
     }
 
-    /// Returns what the peer says to a type; [`Known::BeingWritten`] if a writer was at it during each of [`ATTEMPTS`] attempts.
+    /// Looks a type up. Returns [`Known::BeingWritten`] if a write was in progress during each of [`ATTEMPTS`] attempts.
     #[inline]
     pub fn find(&self, wanted: &TypeKey) -> Known {
         match self.try_find(wanted) {
@@ -138,7 +139,7 @@ impl PeerTypes {
         }
     }
 
-    /// Returns what the peer says to a type, unless a writer is at it.
+    /// Looks a type up. Returns `None` if a write is in progress.
     #[inline]
     fn try_find(&self, wanted: &TypeKey) -> Option<Known> {
         // SYNC: pairs with the release store at the end of `replace`.
@@ -147,12 +148,12 @@ impl PeerTypes {
             return None;
         }
         let known = self.probe(wanted);
-        // SYNC: orders the probe's loads before the second look; pairs with the fence in `replace`.
+        // SYNC: orders the probe's loads before the second load of the version; pairs with the fence in `replace`.
         fence(Ordering::Acquire);
         (self.version.load(Ordering::Relaxed) == before).then_some(known)
     }
 
-    /// The attempts after the first one. Apart from it, as a counter of them costs the first one instructions.
+    /// Makes the attempts after the first one. It is a separate function because a counter of attempts would slow down the first one.
     #[cold]
     #[inline(never)]
     fn find_again(&self, wanted: &TypeKey) -> Known {
@@ -201,13 +202,13 @@ fn table(places: usize) -> Table {
     (0..places).map(|_| Entry::default()).collect()
 }
 
-/// Where a key's search begins in a table of so many places.
+/// Returns the place where the search for a key begins in a table of `places` places.
 #[inline]
 fn place(key: u64, places: usize) -> usize {
     usize::try_from(key >> 32).expect("32 bits fit") & (places - 1)
 }
 
-/// Where it goes on.
+/// Returns the place that a search tries after `at`.
 #[inline]
 const fn place_after(at: usize, places: usize) -> usize {
     (at + 1) & (places - 1)
@@ -231,13 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_does_not_wait_for_a_writer_and_a_writer_that_panicked_is_made_up_for() {
+    fn a_reader_does_not_wait_for_a_writer_and_the_next_write_repairs_a_panicked_one() {
         let table = PeerTypes::new();
         let (service, name, layout) = (ServiceId(3), NameHash::of("demo.add"), LayoutHash(5));
         let (key, entry) =
             (TypeKey { service, name, layout }, TypeEntry { service, name, layout, type_id: TypeId(7) });
         table.replace(&[entry]);
-        // A writer was taken off its CPU, or panicked.
+        // As if a writer was preempted or panicked.
         table.version.fetch_add(1, Ordering::Relaxed);
         assert_eq!(table.find(&key), Known::BeingWritten);
         table.replace(&[]);

@@ -1,4 +1,4 @@
-//! Where a session stands: whether there is one, and whether a link carries it.
+//! The phase of a session: whether there is a session, and whether a link carries it.
 //!
 //! ```text
 //!          link installed              link lost, resumable
@@ -19,7 +19,7 @@ use super::lane::Link;
 use super::link::LinkInfo;
 use crate::time::Nanos;
 
-/// The engine's view of the session's life.
+/// The phase of a session, from the view of the engine.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
@@ -28,7 +28,7 @@ use crate::time::Nanos;
 pub(super) enum Phase<Q> {
     /// No session.
     Down,
-    /// The session's present link.
+    /// The session has this link.
     Linked(Link<Q>),
     /// The session waits for another link.
     Suspended(LostLink),
@@ -39,12 +39,12 @@ pub(super) enum Phase<Q> {
 pub(super) struct LostLink {
     pub(super) info: LinkInfo,
     pub(super) since: Nanos,
-    /// Notifications that were under way: at most this many are lost.
+    /// Number of notifications that were in flight. At most this many are lost.
     pub(super) notifications: u32,
 }
 
 impl LostLink {
-    /// Adds this node's own lateness to the time that the session waits for another link.
+    /// Extends the time that the session waits for another link by this node's own lateness.
     pub(super) fn excuse(&mut self, late: Nanos) {
         self.since = self.since + late;
     }
@@ -57,7 +57,7 @@ impl<Q> Phase<Q> {
         *self = Self::Linked(link);
     }
 
-    /// Carries the suspended session on with another link. Returns the remnant of the lost one.
+    /// Resumes the suspended session with another link. Returns the remnant of the lost link.
     pub(super) fn resume(&mut self, link: Link<Q>) -> LostLink {
         let Self::Suspended(lost) = *self else { panic!("a link resumes a suspended session only") };
         assert!(lost.info.session == link.info.session, "a link resumes the session that it was made for");
@@ -82,7 +82,7 @@ impl<Q> Phase<Q> {
         }
     }
 
-    /// Takes the phase of a failed engine out, whatever it is: there is no session afterwards.
+    /// Replaces the phase of a failed engine, in any state, by [`Self::Down`] and returns it.
     pub(super) const fn take_failed(&mut self) -> Self {
         core::mem::replace(self, Self::Down)
     }
@@ -112,7 +112,7 @@ impl<Q> Phase<Q> {
         matches!(self, Self::Down)
     }
 
-    /// The peer at the other end of the session.
+    /// Returns the peer of the session.
     pub(super) const fn info(&self) -> Option<&LinkInfo> {
         match self {
             Self::Down => None,
@@ -121,7 +121,7 @@ impl<Q> Phase<Q> {
         }
     }
 
-    /// Whether a response may still come for a request that was posted.
+    /// Returns whether a response may still arrive for a posted request.
     pub(super) const fn response(&self) -> Expects {
         if self.is_linked() { Expects::Answer } else { Expects::Nothing }
     }
@@ -167,13 +167,17 @@ mod tests {
         assert!(!phase.is_linked() && !phase.is_down() && phase.response() == Expects::Nothing);
         assert_eq!(phase.info().map(|info| info.session), Some(SessionId(1)));
         let lost = phase.resume(link(1, [0; 2]));
-        assert_eq!((lost.since, lost.notifications), (NOW, 3), "those of both connections may be lost");
+        assert_eq!(
+            (lost.since, lost.notifications),
+            (NOW, 3),
+            "the notifications of both connections may be lost"
+        );
         phase.suspend(NOW + NOW);
         let lost = phase.end().expect("there was a session");
         assert_eq!(
             (lost.since, lost.notifications),
             (NOW + NOW, 0),
-            "those of the earlier link do not count"
+            "the notifications of the earlier link do not count"
         );
         assert!(phase.is_down() && phase.info().is_none());
     }
@@ -209,7 +213,7 @@ mod tests {
         let mut phase = Phase::Down;
         phase.begin(link(1, [0; 2]));
         phase.suspend(NOW);
-        let Phase::Suspended(lost) = &mut phase else { unreachable!("it was suspended") };
+        let Phase::Suspended(lost) = &mut phase else { unreachable!("the session was suspended") };
         lost.excuse(NOW);
         assert_eq!(lost.since, NOW + NOW);
     }

@@ -1,5 +1,5 @@
-//! Responses for which the submission queue has no room. A request must not go unanswered because another thread holds the
-//! engine: its caller may have no deadline.
+//! Responses for which the submission queue has no room. A response must not be lost because another thread holds the engine, as
+//! the caller may have no deadline.
 
 use alloc::collections::VecDeque;
 
@@ -11,15 +11,15 @@ use super::outgoing::Outgoing;
 use crate::executor::Executor;
 use crate::wait::back_off::BackOff;
 
-/// Responses that may wait here: one for each call that a peer may have open. A response beyond that belongs to a call that its
-/// peer has given up.
+/// Maximum number of responses: one for each open call that a peer may have. A further response belongs to a call that the peer has
+/// cancelled.
 const CAPACITY: usize = MAX_CALLS as usize;
 
 /// Responses that wait for the engine's holder.
 #[derive(Debug)]
 pub(super) struct ResponseOverflow {
     responses: TryLock<VecDeque<Outgoing>>,
-    /// How many there are: the engine's holder reads this first.
+    /// Number of responses, which the engine's holder reads first.
     count: AtomicU32,
 }
 
@@ -30,11 +30,11 @@ impl Default for ResponseOverflow {
 }
 
 impl ResponseOverflow {
-    /// Adds a response; gives it back if there is no room. The caller then lets the engine's holder know.
+    /// Adds a response, or returns it as an error if there is no room. After success the caller must notify the engine's holder.
     pub(super) fn push(&self, response: Outgoing, executor: &impl Executor) -> Result<(), Outgoing> {
         let mut back_off = BackOff::default();
         loop {
-            // Other threads hold this lock for one push or one pop.
+            // Another thread holds this lock only for one push or one pop.
             let Some(mut responses) = self.responses.try_lock() else {
                 back_off.pause(executor);
                 continue;
@@ -48,7 +48,7 @@ impl ResponseOverflow {
         }
     }
 
-    /// Engine only: takes the oldest response. None also while another thread adds one, which lets the holder know afterwards.
+    /// Engine only: takes the oldest response. Returns `None` also while another thread adds one; that thread then notifies the holder.
     #[inline]
     pub(super) fn take(&self) -> Option<Outgoing> {
         if self.count.load(Ordering::Relaxed) == 0 {

@@ -1,4 +1,4 @@
-//! The shared half of a session: what any thread reaches without the engine's lock, through atomics.
+//! The shared half of a session, which any thread accesses without the engine lock, through atomics.
 
 use core::fmt;
 
@@ -32,27 +32,27 @@ pub struct Shared<L> {
     pub(super) credits: [Credits; 2],
     pub(super) rings: [PresentRing; 2],
     pub(super) types: PeerTypes,
-    /// Requests of each class that this side is done with; ride in every header.
+    /// Counts of finished requests of each class, which every header carries.
     pub(super) returned: [Returned; 2],
-    /// By the peer's call slot: the generation of the call that it has cancelled last.
+    /// Generation of the call that the peer cancelled last, by the peer's call slot.
     pub(super) cancelled: Growing<AtomicU32>,
     pub(super) up: AtomicBool,
-    /// By threads without the engine, of whoever has it.
+    /// Flags by which threads without the engine ask for actions of its holder.
     pub(super) wanted: Wanted,
-    /// What the peer was last told, by class.
+    /// Acks sent: the count of returned credits last reported to the peer, by class.
     pub(super) told: [AtomicU32; 2],
-    /// Threads that hold doorbells back.
+    /// Number of holds on doorbells.
     pub(super) held_doorbells: AtomicU32,
     pub(super) submissions: mpsc::Sender<Submitted>,
     pub(super) response_overflow: ResponseOverflow,
-    /// Which waiting caller polls, and which ones sleep meanwhile.
+    /// The poller role, and the followers that sleep meanwhile.
     pub(crate) role: PollerRole,
     pub(super) arming: Arming,
     pub(super) rendezvous: Rendezvous<L>,
     pub(super) wait_override: OverrideCell,
-    /// How long replies of the peer take.
+    /// History of waits for replies of the peer.
     pub(super) reply_waits: WaitHistory,
-    /// How long room to send takes to come.
+    /// History of waits for room to send.
     pub(super) room_waits: WaitHistory,
     pub(super) stats: Stats,
 }
@@ -84,42 +84,42 @@ impl<L: Payload> Shared<L> {
         }
     }
 
-    /// The node at the other end.
+    /// Returns the peer's node.
     pub const fn peer(&self) -> NodeId {
         self.peer
     }
 
-    /// The session's sizes.
+    /// Returns the session's limits.
     pub const fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// What was counted.
+    /// Returns the session's counters.
     pub const fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// Calls that are open.
+    /// Returns the number of open calls.
     pub fn open_calls(&self) -> u16 {
         self.calls.in_use()
     }
 
-    /// Whether this node has ever called the peer.
+    /// Returns whether this node has ever called the peer.
     pub fn was_called(&self) -> bool {
         self.calls.was_used()
     }
 
-    /// Request credits that a sender could take now.
+    /// Returns the number of request credits that are available now.
     pub fn credits(&self, class: Class) -> u32 {
         self.credits[class.index()].available()
     }
 
-    /// What the peer says to a type.
+    /// Looks up the peer's number of a message type.
     pub fn knows(&self, key: &TypeKey) -> Known {
         self.types.find(key)
     }
 
-    /// The peer's number for a type, for a message that is about to be sent.
+    /// Returns the peer's number of a message type, or the reason why a message of this type cannot be sent.
     pub(super) fn number_of(&self, key: &TypeKey) -> Result<TypeId, Refused> {
         match self.types.find(key) {
             Known::As(number) => Ok(number),
@@ -130,16 +130,16 @@ impl<L: Payload> Shared<L> {
         }
     }
 
-    /// Returns the counters of the present link's send ring. `None` without a link, and while other threads hold all references to the
-    /// ring.
+    /// Returns the counters of the current link's send ring. Returns `None` without a link, and while other threads hold all references to
+    /// the ring.
     pub fn ring_stats(&self, class: Class) -> Option<RingStats> {
         Some(self.rings[class.index()].ring().ok()??.stats())
     }
 
-    /// A piece of the send ring to compose a payload in; for payloads longer than 40 bytes.
+    /// Returns a buffer of the send ring for composing a payload of more than 40 bytes.
     ///
     /// # Errors
-    /// [`Refused::Ring`] says why there is no room, [`Refused::NoRing`] that there is no link.
+    /// [`Refused::Ring`] if the ring has no room, [`Refused::NoRing`] if there is no link.
     #[inline]
     pub fn loan(&self, class: Class, len: usize, owner: u32) -> Result<Loan, Refused> {
         match self.rings[class.index()].loan(len, owner) {
@@ -148,57 +148,57 @@ impl<L: Payload> Shared<L> {
         }
     }
 
-    /// Whether the caller of a request has cancelled it.
+    /// Returns whether the caller of a request has cancelled it.
     pub fn is_cancelled(&self, call: CallId) -> bool {
         self.cancelled
             .get(usize::from(call.slot))
             .is_some_and(|g| g.load(Ordering::Relaxed) == call.generation)
     }
 
-    /// Whether the peer can be called.
+    /// Returns whether the peer can be called.
     pub fn is_up(&self) -> bool {
         self.up.load(Ordering::Relaxed)
     }
 
-    /// Whether the call has ended.
+    /// Returns whether the call has ended.
     pub fn has_ended(&self, call: CallId) -> bool {
         self.calls.has_ended(call)
     }
 
-    /// Registers a future's waker; [`Session::listen`](super::Session::listen) and look at [`Self::has_ended`] after it.
+    /// Registers a future's waker. Call [`Session::listen`](super::Session::listen) afterwards, and then check [`Self::has_ended`].
     pub fn register(&self, call: CallId, waker: &core::task::Waker) {
         self.calls.register(call, waker);
     }
 
-    /// Takes the end of a call that has ended.
+    /// Takes the end of a call that has ended, and frees its slot.
     pub fn take(&self, call: CallId) -> End<L> {
         self.calls.take(call)
     }
 
-    /// Stops waiting for a synchronous send. Its slot is free again after its completion.
+    /// Stops waiting for a synchronous send. Its slot is freed after its completion.
     pub fn abandon_send(&self, slot: CallId) {
         self.calls.leave(slot);
     }
 
-    /// Whether others left something to do for whoever holds the engine.
+    /// Returns whether other threads have left work for the holder of the engine.
     #[inline]
     pub(super) fn work_is_left(&self) -> bool {
         self.submissions.pending() || self.wanted.anything()
     }
 
-    /// Whether other threads wait awake for what whoever polls finds.
+    /// Returns whether other threads wait, awake, for messages that a polling thread receives.
     #[inline]
     pub fn is_awaited(&self) -> bool {
         self.wanted.is_awaited()
     }
 
-    /// Whether some thread holds doorbells back.
+    /// Returns whether any thread holds doorbells.
     #[inline]
     pub(super) fn holds_doorbells(&self) -> bool {
         self.held_doorbells.load(Ordering::Relaxed) != 0
     }
 
-    /// Counts a request or notification that came on `link` in `class` as done with. Returns whether the peer should be told soon.
+    /// Counts a request or notification that arrived on `link` in `class` as finished. Returns whether the peer should be notified soon.
     pub(super) fn credit_returned(&self, class: Class, link: u16) -> bool {
         self.returned[class.index()].add(link);
         let told = self.told[class.index()].load(Ordering::Relaxed);
@@ -206,14 +206,15 @@ impl<L: Payload> Shared<L> {
         untold > u32::from(self.limits.requests[class.index()]) / 2
     }
 
-    /// Ends a one-sided operation in the slot that waits for it: a call's, or a chunk's.
+    /// Ends a one-sided operation in the slot that waits for it: that of a call or of a chunk.
     pub(super) fn end_access(&self, slot: CallId, end: End<L>, executor: &impl Executor) {
         if let Err(end) = self.rendezvous.end_chunk(slot, end, executor) {
             self.calls.end(slot, end, Expects::Nothing, executor);
         }
     }
 
-    /// Whether a one-sided operation's slot, a call's or a chunk's, waits for its end. A session that failed has ended all slots.
+    /// Returns whether a one-sided operation's slot, that of a call or of a chunk, waits for its end. In a failed session all slots have
+    /// ended.
     pub(super) fn is_unended(&self, slot: CallId) -> bool {
         self.rendezvous.chunk_is_unended(slot).unwrap_or_else(|| self.calls.is_unended(slot))
     }
@@ -225,7 +226,7 @@ impl<L: Payload> fmt::Debug for Shared<L> {
     }
 }
 
-/// What the steps of an engine's turn share: the session's other half, and how threads are woken and time is read.
+/// The context of an engine's turn: the shared half of the session, and the executor, which wakes threads and reads time.
 pub(super) struct Turn<'t, L, X> {
     pub(super) shared: &'t Shared<L>,
     pub(super) executor: &'t X,

@@ -1,22 +1,22 @@
-//! What a caller wants of a call.
+//! The parameters of a call.
 
 use pronto_wire::Class;
 
 use super::peer_types::TypeKey;
 use crate::time::Nanos;
 
-/// What a caller wants of a call.
+/// The parameters of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallSpec {
     /// The message type.
     pub key: TypeKey,
-    /// The class that the request travels in.
+    /// The class of the request.
     pub class: Class,
-    /// How long the caller waits; `NEVER` for ever.
+    /// Time that the caller waits; `NEVER` for no deadline.
     pub timeout: Nanos,
 }
 
-/// A timeout as it travels: microseconds, at least one if there is a timeout at all, 0 for none.
+/// Converts a timeout to its value in headers: microseconds, at least one for a timeout, and 0 for none.
 pub(super) fn timeout_us(timeout: Nanos) -> u32 {
     if timeout == Nanos::NEVER {
         return 0;

@@ -18,29 +18,30 @@ use pronto_wire::{CallId, Class, FailureCode};
 use super::DetachedToken;
 use super::answer::Answer;
 
-/// The duties that one inbound request leaves this side with.
+/// The duties of this side for one inbound request.
 #[derive(Debug)]
 pub(super) struct Duties {
-    /// The call to answer; none for a notification.
+    /// The call that gets the response; none for a notification.
     pub(super) call: Option<CallId>,
-    /// The link that the request came on. Its credit and its response belong to that link.
+    /// The link on which the request arrived, to which its credit and its response belong.
     pub(super) link: u16,
-    /// The class that the request came in.
+    /// The class in which the request arrived.
     pub(super) class: Class,
 }
 
-/// How far the duties in a slot are.
+/// The state of the duties in a slot.
 #[derive(Debug)]
 enum State {
-    /// Nothing was decided: the holder of the slot fails the call with [`FailureCode::NoReply`].
+    /// There is no response yet. If this stays so, the holder of the slot fails the call with [`FailureCode::NoReply`].
     Pending,
-    /// The response, which the holder of the slot sends.
+    /// There is a response, which the holder of the slot sends.
     Answered(Answer),
     /// A [`DetachedToken`] has the duties.
     Detached,
 }
 
-/// Duties whose holder does them after a handler had its chance; the engine has one on its stack for each request.
+/// A slot with the duties of one request, which its holder does after the handler has returned. The engine has one on its stack for each
+/// request.
 #[derive(Debug)]
 pub struct TokenSlot {
     state: State,
@@ -53,7 +54,7 @@ impl TokenSlot {
         Self { state: State::Pending, duties: Duties { call, link, class } }
     }
 
-    /// Returns a slot for a request that was never received, to measure or test what handles requests. Its link never
+    /// Returns a slot for a request that was never received, for tests and measurements of request handling. Its link never
     /// exists: a token detached from it returns no credit, and its response is lost.
     pub const fn unowed(call: Option<CallId>, class: Class) -> Self {
         Self::new(call, u16::MAX, class)
@@ -64,7 +65,7 @@ impl TokenSlot {
         Self { state: State::Pending, duties }
     }
 
-    /// Returns what the slot owes and the response, unless the duties have moved into a [`DetachedToken`]. It owes nothing afterwards.
+    /// Takes the duties and the response out of the slot, unless the duties have moved into a [`DetachedToken`].
     pub(super) fn settle(&mut self) -> Option<(Duties, Answer)> {
         if self.is_detached() {
             return None;
@@ -75,20 +76,20 @@ impl TokenSlot {
         Some((Duties { call, link, class }, answer))
     }
 
-    /// Returns the token of the request. Each sink that the engine asks in turn gets one, as long as none has used it.
+    /// Returns the token of the request. The engine passes it to several sinks in turn, until one has used it.
     #[inline(always)]
     pub fn token(&mut self) -> RequestToken<'_> {
         self.assert_pending();
         RequestToken(self)
     }
 
-    /// Asserts that nothing has used the request's one token.
+    /// Asserts that the request's token was not used.
     #[inline(always)]
     fn assert_pending(&self) {
         debug_assert!(matches!(self.state, State::Pending), "a request has one token: {:?}", self.state);
     }
 
-    /// Returns the response, if a handler has given one.
+    /// Returns the response, if a handler has set one.
     pub fn into_answer(self) -> Option<Answer> {
         match self.state {
             State::Answered(answer) => Some(answer),
@@ -96,13 +97,13 @@ impl TokenSlot {
         }
     }
 
-    /// Whether the duties have moved into a [`DetachedToken`].
+    /// Returns whether the duties have moved into a [`DetachedToken`].
     #[inline(always)]
     pub(super) const fn is_detached(&self) -> bool {
         matches!(self.state, State::Detached)
     }
 
-    /// Returns the response in its place, if there is one.
+    /// Returns a reference to the response, if there is one.
     #[inline(always)]
     pub(super) const fn answer(&self) -> Option<&Answer> {
         match &self.state {
@@ -111,19 +112,19 @@ impl TokenSlot {
         }
     }
 
-    /// Takes the response out: a failure if no handler gave one.
+    /// Takes the response out. Returns a failure if no handler has set one.
     #[inline]
     pub(super) fn take_answer(&mut self) -> Answer {
         match core::mem::replace(&mut self.state, State::Detached) {
             State::Answered(answer) => answer,
             State::Pending => Answer::failure(FailureCode::NoReply),
-            State::Detached => unreachable!("whoever holds the duties answers, and that is not this slot"),
+            State::Detached => unreachable!("a detached token has the duties"),
         }
     }
 }
 
-/// The duties of one inbound request or notification, as a handler holds them while the engine's turn lasts. It is consumed
-/// once. If it is dropped, a call fails with [`FailureCode::NoReply`]; the credit goes back in any case.
+/// The token of one inbound request or notification, which a handler holds during the engine's turn. It is consumed once. If it
+/// is dropped, a call fails with [`FailureCode::NoReply`]. The credit is returned in any case.
 ///
 /// ```compile_fail
 /// use pronto_core::session::{Answer, RequestToken};
@@ -139,46 +140,46 @@ impl TokenSlot {
 pub struct RequestToken<'turn>(&'turn mut TokenSlot);
 
 impl<'turn> RequestToken<'turn> {
-    /// The call to answer; none for a notification.
+    /// Returns the call that gets the response; none for a notification.
     #[inline(always)]
     pub const fn call(&self) -> Option<CallId> {
         self.0.duties.call
     }
 
-    /// The class that the request came in.
+    /// Returns the class in which the request arrived.
     #[inline(always)]
     pub const fn class(&self) -> Class {
         self.0.duties.class
     }
 
-    /// The link that the request came on: a grant that it names ends with that link.
+    /// Returns the link on which the request arrived. A grant that the request names ends with that link.
     #[inline(always)]
     pub const fn link(&self) -> u16 {
         self.0.duties.link
     }
 
-    /// Answers with this response. It is sent at the end of the handler's turn, with the credit; a notification has no
-    /// response, and only its credit goes back.
+    /// Sets the response, which is sent with the credit after the handler has returned. For a notification, only the credit is
+    /// returned.
     #[inline(always)]
     pub fn answer(self, answer: Answer) {
         self.0.assert_pending();
         self.0.state = State::Answered(answer);
     }
 
-    /// Answers with a failure without payload.
+    /// Sets a failure without payload as the response.
     #[inline]
     pub fn fail(self, code: FailureCode) {
         self.answer(Answer::failure(code));
     }
 
-    /// Returns the credit of a notification. A request that is finished so fails with [`FailureCode::NoReply`].
+    /// Returns the credit of a notification. A request finished by this method fails with [`FailureCode::NoReply`].
     #[inline(always)]
     pub fn finish(self) {
         self.0.assert_pending();
     }
 
-    /// Runs something with this token. Returns its result, and the token if it was not used; that is how a panic in a
-    /// handler is answered once.
+    /// Passes this token to `run`. Returns the result, and the token if it was not used, so that a caller can set a failure
+    /// after a panic of the handler.
     #[inline(always)]
     pub fn lend<R>(self, run: impl FnOnce(RequestToken<'_>) -> R) -> (R, Option<Self>) {
         let result = run(RequestToken(self.0));
@@ -186,7 +187,7 @@ impl<'turn> RequestToken<'turn> {
         (result, is_unused.then_some(self))
     }
 
-    /// Moves the duties into the session, which does them itself.
+    /// Takes the duties out of the slot. The caller does them.
     #[inline]
     pub(super) fn take(self) -> Duties {
         self.0.assert_pending();
@@ -223,10 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lent_token_comes_back_only_if_it_was_not_used() {
+    fn a_lent_token_is_returned_only_if_it_was_not_used() {
         let mut unused = slot();
         let ((), token) = unused.token().lend(|token| drop(token));
-        token.expect("nothing has used it").fail(FailureCode::HandlerPanicked);
+        token.expect("the token was not used").fail(FailureCode::HandlerPanicked);
         assert_eq!(unused.into_answer().as_ref().and_then(code), Some(FailureCode::HandlerPanicked));
 
         let mut answered = slot();
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_says_whose_it_is() {
+    fn a_token_returns_its_call_class_and_link() {
         let mut slot = slot();
         let token = slot.token();
         assert_eq!((token.call(), token.class(), token.link()), (Some(CALL), Class::Bulk, 2));
@@ -259,14 +260,14 @@ mod tests {
     #[test]
     fn a_slot_is_settled_once_and_not_after_its_token_was_detached() {
         let mut dropped = slot();
-        let (duties, answer) = dropped.settle().expect("it owes both duties");
+        let (duties, answer) = dropped.settle().expect("the slot has the duties");
         assert_eq!((duties.call, duties.link, duties.class), (Some(CALL), 2, Class::Bulk));
         assert_eq!(code(&answer), Some(FailureCode::NoReply));
-        assert!(dropped.settle().is_none(), "it owes nothing any more");
+        assert!(dropped.settle().is_none(), "the duties were taken out");
 
         let mut again = TokenSlot::of(slot().token().take());
         again.token().fail(FailureCode::Draining);
-        let (duties, answer) = again.settle().expect("the duties came back");
+        let (duties, answer) = again.settle().expect("the slot has the duties again");
         assert_eq!((duties.call, code(&answer)), (Some(CALL), Some(FailureCode::Draining)));
 
         let mut moved = slot();

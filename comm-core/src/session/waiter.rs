@@ -1,21 +1,21 @@
-//! Whoever a turn is made for: what it waits for, and where it takes the end of its call.
+//! The waiter for whom a turn of the engine runs: its condition, and the destination of its call's end.
 
 use pronto_wire::CallId;
 
 use super::end::End;
 
-/// For whom a turn is made.
+/// The waiter for whom a turn of the engine runs.
 pub(super) trait Waiter<L> {
-    /// Whether what it waits for has come: the turn receives no more.
+    /// Returns whether the wait has ended, so that the turn receives no more messages.
     fn is_done(&self) -> bool;
 
-    /// Whether this is its call.
+    /// Returns whether the waiter waits for this call.
     fn waits_for(&self, call: CallId) -> bool;
 
-    /// The end of its call, straight from the message.
+    /// Takes the end of the waiter's call, directly from the message.
     fn catch(&mut self, end: End<L>);
 
-    /// Whether it has no more to do with the slot of a call whose end it caught.
+    /// Returns whether the engine must free the waiter's part of the slot of a call whose end the waiter took.
     fn leaves_its_slot(&self) -> bool;
 }
 
@@ -31,10 +31,10 @@ impl<L, F: Fn() -> bool> Waiter<L> for F {
     }
 
     fn catch(&mut self, _: End<L>) {
-        unreachable!("it waits for no call")
+        unreachable!("this waiter waits for no call")
     }
 
     fn leaves_its_slot(&self) -> bool {
-        unreachable!("it waits for no call")
+        unreachable!("this waiter waits for no call")
     }
 }

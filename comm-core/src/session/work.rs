@@ -1,4 +1,4 @@
-//! Work requests under way, each with what must live until it completes.
+//! Posted work requests, each with the objects that must live until it completes.
 
 use alloc::vec::Vec;
 
@@ -8,29 +8,29 @@ use super::outgoing::OutgoingPayload;
 use crate::buf::Posted;
 use crate::fabric::{Region, WrId};
 
-/// Work requests under way, each with what must live until it completes. Indexed by WR slot.
+/// The posted work requests, each with the objects that must live until it completes. Indexed by WR slot.
 #[derive(Debug)]
 pub(super) struct WorkTable {
     slots: Vec<Work>,
     free: Vec<u16>,
 }
 
-/// One work request under way.
+/// One posted work request.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     generation: u32,
-    /// What it was posted as.
+    /// Class and kind of its message.
     pub(super) posted: Option<(Class, Kind)>,
-    /// Its place among the messages of its connection.
+    /// Its sequence number among the messages of its connection.
     pub(super) sequence: u16,
     pub(super) holds: Option<Held>,
     /// The slot whose waiter waits for this completion.
     pub(super) completes: Option<CallId>,
-    /// The call whose request this is, or the slot of the peer whose answer: gets the payload back for sending again.
+    /// The call whose request this is, or the peer's slot whose response this is. It gets the payload back, to send it again.
     pub(super) keep_for: Option<KeepFor>,
 }
 
-/// What a work request refers to.
+/// The memory to which a work request refers.
 #[derive(Debug)]
 pub(super) enum Held {
     Posted(Posted),
@@ -38,20 +38,20 @@ pub(super) enum Held {
     Nothing,
 }
 
-/// For what a payload is kept.
+/// The purpose for which a payload is kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum KeepFor {
     Request(CallId),
     Answer(CallId),
 }
 
-/// Work requests with a completion that may be under way per peer, over both classes.
+/// Maximum number of posted work requests with a completion per peer, over both classes.
 const WORK_SLOTS: u16 = 256;
 
-/// Of these, for how many there is room before more were needed: most peers never need them.
+/// Initial number of work slots, as most peers never need more.
 const FEW_WORK_SLOTS: u16 = 4;
 
-/// How many times as many there are each time that they were not enough.
+/// Factor by which the table grows when it is full.
 const GROWTH: u16 = 4;
 
 const _: () = assert!(FEW_WORK_SLOTS > 0 && FEW_WORK_SLOTS < WORK_SLOTS, "there is room to grow");
@@ -64,7 +64,7 @@ impl WorkTable {
         this
     }
 
-    /// Makes room for so many.
+    /// Grows the table to `slots` slots.
     #[cold]
     fn grow(&mut self, slots: u16) {
         let first = u16::try_from(self.slots.len()).expect("slots are 16 bits");
@@ -75,7 +75,7 @@ impl WorkTable {
         self.free.extend((first..slots).rev());
     }
 
-    /// Gives back the room that few need not have, when nothing is under way.
+    /// Shrinks the table to its initial size, if no work is in flight.
     pub(super) fn give_back(&mut self) {
         if self.in_flight() == 0 && self.slots.len() > usize::from(FEW_WORK_SLOTS) {
             self.slots.truncate(FEW_WORK_SLOTS.into());
@@ -89,25 +89,25 @@ impl WorkTable {
         self.slots.len() - self.free.len()
     }
 
-    /// Gives back a slot whose work was not posted.
+    /// Frees a slot whose work was not posted.
     pub(super) fn unclaim(&mut self, wr: WrId) {
-        debug_assert!(self.is_claimed(wr), "a slot is given back once, and not after its work was posted");
+        debug_assert!(self.is_claimed(wr), "an unposted slot is freed once");
         self.free.push(wr.slot);
     }
 
-    /// Returns whether a slot was claimed for this work request, which was not posted yet.
+    /// Returns whether a slot is claimed for this work request, which is not posted yet.
     fn is_claimed(&self, wr: WrId) -> bool {
         let work = &self.slots[usize::from(wr.slot)];
         work.generation == wr.generation && work.holds.is_none() && !self.free.contains(&wr.slot)
     }
 
-    /// Returns the slot that was claimed for a work request, to be filled with what its message refers to.
+    /// Returns the slot that is claimed for a work request. The caller stores in it the memory to which the message refers.
     pub(super) fn claimed(&mut self, wr: WrId) -> &mut Work {
         debug_assert!(self.is_claimed(wr), "a work request is posted once");
         &mut self.slots[usize::from(wr.slot)]
     }
 
-    /// A posted one-sided operation.
+    /// Records a posted one-sided operation.
     pub(super) fn hold_access(&mut self, wr: WrId, region: Option<Region>, completes: CallId) {
         let work = self.claimed(wr);
         work.holds = Some(region.map_or(Held::Nothing, |region| Held::Region { region, offset: 0, len: 0 }));
@@ -121,12 +121,12 @@ impl WorkTable {
         }
         let slot = self.free.pop()?;
         let work = &mut self.slots[usize::from(slot)];
-        debug_assert!(work.holds.is_none(), "a free slot holds nothing");
+        debug_assert!(work.holds.is_none(), "a free slot holds no memory");
         work.generation = work.generation.wrapping_add(1);
         Some(WrId { slot, generation: work.generation })
     }
 
-    /// The work that a completion names, taken out of its slot; none for a completion of no work under way.
+    /// Takes the work that a completion names out of its slot. Returns `None` if no such work is in flight.
     pub(super) fn complete(&mut self, wr: WrId) -> Option<Work> {
         let work = self.slots.get_mut(usize::from(wr.slot))?;
         if work.generation != wr.generation || work.holds.is_none() {
@@ -138,7 +138,7 @@ impl WorkTable {
         Some(core::mem::replace(work, Work { generation, ..Work::default() }))
     }
 
-    /// Everything under way, when a link ends.
+    /// Takes all work in flight, when a link ends.
     pub(super) fn take_all(&mut self) -> Vec<Work> {
         let slots = u16::try_from(self.slots.len()).expect("slots are 16 bits");
         let taken = (0..slots)
@@ -153,7 +153,7 @@ impl WorkTable {
 }
 
 impl Held {
-    /// The payload, back from the transport.
+    /// Returns the payload, which the transport no longer uses.
     pub(super) fn into_payload(self) -> Option<OutgoingPayload> {
         Some(match self {
             Self::Posted(posted) => OutgoingPayload::Frame(posted.completed()),
@@ -183,9 +183,9 @@ mod tests {
         assert!(table.complete(first).is_none() && table.in_flight() == 0);
         let next = table.claim().expect("there is room");
         assert_eq!((next.slot, next.generation), (first.slot, first.generation + 1));
-        assert!(table.complete(next).is_none(), "it was not posted");
+        assert!(table.complete(next).is_none(), "the work was not posted");
         hold(&mut table, next);
-        assert!(table.complete(first).is_none(), "that completion is of earlier work");
+        assert!(table.complete(first).is_none(), "the completion belongs to earlier work");
         assert!(table.complete(WrId { slot: WORK_SLOTS, generation: 1 }).is_none());
         assert_eq!(table.in_flight(), 1);
     }
@@ -207,7 +207,7 @@ mod tests {
             hold(&mut table, wr);
         }
         table.give_back();
-        assert_eq!(table.in_flight(), usize::from(3 * FEW_WORK_SLOTS), "work under way keeps its room");
+        assert_eq!(table.in_flight(), usize::from(3 * FEW_WORK_SLOTS), "work in flight keeps its slots");
         assert_eq!(table.take_all().len(), usize::from(3 * FEW_WORK_SLOTS));
         assert!(table.take_all().is_empty() && table.in_flight() == 0);
         table.give_back();
@@ -217,8 +217,8 @@ mod tests {
 
     #[test]
     #[cfg(debug_assertions)]
-    #[should_panic(expected = "a slot is given back once")]
-    fn a_slot_is_not_given_back_twice() {
+    #[should_panic(expected = "an unposted slot is freed once")]
+    fn a_slot_is_not_freed_twice() {
         let mut table = WorkTable::new();
         let wr = table.claim().expect("there is room");
         table.unclaim(wr);

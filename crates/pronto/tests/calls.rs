@@ -518,7 +518,7 @@ fn errors_say_what_to_do() {
     // The only slot belongs to the call until it is answered, although nobody waits for that any more.
     let late = peer.call_within(&Stay {}, Duration::from_millis(20)).expect_err("nobody answers").to_string();
     assert!(
-        late.contains("its handler may have run, or may yet: give it more time (`call_within`)"),
+        late.contains("its handler may have run or may still run: give it more time (`call_within`)"),
         "{late}"
     );
     let full = peer.start(&Add { values: vec![1] }).expect_err("there is no slot").to_string();
