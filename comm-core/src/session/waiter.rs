@@ -15,7 +15,7 @@ pub(super) trait Waiter<L> {
     /// Takes the end of the waiter's call, directly from the message.
     fn catch(&mut self, end: End<L>);
 
-    /// Returns whether the engine must free the waiter's part of the slot of a call whose end the waiter took.
+    /// Returns whether the engine frees the slot of a call whose end the waiter took.
     fn leaves_its_slot(&self) -> bool;
 }
 

@@ -1,4 +1,4 @@
-//! Arming for a sleep: of the serving thread, and for the answer that a future waits for.
+//! Arming for a sleep of the serving thread, and for the response that a future awaits.
 
 use super::Session;
 use crate::executor::Executor;
@@ -10,7 +10,7 @@ use crate::session::shared::Turn;
 use crate::wait::ServingState;
 
 impl<Q: QueuePair> Session<Q> {
-    /// Asks the fabric for an event. Poll once more before sleeping.
+    /// Arms the fabric for all events, unless another thread holds the engine. Poll once more before sleeping.
     pub fn arm(&self) {
         if let Some(mut engine) = self.engine.try_lock() {
             engine.arm(Armed::All, self);
@@ -18,7 +18,7 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// Takes that back, unless a caller relies on it: the event is then the caller's to take.
+    /// Disarms the fabric, unless a thread holds the poller role, which then processes the event, or another thread holds the engine.
     pub fn disarm(&self) {
         if let Some(mut engine) = self.engine.try_lock() {
             if self.role.is_free() {
@@ -28,7 +28,7 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// The same for the one who holds the role, and has not slept, or was told of everything that ended the sleep.
+    /// Disarms the fabric for the holder of the poller role. It has not slept, or has been notified of every event that ended the sleep.
     pub(super) fn disarm_as_poller(&self) {
         if let Some(mut engine) = self.engine.try_lock() {
             engine.disarm([false; 2], self);
@@ -36,7 +36,7 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// The server is about to sleep, or awake again, or polls for good. Before it does sleep, it looks once more at what has arrived.
+    /// Sets the state of the serving thread: about to sleep, working, or spinning. Before it sleeps, it must recheck.
     pub fn set_serving(&self, state: ServingState, executor: &impl Executor) {
         if let Some(follower) = self.role.set_serving(state) {
             self.wake_follower(follower, executor);
@@ -49,7 +49,7 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// A poller has left: if nobody polls any more and the server sleeps, what arrives from now on must wake it.
+    /// Called after a poller has left. If no thread polls any more and the serving thread sleeps, arms the fabric to wake it.
     pub(super) fn serve_again(&self, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
         let nobody = self.role.serving_sleeps() && self.role.is_free();
         if nobody && self.arming.armed() == Armed::Nothing {
@@ -58,20 +58,20 @@ impl<Q: QueuePair> Session<Q> {
                 turn.then(|| engine.turn(None, Turn::new(self, executor), &mut || false, sink).moved)
             });
             if moved.flatten().is_some_and(|moved| moved >= RECEIVE_BATCH) {
-                // There may be more, and nobody else was told.
+                // More messages may be available, and no other thread was notified.
                 executor.attend();
             }
         }
     }
 
-    /// Has the server hear of a future's answer, also if it sleeps already: nobody polls for the future. Takes in what has arrived,
-    /// unless the calling thread must not wait for the engine; then the server does so.
+    /// Ensures that the serving thread is woken by the response that a future awaits, even if it sleeps already, as no thread polls for
+    /// the future. Processes what has arrived. If the calling thread must not wait for the engine, the serving thread does both.
     pub fn listen(&self, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
         self.ring_if_held(executor);
         let listening = self.with_engine(executor, |engine| {
             self.arming.set_listened(true);
             if self.role.holder_is_asleep() {
-                // A caller sleeps in the channel, armed for everything: the event is its own to take.
+                // A caller sleeps in the channel, armed for all events, and processes them itself.
                 return;
             }
             if self.arming.armed() == Armed::Solicited {
@@ -81,8 +81,8 @@ impl<Q: QueuePair> Session<Q> {
         });
         if listening.is_none() {
             self.arming.request();
-            // SYNC: a server that is about to sleep finds the request when it arms, or is woken and arms again; pairs with the fence
-            // between its word and its sources. The other fence is in `attend`.
+            // SYNC: a serving thread that is about to sleep finds the request when it arms, or is woken and arms again; pairs with the
+            // fence between its word and its sources. The other fence is in `attend`.
             executor.attend();
         }
     }

@@ -1,4 +1,4 @@
-//! How waits for this peer are decided, and the operator's wait override.
+//! The decision about each wait for this peer, and the operator's wait override.
 
 use super::Session;
 use crate::executor::{Asked, Executor};
@@ -6,7 +6,7 @@ use crate::fabric::QueuePair;
 use crate::wait::{Decision, WaitHistory, WaitOverride};
 
 impl<Q: QueuePair> Session<Q> {
-    /// Applies to every wait for this peer that begins afterwards, those within handlers included; `None` removes the override.
+    /// Sets the override for every later wait for this peer, including those within handlers. `None` removes it.
     pub fn set_wait_override(&self, configured: Option<WaitOverride>) {
         self.wait_override.set(configured);
     }
@@ -16,13 +16,13 @@ impl<Q: QueuePair> Session<Q> {
         self.wait_override.read()
     }
 
-    /// Decides how a wait for a reply of this peer goes that asks for this.
+    /// Decides about a wait for a reply of this peer, for this wait request.
     #[inline(always)]
     pub fn decide(&self, asked: Asked, executor: &impl Executor) -> Decision {
         self.decide_by(&self.reply_waits, asked, executor)
     }
 
-    /// Decides how a wait goes whose kind has this history.
+    /// Decides about a wait of the kind that has this history.
     #[inline(always)]
     pub(super) fn decide_by(
         &self,
@@ -34,7 +34,7 @@ impl<Q: QueuePair> Session<Q> {
         history.decide(self.wait_override.read().unwrap_or(as_asked), asked, executor)
     }
 
-    /// Returns how long replies of the peer have taken.
+    /// Returns the history of waits for replies of the peer.
     pub fn reply_waits(&self) -> &WaitHistory {
         &self.reply_waits
     }

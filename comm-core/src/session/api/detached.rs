@@ -1,4 +1,4 @@
-//! The duties of a request outside of the engine's turn: a token that any thread may hold. See [`token`](crate::session::token).
+//! The token for the duties of a request outside of the engine's turn, which any thread may hold. See [`token`](crate::session::token).
 
 use core::fmt;
 
@@ -25,21 +25,21 @@ impl Duties {
 }
 
 impl RequestToken<'_> {
-    /// Moves the duties out of the engine's turn, to `callee`, which does them later.
+    /// Moves the duties out of the engine's turn into a token, which does them later through `callee`.
     #[inline]
     pub fn detach<C: Callee>(self, callee: C) -> DetachedToken<C> {
         DetachedToken { duties: Some(self.take()), callee }
     }
 }
 
-/// The means by which a detached token does its duties: the session that the request came through, and the executor.
+/// The session and the executor through which a detached token does its duties.
 pub trait Callee {
-    /// The session's connections.
+    /// The type of the session's connections.
     type Qp: QueuePair;
-    /// How threads are woken.
+    /// The type of the executor, which wakes threads.
     type Executor: Executor;
 
-    /// Returns the session that the request came through.
+    /// Returns the session that received the request.
     fn session(&self) -> &Session<Self::Qp>;
 
     /// Returns the executor.
@@ -47,7 +47,7 @@ pub trait Callee {
 }
 
 /// The duties of one inbound request or notification, outside of the engine's turn. Any thread may hold it. Consuming it
-/// returns the credit and sends the response; so does dropping it, where the response is [`FailureCode::NoReply`].
+/// returns the credit and sends the response. Dropping it returns the credit and sends [`FailureCode::NoReply`].
 ///
 /// ```compile_fail
 /// use pronto_core::session::{Callee, DetachedToken};
@@ -60,51 +60,51 @@ pub trait Callee {
 /// ```
 #[must_use = "dropping it fails the call"]
 pub struct DetachedToken<C: Callee> {
-    /// None only while it is consumed or dropped.
+    /// The duties; `None` only while the token is consumed or dropped.
     duties: Option<Duties>,
     callee: C,
 }
 
 impl<C: Callee> DetachedToken<C> {
-    /// The call to answer; none for a notification.
+    /// Returns the call that gets the response; none for a notification.
     pub fn call(&self) -> Option<CallId> {
         self.duties().call
     }
 
-    /// The class that the request came in.
+    /// Returns the class in which the request arrived.
     pub fn class(&self) -> Class {
         self.duties().class
     }
 
-    /// The callee that the duties are done by.
+    /// Returns the callee through which the duties are done.
     pub const fn callee(&self) -> &C {
         &self.callee
     }
 
-    /// Whether the caller has given up.
+    /// Returns whether the caller has cancelled the call.
     pub fn is_cancelled(&self) -> bool {
         self.call().is_some_and(|call| self.callee.session().is_cancelled(call))
     }
 
-    /// Returns the credit and sends this response; a notification has none.
+    /// Returns the credit and sends this response. For a notification, only returns the credit.
     pub fn answer(mut self, answer: Answer) {
         self.take().settle(answer, &self.callee);
     }
 
-    /// Returns the credit and answers with a failure without payload.
+    /// Returns the credit and sends a failure without payload.
     pub fn fail(self, code: FailureCode) {
         self.answer(Answer::failure(code));
     }
 
-    /// Runs a handler with the token of a turn of its own. Afterwards, also when `handle` panics, the credit goes back and
-    /// the response is sent, unless the handler has detached the token again.
+    /// Runs a handler with a token for the time of its call. Afterwards, even if `handle` panics, returns the credit and sends
+    /// the response, unless the handler has detached the token again.
     pub fn handle(mut self, handle: impl FnOnce(&C, RequestToken<'_>)) {
         let mut turn = HandlerTurn { slot: TokenSlot::of(self.take()), callee: &self.callee };
         handle(&self.callee, turn.slot.token());
     }
 
     fn take(&mut self) -> Duties {
-        self.duties.take().expect("consuming a token takes its duties, and nothing uses it afterwards")
+        self.duties.take().expect("a token is not used after its duties were taken")
     }
 
     fn duties(&self) -> &Duties {
@@ -126,7 +126,7 @@ impl<C: Callee> fmt::Debug for DetachedToken<C> {
     }
 }
 
-/// The turn of a handler outside of the engine: its end settles the slot, also while a panic unwinds.
+/// A guard for a handler that runs outside of the engine. Dropping it does the duties in the slot, even while a panic unwinds.
 struct HandlerTurn<'c, C: Callee> {
     slot: TokenSlot,
     callee: &'c C,
@@ -141,7 +141,7 @@ impl<C: Callee> Drop for HandlerTurn<'_, C> {
 }
 
 impl<Q: QueuePair> Session<Q> {
-    /// Sends the response to a request that came on `link` in `class`, outside of the engine's turn.
+    /// Sends the response to a request that arrived on `link` in `class`, outside of the engine's turn.
     pub(super) fn respond(
         &self,
         call: CallId,
@@ -160,14 +160,14 @@ impl<Q: QueuePair> Session<Q> {
             completes: None,
             timeout: Nanos::NEVER,
         };
-        // The caller reserved the reply's place, and there are more submissions than replies: only a message of a link
-        // that has ended is refused here.
+        // The caller has reserved a receive for the response, and the submission queue is longer than the number of responses.
+        // Therefore only a message of a link that has ended is refused here.
         if self.send(outgoing, executor).is_err() {
             self.stats.replies_lost.add(1);
         }
     }
 
-    /// Returns the credit of a request or notification that came on `link` in `class`, outside of the engine's turn.
+    /// Returns the credit of a request or notification that arrived on `link` in `class`, outside of the engine's turn.
     pub(super) fn return_credit(&self, class: Class, link: u16, executor: &impl Executor) {
         if self.credit_returned(class, link) {
             self.wanted.credit();

@@ -1,5 +1,5 @@
-//! Doorbells that a thread holds back while it starts several calls: one for all of them. Over TCP a doorbell is a write, over verbs
-//! the posting of a list, over shared memory a look whether the peer sleeps.
+//! Held doorbells: a thread that starts several calls rings one doorbell for all of them. Over TCP a doorbell is a write, over verbs
+//! the posting of a list, over shared memory a check whether the peer sleeps.
 
 use pronto_sync::atomic::Ordering;
 
@@ -8,20 +8,19 @@ use crate::executor::Executor;
 use crate::fabric::QueuePair;
 
 impl<Q: QueuePair> Session<Q> {
-    /// From now on no doorbell is rung for messages that are posted, until [`Self::release_doorbells`]. What is held back leaves all the
-    /// same before a thread waits for it, together with what else has to leave, and when time passes.
+    /// Holds the doorbells of posted messages until [`Self::release_doorbells`]. They are rung earlier if a thread waits for a held
+    /// message, together with the doorbell of another message, and by the next tick.
     pub fn hold_doorbells(&self) {
         self.held_doorbells.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends a hold, and rings for all that was posted meanwhile.
+    /// Ends a hold, and rings the doorbell of all messages posted meanwhile.
     pub fn release_doorbells(&self, executor: &impl Executor) {
         self.held_doorbells.fetch_sub(1, Ordering::Relaxed);
         self.ring_held(executor);
     }
 
-    /// Lets everything leave that is held back: before a wait that may be long, and where nothing can be done before something has
-    /// been answered.
+    /// Rings all held doorbells. Called before a wait that may be long, and by a sender that must wait for a response first.
     #[inline]
     pub fn ring_if_held(&self, executor: &impl Executor) {
         if self.holds_doorbells() {
@@ -31,7 +30,7 @@ impl<Q: QueuePair> Session<Q> {
 
     #[cold]
     fn ring_held(&self, executor: &impl Executor) {
-        // Whoever has the engine drains it, which ends with the doorbells.
+        // The holder of the engine drains the submissions and then rings the doorbells.
         self.wanted.credit();
         self.serve_left(executor);
     }

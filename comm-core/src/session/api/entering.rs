@@ -1,12 +1,12 @@
-//! Getting into the engine: by a thread that has to have it, and past one that polls all the time.
+//! Acquiring the engine lock, also while another thread polls.
 //!
-//! Whoever polls gives the engine back for a moment between two rows of looks. Another thread on the same processor would be let run in
-//! one of these moments by chance alone, once in seconds. So it says that it wants to get in: that counts as work that was left, which
-//! ends the row of looks, and after giving the engine back its holder gives its processor away as well.
+//! A poller releases the lock only for a moment between two poll batches. A thread on the same CPU would run in one of these moments
+//! only by chance, once in seconds. Therefore a thread that needs the engine sets a "wanted" flag. The flag counts as pending work,
+//! which ends the poll batch. The holder then releases the lock and yields.
 //!
 //! # Invariants
-//! 1. Who wants the engine says so before each time that it gives its own processor away.
-//! 2. Whoever gives the engine back looks at what is wanted afterwards, in [`Session::look_once_more`] or [`Session::serve_left`].
+//! 1. A thread that needs the engine sets the flag before each time that it yields.
+//! 2. A thread that has released the engine checks the flag afterwards, in [`Session::look_once_more`] or [`Session::serve_left`].
 
 use pronto_sync::atomic::{Ordering, fence};
 use pronto_sync::{Poisons, TryLockGuard};
@@ -20,10 +20,10 @@ use crate::time::Nanos;
 use crate::wait::YieldTimer;
 use crate::wait::back_off::{BackOff, YIELDS};
 
-/// Attempts at an engine that another thread holds before a processor is given away.
+/// Attempts at the lock of an engine that another thread holds, before the thread yields.
 const SPINS_PER_YIELD: u32 = 64;
 
-/// The right to a session's engine. Given back by `release`; dropped by a panic, it poisons the engine's lock.
+/// The guard of a session's engine lock. `release` releases the lock; if a panic drops the guard, the lock is poisoned.
 pub(super) type EngineGuard<'a, Q> = TryLockGuard<'a, Engine<Q>, Poisons>;
 
 impl<Q: QueuePair> Session<Q> {
@@ -38,9 +38,9 @@ impl<Q: QueuePair> Session<Q> {
         yields.after_poll(engine_was_free, &self.wanted, now, executor);
     }
 
-    /// Returns the engine as soon as its holder lets go. `None` where the calling thread must not wait for it: it may hold this engine
-    /// itself, or another one whose next holder waits for this thread. `None` also if a holder panicked: the executor is
-    /// notified, which has the session recovered.
+    /// Waits for the engine lock. Returns `None` if the calling thread must not wait for it: the thread may hold this engine itself, or
+    /// another one whose next holder waits for this thread. Returns `None` also if a holder has panicked; it then notifies the executor,
+    /// which has the session recovered.
     pub(super) fn enter(&self, executor: &impl Executor) -> Option<EngineGuard<'_, Q>> {
         let mut back_off = BackOff::default();
         loop {
@@ -62,7 +62,7 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// Returns the engine if it is free, or given back within [`SPINS_PER_YIELD`] attempts.
+    /// Tries to take the engine lock, with up to [`SPINS_PER_YIELD`] attempts.
     fn spin(&self) -> Option<EngineGuard<'_, Q>> {
         (0..SPINS_PER_YIELD).find_map(|_| {
             let engine = self.engine.try_lock();
@@ -73,8 +73,8 @@ impl<Q: QueuePair> Session<Q> {
         })
     }
 
-    /// Tries for a bounded time to get the engine. `None` in an inline handler, whose own thread holds it, and where the holder was
-    /// taken off its CPU, as by this thread if it is real-time: it may have to be refused, but does not sleep.
+    /// Tries for a bounded time to take the engine lock, without sleeping. Returns `None` in an inline handler, whose own thread holds the
+    /// lock, and if the holder does not run, for example because this real-time thread has preempted it.
     fn enter_soon(&self, executor: &impl Executor) -> Option<EngineGuard<'_, Q>> {
         for attempt in 0..YIELDS {
             if let Some(engine) = self.spin() {
@@ -88,13 +88,13 @@ impl<Q: QueuePair> Session<Q> {
                 executor.engine_failed();
                 return None;
             }
-            // The holder may have been taken off the very CPU that this thread spins on.
+            // The holder may be preempted on the CPU on which this thread spins.
             self.wanted.yield_to_holder(executor);
         }
         None
     }
 
-    /// What only the engine's holder has, for a sender that has found none elsewhere: one that is about to be refused waits a moment.
+    /// Takes something from the engine, for a sender that would otherwise be refused. Waits a bounded time for the lock.
     pub(super) fn of_engine<R>(
         &self,
         executor: &impl Executor,
@@ -107,7 +107,7 @@ impl<Q: QueuePair> Session<Q> {
         taken
     }
 
-    /// Uses the engine as soon as its holder lets go. `None`, and nothing was done, where [`Self::enter`] returns none.
+    /// Runs `use_it` on the engine after waiting for its lock. Returns `None` without running it if [`Self::enter`] returns `None`.
     #[must_use = "nothing was done if the calling thread must not wait"]
     pub(super) fn with_engine<R>(
         &self,
@@ -121,7 +121,7 @@ impl<Q: QueuePair> Session<Q> {
         Some(result)
     }
 
-    /// After giving the engine back: what was submitted while it was being given back must not be stranded.
+    /// Rechecks for pending work after the engine lock was released, so that a submission made during the release is not stranded.
     #[inline]
     pub(super) fn look_once_more(&self, executor: &impl Executor) {
         fence(Ordering::SeqCst);
@@ -130,14 +130,14 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// Has what was left done by this thread, if the engine is free, and lets those in who want it.
+    /// Does the pending work on this thread if the engine is free, and yields if a thread wants the engine.
     pub(super) fn serve_left(&self, executor: &impl Executor) {
         let pending = || self.submissions.pending() || self.wanted.wants_credit();
         self.engine.serve(pending, |engine| engine.drain(Turn::new(self, executor)));
         if self.has_failed() {
             executor.engine_failed();
         }
-        // A thread that holds the engine all the while is an inline handler's: it is not given back yet.
+        // If the engine is locked, the holder may be this thread, in an inline handler, and the lock is not released yet.
         if !self.engine.is_locked() && self.wanted.takes_engine() {
             self.wanted.yield_counted(executor);
         }

@@ -1,13 +1,13 @@
-//! A session whose engine's holder panicked: the session ends, and begins anew with an empty engine.
+//! Recovery of a session whose engine's holder panicked: the session ends, and begins anew with an empty engine.
 //!
-//! The holder may have stopped anywhere, so recovery relies on nothing that the engine knew except the identity of the peer. The calls
-//! that other threads wait for are found in the shared call table, which says of each slot whether it is claimed and whether it has ended.
+//! The holder may have stopped at any point. Therefore recovery uses no data of the engine except the identity of the peer. The calls that
+//! other threads wait for are found in the shared call table, which tells whether each slot is claimed and whether its call has ended.
 //!
 //! # Invariants
 //! 1. The lock stays poisoned from the panic to [`Session::fail`], which takes it once: no other thread sees the engine in between.
 //! 2. The queue pairs are closed before memory that they may refer to is released.
-//! 3. Every slot that is claimed has ended when the lock is given back. Whatever names such a slot afterwards ([`CallTable::is_unended`])
-//!    does not end it again.
+//! 3. When the lock is released, every claimed slot has ended. Data that names such a slot afterwards does not end it again
+//!    ([`CallTable::is_unended`]).
 
 use pronto_sync::atomic::Ordering;
 use pronto_wire::Class;
@@ -33,8 +33,8 @@ impl<Q: QueuePair> Session<Q> {
     }
 
     /// Ends the session of an engine whose holder panicked: closes the link, ends every open call with `PeerDown`, reports the peer as
-    /// down, and leaves an engine that takes the next link. Returns false, and nothing was done, if the engine is sound or another thread
-    /// was first.
+    /// down, and leaves an engine that can take the next link. If no holder has panicked, or another thread was first, returns false and
+    /// does nothing.
     ///
     /// # Panics
     /// If the queue pairs or the sink panic. The engine's lock is poisoned again then.
@@ -56,7 +56,7 @@ impl<Q: QueuePair> Session<Q> {
         }
         self.arming.set(Armed::Nothing);
         self.rendezvous.fail(&self.wanted, executor);
-        // The requests among these were never posted, and end as such.
+        // Requests among the submissions were never posted, and end accordingly.
         engine.take_submissions(Turn::new(self, executor));
         self.calls.end_claimed(executor);
         drop(remains);
@@ -69,7 +69,7 @@ impl<Q: QueuePair> Session<Q> {
         true
     }
 
-    /// Returns the engine as [`Self::enter`] does, of a session that failed after it was recovered.
+    /// Waits for the engine lock like [`Self::enter`], and recovers the session first if it has failed.
     pub(super) fn enter_recovered(
         &self,
         sink: &mut impl Sink<Q::Lease>,

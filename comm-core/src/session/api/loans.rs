@@ -1,4 +1,4 @@
-//! Send memory for those who have something to send.
+//! Send memory for senders outside of the engine.
 
 use pronto_wire::Class;
 
@@ -10,12 +10,12 @@ use crate::session::refusal::Refused;
 use crate::session::shared::Turn;
 
 impl<Q: QueuePair> Session<Q> {
-    /// The same for a sender outside of the engine. Where the strip of its thread does not do, it first takes in which sends have
-    /// completed, if nobody else is at it: a stream then comes back to memory that it has used a moment ago. A caller that finds
-    /// each answer when it looks takes in nothing else, and would walk through all send memory, out of every cache.
+    /// Returns a buffer for a sender outside of the engine. If the thread's arena has no room, first processes send completions, unless
+    /// another thread holds the engine. A stream then reuses memory that it has used a moment before. Otherwise a caller whose first poll
+    /// always finds its response would process no completions, and use all send memory in turn, none of it in the cache.
     ///
     /// # Errors
-    /// As [`Shared::loan`](crate::session::Shared::loan).
+    /// The errors of [`Shared::loan`](crate::session::Shared::loan).
     #[inline]
     pub fn loan_after_reaping(
         &self,
@@ -33,7 +33,7 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// Takes in which sends have completed, unless another thread holds the engine.
+    /// Processes send completions, unless another thread holds the engine.
     #[cold]
     #[inline(never)]
     pub(super) fn reap(&self, executor: &impl Executor) {

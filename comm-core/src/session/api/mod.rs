@@ -1,4 +1,4 @@
-//! The session as its users see it: the shared half, and the engine behind its lock.
+//! The session and its methods: the shared half, and the engine behind its lock.
 
 mod arming;
 mod deciding;
@@ -40,16 +40,16 @@ use super::shared::{Shared, Turn};
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
 
-/// Messages that may wait in the submission queue while another thread holds the engine; beyond it a sender is refused.
+/// Capacity of the submission queue, for messages of threads that find the engine locked. If it is full, a sender is refused.
 const SUBMISSIONS: usize = 256;
 
-/// Of these, for how many there is room before more were ever needed.
+/// Initial capacity of the submission queue.
 const FEW_SUBMISSIONS: usize = 8;
 
-/// One peer, as all its senders share it.
+/// The session with one peer, which all threads share.
 pub struct Session<Q: QueuePair> {
     shared: Shared<Q::Lease>,
-    /// A panic of its holder poisons it; see [`Session::fail`].
+    /// The engine. A panic of its holder poisons the lock; see [`Session::fail`].
     engine: TryLock<Engine<Q>, Poisons>,
 }
 
@@ -63,7 +63,7 @@ impl<Q: QueuePair> Deref for Session<Q> {
 }
 
 impl<Q: QueuePair> Session<Q> {
-    /// A session without a link yet.
+    /// Returns a session without a link.
     pub fn new(peer: NodeId, limits: Limits) -> Self {
         let (submissions, receiver) = Mpsc::growing(FEW_SUBMISSIONS, SUBMISSIONS);
         Self {
@@ -72,7 +72,7 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// Posts directly if the engine is free, else leaves the message for whoever holds it.
+    /// Posts the message directly if the engine is free, or else leaves it to the holder of the engine.
     fn send(&self, outgoing: Outgoing, executor: &impl Executor) -> Result<(), Refused> {
         if !outgoing.payload.is_within() {
             return Err(Refused::OutOfRegion);
@@ -80,18 +80,19 @@ impl<Q: QueuePair> Session<Q> {
         self.submit(Submitted::Message(outgoing), executor)
     }
 
-    /// A call slot; when none is left also the one that is set aside for whoever holds the engine, if that can be had soon.
+    /// Claims a call slot. If no other is free, waits a bounded time for the engine, and takes one of its reserve.
     fn claim(&self, executor: &impl Executor) -> Result<CallId, Refused> {
         let claimed = self.calls.claim();
         let claimed = claimed.or_else(|| self.of_engine(executor, |_| self.calls.claim_in_engine()));
         claimed.ok_or_else(|| {
-            // There is room when others have been answered, which may be held back.
+            // A slot becomes free after the response to another call, whose request may be held.
             self.ring_if_held(executor);
             Refused::NoCallSlot { capacity: self.limits.calls }
         })
     }
 
-    /// A credit; when none is left also one that the engine has set aside, or not taken in yet, if that can be had soon.
+    /// Takes a credit. If no other is available, waits a bounded time for the engine, and takes one of its reserve or one that it has not
+    /// processed yet.
     fn credit(&self, class: Class, executor: &impl Executor) -> Result<Credit, Refused> {
         let credits = &self.credits[class.index()];
         let taken = credits.try_take();
@@ -102,7 +103,7 @@ impl<Q: QueuePair> Session<Q> {
         })
     }
 
-    /// Uses the engine if it is free. A sender must not wait for it: an inline handler runs while its own thread holds it.
+    /// Runs `use_it` on the engine if it is free. A sender must not wait for the engine, as an inline handler's own thread holds it.
     #[inline(always)]
     fn in_free_engine<R>(
         &self,
@@ -116,7 +117,7 @@ impl<Q: QueuePair> Session<Q> {
         used
     }
 
-    /// Whether there is neither a link nor a session to be carried on. False while another thread is at it.
+    /// Returns whether there is neither a link nor a session to resume. Returns false while another thread holds the engine.
     pub fn is_over(&self, executor: &impl Executor) -> bool {
         let over = |engine: &mut Engine<Q>| Some(engine.phase.is_down());
         self.in_free_engine(executor, over).unwrap_or(false)

@@ -1,4 +1,4 @@
-//! One-sided operations and grants, as a program asks for them.
+//! One-sided operations and grants of a program.
 
 use core::ops::Range;
 
@@ -29,8 +29,8 @@ impl<Q: QueuePair> Session<Q> {
         self.submit(work, executor).map(|()| completes).inspect_err(|_| self.calls.unclaim(completes))
     }
 
-    /// Readies a region for sends by reference and one-sided operations on the present link, ahead of need: where the
-    /// transport pins memory, no message waits for that.
+    /// Registers a region in advance for sends by reference and one-sided operations on the current link. If the transport pins
+    /// memory, no message is delayed by that later.
     pub fn register_region(&self, region: &Region, executor: &impl Executor) -> Result<(), GrantError> {
         self.with_engine(executor, |engine| match engine.phase.link_mut() {
             Some(link) => Ok(link.lanes[CLASS.index()].qp.register(region)?),
@@ -39,7 +39,7 @@ impl<Q: QueuePair> Session<Q> {
         .unwrap_or(Err(GrantError::WouldDeadlock))
     }
 
-    /// Lets this peer, and nobody else, access a range of a region, while the present link lasts.
+    /// Allows this peer, and no other, to access a range of a region while the current link lasts.
     pub fn grant(
         &self,
         region: &Region,
@@ -55,7 +55,7 @@ impl<Q: QueuePair> Session<Q> {
         .unwrap_or(Err(GrantError::WouldDeadlock))
     }
 
-    /// Ends a grant. A link that ended has ended its grants.
+    /// Ends a grant. The end of a link ends its grants, too.
     pub fn revoke(&self, grant: GrantId, executor: &impl Executor) -> Result<(), GrantError> {
         self.with_engine(executor, |engine| match engine.phase.link_mut() {
             Some(link) => link.lanes[CLASS.index()].qp.revoke(grant),

@@ -1,5 +1,5 @@
-//! What the node does to a session, beyond polling it: links, ticks, its end. These methods wait for the engine, which is held for
-//! moments only; in an inline handler they do not wait, and say how they end without it.
+//! Operations of the node on a session, other than polling: links, ticks, its end. These methods wait for the engine, which is only held
+//! for moments. In an inline handler they do not wait; the documentation of each tells what it does then.
 
 use pronto_wire::{Class, Kind};
 
@@ -13,7 +13,7 @@ use crate::session::shared::Turn;
 use crate::time::Nanos;
 
 impl<Q: QueuePair> Session<Q> {
-    /// Installs a new link: it carries the held session on, or begins another one. Closes it instead in an inline handler.
+    /// Installs a new link, which resumes the session or begins another one. In an inline handler, closes the link instead.
     pub fn install(&self, links: Links<Q>, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
         let Some(mut engine) = self.enter_recovered(sink, executor) else { return };
         engine.install(links, Turn::new(self, executor), sink);
@@ -21,8 +21,8 @@ impl<Q: QueuePair> Session<Q> {
         self.look_once_more(executor);
     }
 
-    /// Deadlines, heartbeats, liveness. `slept` is how long the caller meant to be away since its last tick. None while
-    /// another thread holds the engine: it is skipped, and soon to be tried again.
+    /// Processes deadlines, heartbeats and liveness. `slept` is the planned time since the caller's last tick. Returns `None`
+    /// without effect while another thread holds the engine; the caller should try again soon.
     pub fn tick(
         &self,
         now: Nanos,
@@ -38,8 +38,8 @@ impl<Q: QueuePair> Session<Q> {
         Some(ticked)
     }
 
-    /// Ends the link for a reason that somebody outside noticed: the peer's process ended, or this node shuts down. Returns false, and
-    /// nothing was done, in an inline handler.
+    /// Ends link and session for an external cause: the peer's process ended, or this node shuts down. In an inline handler, returns false
+    /// and does nothing.
     pub fn take_down(
         &self,
         cause: DownCause,
@@ -48,7 +48,7 @@ impl<Q: QueuePair> Session<Q> {
     ) -> bool {
         let Some(mut engine) = self.enter_recovered(sink, executor) else { return false };
         if cause == DownCause::Died && engine.phase.is_linked() {
-            // Its end may be noticed sooner than what it had said before.
+            // The end of the peer may be noticed before its last messages.
             engine.take_last_words(Turn::new(self, executor), sink);
         }
         let said_so = engine.phase.link().is_some_and(|link| link.peer_draining);
@@ -59,7 +59,7 @@ impl<Q: QueuePair> Session<Q> {
         true
     }
 
-    /// Tells the peer that this node takes no new requests. Returns whether it could be told.
+    /// Notifies the peer that this node takes no new requests. Returns whether the message was posted.
     pub fn goodbye(&self, executor: &impl Executor) -> bool {
         self.with_engine(executor, |engine| {
             let told = engine.phase.is_linked() && engine.control(Class::Control, Kind::Goodbye, self);
@@ -69,7 +69,7 @@ impl<Q: QueuePair> Session<Q> {
         .unwrap_or(false)
     }
 
-    /// Returns the peer at the other end, while there is a session. In an inline handler `None` may also mean that the engine is busy.
+    /// Returns information about the peer, if there is a session. In an inline handler `None` may also mean that the engine is busy.
     pub fn info(&self, executor: &impl Executor) -> Option<LinkInfo> {
         self.with_engine(executor, |engine| engine.phase.info().copied()).flatten()
     }
@@ -79,7 +79,7 @@ impl<Q: QueuePair> Session<Q> {
         self.with_engine(executor, |engine| engine.phase.is_linked()).unwrap_or(false)
     }
 
-    /// Returns the number of work requests under way; 0 in an inline handler if the engine is busy.
+    /// Returns the number of work requests in flight; 0 in an inline handler if the engine is busy.
     pub fn work_in_flight(&self, executor: &impl Executor) -> usize {
         self.with_engine(executor, |engine| engine.work.in_flight()).unwrap_or(0)
     }
@@ -90,8 +90,7 @@ impl<Q: QueuePair> Session<Q> {
         let _reported = self.with_engine(executor, |engine| engine.told(which));
     }
 
-    /// Returns the descriptors that have an event when something arrives, control and bulk; none in an inline handler if the engine is
-    /// busy.
+    /// Returns the channels that have an event when something arrives, control and bulk; none in an inline handler if the engine is busy.
     pub fn channels(&self, executor: &impl Executor) -> [Option<Channel>; 2] {
         self.with_engine(executor, |engine| engine.channels()).unwrap_or([None; 2])
     }

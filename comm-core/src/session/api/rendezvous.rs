@@ -1,4 +1,4 @@
-//! Posting receives, taking offers, and lending memory for a send.
+//! Rendezvous: posting receives, processing offers, and lending memory for a send.
 
 use alloc::vec;
 
@@ -40,8 +40,8 @@ impl<Q: QueuePair> Session<Q> {
         let refused = if table.posted.len() + table.transfers.len() >= MAX_RECEIVES {
             Some(Refused::TooManyTransfers { max: MAX_RECEIVES })
         } else {
-            // Under the table's lock: the end of a session takes what is posted before it, and this sees it after. A session that
-            // failed has ended the slot as well.
+            // This is under the table's lock. The end of a session ends receives that were posted before it, and is seen here afterwards.
+            // A failed session has ended the slot, too.
             let gone = !self.is_up() || self.calls.has_ended(slot);
             gone.then_some(Refused::NotConnected { peer: self.peer })
         };
@@ -57,8 +57,8 @@ impl<Q: QueuePair> Session<Q> {
         Ok(slot)
     }
 
-    /// Cancels a receive. It has ended when its slot has: until then chunks that are under way may still be written to its
-    /// buffer. Its sender, if there is one already, is told.
+    /// Cancels a receive. The receive has ended when its slot has ended; until then, chunks in flight may still be written to its
+    /// buffer. If it has a sender already, the sender is notified.
     pub fn cancel_receive(&self, slot: CallId, executor: &impl Executor) {
         let mut table = self.rendezvous.lock(&self.wanted, executor);
         let withdrawn = table.withdraw(slot);
@@ -78,8 +78,8 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// An offer has arrived: for sinks, in place of a handler. It is answered when its bytes have arrived, or its sender need
-    /// not wait for that.
+    /// Processes an offer that has arrived; for sinks, in place of a handler. The response is sent when the bytes have arrived, or as
+    /// soon as the sender need not wait for that.
     pub fn take_offer(
         &self,
         inbound: Inbound<'_, Arrived<Q::Lease>>,
@@ -92,7 +92,7 @@ impl<Q: QueuePair> Session<Q> {
         let Duties { link, class, .. } = token.take();
         let offer = Offer { call, link, class, tag };
         let body = match offered {
-            // One that was sent before names a grant of another link; the present one's comes behind it.
+            // A resent offer names a grant of an earlier link. The regrant for the current link follows.
             Offered::ByReference(remote) if resent => {
                 Body::Source(Source { remote, link: link.wrapping_sub(1) })
             }
@@ -108,7 +108,7 @@ impl<Q: QueuePair> Session<Q> {
         let (parked, carried) = (matches!(body, Body::Parked(_)), matches!(body, Body::Carried { .. }));
         let ended = table.add(Waiting { offer, body });
         if self.is_cancelled(call) {
-            // The cancellation was looked for before the offer was here.
+            // The cancellation was processed before the offer was in the table.
             table.cancel(call);
         }
         self.rendezvous.state.store(DUE, Ordering::Relaxed);
@@ -117,12 +117,12 @@ impl<Q: QueuePair> Session<Q> {
             let carried = matches!(body, Body::Carried { .. });
             drop(body);
             if carried {
-                // The receive buffer is free again. No response: its caller has ended the call.
+                // The receive buffer is free. There is no response, as the caller has ended the call.
                 self.return_credit(offer.class, offer.link, executor);
             }
         }
         if !carried {
-            // It holds no receive buffer any more.
+            // The message holds no receive buffer any more.
             self.return_credit(class, link, executor);
         }
         if parked {
@@ -130,14 +130,14 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// The sender of an offer has granted its bytes again, on the present link: grants end with their link, calls do not.
+    /// Processes a regrant: the sender of an offer has granted its bytes on the current link. Grants end with their link, calls do not.
     pub fn take_regrant(&self, call: CallId, remote: RemoteRange, link: u16, executor: &impl Executor) {
         let mut table = self.rendezvous.lock(&self.wanted, executor);
         table.regrant(call, Source { remote, link });
         self.rendezvous.state.store(DUE, Ordering::Relaxed);
     }
 
-    /// Counts a send, if there may be one more; [`Self::leave_send`] when it has ended.
+    /// Counts a send, if the maximum is not reached. Call [`Self::leave_send`] when it has ended.
     pub fn enter_send(&self) -> Result<(), Refused> {
         let sends = &self.rendezvous.sends;
         if sends.fetch_add(1, Ordering::Relaxed) >= MAX_SENDS {
@@ -147,8 +147,8 @@ impl<Q: QueuePair> Session<Q> {
         Ok(())
     }
 
-    /// A send has ended, or was given up: what was lent for it is taken back as soon as its call is answered. Until then the
-    /// peer may be reading, and where a refused access ends the connection it must not be refused.
+    /// Ends the count of a send that has ended or was cancelled. The memory lent for it is reclaimed as soon as its call has a response.
+    /// Until then the peer may read it, and the access must not be refused, as a refused access ends some connections.
     pub fn leave_send(&self, lent: Option<Lent>, executor: &impl Executor) {
         self.rendezvous.sends.fetch_sub(1, Ordering::Relaxed);
         let Some(lent) = lent else { return };
@@ -159,23 +159,23 @@ impl<Q: QueuePair> Session<Q> {
         self.move_soon(executor);
     }
 
-    /// The present link, or the last one: what is granted ends with it.
+    /// Returns the generation of the current or last link, with which grants end.
     pub fn link_generation(&self) -> u16 {
         self.credits[CLASS.index()].link()
     }
 
-    /// Messages that wait for a receive, receives that wait for a message, and transfers under way.
+    /// Returns the numbers of messages that wait for a receive, of receives that wait for a message, and of transfers in progress.
     pub fn transfers(&self, executor: &impl Executor) -> [usize; 3] {
         let table = self.rendezvous.lock(&self.wanted, executor);
         [table.waiting.len() + table.given_up.len(), table.posted.len(), table.transfers.len()]
     }
 
-    /// Whether a turn would move a transfer on although nothing has arrived.
+    /// Returns whether a turn would make progress with a transfer even if nothing has arrived.
     pub fn is_due(&self) -> bool {
         self.rendezvous.is_due()
     }
 
-    /// A thread that has turned the engine goes: what can be moved is the serving thread's from now on.
+    /// Called when a thread stops polling. Wakes the serving thread if a transfer can make progress.
     #[inline]
     pub(super) fn leave_transfers(&self, executor: &impl Executor) {
         if self.rendezvous.is_due() {
@@ -183,8 +183,8 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// A turn while a caller sleeps on the channels: what arrives is the caller's to take, but chunks are not, and nothing wakes
-    /// the caller for them where they are done as soon as they are asked for.
+    /// Runs a turn for transfers only, while a caller sleeps on the channels. The caller processes messages itself, but not chunks: if a
+    /// chunk completes as soon as it is posted, no event wakes the caller.
     pub(super) fn move_for_sleeper(&self, mut engine: EngineGuard<'_, Q>, executor: &impl Executor) -> usize {
         if !self.rendezvous.is_due() {
             engine.release();
@@ -202,9 +202,9 @@ impl<Q: QueuePair> Session<Q> {
         moved
     }
 
-    /// Has whoever holds the engine look, this thread if it is free; what is left then is the serving thread's.
+    /// Makes the holder of the engine process transfers, or this thread if the engine is free. The serving thread does the rest.
     fn move_soon(&self, executor: &impl Executor) {
-        // Refused when the queue is full: then its holder is awake, and finds it due.
+        // Refused if the queue is full. The engine's holder is then awake, and finds the transfers due.
         let _refused = self.submit(Submitted::Move, executor);
         if self.rendezvous.is_due() {
             executor.attend();
@@ -212,10 +212,10 @@ impl<Q: QueuePair> Session<Q> {
     }
 }
 
-/// Copies the bytes of a message that carries them, so that it needs no receive buffer.
+/// Copies the bytes of an eager message, so that it needs no receive buffer.
 fn park<L: Payload>(payload: &Arrived<L>, skip: usize) -> Body<L> {
     let mut bytes = vec![0; payload.len().saturating_sub(skip)];
-    // Cannot fail: as long as the payload behind `skip`.
+    // This cannot fail, as `bytes` is as long as the payload after `skip`.
     let _whole = payload.copy_to(skip, &mut bytes);
     Body::Parked(bytes.into())
 }

@@ -1,4 +1,4 @@
-//! Waiting for room to send: a refused sender polls for what the peer gives back, or sleeps until it comes.
+//! Waiting for room to send: a refused sender polls for credits that the peer returns, or sleeps until they arrive.
 
 use super::Session;
 use crate::executor::{Asked, Executor};
@@ -12,7 +12,7 @@ use crate::wait::{Next, Slept, Wait, YieldTimer};
 #[derive(Debug)]
 pub struct RoomWait {
     wait: Wait,
-    /// When the sender was refused last.
+    /// Time when the sender was last refused.
     refused: Nanos,
     yields: YieldTimer,
 }
@@ -20,22 +20,23 @@ pub struct RoomWait {
 /// What a sender does after a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterRefusal {
-    /// Try again.
+    /// The sender tries again.
     Retry,
-    /// Pause, then try again: room does not come with a message, or another thread processes messages.
+    /// The sender pauses, then tries again: no message can make room, or another thread processes messages.
     Pause,
-    /// Give up: the timeout is over.
+    /// The sender gives up, as the timeout is over.
     GiveUp,
 }
 
 impl<Q: QueuePair> Session<Q> {
-    /// Begins a wait for room, of `timeout` at most. Its history is not that of waits for replies.
+    /// Begins a wait for room, of at most `timeout`. Its history is separate from that of waits for replies.
     pub fn begin_room_wait(&self, asked: Asked, timeout: Nanos, executor: &impl Executor) -> RoomWait {
         let wait = Wait::new(self.decide_by(&self.room_waits, asked, executor), timeout);
         RoomWait { wait, refused: Nanos::ZERO, yields: YieldTimer::default() }
     }
 
-    /// Called between two attempts, the last of which was refused `now`. Processes what has come; else polls on; else sleeps.
+    /// Called between two attempts to send, the last of which was refused `now`. Processes what has arrived; otherwise polls again or
+    /// sleeps.
     pub fn wait_for_room(
         &self,
         room: &mut RoomWait,
@@ -74,7 +75,7 @@ impl<Q: QueuePair> Session<Q> {
     /// Ends a wait for which there was room.
     pub fn room_came(&self, mut room: RoomWait, executor: &impl Executor) {
         let now = match room.wait.slept() {
-            // Room that was polled for came about when the sender was refused last.
+            // If the sender polled, room became available about when it was last refused.
             Slept::No => room.refused,
             Slept::Yes => executor.now(),
         };

@@ -1,4 +1,4 @@
-//! Sending: requests, notifications, and giving calls up.
+//! Sending requests and notifications, and cancelling calls.
 
 use pronto_wire::{CallId, Class, InlinePayload, Kind};
 
@@ -12,7 +12,7 @@ use crate::session::spec::{CallSpec, timeout_us};
 use crate::time::Nanos;
 
 impl<Q: QueuePair> Session<Q> {
-    /// Sends a request. The call's slot is returned; wait with [`Self::wait`], poll, or register a waker.
+    /// Sends a request and returns the call's slot. Wait with [`Self::wait`], poll, or register a waker.
     pub fn call(
         &self,
         spec: &CallSpec,
@@ -23,8 +23,8 @@ impl<Q: QueuePair> Session<Q> {
         self.call_later(spec, type_id, payload, None, executor)
     }
 
-    /// Sends a request that names a grant of `link`. If another link carries it, the request says so, because the grant has ended with
-    /// its link.
+    /// Sends a request that names a grant of `link`. If another link carries it, the request is marked as resent, because the grant has
+    /// ended with its link.
     pub fn call_with_grant(
         &self,
         spec: &CallSpec,
@@ -36,7 +36,7 @@ impl<Q: QueuePair> Session<Q> {
         self.call_later(spec, type_id, payload, Some(link), executor)
     }
 
-    /// The same for a payload that fits the message's line.
+    /// Sends a request with an inline payload, like [`Self::call`].
     #[inline]
     pub fn call_small(
         &self,
@@ -62,7 +62,7 @@ impl<Q: QueuePair> Session<Q> {
         let call = self.claim(executor)?;
         let credit = self.credit(spec.class, executor).inspect_err(|_| self.calls.unclaim(call))?;
         if self.calls.has_ended(call) {
-            // The session failed after the slot was claimed, and the credit may be of its next link.
+            // The session failed after the slot was claimed, and the credit may belong to its next link.
             self.credits[spec.class.index()].put_back(credit);
             self.calls.unclaim(call);
             return Err(Refused::NotConnected { peer: self.peer });
@@ -101,7 +101,7 @@ impl<Q: QueuePair> Session<Q> {
     /// lost before it is posted, the notification is dropped, and the caller grants again on the next link.
     ///
     /// # Errors
-    /// As [`Self::notify`]; [`Refused::NotConnected`] also if `link` is not the present link any more.
+    /// The errors of [`Self::notify`]; also [`Refused::NotConnected`] if `link` is not the current link any more.
     pub fn notify_with_grant(
         &self,
         key: &TypeKey,
@@ -113,8 +113,8 @@ impl<Q: QueuePair> Session<Q> {
         self.notification(key, class, payload, (Some(link), None), executor)
     }
 
-    /// Sends a notification synchronously: the returned slot ends with [`End::Done`](crate::session::End::Done) when its buffer may be used again;
-    /// wait with [`Self::wait_for_send`].
+    /// Sends a notification synchronously. The returned slot ends with [`End::Done`](crate::session::End::Done) when the buffer may be
+    /// reused; wait for it with [`Self::wait_for_send`].
     pub fn notify_sync(
         &self,
         key: &TypeKey,
@@ -156,7 +156,7 @@ impl<Q: QueuePair> Session<Q> {
         self.send(outgoing, executor).inspect_err(|_| self.credits[class.index()].put_back(credit))
     }
 
-    /// Stops waiting for a call. The callee is told, if it may still be at it.
+    /// Stops waiting for a call, and sends a cancellation if the callee may still execute it.
     pub fn abandon(&self, call: CallId, class: Class, executor: &impl Executor) {
         if self.calls.is_unleft(call) && self.calls.leave(call) {
             let kind = Kind::Cancel { call };
@@ -170,12 +170,12 @@ impl<Q: QueuePair> Session<Q> {
                 completes: None,
                 timeout: Nanos::NEVER,
             };
-            // If it finds no room, the next tick sees that the waiter has left.
+            // If there is no room for it, the next tick finds that the waiter has left.
             let _refused = self.send(outgoing, executor);
         }
     }
 
-    /// A request that fits its line, if the engine is free and nothing stands in the way.
+    /// Sends a request with an inline payload on the fast path. Returns `None` if the engine is busy or the request must take another path.
     #[inline]
     fn call_at_once(
         &self,

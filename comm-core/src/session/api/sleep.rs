@@ -1,4 +1,4 @@
-//! What callers sleep on: the holder of the poller role in the completion channels, a follower on its own word.
+//! Sleeping callers: the holder of the poller role sleeps in the completion channels, a follower on its own word.
 
 use core::cell::Cell;
 
@@ -15,11 +15,11 @@ use crate::session::waiter::Waiter;
 use crate::time::Nanos;
 use crate::wait::{LATE, Outcome, Recheck, Sleeper, Woken, arm_recheck_sleep};
 
-/// The poller role, held by the calling thread until this is dropped, also by a panic in the sink.
+/// A guard that holds the poller role for the calling thread until it is dropped, including by a panic in the sink.
 pub(super) struct HeldRole<'a, Q: QueuePair, X: Executor> {
     session: &'a Session<Q>,
     executor: &'a X,
-    /// An event has woken this thread alone, and it has not polled since.
+    /// True if an event has woken only this thread, and it has not polled since.
     woken: Cell<bool>,
 }
 
@@ -29,7 +29,7 @@ impl<'a, Q: QueuePair, X: Executor> HeldRole<'a, Q, X> {
         session.role.claim().then(|| Self { session, executor, woken: Cell::new(false) })
     }
 
-    /// The thread has polled, so every event that has woken it is dealt with.
+    /// Records that the thread has polled, so that every event that has woken it is processed.
     pub(super) fn has_polled(&self) {
         self.woken.set(false);
     }
@@ -47,7 +47,7 @@ impl<'a, Q: QueuePair, X: Executor> HeldRole<'a, Q, X> {
         outcome
     }
 
-    /// Sleeps until an event comes, or `until`. Returns whether an event came.
+    /// Sleeps until an event occurs, or `until`. Returns whether an event occurred.
     fn sleep_on(&self, channels: &Channels, until: Nanos) -> bool {
         let which = self.executor.sleep_on_channels(channels, until);
         let woken = which.contains(&true);
@@ -75,7 +75,7 @@ struct ChannelSleeper<'a, 'r, Q: QueuePair, W, S, X: Executor> {
     until: Nanos,
     waiter: &'a mut W,
     sink: &'a mut S,
-    /// Set while they are armed.
+    /// The channels while they are armed.
     channels: Option<Channels>,
 }
 
@@ -103,7 +103,7 @@ where
         if self.waiter.is_done() {
             return Recheck::Done;
         }
-        // Without progress, another thread polls.
+        // `None` means that another thread polls.
         if progress.is_some_and(|progress| progress.moved == 0) { Recheck::Empty } else { Recheck::Found }
     }
 
@@ -198,8 +198,8 @@ impl<Q: QueuePair, X: Executor> Sleeper for FollowerSleeper<'_, Q, X> {
 }
 
 impl<Q: QueuePair> Session<Q> {
-    /// Sleeps until something comes, or `until`, if the calling thread can have the role and the serving thread does not spin. Returns
-    /// whether it could: if not, another thread processes what comes.
+    /// Sleeps until something arrives, or `until`, if the calling thread gets the role and the serving thread does not spin. Returns whether
+    /// it slept. If it did not, another thread processes what arrives.
     pub(super) fn sleep_for(
         &self,
         mut done: impl Fn() -> bool,
@@ -221,9 +221,9 @@ impl<Q: QueuePair> Session<Q> {
         true
     }
 
-    /// Polls once after a sleep that ended by its time limit, before anything is disarmed. If something had arrived, and its wake-up does
-    /// not come either (`woken` waits for it, [`LATE`] at most), a wake-up was lost; unless another thread has armed or disarmed
-    /// meanwhile, which may have consumed the event.
+    /// Polls once after a sleep that ended by its time limit, before the fabric is disarmed. Counts a lost wake-up if something had arrived
+    /// and its wake-up does not occur within [`LATE`], for which `woken` waits. Does not count one if another thread has armed or disarmed
+    /// the fabric meanwhile, as this may have consumed the event.
     pub fn check_safety_net(
         &self,
         sink: &mut impl Sink<Q::Lease>,

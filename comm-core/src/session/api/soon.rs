@@ -1,11 +1,11 @@
-//! The answer that comes soon: a small call posted and its reply looked for in one hold of the engine.
+//! The fast path of a call: posting a short request and polling for its reply in one hold of the engine.
 //!
-//! A reply that fits its line, and that the caller itself finds, is taken in by comparing words, past everything that other
-//! messages need. Whatever else is found first goes the ordinary way.
+//! A reply that the caller itself finds is recognized by comparing words, and skips the processing that other messages need. If any
+//! other message is found first, it takes the ordinary path.
 //!
-//! Between a reply and the next request of the same caller every instruction counts, and while the reply is on its way none does. So what
-//! can wait is done right after the request was sent, and a reply goes from its line into a place of the caller's: moved about in
-//! enumerations it would be copied three times, at offsets that no store buffer forwards.
+//! Work between a reply and the caller's next request is on the critical path; work while the reply is in flight is free. Bookkeeping is
+//! therefore done right after the request was sent, and the reply is written directly into memory of the caller. Returned in nested
+//! enums, it would be copied three times, at offsets that defeat store forwarding.
 
 use pronto_wire::CallId;
 
@@ -25,32 +25,32 @@ use crate::session::spec::CallSpec;
 use crate::time::Nanos;
 use crate::wait::history::Teaches;
 
-/// What became of a call that was looked for at once.
+/// The outcome of a call on the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Soon {
-    /// Its reply came, and is in the place for inline messages.
+    /// The reply arrived and is in [`Places::inline`].
     Inline,
-    /// Its reply came, and was given to who takes short ones.
+    /// The reply arrived and was passed to [`Places::short`].
     Short,
-    /// It ended in another way, or its reply lies elsewhere: the end is in its place.
+    /// The call ended in another way, or its reply is in a receive buffer. The end is in [`Places::end`].
     Ended(CallId),
-    /// Not ended yet: wait for it.
+    /// The call is still open: wait for it.
     Open(CallId),
 }
 
-/// Where a call leaves what it comes to.
+/// The destinations for the end of a call.
 #[derive(Debug)]
 pub struct Places<'a, L, F> {
-    /// A reply that is an inline message.
+    /// Receives a reply that is an inline message.
     pub inline: &'a mut InlineMessage,
-    /// Takes the bytes of a longer one that its sender copied, where they lie.
+    /// Takes the payload of a reply that is a short message, in place.
     pub short: F,
-    /// Any other end.
+    /// Receives any other end.
     pub end: &'a mut Option<End<L>>,
 }
 
-/// A call that perhaps only this thread knows. A panic drops this, which gives up the waiter's part of the slot; without a panic it is
-/// forgotten.
+/// A guard for a call that possibly only this thread knows. If a panic drops it, it frees the waiter's part of the slot. Without a panic it
+/// is forgotten.
 pub(super) struct LeavesIfUnwound<'a, Q: QueuePair> {
     pub(super) session: &'a Session<Q>,
     pub(super) call: CallId,
@@ -66,8 +66,8 @@ impl<Q: QueuePair> Drop for LeavesIfUnwound<'_, Q> {
 }
 
 impl<Q: QueuePair> Session<Q> {
-    /// Sends a request whose payload is copied meanwhile, and looks for the answer a few times if its caller may poll. None if something
-    /// stands in the request's way: nothing was sent, and [`Session::call`] knows what it is.
+    /// Sends a request whose payload the provider copies, and polls one batch for the reply if the caller may poll. Returns `None` if the
+    /// request cannot be posted immediately: nothing was sent, and [`Session::call`] posts it or returns the reason.
     #[inline]
     pub fn call_soon(
         &self,
@@ -83,13 +83,13 @@ impl<Q: QueuePair> Session<Q> {
         let call = engine.call_small(spec, type_id, payload, self);
         if let Some(call) = call {
             executor.note(Note { what: What::Called, peer: self.peer, call, more: 0 });
-            // Who waits for an answer holds no doorbell back.
+            // A caller that waits for the reply does not hold the doorbell.
             engine.ring_out(spec.class, self);
         }
         if let Some(call) = call {
             let decision = self.decide(asked, executor);
             if decision.polls_for() != Nanos::ZERO {
-                // What came with the last reply: this one takes longer.
+                // Processes the acknowledgements of the last reply, while this one is in flight.
                 engine.settle_early(self);
                 let leaves = LeavesIfUnwound { session: self, call };
                 let soon = self.look_soon(engine, (call, decision.teaches), places, sink, executor);
@@ -102,8 +102,8 @@ impl<Q: QueuePair> Session<Q> {
         call.map(Soon::Open)
     }
 
-    /// The same for a call that was sent before: some looks for its answer, one if its caller does not poll. None if another thread is
-    /// at it.
+    /// Polls for the reply to a call that was sent before: one batch, or once if the caller does not poll. Returns `None` if another thread
+    /// holds the engine, the call has ended, or a caller that does not poll has found no end.
     #[inline]
     pub fn wait_soon(
         &self,
@@ -127,8 +127,8 @@ impl<Q: QueuePair> Session<Q> {
         Some(self.look_soon(engine, (call, decision.teaches), places, sink, executor))
     }
 
-    /// A look for what lies here already, as all but the first of several answers do that came together: to arm and to sleep for it
-    /// takes longer than the rest of the call.
+    /// Polls once for a reply that has already arrived, like all but the first of several responses that came together. To arm and sleep
+    /// for it would take longer than the rest of the call.
     fn look_before_sleep(
         &self,
         mut engine: EngineGuard<'_, Q>,
@@ -146,7 +146,7 @@ impl<Q: QueuePair> Session<Q> {
                     short(engine.short.payload());
                     soon = Some(Soon::Short);
                 }
-                // Nothing that a look could find without asking the kernel for it, which a sleep does first of all.
+                // A poll could find something only with a system call, which the sleep makes first anyway.
                 Found::Other(None | Some(Prefetched::Nothing)) => {}
                 Found::Other(prefetched) => {
                     let mut caller = Caller { session: self, call, caught: end, counted: false };
@@ -163,21 +163,22 @@ impl<Q: QueuePair> Session<Q> {
         soon
     }
 
-    /// Whether a thread without the role may look: nothing is taken that somebody sleeps for, or the event that was asked for comes all
-    /// the same, and stays until the sleeper takes it.
+    /// Returns whether a thread without the poller role may poll: it takes nothing for which another thread sleeps, or the armed event
+    /// occurs nevertheless and stays until the sleeper consumes it.
     #[inline]
     pub(super) fn may_look(&self, engine: &Engine<Q>) -> bool {
         if self.role.is_free() { self.arming.armed() != Armed::All } else { self.may_look_beside(engine) }
     }
 
-    /// Whether it may look although the role is held: the holder sleeps in the channel, and the peer rings for what it has sent, taken
-    /// already or not. Where the event is that bytes are there, they are left to the sleeper.
+    /// Returns whether a thread may poll although another one holds the poller role. This is so if the holder sleeps in the channel, and the
+    /// peer causes an event for its messages even if they are received before. If instead the event means that bytes are available, these
+    /// are left to the sleeper.
     #[inline(never)]
     pub(super) fn may_look_beside(&self, engine: &Engine<Q>) -> bool {
         self.role.holder_is_asleep() && engine.peer_wakes()
     }
 
-    /// Some looks for the end of a call without the role, as the serving thread looks.
+    /// Polls one batch for the end of a call, without the poller role, as the serving thread does.
     #[inline]
     pub(super) fn look_soon(
         &self,
@@ -188,7 +189,7 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> Soon {
         let Places { inline, short, end } = places;
-        // The answer takes longer.
+        // This is done while the reply is in flight.
         engine.extend_rings();
         let polls = if self.may_look(&engine) { SPINS_PER_LOOK } else { 0 };
         let soon = 'polls: {

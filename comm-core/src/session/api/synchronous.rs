@@ -1,4 +1,4 @@
-//! Waiting for one's own synchronous send, which has often ended by the time it was posted.
+//! Waiting for the end of a synchronous send, which has often completed by the time it was posted.
 
 use pronto_wire::CallId;
 
@@ -10,8 +10,8 @@ use crate::session::inbound::Sink;
 use crate::time::Nanos;
 
 impl<Q: QueuePair> Session<Q> {
-    /// Waits for the end of a synchronous send, for `timeout` at most, as [`Self::wait`] does; but looks at the send queues first,
-    /// where its completion often is already: nothing is received for it, which over a socket is a system call for each class.
+    /// Waits for the end of a synchronous send, for at most `timeout`, like [`Self::wait`]. First polls only the send queues, where the
+    /// completion often is already. This avoids receiving, which over a socket is a system call for each class.
     pub fn wait_for_send(
         &self,
         slot: CallId,
@@ -27,7 +27,7 @@ impl<Q: QueuePair> Session<Q> {
         self.wait(slot, timeout, Asked::unlike_others(policy), sink, executor)
     }
 
-    /// Takes in what the send queues have, if the engine is free. Whether the send has ended.
+    /// Processes send completions, if the engine is free. Returns whether the send has ended.
     fn reap_sends(&self, slot: CallId, executor: &impl Executor) -> bool {
         self.reap(executor);
         self.has_ended(slot)

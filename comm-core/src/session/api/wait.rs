@@ -1,4 +1,4 @@
-//! Waiting for the end of a call: poll as the one who has the role, or sleep until it is over or the role is free.
+//! Waiting for the end of a call: as the holder of the poller role, or as a follower until the call has ended or the role is free.
 
 use pronto_wire::CallId;
 
@@ -18,16 +18,16 @@ use crate::session::waiter::Waiter;
 use crate::time::Nanos;
 use crate::wait::{Next, Outcome, PollWatch, Slept, Wait, YieldTimer, arm_recheck_sleep};
 
-/// How often an idle poller looks before it reads the clock, which takes as long as a few looks, and lets others at the
-/// engine.
+/// Number of polls in a poll batch. After each batch without a message a poller reads the clock, which takes as long as a few polls, and
+/// other threads can take the engine lock.
 pub(super) const SPINS_PER_LOOK: u32 = 64;
 
-/// How a wait ended.
+/// The outcome of a wait.
 #[derive(Debug)]
 pub enum Waited<L> {
-    /// What was waited for has ended, like this; its slot is given back.
+    /// The call or send has ended, and its slot is freed.
     Ended(End<L>),
-    /// The timeout came first.
+    /// The timeout passed first.
     TimedOut,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Caller<'a, Q: QueuePair> {
     pub(super) session: &'a Session<Q>,
     pub(super) call: CallId,
     pub(super) caught: &'a mut Option<End<Q::Lease>>,
-    /// Counted as a waiter: it leaves the count before it gives the slot back, as `arming` wants it.
+    /// True if the thread is counted as a waiter. It must leave the count before it frees the slot, as `arming` requires.
     pub(super) counted: bool,
 }
 
@@ -63,8 +63,8 @@ impl<Q: QueuePair> Waiter<Q::Lease> for Caller<'_, Q> {
 }
 
 impl<Q: QueuePair> Session<Q> {
-    /// Waits for the end of a call, or of a synchronous send, for `timeout` at most. Requests that arrive meanwhile go to the
-    /// sink, which queues them: a waiting thread starts no handler. No clock is read before the first look was in vain.
+    /// Waits for the end of a call, or of a synchronous send, for at most `timeout`. Passes requests that arrive meanwhile to the
+    /// sink, which queues them, as a waiting thread starts no handler. Reads no clock unless the first poll batch finds no end.
     pub fn wait(
         &self,
         call: CallId,
@@ -74,11 +74,12 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> Waited<Q::Lease> {
         if self.has_ended(call) {
-            // Of several calls that were answered together all but the first: nobody waits, and doorbells that are held stay so.
+            // This is so for all but the first of several calls whose responses came together. As the thread does not wait, held doorbells
+            // stay held.
             self.leave_transfers(executor);
             return Waited::Ended(self.take(call));
         }
-        // It may take long, and what the answer depends on may be held back.
+        // The wait may take long, and messages that the response depends on may be held.
         self.ring_if_held(executor);
         let leaves = LeavesIfUnwound { session: self, call };
         let decision = self.decide(asked.into(), executor);
@@ -94,7 +95,7 @@ impl<Q: QueuePair> Session<Q> {
         }
         let counted = self.arming.count_waiter();
         let ended = wait.run();
-        // Before the slot is given back: see the invariants of `arming`.
+        // This must be done before the slot is freed: see the invariants of `arming`.
         drop(counted);
         wait.add_to_history();
         self.leave_transfers(executor);
@@ -109,8 +110,9 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// Looks `spins` times, as long as `done` is false and not a whole batch has come, or anything where a look is a system call. None if another thread is at it, or sleeps until
-    /// something comes. What senders hold back stays, unless it leaves with what the turn itself has posted: whoever waits for it calls
+    /// Polls up to `spins` times, until `done` returns true, a full batch was received, or, if a poll is a system call, anything was
+    /// received. Returns `None` if another thread holds the engine, or sleeps in the channel and no transfer made progress. Held doorbells
+    /// stay held, except on connections on which the turn itself posts. A thread that waits for held messages must call
     /// [`Self::ring_if_held`] before.
     pub fn turn(
         &self,
@@ -125,12 +127,13 @@ impl<Q: QueuePair> Session<Q> {
             self.look_once_more(executor);
             return (moved != 0).then_some(Progress { moved, ..Progress::default() });
         }
-        // A look that is a system call is worth more than what is saved by holding the engine on.
+        // If a poll is a system call, it costs more than is saved by keeping the engine lock.
         let messages = if engine.peer_wakes() { RECEIVE_BATCH } else { 1 };
         Some(self.turn_with(engine, spins, messages, &mut { done }, sink, executor))
     }
 
-    /// The same for the one who holds the role.
+    /// Polls up to `spins` times as the holder of the poller role, until a message was received. Returns `None` if another thread holds the
+    /// engine.
     #[inline]
     pub(super) fn turn_as_poller(
         &self,
@@ -143,8 +146,8 @@ impl<Q: QueuePair> Session<Q> {
         Some(self.turn_with(engine, spins, 1, waiter, sink, executor))
     }
 
-    /// Looks `spins` times, until so many `messages` have come: a call that is answered at once is soon followed by the next. Ends after a
-    /// message, too, if another thread wants the engine.
+    /// Polls up to `spins` times, until `messages` messages were received, as more messages often follow the first. If other threads have
+    /// left work or want the engine, ends after any message.
     #[inline]
     fn turn_with(
         &self,
@@ -164,7 +167,7 @@ impl<Q: QueuePair> Session<Q> {
             if !goes_on || waiter.is_done() {
                 break;
             }
-            // No pause: a look at both queues is one, and a processor's takes a third as long again.
+            // There is no pause instruction, as polling both queues is pause enough. The instruction would add a third to the time.
         }
         engine.release();
         self.look_once_more(executor);
@@ -178,9 +181,9 @@ struct CallerWait<'a, Q: QueuePair, S, X> {
     call: CallId,
     timeout: Nanos,
     wait: Wait,
-    /// Runs while the thread polls for a limited time, until its first sleep.
+    /// A stopwatch that runs while the thread polls for a limited time, until its first sleep.
     watch: PollWatch,
-    /// The end of the call, if this thread took it in itself.
+    /// The end of the call, if this thread received it itself.
     caught: Option<End<Q::Lease>>,
     sink: &'a mut S,
     executor: &'a X,
@@ -200,7 +203,7 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
         (now, self.wait.next(now))
     }
 
-    /// The thread is about to sleep: reports how it has polled.
+    /// Called before a sleep. Reports how the thread has polled.
     fn sleeps(&mut self) {
         self.wait.sleeps();
         if self.watch.is_running() {
@@ -217,7 +220,7 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
         }
     }
 
-    /// The wait has ended or timed out: adds it to the history. The clock is read once more, as a thread that was preempted finds the end
+    /// Adds the wait to the history, after it has ended or timed out. Reads the clock once more, as a thread that was preempted finds the end
     /// of its call with its first poll afterwards.
     fn add_to_history(&mut self) {
         let begun = self.wait.has_begun();
@@ -226,7 +229,7 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
         self.wait.ended(now, &self.session.reply_waits);
     }
 
-    /// Waits for the end of the call. Returns whether it came in time; it is in `caught` or in the call's slot then.
+    /// Waits for the end of the call. Returns whether it came in time; if so, it is in `caught` or in the call's slot.
     fn run(&mut self) -> bool {
         let session = self.session;
         loop {
@@ -251,7 +254,7 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
         }
     }
 
-    /// One turn for this call. Returns whether the call has ended, and what the turn did.
+    /// Runs one turn for this call. Returns whether the call has ended, and the progress of the turn.
     #[inline]
     fn turn(&mut self, spins: u32) -> (bool, Option<Progress>) {
         let (session, call, caught) = (self.session, self.call, &mut self.caught);
@@ -260,7 +263,7 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
         (caller.is_done(), progress)
     }
 
-    /// One poll batch without the role, as the serving thread polls: for a reply that comes soon.
+    /// Polls one batch without the poller role, as the serving thread does, for a reply that arrives soon.
     #[inline]
     fn poll_at_once(&mut self) -> Option<End<Q::Lease>> {
         let session = self.session;
@@ -275,8 +278,8 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
         self.caught.take()
     }
 
-    /// One poll batch while the holder of the role sleeps: a polling thread does not wait until that one is awake. Returns whether the
-    /// call has ended.
+    /// Polls one batch while the holder of the poller role sleeps, so that a polling thread need not wait until the holder is awake. Returns
+    /// whether the call has ended.
     fn poll_next_to_sleeper(&mut self) -> bool {
         let session = self.session;
         if !session.role.holder_is_asleep() {
@@ -294,7 +297,7 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
     }
 
     /// Returns whether the thread takes no part in polling, because it would sleep and the serving thread spins. If the two share a CPU,
-    /// the calling thread would take in what only the serving thread may handle.
+    /// the calling thread would receive messages that only the serving thread may handle.
     fn relies_on_serving_thread(&self) -> bool {
         let would_sleep =
             self.spin() == Nanos::ZERO && self.timeout != Nanos::ZERO || self.wait.slept() == Slept::Yes;
@@ -304,7 +307,7 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
     /// Polls and sleeps as the holder of the role, until the call has ended or the time is over.
     fn as_poller(&mut self, role: &HeldRole<'a, Q, X>) -> Polls {
         let session = self.session;
-        // A serving thread that sleeps until a solicited event comes is not disturbed by the replies that are polled for here.
+        // The replies that this thread polls for must not wake a serving thread that sleeps until a solicited event.
         if session.arming.armed() == Armed::All {
             session.disarm_as_poller();
         }
@@ -395,11 +398,11 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
     }
 }
 
-/// How a thread stopped to poll as the holder of the role.
+/// The reason why a thread stopped polling as the holder of the poller role.
 enum Polls {
-    /// What it waits for has ended.
+    /// The call or send has ended.
     Ended,
     TimedOut,
-    /// It would sleep, and the serving thread spins.
+    /// The thread would sleep, and the serving thread spins.
     LeftToServingThread,
 }
