@@ -1,6 +1,6 @@
 //! SEAM Executor: how a thread sleeps and is woken: by futexes and descriptors in production, by virtual time in the simulation.
 
-use pronto_sched_policy::policy::spin::{Processors, Standing};
+use pronto_sched_policy::policy::spin::{CpuSupply, SchedClass};
 use pronto_sched_policy::policy::time;
 use pronto_sync::atomic::AtomicU32;
 
@@ -12,7 +12,7 @@ use crate::time::{Clock, Nanos};
 pub use pronto_sched_policy::policy::spin::Preference as WaitPolicy;
 /// The request of a wait, and the circumstances of the waiting thread: inputs of the decision in
 /// [`pronto_sched_policy::policy::spin`].
-pub use pronto_sched_policy::policy::spin::{Asked, Circumstances};
+pub use pronto_sched_policy::policy::spin::{Circumstances, WaitRequest};
 
 /// A descriptor that has an event when something arrives, and the events to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,19 +46,19 @@ pub struct Polled {
 }
 
 /// Returns the request of a wait whose end is expected `after` its begin.
-pub fn expecting(asked: Asked, after: core::time::Duration) -> Asked {
+pub fn expecting(asked: WaitRequest, after: core::time::Duration) -> WaitRequest {
     let after = time::Nanos(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
     asked.expecting(after)
 }
 
 /// Returns the circumstances of a thread with a CPU of its own, for which polling pays up to `bound`.
 pub const fn alone(bound: Nanos) -> Circumstances {
-    let (standing, processors) = (Standing::Ordinary, Processors::Enough);
-    Circumstances { standing, processors, bound: time::Nanos(bound.0) }
+    let (sched_class, cpus) = (SchedClass::Ordinary, CpuSupply::Enough);
+    Circumstances { sched_class, cpus, bound: time::Nanos(bound.0) }
 }
 
 /// The circumstances of a thread that must not poll.
-pub const ASLEEP: Circumstances = Circumstances { standing: Standing::RealTime, ..alone(Nanos::ZERO) };
+pub const ASLEEP: Circumstances = Circumstances { sched_class: SchedClass::RealTime, ..alone(Nanos::ZERO) };
 
 /// How threads of this process wait and are woken.
 pub trait Executor: Clock {
@@ -102,7 +102,7 @@ pub trait Executor: Clock {
     fn sleep_on_channels(&self, channels: &Channels, until: Nanos) -> [bool; 2];
 
     /// Wakes the node's serving thread, if it sleeps, for work that no channel reports.
-    fn attend(&self) {}
+    fn wake_serving_thread(&self) {}
 
     /// The calling thread found a session whose engine's holder panicked. The session is out of use until a thread calls
     /// [`Session::fail`](crate::session::Session::fail), which must happen soon. Called again and again until then.

@@ -72,9 +72,9 @@ stats! {
     /// Panics of this node while it served the peer. Each ended the session.
     failures,
     /// Messages that waited for room in the fabric's send queue.
-    stalled,
+    backlogged,
     /// Lost wake-ups: waits that only the safety-net timeout ended. Must stay 0.
-    rescues,
+    lost_wake_ups,
     /// Handovers of the poller role to a sleeping waiter.
     handovers,
 }

@@ -11,7 +11,7 @@ use std::thread;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::{Uid, setuid};
-use pronto::{Node, Peer, Rdma, ReceiveError, Region, SendError};
+use pronto::{Node, Peer, Rdma, ReceiveError, Region, TransferError};
 
 const SOON: Duration = Duration::from_secs(60);
 /// A message that is under way for long enough to be met there, bytes.
@@ -226,7 +226,7 @@ fn cancelled_in_the_middle() {
     assert!(is_under_way(&to, LONG), "over before it could be cancelled");
     receive.cancel();
     assert_eq!(receive.wait(SOON), Err(ReceiveError::Cancelled));
-    assert_eq!(sending.wait(), Err(SendError::ReceiveCancelled));
+    assert_eq!(sending.wait(), Err(TransferError::ReceiveCancelled));
     assert_eq!(byte(&to, LONG - 1), 0, "cancelled, and went on to its end");
     let left = bytes(&to, LONG);
 
@@ -234,7 +234,7 @@ fn cancelled_in_the_middle() {
     let mut receive = pair.to_sender.post(TAG, &again, 0..end).unwrap();
     let sending = pair.to_receiver.start_send(TAG, &from, 0..end, SOON).unwrap();
     assert!(is_under_way(&again, LONG), "over before it could be cancelled");
-    assert_eq!(sending.cancel(), SendError::Cancelled);
+    assert_eq!(sending.cancel(), TransferError::Cancelled);
     // The receive is still posted, for the next one.
     let other = filled(&pair.sender, LONG, SEEDS[1]);
     pair.to_receiver.send(TAG, &other, 0..end, SOON).unwrap();
@@ -350,7 +350,7 @@ fn the_receiver_dies_in_the_middle() {
     assert_eq!(hears.wait(SOON), Ok(1));
     assert_eq!(byte(&told, 0), byte(&from, 0), "the first byte is there");
     other.kill();
-    assert_eq!(sending.wait(), Err(SendError::PeerDown), "it had all been received");
+    assert_eq!(sending.wait(), Err(TransferError::PeerDown), "it had all been received");
     assert_eq!(peer.transfers(), [0; 3]);
 }
 
@@ -362,7 +362,7 @@ fn a_receiver_that_may_not_lock_its_buffer_says_so() {
     let mut other = Other::start(&node.listening()[0].to_string(), "poor");
     let peer = node.wait_for_peer(2, SOON).unwrap();
     let from = filled(&node, LONG, SEEDS[0]);
-    assert_eq!(peer.send(TAG, &from, 0..LONG as u64, SOON), Err(SendError::Unsupported));
+    assert_eq!(peer.send(TAG, &from, 0..LONG as u64, SOON), Err(TransferError::Unsupported));
     peer.send(TAG, &from, 0..64, SOON).unwrap();
     assert!(other.0.wait().unwrap().success(), "the other side has failed");
 }

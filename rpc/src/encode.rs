@@ -1,7 +1,7 @@
 //! Encoding of values as payloads: inline if they fit into the message slot, otherwise directly into the send ring.
 
 use pronto_core::buf::Loan;
-use pronto_core::session::{OutgoingPayload, Refused};
+use pronto_core::session::{OutgoingPayload, SendError};
 use pronto_wire::{INLINE_PAYLOAD, InlinePayload};
 
 use crate::codec::{Full, Payload, encode_message};
@@ -11,7 +11,7 @@ use crate::message::Message;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NotEncoded {
     /// The session lent no buffer.
-    Refused(Refused),
+    Send(SendError),
     /// The value encodes to more bytes than its announced length.
     Full(Full),
 }
@@ -41,12 +41,12 @@ pub(crate) fn encode_small<P: Payload>(value: &P) -> Result<InlinePayload, Full>
 #[inline]
 pub(crate) fn encode<P: Payload>(
     value: &P,
-    loan: impl FnOnce(usize) -> Result<Loan, Refused>,
+    loan: impl FnOnce(usize) -> Result<Loan, SendError>,
 ) -> Result<OutgoingPayload, NotEncoded> {
     if is_small(value) {
         return encode_small(value).map(OutgoingPayload::Inline).map_err(NotEncoded::Full);
     }
-    let mut loan = loan(value.encoded_len()).map_err(NotEncoded::Refused)?;
+    let mut loan = loan(value.encoded_len()).map_err(NotEncoded::Send)?;
     let written = encode_message(value, loan.as_mut_slice()).map_err(NotEncoded::Full)?;
     loan.shrink(written);
     Ok(OutgoingPayload::Frame(loan.finish()))

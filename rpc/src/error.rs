@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use pronto_core::session::{Executed, Refused};
+use pronto_core::session::{Executed, SendError};
 use pronto_wire::FailureCode;
 use thiserror::Error;
 
@@ -40,7 +40,7 @@ pub enum CallError {
     },
     /// This node or the peer rejected the call; the handler did not run.
     #[error("rejected: {0}")]
-    Rejected(Rejection),
+    Rejected(CallRejection),
     /// The reply is not a valid value of its type.
     #[error("the reply is malformed: {0}")]
     MalformedReply(Malformed),
@@ -49,10 +49,10 @@ pub enum CallError {
 /// The reason why a call was rejected. The handler did not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Rejection {
+pub enum CallRejection {
     /// This node refused the call before it sent anything.
     #[error(transparent)]
-    Here(#[from] Refused),
+    Here(#[from] SendError),
     /// The peer refused the call.
     #[error("by the peer: {0}")]
     There(FailureCode),
@@ -105,8 +105,8 @@ impl CallError {
     /// Returns whether a repeated call may succeed and cannot execute the request twice.
     pub const fn is_retryable(&self) -> bool {
         match self {
-            Self::Rejected(Rejection::Here(refused)) => refused.is_retryable(),
-            Self::Rejected(Rejection::There(FailureCode::NoWorker)) => true,
+            Self::Rejected(CallRejection::Here(refused)) => refused.is_retryable(),
+            Self::Rejected(CallRejection::There(FailureCode::NoWorker)) => true,
             Self::PeerDown { executed } => matches!(executed, Executed::No),
             _ => false,
         }
@@ -118,19 +118,19 @@ impl CallError {
             FailureCode::Expired => Self::Deadline { executed: Executed::No },
             FailureCode::Cancelled => Self::Cancelled { executed: Executed::No },
             code if code.executed() => Self::NoReply(code),
-            code => Self::Rejected(Rejection::There(code)),
+            code => Self::Rejected(CallRejection::There(code)),
         }
     }
 }
 
-impl From<Rejection> for CallError {
-    fn from(rejection: Rejection) -> Self {
+impl From<CallRejection> for CallError {
+    fn from(rejection: CallRejection) -> Self {
         Self::Rejected(rejection)
     }
 }
 
-impl From<Refused> for CallError {
-    fn from(refused: Refused) -> Self {
-        Self::Rejected(Rejection::Here(refused))
+impl From<SendError> for CallError {
+    fn from(refused: SendError) -> Self {
+        Self::Rejected(CallRejection::Here(refused))
     }
 }

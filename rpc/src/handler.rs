@@ -7,7 +7,9 @@ use core::time::Duration;
 
 use pronto_core::Nanos;
 use pronto_core::fabric::{self, Arrived, QueuePair, Withdrawn};
-use pronto_core::session::{Answer, Callee, DetachedToken, OutgoingPayload, RequestToken, Session, TypeKey};
+use pronto_core::session::{
+    Callee, DetachedToken, OutgoingPayload, RequestToken, Response, Session, TypeKey,
+};
 use pronto_wire::{CallId, Class, FailureCode, NodeId, ServiceId};
 
 use crate::codec::{Malformed, Payload, decode_message};
@@ -18,7 +20,7 @@ use crate::in_place::InPlace;
 use crate::message::{Message, Order, Request};
 use crate::peer::Peer;
 use crate::pending::with_bytes;
-use crate::rendezvous::{ByReference, Carried, Form, Regrant};
+use crate::rendezvous::{ByReference, Eager, Form, Regrant};
 
 /// The place where a handler runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,26 +85,26 @@ pub struct Incoming<'a, H: Host> {
 
 impl<H: Host> Route<H> {
     /// Returns the route of a handler that runs on the receiving thread. Its context has no operation that waits.
-    pub fn inline<M: Request, A: IntoAnswer<M::Reply>>(
+    pub fn inline<M: Request, A: IntoResponse<M::Reply>>(
         handler: impl Fn(&InlineContext<'_, H>, M) -> A + Send + Sync + 'static,
     ) -> Self {
         Self::new::<M>(RouteMode::Inline, move |incoming, bytes, token| {
             decoded(bytes, token, |message, token| {
                 let result = handler(&InlineContext { incoming }, message);
-                token.answer(result.into_answer(incoming.session, &|_| {}));
+                token.respond(result.into_response(incoming.session, &|_| {}));
             });
         })
     }
 
     /// Returns the route of a handler that runs on the pool, in the order that its type declares.
-    pub fn pooled<M: Request, A: IntoAnswer<M::Reply>>(
+    pub fn pooled<M: Request, A: IntoResponse<M::Reply>>(
         handler: impl Fn(&Context<'_, H>, M) -> A + Send + Sync + 'static,
     ) -> Self {
         Self::new::<M>(M::ORDER.into(), move |incoming, bytes, token| {
             decoded(bytes, token, |message, token| {
                 let result = handler(&Context { incoming }, message);
                 let patience = |attempt: &mut dyn FnMut() -> bool| incoming.try_patiently(attempt);
-                token.answer(result.into_answer(incoming.session, &patience));
+                token.respond(result.into_response(incoming.session, &patience));
             });
         })
     }
@@ -149,12 +151,12 @@ impl<H: Host> Route<H> {
 
     /// Returns the route of a handler that gets the request encoded, in the memory where it arrived. It is for long payloads, of which a
     /// copy costs more than the call. Only the length of the payload was checked. The handler runs on the receiving thread.
-    pub fn inline_in_place<M: Request, A: IntoAnswer<M::Reply>>(
+    pub fn inline_in_place<M: Request, A: IntoResponse<M::Reply>>(
         handler: impl Fn(&InlineContext<'_, H>, &InPlace<'_>) -> A + Send + Sync + 'static,
     ) -> Self {
         Self::in_place::<M>(RouteMode::Inline, move |incoming, place, token| {
             let result = handler(&InlineContext { incoming }, place);
-            token.answer(result.into_answer(incoming.session, &|_| {}));
+            token.respond(result.into_response(incoming.session, &|_| {}));
         })
     }
 
@@ -170,13 +172,13 @@ impl<H: Host> Route<H> {
 
     /// Returns the route of a handler that gets the request encoded, in the memory where it arrived. It runs on the pool, in the order
     /// that its type declares. If the type has a key, the whole message is decoded to get it.
-    pub fn pooled_in_place<M: Request, A: IntoAnswer<M::Reply>>(
+    pub fn pooled_in_place<M: Request, A: IntoResponse<M::Reply>>(
         handler: impl Fn(&Context<'_, H>, &InPlace<'_>) -> A + Send + Sync + 'static,
     ) -> Self {
         Self::in_place::<M>(M::ORDER.into(), move |incoming, place, token| {
             let result = handler(&Context { incoming }, place);
             let patience = |attempt: &mut dyn FnMut() -> bool| incoming.try_patiently(attempt);
-            token.answer(result.into_answer(incoming.session, &patience));
+            token.respond(result.into_response(incoming.session, &patience));
         })
     }
 
@@ -187,7 +189,7 @@ impl<H: Host> Route<H> {
             |_: &Incoming<'_, H>, _: &[u8], token: RequestToken<'_>| token.fail(FailureCode::NoHandler);
         [
             Self::new::<ByReference>(RouteMode::Rendezvous(Form::ByReference), no_handler),
-            Self::new::<Carried>(RouteMode::Rendezvous(Form::Carried), no_handler),
+            Self::new::<Eager>(RouteMode::Rendezvous(Form::Eager), no_handler),
             Self::new::<Regrant>(RouteMode::Rendezvous(Form::Regrant), no_handler),
         ]
     }
@@ -395,14 +397,14 @@ impl<R: Message, H: Host> Responder<R, H> {
 
     /// Sends the reply.
     pub fn reply(self, reply: &R) {
-        let answer = reply_of(reply, &self.token.callee().session, &|_| {});
-        self.token.answer(answer);
+        let response = reply_of(reply, &self.token.callee().session, &|_| {});
+        self.token.respond(response);
     }
 
     /// Sends an error value of the handler in place of a reply.
     pub fn fail<E: Payload>(self, error: &E) {
-        let answer = error_of(error, self.token.class(), &self.token.callee().session, &|_| {});
-        self.token.answer(answer);
+        let response = error_of(error, self.token.class(), &self.token.callee().session, &|_| {});
+        self.token.respond(response);
     }
 
     /// Returns whether the caller has given up.
@@ -415,19 +417,19 @@ impl<R: Message, H: Host> Responder<R, H> {
 pub type Patience<'a> = &'a dyn Fn(&mut dyn FnMut() -> bool);
 
 /// A value that a handler may return: a reply, or a `Result` of a reply and an error value.
-pub trait IntoAnswer<R: Message> {
+pub trait IntoResponse<R: Message> {
     /// Encodes the response. If there is no room for it, `patience` may try again.
-    fn into_answer<Q: QueuePair>(self, session: &Session<Q>, patience: Patience<'_>) -> Answer;
+    fn into_response<Q: QueuePair>(self, session: &Session<Q>, patience: Patience<'_>) -> Response;
 }
 
-impl<R: Message> IntoAnswer<R> for R {
-    fn into_answer<Q: QueuePair>(self, session: &Session<Q>, patience: Patience<'_>) -> Answer {
+impl<R: Message> IntoResponse<R> for R {
+    fn into_response<Q: QueuePair>(self, session: &Session<Q>, patience: Patience<'_>) -> Response {
         reply_of(&self, session, patience)
     }
 }
 
-impl<R: Message, E: Payload> IntoAnswer<R> for Result<R, E> {
-    fn into_answer<Q: QueuePair>(self, session: &Session<Q>, patience: Patience<'_>) -> Answer {
+impl<R: Message, E: Payload> IntoResponse<R> for Result<R, E> {
+    fn into_response<Q: QueuePair>(self, session: &Session<Q>, patience: Patience<'_>) -> Response {
         match self {
             Ok(reply) => reply_of(&reply, session, patience),
             Err(error) => error_of(&error, R::CLASS, session, patience),
@@ -441,10 +443,10 @@ const REPLY_PATIENCE: Nanos = Nanos::from_secs(1);
 /// Owner number of the ring space of a reply.
 const OWNER_REPLY: u32 = 1;
 
-fn reply_of<R: Message, Q: QueuePair>(reply: &R, session: &Session<Q>, patience: Patience<'_>) -> Answer {
+fn reply_of<R: Message, Q: QueuePair>(reply: &R, session: &Session<Q>, patience: Patience<'_>) -> Response {
     match encode_patiently(session, R::CLASS, reply, patience) {
-        Ok(payload) => Answer::Reply { class: R::CLASS, payload },
-        Err(error) => Answer::failure(code_of(error)),
+        Ok(payload) => Response::Reply { class: R::CLASS, payload },
+        Err(error) => Response::failure(code_of(error)),
     }
 }
 
@@ -453,10 +455,10 @@ fn error_of<E: Payload, Q: QueuePair>(
     class: Class,
     session: &Session<Q>,
     patience: Patience<'_>,
-) -> Answer {
+) -> Response {
     match encode_patiently(session, class, error, patience) {
-        Ok(payload) => Answer::Failure { code: FailureCode::HandlerError, payload },
-        Err(error) => Answer::failure(code_of(error)),
+        Ok(payload) => Response::Failure { code: FailureCode::HandlerError, payload },
+        Err(error) => Response::failure(code_of(error)),
     }
 }
 
@@ -468,7 +470,7 @@ fn encode_patiently<P: Payload, Q: QueuePair>(
 ) -> Result<OutgoingPayload, NotEncoded> {
     let encode = || encode(value, |len| session.loan(class, len, OWNER_REPLY));
     let mut outcome = encode();
-    let waits = |outcome: &Result<_, NotEncoded>| matches!(outcome, Err(NotEncoded::Refused(refused)) if refused.is_retryable());
+    let waits = |outcome: &Result<_, NotEncoded>| matches!(outcome, Err(NotEncoded::Send(refused)) if refused.is_retryable());
     if waits(&outcome) {
         patience(&mut || {
             outcome = encode();
@@ -481,7 +483,7 @@ fn encode_patiently<P: Payload, Q: QueuePair>(
 /// Returns the failure code for a reply that could not be encoded. It tells the caller that the handler ran.
 const fn code_of(error: NotEncoded) -> FailureCode {
     match error {
-        NotEncoded::Refused(_) => FailureCode::NoBuffer,
+        NotEncoded::Send(_) => FailureCode::NoBuffer,
         NotEncoded::Full(_) => FailureCode::ReplyTooLarge,
     }
 }

@@ -29,10 +29,10 @@ pub trait Host: Executor + Send + Sync + fmt::Debug + 'static {
     fn while_waiting<R>(&self, wait: impl FnOnce() -> R) -> Option<R>;
 
     /// Reports that a call is open without a thread that polls for its response. The node then receives it and keeps time.
-    fn expects_answers(&self);
+    fn expects_responses(&self);
 
     /// Returns the longest rendezvous payload that is sent eagerly, bytes. A longer one is granted, and its receiver reads it.
-    fn carries_up_to(&self, session: &Session<Self::Qp>) -> u64;
+    fn eager_limit(&self, session: &Session<Self::Qp>) -> u64;
 
     /// Yields the CPU for a moment, because of back-pressure.
     fn pause(&self);

@@ -57,8 +57,8 @@ pub mod pending;
 pub mod rendezvous;
 
 pub use codec::{Full, Malformed, Payload, Reader, Writer, decode_message, encode_message};
-pub use error::{CallError, HandlerError, Rejection};
-pub use handler::{Context, InlineContext, IntoAnswer, Responder, Route, RouteMode};
+pub use error::{CallError, CallRejection, HandlerError};
+pub use handler::{Context, InlineContext, IntoResponse, Responder, Route, RouteMode};
 pub use host::Host;
 pub use in_place::{InPlace, Unreadable};
 pub use message::{Key, Message, Order, Request};
@@ -69,7 +69,7 @@ pub use pending::{Pending, with_bytes};
 pub use pronto_core::session::Executed;
 pub use pronto_rpc_macros::{Message, Payload};
 pub use pronto_wire::{Class, Epoch, LayoutHash, NameHash, NodeId, ServiceId};
-pub use rendezvous::{Receive, ReceiveError, SendError, Sending};
+pub use rendezvous::{Receive, ReceiveError, Sending, TransferError};
 
 /// Items that derived code uses. They are not part of the stable interface.
 #[doc(hidden)]

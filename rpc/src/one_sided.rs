@@ -3,9 +3,9 @@
 use core::ops::Range;
 use core::time::Duration;
 
-use pronto_core::executor::Asked;
+use pronto_core::executor::WaitRequest;
 use pronto_core::fabric::{Grant, GrantError, GrantId, Region, RemoteRange, Rights};
-use pronto_core::session::{Access, End, Refused, Waited};
+use pronto_core::session::{Access, End, SendError, WaitOutcome};
 use thiserror::Error;
 
 use crate::Payload;
@@ -57,7 +57,7 @@ impl RemoteMemory {
 pub enum AccessError {
     /// This node refused the operation before it sent anything.
     #[error(transparent)]
-    Rejected(#[from] Refused),
+    Rejected(#[from] SendError),
     /// An inline handler or a forked child called the operation, which waits.
     #[error("an inline handler or a forked child must not wait for a one-sided operation")]
     MayNotWait,
@@ -158,13 +158,13 @@ impl<H: Host> Peer<H> {
         }
         let slot = session.access(access, &**host)?;
         let mut sink = host.waiting_sink(session);
-        let asked = Asked::unlike_others(self.policy());
+        let asked = WaitRequest::unlike_others(self.policy());
         match session.wait(slot, crate::peer::nanos(timeout), asked, &mut sink, &**host) {
-            Waited::TimedOut => {
+            WaitOutcome::TimedOut => {
                 session.abandon_send(slot);
                 Err(AccessError::TimedOut)
             }
-            Waited::Ended(end) => match end {
+            WaitOutcome::Ended(end) => match end {
                 End::Done(found) => Ok(found),
                 End::AccessRefused => Err(AccessError::Refused),
                 End::Unsupported => Err(AccessError::Unsupported),

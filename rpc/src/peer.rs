@@ -5,19 +5,19 @@ use core::fmt;
 use core::ops::Range;
 use core::time::Duration;
 
-use pronto_core::executor::{Asked, expecting};
+use pronto_core::executor::{WaitRequest, expecting};
 use pronto_core::fabric::{Gather, InlineMessage, QueuePair, Region, SHORT_PAYLOAD};
 use pronto_core::note::{Note, What};
 use pronto_core::session::{
-    AfterRefusal, CallSpec, End, Executed, Known, OutgoingPayload, Places, Refused, Session, Sink, Soon,
-    TypeKey, Waited,
+    AfterRefusal, CallSpec, End, Executed, FastOutcome, OutgoingPayload, ReplySlots, SendError, Session,
+    Sink, TypeKey, TypeLookup, WaitOutcome,
 };
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, NodeId, ServiceId};
 
 use crate::codec::encode_message;
 use crate::encode::{NotEncoded, encode, encode_small, is_small};
-use crate::error::{CallError, Rejection};
+use crate::error::{CallError, CallRejection};
 use crate::host::{Host, MayWait};
 use crate::message::{Message, Request};
 use crate::pending::{Pending, decode_end, decode_reply, note_end};
@@ -32,7 +32,7 @@ type LeaseOf<H> = <<H as Host>::Qp as QueuePair>::Lease;
 pub struct Peer<H: Host> {
     ends: Arc<Ends<H>>,
     service: ServiceId,
-    asked: Asked,
+    asked: WaitRequest,
 }
 
 /// The session and the host of a peer. They share one reference count, so that an open call needs only one reference.
@@ -73,7 +73,7 @@ impl<H: Host> Peer<H> {
         self.asking(expecting(self.asked, after))
     }
 
-    fn asking(&self, asked: Asked) -> Self {
+    fn asking(&self, asked: WaitRequest) -> Self {
         Self { asked, ..self.clone() }
     }
 
@@ -84,7 +84,7 @@ impl<H: Host> Peer<H> {
 
     /// Returns whether the peer handles a message type.
     pub fn handles<M: Message>(&self) -> bool {
-        matches!(self.ends.session.knows(&self.key::<M>()), Known::As(_))
+        matches!(self.ends.session.knows(&self.key::<M>()), TypeLookup::As(_))
     }
 
     /// Calls the peer and waits for the reply, at most [`DEFAULT_TIMEOUT`].
@@ -99,13 +99,13 @@ impl<H: Host> Peer<H> {
         let timeout = nanos(timeout);
         match self.ends.host.may_wait() {
             MayWait::Freely => self.call_and_wait(request, timeout),
-            MayWait::Never => Err(Rejection::InlineHandler.into()),
-            MayWait::Forked => Err(Rejection::Forked.into()),
+            MayWait::Never => Err(CallRejection::InlineHandler.into()),
+            MayWait::Forked => Err(CallRejection::Forked.into()),
             MayWait::InPool => self
                 .ends
                 .host
                 .while_waiting(|| self.waiting(self.policy().nested()).call_and_wait(request, timeout))
-                .unwrap_or(Err(Rejection::NoWorker.into())),
+                .unwrap_or(Err(CallRejection::NoWorker.into())),
         }
     }
 
@@ -123,30 +123,30 @@ impl<H: Host> Peer<H> {
         let mut sink = self.ends.host.waiting_sink(&self.ends.session);
         let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
         let (mut inline, mut short, mut end) = (InlineMessage::default(), None, None);
-        let places = Places {
+        let slots = ReplySlots {
             inline: &mut inline,
             short: |bytes: &[u8]| short = Some(decode_reply::<M>(bytes)),
             end: &mut end,
         };
-        let soon = if is_small(request) {
-            let small = encode_small(request).map_err(Rejection::Encoding)?;
-            self.call_soon(&spec, Gather::Inline(&small), places, &mut sink)
+        let outcome = if is_small(request) {
+            let small = encode_small(request).map_err(CallRejection::Encoding)?;
+            self.call_fast(&spec, Gather::Inline(&small), slots, &mut sink)
         } else if request.encoded_len() <= SHORT_PAYLOAD {
             let mut bytes = [0; SHORT_PAYLOAD];
-            let len = encode_message(request, &mut bytes).map_err(Rejection::Encoding)?;
-            self.call_soon(&spec, Gather::Short(&bytes[..len]), places, &mut sink)
+            let len = encode_message(request, &mut bytes).map_err(CallRejection::Encoding)?;
+            self.call_fast(&spec, Gather::Short(&bytes[..len]), slots, &mut sink)
         } else {
             None
         };
-        match soon {
-            Some(Soon::Inline) => return decode_reply::<M>(inline.payload.as_slice()),
-            Some(Soon::Short) => return short.expect("the short reply was decoded"),
-            Some(Soon::Ended(call)) => {
-                let waited = Waited::Ended(end.expect("the end was stored"));
+        match outcome {
+            Some(FastOutcome::Inline) => return decode_reply::<M>(inline.payload.as_slice()),
+            Some(FastOutcome::Short) => return short.expect("the short reply was decoded"),
+            Some(FastOutcome::Ended(call)) => {
+                let waited = WaitOutcome::Ended(end.expect("the end was stored"));
                 note_end(&*self.ends.host, self.node(), call, &waited);
                 return self.outcome::<M>(call, waited);
             }
-            Some(Soon::Open(call)) => return self.wait_for::<M>(call, timeout, &mut sink),
+            Some(FastOutcome::Open(call)) => return self.wait_for::<M>(call, timeout, &mut sink),
             None => {}
         }
         let call = self.when_there_is_room(timeout, || self.try_start(request, timeout))?;
@@ -154,14 +154,14 @@ impl<H: Host> Peer<H> {
     }
 
     #[inline]
-    fn call_soon(
+    fn call_fast(
         &self,
         spec: &CallSpec,
         payload: Gather<'_>,
-        places: Places<'_, LeaseOf<H>, impl FnOnce(&[u8])>,
+        slots: ReplySlots<'_, LeaseOf<H>, impl FnOnce(&[u8])>,
         sink: &mut impl Sink<LeaseOf<H>>,
-    ) -> Option<Soon> {
-        self.ends.session.call_soon(spec, payload, self.asked, places, sink, &*self.ends.host)
+    ) -> Option<FastOutcome> {
+        self.ends.session.call_fast(spec, payload, self.asked, slots, sink, &*self.ends.host)
     }
 
     fn wait_for<M: Request>(
@@ -175,10 +175,14 @@ impl<H: Host> Peer<H> {
         self.outcome::<M>(call, waited)
     }
 
-    fn outcome<M: Request>(&self, call: CallId, waited: Waited<LeaseOf<H>>) -> Result<M::Reply, CallError> {
+    fn outcome<M: Request>(
+        &self,
+        call: CallId,
+        waited: WaitOutcome<LeaseOf<H>>,
+    ) -> Result<M::Reply, CallError> {
         match waited {
-            Waited::Ended(end) => decode_end::<M, H>(end),
-            Waited::TimedOut => {
+            WaitOutcome::Ended(end) => decode_end::<M, H>(end),
+            WaitOutcome::TimedOut => {
                 self.ends.session.abandon(call, M::CLASS, &*self.ends.host);
                 Err(CallError::Deadline { executed: Executed::Maybe })
             }
@@ -194,7 +198,8 @@ impl<H: Host> Peer<H> {
     ) -> Result<M::Reply, CallError> {
         let deadline = self.ends.host.now() + timeout;
         while let Err(
-            CallError::PeerDown { .. } | CallError::Rejected(Rejection::Here(Refused::NotConnected { .. })),
+            CallError::PeerDown { .. }
+            | CallError::Rejected(CallRejection::Here(SendError::NotConnected { .. })),
         ) = outcome
         {
             let left = deadline.since(self.ends.host.now());
@@ -225,7 +230,7 @@ impl<H: Host> Peer<H> {
         let timeout = nanos(timeout);
         self.check_fork()?;
         let call = self.try_start(request, timeout)?;
-        self.ends.host.expects_answers();
+        self.ends.host.expects_responses();
         Ok(Pending::new(Arc::clone(&self.ends), call, timeout, self.policy()))
     }
 
@@ -241,7 +246,7 @@ impl<H: Host> Peer<H> {
         self.check_fork()?;
         let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
         let call = self.ends.session.call(&spec, by_reference(region, range)?, &*self.ends.host)?;
-        self.ends.host.expects_answers();
+        self.ends.host.expects_responses();
         Ok(Pending::new(Arc::clone(&self.ends), call, timeout, self.policy()))
     }
 
@@ -269,8 +274,8 @@ impl<H: Host> Peer<H> {
     pub fn notify_sync<M: Message>(&self, message: &M, timeout: Duration) -> Result<(), CallError> {
         match self.ends.host.may_wait() {
             MayWait::Freely | MayWait::InPool => {}
-            MayWait::Never => return Err(Rejection::InlineHandler.into()),
-            MayWait::Forked => return Err(Rejection::Forked.into()),
+            MayWait::Never => return Err(CallRejection::InlineHandler.into()),
+            MayWait::Forked => return Err(CallRejection::Forked.into()),
         }
         let timeout = nanos(timeout);
         let slot = self.when_there_is_room(timeout, || {
@@ -279,9 +284,9 @@ impl<H: Host> Peer<H> {
         })?;
         let mut sink = self.ends.host.waiting_sink(&self.ends.session);
         match self.ends.session.wait_for_send(slot, timeout, self.policy(), &mut sink, &*self.ends.host) {
-            Waited::Ended(End::Done(_)) => Ok(()),
-            Waited::Ended(_) => Err(CallError::PeerDown { executed: Executed::Maybe }),
-            Waited::TimedOut => {
+            WaitOutcome::Ended(End::Done(_)) => Ok(()),
+            WaitOutcome::Ended(_) => Err(CallError::PeerDown { executed: Executed::Maybe }),
+            WaitOutcome::TimedOut => {
                 self.ends.session.abandon_send(slot);
                 Err(CallError::Deadline { executed: Executed::Maybe })
             }
@@ -303,8 +308,8 @@ impl<H: Host> Peer<H> {
         &self.ends.session
     }
 
-    fn check_fork(&self) -> Result<(), Rejection> {
-        if self.ends.host.may_wait() == MayWait::Forked { Err(Rejection::Forked) } else { Ok(()) }
+    fn check_fork(&self) -> Result<(), CallRejection> {
+        if self.ends.host.may_wait() == MayWait::Forked { Err(CallRejection::Forked) } else { Ok(()) }
     }
 
     pub(crate) const fn policy(&self) -> WaitPolicy {
@@ -320,7 +325,7 @@ impl<H: Host> Peer<H> {
     fn try_start<M: Request>(&self, request: &M, timeout: Nanos) -> Result<CallId, CallError> {
         let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
         let call = if is_small(request) {
-            let small = encode_small(request).map_err(Rejection::Encoding)?;
+            let small = encode_small(request).map_err(CallRejection::Encoding)?;
             self.ends.session.call_small(&spec, &small, &*self.ends.host)?
         } else {
             let payload = self.encode(request)?;
@@ -334,9 +339,9 @@ impl<H: Host> Peer<H> {
         let owner = crate::encode::owner_of::<M>();
         let loan = |len| self.ends.session.loan_after_reaping(M::CLASS, len, owner, &*self.ends.host);
         encode(message, loan).map_err(|error| match error {
-            NotEncoded::Refused(Refused::NoRing) => Refused::NotConnected { peer: self.node() }.into(),
-            NotEncoded::Refused(refused) => refused.into(),
-            NotEncoded::Full(full) => Rejection::Encoding(full).into(),
+            NotEncoded::Send(SendError::NoRing) => SendError::NotConnected { peer: self.node() }.into(),
+            NotEncoded::Send(refused) => refused.into(),
+            NotEncoded::Full(full) => CallRejection::Encoding(full).into(),
         })
     }
 
@@ -346,8 +351,8 @@ impl<H: Host> Peer<H> {
     }
 
     /// Returns whether the refusal ends by itself while both nodes are alive. A session that has lost its link and can resume is still up.
-    fn waits_for_room(&self, refused: &Refused) -> bool {
-        refused.is_retryable() && (!matches!(refused, Refused::NotConnected { .. }) || self.is_up())
+    fn waits_for_room(&self, refused: &SendError) -> bool {
+        refused.is_retryable() && (!matches!(refused, SendError::NotConnected { .. }) || self.is_up())
     }
 
     /// Repeats `attempt` while it fails for lack of room, for at most `timeout`, and makes progress in between.
@@ -360,7 +365,7 @@ impl<H: Host> Peer<H> {
         let mut wait = None;
         loop {
             match attempt() {
-                Err(CallError::Rejected(Rejection::Here(refused))) if self.waits_for_room(&refused) => {
+                Err(CallError::Rejected(CallRejection::Here(refused))) if self.waits_for_room(&refused) => {
                     if host.may_wait() == MayWait::Never {
                         return Err(refused.into());
                     }
@@ -384,7 +389,7 @@ impl<H: Host> Peer<H> {
     }
 
     /// Returns the wait request, adapted to the calling thread.
-    fn asked_here(&self) -> Asked {
+    fn asked_here(&self) -> WaitRequest {
         match self.ends.host.may_wait() {
             MayWait::InPool => self.asked.by(self.policy().nested()),
             MayWait::Freely | MayWait::Never | MayWait::Forked => self.asked,
@@ -411,9 +416,9 @@ impl<H: Host> fmt::Debug for Together<'_, H> {
 }
 
 /// Returns a part of a region as a payload by reference.
-fn by_reference(region: &Region, range: Range<u64>) -> Result<OutgoingPayload, Refused> {
+fn by_reference(region: &Region, range: Range<u64>) -> Result<OutgoingPayload, SendError> {
     let len = range.end.checked_sub(range.start).and_then(|len| u32::try_from(len).ok());
-    let len = len.ok_or(Refused::OutOfRegion)?;
+    let len = len.ok_or(SendError::OutOfRegion)?;
     Ok(OutgoingPayload::Region { region: region.clone(), offset: range.start, len })
 }
 

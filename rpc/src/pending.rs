@@ -7,15 +7,15 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
-use pronto_core::executor::{Asked, expecting};
+use pronto_core::executor::{WaitRequest, expecting};
 use pronto_core::fabric::{Arrived, InlineMessage, QueuePair, Withdrawn};
 use pronto_core::note::{Ending, Note, What};
-use pronto_core::session::{End, Executed, Places, Soon, Waited};
+use pronto_core::session::{End, Executed, FastOutcome, ReplySlots, WaitOutcome};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, NodeId};
 
 use crate::codec::decode_message;
-use crate::error::{CallError, Rejection};
+use crate::error::{CallError, CallRejection};
 use crate::host::{Host, MayWait};
 use crate::message::Request;
 use crate::peer::Ends;
@@ -27,7 +27,7 @@ pub struct Pending<M: Request, H: Host> {
     /// `None` after the end was taken.
     call: Option<CallId>,
     timeout: Nanos,
-    asked: Asked,
+    asked: WaitRequest,
     request: PhantomData<fn() -> M>,
 }
 
@@ -67,38 +67,38 @@ impl<M: Request, H: Host> Pending<M, H> {
                 // function would copy its result.
                 let mut sink = self.ends.host.waiting_sink(&self.ends.session);
                 let (mut inline, mut short, mut end) = (InlineMessage::default(), None, None);
-                let places = Places {
+                let slots = ReplySlots {
                     inline: &mut inline,
                     short: |bytes: &[u8]| short = Some(decode_reply::<M>(bytes)),
                     end: &mut end,
                 };
-                match self.ends.session.wait_soon(call, self.asked, places, &mut sink, &*self.ends.host) {
-                    Some(Soon::Inline) => {
+                match self.ends.session.wait_fast(call, self.asked, slots, &mut sink, &*self.ends.host) {
+                    Some(FastOutcome::Inline) => {
                         self.call = None;
                         return decode_reply::<M>(inline.payload.as_slice());
                     }
-                    Some(Soon::Short) => {
+                    Some(FastOutcome::Short) => {
                         self.call = None;
                         return short.expect("the short reply was decoded");
                     }
-                    Some(Soon::Ended(_)) => Waited::Ended(end.expect("the end was stored")),
-                    Some(Soon::Open(_)) | None => wait(self.asked.preference),
+                    Some(FastOutcome::Ended(_)) => WaitOutcome::Ended(end.expect("the end was stored")),
+                    Some(FastOutcome::Open(_)) | None => wait(self.asked.preference),
                 }
             }
             MayWait::InPool => {
                 let wait = || wait(self.asked.preference.nested());
-                self.ends.host.while_waiting(wait).ok_or(Rejection::NoWorker)?
+                self.ends.host.while_waiting(wait).ok_or(CallRejection::NoWorker)?
             }
-            MayWait::Never => return Err(Rejection::InlineHandler.into()),
-            MayWait::Forked => return Err(Rejection::Forked.into()),
+            MayWait::Never => return Err(CallRejection::InlineHandler.into()),
+            MayWait::Forked => return Err(CallRejection::Forked.into()),
         };
         note_end(&*self.ends.host, self.ends.session.peer(), call, &waited);
         match waited {
-            Waited::Ended(end) => {
+            WaitOutcome::Ended(end) => {
                 self.call = None;
                 decode_end::<M, H>(end)
             }
-            Waited::TimedOut => Err(CallError::Deadline { executed: Executed::Maybe }),
+            WaitOutcome::TimedOut => Err(CallError::Deadline { executed: Executed::Maybe }),
         }
     }
 
@@ -162,10 +162,10 @@ impl<M: Request, H: Host> fmt::Debug for Pending<M, H> {
 
 /// Records in the flight recorder how a wait for a call ended, unless it got a reply.
 #[inline]
-pub(crate) fn note_end<H: Host, L>(host: &H, peer: NodeId, call: CallId, waited: &Waited<L>) {
+pub(crate) fn note_end<H: Host, L>(host: &H, peer: NodeId, call: CallId, waited: &WaitOutcome<L>) {
     let how = match waited {
-        Waited::Ended(end) => ending(end),
-        Waited::TimedOut => Some(Ending::Deadline),
+        WaitOutcome::Ended(end) => ending(end),
+        WaitOutcome::TimedOut => Some(Ending::Deadline),
     };
     if let Some(how) = how {
         note(host, peer, call, how);

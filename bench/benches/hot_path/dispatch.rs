@@ -11,7 +11,7 @@ use pronto::rpc::{NodeId, Route};
 use pronto_core::Nanos;
 use pronto_core::dispatch::Lanes;
 use pronto_core::fabric::Arrived;
-use pronto_core::session::{Answer, Limits, Session, TokenSlot};
+use pronto_core::session::{Limits, Response, Session, TokenSlot};
 use pronto_fabric_shm::ShmLease;
 use pronto_wire::{Class, InlinePayload};
 
@@ -59,9 +59,9 @@ pub(crate) fn benches(criterion: &mut Criterion) {
     let handled = |payload| {
         let mut slot = TokenSlot::unowed(None, Class::Control);
         route.run(&incoming, payload, slot.token());
-        slot.into_answer()
+        slot.into_response()
     };
-    assert!(matches!(handled(&payload), Some(Answer::Reply { .. })), "the handler replies");
+    assert!(matches!(handled(&payload), Some(Response::Reply { .. })), "the handler replies");
     group.bench_function("handler", |bencher| bencher.iter(|| handled(black_box(&payload))));
     group.finish();
 }

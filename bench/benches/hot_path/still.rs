@@ -57,9 +57,9 @@ impl Host for Still {
         Some(wait())
     }
 
-    fn expects_answers(&self) {}
+    fn expects_responses(&self) {}
 
-    fn carries_up_to(&self, _: &Session<ShmQueuePair>) -> u64 {
+    fn eager_limit(&self, _: &Session<ShmQueuePair>) -> u64 {
         0
     }
 

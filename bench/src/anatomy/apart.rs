@@ -34,7 +34,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Watched<Q>, M> {
     pub(crate) fn apart(&self, parts: &mut Parts) -> anyhow::Result<()> {
         for link in &self.links {
             match self.way {
-                Way::Soon => self.soon_apart(link, parts)?,
+                Way::FastOutcome => self.soon_apart(link, parts)?,
                 Way::Started => self.started_apart(link, parts)?,
             }
         }
@@ -82,10 +82,10 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Watched<Q>, M> {
         let request = handed.request.context("a request is taken in")?;
         let pieces = notes.pieces([notes.looked, handed.when]).context("a request is looked for")?;
         parts.pieces([Part::InBegins, Part::InHanded, Part::InEnds], pieces);
-        let answer = request.handled(&link.callee).context("a response")?;
-        request.answer(answer);
+        let response = request.handled(&link.callee).context("a response")?;
+        request.respond(response);
         match self.way {
-            Way::Soon => self.find_soon(link, call, |_| ()),
+            Way::FastOutcome => self.find_soon(link, call, |_| ()),
             Way::Started => self.wait(link, call),
         }
     }

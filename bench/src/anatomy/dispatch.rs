@@ -9,7 +9,7 @@ use pronto::rpc::codec::encode_message;
 use pronto::rpc::handler::Incoming;
 use pronto::{Message as _, Nanos, Node, NodeId, Rdma, Route, ServiceId, WaitPolicy};
 use pronto_core::fabric::{Arrived, QueuePair};
-use pronto_core::session::{Answer, Inbound, Limits, Session, Sink as _, TokenSlot};
+use pronto_core::session::{Inbound, Limits, Response, Session, Sink as _, TokenSlot};
 use pronto_counts::pair::Still;
 use pronto_node::{AnyLease, AnyQueuePair, ServingSink};
 use pronto_wire::{CallId, InlinePayload, TypeId};
@@ -57,10 +57,10 @@ impl Dispatch {
         let mut sink = ServingSink::new(peer.host(), peer.session());
         let mut slot = Self::slot();
         sink.request(self.inbound(&mut slot));
-        let answer = slot.into_answer();
+        let response = slot.into_response();
         anyhow::ensure!(
-            matches!(answer, Some(Answer::Reply { .. })),
-            "the handler replies, and not: {answer:?}"
+            matches!(response, Some(Response::Reply { .. })),
+            "the handler replies, and not: {response:?}"
         );
         parts.time(Part::Dispatch, REPEATS, || {
             for _ in 0..REPEATS {

@@ -10,8 +10,8 @@ use pronto::rpc::pending::with_bytes;
 use pronto::{Nanos, Request, Route, ServiceId, WaitPolicy};
 use pronto_core::fabric::{Arrived, ConnectionLimits, Gather, InlineMessage, QueuePair, SHORT_PAYLOAD};
 use pronto_core::session::{
-    Answer, CallSpec, DetachedToken, End, Event, Inbound, OutgoingPayload, Places, Session, Sink, Soon,
-    TokenSlot, TypeKey, Waited,
+    CallSpec, DetachedToken, End, Event, FastOutcome, Inbound, OutgoingPayload, ReplySlots, Response,
+    Session, Sink, TokenSlot, TypeKey, WaitOutcome,
 };
 use pronto_counts::pair::{Callee, Ends, LOOKS, Nobody, Pairs, Still};
 use pronto_wire::{CallId, INLINE_PAYLOAD, InlinePayload};
@@ -72,7 +72,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
         let (name, layout) = M::type_key();
         let key = TypeKey { service: ServiceId(0), name, layout };
         let spec = CallSpec { key, class: M::CLASS, timeout: Nanos::NEVER };
-        let mut stages = Self { links, ask: M::of(size), spec, still: Still::alone(), way: Way::Soon };
+        let mut stages = Self { links, ask: M::of(size), spec, still: Still::alone(), way: Way::FastOutcome };
         stages.try_way()?;
         Ok(stages)
     }
@@ -106,7 +106,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
     /// If a call fails.
     pub(crate) fn round(&self, parts: &mut Parts) -> anyhow::Result<()> {
         match self.way {
-            Way::Soon => self.by_looks(parts)?,
+            Way::FastOutcome => self.by_looks(parts)?,
             Way::Started => self.by_program(parts)?,
         }
         self.by_session(parts)?;
@@ -171,23 +171,23 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
     /// Posts as a call does that looks for its answer at once. Nobody polls for this one: it stays open.
     fn post_soon(&self, link: &Ends<Q>, payload: Gather<'_>) -> Option<CallId> {
         let (mut inline, mut end) = (InlineMessage::default(), None);
-        let places = Places { inline: &mut inline, short: |_: &[u8]| (), end: &mut end };
+        let slots = ReplySlots { inline: &mut inline, short: |_: &[u8]| (), end: &mut end };
         let asked = WaitPolicy::Block.into();
-        let soon = link.caller.call_soon(&self.spec, payload, asked, places, &mut Nobody, &self.still)?;
-        if let Soon::Open(call) = soon { Some(call) } else { None }
+        let outcome = link.caller.call_fast(&self.spec, payload, asked, slots, &mut Nobody, &self.still)?;
+        if let FastOutcome::Open(call) = outcome { Some(call) } else { None }
     }
 
     /// Finds an answer that is there, as that call does, and shows its bytes.
     pub(super) fn find_soon(&self, link: &Ends<Q>, call: CallId, show: impl Fn(&[u8])) -> anyhow::Result<()> {
         let (mut inline, mut end) = (InlineMessage::default(), None);
-        let places = Places { inline: &mut inline, short: &show, end: &mut end };
+        let slots = ReplySlots { inline: &mut inline, short: &show, end: &mut end };
         let asked = WaitPolicy::Spin.into();
-        let found = link.caller.wait_soon(call, asked, places, &mut Nobody, &self.still);
+        let found = link.caller.wait_fast(call, asked, slots, &mut Nobody, &self.still);
         match (found, end) {
-            (Some(Soon::Inline), _) => show(inline.payload.as_slice()),
-            (Some(Soon::Short), _) => {}
+            (Some(FastOutcome::Inline), _) => show(inline.payload.as_slice()),
+            (Some(FastOutcome::Short), _) => {}
             // Something else was due first, and a turn of the engine took both in.
-            (Some(Soon::Ended(_)), Some(End::Reply(reply))) => with_bytes(&reply, &show)?,
+            (Some(FastOutcome::Ended(_)), Some(End::Reply(reply))) => with_bytes(&reply, &show)?,
             (found, _) => anyhow::bail!("an answer that is there is found at once, and not: {found:?}"),
         }
         Ok(())
@@ -214,8 +214,8 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
                 answers.extend(request.handled(callee));
             }
         });
-        for (request, answer) in kept.into_iter().zip(answers) {
-            request.answer(answer);
+        for (request, response) in kept.into_iter().zip(answers) {
+            request.respond(response);
         }
         self.take_answers(&calls, parts)?;
         self.settle();
@@ -225,7 +225,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
     /// Waits for an answer that is there, and leaves it as it lies.
     pub(super) fn wait(&self, link: &Ends<Q>, call: CallId) -> anyhow::Result<()> {
         match link.caller.wait(call, Nanos::NEVER, WaitPolicy::Spin, &mut Nobody, &self.still) {
-            Waited::Ended(End::Reply(reply)) => {
+            WaitOutcome::Ended(End::Reply(reply)) => {
                 drop(black_box(reply));
                 Ok(())
             }
@@ -236,7 +236,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
     /// The answers of calls, which are there: decoded, if they are looked for at once; else as they lie.
     fn take_answers(&self, calls: &[CallId], parts: &mut Parts) -> anyhow::Result<()> {
         let mut answered = self.links.iter().zip(calls);
-        if self.way == Way::Soon {
+        if self.way == Way::FastOutcome {
             let decode = |bytes: &[u8]| drop(black_box(decode_message::<M::Reply>(bytes)));
             return parts.time(Part::Finish, OPS, || {
                 answered.try_for_each(|(link, call)| self.find_soon(link, *call, decode))
@@ -278,7 +278,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
             let len = encode_message(ask, &mut bytes)?;
             return Ok(Ready::Line(InlinePayload::first(bytes, u8::try_from(len)?)));
         }
-        if len <= SHORT_PAYLOAD && self.way == Way::Soon {
+        if len <= SHORT_PAYLOAD && self.way == Way::FastOutcome {
             let mut bytes = [0; SHORT_PAYLOAD];
             let len = encode_message(ask, &mut bytes)?;
             return Ok(Ready::Short(bytes, len));
@@ -316,18 +316,18 @@ impl<Q: QueuePair + 'static> Held<Q> {
     }
 
     /// Returns the response of the callee's only handler, which is not sent.
-    pub(super) fn handled(&self, callee: &Callee<Q>) -> Option<Answer> {
+    pub(super) fn handled(&self, callee: &Callee<Q>) -> Option<Response> {
         let call = self.token.call();
         let incoming = Incoming::new(call, &callee.session, &callee.host, Nanos::NEVER);
         let mut slot = TokenSlot::unowed(call, self.token.class());
         callee.routes.first()?.run(&incoming, &self.payload, slot.token());
-        slot.into_answer()
+        slot.into_response()
     }
 
     /// Sends the response.
-    pub(super) fn answer(self, answer: Answer) {
+    pub(super) fn respond(self, response: Response) {
         drop(self.payload);
-        self.token.answer(answer);
+        self.token.respond(response);
     }
 }
 

@@ -93,7 +93,7 @@ pub(crate) struct Outside {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Posted and looked for in one hold of the engine: what fits a line, or what its provider copies beside it.
-    Soon,
+    FastOutcome,
     /// Started, then waited for.
     Started,
 }
@@ -102,7 +102,7 @@ pub(crate) enum Way {
 pub(crate) fn steps(parts: &Parts, outside: Outside, through: Way) -> Vec<Step> {
     let ns = |part| parts.ns(part);
     let whole = match through {
-        Way::Soon => Part::Session,
+        Way::FastOutcome => Part::Session,
         Way::Started => Part::Start,
     };
     let [_, request_ends] = parts.split(whole, [Part::RequestLeaves, Part::RequestEnds]);
@@ -170,7 +170,7 @@ fn of_caller(parts: &Parts, request_ends: f64, through: Way) -> [Step; 2] {
     let step = |name, ns, at, how| Step { name, ns, path: Path::Critical, at, how };
     let session = ns(Part::Session) - ns(Part::Knows) - ns(Part::Post) - request_ends;
     match through {
-        Way::Soon => [
+        Way::FastOutcome => [
             step(
                 "call",
                 ns(Part::Around),
@@ -203,7 +203,7 @@ fn of_caller(parts: &Parts, request_ends: f64, through: Way) -> [Step; 2] {
 
 fn wait_begins_of(ns: f64, through: Way) -> Step {
     let how = match through {
-        Way::Soon => {
+        Way::FastOutcome => {
             "the look for an answer, up to its first: in a call the engine is held already, and this is left out"
         }
         Way::Started => "a wait up to its first look",
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_sum_and_the_rest_are_the_measured_call() {
-        for through in [Way::Soon, Way::Started] {
+        for through in [Way::FastOutcome, Way::Started] {
             let found = steps(&Parts::new(), Outside { way: 40.0, call: 200.0 }, through);
             let ns = |name| found.iter().find(|step| step.name == name).map(|step| step.ns);
             assert_eq!(found.iter().map(|step| step.name).collect::<Vec<_>>(), STEPS);
@@ -250,7 +250,7 @@ mod tests {
         ] {
             took(&mut parts, part, ns);
         }
-        let found = steps(&parts, Outside { way: 0.0, call: 0.0 }, Way::Soon);
+        let found = steps(&parts, Outside { way: 0.0, call: 0.0 }, Way::FastOutcome);
         let is = |name: &str, expected: f64| {
             let ns = found.iter().find(|step| step.name == name).map_or(f64::NAN, |step| step.ns);
             assert!((ns - expected).abs() < 1.0, "{name}: {ns}, and not {expected}");

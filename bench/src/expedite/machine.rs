@@ -23,7 +23,7 @@ use crate::lab;
 const PARTITION: &str = "/sys/fs/cgroup/pronto-handlers";
 const GROUPS: &str = "/sys/fs/cgroup";
 /// The processor in it.
-const PROCESSOR: &str = "0";
+const CPU: &str = "0";
 const DEBUGFS: &str = "/sys/kernel/debug";
 const PREEMPT: &str = "/sys/kernel/debug/sched/preempt";
 const COUNTERS: &str = "/sys/kernel/debug/expedite/counters";
@@ -107,7 +107,7 @@ impl Machine {
         start()?;
         let machine = Self { _short_turns: Some(Metronome::start()?), sender: Class::Normal };
         write(&format!("{GROUPS}/cgroup.subtree_control"), "+cpuset")?;
-        write(&format!("{PARTITION}/cpuset.cpus"), PROCESSOR)?;
+        write(&format!("{PARTITION}/cpuset.cpus"), CPU)?;
         let partition = format!("{PARTITION}/cpuset.cpus.partition");
         write(&partition, "root")?;
         let is = fs::read_to_string(&partition).context("reading back a partition")?;

@@ -328,11 +328,11 @@ mod tests {
             _ => Stages::<_, AskMany>::new(size, shm_link).map(|stages| stages.way()),
         };
         let ways = [32, 224, 4096].map(|size| shm(size).expect("a link over shared memory"));
-        assert_eq!(ways, [Way::Soon, Way::Soon, Way::Started]);
+        assert_eq!(ways, [Way::FastOutcome, Way::FastOutcome, Way::Started]);
         let small = Stages::<_, Ask32>::new(32, tcp_link).map(|stages| stages.way());
         let short = Stages::<_, Ask224>::new(224, tcp_link).map(|stages| stages.way());
         let ways = [small, short].map(|way| way.expect("a link over TCP"));
-        assert_eq!(ways, [Way::Soon, Way::Started], "a socket copies inline messages");
+        assert_eq!(ways, [Way::FastOutcome, Way::Started], "a socket copies inline messages");
     }
 
     #[test]

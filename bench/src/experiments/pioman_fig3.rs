@@ -71,8 +71,8 @@ impl Experiment for PiomanFig3 {
             if params.keeps("system", "pronto") {
                 for engine in &engines {
                     let times = if *engine == Engine::Idle { idle_times } else { times };
-                    let of_engine = ours(provider, *engine, &sizes, times, cpus, progress)?;
-                    rows.extend(of_engine.into_iter().zip(&floors).map(|(row, floor)| row.over(*floor)));
+                    let from_engine = ours(provider, *engine, &sizes, times, cpus, progress)?;
+                    rows.extend(from_engine.into_iter().zip(&floors).map(|(row, floor)| row.over(*floor)));
                 }
             }
             for mpi in Mpi::ALL.into_iter().filter(|mpi| params.keeps("system", mpi.name())) {

@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto::rpc::{Host as _, encode_message};
 use pronto::{Message, Nanos, Peer, WaitPolicy};
-use pronto_core::session::{OutgoingPayload, TypeKey, Waited};
+use pronto_core::session::{OutgoingPayload, TypeKey, WaitOutcome};
 use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pronto_wire::CallId;
 
@@ -142,7 +142,7 @@ impl Dedicated {
                 posted = true;
                 let mut sink = host.waiting_sink(session);
                 let looked = session.wait_for_send(slot, Nanos::ZERO, WaitPolicy::Block, &mut sink, &**host);
-                if let Waited::Ended(_) = looked {
+                if let WaitOutcome::Ended(_) = looked {
                     // SYNC: publishes that the send has ended; pairs with the load in `send`.
                     flag.send.store(0, Ordering::Release);
                     self.wake(flag.thread.get());

@@ -3,7 +3,7 @@
 use pronto_ring::slots::MAX_SLOTS;
 
 use super::ALIGNMENT;
-use super::strip::STRIPS;
+use super::thread_arena::ARENAS;
 use crate::time::Nanos;
 
 /// Number of sizes of overflow slots.
@@ -75,7 +75,7 @@ impl Default for RingConfig {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "there are few strips")]
-const STRIPS_U32: u32 = STRIPS as u32;
+const STRIPS_U32: u32 = ARENAS as u32;
 
 /// The division of a memory of a given length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

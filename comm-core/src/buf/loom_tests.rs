@@ -8,7 +8,7 @@ use core::ops::Range;
 use loom::thread;
 use pronto_sync::cell::UnsafeCell;
 
-use super::strip::STRIPS;
+use super::thread_arena::ARENAS;
 use super::{Chunk, Frame, OVERFLOW_CLASSES, Placement, PresentRing, RingConfig, SendRing, SlotClass};
 use crate::fabric::HeapSendMemory;
 use crate::time::Nanos;
@@ -196,14 +196,14 @@ impl Strips {
             placement: Placement::HotFirst,
         };
         let ring = Arc::new(
-            SendRing::new(Arc::new(HeapSendMemory::new(STRIPS * 256 * 4)), config)
+            SendRing::new(Arc::new(HeapSendMemory::new(ARENAS * 256 * 4)), config)
                 .expect("the memory is new"),
         );
         let weak = Arc::downgrade(&ring);
         let strips_at = ring.initial()[1].start;
         let present = PresentRing::new();
         present.set(Some(ring), thread::yield_now);
-        let lines = (0..4 * STRIPS).map(|_| UnsafeCell::new(0)).collect();
+        let lines = (0..4 * ARENAS).map(|_| UnsafeCell::new(0)).collect();
         Arc::new(Self { present, lines, strips_at, ring: weak })
     }
 
@@ -269,8 +269,8 @@ fn loom_no_thread_allocates_in_a_lent_arena() {
         assert!(state.present.idle_strip().is_none(), "the first check only records the state");
         let other = Arc::clone(&state);
         let thread = thread::spawn(move || drop(other.take(0)));
-        if let Some(strip) = state.present.idle_strip() {
-            let first = (strip.range().start - state.strips_at) / 64;
+        if let Some(arena) = state.present.idle_strip() {
+            let first = (arena.range().start - state.strips_at) / 64;
             state.touch_lines(first..first + 4);
         }
         thread.join().unwrap();

@@ -16,7 +16,7 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use super::ring::SendRing;
-use super::strip::{STRIPS, Strip};
+use super::thread_arena::{ARENAS, ThreadArena};
 use crate::fabric::{Extent, MemoryClaimed, SendMemory};
 
 /// The claimed memory of the provider.
@@ -97,10 +97,10 @@ impl Buffer {
         self.ring.is_some()
     }
 
-    /// Wraps an extent that `ring` has just allocated in thread arena number `strip`. Called once per allocation.
+    /// Wraps an extent that `ring` has just allocated in thread arena number `arena`. Called once per allocation.
     #[inline]
-    pub(super) fn in_strip(ring: &Arc<SendRing>, strip: usize, extent: Extent) -> Self {
-        Self { ring: Some(NonNull::from(&**ring)), place: pack(extent, strip as u64 + 1) }
+    pub(super) fn in_strip(ring: &Arc<SendRing>, arena: usize, extent: Extent) -> Self {
+        Self { ring: Some(NonNull::from(&**ring)), place: pack(extent, arena as u64 + 1) }
     }
 
     /// Returns whether the buffer belongs to this ring.
@@ -174,10 +174,10 @@ impl Drop for Buffer {
             give_back(ring, self.place);
             return;
         }
-        let strip = (self.place & TAG) as usize - 1;
+        let arena = (self.place & TAG) as usize - 1;
         // SAFETY: invariant 4: the ring lives until this buffer is counted as freed.
-        let returned = unsafe { ring.as_ref() }.forget_in_strip(strip, self.extent().offset);
-        if Strip::give_back(returned) {
+        let returned = unsafe { ring.as_ref() }.forget_in_strip(arena, self.extent().offset);
+        if ThreadArena::give_back(returned) {
             give_up(ring);
         }
     }
@@ -200,7 +200,7 @@ fn give_up(ring: NonNull<SendRing>) {
 
 /// Bits of a buffer's `place` that are neither offset nor length.
 const TAG: u64 = super::ALIGNMENT as u64 - 1;
-const _: () = assert!(STRIPS as u64 <= TAG);
+const _: () = assert!(ARENAS as u64 <= TAG);
 
 const fn pack(extent: Extent, tag: u64) -> u64 {
     (extent.len as u64) << 32 | extent.offset as u64 | tag

@@ -138,8 +138,8 @@ impl Model {
                 }
             }
             Step::TrimStrip => {
-                if let Some(strip) = self.present.idle_strip() {
-                    let range = strip.range();
+                if let Some(arena) = self.present.idle_strip() {
+                    let range = arena.range();
                     prop_assert!(
                         self.live.iter().all(|(frame, _)| !range.contains(&(frame.extent().offset as usize)))
                     );

@@ -19,7 +19,7 @@ use pronto_sync::{CachePadded, TryLock, TryLockGuard, thread_number};
 use super::loan::Loan;
 use super::memory::Buffer;
 use super::ring::{Exhausted, SendRing};
-use super::strip::STRIPS;
+use super::thread_arena::ARENAS;
 
 /// Number of references to the current link's ring, each behind its own lock. All are taken only if this number of threads are
 /// preempted while each copies one. Loom explores two.
@@ -35,7 +35,7 @@ pub(crate) struct AllTaken;
 pub(crate) struct PresentRing {
     /// References to the same ring, except while [`PresentRing::set`] replaces them one by one.
     references: [TryLock<Option<Arc<SendRing>>>; REFERENCES],
-    strips: [CachePadded<TryLock<Option<Arc<SendRing>>>>; STRIPS],
+    strips: [CachePadded<TryLock<Option<Arc<SendRing>>>>; ARENAS],
 }
 
 impl PresentRing {
@@ -55,8 +55,8 @@ impl PresentRing {
         if let Some(ring) = with_strips {
             assert!(ring.enter_strips(), "a ring is entered once");
         }
-        for (index, strip) in self.strips.iter().enumerate() {
-            let old = core::mem::replace(&mut *wait_for(strip, &mut pause), with_strips.map(Arc::clone));
+        for (index, arena) in self.strips.iter().enumerate() {
+            let old = core::mem::replace(&mut *wait_for(arena, &mut pause), with_strips.map(Arc::clone));
             if let Some(old) = old {
                 SendRing::retire_strip(old, index);
             }
@@ -107,15 +107,15 @@ impl PresentRing {
 
     #[inline]
     fn loan_of_strip_by(&self, thread: usize, len: usize, owner: u32) -> Option<Loan> {
-        let buffer = self.take_in_strip(thread % STRIPS, len, owner);
+        let buffer = self.take_in_strip(thread % ARENAS, len, owner);
         buffer.is_some().then(|| Loan::new(buffer))
     }
 
     /// Returns a buffer of a thread arena, or one without an allocation. The result is returned in registers.
     #[inline(never)]
     fn take_in_strip(&self, index: usize, len: usize, owner: u32) -> Buffer {
-        let Some(strip) = self.strips[index].try_lock() else { return Buffer::none() };
-        let Some(ring) = &*strip else { return Buffer::none() };
+        let Some(arena) = self.strips[index].try_lock() else { return Buffer::none() };
+        let Some(ring) = &*arena else { return Buffer::none() };
         let extent = ring.take_in_strip(index, len, owner);
         extent.map_or(Buffer::none(), |extent| Buffer::in_strip(ring, index, extent))
     }
@@ -134,11 +134,11 @@ impl PresentRing {
     /// until the result is dropped.
     pub(crate) fn idle_strip(&self) -> Option<IdleStrip<'_>> {
         let ring = self.ring().ok()??;
-        (0..STRIPS).filter(|index| ring.uses_strip(*index)).find_map(|index| {
+        (0..ARENAS).filter(|index| ring.uses_strip(*index)).find_map(|index| {
             // A thread that holds the lock uses the arena.
-            let strip = self.strips[index].try_lock()?;
-            let range = strip.as_ref()?.idle_strip(index)?;
-            Some(IdleStrip { _strip: strip, range })
+            let arena = self.strips[index].try_lock()?;
+            let range = arena.as_ref()?.idle_strip(index)?;
+            Some(IdleStrip { _strip: arena, range })
         })
     }
 }

@@ -18,7 +18,7 @@ use super::config::{Layout, Placement, RingConfig};
 use super::loan::Loan;
 use super::memory::{Buffer, Memory};
 use super::overflow::Overflow;
-use super::strip::{LARGEST_PART, STRIPS, Strip};
+use super::thread_arena::{ARENAS, LARGEST_PART, ThreadArena};
 use super::{ALIGNMENT, lines};
 use crate::fabric::{Extent, MemoryClaimed, SendMemory};
 use crate::time::Nanos;
@@ -100,8 +100,8 @@ pub struct SendRing {
     layout: Layout,
     config: RingConfig,
     chunks: Box<[ChunkWord]>,
-    /// The thread arenas: [`STRIPS`] of them, or none.
-    strips: Box<[Strip]>,
+    /// The thread arenas: [`ARENAS`] of them, or none.
+    strips: Box<[ThreadArena]>,
     /// Whether a [`super::PresentRing`] has entered the thread arenas, which only one may do.
     entered: AtomicBool,
     /// Whether the ring's link has ended, so that the ring makes no more loans.
@@ -141,7 +141,7 @@ impl SendRing {
         if let Some(first) = chunks.first() {
             let _ = first.lend_closed() && first.open();
         }
-        let strips = if layout.strip_bytes == 0 { 0 } else { STRIPS };
+        let strips = if layout.strip_bytes == 0 { 0 } else { ARENAS };
         let overflow = Overflow::new(layout.overflow_at, classes);
         let longest = match layout.chunks {
             0 => 0,
@@ -155,7 +155,7 @@ impl SendRing {
             layout,
             config,
             chunks,
-            strips: (0..strips).map(|_| Strip::default()).collect(),
+            strips: (0..strips).map(|_| ThreadArena::default()).collect(),
             entered: AtomicBool::new(false),
             retired: AtomicBool::new(false),
             overflow,
@@ -270,7 +270,7 @@ impl SendRing {
     pub fn stats(&self) -> RingStats {
         RingStats {
             live: self.chunks.iter().map(|chunk| chunk.load().1).sum::<u32>()
-                + self.strips.iter().map(|strip| strip.load().1).sum::<u32>(),
+                + self.strips.iter().map(|arena| arena.load().1).sum::<u32>(),
             open_chunks: self.chunks.iter().map(|chunk| u32::from(chunk.is_open())).sum(),
             overflow_in_use: self.overflow.in_use(),
             overflowed: self.overflowed.load(Ordering::Relaxed),
@@ -362,46 +362,46 @@ impl SendRing {
 
     /// Allocates in a thread arena, whose lock the caller holds. Returns `None` if the buffer is too long or the arena has no room.
     #[inline]
-    pub(super) fn take_in_strip(&self, strip: usize, len: usize, owner: u32) -> Option<Extent> {
+    pub(super) fn take_in_strip(&self, arena: usize, len: usize, owner: u32) -> Option<Extent> {
         let strip_bytes = self.layout.strip_bytes;
         let len = u32::try_from(len).ok().filter(|len| *len <= strip_bytes / LARGEST_PART)?;
-        let line = self.strips.get(strip)?.take(lines(len), strip_bytes / ALIGNMENT)?;
-        let offset = self.strip_at(strip) + line * ALIGNMENT;
+        let line = self.strips.get(arena)?.take(lines(len), strip_bytes / ALIGNMENT)?;
+        let offset = self.strip_at(arena) + line * ALIGNMENT;
         self.record((offset / ALIGNMENT) as usize, owner);
         Some(Extent { offset, len })
     }
 
     /// Clears the record of a buffer in a thread arena, which is about to be freed. Returns the arena's count of freed buffers.
     #[inline]
-    pub(super) fn forget_in_strip(&self, strip: usize, offset: u32) -> &AtomicU64 {
+    pub(super) fn forget_in_strip(&self, arena: usize, offset: u32) -> &AtomicU64 {
         self.records[(offset / ALIGNMENT) as usize].store(0, Ordering::Relaxed);
-        self.strips[strip].returned()
+        self.strips[arena].returned()
     }
 
     /// Ends allocation in a thread arena. The caller holds its lock, and passes the arena's reference to the ring.
-    pub(super) fn retire_strip(self: Arc<Self>, strip: usize) {
-        if !self.strips[strip].retire() {
+    pub(super) fn retire_strip(self: Arc<Self>, arena: usize) {
+        if !self.strips[arena].retire() {
             // The thread that frees the last buffer drops the reference.
             core::mem::forget(self);
         }
     }
 
     /// Returns whether the memory of a thread arena was used since it was reclaimed. The result may already be out of date.
-    pub(super) fn uses_strip(&self, strip: usize) -> bool {
-        self.strips.get(strip).is_some_and(Strip::is_used)
+    pub(super) fn uses_strip(&self, arena: usize) -> bool {
+        self.strips.get(arena).is_some_and(ThreadArena::is_used)
     }
 
     /// Returns the range of a thread arena whose memory should be reclaimed. The caller holds the arena's lock until that is done.
-    pub(super) fn idle_strip(&self, strip: usize) -> Option<Range<usize>> {
-        let start = self.strip_at(strip) as usize;
-        self.strips.get(strip)?.is_idle().then_some(start..start + self.layout.strip_bytes as usize)
+    pub(super) fn idle_strip(&self, arena: usize) -> Option<Range<usize>> {
+        let start = self.strip_at(arena) as usize;
+        self.strips.get(arena)?.is_idle().then_some(start..start + self.layout.strip_bytes as usize)
     }
 
     /// Returns the offset of a thread arena.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "there are few strips")]
-    const fn strip_at(&self, strip: usize) -> u32 {
-        self.layout.strips_at + strip as u32 * self.layout.strip_bytes
+    const fn strip_at(&self, arena: usize) -> u32 {
+        self.layout.strips_at + arena as u32 * self.layout.strip_bytes
     }
 
     /// Frees a live buffer that is not in a thread arena.
@@ -460,9 +460,9 @@ impl SendRing {
             let start = index * lines_per_chunk;
             (start..start + chunk.load().0 as usize).find(|record| self.is_live(*record))
         });
-        let in_strips = self.strips.iter().enumerate().filter_map(|(index, strip)| {
+        let in_strips = self.strips.iter().enumerate().filter_map(|(index, arena)| {
             let start = (self.strip_at(index) / ALIGNMENT) as usize;
-            (start..start + strip.load().0 as usize).find(|record| self.is_live(*record))
+            (start..start + arena.load().0 as usize).find(|record| self.is_live(*record))
         });
         let in_slots = (self.slot_record(0)..self.records.len()).filter(|record| self.is_live(*record));
         in_chunks

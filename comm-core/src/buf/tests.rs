@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::strip::STRIPS;
+use super::thread_arena::ARENAS;
 use super::{Exhausted, Frame, OVERFLOW_CLASSES, Placement, PresentRing, RingConfig, SendRing, SlotClass};
 use crate::fabric::{HeapSendMemory, MemoryClaimed};
 use crate::time::Nanos;
@@ -348,7 +348,7 @@ fn threads_never_share_bytes() {
 
 /// Returns a ring of four chunks with thread arenas of 1 KiB, and the value that holds it.
 fn present() -> (PresentRing, Arc<SendRing>) {
-    let ring = ring_of((CHUNKS + 4 * STRIPS) * CHUNK, RingConfig { strip_bytes: 1024, ..config(NONE) });
+    let ring = ring_of((CHUNKS + 4 * ARENAS) * CHUNK, RingConfig { strip_bytes: 1024, ..config(NONE) });
     let present = PresentRing::new();
     present.set(Some(Arc::clone(&ring)), || unreachable!("no other thread is here"));
     (present, ring)
@@ -362,7 +362,7 @@ fn loan_by(present: &PresentRing, thread: usize, len: usize) -> Frame {
 fn threads_use_their_own_arenas_and_consecutive_calls_use_the_same_lines() {
     let (present, ring) = present();
     let [_, ready] = ring.initial();
-    for thread in 0..STRIPS {
+    for thread in 0..ARENAS {
         let first = offset(&loan_by(&present, thread, 100));
         let next = loan_by(&present, thread, 256);
         assert_eq!(offset(&next), first, "the first buffer was freed");
@@ -434,14 +434,14 @@ fn a_ring_without_live_buffers_is_dropped_with_its_holder() {
 #[test]
 fn the_memory_of_an_idle_arena_is_reclaimed_once() {
     let (present, ring) = present();
-    let idle = || present.idle_strip().map(|strip| strip.range());
+    let idle = || present.idle_strip().map(|arena| arena.range());
     assert_eq!(idle(), None, "the arena was never used");
     let first = offset(&loan_by(&present, 1, 64));
     assert_eq!(idle(), None, "the arena was used since the last check");
-    let strip = present.idle_strip().expect("the arena was not used since");
-    assert_eq!(strip.range(), first..first + 1024);
+    let arena = present.idle_strip().expect("the arena was not used since");
+    assert_eq!(arena.range(), first..first + 1024);
     assert_eq!(offset(&loan_by(&present, 1, 64)), 0, "the arena is lent");
-    drop(strip);
+    drop(arena);
     assert_eq!(idle(), None, "the memory was reclaimed");
     let held = loan_by(&present, 1, 64);
     assert_eq!([idle(), idle()], [None, None], "a buffer of the arena is live");

@@ -10,7 +10,7 @@
 
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::calls::most_aside;
+use super::calls::max_reserve;
 
 const COUNT_BITS: u32 = 24;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
@@ -30,9 +30,9 @@ pub struct Credits {
     word: AtomicU64,
     /// Engine reserve: credits set apart for the holder of the engine, which alone writes this field. It avoids the atomic change of the
     /// word, which drains the store buffer.
-    aside: AtomicU32,
+    reserve: AtomicU32,
     /// Maximum of the engine reserve.
-    most_aside: AtomicU32,
+    max_reserve: AtomicU32,
 }
 
 /// A credit that was taken on one link.
@@ -69,15 +69,15 @@ impl Credits {
     /// Engine only: takes a credit of the engine reserve, or else any.
     #[inline(always)]
     pub(super) fn take_in_engine(&self) -> Option<Credit> {
-        let aside = self.aside.load(Ordering::Relaxed);
-        if aside == 0 {
+        let reserve = self.reserve.load(Ordering::Relaxed);
+        if reserve == 0 {
             return self.take_several();
         }
         debug_assert!(
-            aside <= self.most_aside.load(Ordering::Relaxed),
+            reserve <= self.max_reserve.load(Ordering::Relaxed),
             "the number of credits that are set aside has a limit"
         );
-        self.aside.store(aside - 1, Ordering::Relaxed);
+        self.reserve.store(reserve - 1, Ordering::Relaxed);
         Some(Credit { link: self.link() })
     }
 
@@ -91,17 +91,17 @@ impl Credits {
             if available == 0 {
                 return None;
             }
-            let more = ((available - 1) / 2).min(self.most_aside.load(Ordering::Relaxed));
+            let more = ((available - 1) / 2).min(self.max_reserve.load(Ordering::Relaxed));
             let next = pack(link, taken.wrapping_add(1 + more), limit);
             // Relaxed: a credit orders nothing, as in try_take.
             match self.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
                     debug_assert!(more < available, "the engine sets aside credits that are available");
                     debug_assert!(
-                        self.aside.load(Ordering::Relaxed) == 0,
+                        self.reserve.load(Ordering::Relaxed) == 0,
                         "credits that are set aside are taken first"
                     );
-                    self.aside.store(more, Ordering::Relaxed);
+                    self.reserve.store(more, Ordering::Relaxed);
                     return Some(Credit { link });
                 }
                 Err(now) => word = now,
@@ -112,7 +112,7 @@ impl Credits {
     /// Returns the number of available credits, including the engine reserve.
     pub fn available(&self) -> u32 {
         let (_, taken, limit) = unpack(self.word.load(Ordering::Relaxed));
-        available(taken, limit) + self.aside.load(Ordering::Relaxed)
+        available(taken, limit) + self.reserve.load(Ordering::Relaxed)
     }
 
     /// Puts back an unused credit. Ignores a credit of an earlier link; on a closed link the credit stays unavailable.
@@ -125,11 +125,11 @@ impl Credits {
     /// Engine only: adds `count` credits that the peer returned, the first of them to the engine reserve up to its maximum.
     #[inline]
     pub(super) fn give(&self, count: u16) {
-        let aside = self.aside.load(Ordering::Relaxed);
-        let most_aside = self.most_aside.load(Ordering::Relaxed);
-        debug_assert!(aside <= most_aside, "the number of credits that are set aside has a limit");
-        let taken = u32::from(count).min(most_aside.saturating_sub(aside));
-        self.aside.store(aside + taken, Ordering::Relaxed);
+        let reserve = self.reserve.load(Ordering::Relaxed);
+        let max_reserve = self.max_reserve.load(Ordering::Relaxed);
+        debug_assert!(reserve <= max_reserve, "the number of credits that are set aside has a limit");
+        let taken = u32::from(count).min(max_reserve.saturating_sub(reserve));
+        self.reserve.store(reserve + taken, Ordering::Relaxed);
         let count = u32::from(count) - taken;
         if count != 0 {
             self.update(|link, taken, limit| (link, taken, limit.wrapping_add(count)));
@@ -138,9 +138,9 @@ impl Credits {
 
     /// Resets the credits for a new link with `window` credits. A window of zero stops all senders.
     pub(super) fn reset(&self, link: u16, window: u16) {
-        self.aside.store(0, Ordering::Relaxed);
-        assert!(most_aside(window) <= window.into(), "the number of credits that are set aside has a limit");
-        self.most_aside.store(most_aside(window), Ordering::Relaxed);
+        self.reserve.store(0, Ordering::Relaxed);
+        assert!(max_reserve(window) <= window.into(), "the number of credits that are set aside has a limit");
+        self.max_reserve.store(max_reserve(window), Ordering::Relaxed);
         let limit = if window == 0 { CLOSED } else { u32::from(window) };
         self.word.store(pack(link, 0, limit), Ordering::Relaxed);
     }
@@ -209,7 +209,7 @@ impl Returned {
 
 #[cfg(test)]
 mod tests {
-    use super::super::calls::MOST_ASIDE;
+    use super::super::calls::MAX_RESERVE;
     use super::*;
 
     #[test]
@@ -247,8 +247,8 @@ mod tests {
         credits.reset(1, 100);
         assert_eq!(credits.take_in_engine(), Some(Credit { link: 1 }));
         assert_eq!(credits.available(), 99, "the engine reserve counts");
-        assert_eq!(core::iter::from_fn(|| credits.try_take()).count(), 99 - usize::from(MOST_ASIDE));
-        assert_eq!(core::iter::from_fn(|| credits.take_in_engine()).count(), usize::from(MOST_ASIDE));
+        assert_eq!(core::iter::from_fn(|| credits.try_take()).count(), 99 - usize::from(MAX_RESERVE));
+        assert_eq!(core::iter::from_fn(|| credits.take_in_engine()).count(), usize::from(MAX_RESERVE));
         for few in 1..=4 {
             credits.reset(2, few);
             assert_eq!(credits.take_in_engine(), Some(Credit { link: 2 }));
@@ -266,8 +266,8 @@ mod tests {
         credits.reset(1, 100);
         while credits.try_take().is_some() {}
         credits.give(100);
-        assert_eq!(core::iter::from_fn(|| credits.try_take()).count(), 100 - usize::from(MOST_ASIDE));
-        assert_eq!(core::iter::from_fn(|| credits.take_in_engine()).count(), usize::from(MOST_ASIDE));
+        assert_eq!(core::iter::from_fn(|| credits.try_take()).count(), 100 - usize::from(MAX_RESERVE));
+        assert_eq!(core::iter::from_fn(|| credits.take_in_engine()).count(), usize::from(MAX_RESERVE));
     }
 
     #[test]

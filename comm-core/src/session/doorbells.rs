@@ -14,9 +14,9 @@ pub enum Doorbells {
 
 /// The pending doorbell: a bit set that describes the messages posted since the last doorbell. Adding a message takes one instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unrung(u8);
+pub(super) struct PendingDoorbell(u8);
 
-impl Unrung {
+impl PendingDoorbell {
     const DUE: u8 = 1;
     const WAKES: u8 = 2;
     const HELD: u8 = 4;

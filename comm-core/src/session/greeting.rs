@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use pronto_wire::greeting::VERSIONS;
-use pronto_wire::{Class, Epoch, Greeting, NodeId, Refusal, SessionId, TypeEntry, Windows};
+use pronto_wire::{Class, Epoch, Greeting, GreetingRefusal, NodeId, SessionId, TypeEntry, Windows};
 
 use super::limits::Limits;
 use crate::fabric::ConnectionLimits;
@@ -75,15 +75,15 @@ pub fn agree(
     theirs: Greeting,
     session: SessionId,
     held: Option<SessionId>,
-) -> Result<Agreement, Refusal> {
+) -> Result<Agreement, GreetingRefusal> {
     if theirs.versions.0 > VERSIONS.1 || theirs.versions.1 < VERSIONS.0 {
-        return Err(Refusal::Version);
+        return Err(GreetingRefusal::Version);
     }
     if theirs.node == me.node {
-        return Err(Refusal::SameId);
+        return Err(GreetingRefusal::SameId);
     }
     if theirs.target != me.node {
-        return Err(Refusal::WrongNode);
+        return Err(GreetingRefusal::WrongNode);
     }
     let differs = |mine: &TypeEntry| {
         theirs.types.iter().any(|other| {
@@ -91,7 +91,7 @@ pub fn agree(
         })
     };
     if me.types.iter().any(differs) {
-        return Err(Refusal::Layout);
+        return Err(GreetingRefusal::Layout);
     }
     Ok(Agreement {
         peer: theirs.node,
@@ -113,7 +113,11 @@ pub fn agree(
 ///
 /// # Errors
 /// The errors of [`agree`].
-pub fn introduce(near: &Identity, far: &Identity, limits: &Limits) -> Result<[Agreement; 2], Refusal> {
+pub fn introduce(
+    near: &Identity,
+    far: &Identity,
+    limits: &Limits,
+) -> Result<[Agreement; 2], GreetingRefusal> {
     let id = SessionId(1);
     let view = |me: &Identity, other| agree(me, limits, greet(other, limits, me.node, Some(id)), id, None);
     Ok([view(near, far)?, view(far, near)?])
@@ -151,7 +155,7 @@ mod tests {
         Identity { node: NodeId(id), epoch: Epoch(id.into()), name: String::new(), types: vec![entry] }
     }
 
-    fn outcome(me: &Identity, theirs: Greeting) -> Result<bool, Refusal> {
+    fn outcome(me: &Identity, theirs: Greeting) -> Result<bool, GreetingRefusal> {
         agree(me, &Limits::default(), theirs, SessionId(1), None).map(|agreement| agreement.resumed)
     }
 
@@ -160,10 +164,10 @@ mod tests {
         let (one, two) = (node(1, 5), node(2, 5));
         let good = || greet(&two, &Limits::default(), NodeId(1), None);
         assert_eq!(outcome(&one, good()), Ok(false));
-        assert_eq!(outcome(&one, Greeting { target: NodeId(3), ..good() }), Err(Refusal::WrongNode));
-        assert_eq!(outcome(&one, Greeting { node: NodeId(1), ..good() }), Err(Refusal::SameId));
-        assert_eq!(outcome(&one, Greeting { versions: (7, 9), ..good() }), Err(Refusal::Version));
-        assert_eq!(outcome(&node(1, 6), good()), Err(Refusal::Layout));
+        assert_eq!(outcome(&one, Greeting { target: NodeId(3), ..good() }), Err(GreetingRefusal::WrongNode));
+        assert_eq!(outcome(&one, Greeting { node: NodeId(1), ..good() }), Err(GreetingRefusal::SameId));
+        assert_eq!(outcome(&one, Greeting { versions: (7, 9), ..good() }), Err(GreetingRefusal::Version));
+        assert_eq!(outcome(&node(1, 6), good()), Err(GreetingRefusal::Layout));
     }
 
     #[test]

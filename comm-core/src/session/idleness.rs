@@ -10,13 +10,13 @@ const FEW: u64 = 8;
 
 /// Interval of checks for idle send memory. It is longer than a tick, which is a few milliseconds while calls are open, as a stream does
 /// not use every chunk again within one tick.
-const LOOK: Nanos = Nanos::from_millis(250);
+const CHECK_INTERVAL: Nanos = Nanos::from_millis(250);
 
 /// The observations of a session's ticks.
 #[derive(Debug, Default)]
 pub(super) struct Idleness {
     /// Time of the last check for idle send memory.
-    looked: Nanos,
+    last_check: Nanos,
     /// Begin of the current window; `sent` is the number of messages sent by then.
     since: Nanos,
     sent: u64,
@@ -25,9 +25,9 @@ pub(super) struct Idleness {
 impl Idleness {
     /// Called at each tick. Returns whether a check for idle send memory is due.
     pub(super) fn is_due(&mut self, now: Nanos) -> bool {
-        let due = now.since(self.looked) >= LOOK;
+        let due = now.since(self.last_check) >= CHECK_INTERVAL;
         if due {
-            self.looked = now;
+            self.last_check = now;
         }
         due
     }

@@ -46,13 +46,13 @@ pub trait Sink<L> {
 
 /// The duplicate filter's entry for the last call in one of the peer's slots, with the cached response.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct LastCall {
     pub(super) generation: u32,
-    pub(super) state: SeenState,
+    pub(super) state: LastCallState,
 }
 
 #[derive(Debug, Default)]
-pub(super) enum SeenState {
+pub(super) enum LastCallState {
     /// No call yet.
     #[default]
     Never,
@@ -62,12 +62,12 @@ pub(super) enum SeenState {
         link: u16,
     },
     /// The handler has responded. If the session survives the loss of a link, the response is kept until the peer has acknowledged it.
-    Answered(Option<KeptAnswer>),
+    Responded(Option<CachedResponse>),
 }
 
 /// A cached response that the peer may not have received.
 #[derive(Debug)]
-pub(super) struct KeptAnswer {
+pub(super) struct CachedResponse {
     pub(super) class: Class,
     pub(super) kind: Kind,
     pub(super) payload: OutgoingPayload,

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 
 use pronto_wire::{Acks, CallId, Class, Kind, Windows};
 
-use super::doorbells::Unrung;
+use super::doorbells::PendingDoorbell;
 use super::greeting::Agreement;
 use super::limits::CONTROL_WINDOW;
 use super::link::LinkInfo;
@@ -18,12 +18,12 @@ use crate::time::Nanos;
 pub(super) struct Link<Q> {
     pub(super) lanes: [Lane<Q>; 2],
     pub(super) info: LinkInfo,
-    pub(super) last_heard: Nanos,
-    pub(super) last_spoke: Nanos,
+    pub(super) last_received: Nanos,
+    pub(super) last_sent: Nanos,
     /// True if a message was received since the last tick.
-    pub(super) heard: bool,
+    pub(super) has_received: bool,
     /// True if a message was posted since the last tick.
-    pub(super) spoke: bool,
+    pub(super) has_sent: bool,
     /// True if the peer takes no new requests.
     pub(super) peer_draining: bool,
     /// True if the session survives the loss of this link.
@@ -50,10 +50,10 @@ impl<Q: QueuePair> Link<Q> {
         Self {
             lanes,
             info,
-            last_heard: now,
-            last_spoke: now,
-            heard: false,
-            spoke: false,
+            last_received: now,
+            last_sent: now,
+            has_received: false,
+            has_sent: false,
             peer_draining: false,
             resumable,
         }
@@ -81,13 +81,13 @@ pub(super) struct Lane<Q> {
     /// Value of `received` when the queue pair was last armed, after polls that had found nothing.
     pub(super) received_when_armed: u16,
     /// Acks sent: the counts last reported to the peer.
-    pub(super) told: Acks,
+    pub(super) acks_sent: Acks,
     /// Credits that the peer has returned so far, wrapping.
     pub(super) peer_returned: u16,
     /// The latest acknowledgements of the peer. As the counts are cumulative, those of earlier messages need not be processed.
     pub(super) latest: Acks,
     /// Requests and notifications that were finished while they were received, wrapping.
-    pub(super) answered_here: u16,
+    pub(super) responded_here: u16,
     /// Requests and notifications received on this link, wrapping.
     pub(super) requests_received: u16,
     /// Sequence numbers of unacknowledged control messages.
@@ -95,13 +95,13 @@ pub(super) struct Lane<Q> {
     /// Sequence numbers of unacknowledged notifications.
     pub(super) notifications: VecDeque<u16>,
     /// Sequence numbers of responses whose payload is kept until they are acknowledged.
-    pub(super) answers: VecDeque<(u16, CallId)>,
+    pub(super) responses: VecDeque<(u16, CallId)>,
     /// Acks due: control messages received since the last acknowledgement to the peer.
-    pub(super) control_untold: u16,
+    pub(super) control_acks_due: u16,
     /// Acks due: responses received since the last acknowledgement to the peer, and the length of their payloads, bytes.
-    pub(super) answers_untold: (u16, usize),
+    pub(super) response_acks_due: (u16, usize),
     /// The pending doorbell.
-    pub(super) unrung: Unrung,
+    pub(super) pending: PendingDoorbell,
     /// While messages are held: the position of the first held request among all requests of this side.
     pub(super) held_from: u64,
     /// True if a post or doorbell failed, so that the queue pair is unusable.
@@ -146,17 +146,17 @@ impl<Q> Lane<Q> {
             sent_acked: 0,
             received: 0,
             received_when_armed: 0,
-            told: Acks::default(),
+            acks_sent: Acks::default(),
             peer_returned: 0,
             latest: Acks::default(),
-            answered_here: 0,
+            responded_here: 0,
             requests_received: 0,
             control: VecDeque::new(),
             notifications: VecDeque::new(),
-            answers: VecDeque::new(),
-            control_untold: 0,
-            answers_untold: (0, 0),
-            unrung: Unrung::NOTHING,
+            responses: VecDeque::new(),
+            control_acks_due: 0,
+            response_acks_due: (0, 0),
+            pending: PendingDoorbell::NOTHING,
             held_from: 0,
             failed: false,
         }
@@ -166,12 +166,12 @@ impl<Q> Lane<Q> {
     pub(super) fn give_back(&mut self) {
         self.control.shrink_to_fit();
         self.notifications.shrink_to_fit();
-        self.answers.shrink_to_fit();
+        self.responses.shrink_to_fit();
     }
 
     /// Counts a received message and stores its acknowledgements.
     #[inline(always)]
-    pub(super) fn hear(&mut self, acks: Acks) {
+    pub(super) fn count_received(&mut self, acks: Acks) {
         self.received = self.received.wrapping_add(1);
         self.latest = acks;
     }
@@ -226,7 +226,7 @@ impl<Q> Lane<Q> {
     /// Returns the number of requests that this side has finished: `elsewhere` plus those finished while they were received.
     #[inline]
     pub(super) const fn returned(&self, elsewhere: u16) -> u16 {
-        elsewhere.wrapping_add(self.answered_here)
+        elsewhere.wrapping_add(self.responded_here)
     }
 
     /// Returns the number of requests and notifications that were received and are not finished. A peer may exceed its window by one, for
@@ -240,18 +240,18 @@ impl<Q> Lane<Q> {
     #[inline]
     pub(super) fn done_here(&mut self, returned: impl FnOnce() -> u16) {
         debug_assert!(self.in_hand(returned()) != 0, "a credit is returned for a request that came");
-        self.answered_here = self.answered_here.wrapping_add(1);
+        self.responded_here = self.responded_here.wrapping_add(1);
     }
 
     /// Counts a posted message with its acknowledgements; not called for a message that was refused. Returns its sequence number.
     #[inline(always)]
-    pub(super) fn posted(&mut self, acks: Acks, rings: Unrung) -> u16 {
+    pub(super) fn posted(&mut self, acks: Acks, rings: PendingDoorbell) -> u16 {
         debug_assert!(acks.received == self.received, "a message acknowledges everything that was received");
-        self.told = acks;
-        self.control_untold = 0;
-        self.answers_untold = (0, 0);
+        self.acks_sent = acks;
+        self.control_acks_due = 0;
+        self.response_acks_due = (0, 0);
         self.sent = self.sent.wrapping_add(1);
-        self.unrung = self.unrung.and(rings);
+        self.pending = self.pending.and(rings);
         self.sent
     }
 
@@ -271,8 +271,8 @@ impl<Q> Lane<Q> {
     /// Returns whether a message only for acknowledgements is due. The peer keeps its responses until they are acknowledged, and this
     /// side's next request may travel on the other connection.
     pub(super) const fn owes_credit(&self, returned: u16) -> bool {
-        self.returned(returned).wrapping_sub(self.told.returned) > self.window.requests / 2
-            || self.control_untold >= CONTROL_WINDOW / 2
+        self.returned(returned).wrapping_sub(self.acks_sent.returned) > self.window.requests / 2
+            || self.control_acks_due >= CONTROL_WINDOW / 2
             || self.owes_receipts()
     }
 
@@ -280,13 +280,13 @@ impl<Q> Lane<Q> {
     /// Every request acknowledges, too, and the peer responds to at most the open calls in between, so that a usual window of calls
     /// needs no separate message.
     pub(super) const fn owes_receipts(&self) -> bool {
-        let (answers, bytes) = self.answers_untold;
-        answers > self.window.replies / 4 * 3 || bytes >= UNTOLD_BYTES
+        let (responses, bytes) = self.response_acks_due;
+        responses > self.window.replies / 4 * 3 || bytes >= MAX_DUE_BYTES
     }
 
     /// Returns whether responses have arrived that are not acknowledged yet.
     pub(super) const fn has_untold_answers(&self) -> bool {
-        self.answers_untold.0 != 0
+        self.response_acks_due.0 != 0
     }
 
     /// Returns whether the peer leaves more messages unacknowledged than a correct peer does.
@@ -295,9 +295,9 @@ impl<Q> Lane<Q> {
     }
 
     /// Counts a received response with a payload of `len` bytes.
-    pub(super) fn answer_received(&mut self, len: usize) {
-        let (answers, bytes) = self.answers_untold;
-        self.answers_untold = (answers.saturating_add(1), bytes + len);
+    pub(super) fn respond_to_received(&mut self, len: usize) {
+        let (responses, bytes) = self.response_acks_due;
+        self.response_acks_due = (responses.saturating_add(1), bytes + len);
     }
 
     /// Returns whether the peer has acknowledged the message with this sequence number.
@@ -306,9 +306,9 @@ impl<Q> Lane<Q> {
     }
 
     /// Keeps the response in the call's slot until the peer has acknowledged the message with this sequence number.
-    pub(super) fn keep_answer(&mut self, sequence: u16, call: CallId) {
+    pub(super) fn cache_response(&mut self, sequence: u16, call: CallId) {
         debug_assert!(sequence == self.sent, "responses are kept in the order in which they are sent");
-        self.answers.push_back((sequence, call));
+        self.responses.push_back((sequence, call));
     }
 
     /// Returns whether the oldest kept control message and notification are unacknowledged.
@@ -325,7 +325,7 @@ impl<Q> Lane<Q> {
 
 /// Length of unacknowledged responses, bytes, from which an acknowledgement is due immediately. It is a part of the send memory in which
 /// the peer keeps them.
-const UNTOLD_BYTES: usize = 2 << 20;
+const MAX_DUE_BYTES: usize = 2 << 20;
 
 /// Maximum number of messages that a correct peer leaves unacknowledged, as a multiple of its receive depth.
 const UNACKNOWLEDGED: u32 = 2;
@@ -343,13 +343,13 @@ mod tests {
     }
 
     fn post(lane: &mut Lane<()>, kind: &Kind) -> u16 {
-        let sequence = lane.posted(lane.acks(0), Unrung::of(kind));
+        let sequence = lane.posted(lane.acks(0), PendingDoorbell::of(kind));
         lane.was_posted(kind);
         sequence
     }
 
-    fn hear(lane: &mut Lane<()>, received: u16, returned: u16) -> Option<u16> {
-        lane.hear(Acks { received, returned });
+    fn count_received(lane: &mut Lane<()>, received: u16, returned: u16) -> Option<u16> {
+        lane.count_received(Acks { received, returned });
         lane.acknowledge().ok()
     }
 
@@ -360,11 +360,11 @@ mod tests {
         post(&mut lane, &NOTIFICATION);
         let second = post(&mut lane, &Kind::Credit);
         assert!(!lane.has_control_credit(), "the peer's control window has two messages");
-        assert_eq!(hear(&mut lane, 1, 0), Some(0));
+        assert_eq!(count_received(&mut lane, 1, 0), Some(0));
         assert!(lane.has_control_credit() && lane.is_settled() && !lane.is_acknowledged(second));
         assert_eq!((lane.control.len(), lane.notifications.len()), (1, 1));
-        assert_eq!(hear(&mut lane, 3, 1), Some(1), "the peer returned one credit");
-        assert_eq!(hear(&mut lane, 3, 1), Some(0), "the peer returned it once");
+        assert_eq!(count_received(&mut lane, 3, 1), Some(1), "the peer returned one credit");
+        assert_eq!(count_received(&mut lane, 3, 1), Some(0), "the peer returned it once");
         assert!(lane.is_acknowledged(second));
         assert_eq!((lane.control.len(), lane.notifications.len()), (0, 0));
         assert_eq!(lane.acks(0).received, 3, "three messages were received");
@@ -374,9 +374,9 @@ mod tests {
     fn a_peer_cannot_acknowledge_more_than_was_sent_nor_return_more_than_its_window() {
         let mut lane = lane();
         post(&mut lane, &NOTIFICATION);
-        assert!(hear(&mut lane, 2, 0).is_none(), "one message was sent");
-        assert!(hear(&mut lane, 1, WINDOW.requests + 1).is_none());
-        assert_eq!(hear(&mut lane, 1, WINDOW.requests), Some(WINDOW.requests));
+        assert!(count_received(&mut lane, 2, 0).is_none(), "one message was sent");
+        assert!(count_received(&mut lane, 1, WINDOW.requests + 1).is_none());
+        assert_eq!(count_received(&mut lane, 1, WINDOW.requests), Some(WINDOW.requests));
     }
 
     #[test]
@@ -395,7 +395,7 @@ mod tests {
         assert!(!lane.owes_credit(1), "up to half of the window may be due");
         lane.done_here(|| 1);
         assert!(lane.owes_credit(1));
-        let _sequence = lane.posted(lane.acks(1), Unrung::NOTHING);
+        let _sequence = lane.posted(lane.acks(1), PendingDoorbell::NOTHING);
         assert!(!lane.owes_credit(1), "the message returned them");
     }
 
@@ -403,9 +403,9 @@ mod tests {
     fn each_message_acknowledges_what_was_received() {
         let mut lane = lane();
         for _ in 0..4 {
-            lane.answer_received(8);
+            lane.respond_to_received(8);
         }
-        lane.control_untold = CONTROL_WINDOW;
+        lane.control_acks_due = CONTROL_WINDOW;
         assert!(lane.owes_receipts() && lane.has_untold_answers() && lane.owes_credit(0));
         post(&mut lane, &NOTIFICATION);
         assert!(!lane.owes_receipts() && !lane.has_untold_answers() && !lane.owes_credit(0));
@@ -417,7 +417,7 @@ mod tests {
         (lane.sent, lane.sent_acked) = (u16::MAX, u16::MAX);
         let sequence = post(&mut lane, &NOTIFICATION);
         assert!(sequence == 0 && !lane.is_acknowledged(sequence) && lane.is_acknowledged(u16::MAX));
-        assert_eq!(hear(&mut lane, 0, 0), Some(0));
+        assert_eq!(count_received(&mut lane, 0, 0), Some(0));
         assert!(lane.is_acknowledged(sequence) && lane.notifications.is_empty());
     }
 

@@ -26,7 +26,6 @@
 //! session; and `api`, the methods of [`Session`].
 
 // Values that the parts, the engine and the users of a session exchange.
-mod answer;
 mod end;
 mod greeting;
 mod inbound;
@@ -34,7 +33,8 @@ mod limits;
 mod link;
 mod one_sided;
 mod outgoing;
-mod refusal;
+mod response;
+mod send_error;
 mod spec;
 mod token;
 mod waiter;
@@ -59,8 +59,7 @@ mod api;
 mod engine;
 mod shared;
 
-pub use answer::Answer;
-pub use api::{AfterRefusal, Callee, DetachedToken, Places, RoomWait, Session, Soon, Waited};
+pub use api::{AfterRefusal, Callee, DetachedToken, FastOutcome, ReplySlots, RoomWait, Session, WaitOutcome};
 pub use calls::{CallTable, Expects};
 pub use credit::{Credit, Credits, Returned};
 pub use doorbells::Doorbells;
@@ -68,14 +67,15 @@ pub use end::{End, Executed};
 pub use engine::{Engine, Progress, Ticked};
 pub use greeting::{Agreement, Identity, agree, greet, introduce};
 pub use inbound::{Inbound, Sink};
+pub use response::Response;
 
 pub use limits::{CONTROL_WINDOW, Limits, MAX_CALLS};
 pub use link::{DownCause, Event, LinkInfo, Links};
 pub use one_sided::Access;
 pub use outgoing::{Carrier, Outgoing, OutgoingPayload};
-pub use peer_types::{Known, PeerTypes, TypeKey};
-pub use refusal::Refused;
-pub use rendezvous::{Chunking, Lent, MAX_RECEIVES, MAX_SENDS, NotReceived, Offer, Offered, PARKED};
+pub use peer_types::{PeerTypes, TypeKey, TypeLookup};
+pub use rendezvous::{Chunking, Lent, MAX_RECEIVES, MAX_SENDS, MAX_UNEXPECTED, NotReceived, Offer, Offered};
+pub use send_error::SendError;
 pub use shared::Shared;
 pub use spec::CallSpec;
 pub use token::{RequestToken, TokenSlot};

@@ -5,7 +5,7 @@
 
 use pronto_wire::{CallId, Class};
 
-use super::refusal::Refused;
+use super::send_error::SendError;
 use crate::fabric::{Operation, Region, RemoteRange};
 
 /// The class whose connection carries one-sided operations, and whose grants they need.
@@ -76,15 +76,15 @@ impl Access {
     }
 
     /// Checks the operation without regard to the peer's grants.
-    pub(super) fn check(&self) -> Result<(), Refused> {
+    pub(super) fn check(&self) -> Result<(), SendError> {
         match self {
             Self::Read { local, offset, remote } | Self::Write { local, offset, remote } => {
                 let end = offset.checked_add(remote.len).filter(|end| *end <= local.len() as u64);
-                end.map(|_| ()).ok_or(Refused::OutOfRegion)
+                end.map(|_| ()).ok_or(SendError::OutOfRegion)
             }
             Self::CompareSwap { remote, .. } | Self::FetchAdd { remote, .. } => {
                 let word = remote.len == 8 && remote.offset.is_multiple_of(8);
-                if word { Ok(()) } else { Err(Refused::NoWord { len: remote.len }) }
+                if word { Ok(()) } else { Err(SendError::NoWord { len: remote.len }) }
             }
         }
     }

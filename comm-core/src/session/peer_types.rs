@@ -28,7 +28,7 @@ pub struct TypeKey {
 
 /// The result of a type lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum TypeLookup {
     /// The peer handles the type, under this number.
     As(TypeId),
     /// The peer handles a type of this name with another layout.
@@ -130,9 +130,9 @@ impl PeerTypes {
         }
     }
 
-    /// Looks a type up. Returns [`Known::BeingWritten`] if a write was in progress during each of [`ATTEMPTS`] attempts.
+    /// Looks a type up. Returns [`TypeLookup::BeingWritten`] if a write was in progress during each of [`ATTEMPTS`] attempts.
     #[inline]
-    pub fn find(&self, wanted: &TypeKey) -> Known {
+    pub fn find(&self, wanted: &TypeKey) -> TypeLookup {
         match self.try_find(wanted) {
             Some(known) => known,
             None => self.find_again(wanted),
@@ -141,7 +141,7 @@ impl PeerTypes {
 
     /// Looks a type up. Returns `None` if a write is in progress.
     #[inline]
-    fn try_find(&self, wanted: &TypeKey) -> Option<Known> {
+    fn try_find(&self, wanted: &TypeKey) -> Option<TypeLookup> {
         // SYNC: pairs with the release store at the end of `replace`.
         let before = self.version.load(Ordering::Acquire);
         if !before.is_multiple_of(2) {
@@ -156,35 +156,36 @@ impl PeerTypes {
     /// Makes the attempts after the first one. It is a separate function because a counter of attempts would slow down the first one.
     #[cold]
     #[inline(never)]
-    fn find_again(&self, wanted: &TypeKey) -> Known {
+    fn find_again(&self, wanted: &TypeKey) -> TypeLookup {
         for _ in 1..ATTEMPTS {
             spin_loop();
             if let Some(known) = self.try_find(wanted) {
                 return known;
             }
         }
-        Known::BeingWritten
+        TypeLookup::BeingWritten
     }
 
-    fn probe(&self, wanted: &TypeKey) -> Known {
-        let Some(entries) = self.table() else { return Known::No };
+    fn probe(&self, wanted: &TypeKey) -> TypeLookup {
+        let Some(entries) = self.table() else { return TypeLookup::No };
         let key = key_of(wanted.service, wanted.name);
         let mut at = place(key, entries.len());
         for _ in 0..entries.len() {
             let entry = &entries[at];
             match entry.key.load(Ordering::Relaxed) {
-                0 => return Known::No,
+                0 => return TypeLookup::No,
                 found if found == key => {
                     if entry.layout.load(Ordering::Relaxed) != wanted.layout.0 {
-                        return Known::OtherLayout;
+                        return TypeLookup::OtherLayout;
                     }
                     let number = entry.type_id.load(Ordering::Relaxed);
-                    return u16::try_from(number).map_or(Known::No, |number| Known::As(TypeId(number)));
+                    return u16::try_from(number)
+                        .map_or(TypeLookup::No, |number| TypeLookup::As(TypeId(number)));
                 }
                 _ => at = place_after(at, entries.len()),
             }
         }
-        Known::No
+        TypeLookup::No
     }
 }
 
@@ -222,13 +223,13 @@ mod tests {
     fn types_are_found_by_service_and_name() {
         let table = PeerTypes::new();
         let (service, name, layout) = (ServiceId(3), NameHash::of("demo.add"), LayoutHash(5));
-        assert_eq!(table.find(&TypeKey { service, name, layout }), Known::No);
+        assert_eq!(table.find(&TypeKey { service, name, layout }), TypeLookup::No);
         table.replace(&[TypeEntry { service, name, layout, type_id: TypeId(7) }]);
-        assert_eq!(table.find(&TypeKey { service, name, layout }), Known::As(TypeId(7)));
-        assert_eq!(table.find(&TypeKey { service, name, layout: LayoutHash(6) }), Known::OtherLayout);
-        assert_eq!(table.find(&TypeKey { service: ServiceId(4), name, layout }), Known::No);
+        assert_eq!(table.find(&TypeKey { service, name, layout }), TypeLookup::As(TypeId(7)));
+        assert_eq!(table.find(&TypeKey { service, name, layout: LayoutHash(6) }), TypeLookup::OtherLayout);
+        assert_eq!(table.find(&TypeKey { service: ServiceId(4), name, layout }), TypeLookup::No);
         table.replace(&[]);
-        assert_eq!(table.find(&TypeKey { service, name, layout }), Known::No);
+        assert_eq!(table.find(&TypeKey { service, name, layout }), TypeLookup::No);
     }
 
     #[test]
@@ -240,11 +241,11 @@ mod tests {
         table.replace(&[entry]);
         // As if a writer was preempted or panicked.
         table.version.fetch_add(1, Ordering::Relaxed);
-        assert_eq!(table.find(&key), Known::BeingWritten);
+        assert_eq!(table.find(&key), TypeLookup::BeingWritten);
         table.replace(&[]);
-        assert_eq!(table.find(&key), Known::No);
+        assert_eq!(table.find(&key), TypeLookup::No);
         table.replace(&[entry]);
-        assert_eq!(table.find(&key), Known::As(TypeId(7)));
+        assert_eq!(table.find(&key), TypeLookup::As(TypeId(7)));
     }
 
     #[test]
@@ -261,11 +262,14 @@ mod tests {
         assert_eq!(table.replace(&entries), 1500 - MOST);
         let key =
             |i: u64| TypeKey { service: ServiceId(0), name: NameHash(i << 32 | 1), layout: LayoutHash(0) };
-        assert_eq!(table.find(&key(1023)), Known::As(TypeId(1023)));
-        assert_eq!(table.find(&key(1024)), Known::No);
+        assert_eq!(table.find(&key(1023)), TypeLookup::As(TypeId(1023)));
+        assert_eq!(table.find(&key(1024)), TypeLookup::No);
         assert_eq!(table.replace(&entries[..30]), 0);
-        assert_eq!((table.find(&key(29)), table.find(&key(30))), (Known::As(TypeId(29)), Known::No));
+        assert_eq!(
+            (table.find(&key(29)), table.find(&key(30))),
+            (TypeLookup::As(TypeId(29)), TypeLookup::No)
+        );
         assert_eq!(table.replace(&entries[..1]), 0);
-        assert_eq!((table.find(&key(0)), table.find(&key(1))), (Known::As(TypeId(0)), Known::No));
+        assert_eq!((table.find(&key(0)), table.find(&key(1))), (TypeLookup::As(TypeId(0)), TypeLookup::No));
     }
 }

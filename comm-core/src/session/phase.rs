@@ -123,7 +123,7 @@ impl<Q> Phase<Q> {
 
     /// Returns whether a response may still arrive for a posted request.
     pub(super) const fn response(&self) -> Expects {
-        if self.is_linked() { Expects::Answer } else { Expects::Nothing }
+        if self.is_linked() { Expects::Response } else { Expects::Nothing }
     }
 }
 
@@ -148,10 +148,10 @@ mod tests {
         Link {
             lanes,
             info,
-            last_heard: Nanos::ZERO,
-            last_spoke: Nanos::ZERO,
-            heard: false,
-            spoke: false,
+            last_received: Nanos::ZERO,
+            last_sent: Nanos::ZERO,
+            has_received: false,
+            has_sent: false,
             peer_draining: false,
             resumable: true,
         }
@@ -162,7 +162,7 @@ mod tests {
         let mut phase = Phase::Down;
         assert!(phase.end().is_none(), "there is no session to end");
         phase.begin(link(1, [2, 1]));
-        assert!(phase.is_linked() && phase.response() == Expects::Answer);
+        assert!(phase.is_linked() && phase.response() == Expects::Response);
         phase.suspend(NOW);
         assert!(!phase.is_linked() && !phase.is_down() && phase.response() == Expects::Nothing);
         assert_eq!(phase.info().map(|info| info.session), Some(SessionId(1)));

@@ -12,10 +12,10 @@ use super::end::End;
 use super::growing::Growing;
 use super::limits::{Limits, MAX_CALLS};
 use super::outgoing::Submitted;
-use super::peer_types::{Known, PeerTypes, TypeKey};
-use super::refusal::Refused;
+use super::peer_types::{PeerTypes, TypeKey, TypeLookup};
 use super::rendezvous::Rendezvous;
 use super::response_overflow::ResponseOverflow;
+use super::send_error::SendError;
 use crate::buf::{Loan, PresentRing, RingStats};
 use crate::executor::Executor;
 use crate::fabric::Payload;
@@ -40,7 +40,7 @@ pub struct Shared<L> {
     /// Flags by which threads without the engine ask for actions of its holder.
     pub(super) wanted: Wanted,
     /// Acks sent: the count of returned credits last reported to the peer, by class.
-    pub(super) told: [AtomicU32; 2],
+    pub(super) acks_sent: [AtomicU32; 2],
     /// Number of holds on doorbells.
     pub(super) held_doorbells: AtomicU32,
     pub(super) submissions: mpsc::Sender<Submitted>,
@@ -70,7 +70,7 @@ impl<L: Payload> Shared<L> {
             cancelled: Growing::new(MAX_CALLS.into(), || AtomicU32::new(0)),
             up: AtomicBool::new(false),
             wanted: Wanted::default(),
-            told: [AtomicU32::new(0), AtomicU32::new(0)],
+            acks_sent: [AtomicU32::new(0), AtomicU32::new(0)],
             held_doorbells: AtomicU32::new(0),
             submissions,
             response_overflow: ResponseOverflow::default(),
@@ -115,18 +115,18 @@ impl<L: Payload> Shared<L> {
     }
 
     /// Looks up the peer's number of a message type.
-    pub fn knows(&self, key: &TypeKey) -> Known {
+    pub fn knows(&self, key: &TypeKey) -> TypeLookup {
         self.types.find(key)
     }
 
     /// Returns the peer's number of a message type, or the reason why a message of this type cannot be sent.
-    pub(super) fn number_of(&self, key: &TypeKey) -> Result<TypeId, Refused> {
+    pub(super) fn number_of(&self, key: &TypeKey) -> Result<TypeId, SendError> {
         match self.types.find(key) {
-            Known::As(number) => Ok(number),
-            Known::OtherLayout => Err(Refused::OtherLayout { name: key.name }),
-            Known::BeingWritten => Err(Refused::NotConnected { peer: self.peer }),
-            Known::No if !self.is_up() => Err(Refused::NotConnected { peer: self.peer }),
-            Known::No => Err(Refused::NoHandler { name: key.name, service: key.service }),
+            TypeLookup::As(number) => Ok(number),
+            TypeLookup::OtherLayout => Err(SendError::OtherLayout { name: key.name }),
+            TypeLookup::BeingWritten => Err(SendError::NotConnected { peer: self.peer }),
+            TypeLookup::No if !self.is_up() => Err(SendError::NotConnected { peer: self.peer }),
+            TypeLookup::No => Err(SendError::NoHandler { name: key.name, service: key.service }),
         }
     }
 
@@ -139,12 +139,12 @@ impl<L: Payload> Shared<L> {
     /// Returns a buffer of the send ring for composing a payload of more than 40 bytes.
     ///
     /// # Errors
-    /// [`Refused::Ring`] if the ring has no room, [`Refused::NoRing`] if there is no link.
+    /// [`SendError::Ring`] if the ring has no room, [`SendError::NoRing`] if there is no link.
     #[inline]
-    pub fn loan(&self, class: Class, len: usize, owner: u32) -> Result<Loan, Refused> {
+    pub fn loan(&self, class: Class, len: usize, owner: u32) -> Result<Loan, SendError> {
         match self.rings[class.index()].loan(len, owner) {
-            Some(loan) => loan.map_err(Refused::Ring),
-            None => Err(Refused::NoRing),
+            Some(loan) => loan.map_err(SendError::Ring),
+            None => Err(SendError::NoRing),
         }
     }
 
@@ -201,9 +201,10 @@ impl<L: Payload> Shared<L> {
     /// Counts a request or notification that arrived on `link` in `class` as finished. Returns whether the peer should be notified soon.
     pub(super) fn credit_returned(&self, class: Class, link: u16) -> bool {
         self.returned[class.index()].add(link);
-        let told = self.told[class.index()].load(Ordering::Relaxed);
-        let untold = u32::from(self.returned[class.index()].count()).wrapping_sub(told) & u32::from(u16::MAX);
-        untold > u32::from(self.limits.requests[class.index()]) / 2
+        let acks_sent = self.acks_sent[class.index()].load(Ordering::Relaxed);
+        let due =
+            u32::from(self.returned[class.index()].count()).wrapping_sub(acks_sent) & u32::from(u16::MAX);
+        due > u32::from(self.limits.requests[class.index()]) / 2
     }
 
     /// Ends a one-sided operation in the slot that waits for it: that of a call or of a chunk.

@@ -16,7 +16,7 @@ use pronto_wire::{CallId, Class, FailureCode};
 
 #[cfg(doc)]
 use super::DetachedToken;
-use super::answer::Answer;
+use super::response::Response;
 
 /// The duties of this side for one inbound request.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ enum State {
     /// There is no response yet. If this stays so, the holder of the slot fails the call with [`FailureCode::NoReply`].
     Pending,
     /// There is a response, which the holder of the slot sends.
-    Answered(Answer),
+    Responded(Response),
     /// A [`DetachedToken`] has the duties.
     Detached,
 }
@@ -66,14 +66,14 @@ impl TokenSlot {
     }
 
     /// Takes the duties and the response out of the slot, unless the duties have moved into a [`DetachedToken`].
-    pub(super) fn settle(&mut self) -> Option<(Duties, Answer)> {
+    pub(super) fn settle(&mut self) -> Option<(Duties, Response)> {
         if self.is_detached() {
             return None;
         }
         let Duties { call, link, class } = self.duties;
-        let answer = self.take_answer();
+        let response = self.take_response();
         debug_assert!(self.is_detached(), "a slot owes nothing after it was settled");
-        Some((Duties { call, link, class }, answer))
+        Some((Duties { call, link, class }, response))
     }
 
     /// Returns the token of the request. The engine passes it to several sinks in turn, until one has used it.
@@ -90,9 +90,9 @@ impl TokenSlot {
     }
 
     /// Returns the response, if a handler has set one.
-    pub fn into_answer(self) -> Option<Answer> {
+    pub fn into_response(self) -> Option<Response> {
         match self.state {
-            State::Answered(answer) => Some(answer),
+            State::Responded(response) => Some(response),
             State::Pending | State::Detached => None,
         }
     }
@@ -105,19 +105,19 @@ impl TokenSlot {
 
     /// Returns a reference to the response, if there is one.
     #[inline(always)]
-    pub(super) const fn answer(&self) -> Option<&Answer> {
+    pub(super) const fn response(&self) -> Option<&Response> {
         match &self.state {
-            State::Answered(answer) => Some(answer),
+            State::Responded(response) => Some(response),
             State::Pending | State::Detached => None,
         }
     }
 
     /// Takes the response out. Returns a failure if no handler has set one.
     #[inline]
-    pub(super) fn take_answer(&mut self) -> Answer {
+    pub(super) fn take_response(&mut self) -> Response {
         match core::mem::replace(&mut self.state, State::Detached) {
-            State::Answered(answer) => answer,
-            State::Pending => Answer::failure(FailureCode::NoReply),
+            State::Responded(response) => response,
+            State::Pending => Response::failure(FailureCode::NoReply),
             State::Detached => unreachable!("a detached token has the duties"),
         }
     }
@@ -161,15 +161,15 @@ impl<'turn> RequestToken<'turn> {
     /// Sets the response, which is sent with the credit after the handler has returned. For a notification, only the credit is
     /// returned.
     #[inline(always)]
-    pub fn answer(self, answer: Answer) {
+    pub fn respond(self, response: Response) {
         self.0.assert_pending();
-        self.0.state = State::Answered(answer);
+        self.0.state = State::Responded(response);
     }
 
     /// Sets a failure without payload as the response.
     #[inline]
     pub fn fail(self, code: FailureCode) {
-        self.answer(Answer::failure(code));
+        self.respond(Response::failure(code));
     }
 
     /// Returns the credit of a notification. A request finished by this method fails with [`FailureCode::NoReply`].
@@ -207,10 +207,10 @@ mod tests {
         TokenSlot::new(Some(CALL), 2, Class::Bulk)
     }
 
-    fn code(answer: &Answer) -> Option<FailureCode> {
-        match answer {
-            Answer::Failure { code, .. } => Some(*code),
-            Answer::Reply { .. } => None,
+    fn code(response: &Response) -> Option<FailureCode> {
+        match response {
+            Response::Failure { code, .. } => Some(*code),
+            Response::Reply { .. } => None,
         }
     }
 
@@ -218,8 +218,8 @@ mod tests {
     fn a_token_that_is_dropped_fails_its_call() {
         let mut slot = slot();
         drop(slot.token());
-        assert!(!slot.is_detached() && slot.answer().is_none());
-        assert_eq!(code(&slot.take_answer()), Some(FailureCode::NoReply));
+        assert!(!slot.is_detached() && slot.response().is_none());
+        assert_eq!(code(&slot.take_response()), Some(FailureCode::NoReply));
         assert!(slot.is_detached(), "the duties were taken out");
     }
 
@@ -228,16 +228,16 @@ mod tests {
         let mut unused = slot();
         let ((), token) = unused.token().lend(|token| drop(token));
         token.expect("the token was not used").fail(FailureCode::HandlerPanicked);
-        assert_eq!(unused.into_answer().as_ref().and_then(code), Some(FailureCode::HandlerPanicked));
+        assert_eq!(unused.into_response().as_ref().and_then(code), Some(FailureCode::HandlerPanicked));
 
-        let mut answered = slot();
-        let ((), token) = answered.token().lend(|token| token.fail(FailureCode::Draining));
+        let mut responded = slot();
+        let ((), token) = responded.token().lend(|token| token.fail(FailureCode::Draining));
         assert!(token.is_none());
-        assert_eq!(code(&answered.take_answer()), Some(FailureCode::Draining));
+        assert_eq!(code(&responded.take_response()), Some(FailureCode::Draining));
 
         let mut moved = slot();
         let (duties, token) = moved.token().lend(|token| token.take());
-        assert!(token.is_none() && moved.is_detached() && moved.into_answer().is_none());
+        assert!(token.is_none() && moved.is_detached() && moved.into_response().is_none());
         assert_eq!((duties.call, duties.link, duties.class), (Some(CALL), 2, Class::Bulk));
     }
 
@@ -260,15 +260,15 @@ mod tests {
     #[test]
     fn a_slot_is_settled_once_and_not_after_its_token_was_detached() {
         let mut dropped = slot();
-        let (duties, answer) = dropped.settle().expect("the slot has the duties");
+        let (duties, response) = dropped.settle().expect("the slot has the duties");
         assert_eq!((duties.call, duties.link, duties.class), (Some(CALL), 2, Class::Bulk));
-        assert_eq!(code(&answer), Some(FailureCode::NoReply));
+        assert_eq!(code(&response), Some(FailureCode::NoReply));
         assert!(dropped.settle().is_none(), "the duties were taken out");
 
         let mut again = TokenSlot::of(slot().token().take());
         again.token().fail(FailureCode::Draining);
-        let (duties, answer) = again.settle().expect("the slot has the duties again");
-        assert_eq!((duties.call, code(&answer)), (Some(CALL), Some(FailureCode::Draining)));
+        let (duties, response) = again.settle().expect("the slot has the duties again");
+        assert_eq!((duties.call, code(&response)), (Some(CALL), Some(FailureCode::Draining)));
 
         let mut moved = slot();
         let _duties = moved.token().take();

@@ -42,7 +42,7 @@ pub(super) enum Held {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum KeepFor {
     Request(CallId),
-    Answer(CallId),
+    Response(CallId),
 }
 
 /// Maximum number of posted work requests with a completion per peer, over both classes.

@@ -114,7 +114,7 @@ impl Wait {
             let begun = self.times(now).begun;
             history.add(self.decision, now.since(begun), self.slept);
         } else {
-            history.add_short(self.decision.teaches);
+            history.add_short(self.decision.history_update);
         }
     }
 }
@@ -159,8 +159,8 @@ mod tests {
 
     const BOUND: Nanos = Nanos::from_micros(20);
 
-    fn wait(asked: WaitPolicy, timeout: Nanos) -> Wait {
-        Wait::new(WaitHistory::default().decide_here(asked.into(), alone(BOUND)), timeout)
+    fn wait(request: WaitPolicy, timeout: Nanos) -> Wait {
+        Wait::new(WaitHistory::default().decide_here(request.into(), alone(BOUND)), timeout)
     }
 
     fn at(micros: u64) -> Nanos {

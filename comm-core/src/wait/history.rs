@@ -6,7 +6,7 @@ use pronto_sync::atomic::{AtomicU64, Ordering};
 
 use super::attempt::Slept;
 use super::wait_override::WaitOverride;
-use crate::executor::{Asked, Circumstances, Executor};
+use crate::executor::{Circumstances, Executor, WaitRequest};
 use crate::time::Nanos;
 
 /// How long waits of one kind have taken: for replies of one peer, for room to send to it, or of a serving thread for any message.
@@ -22,13 +22,13 @@ pub struct Decision {
     choice: Choice,
     /// The assumed cost of a wake-up.
     bound: time::Nanos,
-    pub(crate) teaches: Teaches,
+    pub(crate) history_update: HistoryUpdate,
 }
 
 /// Whether the length of a wait is added to the history: not if the caller expected its end at a certain time, nor if the thread polls
 /// without a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Teaches {
+pub(crate) enum HistoryUpdate {
     Nothing,
     Something,
 }
@@ -38,11 +38,11 @@ impl Decision {
     /// `NEVER`.
     pub const fn without_history(span: Nanos) -> Self {
         let choice = match span {
-            Nanos::ZERO => Choice::Sleep(Reason::Asked),
+            Nanos::ZERO => Choice::Sleep(Reason::Requested),
             Nanos::NEVER => Choice::Poll,
             span => Choice::PollFor(time::Nanos(span.0)),
         };
-        Self { choice, bound: time::Nanos(span.0), teaches: Teaches::Nothing }
+        Self { choice, bound: time::Nanos(span.0), history_update: HistoryUpdate::Nothing }
     }
 
     /// Returns for how long the thread polls before it sleeps; `NEVER` if it never sleeps.
@@ -83,27 +83,32 @@ impl WaitHistory {
 
     /// Decides how a wait goes that begins now. `configured` is the operator's override; without one, the policy that the caller asked for.
     #[inline(always)]
-    pub fn decide(&self, configured: WaitOverride, asked: Asked, executor: &impl Executor) -> Decision {
+    pub fn decide(
+        &self,
+        configured: WaitOverride,
+        request: WaitRequest,
+        executor: &impl Executor,
+    ) -> Decision {
         let mut here = executor.circumstances(configured.policy);
         if let Some(bound) = configured.bound {
             here.bound = time::Nanos(bound.0);
         }
-        self.decide_here(asked.by(configured.policy), here)
+        self.decide_here(request.by(configured.policy), here)
     }
 
     /// Decides as [`Self::decide`] does, under these circumstances.
     #[inline(always)]
-    pub fn decide_here(&self, asked: Asked, here: Circumstances) -> Decision {
-        let choice = self.spin().wait(asked, here);
-        let is_usual = asked.expected().is_none() && choice != Choice::Poll;
-        let teaches = if is_usual { Teaches::Something } else { Teaches::Nothing };
-        Decision { choice, bound: here.bound, teaches }
+    pub fn decide_here(&self, request: WaitRequest, here: Circumstances) -> Decision {
+        let choice = self.spin().wait(request, here);
+        let is_usual = request.expected().is_none() && choice != Choice::Poll;
+        let history_update = if is_usual { HistoryUpdate::Something } else { HistoryUpdate::Nothing };
+        Decision { choice, bound: here.bound, history_update }
     }
 
     /// Adds a wait that ended within its first poll batch, before any clock was read.
     #[inline]
-    pub(crate) fn add_short(&self, teaches: Teaches) {
-        if teaches == Teaches::Something && !self.spin().takes_short_waits() {
+    pub(crate) fn add_short(&self, history_update: HistoryUpdate) {
+        if history_update == HistoryUpdate::Something && !self.spin().takes_short_waits() {
             self.store_short();
         }
     }
@@ -115,7 +120,7 @@ impl WaitHistory {
 
     /// Adds a wait that took `took`, the wake-up included if the thread has slept.
     pub fn add(&self, decision: Decision, took: Nanos, slept: Slept) {
-        if decision.teaches == Teaches::Something {
+        if decision.history_update == HistoryUpdate::Something {
             let took = time::Nanos(took.0);
             let end = match slept {
                 Slept::Yes => End::Slept(took),
@@ -172,9 +177,9 @@ pub(crate) mod tests {
     }
 
     fn decide(history: &WaitHistory, bound: Option<Nanos>, expected: Option<Nanos>) -> Decision {
-        let asked = Asked::default();
-        let asked = expected.map_or(asked, |expected| asked.expecting(time::Nanos(expected.0)));
-        history.decide(WaitOverride { policy: WaitPolicy::Adaptive, bound }, asked, &Alone)
+        let request = WaitRequest::default();
+        let request = expected.map_or(request, |expected| request.expecting(time::Nanos(expected.0)));
+        history.decide(WaitOverride { policy: WaitPolicy::Adaptive, bound }, request, &Alone)
     }
 
     fn slept(history: &WaitHistory, took: Nanos, times: u32) {
@@ -193,7 +198,7 @@ pub(crate) mod tests {
         let gap = history.gap();
         assert!(gap > Nanos::from_millis(7) && gap < Nanos::from_millis(10), "{gap:?}");
         for _ in 0..32 {
-            history.add_short(decide(&history, None, None).teaches);
+            history.add_short(decide(&history, None, None).history_update);
         }
         assert_eq!(decide(&history, None, None).polls_for(), BOUND);
     }
@@ -208,7 +213,7 @@ pub(crate) mod tests {
         slept(&history, Nanos::from_millis(10), 32);
         let (soon, gap) = (decide(&history, None, Some(Nanos::ZERO)), history.gap());
         assert_eq!(soon.polls_for(), BOUND);
-        history.add_short(soon.teaches);
+        history.add_short(soon.history_update);
         history.add(soon, Nanos::ZERO, Slept::No);
         assert_eq!(history.gap(), gap);
     }

@@ -5,7 +5,7 @@
 
 use super::history::{Decision, WaitHistory};
 use super::wait_override::WaitOverride;
-use crate::executor::{Asked, Executor, WaitPolicy};
+use crate::executor::{Executor, WaitPolicy, WaitRequest};
 use crate::time::Nanos;
 
 /// The waits of one serving thread.
@@ -42,7 +42,7 @@ impl ServingWaits {
         executor: &impl Executor,
     ) -> Decision {
         let configured = self.configured(policy);
-        let decide = |wait| self.history.decide(wait, Asked::default(), executor);
+        let decide = |wait| self.history.decide(wait, WaitRequest::default(), executor);
         let of_peers = overrides.map(|peer| decide(peer.unwrap_or(configured)));
         of_peers.max_by_key(Decision::polls_for).unwrap_or_else(|| decide(configured))
     }

@@ -16,7 +16,7 @@ use pronto_sched_policy::policy::spin;
 use crate::time::Nanos;
 
 /// The longest sleep while an event is expected: a lost wake-up costs this much, and is counted (PIOMan's timer, section 3.4).
-pub const SAFETY_NET: Nanos = Nanos(spin::NET.0);
+pub const SAFETY_NET: Nanos = Nanos(spin::SAFETY_NET_TIMEOUT.0);
 
 /// The longest delay of a wake-up that is not lost. A sender wakes after a whole batch, and may be preempted before that.
 pub const LATE: Nanos = Nanos::from_millis(20);

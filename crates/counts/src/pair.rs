@@ -264,9 +264,9 @@ impl<Q: QueuePair + 'static> Host for Still<Q> {
         Some(wait())
     }
 
-    fn expects_answers(&self) {}
+    fn expects_responses(&self) {}
 
-    fn carries_up_to(&self, _: &Session<Q>) -> u64 {
+    fn eager_limit(&self, _: &Session<Q>) -> u64 {
         0
     }
 

@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-use pronto_core::session::Refused;
-use pronto_rpc::{CallError, Context, Message, Payload, Peer, Rejection, Route};
+use pronto_core::session::SendError;
+use pronto_rpc::{CallError, CallRejection, Context, Message, Payload, Peer, Route};
 use pronto_wire::NodeId;
 
 use crate::flight;
@@ -50,7 +50,7 @@ pub struct StatusReport {
     /// Message types that the node handles.
     pub types: Vec<String>,
     /// Reason why adaptive waits sleep immediately, if they do: other threads want the CPUs.
-    pub crowded: Option<String>,
+    pub contention: Option<String>,
     /// Wait policy of the serving thread, and its reason.
     pub serves: String,
     /// Boost of the handlers, and why better ones are not available.
@@ -219,7 +219,7 @@ pub fn status_of(peer: &Peer<NodeHost>) -> Result<StatusReport, CallError> {
 
 /// Returns whether a call failed because the peer is not connected. Otherwise the peer may be connected and unable to reply.
 pub const fn is_absent(error: &CallError) -> bool {
-    matches!(error, CallError::Rejected(Rejection::Here(Refused::NotConnected { .. })))
+    matches!(error, CallError::Rejected(CallRejection::Here(SendError::NotConnected { .. })))
 }
 
 impl From<&Status> for StatusReport {
@@ -230,7 +230,7 @@ impl From<&Status> for StatusReport {
             name: status.name.clone(),
             listening: status.listening.iter().map(ToString::to_string).collect(),
             types: status.types.iter().map(ToString::to_string).collect(),
-            crowded: status.crowded.map(|crowded| crowded.to_string()),
+            contention: status.contention.map(|contention| contention.to_string()),
             serves: status.serves.clone(),
             boost: status.boost.clone(),
             engine: status.engine.clone(),

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
-use pronto_wire::{NodeId, Refusal};
+use pronto_wire::{GreetingRefusal, NodeId};
 
 use crate::host::{NodeHost, NodeSession};
 use crate::links::NoLink;
@@ -70,13 +70,13 @@ impl Attempts {
         self: &Arc<Self>,
         peer: NodeId,
         canceller: Canceller,
-        judge: impl FnOnce() -> Result<T, Refusal>,
-    ) -> Result<(T, Attempt), Refusal> {
+        judge: impl FnOnce() -> Result<T, GreetingRefusal>,
+    ) -> Result<(T, Attempt), GreetingRefusal> {
         let mut state = self.lock();
         let mine_goes_first = state.dialling.contains(&peer) && self.host.identity.node > peer;
         let settled = state.accepting.get(&peer).is_some_and(|accepting| accepting.canceller.is_none());
         if mine_goes_first || settled {
-            return Err(Refusal::Duplicate);
+            return Err(GreetingRefusal::Duplicate);
         }
         let judged = judge()?;
         state.last += 1;

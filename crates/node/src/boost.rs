@@ -7,7 +7,7 @@ use pronto_core::{BoostError, Tier};
 use pronto_expedite::Obtained;
 use serde::Deserialize;
 
-use crate::standing;
+use crate::sched_class;
 
 /// Scheduling boost for the threads that handle a node's messages, so that they get a CPU sooner when a message arrives.
 ///
@@ -91,7 +91,7 @@ impl Boosting {
             tracing::warn!(%error, "a thread handles messages without a boost");
             self.note(|failures| failures.threads += 1, error);
         }
-        standing::forget();
+        sched_class::forget();
     }
 
     /// Boosts the threads that wait for messages on this descriptor.

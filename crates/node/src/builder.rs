@@ -10,7 +10,7 @@ use pronto_core::wait::WaitOverride;
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_fabric_tcp::ReceivePool;
 use pronto_progress::{BusyPoll, Engine};
-use pronto_rpc::handler::IntoAnswer;
+use pronto_rpc::handler::IntoResponse;
 use pronto_rpc::{Context, InPlace, InlineContext, Message, Request, Responder, Route};
 use pronto_sched_policy::policy::spin;
 use pronto_topology::Wish;
@@ -229,7 +229,7 @@ impl Builder {
     }
 
     /// Adds a request handler that runs on the worker pool, in the order that its message type specifies.
-    pub fn handle<M: Request, A: IntoAnswer<M::Reply>>(
+    pub fn handle<M: Request, A: IntoResponse<M::Reply>>(
         self,
         handler: impl Fn(&Context<'_, NodeHost>, M) -> A + Send + Sync + 'static,
     ) -> Self {
@@ -237,7 +237,7 @@ impl Builder {
     }
 
     /// Adds a request handler that runs inline, on the thread that received the request. It must not block.
-    pub fn handle_inline<M: Request, A: IntoAnswer<M::Reply>>(
+    pub fn handle_inline<M: Request, A: IntoResponse<M::Reply>>(
         self,
         handler: impl Fn(&InlineContext<'_, NodeHost>, M) -> A + Send + Sync + 'static,
     ) -> Self {
@@ -266,7 +266,7 @@ impl Builder {
     }
 
     /// Adds an inline request handler that reads the encoded request in place ([`Route::inline_in_place`]). It must not block.
-    pub fn handle_in_place<M: Request, A: IntoAnswer<M::Reply>>(
+    pub fn handle_in_place<M: Request, A: IntoResponse<M::Reply>>(
         self,
         handler: impl Fn(&InlineContext<'_, NodeHost>, &InPlace<'_>) -> A + Send + Sync + 'static,
     ) -> Self {

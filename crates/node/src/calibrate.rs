@@ -23,7 +23,7 @@ const LOST: Duration = Duration::from_millis(5);
 pub fn wake_up_cost() -> pronto_core::Nanos {
     static COST: OnceLock<pronto_core::Nanos> = OnceLock::new();
     *COST.get_or_init(|| {
-        let _counted = processors();
+        let _counted = cpus();
         let measured = measure();
         let nanos =
             |span: Duration| spin::believed(Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
@@ -37,7 +37,7 @@ pub fn wake_up_cost() -> pronto_core::Nanos {
 /// sleeps would be moved to the processor that it is woken from, and what is measured were a switch within one.
 /// None if nobody can be woken to measure it.
 fn measure() -> Option<Duration> {
-    if processors() == 1 {
+    if cpus() == 1 {
         // Who polls keeps it from those that are waited for: as little as can be.
         return Some(Duration::ZERO);
     }
@@ -80,9 +80,9 @@ fn here() -> Option<usize> {
 }
 
 /// Keeps the calling thread off a processor, if there is another one for it.
-fn keep_off(processor: Option<usize>) {
-    let (Some(processor), Ok(mut mask)) = (processor, sched_getaffinity(Pid::from_raw(0))) else { return };
-    if processors() > 1 && mask.unset(processor).is_ok() {
+fn keep_off(cpu: Option<usize>) {
+    let (Some(cpu), Ok(mut mask)) = (cpu, sched_getaffinity(Pid::from_raw(0))) else { return };
+    if cpus() > 1 && mask.unset(cpu).is_ok() {
         // Refused, it is measured where it is.
         let _refused = sched_setaffinity(Pid::from_raw(0), &mask);
     }
@@ -90,7 +90,7 @@ fn keep_off(processor: Option<usize>) {
 
 /// Processors that this process may use. Counted once: the count reads a dozen files where there are control groups, and
 /// is asked for with every tick.
-pub(crate) fn processors() -> usize {
+pub(crate) fn cpus() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }

@@ -19,7 +19,7 @@ use pronto_fabric_tcp::ReceivePool;
 use pronto_progress::{Engine, panic_message};
 use pronto_rpc::host::MayWait;
 use pronto_rpc::{Host, Route};
-use pronto_sched_policy::policy::spin::{Processors, Standing};
+use pronto_sched_policy::policy::spin::{CpuSupply, SchedClass};
 use pronto_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use pronto_wire::NodeId;
 
@@ -35,8 +35,8 @@ use crate::queue_pair::{AnyLease, AnyQueuePair};
 use crate::refusals::Refusals;
 use crate::serving::Serving;
 use crate::sink::WaitingSink;
-use crate::waits::Waits;
-use crate::{calibrate, standing, system, threshold};
+use crate::waits::ContentionEvidence;
+use crate::{calibrate, sched_class, system, threshold};
 
 /// The session type of this node.
 pub(crate) type NodeSession = Session<AnyQueuePair>;
@@ -80,7 +80,7 @@ pub struct NodeHost {
     pub(crate) stopping: AtomicBool,
     pub(crate) draining: AtomicBool,
     /// Whether adaptive waits may poll.
-    pub(crate) waits: Waits,
+    pub(crate) waits: ContentionEvidence,
     /// How the serving thread waits.
     pub(crate) serving_waits: ServingWaits,
     clock: NodeClock,
@@ -170,7 +170,7 @@ impl NodeHost {
             choices: Mutex::default(),
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            waits: Waits::new(),
+            waits: ContentionEvidence::new(),
             serving_waits: ServingWaits::new(waiting.bound),
             clock,
         })
@@ -363,7 +363,7 @@ impl NodeHost {
         self.serving.before_wait();
         self.boosting.before_wait();
         let now = self.now();
-        standing::before_sleep(now);
+        sched_class::before_sleep(now);
         flight::sleeps();
         Duration::from_nanos(until.since(now).0)
     }
@@ -391,15 +391,15 @@ impl Clock for NodeHost {
 impl Executor for NodeHost {
     #[inline]
     fn circumstances(&self, policy: WaitPolicy) -> Circumstances {
-        let real_time = self.boosting.must_sleep() || standing::is_real_time();
-        let standing = if real_time { Standing::RealTime } else { Standing::Ordinary };
+        let real_time = self.boosting.must_sleep() || sched_class::is_real_time();
+        let sched_class = if real_time { SchedClass::RealTime } else { SchedClass::Ordinary };
         // What nobody needs is not asked for.
         if real_time || policy != WaitPolicy::Adaptive {
-            return Circumstances { standing, ..alone(Nanos::ZERO) };
+            return Circumstances { sched_class, ..alone(Nanos::ZERO) };
         }
-        let crowded = !self.waits.may_poll(&self.clock);
-        let processors = if crowded { Processors::Oversubscribed } else { Processors::Enough };
-        Circumstances { processors, ..alone(calibrate::wake_up_cost()) }
+        let contention = !self.waits.may_poll(&self.clock);
+        let cpus = if contention { CpuSupply::Oversubscribed } else { CpuSupply::Enough };
+        Circumstances { cpus, ..alone(calibrate::wake_up_cost()) }
     }
 
     fn polled(&self, polled: Polled) {
@@ -443,7 +443,7 @@ impl Executor for NodeHost {
         woken
     }
 
-    fn attend(&self) {
+    fn wake_serving_thread(&self) {
         self.serving.wake();
     }
 
@@ -489,11 +489,11 @@ impl Host for NodeHost {
         Some(result)
     }
 
-    fn expects_answers(&self) {
+    fn expects_responses(&self) {
         self.serving.keep_time();
     }
 
-    fn carries_up_to(&self, session: &NodeSession) -> u64 {
+    fn eager_limit(&self, session: &NodeSession) -> u64 {
         threshold::measure_soon();
         session.info(self).map_or(0, |link| threshold::of(link.provider).bytes())
     }

@@ -25,7 +25,7 @@ use crate::links::{LinkMaker, LinkOptions};
 use crate::serving;
 use crate::sink::WaitingSink;
 use crate::threshold;
-use crate::waits::Crowded;
+use crate::waits::ContentionCause;
 
 /// A running node. Dropping it takes its links down and ends its threads. [`Node::drain`] lets open calls end first.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub struct Status {
     /// Message types that the node handles.
     pub types: Vec<&'static str>,
     /// Reason why adaptive waits sleep immediately, if they do.
-    pub crowded: Option<Crowded>,
+    pub contention: Option<ContentionCause>,
     /// Wait policy of the serving thread and its reason, such as `adaptive, as configured; messages come after 5 us; polls for 23 us,
     /// the cost of a wake-up here`.
     pub serves: String,
@@ -258,7 +258,7 @@ impl NodeHost {
     pub fn status(&self) -> Status {
         let host = self;
         // Read once for the whole report, because it can change at any moment.
-        let crowded = host.waits.crowded();
+        let contention = host.waits.contention();
         let peers = host.sessions().into_iter().map(|session| {
             let (info, linked) = host.link_of(&session);
             PeerStatus {
@@ -267,7 +267,7 @@ impl NodeHost {
                 linked,
                 down: host.down(session.peer()),
                 last_failure: if linked { None } else { host.last_failure(session.peer()) },
-                waits: host.how_to_wait(&session, crowded),
+                waits: host.how_to_wait(&session, contention),
                 choice: host.choice(session.peer()),
                 open_calls: session.open_calls(),
                 work_in_flight: session.work_in_flight(host),
@@ -281,8 +281,8 @@ impl NodeHost {
             name: host.identity.name.clone(),
             listening: host.listening.get().cloned().unwrap_or_default(),
             types: host.routes().iter().map(|route| route.name).collect(),
-            crowded,
-            serves: host.how_to_serve(crowded),
+            contention,
+            serves: host.how_to_serve(contention),
             boost: host.boosting.to_string(),
             engine: host.serving.described(),
             carries: threshold::described(),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use pronto_core::stats::Counter;
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
-use pronto_wire::{GreetingFault, Refusal};
+use pronto_wire::{GreetingFault, GreetingRefusal};
 
 use crate::links::NoLink;
 
@@ -146,17 +146,17 @@ const fn of_tcp(error: &tcp::SetupError) -> Reason {
     }
 }
 
-const fn of_refusal(refusal: Refusal) -> Reason {
+const fn of_refusal(refusal: GreetingRefusal) -> Reason {
     match refusal {
-        Refusal::Version => Reason::Version,
-        Refusal::WrongNode => Reason::WrongNode,
-        Refusal::SameId => Reason::SameId,
-        Refusal::Duplicate => Reason::Duplicate,
-        Refusal::IdTaken => Reason::IdTaken,
-        Refusal::Layout => Reason::Layout,
-        Refusal::Draining => Reason::Draining,
-        Refusal::TooManyPeers => Reason::TooManyPeers,
-        Refusal::NotPermitted => Reason::NotPermitted,
+        GreetingRefusal::Version => Reason::Version,
+        GreetingRefusal::WrongNode => Reason::WrongNode,
+        GreetingRefusal::SameId => Reason::SameId,
+        GreetingRefusal::Duplicate => Reason::Duplicate,
+        GreetingRefusal::IdTaken => Reason::IdTaken,
+        GreetingRefusal::Layout => Reason::Layout,
+        GreetingRefusal::Draining => Reason::Draining,
+        GreetingRefusal::TooManyPeers => Reason::TooManyPeers,
+        GreetingRefusal::NotPermitted => Reason::NotPermitted,
         _ => Reason::Greeting,
     }
 }
@@ -171,9 +171,9 @@ mod tests {
     #[test]
     fn every_reason_has_its_own_name() {
         let refusals = Refusals::default();
-        refusals.count(&NoLink::Refused(Refusal::NotPermitted));
+        refusals.count(&NoLink::Refused(GreetingRefusal::NotPermitted));
         refusals.count(&NoLink::Tcp(tcp::SetupError::Preamble([0; 8])));
-        refusals.count(&NoLink::Greeting(GreetingFault::Refused(Refusal::SameId)));
+        refusals.count(&NoLink::Greeting(GreetingFault::Refused(GreetingRefusal::SameId)));
         refusals.count(&NoLink::Shm(shm::SetupError::System { call: "poll", errno: 4 }));
         refusals.count(&NoLink::Shm(shm::SetupError::NotListening));
         refusals.count(&NoLink::Tcp(tcp::SetupError::NotListening));
@@ -192,9 +192,9 @@ mod tests {
     #[test]
     fn a_link_too_many_is_no_fault_and_a_taken_id_is() {
         let refused = |refusal| [NoLink::Greeting(GreetingFault::Refused(refusal)), NoLink::Refused(refusal)];
-        assert!(refused(Refusal::Duplicate).iter().all(NoLink::is_one_too_many));
-        assert!(!refused(Refusal::IdTaken).iter().any(NoLink::is_one_too_many));
-        let (refusal, node) = (Refusal::Duplicate, None);
+        assert!(refused(GreetingRefusal::Duplicate).iter().all(NoLink::is_one_too_many));
+        assert!(!refused(GreetingRefusal::IdTaken).iter().any(NoLink::is_one_too_many));
+        let (refusal, node) = (GreetingRefusal::Duplicate, None);
         assert!(NoLink::RefusedNode { refusal, node }.is_one_too_many());
     }
 

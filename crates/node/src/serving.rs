@@ -32,8 +32,8 @@ use crate::calibrate;
 use crate::flight;
 use crate::guard;
 use crate::host::{NodeClock, NodeHost, NodeSession};
+use crate::sched_class;
 use crate::sink::{Job, ServingSink, WaitingSink};
-use crate::standing;
 
 /// How often time passes while a call is open, or a send is not reaped.
 const BUSY_TICK: Nanos = SAFETY_NET;
@@ -231,7 +231,7 @@ impl Source for PeerSource {
             let now = self.host.now();
             self.session.yield_to_waiters(&mut self.yields, progress.is_some(), now, &*self.host);
         }
-        progress.map_or(0, |progress| progress.moved.saturating_sub(progress.answers))
+        progress.map_or(0, |progress| progress.moved.saturating_sub(progress.responses))
     }
 
     fn arm(&mut self) {
@@ -508,7 +508,7 @@ impl Keeper for Server {
         self.last_tick = now;
         self.hurried = false;
         self.tick_after = if busy { BUSY_TICK } else { due.since(now).max(BUSY_TICK) };
-        self.host.waits.count(self.nodes_here, calibrate::processors());
+        self.host.waits.count(self.nodes_here, calibrate::cpus());
     }
 
     fn next_tick(&self) -> Nanos {
@@ -516,7 +516,7 @@ impl Keeper for Server {
     }
 
     fn before_rest(&mut self, now: Nanos) {
-        standing::before_sleep(now);
+        sched_class::before_sleep(now);
         if now.since(self.last_tick) >= BUSY_TICK {
             // A sleep may be long: it begins with the knowledge of when each peer was heard last.
             self.tick(now);

@@ -118,11 +118,11 @@ fn compare<Q: QueuePair + 'static>(
                 times.push(ends.transfer(len, limit)?);
             }
         }
-        let [carried, granted] = times.map(|mut times| {
+        let [eager, granted] = times.map(|mut times| {
             times.sort_unstable();
             times[ROUNDS / 2]
         });
-        if carried > granted {
+        if eager > granted {
             break;
         }
         best = len;
@@ -164,10 +164,10 @@ impl<Q: QueuePair + 'static> Ends<Q> {
         Some(Self { sender: peers.next()?, receiver: peers.next()?, from, to })
     }
 
-    /// What one transfer takes both ends together; payloads up to `carried` bytes are carried along.
-    fn transfer(&self, len: u64, carried: u64) -> Option<Nanos> {
+    /// What one transfer takes both ends together; payloads up to `eager` bytes are carried along.
+    fn transfer(&self, len: u64, eager: u64) -> Option<Nanos> {
         let host = self.sender.host();
-        host.carried.store(carried, Ordering::Relaxed);
+        host.eager.store(eager, Ordering::Relaxed);
         let begun = host.now();
         let mut receive = self.receiver.post(0, &self.to, 0..len).ok()?;
         let mut sending = self.sender.start_send(0, &self.from, 0..len, core::time::Duration::MAX).ok()?;
@@ -203,7 +203,7 @@ struct Offers<'a, Q: QueuePair + 'static> {
 
 impl<Q: QueuePair + 'static> Sink<Q::Lease> for Offers<'_, Q> {
     fn request(&mut self, inbound: Inbound<'_, Arrived<Q::Lease>>) {
-        const FORMS: [Form; 3] = [Form::ByReference, Form::Carried, Form::Regrant];
+        const FORMS: [Form; 3] = [Form::ByReference, Form::Eager, Form::Regrant];
         let form = FORMS.get(usize::from(inbound.type_id.0));
         let Some(form) = form else { return inbound.token.fail(FailureCode::NoHandler) };
         take_in(*form, inbound, self.session, &**self.host);
@@ -215,13 +215,13 @@ impl<Q: QueuePair + 'static> Sink<Q::Lease> for Offers<'_, Q> {
 /// A node without threads, of which nobody waits for anything.
 struct Alone<Q> {
     clock: NodeClock,
-    carried: AtomicU64,
+    eager: AtomicU64,
     _connections: PhantomData<fn() -> Q>,
 }
 
 impl<Q> Alone<Q> {
     fn new() -> Self {
-        Self { clock: NodeClock::start(), carried: AtomicU64::new(0), _connections: PhantomData }
+        Self { clock: NodeClock::start(), eager: AtomicU64::new(0), _connections: PhantomData }
     }
 }
 
@@ -274,10 +274,10 @@ impl<Q: QueuePair + 'static> Host for Alone<Q> {
         Some(wait())
     }
 
-    fn expects_answers(&self) {}
+    fn expects_responses(&self) {}
 
-    fn carries_up_to(&self, _: &Session<Q>) -> u64 {
-        self.carried.load(Ordering::Relaxed)
+    fn eager_limit(&self, _: &Session<Q>) -> u64 {
+        self.eager.load(Ordering::Relaxed)
     }
 
     fn pause(&self) {}
@@ -296,12 +296,11 @@ mod tests {
     fn payloads_arrive_either_way() {
         let ends = Ends::new(shm).expect("a link");
         for len in LENGTHS {
-            for carried in [u64::MAX, 0] {
+            for eager in [u64::MAX, 0] {
                 let len_here = usize::try_from(len).expect("it is short");
-                let bytes: Vec<u8> =
-                    (0..=250).cycle().skip(usize::from(carried == 0)).take(len_here).collect();
+                let bytes: Vec<u8> = (0..=250).cycle().skip(usize::from(eager == 0)).take(len_here).collect();
                 ends.from.write(0, &bytes).expect("it fits");
-                assert!(ends.transfer(len, carried).is_some(), "{len} bytes, carried up to {carried}");
+                assert!(ends.transfer(len, eager).is_some(), "{len} bytes, carried up to {eager}");
                 let mut arrived = vec![0; bytes.len()];
                 ends.to.read(0, &mut arrived).expect("it fits");
                 assert_eq!(arrived, bytes);

@@ -10,7 +10,7 @@ use pronto_wire::NodeId;
 use crate::admin::WaitingRequest;
 use crate::calibrate;
 use crate::host::{NodeHost, NodeSession};
-use crate::waits::Crowded;
+use crate::waits::ContentionCause;
 
 /// Longest polling limit of adaptive waits. `spin` serves for anything longer.
 const MOST: Nanos = Nanos::from_secs(1);
@@ -40,7 +40,7 @@ pub(crate) fn set(host: &Arc<NodeHost>, source: NodeId, request: &WaitingRequest
     session.set_wait_override(waiting);
     // Wakes the serving thread, which reads the override.
     host.changed();
-    Ok(host.how_to_wait(&session, host.waits.crowded()))
+    Ok(host.how_to_wait(&session, host.waits.contention()))
 }
 
 fn read(request: &WaitingRequest) -> Result<Option<WaitOverride>, NotSet> {
@@ -60,8 +60,8 @@ fn read(request: &WaitingRequest) -> Result<Option<WaitOverride>, NotSet> {
 }
 
 impl NodeHost {
-    /// Describes how threads wait for replies of a peer, and why. `crowded` is the reason why adaptive waits sleep immediately, if any.
-    pub(crate) fn how_to_wait(&self, session: &NodeSession, crowded: Option<Crowded>) -> String {
+    /// Describes how threads wait for replies of a peer, and why. `contention` is the reason why adaptive waits sleep immediately, if any.
+    pub(crate) fn how_to_wait(&self, session: &NodeSession, contention: Option<ContentionCause>) -> String {
         let (waiting, by) = match session.wait_override() {
             Some(set) => (set, "set at run time"),
             None => (WaitOverride { policy: self.policy, bound: None }, "as configured"),
@@ -69,12 +69,12 @@ impl NodeHost {
         let bound = waiting.bound.map(|bound| (bound, "the bound that was set"));
         let learned = session.reply_waits();
         let gap = if session.was_called() { came(learned, "replies take") } else { "no replies yet".into() };
-        self.described(waiting.policy, by, bound, learned, &gap, crowded)
+        self.described(waiting.policy, by, bound, learned, &gap, contention)
     }
 
     /// Describes how the serving thread waits for all peers, and why: it polls as long as the peer with the longest polling time asks
     /// for.
-    pub(crate) fn how_to_serve(&self, crowded: Option<Crowded>) -> String {
+    pub(crate) fn how_to_serve(&self, contention: Option<ContentionCause>) -> String {
         let (configured, learned) =
             (self.serving_waits.configured(self.policy), self.serving_waits.history());
         let polls_for = |set: Option<WaitOverride>| {
@@ -90,7 +90,7 @@ impl NodeHost {
             Some((None, _)) | None => (configured, "as configured".into(), "its spin-down"),
         };
         let bound = waiting.bound.map(|bound| (bound, why));
-        self.described(waiting.policy, &by, bound, learned, &came(learned, "messages come after"), crowded)
+        self.described(waiting.policy, &by, bound, learned, &came(learned, "messages come after"), contention)
     }
 
     fn described(
@@ -100,7 +100,7 @@ impl NodeHost {
         bound: Option<(Nanos, &str)>,
         learned: &WaitHistory,
         gap: &str,
-        crowded: Option<Crowded>,
+        contention: Option<ContentionCause>,
     ) -> String {
         match policy {
             WaitPolicy::Block => return format!("block, {by}"),
@@ -113,7 +113,7 @@ impl NodeHost {
         }
         let (bound, why) = bound.unwrap_or_else(|| (calibrate::wake_up_cost(), "the cost of a wake-up here"));
         let decision = learned.decide_here(policy.into(), alone(bound));
-        format!("adaptive, {by}; {gap}; {}", polls(&decision, why, crowded))
+        format!("adaptive, {by}; {gap}; {}", polls(&decision, why, contention))
     }
 }
 
@@ -122,9 +122,9 @@ fn came(learned: &WaitHistory, what: &str) -> String {
     format!("{what} {} us", learned.gap().0.div_ceil(1_000))
 }
 
-/// Describes how long adaptive waits poll, and why. If `crowded` prevents polling, describes both that and what they would do
+/// Describes how long adaptive waits poll, and why. If `contention` prevents polling, describes both that and what they would do
 /// otherwise.
-fn polls(decision: &Decision, why: &str, crowded: Option<Crowded>) -> String {
+fn polls(decision: &Decision, why: &str, contention: Option<ContentionCause>) -> String {
     let us = |span: Nanos| span.0.div_ceil(1_000);
     let bound = decision.bound();
     let polls = if decision.is_learned() {
@@ -134,8 +134,8 @@ fn polls(decision: &Decision, why: &str, crowded: Option<Crowded>) -> String {
     } else {
         format!("polls for {} us, {why}", us(bound))
     };
-    match crowded {
-        Some(crowded) => format!("sleeps immediately: {crowded}; otherwise {polls}"),
+    match contention {
+        Some(contention) => format!("sleeps immediately: {contention}; otherwise {polls}"),
         None => polls,
     }
 }
@@ -174,7 +174,7 @@ mod tests {
             WaitHistory::default().decide_here(WaitPolicy::Adaptive.into(), alone(Nanos::from_micros(7)));
         assert_eq!(polls(&decision, "its bound", None), "polls for 7 us, its bound");
         assert_eq!(
-            polls(&decision, "its bound", Some(Crowded::Nodes)),
+            polls(&decision, "its bound", Some(ContentionCause::Nodes)),
             "sleeps immediately: there are more nodes on this host than CPUs; otherwise polls for 7 us, its bound"
         );
     }
@@ -193,7 +193,7 @@ mod tests {
             });
             let differs = |status: &Status| {
                 let texts = [&status.serves, &status.peers[0].waits];
-                texts.iter().any(|text| text.contains("more nodes on this") != status.crowded.is_some())
+                texts.iter().any(|text| text.contains("more nodes on this") != status.contention.is_some())
             };
             let found = (0..5_000).map(|_| node.status()).find(differs);
             done.store(true, Ordering::Relaxed);

@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use nix::sys::resource::{UsageWho, getrusage};
 use pronto_core::executor::Polled;
 use pronto_core::{Clock, Nanos};
-use pronto_sched_policy::policy::crowding::{AWAY, Crowding, Poll, Verdict, waited_for_processor};
+use pronto_sched_policy::policy::contention::{AWAY, Contention, Poll, Verdict, waited_for_cpu};
 use pronto_sched_policy::policy::time::Nanos as PolicyNanos;
 use pronto_sync::atomic::{AtomicBool, Ordering};
 
@@ -22,7 +22,7 @@ thread_local! {
     /// Involuntary context switches of this thread at its last check.
     static PREEMPTIONS: Cell<i64> = const { Cell::new(0) };
     /// Scheduling times of this thread at its last reading, and the time of that reading.
-    static FARED: Cell<Option<(Nanos, Fared)>> = const { Cell::new(None) };
+    static LAST_SCHED_TIMES: Cell<Option<(Nanos, SchedTimes)>> = const { Cell::new(None) };
 }
 
 /// Least time between two readings of a thread's scheduling times. Over one such interval, [`AWAY`] is exactly the share of the time,
@@ -33,9 +33,9 @@ const STALE: Nanos = Nanos::from_millis(200);
 
 /// Evidence of contention, shared by all threads of a node.
 #[derive(Debug)]
-pub(crate) struct Waits {
-    crowding: Mutex<Crowding>,
-    /// Whether the last verdict of `crowding` was to sleep. It stays set when the pause is over, until a thread asks.
+pub(crate) struct ContentionEvidence {
+    contention: Mutex<Contention>,
+    /// Whether the last verdict of `contention` was to sleep. It stays set when the pause is over, until a thread asks.
     sleeps: AtomicBool,
     /// Whether a trial is in progress, in which successful polls must be reported, too.
     tries: AtomicBool,
@@ -45,7 +45,7 @@ pub(crate) struct Waits {
 
 /// Reason why adaptive waits sleep immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crowded {
+pub enum ContentionCause {
     /// There are more nodes on this host, not counting visitors, than CPUs that this process may use.
     Nodes,
     /// Polling threads were preempted, or were runnable without a CPU.
@@ -59,15 +59,15 @@ pub enum Crowded {
     },
 }
 
-impl Waits {
+impl ContentionEvidence {
     pub(crate) fn new() -> Self {
         let (sleeps, tries) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { crowding: Mutex::new(Crowding::NEW), sleeps, tries, many_nodes: AtomicBool::new(false) }
+        Self { contention: Mutex::new(Contention::NEW), sleeps, tries, many_nodes: AtomicBool::new(false) }
     }
 
     /// Compares the number of known nodes on this host with the number of CPUs.
-    pub(crate) fn count(&self, nodes: usize, processors: usize) {
-        self.many_nodes.store(nodes > processors, Ordering::Relaxed);
+    pub(crate) fn count(&self, nodes: usize, cpus: usize) {
+        self.many_nodes.store(nodes > cpus, Ordering::Relaxed);
     }
 
     /// Returns whether a thread that is about to wait may poll for a bounded time. Reads the clock only if the last verdict was to sleep.
@@ -83,7 +83,7 @@ impl Waits {
     #[cold]
     fn ask(&self, clock: &impl Clock) -> bool {
         let now = clock.now();
-        let tries = |crowding: Crowding| crowding.asked(of_policy(now));
+        let tries = |contention: Contention| contention.asked(of_policy(now));
         match self.update(tries) {
             Some(Verdict::Sleeps) => return false,
             Some(Verdict::Polls) | None => return true,
@@ -92,7 +92,7 @@ impl Waits {
         // The trial fails immediately if the thread was kept waiting for a CPU although it did not poll.
         let away = waited_lately(now);
         let poll = Poll { lasted: PolicyNanos::ZERO, away };
-        self.update(|crowding| crowding.polled(&poll, of_policy(now))) != Some(Verdict::Sleeps)
+        self.update(|contention| contention.polled(&poll, of_policy(now))) != Some(Verdict::Sleeps)
     }
 
     /// Records a polling phase of the calling thread.
@@ -104,32 +104,32 @@ impl Waits {
             return;
         }
         let poll = Poll { lasted: of_policy(polled.lasted), away };
-        self.update(|crowding| crowding.polled(&poll, of_policy(now)));
+        self.update(|contention| contention.polled(&poll, of_policy(now)));
     }
 
     /// Updates the evidence and returns the new verdict. Returns `None` if another thread is updating it, whose evidence serves as well.
-    fn update(&self, with: impl FnOnce(Crowding) -> Crowding) -> Option<Verdict> {
-        let mut crowding = self.crowding.try_lock().ok()?;
-        *crowding = with(*crowding);
-        let verdict = crowding.verdict();
+    fn update(&self, with: impl FnOnce(Contention) -> Contention) -> Option<Verdict> {
+        let mut contention = self.contention.try_lock().ok()?;
+        *contention = with(*contention);
+        let verdict = contention.verdict();
         self.sleeps.store(verdict == Verdict::Sleeps, Ordering::Relaxed);
         self.tries.store(verdict == Verdict::Tries, Ordering::Relaxed);
         Some(verdict)
     }
 
     /// Returns why adaptive waits sleep immediately, if they do.
-    pub(crate) fn crowded(&self) -> Option<Crowded> {
+    pub(crate) fn contention(&self) -> Option<ContentionCause> {
         if self.many_nodes.load(Ordering::Relaxed) {
-            return Some(Crowded::Nodes);
+            return Some(ContentionCause::Nodes);
         }
-        let crowding = *self.crowding.lock().expect("no holder panics");
-        let (bad, of) = crowding.outcomes();
-        let pause = Nanos(crowding.pause().0);
-        (crowding.verdict() == Verdict::Sleeps).then_some(Crowded::Preempted { bad, of, pause })
+        let contention = *self.contention.lock().expect("no holder panics");
+        let (bad, of) = contention.outcomes();
+        let pause = Nanos(contention.pause().0);
+        (contention.verdict() == Verdict::Sleeps).then_some(ContentionCause::Preempted { bad, of, pause })
     }
 }
 
-impl core::fmt::Display for Crowded {
+impl core::fmt::Display for ContentionCause {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Nodes => f.write_str("there are more nodes on this host than CPUs"),
@@ -152,14 +152,14 @@ fn was_preempted() -> bool {
 
 /// Scheduling times of a thread since its start: the first two numbers of `/proc/thread-self/schedstat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Fared {
+struct SchedTimes {
     /// Time on a CPU.
     ran: PolicyNanos,
     /// Time runnable without a CPU.
     waited: PolicyNanos,
 }
 
-impl Fared {
+impl SchedTimes {
     /// Reads the times of the calling thread. Returns `None` if the kernel does not report them.
     fn read() -> Option<Self> {
         let mut bytes = [0; 96];
@@ -176,21 +176,21 @@ impl Fared {
 /// Returns how long the calling thread was runnable without a CPU since its last reading, if that is evidence, otherwise zero. Costs
 /// four system calls, unless the last reading is less than [`ASKED`] ago.
 fn waited_lately(now: Nanos) -> PolicyNanos {
-    let before = FARED.get();
+    let before = LAST_SCHED_TIMES.get();
     if before.is_some_and(|(asked, _)| now.since(asked) < ASKED) {
         return PolicyNanos::ZERO;
     }
-    let fared = Fared::read();
+    let times = SchedTimes::read();
     // Preemptions up to now must not be attributed to the next polling phase.
     was_preempted();
-    FARED.set(fared.map(|fared| (now, fared)));
-    waited_since(before, now, fared)
+    LAST_SCHED_TIMES.set(times.map(|times| (now, times)));
+    waited_since(before, now, times)
 }
 
-fn waited_since(before: Option<(Nanos, Fared)>, now: Nanos, fared: Option<Fared>) -> PolicyNanos {
-    match (before, fared) {
-        (Some((asked, before)), Some(fared)) if now.since(asked) < STALE => {
-            waited_for_processor(fared.ran.since(before.ran), fared.waited.since(before.waited))
+fn waited_since(before: Option<(Nanos, SchedTimes)>, now: Nanos, times: Option<SchedTimes>) -> PolicyNanos {
+    match (before, times) {
+        (Some((asked, before)), Some(times)) if now.since(asked) < STALE => {
+            waited_for_cpu(times.ran.since(before.ran), times.waited.since(before.waited))
         }
         _ => PolicyNanos::ZERO,
     }
@@ -202,7 +202,7 @@ const fn of_policy(nanos: Nanos) -> PolicyNanos {
 
 #[cfg(test)]
 mod tests {
-    use pronto_sched_policy::policy::crowding::FIRST;
+    use pronto_sched_policy::policy::contention::FIRST;
     use pronto_sync::atomic::AtomicU64;
 
     use super::*;
@@ -233,20 +233,20 @@ mod tests {
 
     #[test]
     fn one_preempted_poll_makes_all_threads_sleep_until_a_trial() {
-        let (waits, clock) = (Waits::new(), Set::at(Nanos(5)));
+        let (waits, clock) = (ContentionEvidence::new(), Set::at(Nanos(5)));
         assert!(waits.may_poll(&clock));
         preempted();
         waits.polled(away(AWAY), &clock);
         assert!(!waits.may_poll(&clock));
         let pause = Nanos(FIRST.0);
-        assert_eq!(waits.crowded(), Some(Crowded::Preempted { bad: 1, of: 1, pause }));
+        assert_eq!(waits.contention(), Some(ContentionCause::Preempted { bad: 1, of: 1, pause }));
         clock.0.store((Nanos(5) + pause).0, Ordering::Relaxed);
         assert!(waits.may_poll(&clock), "a trial");
-        assert_eq!(waits.crowded(), None);
+        assert_eq!(waits.contention(), None);
         preempted();
         waits.polled(away(AWAY), &clock);
         assert!(!waits.may_poll(&clock), "the trial failed");
-        let text = waits.crowded().map(|crowded| crowded.to_string());
+        let text = waits.contention().map(|contention| contention.to_string());
         assert_eq!(
             text.as_deref(),
             Some("other threads wanted the CPUs in 2 of 2 trials to poll; tried again after 80 ms")
@@ -255,33 +255,34 @@ mod tests {
 
     #[test]
     fn scheduling_times_are_read_from_the_kernel() {
-        let fared = |ran, waited| Fared { ran: PolicyNanos(ran), waited: PolicyNanos(waited) };
-        assert_eq!(Fared::parse("12 345 6\n"), Some(fared(12, 345)));
+        let times = |ran, waited| SchedTimes { ran: PolicyNanos(ran), waited: PolicyNanos(waited) };
+        assert_eq!(SchedTimes::parse("12 345 6\n"), Some(times(12, 345)));
         for bad in ["", "12", "12 x 3", "-1 2 3"] {
-            assert_eq!(Fared::parse(bad), None, "{bad:?}");
+            assert_eq!(SchedTimes::parse(bad), None, "{bad:?}");
         }
-        assert!(Fared::read().is_some(), "this kernel reports the times");
+        assert!(SchedTimes::read().is_some(), "this kernel reports the times");
     }
 
     #[test]
     fn readings_that_are_too_recent_or_too_old_are_no_evidence() {
-        let fared = |ran, waited| Fared { ran: PolicyNanos(ran), waited: PolicyNanos(waited) };
-        let before = Some((Nanos::from_millis(7), fared(1_000, 1_000)));
-        let after = Some(fared(9_000_000, 1_001_000));
+        let times = |ran, waited| SchedTimes { ran: PolicyNanos(ran), waited: PolicyNanos(waited) };
+        let before = Some((Nanos::from_millis(7), times(1_000, 1_000)));
+        let after = Some(times(9_000_000, 1_001_000));
         let waited = |span| waited_since(before, Nanos::from_millis(7) + span, after);
         assert_eq!(waited(ASKED), PolicyNanos(1_000_000));
         assert_eq!(waited(STALE), PolicyNanos::ZERO);
         assert_eq!(waited_since(None, ASKED, after), PolicyNanos::ZERO);
         assert_eq!(waited_since(before, Nanos::from_millis(7) + ASKED, None), PolicyNanos::ZERO);
-        FARED.set(before);
+        LAST_SCHED_TIMES.set(before);
         assert_eq!(waited_lately(Nanos::from_millis(7)), PolicyNanos::ZERO);
-        assert_eq!(FARED.get(), before, "the kernel was not read");
+        assert_eq!(LAST_SCHED_TIMES.get(), before, "the kernel was not read");
     }
 
     #[test]
     fn short_times_between_polls_are_no_evidence() {
-        let (waits, clock) = (Waits::new(), Set::at(Nanos::ZERO));
-        FARED.set(Some((Nanos::ZERO, Fared { ran: PolicyNanos::ZERO, waited: PolicyNanos::ZERO })));
+        let (waits, clock) = (ContentionEvidence::new(), Set::at(Nanos::ZERO));
+        LAST_SCHED_TIMES
+            .set(Some((Nanos::ZERO, SchedTimes { ran: PolicyNanos::ZERO, waited: PolicyNanos::ZERO })));
         preempted();
         waits.polled(away(PolicyNanos(AWAY.0 - 1)), &clock);
         assert!(waits.may_poll(&clock));
@@ -290,10 +291,10 @@ mod tests {
 
     #[test]
     fn more_nodes_than_cpus_are_too_many() {
-        let (waits, clock) = (Waits::new(), Set::at(Nanos::ZERO));
+        let (waits, clock) = (ContentionEvidence::new(), Set::at(Nanos::ZERO));
         waits.count(3, 2);
         assert!(!waits.may_poll(&clock));
-        assert_eq!(waits.crowded(), Some(Crowded::Nodes));
+        assert_eq!(waits.contention(), Some(ContentionCause::Nodes));
         waits.count(2, 2);
         assert!(waits.may_poll(&clock));
     }

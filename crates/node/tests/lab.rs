@@ -20,7 +20,7 @@ struct Where {}
 #[derive(Debug, Message)]
 #[message(name = "lab.here")]
 struct Here {
-    processors: String,
+    cpus: String,
 }
 
 fn run(words: &str) {
@@ -36,19 +36,17 @@ fn the_serving_thread_is_near_the_card() {
     run("ip address replace 10.99.0.1/24 dev eth0");
     let serve = |node: u16, wish| {
         let builder = Node::builder(node).listen(&format!("tcp:{ADDRESS}:0")).plaintext_i_understand();
-        builder
-            .handle_inline(|_, _: Where| Here { processors: allowed().unwrap().to_string() })
-            .serve_on(wish)
+        builder.handle_inline(|_, _: Where| Here { cpus: allowed().unwrap().to_string() }).serve_on(wish)
     };
     let ask = |wish| {
         let server = serve(1, wish).start().unwrap();
         let address = server.listening()[0].to_string();
         let client = Node::builder(2).peer(1, &address).plaintext_i_understand().start().unwrap();
         let here = client.wait_for_peer(1, SOON).unwrap().call(&Where {}).unwrap();
-        (server.status().placement, here.processors)
+        (server.status().placement, here.cpus)
     };
-    let (placement, processors) = ask(Wish::Auto);
-    assert_eq!((&*placement, &*processors), ("on CPUs 1: node 1, near eth0", "1"));
-    let (placement, processors) = ask(Wish::Off);
-    assert_eq!((&*placement, &*processors), ("anywhere: as configured", "0-1"));
+    let (placement, cpus) = ask(Wish::Auto);
+    assert_eq!((&*placement, &*cpus), ("on CPUs 1: node 1, near eth0", "1"));
+    let (placement, cpus) = ask(Wish::Off);
+    assert_eq!((&*placement, &*cpus), ("anywhere: as configured", "0-1"));
 }

@@ -25,7 +25,7 @@ pub struct Failure {
 pub struct Counters {
     /// Events that the net under a sleep found, though whoever published them saw the word armed and woke nobody. Zero, or
     /// something is broken.
-    pub rescues: u64,
+    pub lost_wake_ups: u64,
     /// Events that the net found while their wake-up was on its way.
     pub late: u64,
     /// Sleeps of the engine's thread.
@@ -53,7 +53,7 @@ impl Counters {
     #[must_use]
     pub const fn each(&self) -> [(&'static str, u64); 11] {
         let Self {
-            rescues,
+            lost_wake_ups,
             late,
             sleeps,
             group_looks,
@@ -66,7 +66,7 @@ impl Counters {
             relieved,
         } = *self;
         [
-            ("rescues", rescues),
+            ("lost_wake_ups", lost_wake_ups),
             ("late", late),
             ("sleeps", sleeps),
             ("group_looks", group_looks),
@@ -97,7 +97,7 @@ impl Count {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
-    pub(crate) rescues: Count,
+    pub(crate) lost_wake_ups: Count,
     pub(crate) late: Count,
     pub(crate) sleeps: Count,
     pub(crate) group_looks: Count,
@@ -138,7 +138,7 @@ impl Reports {
 
     pub(crate) fn counters(&self) -> Counters {
         Counters {
-            rescues: self.rescues.value(),
+            lost_wake_ups: self.lost_wake_ups.value(),
             late: self.late.value(),
             sleeps: self.sleeps.value(),
             group_looks: self.group_looks.value(),

@@ -385,7 +385,7 @@ impl<K: Keeper> Sleeper for Everything<'_, K> {
         let woken = || !word.should_sleep() || set.has_event(LATE);
         let (late, lost) = self.poller().after_net(woken, |fd| set.leaves_out(fd));
         self.shared.reports.late.add(late);
-        self.shared.reports.rescues.add(lost);
+        self.shared.reports.lost_wake_ups.add(lost);
     }
 
     fn disarm(&mut self) {

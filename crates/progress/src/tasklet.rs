@@ -57,7 +57,7 @@ struct Inner {
     state: AtomicU32,
     place: Place,
     /// Of who scheduled it.
-    processor: AtomicUsize,
+    cpu: AtomicUsize,
     run: Mutex<Box<dyn FnMut() + Send>>,
 }
 
@@ -72,9 +72,9 @@ pub struct Tasklet {
 impl Kind {
     /// A tasklet of this kind.
     pub fn tasklet(&self, place: Place, run: impl FnMut() + Send + 'static) -> Tasklet {
-        let (state, processor) = (AtomicU32::new(IDLE), AtomicUsize::new(0));
+        let (state, cpu) = (AtomicU32::new(IDLE), AtomicUsize::new(0));
         let run: Mutex<Box<dyn FnMut() + Send>> = Mutex::new(Box::new(run));
-        Tasklet { inner: Arc::new(Inner { state, place, processor, run }), kind: self.clone() }
+        Tasklet { inner: Arc::new(Inner { state, place, cpu, run }), kind: self.clone() }
     }
 }
 
@@ -84,7 +84,7 @@ impl Tasklet {
     pub fn schedule(&self) {
         if self.inner.place == Place::Submitter {
             // A hint: the thread may move at once.
-            self.inner.processor.store(sched_getcpu().unwrap_or(0), Ordering::Relaxed);
+            self.inner.cpu.store(sched_getcpu().unwrap_or(0), Ordering::Relaxed);
         }
         if self.inner.note() {
             self.kind.shared.push(Arc::clone(&self.inner));
@@ -115,7 +115,7 @@ impl Inner {
         let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
         let home = match self.place {
             Place::Anywhere => None,
-            Place::Submitter => go_to(self.processor.load(Ordering::Relaxed)),
+            Place::Submitter => go_to(self.cpu.load(Ordering::Relaxed)),
         };
         let result = catch_unwind(AssertUnwindSafe(&mut *run));
         if let Some(home) = home {
@@ -137,16 +137,16 @@ impl Inner {
 }
 
 /// Moves the calling thread to a processor. Returns where it may run otherwise; none if it is there already, or must not go.
-fn go_to(processor: usize) -> Option<CpuSet> {
-    if sched_getcpu() == Ok(processor) {
+fn go_to(cpu: usize) -> Option<CpuSet> {
+    if sched_getcpu() == Ok(cpu) {
         return None;
     }
     let home = sched_getaffinity(Pid::from_raw(0)).ok()?;
-    if !home.is_set(processor).ok()? {
+    if !home.is_set(cpu).ok()? {
         return None;
     }
     let mut there = CpuSet::new();
-    there.set(processor).ok()?;
+    there.set(cpu).ok()?;
     sched_setaffinity(Pid::from_raw(0), &there).ok()?;
     Some(home)
 }

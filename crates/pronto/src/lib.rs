@@ -29,7 +29,7 @@
 #![forbid(unsafe_code)]
 
 pub use pronto_core::fabric::{Grant, GrantError, GrantId, Region, Rights};
-pub use pronto_core::session::{Doorbells, DownCause, Event, Executed, Limits, LinkInfo, Refused};
+pub use pronto_core::session::{Doorbells, DownCause, Event, Executed, Limits, LinkInfo, SendError};
 pub use pronto_core::{Nanos, WaitPolicy};
 pub use pronto_node::{
     Address, Boost, Builder, Config, ConfigError, Down, EVENTS_HELD, Events, Missed, Node, NodeError,
@@ -38,9 +38,9 @@ pub use pronto_node::{
 pub use pronto_node::{admin, progress, topology};
 pub use pronto_rpc as rpc;
 pub use pronto_rpc::{
-    AccessError, CallError, Class, DEFAULT_TIMEOUT, Epoch, HandlerError, InPlace, Key, LayoutHash, Message,
-    NameHash, NodeId, Order, Payload, ReceiveError, Rejection, RemoteMemory, Request, Route, SendError,
-    ServiceId,
+    AccessError, CallError, CallRejection, Class, DEFAULT_TIMEOUT, Epoch, HandlerError, InPlace, Key,
+    LayoutHash, Message, NameHash, NodeId, Order, Payload, ReceiveError, RemoteMemory, Request, Route,
+    ServiceId, TransferError,
 };
 
 #[doc(hidden)]

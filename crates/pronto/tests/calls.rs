@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use nix::sys::resource::{UsageWho, getrusage};
 
 use pronto::progress::BusyPoll;
-use pronto::{CallError, Limits, Message, Node, NodeId, Refused, Rejection, WaitPolicy};
+use pronto::{CallError, CallRejection, Limits, Message, Node, NodeId, SendError, WaitPolicy};
 
 #[derive(Message, Debug, PartialEq)]
 #[message(name = "test.sum")]
@@ -127,7 +127,7 @@ fn many_callers_share_a_peer() {
         let peer = status.peers.iter().find(|peer| peer.node == NodeId(1)).expect("known");
         let counted =
             |name| peer.counters.iter().find(|(counter, _)| *counter == name).map(|(_, count)| *count);
-        assert_eq!(counted("rescues"), Some(0), "{transport}: a wake-up was lost");
+        assert_eq!(counted("lost_wake_ups"), Some(0), "{transport}: a wake-up was lost");
         assert_eq!(peer.open_calls, 0);
     }
 }
@@ -213,7 +213,7 @@ fn a_sender_without_credit_sleeps_until_it_comes() {
         let more = 20_000;
         (0..more).for_each(|_| peer.notify_within(&Tell {}, SOON).unwrap());
         (0..sent + 1 + more).for_each(|_| told.recv_timeout(SOON).unwrap());
-        assert_eq!(peer.session().stats().rescues.count(), 0, "{transport}: a wake-up was lost");
+        assert_eq!(peer.session().stats().lost_wake_ups.count(), 0, "{transport}: a wake-up was lost");
     }
 }
 
@@ -276,7 +276,10 @@ fn messages_travel_from_a_region() {
         assert_eq!(peer.call(&FetchBulk { len: 1 }).expect("answered").bytes, [7], "behind the notification");
         assert_eq!(heard.lock().expect("nobody panics").pop(), Some(9_996), "{transport}");
         let outside = peer.notify_from::<Page>(&region, 19_999..20_001).expect_err("beyond the region");
-        assert!(matches!(outside, CallError::Rejected(Rejection::Here(Refused::OutOfRegion))), "{outside}");
+        assert!(
+            matches!(outside, CallError::Rejected(CallRejection::Here(SendError::OutOfRegion))),
+            "{outside}"
+        );
         #[expect(clippy::reversed_empty_ranges, reason = "that is what must be refused")]
         let backwards = peer.start_from::<Add>(&region, 8..4).map(drop);
         assert!(backwards.is_err(), "it ends before it begins");
@@ -328,7 +331,7 @@ fn unknown_types_are_refused_here() {
     struct Unknown {}
     let peer = client.wait_for_peer(1, SOON).expect("it comes up");
     let refused = peer.call(&Unknown {}).expect_err("nobody handles it");
-    assert!(matches!(refused, CallError::Rejected(Rejection::Here(_))), "{refused:?}");
+    assert!(matches!(refused, CallError::Rejected(CallRejection::Here(_))), "{refused:?}");
     assert!(!peer.handles::<Unknown>());
     assert!(peer.handles::<Add>());
 }
@@ -469,7 +472,9 @@ fn a_window_of_one_is_free_again_when_its_call_has_been_answered() {
                 match peer.start(&add) {
                     Ok(started) => break started,
                     // A thread that takes messages in may have been taken off its processor.
-                    Err(CallError::Rejected(Rejection::Here(Refused::NoCredit { .. }))) => was_refused = true,
+                    Err(CallError::Rejected(CallRejection::Here(SendError::NoCredit { .. }))) => {
+                        was_refused = true
+                    }
                     Err(error) => panic!("{transport}: {error}"),
                 }
             };

@@ -1,13 +1,13 @@
 //! Which nodes of a host are counted against its processors.
 
-mod processor;
+mod cpu;
 
 use core::time::Duration;
 use std::time::Instant;
 
 use pronto::{Builder, Node, WaitPolicy};
 
-use processor::on_one_processor;
+use cpu::on_one_processor;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const ADDRESS: &str = "shm:@pronto-test-nodes-here";
@@ -31,7 +31,7 @@ fn until(what: &str, mut so: impl FnMut() -> bool) {
 fn a_node_beside_counts_while_it_is_there_and_a_visitor_does_not() {
     on_one_processor();
     let node = Node::builder(1).wait(WaitPolicy::Block).listen(ADDRESS).start().expect("it starts");
-    let why = || node.status().crowded.map(|crowded| crowded.to_string()).unwrap_or_default();
+    let why = || node.status().contention.map(|contention| contention.to_string()).unwrap_or_default();
     let are_too_many = || why() == "there are more nodes on this host than CPUs";
     let visitor = joins(Node::visitor());
     let two = joins(Node::builder(2));

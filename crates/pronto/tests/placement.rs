@@ -22,12 +22,12 @@ struct WherePooled {}
 #[message(name = "test.here")]
 struct Here {
     thread: String,
-    processors: String,
+    cpus: String,
 }
 
 fn here() -> Here {
     let thread = std::thread::current().name().unwrap_or_default().to_owned();
-    Here { thread, processors: allowed().expect("the kernel tells").to_string() }
+    Here { thread, cpus: allowed().expect("the kernel tells").to_string() }
 }
 
 fn one_of(all: &Cpus) -> Cpus {
@@ -51,11 +51,11 @@ fn the_serving_thread_is_put_and_no_other() {
     let client = Node::builder(2).peer(1, &address).start().expect("it starts");
     let peer = client.wait_for_peer(1, SOON).expect("they meet");
     let inline = peer.call(&Where {}).expect("an answer");
-    assert_eq!((&*inline.thread, inline.processors), ("pronto-serve", one.to_string()));
+    assert_eq!((&*inline.thread, inline.cpus), ("pronto-serve", one.to_string()));
     // The serving thread starts the worker, which must not be bound by it.
     let pooled = peer.call(&WherePooled {}).expect("an answer");
     assert!(pooled.thread.starts_with("pronto-worker"), "{}", pooled.thread);
-    assert_eq!(pooled.processors, all.to_string());
+    assert_eq!(pooled.cpus, all.to_string());
     assert_eq!(allowed(), Ok(all), "nor must who started the node");
 }
 
@@ -69,7 +69,7 @@ fn nothing_is_done_where_nothing_is_asked_for_and_where_there_is_one_node() {
         let address = node.listening()[0].to_string();
         let client = Node::builder(2).peer(1, &address).start().expect("it starts");
         let answer = client.wait_for_peer(1, SOON).expect("they meet").call(&Where {}).expect("an answer");
-        assert_eq!(answer.processors, all.to_string());
+        assert_eq!(answer.cpus, all.to_string());
         node.status().placement
     };
     let off = placed(Wish::Off);

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use pronto::progress::Engine;
-use pronto::{Nanos, Node, Peer, ReceiveError, Region, SendError};
+use pronto::{Nanos, Node, Peer, ReceiveError, Region, TransferError};
 
 const SOON: Duration = Duration::from_secs(20);
 const NOW: Duration = Duration::from_millis(20);
@@ -145,9 +145,9 @@ fn nobody_posts() {
     on_both("nobody", |pair| {
         let from = filled(&pair.sender, 1 << 20, 1);
         let never = pair.to_receiver.send(9, &from, 0..1 << 20, NOW);
-        assert_eq!(never, Err(SendError::Deadline));
+        assert_eq!(never, Err(TransferError::Deadline));
         let given_up = pair.to_receiver.start_send(9, &from, 0..1 << 20, SOON).expect("sent");
-        assert_eq!(given_up.cancel(), SendError::Cancelled);
+        assert_eq!(given_up.cancel(), TransferError::Cancelled);
         pair.until_forgotten();
         let to = pair.receiver.region(64).expect("memory");
         let mut receive = pair.to_sender.post(9, &to, 0..64).expect("posted");
@@ -166,7 +166,7 @@ fn too_long_for_the_buffer() {
             let mut receive = pair.to_sender.post(2, &to, 0..64).expect("posted");
             let sent = pair.to_receiver.send(2, &from, 0..len, SOON);
             // One that was carried along and parked is the receiver's to complain about.
-            assert!(sent == Err(SendError::TooLong) || len == 65, "{sent:?}");
+            assert!(sent == Err(TransferError::TooLong) || len == 65, "{sent:?}");
             assert_eq!(receive.wait(SOON), Err(ReceiveError::TooLong { len }));
         }
     });
@@ -201,7 +201,7 @@ fn a_peer_that_goes_away_ends_both_sides() {
         let mut receive = pair.to_sender.post(4, &to, 0..64).expect("posted");
         drop(pair.sender);
         assert_eq!(receive.wait(SOON), Err(ReceiveError::PeerDown));
-        assert_eq!(sending.wait(), Err(SendError::PeerDown));
+        assert_eq!(sending.wait(), Err(TransferError::PeerDown));
         assert_eq!(pair.to_sender.transfers(), [0; 3]);
         let refused = pair.to_sender.post(4, &to, 0..64);
         assert!(matches!(refused, Err(ReceiveError::Rejected(_))), "{refused:?}");

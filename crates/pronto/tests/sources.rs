@@ -107,7 +107,7 @@ fn a_programs_sources_are_polled_beside_its_peers() {
             });
         }
         let counters = server.manager().counters();
-        assert_eq!((counters.rescues, counters.panics), (0, 1));
+        assert_eq!((counters.lost_wake_ups, counters.panics), (0, 1));
         assert_eq!(server.manager().failures()[0].name, "bad");
     }
 }

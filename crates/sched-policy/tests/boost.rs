@@ -4,7 +4,7 @@ use pronto_sched_policy::policy::boost::{
     step, Action, Event, Phase, Terms, SLICE_TO_DISPATCH, SLICE_TO_LAST_TICK,
 };
 use pronto_sched_policy::policy::budget::Budget;
-use pronto_sched_policy::policy::caps::{Accounts, PROCESSOR, THREAD, USER, WINDOW};
+use pronto_sched_policy::policy::caps::{Accounts, CPU, THREAD, USER, WINDOW};
 use pronto_sched_policy::policy::time::Nanos;
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ struct World {
     now: u64,
     threads: [(Phase, Budget); THREADS],
     users: [Budget; USERS],
-    processor: Budget,
+    cpu: Budget,
     /// State according to the scheduler, not the policy.
     raised: [bool; THREADS],
     /// Boosted runs: thread, begin, end.
@@ -33,7 +33,7 @@ impl World {
             now: 0,
             threads: [(Phase::NEW, fresh.thread); THREADS],
             users: [fresh.user; USERS],
-            processor: fresh.processor,
+            cpu: fresh.cpu,
             raised: [false; THREADS],
             runs: Vec::new(),
         }
@@ -43,12 +43,12 @@ impl World {
     fn report(&mut self, thread: usize, event: Event) -> Option<u64> {
         let user = thread % USERS;
         let (phase, own) = self.threads[thread];
-        let accounts = Accounts { thread: own, user: self.users[user], processor: self.processor };
+        let accounts = Accounts { thread: own, user: self.users[user], cpu: self.cpu };
         let done = step(phase, accounts, event, Nanos(self.now), &self.terms);
         self.threads[thread] = (done.phase, done.accounts.thread);
         self.users[user] = done.accounts.user;
-        self.processor = done.accounts.processor;
-        for budget in [done.accounts.thread, done.accounts.user, done.accounts.processor] {
+        self.cpu = done.accounts.cpu;
+        for budget in [done.accounts.thread, done.accounts.user, done.accounts.cpu] {
             assert_eq!(budget.debt(), Nanos::ZERO, "deadlines were kept");
         }
         match done.action {
@@ -151,7 +151,7 @@ proptest! {
         for user in 0..USERS {
             prop_assert!(world.dearest_window(|other| other % USERS == user) <= USER.of(WINDOW.0) + AHEAD);
         }
-        prop_assert!(world.dearest_window(|_| true) <= PROCESSOR.of(WINDOW.0) + AHEAD);
+        prop_assert!(world.dearest_window(|_| true) <= CPU.of(WINDOW.0) + AHEAD);
     }
 
     #[test]
@@ -188,7 +188,7 @@ proptest! {
 fn hogs_get_most_of_their_cap_and_never_more() {
     let all: Vec<usize> = (0..THREADS).collect();
     let of_one_user: Vec<usize> = (0..THREADS).filter(|thread| thread % USERS == 0).collect();
-    for (hogs, cap) in [(&all[..1], THREAD), (&of_one_user, USER), (&all, PROCESSOR)] {
+    for (hogs, cap) in [(&all[..1], THREAD), (&of_one_user, USER), (&all, CPU)] {
         let mut world = World::new(SLICE_TO_LAST_TICK);
         while world.now < 10 * WINDOW.0 {
             for &thread in hogs {
@@ -262,7 +262,7 @@ fn every_short_history_is_metered_and_never_misjudged() {
             for (budget, terms) in [
                 (done.accounts.thread, terms.caps.thread),
                 (done.accounts.user, terms.caps.user),
-                (done.accounts.processor, terms.caps.processor),
+                (done.accounts.cpu, terms.caps.cpu),
             ] {
                 let balance = i128::from(budget.left().0) - i128::from(budget.debt().0);
                 assert_eq!(balance, i128::from(terms.grant().0) - i128::from(caller.boosted));

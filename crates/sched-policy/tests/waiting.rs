@@ -2,8 +2,8 @@
 
 use pronto_sched_policy::policy::lanes::{Class, Lane, Turn, Work, IN_A_ROW};
 use pronto_sched_policy::policy::spin::{
-    Asked, Circumstances, End, Preference, Processors, Reason, Spin, Standing, Wait, FAR, LEAST_COST, LONGER,
-    MOST_COST,
+    Circumstances, CpuSupply, End, Preference, Reason, SchedClass, Spin, Wait, WaitRequest, FAR, LEAST_COST,
+    LONGER, MOST_COST,
 };
 use pronto_sched_policy::policy::time::Nanos;
 use proptest::prelude::*;
@@ -11,13 +11,13 @@ use proptest::prelude::*;
 const COST: Nanos = LEAST_COST;
 
 const fn alone(bound: Nanos) -> Circumstances {
-    Circumstances { standing: Standing::Ordinary, processors: Processors::Enough, bound }
+    Circumstances { sched_class: SchedClass::Ordinary, cpus: CpuSupply::Enough, bound }
 }
 
 /// Runs one wait for a message that arrives `after` its begin. Returns the history, its cost and the cost of the
 /// optimum.
 fn live(spin: Spin, after: Nanos, bound: Nanos) -> (Spin, u64, u64) {
-    let wait = spin.wait(Asked::default(), alone(bound));
+    let wait = spin.wait(WaitRequest::default(), alone(bound));
     let slept = End::Slept(after.after(bound));
     let (end, cost) = match wait {
         Wait::PollFor(polls) if after <= polls => (End::Polled(after), after),
@@ -43,7 +43,7 @@ fn every_short_history_costs_at_most_twice_the_best() {
             return;
         }
         for after in [0, COST.0 / 2, COST.0, 3 * COST.0 / 2, 400 * COST.0] {
-            let at_once = spin.wait(Asked::default(), alone(COST)) == Wait::Sleep(Reason::Learned);
+            let at_once = spin.wait(WaitRequest::default(), alone(COST)) == Wait::Sleep(Reason::Learned);
             *slept_at_once += u32::from(at_once);
             let (next, more, least) = live(spin, Nanos(after), COST);
             histories(depth - 1, next, cost + more, best + least, slept_at_once);
@@ -126,17 +126,17 @@ proptest! {
         let mut spin = Spin::NEW;
         for (polled, took, bound, expected) in ends {
             let here = alone(Nanos(bound));
-            let asked = expected.map_or_else(Asked::default, |expected| Asked::default().expecting(Nanos(expected)));
+            let asked = expected.map_or_else(WaitRequest::default, |expected| WaitRequest::default().expecting(Nanos(expected)));
             if let Wait::PollFor(polls) = spin.wait(asked, here) {
                 let bounds = [here.bound, here.bound.times(LONGER)];
                 let is_due = asked.expected().is_none_or(|expected| polls == here.bound && expected <= polls);
                 prop_assert!(bounds.contains(&polls) && is_due);
             }
             let end = if polled { End::Polled(Nanos(took)) } else { End::Slept(Nanos(took)) };
-            spin = spin.ended(spin.wait(Asked::default(), here), end, here.bound);
+            spin = spin.ended(spin.wait(WaitRequest::default(), here), end, here.bound);
             prop_assert_eq!(Spin::from_bits(spin.to_bits()), spin);
             for preference in [Preference::Spin, Preference::Block, Preference::Adaptive] {
-                let boosted = Circumstances { standing: Standing::RealTime, ..here };
+                let boosted = Circumstances { sched_class: SchedClass::RealTime, ..here };
                 prop_assert!(matches!(spin.wait(preference.into(), boosted), Wait::Sleep(_)), "a boosted thread polls");
             }
         }
@@ -152,7 +152,7 @@ proptest! {
     ) {
         let bound = Nanos(bound);
         let spin = before.into_iter().fold(Spin::NEW, |spin, after| live(spin, Nanos(after), bound).0);
-        let wait = |spin: Spin| spin.wait(Asked::default(), alone(bound));
+        let wait = |spin: Spin| spin.wait(WaitRequest::default(), alone(bound));
         // In thousandths of half the bound, and of the length from which waits are far longer.
         let short = |part: u64| Nanos(bound.0 / 2 * part / 1_000);
         let long = |part: u64| Nanos(bound.0 * FAR * 2 * part / 1_000);

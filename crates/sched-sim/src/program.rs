@@ -2,7 +2,7 @@
 
 use core::fmt::Debug;
 
-pub use pronto_sched_policy::policy::spin::{Asked, Preference as Wait};
+pub use pronto_sched_policy::policy::spin::{Preference as Wait, WaitRequest};
 use pronto_sched_policy::policy::time::Nanos;
 
 use crate::id::{PortId, TaskId};
@@ -32,7 +32,7 @@ pub enum Op {
         from: From,
         /// Wait request: sleep, poll, or poll first; and a hint when the message is expected. The rules are those of
         /// [`pronto_sched_policy::policy::spin`].
-        wait: Asked,
+        wait: WaitRequest,
     },
     /// Yields the CPU.
     Yield,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use pronto_sched_policy::policy::crowding::Crowding;
+use pronto_sched_policy::policy::contention::Contention;
 use pronto_sched_policy::policy::occupancy::Occupancy;
 use pronto_sched_policy::policy::spin;
 use pronto_sched_policy::policy::time::Nanos;
@@ -60,7 +60,7 @@ pub struct Task {
     pub(crate) occupancy: Vec<Occupancy>,
     pub(crate) work: Work,
     pub(crate) spin: spin::Spin,
-    pub(crate) crowding: Crowding,
+    pub(crate) contention: Contention,
     pub(crate) random: Random,
     /// Generation of wake-ups, to recognise stale ones.
     pub(crate) generation: u32,

@@ -4,7 +4,7 @@
 use pronto_sched_policy::policy::time::Nanos;
 use pronto_sched_sim::cluster::{Cluster, Knows, Options};
 use pronto_sched_sim::link::Link;
-use pronto_sched_sim::program::{Asked, From, Op, Program, Step, Wait};
+use pronto_sched_sim::program::{From, Op, Program, Step, Wait, WaitRequest};
 use pronto_sched_sim::record::Record;
 use pronto_sched_sim::scheduler::eevdf::{Eevdf, Preemption};
 use pronto_sched_sim::task::TaskOptions;
@@ -16,7 +16,7 @@ const CALLS: u32 = 300;
 /// Calls, and sleeps from call to call.
 #[derive(Debug)]
 struct Caller {
-    wait: Asked,
+    wait: WaitRequest,
     /// Gaps between calls, with the number of repetitions of each.
     gaps: Vec<(u32, Nanos)>,
     called: Option<Nanos>,
@@ -77,7 +77,7 @@ impl Seen {
 }
 
 /// Runs a caller and a service with a CPU each, and no other task. Handling a call takes `handling`.
-fn run(wait: Asked, gaps: &[(u32, Nanos)], handling: Nanos) -> Seen {
+fn run(wait: WaitRequest, gaps: &[(u32, Nanos)], handling: Nanos) -> Seen {
     let link = Link { latency: Nanos::from_micros(1), bandwidth: 10_000_000_000 / 8, ..Link::ETHERNET_100 };
     let switch = Nanos::from_micros(2);
     let options = Options { link, switch, wake_up: WAKE_UP, knows: Knows::Nothing, ..Options::standard(3) };
@@ -138,7 +138,7 @@ fn what_was_learned_of_late_calls_is_forgotten_within_some_calls() {
 fn a_caller_that_expects_a_late_reply_does_not_poll() {
     let slow = Nanos::from_micros(100);
     let calls = [(CALLS, SHORT)];
-    let usual = Asked::from(Wait::Adaptive);
+    let usual = WaitRequest::from(Wait::Adaptive);
     let asked = |expected: Option<Nanos>| expected.map_or(usual, |expected| usual.expecting(expected));
     let [usual, late, soon] =
         [None, Some(slow), Some(Nanos::ZERO)].map(|expected| run(asked(expected), &calls, slow).ran[0]);

@@ -50,7 +50,7 @@ pub enum DialError {
 pub(crate) struct Attempt {
     from: SimNode,
     /// Incarnation of the dialling node.
-    life: u32,
+    incarnation: u32,
     to: SimNode,
     hello: Vec<u8>,
     answer: Option<Answer>,
@@ -75,8 +75,8 @@ impl SimWorld {
         let mut state = self.lock();
         state.dials += 1;
         let id = DialId(state.dials);
-        let life = state.node(from).life;
-        state.attempts.insert(id, Attempt { from, life, to, hello, answer: None });
+        let incarnation = state.node(from).incarnation;
+        state.attempts.insert(id, Attempt { from, incarnation, to, hello, answer: None });
         let flight = state.options.delay;
         let arrival = state.now + state.random.within(flight);
         let timeout = state.now + state.options.dial_timeout;
@@ -173,9 +173,9 @@ impl State {
     }
 
     fn end_attempt(&mut self, id: DialId) {
-        let Some(Attempt { from, life, to, answer, .. }) = self.attempts.remove(&id) else { return };
+        let Some(Attempt { from, incarnation, to, answer, .. }) = self.attempts.remove(&id) else { return };
         let dialler = self.node(from);
-        if !dialler.alive || dialler.life != life {
+        if !dialler.alive || dialler.incarnation != incarnation {
             return;
         }
         let outcome = match answer {

@@ -32,7 +32,7 @@ struct Place {
     node: SimNode,
     boot: Boot,
     actor: Option<Box<dyn Actor>>,
-    life: u32,
+    incarnation: u32,
     /// Time of its next requested turn.
     due: Nanos,
 }
@@ -51,7 +51,7 @@ impl Simulation {
     /// Adds a node; `boot` is called now, and again for each new incarnation.
     pub fn add(&mut self, boot: Boot) -> SimNode {
         let node = self.world.add_node();
-        let mut place = Place { node, boot, actor: None, life: 0, due: Nanos::ZERO };
+        let mut place = Place { node, boot, actor: None, incarnation: 0, due: Nanos::ZERO };
         place.boot(&self.world);
         self.places.push(place);
         node
@@ -128,7 +128,7 @@ impl Simulation {
         for place in &mut self.places {
             if !self.world.is_alive(place.node) {
                 place.actor = None;
-            } else if self.world.life(place.node) != place.life {
+            } else if self.world.incarnation(place.node) != place.incarnation {
                 place.boot(&self.world);
             }
         }
@@ -137,8 +137,8 @@ impl Simulation {
 
 impl Place {
     fn boot(&mut self, world: &SimWorld) {
-        self.life = world.life(self.node);
-        self.actor = Some((self.boot)(world, self.node, self.life));
+        self.incarnation = world.incarnation(self.node);
+        self.actor = Some((self.boot)(world, self.node, self.incarnation));
         self.due = world.now();
     }
 

@@ -59,7 +59,7 @@ pub(crate) struct Node {
     /// True if the machine is dead: nothing responds for it.
     pub(crate) dark: bool,
     /// Number of the node's incarnations.
-    pub(crate) life: u32,
+    pub(crate) incarnation: u32,
     pub(crate) slow_by: Nanos,
     pub(crate) paused_until: Nanos,
     pub(crate) slept: Arc<Slept>,
@@ -74,7 +74,7 @@ impl Node {
         Self {
             alive: true,
             dark: false,
-            life: 1,
+            incarnation: 1,
             slow_by: Nanos::ZERO,
             paused_until: Nanos::ZERO,
             slept: Arc::default(),

@@ -149,7 +149,7 @@ impl State {
         let state = self.node(node);
         state.alive = true;
         state.dark = false;
-        state.life += 1;
+        state.incarnation += 1;
         self.release_stalled();
         self.wake(node);
     }

@@ -121,8 +121,8 @@ impl SimWorld {
     }
 
     /// Returns the incarnation of a node's process; the first is 1.
-    pub fn life(&self, node: SimNode) -> u32 {
-        self.lock().node(node).life
+    pub fn incarnation(&self, node: SimNode) -> u32 {
+        self.lock().node(node).incarnation
     }
 
     /// Returns the time of a node's next turn because of network events since its last one, if any.

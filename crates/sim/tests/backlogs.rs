@@ -21,7 +21,7 @@ const WIDE: u16 = 600;
 
 /// Counters of sessions that must be positive in some run, or the runs prove nothing.
 const COUNTERS: [&str; 5] =
-    ["stalled", "links_resumed", "requests_resent", "duplicates_dropped", "replies_resent"];
+    ["backlogged", "links_resumed", "requests_resent", "duplicates_dropped", "replies_resent"];
 
 struct Told {
     fired: Fired,

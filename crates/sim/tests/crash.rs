@@ -19,7 +19,7 @@ fn story(seed: u64) -> u64 {
     scenario.run(away);
     scenario.world().inflict(Fault::Restart(place));
     scenario.run(Nanos::from_secs(8));
-    assert_eq!((scenario.world().fired().crashes, scenario.world().life(place)), (1, 2));
+    assert_eq!((scenario.world().fired().crashes, scenario.world().incarnation(place)), (1, 2));
     for survivor in [0, 2] {
         let events = scenario.peer_events(survivor, 1);
         assert_eq!((events.ups, events.downs), (2, 1), "survivor {survivor}: {events:?}");

@@ -148,7 +148,7 @@ fn a_dead_process_is_noticed_and_a_dead_machine_only_by_a_sender() {
             assert!(poll_by_value(&mut one).is_err());
         }
         world.inflict(Fault::Restart(b));
-        assert_eq!((world.is_alive(b), world.life(b)), (true, 2));
+        assert_eq!((world.is_alive(b), world.incarnation(b)), (true, 2));
         assert_eq!((world.fired().crashes, world.fired().restarts), (1, 1));
     }
 }
@@ -174,8 +174,8 @@ fn dialling_connects_both_or_fails_in_time() {
     run(&world, Nanos::from_millis(1));
     let mut theirs = accept().expect("the hello has come").expect("the other side waits");
     run(&world, Nanos::from_millis(1));
-    let (answer, mut ours) = world.poll_dialled(a).unwrap().outcome.unwrap();
-    assert_eq!((answer, ours.len(), theirs.len()), (vec![8], 2, 2));
+    let (response, mut ours) = world.poll_dialled(a).unwrap().outcome.unwrap();
+    assert_eq!((response, ours.len(), theirs.len()), (vec![8], 2, 2));
     send(&mut ours[1], 9);
     run(&world, Nanos::from_millis(100));
     assert_eq!((take(&mut theirs[0]), take(&mut theirs[1])), (vec![], vec![9]));

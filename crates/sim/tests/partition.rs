@@ -42,7 +42,7 @@ fn long(seed: u64) -> u64 {
     for (node, peer) in [(0, 1), (1, 0)] {
         let events = scenario.peer_events(node, peer);
         assert_eq!((events.ups, events.downs), (2, 1), "node {node} after it: {events:?}");
-        assert_eq!(scenario.world().life(scenario.places()[node]), 1);
+        assert_eq!(scenario.world().incarnation(scenario.places()[node]), 1);
     }
     scenario.finish()
 }

@@ -25,8 +25,8 @@ fn simulation() -> (Simulation, Log, SimNode) {
     let mut simulation = Simulation::new(SimWorld::new(1, SimOptions::like_tcp()));
     let log = Log::default();
     let of_boot = Rc::clone(&log);
-    let node = simulation.add(Box::new(move |_, node, life| {
-        Box::new(Ticker { name: (node, life), log: Rc::clone(&of_boot) })
+    let node = simulation.add(Box::new(move |_, node, incarnation| {
+        Box::new(Ticker { name: (node, incarnation), log: Rc::clone(&of_boot) })
     }));
     (simulation, log, node)
 }
@@ -58,7 +58,7 @@ fn a_dead_node_makes_no_turns_and_restarts_as_a_new_incarnation() {
     simulation.world().schedule(ms(20), Fault::Restart(node));
     simulation.run_until(ms(30));
     assert_eq!(turns(&log, ms(11), ms(20)), 0);
-    let lives = log.borrow().iter().map(|((_, life), _)| *life).collect::<Vec<_>>();
+    let lives = log.borrow().iter().map(|((_, incarnation), _)| *incarnation).collect::<Vec<_>>();
     assert!(lives.contains(&1) && lives.contains(&2) && lives.is_sorted());
 }
 

@@ -51,7 +51,7 @@ fn stopped_for_eight_seconds(seed: u64) -> u64 {
         "seen by the stopped node: {:?}",
         scenario.peer_events(1, 0)
     );
-    assert_eq!(scenario.world().life(scenario.places()[1]), 1);
+    assert_eq!(scenario.world().incarnation(scenario.places()[1]), 1);
     scenario.finish()
 }
 

@@ -35,7 +35,7 @@ fn for_half_a_minute(seed: u64) -> u64 {
     assert_eq!((awake.ups, awake.downs), (2, 1), "seen by the running node: {awake:?}");
     let asleep = scenario.peer_events(1, 0);
     assert_eq!((asleep.ups, asleep.downs), (2, 1), "seen by the suspended node: {asleep:?}");
-    assert_eq!(scenario.world().life(scenario.places()[1]), 1, "the incarnation is unchanged");
+    assert_eq!(scenario.world().incarnation(scenario.places()[1]), 1, "the incarnation is unchanged");
     scenario.finish()
 }
 

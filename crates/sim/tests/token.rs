@@ -8,7 +8,7 @@ use std::rc::Rc;
 use pronto_core::Nanos;
 use pronto_core::fabric::{Arrived, ConnectionLimits};
 use pronto_core::session::{
-    Answer, CallSpec, Callee, DetachedToken, End, Event, Identity, Inbound, Limits, Links, OutgoingPayload,
+    CallSpec, Callee, DetachedToken, End, Event, Identity, Inbound, Limits, Links, OutgoingPayload, Response,
     Session, Sink, TypeKey, agree, greet,
 };
 use pronto_sim::{SimExecutor, SimLease, SimNode, SimOptions, SimQueuePair, SimWorld};
@@ -85,32 +85,32 @@ fn sessions(world: &SimWorld, nodes: [SimNode; 2]) -> [Origin; 2] {
     [end(1, 2, [a, bulk_a]), end(2, 1, [b, bulk_b])]
 }
 
-fn reply() -> Answer {
-    Answer::Reply { class: Class::Control, payload: OutgoingPayload::EMPTY }
+fn reply() -> Response {
+    Response::Reply { class: Class::Control, payload: OutgoingPayload::EMPTY }
 }
 
 /// A way to end a detached token, and the failure that its caller gets; `None` for a reply.
 type Way = (fn(DetachedToken<Origin>), Option<FailureCode>);
 
 const WAYS: [Way; 9] = [
-    (|token| token.answer(reply()), None),
+    (|token| token.respond(reply()), None),
     (|token| token.fail(FailureCode::Draining), Some(FailureCode::Draining)),
     (drop, Some(FailureCode::NoReply)),
-    (|token| token.handle(|_, token| token.answer(reply())), None),
+    (|token| token.handle(|_, token| token.respond(reply())), None),
     (|token| token.handle(|_, token| token.finish()), Some(FailureCode::NoReply)),
     (|token| panics(|| token.handle(|_, _token| panic!("meant"))), Some(FailureCode::NoReply)),
     (
         |token| {
             panics(|| {
                 token.handle(|_, token| {
-                    token.answer(reply());
+                    token.respond(reply());
                     panic!("meant")
                 });
             });
         },
         None,
     ),
-    (|token| token.handle(|origin, token| token.detach(origin.clone()).answer(reply())), None),
+    (|token| token.handle(|origin, token| token.detach(origin.clone()).respond(reply())), None),
     (
         |token| {
             panics(|| {

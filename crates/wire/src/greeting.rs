@@ -90,7 +90,7 @@ pub struct Greeting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[repr(u16)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum GreetingRefusal {
     /// The two nodes have no protocol version in common.
     #[error("no protocol version in common")]
     Version = 1,
@@ -123,7 +123,7 @@ pub enum Refusal {
     NotPermitted = 10,
 }
 
-impl Refusal {
+impl GreetingRefusal {
     const ALL: [Self; 10] = [
         Self::Version,
         Self::WrongNode,
@@ -152,7 +152,7 @@ impl Refusal {
 pub enum GreetingFault {
     /// The peer refuses the link.
     #[error("refused: {0}")]
-    Refused(Refusal),
+    Refused(GreetingRefusal),
     /// The bytes do not begin with [`MAGIC`], so the sender is not a Pronto node.
     #[error("not a Pronto greeting")]
     Magic,
@@ -313,7 +313,7 @@ fn decode_refusal(rest: &[u8]) -> GreetingFault {
         return GreetingFault::Length { len: rest.len() + 5, expected: 7 };
     };
     let code = u16::from_le_bytes(code);
-    Refusal::ALL
+    GreetingRefusal::ALL
         .into_iter()
         .find(|known| *known as u16 == code)
         .map_or(GreetingFault::UnknownKind(code), GreetingFault::Refused)
@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn refusals_come_back_as_such() {
-        for refusal in Refusal::ALL {
+        for refusal in GreetingRefusal::ALL {
             assert_eq!(Greeting::decode(&refusal.encode()), Err(GreetingFault::Refused(refusal)));
         }
         assert_eq!(Greeting::decode(b"PRNT\x02\xff\xff"), Err(GreetingFault::UnknownKind(0xffff)));

@@ -17,7 +17,7 @@ pub mod id;
 pub mod inline;
 
 pub use class::Class;
-pub use greeting::{Greeting, GreetingFault, Refusal, TypeEntry, Windows};
+pub use greeting::{Greeting, GreetingFault, GreetingRefusal, TypeEntry, Windows};
 pub use header::{
     Acks, CallId, FailureCode, HEADER_LEN, Header, HeaderFault, INLINE_PAYLOAD, Kind, LINE_LEN, RawHeader,
     Request,

@@ -82,8 +82,8 @@ fn as_json(report: &StatusReport) -> serde_json::Value {
         "name": report.name,
         "listening": report.listening,
         "types": report.types,
-        "oversubscribed": report.crowded.is_some(),
-        "crowded": report.crowded,
+        "oversubscribed": report.contention.is_some(),
+        "crowded": report.contention,
         "serves": report.serves,
         "boost": report.boost,
         "engine": report.engine,
@@ -104,7 +104,7 @@ fn as_text(report: &StatusReport, all: bool) -> String {
     let _ = writeln!(text, "node {} {:?}, epoch {}", report.node, report.name, epoch(report.epoch));
     let _ = writeln!(text, "  listens   {}", joined(&report.listening));
     let _ = writeln!(text, "  handles   {}", joined(&report.types));
-    let waits = match &report.crowded {
+    let waits = match &report.contention {
         Some(why) => format!("adaptive ones sleep at once: {why}"),
         None => "as configured".into(),
     };
@@ -201,7 +201,7 @@ mod tests {
                 .into(),
             open_calls: 1,
             credits: [64, 56],
-            counters: vec![counter("messages_sent", 3), counter("rescues", 0)],
+            counters: vec![counter("messages_sent", 3), counter("lost_wake_ups", 0)],
         };
         StatusReport {
             node: 1,
@@ -209,7 +209,7 @@ mod tests {
             name: "one".into(),
             listening: vec!["shm:/x".into()],
             types: vec![],
-            crowded: None,
+            contention: None,
             serves: "adaptive, as configured; messages come after 12 us; polls for 20 us".into(),
             boost: "slice (module: not loaded)".into(),
             engine: "idle: 2 sources".into(),
@@ -225,8 +225,8 @@ mod tests {
 
     #[test]
     fn zeros_are_shown_on_demand() {
-        assert!(!as_text(&report(), false).contains("rescues"));
-        assert!(as_text(&report(), true).contains("rescues"));
+        assert!(!as_text(&report(), false).contains("lost_wake_ups"));
+        assert!(as_text(&report(), true).contains("lost_wake_ups"));
         assert!(as_text(&report(), false).contains("peer 2     up"));
         assert!(
             as_text(&report(), false).contains("  waits adaptive, as configured; answers take 3 us; polls")
@@ -248,7 +248,7 @@ mod tests {
     fn why_waits_sleep_at_once_is_said() {
         let mut report = report();
         assert!(as_text(&report, false).contains("  waits     as configured\n"));
-        report.crowded = Some("others wanted the processors in 3 of 4 trials to poll".into());
+        report.contention = Some("others wanted the processors in 3 of 4 trials to poll".into());
         assert!(as_text(&report, false).contains("  waits     adaptive ones sleep at once: others wanted"));
         assert_eq!(as_json(&report)["oversubscribed"], true);
     }

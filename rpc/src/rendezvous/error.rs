@@ -5,16 +5,16 @@ use pronto_core::session::{End, NotReceived};
 use pronto_wire::FailureCode;
 use thiserror::Error;
 
-use crate::error::{CallError, Rejection};
+use crate::error::{CallError, CallRejection};
 use crate::host::Host;
 
 /// The reason why a send failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum SendError {
+pub enum TransferError {
     /// This node or the peer rejected the send. No bytes were transferred.
     #[error(transparent)]
-    Rejected(#[from] Rejection),
+    Rejected(#[from] CallRejection),
     /// The region cannot be granted to the peer.
     #[error(transparent)]
     NotGranted(#[from] GrantError),
@@ -46,7 +46,7 @@ pub enum SendError {
 pub enum ReceiveError {
     /// This node rejected the receive.
     #[error(transparent)]
-    Rejected(#[from] Rejection),
+    Rejected(#[from] CallRejection),
     /// The matching message is longer than the buffer.
     #[error("a message of {len} bytes is longer than the buffer")]
     TooLong {
@@ -87,7 +87,7 @@ pub(super) fn received<H: Host>(end: End<<H::Qp as QueuePair>::Lease>) -> Result
 }
 
 /// Converts the end of a send to the result that its caller gets.
-pub(super) fn sent<H: Host>(end: End<<H::Qp as QueuePair>::Lease>) -> Result<(), SendError> {
+pub(super) fn sent<H: Host>(end: End<<H::Qp as QueuePair>::Lease>) -> Result<(), TransferError> {
     match end {
         End::Reply(_) => Ok(()),
         End::Failure { code: FailureCode::HandlerError, payload } => {
@@ -95,17 +95,17 @@ pub(super) fn sent<H: Host>(end: End<<H::Qp as QueuePair>::Lease>) -> Result<(),
             // A missing or unknown reason counts as a cancelled receive.
             let _there = payload.copy_to(0, &mut why);
             Err(match NotReceived::from_wire(why[0]) {
-                Some(NotReceived::TooLong) => SendError::TooLong,
-                Some(NotReceived::Unsupported) => SendError::Unsupported,
-                _ => SendError::ReceiveCancelled,
+                Some(NotReceived::TooLong) => TransferError::TooLong,
+                Some(NotReceived::Unsupported) => TransferError::Unsupported,
+                _ => TransferError::ReceiveCancelled,
             })
         }
         End::Failure { code, .. } => Err(match CallError::from_failure(code, &[]) {
-            CallError::Deadline { .. } => SendError::Deadline,
+            CallError::Deadline { .. } => TransferError::Deadline,
             CallError::Rejected(rejection) => rejection.into(),
-            _ => SendError::Cancelled,
+            _ => TransferError::Cancelled,
         }),
-        End::Deadline { .. } => Err(SendError::Deadline),
-        _ => Err(SendError::PeerDown),
+        End::Deadline { .. } => Err(TransferError::Deadline),
+        _ => Err(TransferError::PeerDown),
     }
 }

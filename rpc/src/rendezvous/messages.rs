@@ -21,7 +21,7 @@ pub(crate) struct ByReference {
 /// An eager message. Its payload follows this header.
 #[derive(Message, Debug)]
 #[message(name = "pronto.rendezvous.carried", reply = (), class = bulk)]
-pub(crate) struct Carried {
+pub(crate) struct Eager {
     pub(super) tag: u64,
 }
 
@@ -34,8 +34,8 @@ pub(crate) struct Regrant {
     pub(super) memory: RemoteMemory,
 }
 
-/// Length of a [`Carried`], bytes.
-pub(super) const CARRIED: usize = 8;
+/// Length of a [`Eager`], bytes.
+pub(super) const EAGER_HEADER: usize = 8;
 
 /// The internal rendezvous message that a route takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub enum Form {
     /// An offer by reference.
     ByReference,
     /// An eager message.
-    Carried,
+    Eager,
     /// A new grant for an offer.
     Regrant,
 }
@@ -63,10 +63,10 @@ pub fn take_in<H: Host>(
             Ok(Err(_)) => inbound.token.fail(FailureCode::Malformed),
             Err(Withdrawn) => inbound.token.fail(FailureCode::Cancelled),
         },
-        Form::Carried => {
-            let mut tag = [0; CARRIED];
+        Form::Eager => {
+            let mut tag = [0; EAGER_HEADER];
             if inbound.payload.copy_to(0, &mut tag).is_ok() {
-                let offered = Offered::Carried { skip: CARRIED };
+                let offered = Offered::Eager { skip: EAGER_HEADER };
                 session.take_offer(inbound, u64::from_le_bytes(tag), offered, host);
             } else {
                 inbound.token.fail(FailureCode::Malformed);

@@ -14,19 +14,19 @@ use alloc::sync::Arc;
 use core::ops::Range;
 use core::time::Duration;
 
-use pronto_core::executor::Asked;
+use pronto_core::executor::WaitRequest;
 use pronto_core::fabric::{QueuePair, Region};
-use pronto_core::session::{Refused, Session, Waited};
+use pronto_core::session::{SendError, Session, WaitOutcome};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::CallId;
 
-pub use error::{ReceiveError, SendError};
-pub(crate) use messages::{ByReference, Carried, Regrant};
+pub use error::{ReceiveError, TransferError};
+pub(crate) use messages::{ByReference, Eager, Regrant};
 pub use messages::{Form, take_in};
 pub use receive::Receive;
 pub use sending::Sending;
 
-use crate::error::Rejection;
+use crate::error::CallRejection;
 use crate::host::{Host, MayWait};
 use crate::peer::{Peer, nanos};
 
@@ -35,15 +35,16 @@ impl<H: Host> Peer<H> {
     /// else until the receive has ended. Receives with the same tag take messages in the order of posting.
     ///
     /// # Errors
-    /// [`Refused::TooManyTransfers`] if the maximum number of receives is posted, and the errors of sending a call.
+    /// [`SendError::TooManyTransfers`] if the maximum number of receives is posted, and the errors of sending a call.
     pub fn post(&self, tag: u64, region: &Region, range: Range<u64>) -> Result<Receive<H>, ReceiveError> {
         self.may_transfer()?;
         let (session, host) = (Arc::clone(self.session()), Arc::clone(self.host()));
-        let len = range.end.checked_sub(range.start).ok_or(Rejection::Here(Refused::OutOfRegion))?;
+        let len = range.end.checked_sub(range.start).ok_or(CallRejection::Here(SendError::OutOfRegion))?;
         // If this registration fails, the first chunk registers the region.
         let _readied = session.register_region(region, &*host);
-        let slot = session.post_receive(tag, region, (range.start, len), &*host).map_err(Rejection::Here)?;
-        host.expects_answers();
+        let slot =
+            session.post_receive(tag, region, (range.start, len), &*host).map_err(CallRejection::Here)?;
+        host.expects_responses();
         Ok(Receive { session, host, slot: Some(slot), policy: self.policy() })
     }
 
@@ -51,21 +52,21 @@ impl<H: Host> Peer<H> {
     /// buffer, or until the peer has stored an eager message for a later receive.
     ///
     /// # Errors
-    /// See [`SendError`].
+    /// See [`TransferError`].
     pub fn send(
         &self,
         tag: u64,
         region: &Region,
         range: Range<u64>,
         timeout: Duration,
-    ) -> Result<(), SendError> {
+    ) -> Result<(), TransferError> {
         self.start_send(tag, region, range, timeout)?.wait()
     }
 
     /// Starts to send `range` of a region. Until the send has ended, it holds the region, whose bytes must not change.
     ///
     /// # Errors
-    /// [`Refused::TooManyTransfers`] if the maximum number of sends is in progress, [`SendError::NotGranted`] if the transport cannot
+    /// [`SendError::TooManyTransfers`] if the maximum number of sends is in progress, [`TransferError::NotGranted`] if the transport cannot
     /// grant the memory, and the errors of sending a call.
     pub fn start_send(
         &self,
@@ -73,13 +74,13 @@ impl<H: Host> Peer<H> {
         region: &Region,
         range: Range<u64>,
         timeout: Duration,
-    ) -> Result<Sending<H>, SendError> {
+    ) -> Result<Sending<H>, TransferError> {
         self.may_transfer()?;
         let (session, host) = (Arc::clone(self.session()), Arc::clone(self.host()));
         let len = range.end.checked_sub(range.start).filter(|_| range.end <= region.len() as u64);
-        let len = len.ok_or(Rejection::Here(Refused::OutOfRegion))?;
+        let len = len.ok_or(CallRejection::Here(SendError::OutOfRegion))?;
         let timeout = nanos(timeout);
-        session.enter_send().map_err(Rejection::Here)?;
+        session.enter_send().map_err(CallRejection::Here)?;
         let mut sending = Sending {
             session,
             host,
@@ -94,13 +95,13 @@ impl<H: Host> Peer<H> {
             policy: self.policy(),
         };
         sending.deadline = sending.host.now() + timeout;
-        let call = if len <= sending.host.carries_up_to(&sending.session) {
+        let call = if len <= sending.host.eager_limit(&sending.session) {
             sending.carry(tag, timeout)
         } else {
             sending.offer(tag, timeout)
         }?;
         (sending.call, sending.sent) = (Some(call), Some(call));
-        sending.host.expects_answers();
+        sending.host.expects_responses();
         Ok(sending)
     }
 
@@ -111,10 +112,10 @@ impl<H: Host> Peer<H> {
 
     /// Returns an error for an inline handler, whose thread holds the engine that a grant needs, and for a forked child, which has no
     /// connections.
-    fn may_transfer(&self) -> Result<(), Rejection> {
+    fn may_transfer(&self) -> Result<(), CallRejection> {
         match self.host().may_wait() {
-            MayWait::Never => Err(Rejection::InlineHandler),
-            MayWait::Forked => Err(Rejection::Forked),
+            MayWait::Never => Err(CallRejection::InlineHandler),
+            MayWait::Forked => Err(CallRejection::Forked),
             MayWait::Freely | MayWait::InPool => Ok(()),
         }
     }
@@ -135,15 +136,15 @@ fn wait_as<H: Host>(
     slot: CallId,
     timeout: Nanos,
     policy: WaitPolicy,
-) -> Result<Waited<<H::Qp as QueuePair>::Lease>, Rejection> {
+) -> Result<WaitOutcome<<H::Qp as QueuePair>::Lease>, CallRejection> {
     let wait = |policy| {
         let mut sink = host.waiting_sink(session);
-        session.wait(slot, timeout, Asked::unlike_others(policy), &mut sink, &**host)
+        session.wait(slot, timeout, WaitRequest::unlike_others(policy), &mut sink, &**host)
     };
     match host.may_wait() {
         MayWait::Freely => Ok(wait(policy)),
-        MayWait::InPool => host.while_waiting(|| wait(policy.nested())).ok_or(Rejection::NoWorker),
-        MayWait::Never => Err(Rejection::InlineHandler),
-        MayWait::Forked => Err(Rejection::Forked),
+        MayWait::InPool => host.while_waiting(|| wait(policy.nested())).ok_or(CallRejection::NoWorker),
+        MayWait::Never => Err(CallRejection::InlineHandler),
+        MayWait::Forked => Err(CallRejection::Forked),
     }
 }

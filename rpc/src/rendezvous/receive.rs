@@ -7,7 +7,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 
 use pronto_core::WaitPolicy;
-use pronto_core::session::{Session, Waited};
+use pronto_core::session::{Session, WaitOutcome};
 use pronto_wire::CallId;
 
 use super::error::{ReceiveError, received};
@@ -37,8 +37,8 @@ impl<H: Host> Receive<H> {
         }
         let (session, host) = (&self.session, &self.host);
         match wait_as(host, session, slot, nanos(timeout), self.policy)? {
-            Waited::TimedOut => Err(ReceiveError::TimedOut),
-            Waited::Ended(end) => {
+            WaitOutcome::TimedOut => Err(ReceiveError::TimedOut),
+            WaitOutcome::Ended(end) => {
                 self.slot = None;
                 received::<H>(end)
             }

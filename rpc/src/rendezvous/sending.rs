@@ -5,20 +5,20 @@ use core::fmt;
 use core::ops::Range;
 
 use pronto_core::fabric::{Grant, GrantError, Region, RemoteRange, Rights};
-use pronto_core::session::{CallSpec, Lent, OutgoingPayload, Refused, Session, Waited};
+use pronto_core::session::{CallSpec, Lent, OutgoingPayload, SendError, Session, WaitOutcome};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, Class};
 
-use super::error::{SendError, sent};
-use super::messages::{ByReference, CARRIED, Carried, Regrant, key_of};
+use super::error::{TransferError, sent};
+use super::messages::{ByReference, EAGER_HEADER, Eager, Regrant, key_of};
 use super::{look, wait_as};
 use crate::codec::encode_message;
-use crate::error::Rejection;
+use crate::error::CallRejection;
 use crate::host::Host;
 use crate::one_sided::RemoteMemory;
 
 /// Interval at which a thread that waits for a send checks whether the link has changed.
-const LOOK_AT_LINK: Nanos = Nanos::from_millis(20);
+const LINK_CHECK_INTERVAL: Nanos = Nanos::from_millis(20);
 /// Owner number of the ring space of an eager message.
 const OWNER: u32 = u32::MAX - 1;
 
@@ -49,25 +49,25 @@ impl<H: Host> Sending<H> {
     /// Waits until the bytes are in the receiver's buffer, or until the peer has stored an eager message for a later receive.
     ///
     /// # Errors
-    /// See [`SendError`].
-    pub fn wait(mut self) -> Result<(), SendError> {
-        let Some(call) = self.call else { return Err(SendError::Cancelled) };
+    /// See [`TransferError`].
+    pub fn wait(mut self) -> Result<(), TransferError> {
+        let Some(call) = self.call else { return Err(TransferError::Cancelled) };
         loop {
             let left = self.deadline.since(self.host.now());
-            let slice = if self.by_reference { left.min(LOOK_AT_LINK) } else { left };
+            let slice = if self.by_reference { left.min(LINK_CHECK_INTERVAL) } else { left };
             match wait_as(&self.host, &self.session, call, slice, self.policy)? {
-                Waited::Ended(end) => {
+                WaitOutcome::Ended(end) => {
                     self.call = None;
                     return sent::<H>(end);
                 }
-                Waited::TimedOut if slice == left => return Err(SendError::Deadline),
-                Waited::TimedOut => self.grant_again(call),
+                WaitOutcome::TimedOut if slice == left => return Err(TransferError::Deadline),
+                WaitOutcome::TimedOut => self.grant_again(call),
             }
         }
     }
 
     /// Polls once, without waiting. Returns `None` while there is no end, and also after the end was returned.
-    pub fn poll(&mut self) -> Option<Result<(), SendError>> {
+    pub fn poll(&mut self) -> Option<Result<(), TransferError>> {
         let call = self.call?;
         look(&self.host, &self.session, call);
         if self.session.has_ended(call) {
@@ -79,32 +79,36 @@ impl<H: Host> Sending<H> {
     }
 
     /// Cancels the send.
-    pub fn cancel(self) -> SendError {
-        SendError::Cancelled
+    pub fn cancel(self) -> TransferError {
+        TransferError::Cancelled
     }
 
-    pub(super) fn carry(&self, tag: u64, timeout: Nanos) -> Result<CallId, SendError> {
-        let here = |refused| Rejection::Here(refused);
+    pub(super) fn carry(&self, tag: u64, timeout: Nanos) -> Result<CallId, TransferError> {
+        let here = |refused| CallRejection::Here(refused);
         let len = usize::try_from(self.range.end - self.range.start).unwrap_or(usize::MAX);
-        let loan = self.session.loan_after_reaping(Class::Bulk, CARRIED + len, OWNER, &*self.host);
+        let loan = self.session.loan_after_reaping(Class::Bulk, EAGER_HEADER + len, OWNER, &*self.host);
         let mut loan = loan.map_err(here)?;
-        let (header, bytes) = loan.as_mut_slice().split_at_mut(CARRIED);
+        let (header, bytes) = loan.as_mut_slice().split_at_mut(EAGER_HEADER);
         header.copy_from_slice(&tag.to_le_bytes());
         let start = usize::try_from(self.range.start).unwrap_or(usize::MAX);
-        self.region.read(start, bytes).map_err(|_| here(Refused::OutOfRegion))?;
-        let spec = CallSpec { key: key_of::<Carried>(), class: Class::Bulk, timeout };
+        self.region.read(start, bytes).map_err(|_| here(SendError::OutOfRegion))?;
+        let spec = CallSpec { key: key_of::<Eager>(), class: Class::Bulk, timeout };
         let payload = OutgoingPayload::Frame(loan.finish());
         Ok(self.session.call(&spec, payload, &*self.host).map_err(here)?)
     }
 
-    pub(super) fn offer(&mut self, tag: u64, timeout: Nanos) -> Result<CallId, SendError> {
+    pub(super) fn offer(&mut self, tag: u64, timeout: Nanos) -> Result<CallId, TransferError> {
         self.by_reference = true;
         let memory = self.grant_now()?;
         let mut bytes = [0; 40];
-        let len = encode_message(&ByReference { tag, memory }, &mut bytes).map_err(Rejection::Encoding)?;
+        let len =
+            encode_message(&ByReference { tag, memory }, &mut bytes).map_err(CallRejection::Encoding)?;
         let spec = CallSpec { key: key_of::<ByReference>(), class: Class::Bulk, timeout };
         let payload = OutgoingPayload::inline(&bytes[..len]).expect("an offer fits an inline message");
-        Ok(self.session.call_with_grant(&spec, payload, self.link, &*self.host).map_err(Rejection::Here)?)
+        Ok(self
+            .session
+            .call_with_grant(&spec, payload, self.link, &*self.host)
+            .map_err(CallRejection::Here)?)
     }
 
     fn grant_now(&mut self) -> Result<RemoteMemory, GrantError> {

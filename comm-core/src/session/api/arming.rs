@@ -43,7 +43,7 @@ impl<Q: QueuePair> Session<Q> {
         }
         if matches!(state, ServingState::Sleeping) && self.role.is_free() {
             let _armed = self.with_engine(executor, |engine| {
-                engine.note_heard(executor.now());
+                engine.note_received(executor.now());
                 let _armed = engine.arm_for_server(self);
             });
         }
@@ -59,7 +59,7 @@ impl<Q: QueuePair> Session<Q> {
             });
             if moved.flatten().is_some_and(|moved| moved >= RECEIVE_BATCH) {
                 // More messages may be available, and no other thread was notified.
-                executor.attend();
+                executor.wake_serving_thread();
             }
         }
     }
@@ -82,8 +82,8 @@ impl<Q: QueuePair> Session<Q> {
         if listening.is_none() {
             self.arming.request();
             // SYNC: a serving thread that is about to sleep finds the request when it arms, or is woken and arms again; pairs with the
-            // fence between its word and its sources. The other fence is in `attend`.
-            executor.attend();
+            // fence between its word and its sources. The other fence is in `wake_serving_thread`.
+            executor.wake_serving_thread();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The decision about each wait for this peer, and the operator's wait override.
 
 use super::Session;
-use crate::executor::{Asked, Executor};
+use crate::executor::{Executor, WaitRequest};
 use crate::fabric::QueuePair;
 use crate::wait::{Decision, WaitHistory, WaitOverride};
 
@@ -18,8 +18,8 @@ impl<Q: QueuePair> Session<Q> {
 
     /// Decides about a wait for a reply of this peer, for this wait request.
     #[inline(always)]
-    pub fn decide(&self, asked: Asked, executor: &impl Executor) -> Decision {
-        self.decide_by(&self.reply_waits, asked, executor)
+    pub fn decide(&self, request: WaitRequest, executor: &impl Executor) -> Decision {
+        self.decide_by(&self.reply_waits, request, executor)
     }
 
     /// Decides about a wait of the kind that has this history.
@@ -27,11 +27,11 @@ impl<Q: QueuePair> Session<Q> {
     pub(super) fn decide_by(
         &self,
         history: &WaitHistory,
-        asked: Asked,
+        request: WaitRequest,
         executor: &impl Executor,
     ) -> Decision {
-        let as_asked = WaitOverride { policy: asked.preference, bound: None };
-        history.decide(self.wait_override.read().unwrap_or(as_asked), asked, executor)
+        let as_requested = WaitOverride { policy: request.preference, bound: None };
+        history.decide(self.wait_override.read().unwrap_or(as_requested), request, executor)
     }
 
     /// Returns the history of waits for replies of the peer.

@@ -7,14 +7,14 @@ use pronto_wire::{CallId, Class, FailureCode};
 use super::Session;
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
-use crate::session::answer::Answer;
 use crate::session::outgoing::{Carrier, Outgoing};
+use crate::session::response::Response;
 use crate::session::token::{Duties, RequestToken, TokenSlot};
 use crate::time::Nanos;
 
 impl Duties {
     /// Returns the credit and sends the response. The credit comes first, so that the response carries it.
-    fn settle<C: Callee>(self, response: Answer, callee: &C) {
+    fn settle<C: Callee>(self, response: Response, callee: &C) {
         let Self { call, link, class } = self;
         let (session, executor) = (callee.session(), callee.executor());
         session.return_credit(class, link, executor);
@@ -87,13 +87,13 @@ impl<C: Callee> DetachedToken<C> {
     }
 
     /// Returns the credit and sends this response. For a notification, only returns the credit.
-    pub fn answer(mut self, answer: Answer) {
-        self.take().settle(answer, &self.callee);
+    pub fn respond(mut self, response: Response) {
+        self.take().settle(response, &self.callee);
     }
 
     /// Returns the credit and sends a failure without payload.
     pub fn fail(self, code: FailureCode) {
-        self.answer(Answer::failure(code));
+        self.respond(Response::failure(code));
     }
 
     /// Runs a handler with a token for the time of its call. Afterwards, even if `handle` panics, returns the credit and sends
@@ -115,7 +115,7 @@ impl<C: Callee> DetachedToken<C> {
 impl<C: Callee> Drop for DetachedToken<C> {
     fn drop(&mut self) {
         if let Some(duties) = self.duties.take() {
-            duties.settle(Answer::failure(FailureCode::NoReply), &self.callee);
+            duties.settle(Response::failure(FailureCode::NoReply), &self.callee);
         }
     }
 }
@@ -134,8 +134,8 @@ struct HandlerTurn<'c, C: Callee> {
 
 impl<C: Callee> Drop for HandlerTurn<'_, C> {
     fn drop(&mut self) {
-        if let Some((duties, answer)) = self.slot.settle() {
-            duties.settle(answer, self.callee);
+        if let Some((duties, response)) = self.slot.settle() {
+            duties.settle(response, self.callee);
         }
     }
 }
@@ -147,10 +147,10 @@ impl<Q: QueuePair> Session<Q> {
         call: CallId,
         link: u16,
         class: Class,
-        answer: Answer,
+        response: Response,
         executor: &impl Executor,
     ) {
-        let (class, kind, payload) = answer.into_message(call, class);
+        let (class, kind, payload) = response.into_message(call, class);
         let outgoing = Outgoing {
             class,
             link,

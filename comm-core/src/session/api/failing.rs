@@ -13,7 +13,7 @@ use pronto_sync::atomic::Ordering;
 use pronto_wire::Class;
 
 use super::Session;
-use super::entering::EngineGuard;
+use super::engine_lock::EngineGuard;
 use crate::executor::Executor;
 use crate::fabric::Armed;
 use crate::fabric::QueuePair;
@@ -65,7 +65,7 @@ impl<Q: QueuePair> Session<Q> {
             sink.event(Event::PeerDown { peer, epoch, cause: DownCause::Panicked });
         }
         engine.release();
-        self.look_once_more(executor);
+        self.recheck(executor);
         true
     }
 

@@ -6,7 +6,7 @@ use super::Session;
 use crate::buf::Loan;
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
-use crate::session::refusal::Refused;
+use crate::session::send_error::SendError;
 use crate::session::shared::Turn;
 
 impl<Q: QueuePair> Session<Q> {
@@ -23,7 +23,7 @@ impl<Q: QueuePair> Session<Q> {
         len: usize,
         owner: u32,
         executor: &impl Executor,
-    ) -> Result<Loan, Refused> {
+    ) -> Result<Loan, SendError> {
         match self.rings[class.index()].loan_of_strip(len, owner) {
             Some(loan) => Ok(loan),
             None => {
@@ -40,7 +40,7 @@ impl<Q: QueuePair> Session<Q> {
         if let Some(mut engine) = self.engine.try_lock() {
             engine.reap_sends(Turn::new(self, executor));
             engine.release();
-            self.look_once_more(executor);
+            self.recheck(executor);
         }
     }
 }

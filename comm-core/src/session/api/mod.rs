@@ -4,8 +4,9 @@ mod arming;
 mod deciding;
 mod detached;
 mod doorbells;
-mod entering;
+mod engine_lock;
 mod failing;
+mod fast_path;
 mod loans;
 mod one_sided;
 mod operating;
@@ -13,7 +14,6 @@ mod rendezvous;
 mod room;
 mod send;
 mod sleep;
-mod soon;
 mod synchronous;
 mod wait;
 
@@ -25,9 +25,9 @@ use pronto_sync::{Poisons, TryLock};
 use pronto_wire::{CallId, Class, Kind, NodeId};
 
 pub use detached::{Callee, DetachedToken};
+pub use fast_path::{FastOutcome, ReplySlots};
 pub use room::{AfterRefusal, RoomWait};
-pub use soon::{Places, Soon};
-pub use wait::Waited;
+pub use wait::WaitOutcome;
 
 use super::backlog::is_new;
 use super::credit::Credit;
@@ -35,7 +35,7 @@ use super::engine::Engine;
 use super::engine::NotPosted;
 use super::limits::Limits;
 use super::outgoing::{Outgoing, Submitted};
-use super::refusal::Refused;
+use super::send_error::SendError;
 use super::shared::{Shared, Turn};
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
@@ -73,33 +73,33 @@ impl<Q: QueuePair> Session<Q> {
     }
 
     /// Posts the message directly if the engine is free, or else leaves it to the holder of the engine.
-    fn send(&self, outgoing: Outgoing, executor: &impl Executor) -> Result<(), Refused> {
+    fn send(&self, outgoing: Outgoing, executor: &impl Executor) -> Result<(), SendError> {
         if !outgoing.payload.is_within() {
-            return Err(Refused::OutOfRegion);
+            return Err(SendError::OutOfRegion);
         }
         self.submit(Submitted::Message(outgoing), executor)
     }
 
     /// Claims a call slot. If no other is free, waits a bounded time for the engine, and takes one of its reserve.
-    fn claim(&self, executor: &impl Executor) -> Result<CallId, Refused> {
+    fn claim(&self, executor: &impl Executor) -> Result<CallId, SendError> {
         let claimed = self.calls.claim();
-        let claimed = claimed.or_else(|| self.of_engine(executor, |_| self.calls.claim_in_engine()));
+        let claimed = claimed.or_else(|| self.from_engine(executor, |_| self.calls.claim_in_engine()));
         claimed.ok_or_else(|| {
             // A slot becomes free after the response to another call, whose request may be held.
             self.ring_if_held(executor);
-            Refused::NoCallSlot { capacity: self.limits.calls }
+            SendError::NoCallSlot { capacity: self.limits.calls }
         })
     }
 
     /// Takes a credit. If no other is available, waits a bounded time for the engine, and takes one of its reserve or one that it has not
     /// processed yet.
-    fn credit(&self, class: Class, executor: &impl Executor) -> Result<Credit, Refused> {
+    fn credit(&self, class: Class, executor: &impl Executor) -> Result<Credit, SendError> {
         let credits = &self.credits[class.index()];
         let taken = credits.try_take();
-        let taken = taken.or_else(|| self.of_engine(executor, |engine| engine.credit(class, self)));
+        let taken = taken.or_else(|| self.from_engine(executor, |engine| engine.credit(class, self)));
         taken.ok_or_else(|| {
             self.ring_if_held(executor);
-            Refused::NoCredit { class }
+            SendError::NoCredit { class }
         })
     }
 
@@ -113,7 +113,7 @@ impl<Q: QueuePair> Session<Q> {
         let mut engine = self.engine.try_lock()?;
         let used = use_it(&mut engine);
         engine.release();
-        self.look_once_more(executor);
+        self.recheck(executor);
         used
     }
 
@@ -123,23 +123,23 @@ impl<Q: QueuePair> Session<Q> {
         self.in_free_engine(executor, over).unwrap_or(false)
     }
 
-    fn submit(&self, mut submitted: Submitted, executor: &impl Executor) -> Result<(), Refused> {
+    fn submit(&self, mut submitted: Submitted, executor: &impl Executor) -> Result<(), SendError> {
         if let Some(mut engine) = self.engine.try_lock() {
             let posted = engine.post_now(submitted, Turn::new(self, executor));
             engine.release();
-            self.look_once_more(executor);
+            self.recheck(executor);
             match posted {
                 Ok(()) => return Ok(()),
-                Err(NotPosted::Refused(refused)) => return Err(refused),
+                Err(NotPosted::Send(refused)) => return Err(refused),
                 Err(NotPosted::BehindOthers(back)) => submitted = back,
             }
         }
         if let Err(mpsc::Full(submitted)) = self.submissions.push(submitted) {
-            let Submitted::Message(response) = submitted else { return Err(Refused::Busy) };
+            let Submitted::Message(response) = submitted else { return Err(SendError::Busy) };
             if is_new(&response) || matches!(response.kind, Kind::Cancel { .. }) {
-                return Err(Refused::Busy);
+                return Err(SendError::Busy);
             }
-            self.response_overflow.push(response, executor).map_err(|_| Refused::Busy)?;
+            self.response_overflow.push(response, executor).map_err(|_| SendError::Busy)?;
             self.wanted.credit();
         }
         self.serve_left(executor);

@@ -9,13 +9,13 @@ use crate::executor::Executor;
 use crate::fabric::{FabricError, Grant, GrantError, GrantId, QueuePair, Region, Rights};
 use crate::session::one_sided::{Access, CLASS, OneSided};
 use crate::session::outgoing::Submitted;
-use crate::session::refusal::Refused;
+use crate::session::send_error::SendError;
 
 impl<Q: QueuePair> Session<Q> {
     /// Starts a one-sided operation. Wait for the returned slot's end.
-    pub fn access(&self, access: Access, executor: &impl Executor) -> Result<CallId, Refused> {
+    pub fn access(&self, access: Access, executor: &impl Executor) -> Result<CallId, SendError> {
         if !self.is_up() {
-            return Err(Refused::NotConnected { peer: self.peer });
+            return Err(SendError::NotConnected { peer: self.peer });
         }
         access.check()?;
         let completes = self.claim(executor)?;
@@ -23,7 +23,7 @@ impl<Q: QueuePair> Session<Q> {
         if self.calls.has_ended(completes) {
             // The session failed after the slot was claimed, and the link may be the next one.
             self.calls.unclaim(completes);
-            return Err(Refused::NotConnected { peer: self.peer });
+            return Err(SendError::NotConnected { peer: self.peer });
         }
         let work = Submitted::OneSided(OneSided { access, link, completes });
         self.submit(work, executor).map(|()| completes).inspect_err(|_| self.calls.unclaim(completes))

@@ -18,7 +18,7 @@ impl<Q: QueuePair> Session<Q> {
         let Some(mut engine) = self.enter_recovered(sink, executor) else { return };
         engine.install(links, Turn::new(self, executor), sink);
         engine.release();
-        self.look_once_more(executor);
+        self.recheck(executor);
     }
 
     /// Processes deadlines, heartbeats and liveness. `slept` is the planned time since the caller's last tick. Returns `None`
@@ -34,7 +34,7 @@ impl<Q: QueuePair> Session<Q> {
         engine.tick(Turn::new(self, executor), now, slept, sink);
         let ticked = Ticked { next_due: engine.next_due(), work_in_flight: engine.work.in_flight() };
         engine.release();
-        self.look_once_more(executor);
+        self.recheck(executor);
         Some(ticked)
     }
 
@@ -49,13 +49,13 @@ impl<Q: QueuePair> Session<Q> {
         let Some(mut engine) = self.enter_recovered(sink, executor) else { return false };
         if cause == DownCause::Died && engine.phase.is_linked() {
             // The end of the peer may be noticed before its last messages.
-            engine.take_last_words(Turn::new(self, executor), sink);
+            engine.drain_after_loss(Turn::new(self, executor), sink);
         }
         let said_so = engine.phase.link().is_some_and(|link| link.peer_draining);
         let cause = if cause == DownCause::Died && said_so { DownCause::Goodbye } else { cause };
         engine.lose_for(cause, Turn::new(self, executor), sink);
         engine.release();
-        self.look_once_more(executor);
+        self.recheck(executor);
         true
     }
 

@@ -6,7 +6,7 @@ use pronto_sync::atomic::Ordering;
 use pronto_wire::{CallId, Class, FailureCode};
 
 use super::Session;
-use super::entering::EngineGuard;
+use super::engine_lock::EngineGuard;
 use crate::executor::Executor;
 use crate::fabric::{Arrived, Payload, QueuePair, Region, RemoteRange};
 use crate::session::calls::Expects;
@@ -14,10 +14,10 @@ use crate::session::end::End;
 use crate::session::inbound::Inbound;
 use crate::session::one_sided::CLASS;
 use crate::session::outgoing::Submitted;
-use crate::session::refusal::Refused;
-use crate::session::rendezvous::table::{Body, Lent, Offer, Posted, Waiting};
+use crate::session::rendezvous::table::{Body, Lent, Offer, Posted, UnmatchedMessage};
 use crate::session::rendezvous::transfer::{GivenUp, Source};
 use crate::session::rendezvous::{DUE, MAX_RECEIVES, MAX_SENDS, Offered, received};
+use crate::session::send_error::SendError;
 use crate::session::shared::Turn;
 use crate::session::token::Duties;
 
@@ -31,19 +31,19 @@ impl<Q: QueuePair> Session<Q> {
         region: &Region,
         (offset, len): (u64, u64),
         executor: &impl Executor,
-    ) -> Result<CallId, Refused> {
+    ) -> Result<CallId, SendError> {
         if offset.checked_add(len).is_none_or(|end| end > region.len() as u64) {
-            return Err(Refused::OutOfRegion);
+            return Err(SendError::OutOfRegion);
         }
         let slot = self.claim(executor)?;
         let mut table = self.rendezvous.lock(&self.wanted, executor);
         let refused = if table.posted.len() + table.transfers.len() >= MAX_RECEIVES {
-            Some(Refused::TooManyTransfers { max: MAX_RECEIVES })
+            Some(SendError::TooManyTransfers { max: MAX_RECEIVES })
         } else {
             // This is under the table's lock. The end of a session ends receives that were posted before it, and is seen here afterwards.
             // A failed session has ended the slot, too.
             let gone = !self.is_up() || self.calls.has_ended(slot);
-            gone.then_some(Refused::NotConnected { peer: self.peer })
+            gone.then_some(SendError::NotConnected { peer: self.peer })
         };
         if let Some(refused) = refused {
             drop(table);
@@ -53,7 +53,7 @@ impl<Q: QueuePair> Session<Q> {
         table.posted.push_back(Posted { slot, tag, region: region.clone(), offset, len });
         self.rendezvous.state.store(DUE, Ordering::Relaxed);
         drop(table);
-        self.move_soon(executor);
+        self.move_transfers_now(executor);
         Ok(slot)
     }
 
@@ -74,7 +74,7 @@ impl<Q: QueuePair> Session<Q> {
             let end = End::Failure { code: FailureCode::Cancelled, payload };
             self.calls.end(posted.slot, end, Expects::Nothing, executor);
         } else {
-            self.move_soon(executor);
+            self.move_transfers_now(executor);
         }
     }
 
@@ -97,35 +97,35 @@ impl<Q: QueuePair> Session<Q> {
                 Body::Source(Source { remote, link: link.wrapping_sub(1) })
             }
             Offered::ByReference(remote) => Body::Source(Source { remote, link }),
-            Offered::Carried { skip } => Body::Carried { payload, skip },
+            Offered::Eager { skip } => Body::Eager { payload, skip },
         };
         let mut table = self.rendezvous.lock(&self.wanted, executor);
         let parks = !table.is_awaited(tag) && table.waiting.has_room_to_park();
         let body = match body {
-            Body::Carried { payload, skip } if parks => park(&payload, skip),
+            Body::Eager { payload, skip } if parks => park(&payload, skip),
             body => body,
         };
-        let (parked, carried) = (matches!(body, Body::Parked(_)), matches!(body, Body::Carried { .. }));
-        let ended = table.add(Waiting { offer, body });
+        let (unexpected, eager) = (matches!(body, Body::Unexpected(_)), matches!(body, Body::Eager { .. }));
+        let ended = table.add(UnmatchedMessage { offer, body });
         if self.is_cancelled(call) {
             // The cancellation was processed before the offer was in the table.
             table.cancel(call);
         }
         self.rendezvous.state.store(DUE, Ordering::Relaxed);
         drop(table);
-        if let Some(Waiting { offer, body }) = ended {
-            let carried = matches!(body, Body::Carried { .. });
+        if let Some(UnmatchedMessage { offer, body }) = ended {
+            let eager = matches!(body, Body::Eager { .. });
             drop(body);
-            if carried {
+            if eager {
                 // The receive buffer is free. There is no response, as the caller has ended the call.
                 self.return_credit(offer.class, offer.link, executor);
             }
         }
-        if !carried {
+        if !eager {
             // The message holds no receive buffer any more.
             self.return_credit(class, link, executor);
         }
-        if parked {
+        if unexpected {
             self.respond(call, link, Class::Control, received(), executor);
         }
     }
@@ -138,11 +138,11 @@ impl<Q: QueuePair> Session<Q> {
     }
 
     /// Counts a send, if the maximum is not reached. Call [`Self::leave_send`] when it has ended.
-    pub fn enter_send(&self) -> Result<(), Refused> {
+    pub fn enter_send(&self) -> Result<(), SendError> {
         let sends = &self.rendezvous.sends;
         if sends.fetch_add(1, Ordering::Relaxed) >= MAX_SENDS {
             sends.fetch_sub(1, Ordering::Relaxed);
-            return Err(Refused::TooManyTransfers { max: MAX_SENDS as usize });
+            return Err(SendError::TooManyTransfers { max: MAX_SENDS as usize });
         }
         Ok(())
     }
@@ -156,7 +156,7 @@ impl<Q: QueuePair> Session<Q> {
         table.lent.push(lent);
         self.rendezvous.state.store(DUE, Ordering::Relaxed);
         drop(table);
-        self.move_soon(executor);
+        self.move_transfers_now(executor);
     }
 
     /// Returns the generation of the current or last link, with which grants end.
@@ -179,7 +179,7 @@ impl<Q: QueuePair> Session<Q> {
     #[inline]
     pub(super) fn leave_transfers(&self, executor: &impl Executor) {
         if self.rendezvous.is_due() {
-            executor.attend();
+            executor.wake_serving_thread();
         }
     }
 
@@ -203,11 +203,11 @@ impl<Q: QueuePair> Session<Q> {
     }
 
     /// Makes the holder of the engine process transfers, or this thread if the engine is free. The serving thread does the rest.
-    fn move_soon(&self, executor: &impl Executor) {
+    fn move_transfers_now(&self, executor: &impl Executor) {
         // Refused if the queue is full. The engine's holder is then awake, and finds the transfers due.
         let _refused = self.submit(Submitted::Move, executor);
         if self.rendezvous.is_due() {
-            executor.attend();
+            executor.wake_serving_thread();
         }
     }
 }
@@ -217,5 +217,5 @@ fn park<L: Payload>(payload: &Arrived<L>, skip: usize) -> Body<L> {
     let mut bytes = vec![0; payload.len().saturating_sub(skip)];
     // This cannot fail, as `bytes` is as long as the payload after `skip`.
     let _whole = payload.copy_to(skip, &mut bytes);
-    Body::Parked(bytes.into())
+    Body::Unexpected(bytes.into())
 }

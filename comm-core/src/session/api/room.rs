@@ -1,10 +1,10 @@
 //! Waiting for room to send: a refused sender polls for credits that the peer returns, or sleeps until they arrive.
 
 use super::Session;
-use crate::executor::{Asked, Executor};
+use crate::executor::{Executor, WaitRequest};
 use crate::fabric::QueuePair;
 use crate::session::inbound::Sink;
-use crate::session::refusal::Refused;
+use crate::session::send_error::SendError;
 use crate::time::Nanos;
 use crate::wait::{Next, Slept, Wait, YieldTimer};
 
@@ -30,8 +30,13 @@ pub enum AfterRefusal {
 
 impl<Q: QueuePair> Session<Q> {
     /// Begins a wait for room, of at most `timeout`. Its history is separate from that of waits for replies.
-    pub fn begin_room_wait(&self, asked: Asked, timeout: Nanos, executor: &impl Executor) -> RoomWait {
-        let wait = Wait::new(self.decide_by(&self.room_waits, asked, executor), timeout);
+    pub fn begin_room_wait(
+        &self,
+        request: WaitRequest,
+        timeout: Nanos,
+        executor: &impl Executor,
+    ) -> RoomWait {
+        let wait = Wait::new(self.decide_by(&self.room_waits, request, executor), timeout);
         RoomWait { wait, refused: Nanos::ZERO, yields: YieldTimer::default() }
     }
 
@@ -40,7 +45,7 @@ impl<Q: QueuePair> Session<Q> {
     pub fn wait_for_room(
         &self,
         room: &mut RoomWait,
-        refused: &Refused,
+        refused: &SendError,
         now: Nanos,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
@@ -63,7 +68,7 @@ impl<Q: QueuePair> Session<Q> {
         }
         room.wait.sleeps();
         let has_slept = match (refused, next) {
-            (Refused::NoCredit { class }, Next::Sleep { until }) => {
+            (SendError::NoCredit { class }, Next::Sleep { until }) => {
                 let credits = &self.credits[class.index()];
                 self.sleep_for(|| credits.available() != 0, until, sink, executor)
             }

@@ -7,7 +7,7 @@ use crate::executor::Executor;
 use crate::fabric::{Gather, QueuePair};
 use crate::session::outgoing::{Carrier, Outgoing, OutgoingPayload};
 use crate::session::peer_types::TypeKey;
-use crate::session::refusal::Refused;
+use crate::session::send_error::SendError;
 use crate::session::spec::{CallSpec, timeout_us};
 use crate::time::Nanos;
 
@@ -18,7 +18,7 @@ impl<Q: QueuePair> Session<Q> {
         spec: &CallSpec,
         payload: OutgoingPayload,
         executor: &impl Executor,
-    ) -> Result<CallId, Refused> {
+    ) -> Result<CallId, SendError> {
         let type_id = self.number_of(&spec.key)?;
         self.call_later(spec, type_id, payload, None, executor)
     }
@@ -31,7 +31,7 @@ impl<Q: QueuePair> Session<Q> {
         payload: OutgoingPayload,
         link: u16,
         executor: &impl Executor,
-    ) -> Result<CallId, Refused> {
+    ) -> Result<CallId, SendError> {
         let type_id = self.number_of(&spec.key)?;
         self.call_later(spec, type_id, payload, Some(link), executor)
     }
@@ -43,7 +43,7 @@ impl<Q: QueuePair> Session<Q> {
         spec: &CallSpec,
         payload: &InlinePayload,
         executor: &impl Executor,
-    ) -> Result<CallId, Refused> {
+    ) -> Result<CallId, SendError> {
         let type_id = self.number_of(&spec.key)?;
         match self.call_at_once(spec, type_id, payload, executor) {
             Some(call) => Ok(call),
@@ -58,14 +58,14 @@ impl<Q: QueuePair> Session<Q> {
         payload: OutgoingPayload,
         granted_on: Option<u16>,
         executor: &impl Executor,
-    ) -> Result<CallId, Refused> {
+    ) -> Result<CallId, SendError> {
         let call = self.claim(executor)?;
         let credit = self.credit(spec.class, executor).inspect_err(|_| self.calls.unclaim(call))?;
         if self.calls.has_ended(call) {
             // The session failed after the slot was claimed, and the credit may belong to its next link.
             self.credits[spec.class.index()].put_back(credit);
             self.calls.unclaim(call);
-            return Err(Refused::NotConnected { peer: self.peer });
+            return Err(SendError::NotConnected { peer: self.peer });
         }
         let deadline_us = timeout_us(spec.timeout);
         let resent = granted_on.is_some_and(|link| link != credit.link);
@@ -93,7 +93,7 @@ impl<Q: QueuePair> Session<Q> {
         class: Class,
         payload: OutgoingPayload,
         executor: &impl Executor,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), SendError> {
         self.notification(key, class, payload, (None, None), executor)
     }
 
@@ -101,7 +101,7 @@ impl<Q: QueuePair> Session<Q> {
     /// lost before it is posted, the notification is dropped, and the caller grants again on the next link.
     ///
     /// # Errors
-    /// The errors of [`Self::notify`]; also [`Refused::NotConnected`] if `link` is not the current link any more.
+    /// The errors of [`Self::notify`]; also [`SendError::NotConnected`] if `link` is not the current link any more.
     pub fn notify_with_grant(
         &self,
         key: &TypeKey,
@@ -109,7 +109,7 @@ impl<Q: QueuePair> Session<Q> {
         payload: OutgoingPayload,
         link: u16,
         executor: &impl Executor,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), SendError> {
         self.notification(key, class, payload, (Some(link), None), executor)
     }
 
@@ -121,7 +121,7 @@ impl<Q: QueuePair> Session<Q> {
         class: Class,
         payload: OutgoingPayload,
         executor: &impl Executor,
-    ) -> Result<CallId, Refused> {
+    ) -> Result<CallId, SendError> {
         let slot = self.claim(executor)?;
         match self.notification(key, class, payload, (None, Some(slot)), executor) {
             Ok(()) => Ok(slot),
@@ -139,7 +139,7 @@ impl<Q: QueuePair> Session<Q> {
         payload: OutgoingPayload,
         (granted_on, completes): (Option<u16>, Option<CallId>),
         executor: &impl Executor,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), SendError> {
         let type_id = self.number_of(key)?;
         let credit = self.credit(class, executor)?;
         let carrier = match granted_on {
@@ -147,7 +147,7 @@ impl<Q: QueuePair> Session<Q> {
             Some(link) if link == credit.link => Carrier::SameLink,
             Some(_) => {
                 self.credits[class.index()].put_back(credit);
-                return Err(Refused::NotConnected { peer: self.peer });
+                return Err(SendError::NotConnected { peer: self.peer });
             }
         };
         let (link, timeout) = (credit.link, Nanos::NEVER);

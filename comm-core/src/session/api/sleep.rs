@@ -65,7 +65,7 @@ impl<Q: QueuePair, X: Executor> Drop for HeldRole<'_, Q, X> {
             self.session.wake_follower(follower, self.executor);
         }
         if self.woken.get() {
-            self.executor.attend();
+            self.executor.wake_serving_thread();
         }
     }
 }
@@ -93,7 +93,7 @@ where
         engine.arm(Armed::All, session);
         self.channels = Some(engine.callers_channels(session.peer.0.into()));
         engine.release();
-        session.look_once_more(executor);
+        session.recheck(executor);
         true
     }
 
@@ -243,7 +243,7 @@ impl<Q: QueuePair> Session<Q> {
     }
 
     fn count_lost_wake_up(&self, executor: &impl Executor) {
-        self.stats.rescues.add(1);
+        self.stats.lost_wake_ups.add(1);
         executor.note(Note::of_peer(What::Rescued, self.peer));
     }
 

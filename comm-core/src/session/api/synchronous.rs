@@ -3,8 +3,8 @@
 use pronto_wire::CallId;
 
 use super::Session;
-use super::wait::Waited;
-use crate::executor::{Asked, Executor, WaitPolicy};
+use super::wait::WaitOutcome;
+use crate::executor::{Executor, WaitPolicy, WaitRequest};
 use crate::fabric::QueuePair;
 use crate::session::inbound::Sink;
 use crate::time::Nanos;
@@ -19,12 +19,12 @@ impl<Q: QueuePair> Session<Q> {
         policy: WaitPolicy,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
-    ) -> Waited<Q::Lease> {
+    ) -> WaitOutcome<Q::Lease> {
         self.ring_if_held(executor);
         if self.has_ended(slot) || self.reap_sends(slot, executor) {
-            return Waited::Ended(self.take(slot));
+            return WaitOutcome::Ended(self.take(slot));
         }
-        self.wait(slot, timeout, Asked::unlike_others(policy), sink, executor)
+        self.wait(slot, timeout, WaitRequest::unlike_others(policy), sink, executor)
     }
 
     /// Processes send completions, if the engine is free. Returns whether the send has ended.

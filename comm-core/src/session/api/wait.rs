@@ -3,10 +3,10 @@
 use pronto_wire::CallId;
 
 use super::Session;
-use super::entering::EngineGuard;
+use super::engine_lock::EngineGuard;
+use super::fast_path::LeavesIfUnwound;
 use super::sleep::{FollowerSleeper, HeldRole};
-use super::soon::LeavesIfUnwound;
-use crate::executor::{Asked, Executor};
+use crate::executor::{Executor, WaitRequest};
 use crate::fabric::Armed;
 use crate::fabric::QueuePair;
 use crate::session::end::End;
@@ -20,11 +20,11 @@ use crate::wait::{Next, Outcome, PollWatch, Slept, Wait, YieldTimer, arm_recheck
 
 /// Number of polls in a poll batch. After each batch without a message a poller reads the clock, which takes as long as a few polls, and
 /// other threads can take the engine lock.
-pub(super) const SPINS_PER_LOOK: u32 = 64;
+pub(super) const POLL_BATCH: u32 = 64;
 
 /// The outcome of a wait.
 #[derive(Debug)]
-pub enum Waited<L> {
+pub enum WaitOutcome<L> {
     /// The call or send has ended, and its slot is freed.
     Ended(End<L>),
     /// The timeout passed first.
@@ -69,29 +69,29 @@ impl<Q: QueuePair> Session<Q> {
         &self,
         call: CallId,
         timeout: Nanos,
-        asked: impl Into<Asked>,
+        request: impl Into<WaitRequest>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
-    ) -> Waited<Q::Lease> {
+    ) -> WaitOutcome<Q::Lease> {
         if self.has_ended(call) {
             // This is so for all but the first of several calls whose responses came together. As the thread does not wait, held doorbells
             // stay held.
             self.leave_transfers(executor);
-            return Waited::Ended(self.take(call));
+            return WaitOutcome::Ended(self.take(call));
         }
         // The wait may take long, and messages that the response depends on may be held.
         self.ring_if_held(executor);
         let leaves = LeavesIfUnwound { session: self, call };
-        let decision = self.decide(asked.into(), executor);
+        let decision = self.decide(request.into(), executor);
         let (wait, watch) = (Wait::new(decision, timeout), PollWatch::default());
         let mut wait = CallerWait { session: self, call, timeout, wait, watch, caught: None, sink, executor };
         if decision.polls_for() != Nanos::ZERO
             && let Some(end) = wait.poll_at_once()
         {
             core::mem::forget(leaves);
-            self.reply_waits.add_short(decision.teaches);
+            self.reply_waits.add_short(decision.history_update);
             self.leave_transfers(executor);
-            return Waited::Ended(end);
+            return WaitOutcome::Ended(end);
         }
         let counted = self.arming.count_waiter();
         let ended = wait.run();
@@ -103,10 +103,10 @@ impl<Q: QueuePair> Session<Q> {
         match wait.caught {
             Some(end) => {
                 self.calls.settle_caught(call);
-                Waited::Ended(end)
+                WaitOutcome::Ended(end)
             }
-            None if ended => Waited::Ended(self.take(call)),
-            None => Waited::TimedOut,
+            None if ended => WaitOutcome::Ended(self.take(call)),
+            None => WaitOutcome::TimedOut,
         }
     }
 
@@ -124,7 +124,7 @@ impl<Q: QueuePair> Session<Q> {
         let engine = self.engine.try_lock()?;
         if self.role.holder_is_asleep() {
             let moved = self.move_for_sleeper(engine, executor);
-            self.look_once_more(executor);
+            self.recheck(executor);
             return (moved != 0).then_some(Progress { moved, ..Progress::default() });
         }
         // If a poll is a system call, it costs more than is saved by keeping the engine lock.
@@ -170,7 +170,7 @@ impl<Q: QueuePair> Session<Q> {
             // There is no pause instruction, as polling both queues is pause enough. The instruction would add a third to the time.
         }
         engine.release();
-        self.look_once_more(executor);
+        self.recheck(executor);
         progress
     }
 }
@@ -268,13 +268,13 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
     fn poll_at_once(&mut self) -> Option<End<Q::Lease>> {
         let session = self.session;
         let engine = session.engine.try_lock()?;
-        if !session.may_look(&engine) {
+        if !session.may_poll(&engine) {
             engine.release();
-            session.look_once_more(self.executor);
+            session.recheck(self.executor);
             return None;
         }
         let mut caller = Caller { session, call: self.call, caught: &mut self.caught, counted: false };
-        session.turn_with(engine, SPINS_PER_LOOK, 1, &mut caller, self.sink, self.executor);
+        session.turn_with(engine, POLL_BATCH, 1, &mut caller, self.sink, self.executor);
         self.caught.take()
     }
 
@@ -286,13 +286,13 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
             return false;
         }
         let Some(engine) = session.engine.try_lock() else { return false };
-        if !session.may_look_beside(&engine) {
+        if !session.may_poll_with_sleeper(&engine) {
             engine.release();
-            session.look_once_more(self.executor);
+            session.recheck(self.executor);
             return false;
         }
         let mut caller = Caller { session, call: self.call, caught: &mut self.caught, counted: true };
-        session.turn_with(engine, SPINS_PER_LOOK, 1, &mut caller, self.sink, self.executor);
+        session.turn_with(engine, POLL_BATCH, 1, &mut caller, self.sink, self.executor);
         caller.is_done()
     }
 
@@ -312,7 +312,7 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
             session.disarm_as_poller();
         }
         let polls = self.spin() != Nanos::ZERO;
-        let spins = if polls { SPINS_PER_LOOK } else { 1 };
+        let spins = if polls { POLL_BATCH } else { 1 };
         // A thread that sleeps immediately polls in the recheck.
         let mut poll = polls || self.timeout == Nanos::ZERO;
         let mut yields = YieldTimer::default();
@@ -359,7 +359,7 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
                 if polls {
                     awake.get_or_insert_with(|| session.wanted.awaits());
                 }
-                for _ in 0..SPINS_PER_LOOK {
+                for _ in 0..POLL_BATCH {
                     if has_reason() {
                         return false;
                     }

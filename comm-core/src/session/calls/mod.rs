@@ -9,5 +9,5 @@ pub(super) use request::{Before, Request, Resend, TimeLimit};
 pub use table::{CallTable, Expects};
 
 #[cfg(test)]
-pub(super) use table::MOST_ASIDE;
-pub(super) use table::most_aside;
+pub(super) use table::MAX_RESERVE;
+pub(super) use table::max_reserve;

@@ -304,12 +304,12 @@ impl OpenCalls {
             }
             (
                 CallState::Waiting { request, before: Before::Posted },
-                Cause::Deadline(Expects::Answer) | Cause::Left(Expects::Answer),
+                Cause::Deadline(Expects::Response) | Cause::Left(Expects::Response),
             ) if request.keeps_its_payload() => {
                 open.state = CallState::Waiting { request, before: Before::GivenUp };
                 ended(match cause {
                     Cause::Left(_) => Report::Nothing,
-                    _ => Report::End(Executed::Maybe, Expects::Answer),
+                    _ => Report::End(Executed::Maybe, Expects::Response),
                 })
             }
             (CallState::Waiting { request, before }, Cause::Deadline(_) | Cause::SessionOver) => {
@@ -322,12 +322,12 @@ impl OpenCalls {
             (CallState::Posted { .. }, Cause::SessionOver | Cause::Deadline(Expects::Nothing)) => {
                 ended(Report::End(Executed::Maybe, Expects::Nothing))
             }
-            (CallState::Posted { class, .. }, Cause::Deadline(Expects::Answer)) => {
+            (CallState::Posted { class, .. }, Cause::Deadline(Expects::Response)) => {
                 open.state = CallState::AwaitingResponse { class, cancel: Cancel::Due };
-                ended(Report::End(Executed::Maybe, Expects::Answer))
+                ended(Report::End(Executed::Maybe, Expects::Response))
             }
             (CallState::Posted { .. }, Cause::Left(Expects::Nothing)) => ended(Report::Settle),
-            (CallState::Posted { class, .. }, Cause::Left(Expects::Answer)) => {
+            (CallState::Posted { class, .. }, Cause::Left(Expects::Response)) => {
                 open.state = CallState::AwaitingResponse { class, cancel: Cancel::Due };
                 ended(Report::Nothing)
             }

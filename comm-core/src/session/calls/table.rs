@@ -28,11 +28,11 @@ const BOTH_DONE: u32 = WAITER_GONE | ENGINE_DONE;
 const _: () = assert!(ENDED ^ WAITER_GONE ^ ENGINE_DONE == 7, "each mark has a bit of its own");
 
 /// Slots or credits that are set aside at most.
-pub(in crate::session) const MOST_ASIDE: u8 = 8;
+pub(in crate::session) const MAX_RESERVE: u8 = 8;
 
 /// Of so many, how many are set aside for whoever holds the engine, at most: senders without it have the others.
-pub(in crate::session) fn most_aside(of: u16) -> u32 {
-    u32::from(of).div_ceil(4).min(MOST_ASIDE.into())
+pub(in crate::session) fn max_reserve(of: u16) -> u32 {
+    u32::from(of).div_ceil(4).min(MAX_RESERVE.into())
 }
 
 const INLINE_WORDS: usize = INLINE_PAYLOAD / 8;
@@ -42,11 +42,11 @@ pub struct CallTable<L> {
     slots: Box<[CallSlot<L>]>,
     free: Slots,
     /// Free slots that are not in the free list, the last one first. Written by the engine's holder alone.
-    aside: [AtomicU16; MOST_ASIDE as usize],
+    reserve: [AtomicU16; MAX_RESERVE as usize],
     /// How many.
-    aside_count: AtomicU32,
+    reserve_count: AtomicU32,
     /// How many at most.
-    most_aside: u32,
+    max_reserve: u32,
 }
 
 struct CallSlot<L> {
@@ -77,9 +77,9 @@ impl<L: Payload> CallTable<L> {
             waker: FlagWaker::new(),
         };
         let slots = (0..capacity).map(|_| slot()).collect();
-        let most_aside = most_aside(capacity);
-        let aside = core::array::from_fn(|_| AtomicU16::new(0));
-        Self { slots, free: Slots::new(capacity), aside, aside_count: AtomicU32::new(0), most_aside }
+        let max_reserve = max_reserve(capacity);
+        let reserve = core::array::from_fn(|_| AtomicU16::new(0));
+        Self { slots, free: Slots::new(capacity), reserve, reserve_count: AtomicU32::new(0), max_reserve }
     }
 
     /// Takes a free slot, or none if every one is in use.
@@ -110,12 +110,12 @@ impl<L: Payload> CallTable<L> {
     /// Engine only: takes a slot that was set aside, else a free one.
     #[inline(always)]
     pub(in crate::session) fn claim_in_engine(&self) -> Option<CallId> {
-        let last = self.aside_count.load(Ordering::Relaxed).wrapping_sub(1);
-        match self.aside.get(last as usize) {
-            Some(aside) => {
-                debug_assert!(last < self.most_aside, "the number of slots that are set aside has a limit");
-                self.aside_count.store(last, Ordering::Relaxed);
-                Some(self.begin(aside.load(Ordering::Relaxed)))
+        let last = self.reserve_count.load(Ordering::Relaxed).wrapping_sub(1);
+        match self.reserve.get(last as usize) {
+            Some(reserve) => {
+                debug_assert!(last < self.max_reserve, "the number of slots that are set aside has a limit");
+                self.reserve_count.store(last, Ordering::Relaxed);
+                Some(self.begin(reserve.load(Ordering::Relaxed)))
             }
             None => self.claim(),
         }
@@ -124,17 +124,17 @@ impl<L: Payload> CallTable<L> {
     /// Engine only: gives a slot back, whose waiter and engine are done with it, for the next call of a thread that holds
     /// the engine anyway. The free list is for those who do not, and changing it empties the store buffer.
     #[inline(always)]
-    pub(in crate::session) fn set_aside(&self, index: u16) {
-        let count = self.aside_count.load(Ordering::Relaxed);
-        debug_assert!(count <= self.most_aside, "the number of slots that are set aside has a limit");
+    pub(in crate::session) fn put_in_reserve(&self, index: u16) {
+        let count = self.reserve_count.load(Ordering::Relaxed);
+        debug_assert!(count <= self.max_reserve, "the number of slots that are set aside has a limit");
         debug_assert!(
-            self.free.is_claimed(index) && !self.is_aside(index),
+            self.free.is_claimed(index) && !self.is_reserved(index),
             "a slot in use is set aside once"
         );
-        match self.aside.get(count as usize) {
-            Some(aside) if count < self.most_aside => {
-                aside.store(index, Ordering::Relaxed);
-                self.aside_count.store(count + 1, Ordering::Relaxed);
+        match self.reserve.get(count as usize) {
+            Some(reserve) if count < self.max_reserve => {
+                reserve.store(index, Ordering::Relaxed);
+                self.reserve_count.store(count + 1, Ordering::Relaxed);
             }
             _ => self.free.release(index),
         }
@@ -142,8 +142,8 @@ impl<L: Payload> CallTable<L> {
 
     /// Slots in use.
     pub fn in_use(&self) -> u16 {
-        let aside = self.aside_count.load(Ordering::Relaxed) as u16;
-        self.free.in_use().saturating_sub(aside)
+        let reserve = self.reserve_count.load(Ordering::Relaxed) as u16;
+        self.free.in_use().saturating_sub(reserve)
     }
 
     /// Whether there was ever a call.
@@ -273,15 +273,15 @@ impl<L: Payload> CallTable<L> {
     fn claimed(&self) -> impl Iterator<Item = CallId> {
         let indices = (0u16..).zip(&self.slots);
         let claimed =
-            indices.filter(move |(index, _)| self.free.is_claimed(*index) && !self.is_aside(*index));
+            indices.filter(move |(index, _)| self.free.is_claimed(*index) && !self.is_reserved(*index));
         claimed.map(|(slot, state)| CallId { slot, generation: state.generation.load(Ordering::Relaxed) })
     }
 
     /// Engine only: returns whether a slot is set aside.
-    fn is_aside(&self, index: u16) -> bool {
-        let count = self.aside_count.load(Ordering::Relaxed) as usize;
-        let aside = &self.aside[..count.min(self.aside.len())];
-        aside.iter().any(|aside| aside.load(Ordering::Relaxed) == index)
+    fn is_reserved(&self, index: u16) -> bool {
+        let count = self.reserve_count.load(Ordering::Relaxed) as usize;
+        let reserve = &self.reserve[..count.min(self.reserve.len())];
+        reserve.iter().any(|reserve| reserve.load(Ordering::Relaxed) == index)
     }
 
     /// Ends and gives back every claimed slot, for a table of which the calling thread is the only user: nobody waits for the ends.
@@ -329,7 +329,7 @@ pub enum Expects {
     /// The callee has answered, or never will.
     Nothing,
     /// The callee may still answer; until then the slot is not used again.
-    Answer,
+    Response,
 }
 
 const TAG_REPLY: u64 = 0;

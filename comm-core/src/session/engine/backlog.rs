@@ -13,7 +13,7 @@ use crate::session::backlog::{Entry, is_new};
 use crate::session::calls::{Before, Cause, Ended, Report, Request, TimeLimit};
 use crate::session::credit::Credit;
 use crate::session::end::{End, Executed};
-use crate::session::inbound::{KeptAnswer, SeenState};
+use crate::session::inbound::{CachedResponse, LastCallState};
 use crate::session::one_sided::CLASS;
 use crate::session::outgoing::{Carrier, Outgoing, Submitted};
 use crate::session::shared::{Shared, Turn};
@@ -97,7 +97,7 @@ impl<Q: QueuePair> Engine<Q> {
             },
             false => outgoing,
         };
-        turn.shared.stats.stalled.add_alone(1);
+        turn.shared.stats.backlogged.add_alone(1);
         self.keep(refused, turn);
     }
 
@@ -177,21 +177,24 @@ impl<Q: QueuePair> Engine<Q> {
     ) {
         let of_session = self.is_of_session(&outgoing);
         let present = self.generation;
-        let seen = self.seen.get_mut(usize::from(call.slot));
-        let Some(seen) = seen.filter(|seen| of_session && seen.generation == call.generation) else {
+        let last_call = self.last_calls.get_mut(usize::from(call.slot));
+        let Some(last_call) =
+            last_call.filter(|last_call| of_session && last_call.generation == call.generation)
+        else {
             turn.shared.stats.replies_lost.add_alone(1);
             return;
         };
-        match seen.state {
-            SeenState::Executing { link } if link == present && self.phase.is_linked() => {
+        match last_call.state {
+            LastCallState::Executing { link } if link == present && self.phase.is_linked() => {
                 self.post_or_keep(outgoing, turn);
             }
-            SeenState::Executing { .. } => {
+            LastCallState::Executing { .. } => {
                 let Outgoing { class, kind, payload, .. } = outgoing;
-                seen.state = SeenState::Answered(Some(KeptAnswer { class, kind, payload, posted_on: None }));
+                last_call.state =
+                    LastCallState::Responded(Some(CachedResponse { class, kind, payload, posted_on: None }));
             }
             // There is one response to a request, and it was given before.
-            SeenState::Never | SeenState::Answered(_) => turn.shared.stats.replies_lost.add_alone(1),
+            LastCallState::Never | LastCallState::Responded(_) => turn.shared.stats.replies_lost.add_alone(1),
         }
     }
 

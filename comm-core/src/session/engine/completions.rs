@@ -7,7 +7,7 @@ use crate::executor::Executor;
 use crate::fabric::{Completion, QueuePair, Status, WrId};
 use crate::session::calls::Resend;
 use crate::session::end::End;
-use crate::session::inbound::{KeptAnswer, SeenState};
+use crate::session::inbound::{CachedResponse, LastCallState};
 use crate::session::outgoing::{Outgoing, OutgoingPayload};
 use crate::session::shared::Turn;
 use crate::session::work::{Held, KeepFor, Work};
@@ -27,9 +27,9 @@ impl<Q: QueuePair> Engine<Q> {
                 let posted_on = Some(self.generation);
                 // An inline payload takes no send memory: it may be kept until the next call of its slot.
                 let is_trimmed = resumable && matches!(payload, OutgoingPayload::Frame(_));
-                let kept = || resumable.then_some(KeptAnswer { class, kind, payload, posted_on });
-                if self.note_answer(call, kept) && is_trimmed {
-                    self.lane(class).keep_answer(sequence, call);
+                let kept = || resumable.then_some(CachedResponse { class, kind, payload, posted_on });
+                if self.note_response(call, kept) && is_trimmed {
+                    self.lane(class).cache_response(sequence, call);
                 }
             }
             _ => {}
@@ -54,10 +54,10 @@ impl<Q: QueuePair> Engine<Q> {
             }
             Kind::Reply { call } | Kind::Failure { call, .. } => {
                 if resumable {
-                    self.lane(class).keep_answer(sequence, call);
-                    keep_for = Some(KeepFor::Answer(call));
+                    self.lane(class).cache_response(sequence, call);
+                    keep_for = Some(KeepFor::Response(call));
                 }
-                self.note_answer(call, || None);
+                self.note_response(call, || None);
             }
             _ => {}
         }
@@ -97,18 +97,19 @@ impl<Q: QueuePair> Engine<Q> {
         let Some(payload) = holds.and_then(Held::into_payload) else { return };
         match keep_for {
             Some(KeepFor::Request(call)) => self.calls.payload_back(call, payload),
-            Some(KeepFor::Answer(call)) => {
+            Some(KeepFor::Response(call)) => {
                 let posted_on = Some(self.generation);
-                if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
-                    && seen.generation == call.generation
+                if let Some(last_call) = self.last_calls.get_mut(usize::from(call.slot))
+                    && last_call.generation == call.generation
                     && let Some((class, kind)) = posted
                     && !acknowledged(class, sequence)
                 {
                     debug_assert!(
-                        matches!(seen.state, SeenState::Answered(None)),
+                        matches!(last_call.state, LastCallState::Responded(None)),
                         "a payload is at one place"
                     );
-                    seen.state = SeenState::Answered(Some(KeptAnswer { class, kind, payload, posted_on }));
+                    last_call.state =
+                        LastCallState::Responded(Some(CachedResponse { class, kind, payload, posted_on }));
                 }
             }
             None => {}

@@ -7,7 +7,7 @@ use pronto_wire::{CallId, Class};
 
 use super::Engine;
 use crate::fabric::{DoorbellEvent, QueuePair};
-use crate::session::doorbells::{Doorbells, Unrung};
+use crate::session::doorbells::{Doorbells, PendingDoorbell};
 use crate::session::lane::Lane;
 use crate::session::shared::Shared;
 
@@ -16,13 +16,13 @@ impl<Q: QueuePair> Engine<Q> {
     #[inline]
     pub(in crate::session) fn ring_doorbells(&mut self, shared: &Shared<Q::Lease>) {
         for class in Class::ALL {
-            self.ring_out(class, shared);
+            self.ring_pending(class, shared);
         }
     }
 
     /// At the end of a turn: rings for what it has posted itself. Where that is nothing, what senders hold back stays.
     #[inline]
-    pub(in crate::session) fn ring_due(&mut self, shared: &Shared<Q::Lease>) {
+    pub(in crate::session) fn ring_if_due(&mut self, shared: &Shared<Q::Lease>) {
         self.ring(Class::Control, shared);
         self.ring(Class::Bulk, shared);
     }
@@ -32,21 +32,21 @@ impl<Q: QueuePair> Engine<Q> {
     #[inline]
     pub(in crate::session) fn ring(&mut self, class: Class, shared: &Shared<Q::Lease>) {
         let Some(link) = self.phase.link_mut() else { return };
-        if link.lanes[class.index()].unrung.is_due() {
-            self.ring_out(class, shared);
+        if link.lanes[class.index()].pending.is_due() {
+            self.ring_pending(class, shared);
         }
     }
 
     /// The same, also if all of it is held back.
     #[inline]
-    pub(in crate::session) fn ring_out(&mut self, class: Class, shared: &Shared<Q::Lease>) {
+    pub(in crate::session) fn ring_pending(&mut self, class: Class, shared: &Shared<Q::Lease>) {
         let Some(link) = self.phase.link_mut() else { return };
         let lane = &mut link.lanes[class.index()];
-        let unrung = core::mem::replace(&mut lane.unrung, Unrung::NOTHING);
-        if unrung == Unrung::NOTHING {
+        let pending = core::mem::replace(&mut lane.pending, PendingDoorbell::NOTHING);
+        if pending == PendingDoorbell::NOTHING {
             return;
         }
-        let event = if unrung.wakes() { DoorbellEvent::Solicited } else { DoorbellEvent::Unsolicited };
+        let event = if pending.wakes() { DoorbellEvent::Solicited } else { DoorbellEvent::Unsolicited };
         let rung = lane.qp.ring_doorbell(event);
         // A doorbell that fails leaves a dead queue pair, which the next poll reports.
         lane.failed |= rung.is_err();
@@ -55,7 +55,7 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// After one message of several.
     #[inline(always)]
-    pub(in crate::session) fn ring_between(&mut self, class: Class, shared: &Shared<Q::Lease>) {
+    pub(in crate::session) fn ring_if_per_message(&mut self, class: Class, shared: &Shared<Q::Lease>) {
         if self.limits.doorbells == Doorbells::PerMessage {
             self.ring(class, shared);
         }
@@ -79,11 +79,11 @@ impl<Q: QueuePair> Engine<Q> {
         let latest = self.calls.requests_posted();
         let Some(link) = self.phase.link_mut() else { return };
         let lane = &mut link.lanes[class.index()];
-        if lane.unrung.is_due() {
-            if !lane.unrung.is_held() {
+        if lane.pending.is_due() {
+            if !lane.pending.is_held() {
                 lane.held_from = latest;
             }
-            lane.unrung = Unrung::HELD_BACK;
+            lane.pending = PendingDoorbell::HELD_BACK;
         }
     }
 
@@ -97,7 +97,7 @@ impl<Q: QueuePair> Engine<Q> {
         let calls = u64::from(shared.calls.in_use());
         let is_wanted = |lane: &Lane<Q>| {
             let held = self.calls.requests_posted() + 1 - lane.held_from;
-            lane.unrung.is_held() && (order >= lane.held_from || held * 2 >= calls)
+            lane.pending.is_held() && (order >= lane.held_from || held * 2 >= calls)
         };
         if link.lanes.iter().any(is_wanted) {
             self.ring_doorbells(shared);

@@ -7,13 +7,13 @@ use super::arriving::Arriving;
 use crate::buf::Frame;
 use crate::executor::Executor;
 use crate::fabric::{FabricError, Gather, PeerFault, QueuePair, Signal};
-use crate::session::answer::Answer;
 use crate::session::calls::{Cause, Ended, Report};
-use crate::session::doorbells::Unrung;
+use crate::session::doorbells::PendingDoorbell;
 use crate::session::end::End;
-use crate::session::inbound::{Inbound, KeptAnswer, Seen, SeenState, Sink};
+use crate::session::inbound::{CachedResponse, Inbound, LastCall, LastCallState, Sink};
 use crate::session::lane::Lane;
 use crate::session::outgoing::{Carrier, Outgoing, OutgoingPayload};
+use crate::session::response::Response;
 use crate::session::shared::{Shared, Turn};
 use crate::session::token::TokenSlot;
 use crate::session::waiter::Waiter;
@@ -50,8 +50,8 @@ impl<Q: QueuePair> Engine<Q> {
         let header = message.header(self);
         let (acks, request) = (header.acks(), header.as_request());
         let link = self.phase.link_mut().expect("messages are polled from a link");
-        link.heard = true;
-        link.lanes[class.index()].hear(acks);
+        link.has_received = true;
+        link.lanes[class.index()].count_received(acks);
         turn.shared.stats.messages_received.add_alone(1);
         turn.shared.stats.bytes_received.add_alone(len as u64);
         if let Some(request) = request {
@@ -62,8 +62,8 @@ impl<Q: QueuePair> Engine<Q> {
         }
         self.settle(class, turn.shared)?;
         let kind = Header::check(message.header(self), len).map_err(PeerFault::Header)?.kind;
-        let answers = matches!(kind, Kind::Reply { .. } | Kind::Failure { .. });
-        self.solicited = self.solicited.wrapping_add(usize::from(!answers));
+        let responses = matches!(kind, Kind::Reply { .. } | Kind::Failure { .. });
+        self.solicited = self.solicited.wrapping_add(usize::from(!responses));
         match kind {
             Kind::Request { .. } => unreachable!("it was taken in above"),
             Kind::Notification { type_id, service } => {
@@ -77,11 +77,11 @@ impl<Q: QueuePair> Engine<Q> {
             }
             Kind::Reply { call } => {
                 let end = |engine: &Self| End::Reply(message.into_payload(engine));
-                self.answered(call, (class, len), end, turn, waiter);
+                self.response_arrived(call, (class, len), end, turn, waiter);
             }
             Kind::Failure { call, code } => {
                 let end = |engine: &Self| End::Failure { code, payload: message.into_payload(engine) };
-                self.answered(call, (class, len), end, turn, waiter);
+                self.response_arrived(call, (class, len), end, turn, waiter);
             }
             Kind::Cancel { call } => {
                 self.control_received(class);
@@ -119,14 +119,14 @@ impl<Q: QueuePair> Engine<Q> {
         let Request { call, type_id, service, resent, deadline_us } = request;
         self.count_request(class, turn.shared)?;
         if self.seen_before(call, resent)? {
-            self.answer_again(call, class, turn);
+            self.respond_again(call, class, turn);
             return Ok(());
         }
         let timeout = if deadline_us == 0 { Nanos::NEVER } else { Nanos::from_micros(deadline_us.into()) };
         let addressed = Addressed { type_id, service, resent, timeout };
         let mut slot = TokenSlot::new(Some(call), self.generation, class);
         self.hand_over(&addressed, message, &mut slot, sink);
-        self.answer_now(call, class, &mut slot, turn);
+        self.respond_now(call, class, &mut slot, turn);
         Ok(())
     }
 
@@ -157,8 +157,8 @@ impl<Q: QueuePair> Engine<Q> {
         if link.lanes.iter().any(Lane::is_ignored) {
             return Err(PeerFault::Unacknowledged.into());
         }
-        if !link.lanes[class.index()].answers.is_empty() {
-            self.trim_answers(class);
+        if !link.lanes[class.index()].responses.is_empty() {
+            self.trim_responses(class);
         }
         if given != 0 {
             shared.credits[class.index()].give(given);
@@ -193,47 +193,50 @@ impl<Q: QueuePair> Engine<Q> {
 
     fn control_received(&mut self, class: Class) {
         let lane = self.lane(class);
-        lane.control_untold = lane.control_untold.saturating_add(1);
+        lane.control_acks_due = lane.control_acks_due.saturating_add(1);
     }
 
     /// The duplicate filter: whether this very call was taken in before, or a later one in its slot. The latter when its
     /// answer went out on the new link before the request came again, and the caller has used the slot since.
     #[inline]
     fn seen_before(&mut self, call: CallId, resent: bool) -> Result<bool, FabricError> {
-        let fault = PeerFault::Length { len: call.slot.into(), max: self.seen.slots().into() };
-        let seen = self.seen.at(call.slot).ok_or(fault)?;
-        let is_later = matches!(call.generation.wrapping_sub(seen.generation), 1..=0x7fff_ffff);
-        if !is_later && !matches!(seen.state, SeenState::Never) {
+        let fault = PeerFault::Length { len: call.slot.into(), max: self.last_calls.slots().into() };
+        let last_call = self.last_calls.at(call.slot).ok_or(fault)?;
+        let is_later = matches!(call.generation.wrapping_sub(last_call.generation), 1..=0x7fff_ffff);
+        if !is_later && !matches!(last_call.state, LastCallState::Never) {
             return if resent { Ok(true) } else { Err(PeerFault::Unasked.into()) };
         }
-        *seen = Seen { generation: call.generation, state: SeenState::Executing { link: self.generation } };
+        *last_call = LastCall {
+            generation: call.generation,
+            state: LastCallState::Executing { link: self.generation },
+        };
         Ok(false)
     }
 
     /// A call that came again: its answer goes out again, or is still being made.
-    fn answer_again(&mut self, call: CallId, class: Class, turn: Turn<'_, Q::Lease, impl Executor>) {
+    fn respond_again(&mut self, call: CallId, class: Class, turn: Turn<'_, Q::Lease, impl Executor>) {
         turn.shared.stats.duplicates_dropped.add_alone(1);
         self.done_here(class, turn.shared);
         let link = self.generation;
-        let seen = &mut self.seen[usize::from(call.slot)];
-        if seen.generation != call.generation {
+        let last_call = &mut self.last_calls[usize::from(call.slot)];
+        if last_call.generation != call.generation {
             return;
         }
-        match &mut seen.state {
-            SeenState::Answered(kept) => {
+        match &mut last_call.state {
+            LastCallState::Responded(kept) => {
                 let Some(kept) = kept.take_if(|kept| kept.posted_on != Some(link)) else { return };
-                seen.state = SeenState::Executing { link };
+                last_call.state = LastCallState::Executing { link };
                 turn.shared.stats.replies_resent.add_alone(1);
-                let KeptAnswer { class, kind, payload, .. } = kept;
-                self.post_answer(class, kind, payload, turn);
+                let CachedResponse { class, kind, payload, .. } = kept;
+                self.post_response_now(class, kind, payload, turn);
             }
-            state => *state = SeenState::Executing { link },
+            state => *state = LastCallState::Executing { link },
         }
     }
 
     /// Does the duties of a request whose token the sink has not detached.
     #[inline(always)]
-    fn answer_now(
+    fn respond_now(
         &mut self,
         call: CallId,
         class: Class,
@@ -244,7 +247,7 @@ impl<Q: QueuePair> Engine<Q> {
             return;
         }
         self.done_here(class, turn.shared);
-        if let Some(Answer::Reply { class, payload }) = slot.answer()
+        if let Some(Response::Reply { class, payload }) = slot.response()
             && self.backlog.is_empty(*class)
         {
             let is_posted = match payload {
@@ -258,8 +261,8 @@ impl<Q: QueuePair> Engine<Q> {
                 return;
             }
         }
-        let (class, kind, payload) = slot.take_answer().into_message(call, class);
-        self.post_answer(class, kind, payload, turn);
+        let (class, kind, payload) = slot.take_response().into_message(call, class);
+        self.post_response_now(class, kind, payload, turn);
     }
 
     /// Posts a reply whose payload the provider copies. Returns false if there is no room.
@@ -272,19 +275,19 @@ impl<Q: QueuePair> Engine<Q> {
         shared: &Shared<Q::Lease>,
     ) -> bool {
         let (header, work) = (|acks| RawHeader::reply(call, acks), (Signal::Unsignalled, payload));
-        if self.post_message(class, header, Unrung::UNSOLICITED, work, shared).is_err() {
+        if self.post_message(class, header, PendingDoorbell::UNSOLICITED, work, shared).is_err() {
             return false;
         }
         let resumable = self.phase.link().is_some_and(|link| link.resumable);
         let (kind, posted_on) = (Kind::Reply { call }, Some(self.generation));
-        self.note_answer(call, || match payload {
+        self.note_response(call, || match payload {
             Gather::Inline(payload) if resumable => {
                 let payload = OutgoingPayload::Inline(*payload);
-                Some(KeptAnswer { class, kind, payload, posted_on })
+                Some(CachedResponse { class, kind, payload, posted_on })
             }
             _ => None,
         });
-        self.ring_between(class, shared);
+        self.ring_if_per_message(class, shared);
         true
     }
 
@@ -306,7 +309,7 @@ impl<Q: QueuePair> Engine<Q> {
             && self.post_reply(call, class, Gather::Short(frame.bytes()), shared)
     }
 
-    fn post_answer(
+    fn post_response_now(
         &mut self,
         class: Class,
         kind: Kind,
@@ -321,7 +324,7 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// An answer to a call of this side.
     #[inline]
-    fn answered(
+    fn response_arrived(
         &mut self,
         call: CallId,
         (class, len): (Class, usize),
@@ -329,7 +332,7 @@ impl<Q: QueuePair> Engine<Q> {
         turn: Turn<'_, Q::Lease, impl Executor>,
         waiter: &mut impl Waiter<Q::Lease>,
     ) {
-        self.lane(class).answer_received(len);
+        self.lane(class).respond_to_received(len);
         let Some(Ended { report, .. }) = self.calls.end(call, Cause::Response) else {
             turn.shared.stats.stale_replies.add_alone(1);
             return;
@@ -337,7 +340,7 @@ impl<Q: QueuePair> Engine<Q> {
         if matches!(report, Report::End(..)) && waiter.waits_for(call) {
             waiter.catch(end(self));
             if waiter.leaves_its_slot() {
-                turn.shared.calls.set_aside(call.slot);
+                turn.shared.calls.put_in_reserve(call.slot);
             }
         } else if !self.report(call, report, |_| end(self), turn) {
             turn.shared.stats.stale_replies.add_alone(1);

@@ -60,11 +60,11 @@ impl<Q: QueuePair> Engine<Q> {
             let mut back_off = BackOff::default();
             turn.shared.rings[class.index()].set(Some(ring), || back_off.pause(turn.executor));
             turn.shared.returned[class.index()].reset(self.generation);
-            turn.shared.told[class.index()].store(0, Ordering::Relaxed);
+            turn.shared.acks_sent[class.index()].store(0, Ordering::Relaxed);
         }
         if !resumed {
             self.session_start = self.generation;
-            self.seen = BySlot::new(agreement.peer_windows[0].replies);
+            self.last_calls = BySlot::new(agreement.peer_windows[0].replies);
             turn.shared.types.replace(&agreement.types);
             // Another life of the peer uses the same slots and generations for other calls.
             turn.shared.cancelled.made().for_each(|slot| slot.store(0, Ordering::Relaxed));
@@ -185,7 +185,7 @@ impl<Q: QueuePair> Engine<Q> {
             self.work.in_flight() == 0 && self.backlog.is_clear(),
             "nothing is left to do for a session that is over"
         );
-        self.seen = BySlot::new(0);
+        self.last_calls = BySlot::new(0);
         sink.event(Event::PeerDown { peer: info.peer, epoch: info.epoch, cause });
     }
 }

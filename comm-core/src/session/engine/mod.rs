@@ -23,7 +23,7 @@ mod ticking;
 pub(super) use outbound::NotPosted;
 pub(super) use progress::CreditsAlone;
 pub use progress::Progress;
-pub(super) use reply::{Found, Prefetched};
+pub(super) use reply::{NextMessage, Prefetched};
 
 use arriving::{InlineInSlot, ShortInSlot};
 use pronto_ring::mpsc;
@@ -33,7 +33,7 @@ use super::backlog::Backlog;
 use super::by_slot::BySlot;
 use super::calls::OpenCalls;
 use super::idleness::Idleness;
-use super::inbound::{Seen, Sink};
+use super::inbound::{LastCall, Sink};
 use super::lane::{Lane, Link};
 use super::limits::Limits;
 use super::outgoing::Submitted;
@@ -73,7 +73,7 @@ pub struct Engine<Q: QueuePair> {
     /// Generation of the session's first link.
     pub(super) session_start: u16,
     pub(super) calls: OpenCalls,
-    pub(super) seen: BySlot<Seen>,
+    pub(super) last_calls: BySlot<LastCall>,
     /// The message slot: the inline message that is being taken in.
     pub(super) inline: InlineMessage,
     /// The message slot: the short message that is being taken in.
@@ -100,7 +100,7 @@ impl<Q: QueuePair> Engine<Q> {
             generation: 0,
             session_start: 0,
             calls: OpenCalls::new(limits.calls),
-            seen: BySlot::new(0),
+            last_calls: BySlot::new(0),
             inline: InlineMessage::default(),
             short: ShortMessage::default(),
             prefetched: Ok(PollOutcome::Nothing),
@@ -183,7 +183,7 @@ impl<Q: QueuePair> Engine<Q> {
                 Ok(both) => moved = both,
                 Err(error) => {
                     if error == FabricError::Lost {
-                        self.take_last_words(turn, sink);
+                        self.drain_after_loss(turn, sink);
                     }
                     self.lose(error, turn, sink);
                     return Progress::default();
@@ -204,7 +204,7 @@ impl<Q: QueuePair> Engine<Q> {
             Armed::All => moved,
         };
         let credits = self.credits.wrapping_sub(credits);
-        let answers = match turn.shared.arming.has_listened() {
+        let responses = match turn.shared.arming.has_listened() {
             true => credits,
             false => {
                 let received = turn.shared.stats.messages_received.count().wrapping_sub(received);
@@ -217,9 +217,9 @@ impl<Q: QueuePair> Engine<Q> {
             self.drain(turn);
         } else {
             self.give_credit(turn.shared);
-            self.ring_due(turn.shared);
+            self.ring_if_due(turn.shared);
         }
-        Progress { moved: moved + usize::from(left), arrived, answers }
+        Progress { moved: moved + usize::from(left), arrived, responses }
     }
 
     /// Does the part of a turn that concerns one connection: receives at most `most` messages, then takes in completions.
@@ -276,7 +276,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// One connection has ended. What the peer had sent before on the other one counts: a goodbye, or answers.
     #[cold]
     #[inline(never)]
-    pub(in crate::session) fn take_last_words(
+    pub(in crate::session) fn drain_after_loss(
         &mut self,
         turn: Turn<'_, Q::Lease, impl Executor>,
         sink: &mut impl Sink<Q::Lease>,

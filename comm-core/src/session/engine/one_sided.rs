@@ -3,7 +3,7 @@
 use super::Engine;
 use crate::executor::Executor;
 use crate::fabric::{FabricError, PostError, QueuePair, SendWork, Signal};
-use crate::session::doorbells::Unrung;
+use crate::session::doorbells::PendingDoorbell;
 use crate::session::end::End;
 use crate::session::one_sided::{CLASS, OneSided};
 use crate::session::shared::Turn;
@@ -28,8 +28,8 @@ impl<Q: QueuePair> Engine<Q> {
             lane.qp.post(SendWork { signal: Signal::Signalled(wr), operation: work.access.operation() });
         match posted {
             Ok(()) => {
-                lane.unrung = lane.unrung.and(Unrung::SOLICITED);
-                link.spoke = true;
+                lane.pending = lane.pending.and(PendingDoorbell::SOLICITED);
+                link.has_sent = true;
                 let OneSided { access, completes, .. } = work;
                 self.work.hold_access(wr, access.into_region(), completes);
                 return Ok(());

@@ -11,11 +11,11 @@ use crate::fabric::{Gather, Operation, Payload, PostError, QueuePair, SendWork, 
 use crate::session::backlog::is_new;
 use crate::session::calls::Resend;
 use crate::session::credit::Credit;
-use crate::session::doorbells::Unrung;
-use crate::session::inbound::{KeptAnswer, SeenState};
+use crate::session::doorbells::PendingDoorbell;
+use crate::session::inbound::{CachedResponse, LastCallState};
 use crate::session::lane::Lane;
 use crate::session::outgoing::{Outgoing, OutgoingPayload, Submitted};
-use crate::session::refusal::Refused;
+use crate::session::send_error::SendError;
 use crate::session::shared::{Shared, Turn};
 use crate::session::spec::{CallSpec, timeout_us};
 
@@ -38,24 +38,24 @@ impl<Q: QueuePair> Engine<Q> {
             && is_new(outgoing)
         {
             if !self.backlog.is_empty(outgoing.class) {
-                return Err(NotPosted::Refused(Refused::Busy));
+                return Err(NotPosted::Send(SendError::Busy));
             }
             let Some(link) = self.phase.link() else {
-                return Err(NotPosted::Refused(Refused::NotConnected { peer: turn.shared.peer }));
+                return Err(NotPosted::Send(SendError::NotConnected { peer: turn.shared.peer }));
             };
             if link.peer_draining {
-                return Err(NotPosted::Refused(Refused::Draining));
+                return Err(NotPosted::Send(SendError::Draining));
             }
             let max = link.lanes[outgoing.class.index()].peer_window.max_payload as usize;
             if outgoing.payload.len() > max {
-                return Err(NotPosted::Refused(Refused::TooLong { len: outgoing.payload.len(), max }));
+                return Err(NotPosted::Send(SendError::TooLong { len: outgoing.payload.len(), max }));
             }
         }
         // Whoever holds doorbells back means what it sends itself: somebody else's answer does not wait for that.
-        let answers = matches!(&submitted, Submitted::Message(outgoing) if !is_new(outgoing));
+        let responses = matches!(&submitted, Submitted::Message(outgoing) if !is_new(outgoing));
         self.post_any(submitted, turn);
         for class in Class::ALL {
-            if answers { self.ring(class, turn.shared) } else { self.ring_for_sender(class, turn.shared) }
+            if responses { self.ring(class, turn.shared) } else { self.ring_for_sender(class, turn.shared) }
         }
         Ok(())
     }
@@ -99,14 +99,14 @@ impl<Q: QueuePair> Engine<Q> {
             let deadline_us = timeout_us(timeout);
             let header = |acks| RawHeader::request(call, type_id, key.service, deadline_us, acks);
             let work = (Signal::Unsignalled, payload);
-            if self.post_message(class, header, Unrung::SOLICITED, work, shared).is_ok() {
+            if self.post_message(class, header, PendingDoorbell::SOLICITED, work, shared).is_ok() {
                 self.calls.posted(call, class, timeout, resend);
                 self.ring_for_sender(class, shared);
                 return Some(call);
             }
             shared.credits[class.index()].put_back(credit);
         }
-        shared.calls.set_aside(call.slot);
+        shared.calls.put_in_reserve(call.slot);
         None
     }
 
@@ -132,12 +132,13 @@ impl<Q: QueuePair> Engine<Q> {
         // The common case has a copy of its own, in which the compiler knows the variant of the payload.
         if let (OutgoingPayload::Inline(payload), None) = (&outgoing.payload, outgoing.completes) {
             let work = (Signal::Unsignalled, Gather::Inline(payload));
-            let Ok(sequence) = self.post_message(class, header, Unrung::of(&kind), work, shared) else {
+            let Ok(sequence) = self.post_message(class, header, PendingDoorbell::of(&kind), work, shared)
+            else {
                 return Err(outgoing);
             };
             self.lane(class).was_posted(&kind);
             self.remember_copied(outgoing, sequence);
-            self.ring_between(class, shared);
+            self.ring_if_per_message(class, shared);
             return Ok(());
         }
         let Some(link) = self.phase.link() else { return Err(outgoing) };
@@ -153,7 +154,7 @@ impl<Q: QueuePair> Engine<Q> {
             let Some(wr) = self.work.claim() else { return Err(outgoing) };
             Signal::Signalled(wr)
         };
-        let posted = self.post_message(class, header, Unrung::of(&kind), (signal, payload), shared);
+        let posted = self.post_message(class, header, PendingDoorbell::of(&kind), (signal, payload), shared);
         match (posted, signal) {
             (Ok(sequence), signal) => {
                 self.lane(class).was_posted(&kind);
@@ -161,7 +162,7 @@ impl<Q: QueuePair> Engine<Q> {
                     Signal::Unsignalled => self.remember_copied(outgoing, sequence),
                     Signal::Signalled(wr) => self.remember(outgoing, wr, sequence),
                 }
-                self.ring_between(class, shared);
+                self.ring_if_per_message(class, shared);
                 return Ok(());
             }
             (Err(_), Signal::Signalled(wr)) => self.work.unclaim(wr),
@@ -183,7 +184,7 @@ impl<Q: QueuePair> Engine<Q> {
         &mut self,
         class: Class,
         header: impl FnOnce(Acks) -> RawHeader,
-        rings: Unrung,
+        rings: PendingDoorbell,
         (signal, payload): (Signal, Gather<'_>),
         shared: &Shared<Q::Lease>,
     ) -> Result<u16, PostError> {
@@ -201,9 +202,9 @@ impl<Q: QueuePair> Engine<Q> {
             // The queue pair is dead or refuses for good; the next poll says so, and the link's end ends this message.
             Err(_) => lane.failed = true,
         }
-        shared.told[class.index()].store(returned.into(), Ordering::Relaxed);
+        shared.acks_sent[class.index()].store(returned.into(), Ordering::Relaxed);
         let sequence = lane.posted(acks, rings);
-        link.spoke = true;
+        link.has_sent = true;
         shared.stats.messages_sent.add_alone(1);
         shared.stats.bytes_sent.add_alone(payload.len() as u64);
         Ok(sequence)
@@ -212,31 +213,36 @@ impl<Q: QueuePair> Engine<Q> {
     /// Notes that the answer to a call was posted, and keeps what may have to be sent once more. Returns whether the call is the
     /// last one of its slot.
     #[inline(always)]
-    pub(in crate::session) fn note_answer(
+    pub(in crate::session) fn note_response(
         &mut self,
         call: CallId,
-        kept: impl FnOnce() -> Option<KeptAnswer>,
+        kept: impl FnOnce() -> Option<CachedResponse>,
     ) -> bool {
-        let seen = self.seen.get_mut(usize::from(call.slot));
-        let Some(seen) = seen.filter(|seen| seen.generation == call.generation) else { return false };
-        debug_assert!(matches!(seen.state, SeenState::Executing { .. }), "a request has one response");
-        seen.state = SeenState::Answered(kept());
+        let last_call = self.last_calls.get_mut(usize::from(call.slot));
+        let Some(last_call) = last_call.filter(|last_call| last_call.generation == call.generation) else {
+            return false;
+        };
+        debug_assert!(
+            matches!(last_call.state, LastCallState::Executing { .. }),
+            "a request has one response"
+        );
+        last_call.state = LastCallState::Responded(kept());
         true
     }
 
     /// The peer has acknowledged answers: their payloads need not be kept any longer.
-    pub(in crate::session) fn trim_answers(&mut self, class: Class) {
+    pub(in crate::session) fn trim_responses(&mut self, class: Class) {
         loop {
             let lane = self.lane(class);
-            let Some(&(sequence, call)) = lane.answers.front() else { return };
+            let Some(&(sequence, call)) = lane.responses.front() else { return };
             if !lane.is_acknowledged(sequence) {
                 return;
             }
-            lane.answers.pop_front();
-            if let Some(seen) = self.seen.get_mut(usize::from(call.slot))
-                && seen.generation == call.generation
+            lane.responses.pop_front();
+            if let Some(last_call) = self.last_calls.get_mut(usize::from(call.slot))
+                && last_call.generation == call.generation
             {
-                seen.state = SeenState::Answered(None);
+                last_call.state = LastCallState::Responded(None);
             }
         }
     }
@@ -273,7 +279,7 @@ fn move_to_present_ring<Q: QueuePair>(outgoing: &mut Outgoing, lane: &Lane<Q>) -
 #[derive(Debug)]
 pub(in crate::session) enum NotPosted {
     /// It is not taken.
-    Refused(Refused),
+    Send(SendError),
     /// It has to queue behind submissions that are still being made.
     BehindOthers(Submitted),
 }

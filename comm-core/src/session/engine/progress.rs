@@ -9,14 +9,18 @@ pub struct Progress {
     pub arrived: usize,
     /// Answers to calls whose callers look for them themselves, none while a future waits for one; and credits where nothing else comes,
     /// which senders look for.
-    pub answers: usize,
+    pub responses: usize,
 }
 
 impl Progress {
     /// What two turns did.
     pub(in crate::session) const fn and(self, other: Self) -> Self {
-        let Self { moved, arrived, answers } = other;
-        Self { moved: self.moved + moved, arrived: self.arrived + arrived, answers: self.answers + answers }
+        let Self { moved, arrived, responses } = other;
+        Self {
+            moved: self.moved + moved,
+            arrived: self.arrived + arrived,
+            responses: self.responses + responses,
+        }
     }
 }
 

@@ -10,14 +10,14 @@ use super::Engine;
 use crate::executor::Executor;
 use crate::fabric::Armed;
 use crate::fabric::{Arrived, Payload, QueuePair};
-use crate::session::answer::Answer;
 use crate::session::calls::Expects;
 use crate::session::end::{End, Executed};
 use crate::session::one_sided::{CLASS, OneSided};
 use crate::session::outgoing::{Carrier, Outgoing};
-use crate::session::rendezvous::table::{Body, Met, Offer, Posted, Table, Waiting};
+use crate::session::rendezvous::table::{Body, Met, Offer, Posted, Table, UnmatchedMessage};
 use crate::session::rendezvous::transfer::{Chunking, GivenUp, Transfer};
 use crate::session::rendezvous::{CLOSED, DUE, NotReceived, OPEN, received};
+use crate::session::response::Response;
 use crate::session::shared::Turn;
 use crate::time::Nanos;
 
@@ -43,8 +43,8 @@ impl<Q: QueuePair> Engine<Q> {
             table.cancel_where(|call| turn.shared.is_cancelled(call));
         }
         while let Some(gone) = table.given_up.pop_front() {
-            let carried = matches!(gone.body, Body::Carried { .. });
-            self.answer_offer(&gone.offer, Answer::failure(FailureCode::Cancelled), carried, turn);
+            let eager = matches!(gone.body, Body::Eager { .. });
+            self.respond_to_offer(&gone.offer, Response::failure(FailureCode::Cancelled), eager, turn);
             moved += 1;
         }
         moved += self.end_transfers(table, turn);
@@ -137,11 +137,11 @@ impl<Q: QueuePair> Engine<Q> {
         table: &mut Table<Q::Lease>,
         turn: Turn<'_, Q::Lease, impl Executor>,
     ) {
-        let Met { posted, waiting: Waiting { offer, body } } = met;
+        let Met { posted, waiting: UnmatchedMessage { offer, body } } = met;
         let len = match &body {
             Body::Source(source) => source.remote.len,
-            Body::Carried { payload, skip } => payload.len().saturating_sub(*skip) as u64,
-            Body::Parked(bytes) => bytes.len() as u64,
+            Body::Eager { payload, skip } => payload.len().saturating_sub(*skip) as u64,
+            Body::Unexpected(bytes) => bytes.len() as u64,
         };
         let fits = len <= posted.len;
         match body {
@@ -149,19 +149,19 @@ impl<Q: QueuePair> Engine<Q> {
                 table.transfers.push_back(Transfer::new(posted, offer, source));
                 return;
             }
-            Body::Source(_) => self.answer_offer(&offer, not_received(NotReceived::TooLong), false, turn),
-            Body::Carried { payload, skip } => {
+            Body::Source(_) => self.respond_to_offer(&offer, not_received(NotReceived::TooLong), false, turn),
+            Body::Eager { payload, skip } => {
                 let fits = fits && copy(&payload, skip, &posted);
                 drop(payload);
                 let said = if fits { received() } else { not_received(NotReceived::TooLong) };
-                self.answer_offer(&offer, said, true, turn);
+                self.respond_to_offer(&offer, said, true, turn);
             }
-            Body::Parked(bytes) if fits => {
+            Body::Unexpected(bytes) if fits => {
                 let at = usize::try_from(posted.offset).unwrap_or(usize::MAX);
                 // The bounds were checked when the receive was posted.
                 let _within = posted.region.write(at, &bytes);
             }
-            Body::Parked(_) => {}
+            Body::Unexpected(_) => {}
         }
         let end = if fits { End::Done(len) } else { too_long(len) };
         turn.shared.calls.end(posted.slot, end, Expects::Nothing, turn.executor);
@@ -182,7 +182,7 @@ impl<Q: QueuePair> Engine<Q> {
             let (said, end) = match over {
                 Some(Ok(len)) => (received(), End::Done(len)),
                 Some(Err(GivenUp::BySender)) => {
-                    self.answer_offer(&offer, Answer::failure(FailureCode::Cancelled), false, turn);
+                    self.respond_to_offer(&offer, Response::failure(FailureCode::Cancelled), false, turn);
                     table.post_again(transfer.posted);
                     continue;
                 }
@@ -196,21 +196,21 @@ impl<Q: QueuePair> Engine<Q> {
                 }
             };
             turn.shared.calls.end(posted.slot, end, Expects::Nothing, turn.executor);
-            self.answer_offer(&offer, said, false, turn);
+            self.respond_to_offer(&offer, said, false, turn);
         }
         ended
     }
 
     /// Answers an offer; one that was carried along gives its credit back only now.
-    fn answer_offer(
+    fn respond_to_offer(
         &mut self,
         offer: &Offer,
-        said: Answer,
-        carried: bool,
+        said: Response,
+        eager: bool,
         turn: Turn<'_, Q::Lease, impl Executor>,
     ) {
         let Offer { call, link, class, .. } = *offer;
-        if carried && turn.shared.credit_returned(class, link) {
+        if eager && turn.shared.credit_returned(class, link) {
             turn.shared.wanted.credit();
         }
         let (class, kind, payload) = said.into_message(call, Class::Control);
@@ -248,8 +248,8 @@ fn copy<L: Payload>(payload: &Arrived<L>, skip: usize, posted: &Posted) -> bool 
 /// Bytes that are copied at a time out of a message that carries them.
 const PIECE: usize = 4096;
 
-fn not_received(why: NotReceived) -> Answer {
-    Answer::Failure { code: FailureCode::HandlerError, payload: why.payload() }
+fn not_received(why: NotReceived) -> Response {
+    Response::Failure { code: FailureCode::HandlerError, payload: why.payload() }
 }
 
 /// The end of a receive whose buffer is too short: the payload is the message's length.

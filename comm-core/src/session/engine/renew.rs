@@ -7,7 +7,7 @@ use crate::session::backlog::Backlog;
 use crate::session::by_slot::BySlot;
 use crate::session::calls::OpenCalls;
 use crate::session::idleness::Idleness;
-use crate::session::inbound::Seen;
+use crate::session::inbound::LastCall;
 use crate::session::link::LinkInfo;
 use crate::session::phase::Phase;
 use crate::session::work::WorkTable;
@@ -21,7 +21,7 @@ pub(in crate::session) struct Remains<Q: QueuePair> {
     _work: WorkTable,
     _backlog: Backlog,
     _calls: OpenCalls,
-    _seen: BySlot<Seen>,
+    _last_calls: BySlot<LastCall>,
     /// The queue pairs go last.
     phase: Phase<Q>,
 }
@@ -43,7 +43,7 @@ impl<Q: QueuePair> Engine<Q> {
             _work: core::mem::replace(&mut self.work, WorkTable::new()),
             _backlog: core::mem::take(&mut self.backlog),
             _calls: core::mem::replace(&mut self.calls, OpenCalls::new(self.limits.calls)),
-            _seen: core::mem::replace(&mut self.seen, BySlot::new(0)),
+            _last_calls: core::mem::replace(&mut self.last_calls, BySlot::new(0)),
             phase: self.phase.take_failed(),
         };
         self.idleness = Idleness::default();

@@ -9,7 +9,7 @@ use crate::session::shared::Shared;
 
 /// What was found first.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::session) enum Found {
+pub(in crate::session) enum NextMessage {
     /// The reply, in the caller's place for inline messages.
     Reply,
     /// The reply, in the engine's message slot.
@@ -42,9 +42,9 @@ impl<Q: QueuePair> Engine<Q> {
         inline: &mut InlineMessage,
         may_hold: impl Fn(&Lane<Q>) -> bool,
         shared: &Shared<Q::Lease>,
-    ) -> Found {
+    ) -> NextMessage {
         if !self.phase.is_linked() {
-            return Found::Other(None);
+            return NextMessage::Other(None);
         }
         // Written out, so that each class is a constant of its own copy.
         if let Some(found) = self.find_reply_of(Class::Control, call, inline, &may_hold, shared) {
@@ -53,7 +53,7 @@ impl<Q: QueuePair> Engine<Q> {
         if let Some(found) = self.find_reply_of(Class::Bulk, call, inline, &may_hold, shared) {
             return found;
         }
-        Found::Other(Some(Prefetched::Nothing))
+        NextMessage::Other(Some(Prefetched::Nothing))
     }
 
     /// Does the part of [`Self::find_reply`] that concerns one lane. Returns none if the lane has no message.
@@ -65,7 +65,7 @@ impl<Q: QueuePair> Engine<Q> {
         inline: &mut InlineMessage,
         may_hold: impl Fn(&Lane<Q>) -> bool,
         shared: &Shared<Q::Lease>,
-    ) -> Option<Found> {
+    ) -> Option<NextMessage> {
         let lane = &mut self.phase.link_mut()?.lanes[class.index()];
         if !may_hold(lane) {
             return None;
@@ -74,17 +74,17 @@ impl<Q: QueuePair> Engine<Q> {
             Ok(PollOutcome::Nothing) => None,
             Ok(PollOutcome::Inline) => {
                 if self.take_reply(class, &inline.header, inline.payload.len().into(), call, shared) {
-                    return Some(Found::Reply);
+                    return Some(NextMessage::Reply);
                 }
                 self.inline = *inline;
-                Some(Found::Other(Some(Prefetched::Inline(class))))
+                Some(NextMessage::Other(Some(Prefetched::Inline(class))))
             }
             Ok(PollOutcome::Short) => {
                 let (header, len) = (self.short.header, self.short.payload().len());
                 if self.take_reply(class, &header, len, call, shared) {
-                    return Some(Found::ShortReply);
+                    return Some(NextMessage::ShortReply);
                 }
-                Some(Found::Other(Some(Prefetched::Short(class))))
+                Some(NextMessage::Other(Some(Prefetched::Short(class))))
             }
             outcome => {
                 debug_assert!(
@@ -92,7 +92,7 @@ impl<Q: QueuePair> Engine<Q> {
                     "a turn takes each outcome"
                 );
                 self.prefetched = outcome;
-                Some(Found::Other(Some(Prefetched::Outcome(class))))
+                Some(NextMessage::Other(Some(Prefetched::Outcome(class))))
             }
         }
     }
@@ -111,22 +111,22 @@ impl<Q: QueuePair> Engine<Q> {
         let Some(link) = self.phase.link_mut() else { return false };
         let lane = &mut link.lanes[class.index()];
         let expected = header.is_reply_to(call)
-            && lane.answers.is_empty()
+            && lane.responses.is_empty()
             && lane.is_credible(header.acks())
             && self.calls.end_posted(call);
         if !expected {
             return false;
         }
         // What it acknowledges is taken in when there is time, or need.
-        lane.hear(header.acks());
-        lane.answer_received(len);
-        link.heard = true;
+        lane.count_received(header.acks());
+        lane.respond_to_received(len);
+        link.has_received = true;
         shared.stats.messages_received.add_alone(1);
         shared.stats.bytes_received.add_alone(len as u64);
-        shared.calls.set_aside(call.slot);
+        shared.calls.put_in_reserve(call.slot);
         if lane.owes_receipts() {
             self.give_credit(shared);
-            self.ring_due(shared);
+            self.ring_if_due(shared);
         }
         true
     }

@@ -31,23 +31,23 @@ impl<Q: QueuePair> Engine<Q> {
         self.settle_early(turn.shared);
         self.send_cancels(turn.shared);
         if let Some(link) = self.phase.link_mut() {
-            if core::mem::take(&mut link.heard) {
-                link.last_heard = now;
+            if core::mem::take(&mut link.has_received) {
+                link.last_received = now;
             } else if late > LATENESS {
-                link.last_heard = link.last_heard + late;
+                link.last_received = link.last_received + late;
             }
-            if core::mem::take(&mut link.spoke) {
+            if core::mem::take(&mut link.has_sent) {
                 // At some time since the last tick: others may have sent it long ago.
-                link.last_spoke = link.last_spoke.max(before);
+                link.last_sent = link.last_sent.max(before);
             }
-            if now.since(link.last_heard) >= self.limits.liveness + LATENESS {
+            if now.since(link.last_received) >= self.limits.liveness + LATENESS {
                 self.lose_for(DownCause::Silent, turn, sink);
                 return;
             }
             // Together with others rather than when it is due: ticks are rare when all is quiet, and each may be a wake-up
             // at the other side.
-            if now.since(link.last_spoke).0 >= self.limits.heartbeat.0 / 2 {
-                link.last_spoke = now;
+            if now.since(link.last_sent).0 >= self.limits.heartbeat.0 / 2 {
+                link.last_sent = now;
                 self.control(Class::Control, Kind::Heartbeat, turn.shared);
                 for class in Class::ALL {
                     // The peer keeps its answers until it knows that they have arrived.
@@ -56,7 +56,7 @@ impl<Q: QueuePair> Engine<Q> {
                     }
                 }
                 // The heartbeat itself is no reason to be silent for longer.
-                self.phase.link_mut().expect("still there").spoke = false;
+                self.phase.link_mut().expect("still there").has_sent = false;
             }
         } else if let Phase::Suspended(lost) = &mut self.phase {
             if late > LATENESS {
@@ -85,11 +85,11 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// Before a sleep, which may be long: what was heard since the last tick was heard by now, and not at its end.
-    pub(in crate::session) fn note_heard(&mut self, now: Nanos) {
+    pub(in crate::session) fn note_received(&mut self, now: Nanos) {
         if let Some(link) = self.phase.link_mut()
-            && core::mem::take(&mut link.heard)
+            && core::mem::take(&mut link.has_received)
         {
-            link.last_heard = now;
+            link.last_received = now;
         }
     }
 
@@ -97,7 +97,7 @@ impl<Q: QueuePair> Engine<Q> {
     pub(in crate::session) fn next_due(&self) -> Nanos {
         match &self.phase {
             Phase::Linked(link) => {
-                (link.last_spoke + self.limits.heartbeat).min(link.last_heard + self.limits.liveness)
+                (link.last_sent + self.limits.heartbeat).min(link.last_received + self.limits.liveness)
             }
             Phase::Suspended(lost) => lost.since + self.limits.liveness,
             Phase::Down => Nanos::NEVER,

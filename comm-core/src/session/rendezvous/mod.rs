@@ -28,13 +28,13 @@ use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pronto_sync::{TryLock, TryLockGuard};
 use pronto_wire::{CallId, Class};
 
-pub use table::{Lent, Offer, PARKED};
+pub use table::{Lent, MAX_UNEXPECTED, Offer};
 pub use transfer::Chunking;
 
-use super::answer::Answer;
 use super::calls::{CallTable, Expects};
 use super::end::End;
 use super::outgoing::OutgoingPayload;
+use super::response::Response;
 use crate::executor::Executor;
 use crate::fabric::{Payload, RemoteRange};
 use crate::wait::back_off::BackOff;
@@ -63,7 +63,7 @@ pub enum Offered {
     /// The sender's memory, granted for reading.
     ByReference(RemoteRange),
     /// The message's own bytes, behind the first `skip` of its payload.
-    Carried {
+    Eager {
         /// Bytes before them.
         skip: usize,
     },
@@ -221,8 +221,8 @@ impl<L: Payload> Rendezvous<L> {
     }
 }
 
-pub(super) fn received() -> Answer {
-    Answer::Reply { class: Class::Control, payload: OutgoingPayload::EMPTY }
+pub(super) fn received() -> Response {
+    Response::Reply { class: Class::Control, payload: OutgoingPayload::EMPTY }
 }
 
 impl<L> core::fmt::Debug for Rendezvous<L> {

@@ -4,7 +4,7 @@
 //! 1. Messages with one tag meet the receives with that tag in the order of their arrival: one that travels by reference takes
 //!    its place when its request arrives, so a shorter one that is carried along does not overtake it.
 //! 2. No message waits for a receive that is there: whoever adds one of the two looks for the other.
-//! 3. No more than [`PARKED`] messages wait whose sender was told that they have arrived.
+//! 3. No more than [`MAX_UNEXPECTED`] messages wait whose sender was told that they have arrived.
 //! 4. Of the other messages one waits per call slot of the peer at most, so that the peer's own limit bounds the table.
 
 use alloc::boxed::Box;
@@ -19,7 +19,7 @@ use crate::fabric::{Arrived, GrantId, Region};
 
 /// Messages carried along that are parked in memory of this side until there is a receive, while their senders go on. The others'
 /// senders wait.
-pub const PARKED: usize = 8;
+pub const MAX_UNEXPECTED: usize = 8;
 
 /// A receive that was posted.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub struct Offer {
 
 /// A message without a receive.
 #[derive(Debug)]
-pub(in crate::session) struct Waiting<L> {
+pub(in crate::session) struct UnmatchedMessage<L> {
     pub(in crate::session) offer: Offer,
     pub(in crate::session) body: Body<L>,
 }
@@ -58,16 +58,16 @@ pub(in crate::session) enum Body<L> {
     /// The sender's memory, to be read.
     Source(Source),
     /// Bytes that came along, behind `skip` others, in their receive buffer.
-    Carried { payload: Arrived<L>, skip: usize },
+    Eager { payload: Arrived<L>, skip: usize },
     /// Bytes that came along, copied: the sender was answered, and has its credit back.
-    Parked(Box<[u8]>),
+    Unexpected(Box<[u8]>),
 }
 
 /// A message and its receive.
 #[derive(Debug)]
 pub(in crate::session) struct Met<L> {
     pub(in crate::session) posted: Posted,
-    pub(in crate::session) waiting: Waiting<L>,
+    pub(in crate::session) waiting: UnmatchedMessage<L>,
 }
 
 /// All of one peer's.
@@ -77,7 +77,7 @@ pub(in crate::session) struct Table<L> {
     /// Messages without a receive.
     pub(in crate::session) waiting: Unmatched<L>,
     /// Messages that their senders have given up, to be answered.
-    pub(in crate::session) given_up: VecDeque<Waiting<L>>,
+    pub(in crate::session) given_up: VecDeque<UnmatchedMessage<L>>,
     pub(in crate::session) transfers: VecDeque<Transfer>,
     /// What this side has lent for its own sends, and takes back when nobody reads it any more.
     pub(in crate::session) lent: Vec<Lent>,
@@ -115,7 +115,7 @@ impl<L> Table<L> {
     }
 
     /// A message has arrived. Returns one that is not waited for any more: its caller has used the call slot again.
-    pub(in crate::session) fn add(&mut self, message: Waiting<L>) -> Option<Waiting<L>> {
+    pub(in crate::session) fn add(&mut self, message: UnmatchedMessage<L>) -> Option<UnmatchedMessage<L>> {
         let CallId { slot, generation } = message.offer.call;
         for transfer in &mut self.transfers {
             let other = transfer.offer.call;
@@ -182,8 +182,8 @@ impl<L> Table<L> {
     }
 }
 
-impl<L> Waiting<L> {
+impl<L> UnmatchedMessage<L> {
     pub(in crate::session) fn is_parked(&self) -> bool {
-        matches!(self.body, Body::Parked(_))
+        matches!(self.body, Body::Unexpected(_))
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use pronto_wire::{CallId, Class, InlinePayload};
 
 use super::Rendezvous;
-use super::table::{Body, Offer, PARKED, Posted, Table, Waiting};
+use super::table::{Body, MAX_UNEXPECTED, Offer, Posted, Table, UnmatchedMessage};
 use super::transfer::{Chunking, GivenUp, Source, Transfer};
 use crate::fabric::{Arrived, HeapMemory, OutOfBounds, Payload, Region, RemoteRange};
 use crate::session::end::End;
@@ -52,13 +52,13 @@ fn source(len: u64, link: u16) -> Source {
     Source { remote: RemoteRange { key: u64::from(link), offset: 0, len }, link }
 }
 
-fn by_reference(call: u16, tag: u64) -> Waiting<NoLease> {
-    Waiting { offer: offer(call, tag), body: Body::Source(source(250, LINK)) }
+fn by_reference(call: u16, tag: u64) -> UnmatchedMessage<NoLease> {
+    UnmatchedMessage { offer: offer(call, tag), body: Body::Source(source(250, LINK)) }
 }
 
-fn carried(call: u16, tag: u64) -> Waiting<NoLease> {
+fn eager(call: u16, tag: u64) -> UnmatchedMessage<NoLease> {
     let payload = Arrived::Inline(InlinePayload::EMPTY);
-    Waiting { offer: offer(call, tag), body: Body::Carried { payload, skip: 0 } }
+    UnmatchedMessage { offer: offer(call, tag), body: Body::Eager { payload, skip: 0 } }
 }
 
 fn transfer(len: u64) -> Transfer {
@@ -83,7 +83,7 @@ fn all_end(transfer: &mut Transfer, end: impl Fn(CallId) -> End<NoLease>) -> usi
 #[test]
 fn messages_and_receives_of_a_tag_meet_in_their_orders() {
     let mut table = Table::default();
-    for message in [by_reference(1, 7), carried(2, 7), carried(3, 8)] {
+    for message in [by_reference(1, 7), eager(2, 7), eager(3, 8)] {
         assert!(table.add(message).is_none());
     }
     table.posted.extend([posted(11, 8), posted(12, 7), posted(13, 7), posted(14, 9)]);
@@ -98,13 +98,13 @@ fn messages_and_receives_of_a_tag_meet_in_their_orders() {
 #[test]
 fn so_many_are_parked_and_nobody_cancels_them() {
     let mut table = Table::default();
-    let parked = |call| Waiting { offer: offer(call, 1), body: Body::Parked([].into()) };
-    for call in (0..).take(PARKED) {
+    let unexpected = |call| UnmatchedMessage { offer: offer(call, 1), body: Body::Unexpected([].into()) };
+    for call in (0..).take(MAX_UNEXPECTED) {
         assert!(table.waiting.has_room_to_park());
-        assert!(table.add(parked(call)).is_none());
+        assert!(table.add(unexpected(call)).is_none());
     }
     assert!(!table.waiting.has_room_to_park());
-    for message in [carried(50, 1), by_reference(51, 1)] {
+    for message in [eager(50, 1), by_reference(51, 1)] {
         assert!(table.add(message).is_none());
     }
     // One that was answered is nobody's to cancel any more; the others are.
@@ -125,7 +125,7 @@ fn a_receive_is_there_again_before_others_when_its_sender_gives_up() {
     assert!(table.add(by_reference(1, 5)).is_none());
     let met = table.meet().expect("both are there");
     table.post_again(met.posted);
-    assert!(table.add(carried(2, 5)).is_none());
+    assert!(table.add(eager(2, 5)).is_none());
     assert_eq!(table.meet().expect("both are there").posted.slot, slot(1));
     assert!(table.withdraw(slot(1)).is_none(), "it has met");
     assert!(table.withdraw(slot(2)).is_some());
@@ -135,9 +135,9 @@ fn a_receive_is_there_again_before_others_when_its_sender_gives_up() {
 #[test]
 fn a_later_call_in_its_slot_ends_an_offer_and_a_transfer() {
     let later = |call: u16, tag| {
-        let Waiting { offer, body } = by_reference(call, tag);
+        let UnmatchedMessage { offer, body } = by_reference(call, tag);
         let call = CallId { generation: offer.call.generation + 1, ..offer.call };
-        Waiting { offer: Offer { call, ..offer }, body }
+        UnmatchedMessage { offer: Offer { call, ..offer }, body }
     };
     let mut table: Table<NoLease> = Table::default();
     assert!(table.add(by_reference(1, 7)).is_none());

@@ -1,7 +1,7 @@
 //! One transfer: the bytes of one offer into one posted receive, in chunks.
 //!
 //! # Invariants
-//! 1. Every byte below `next` was asked for, and is here unless a chunk under way or `again` covers it.
+//! 1. Every byte below `next` was asked for, and is here unless a chunk under way or `restart` covers it.
 //! 2. What was refused, or lost with its link, is asked for again on another grant only: on the same one that would go on for ever.
 //! 3. A transfer ends when nothing of it is under way: until then its chunks may write into the receive's buffer.
 
@@ -53,7 +53,7 @@ struct Chunk {
 
 /// What has to be asked for again.
 #[derive(Clone, Copy, Debug)]
-struct Again {
+struct Restart {
     /// The lowest byte.
     at: u64,
     /// The link of the grant that did not give it.
@@ -80,7 +80,7 @@ pub(in crate::session) struct Transfer {
     source: Source,
     next: u64,
     under_way: alloc::vec::Vec<Chunk>,
-    again: Option<Again>,
+    restart: Option<Restart>,
     given_up: Option<GivenUp>,
 }
 
@@ -100,7 +100,7 @@ impl Transfer {
             source,
             next: 0,
             under_way: alloc::vec::Vec::new(),
-            again: None,
+            restart: None,
             given_up: None,
         }
     }
@@ -113,7 +113,7 @@ impl Transfer {
     /// The next chunk to ask for on `link`, if one may be.
     pub(in crate::session) fn next_chunk(&self, chunking: Chunking, link: u16) -> Option<(u64, Access)> {
         let may = self.given_up.is_none()
-            && self.again.is_none()
+            && self.restart.is_none()
             && self.source.link == link
             && self.under_way.len() < chunking.window;
         if !may || self.next >= self.len() {
@@ -137,7 +137,7 @@ impl Transfer {
         mut ended: impl FnMut(CallId) -> Option<End<L>>,
     ) -> usize {
         let before = self.under_way.len();
-        let (again, given_up, present) = (&mut self.again, &mut self.given_up, self.source.link);
+        let (restart, given_up, present) = (&mut self.restart, &mut self.given_up, self.source.link);
         self.under_way.retain(|chunk| {
             let Some(end) = ended(chunk.slot) else { return true };
             match end {
@@ -145,9 +145,9 @@ impl Transfer {
                 End::Unsupported => *given_up = given_up.or(Some(GivenUp::Unsupported)),
                 // The link went away, or its grant: the sender grants again on the next link, or gives up.
                 _ => {
-                    let before = again.unwrap_or(Again { at: chunk.at, link: chunk.link });
+                    let before = restart.unwrap_or(Restart { at: chunk.at, link: chunk.link });
                     let link = if chunk.link == present { present } else { before.link };
-                    *again = Some(Again { at: before.at.min(chunk.at), link });
+                    *restart = Some(Restart { at: before.at.min(chunk.at), link });
                 }
             }
             false
@@ -166,9 +166,9 @@ impl Transfer {
     pub(in crate::session) fn go_on(&mut self, link: u16) {
         if self.under_way.is_empty()
             && self.source.link == link
-            && let Some(again) = self.again.take_if(|again| again.link != link)
+            && let Some(restart) = self.restart.take_if(|restart| restart.link != link)
         {
-            self.next = again.at;
+            self.next = restart.at;
         }
     }
 
@@ -186,7 +186,7 @@ impl Transfer {
         }
         match self.given_up {
             Some(why) => Some(Err(why)),
-            None => (self.next == self.len() && self.again.is_none()).then_some(Ok(self.len())),
+            None => (self.next == self.len() && self.restart.is_none()).then_some(Ok(self.len())),
         }
     }
 }

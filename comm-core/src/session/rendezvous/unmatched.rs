@@ -6,22 +6,22 @@
 //!
 //! # Invariants
 //! 1. `by_tag` names every message, and `by_slot` every message that is not parked, each by its place in the order of arrival.
-//! 2. `parked` counts the others, of which there are [`PARKED`] at most.
-//! 3. So there are no more messages than the peer has call slots, and [`PARKED`].
+//! 2. `unexpected` counts the others, of which there are [`MAX_UNEXPECTED`] at most.
+//! 3. So there are no more messages than the peer has call slots, and [`MAX_UNEXPECTED`].
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use pronto_wire::CallId;
 
-use super::table::{Body, PARKED, Waiting};
+use super::table::{Body, MAX_UNEXPECTED, UnmatchedMessage};
 
 /// Messages without a receive; see the module's documentation.
 #[derive(Debug)]
 pub(in crate::session) struct Unmatched<L> {
-    messages: BTreeMap<Place, Waiting<L>>,
+    messages: BTreeMap<Place, UnmatchedMessage<L>>,
     by_tag: BTreeSet<(u64, Place)>,
     by_slot: BTreeMap<u16, Place>,
-    parked: usize,
+    unexpected: usize,
     /// The place of the next one.
     next: Place,
 }
@@ -36,9 +36,9 @@ pub(in crate::session) enum Added<L> {
     /// It waits.
     Waits,
     /// It waits, and the message of an earlier call in its slot does not any more.
-    Replaced(Waiting<L>),
+    Replaced(UnmatchedMessage<L>),
     /// It is of an earlier call than the message that waits in its slot, and was not taken.
-    Outdated(Waiting<L>),
+    Outdated(UnmatchedMessage<L>),
 }
 
 impl<L> Default for Unmatched<L> {
@@ -47,7 +47,7 @@ impl<L> Default for Unmatched<L> {
             messages: BTreeMap::new(),
             by_tag: BTreeSet::new(),
             by_slot: BTreeMap::new(),
-            parked: 0,
+            unexpected: 0,
             next: Place::default(),
         }
     }
@@ -65,17 +65,17 @@ impl<L> Unmatched<L> {
 
     /// Whether another message may be parked, and its sender go on.
     pub(in crate::session) const fn has_room_to_park(&self) -> bool {
-        self.parked < PARKED
+        self.unexpected < MAX_UNEXPECTED
     }
 
     /// Adds a message behind all others.
-    pub(in crate::session) fn add(&mut self, message: Waiting<L>) -> Added<L> {
+    pub(in crate::session) fn add(&mut self, message: UnmatchedMessage<L>) -> Added<L> {
         let place = self.next;
         let CallId { slot, generation } = message.offer.call;
         let mut replaced = None;
         if message.is_parked() {
-            self.parked += 1;
-            debug_assert!(self.parked <= PARKED, "whoever parks a message asks for room first");
+            self.unexpected += 1;
+            debug_assert!(self.unexpected <= MAX_UNEXPECTED, "whoever parks a message asks for room first");
         } else {
             if let Some(earlier) = self.in_slot(slot) {
                 if !is_later(generation, earlier.offer.call.generation) {
@@ -88,7 +88,7 @@ impl<L> Unmatched<L> {
         self.next = Place(place.0 + 1);
         self.by_tag.insert((message.offer.tag, place));
         self.messages.insert(place, message);
-        debug_assert_eq!(self.messages.len(), self.by_slot.len() + self.parked, "invariants 1 and 2");
+        debug_assert_eq!(self.messages.len(), self.by_slot.len() + self.unexpected, "invariants 1 and 2");
         replaced.map_or(Added::Waits, Added::Replaced)
     }
 
@@ -99,11 +99,11 @@ impl<L> Unmatched<L> {
     }
 
     /// Takes the message at a place out.
-    pub(in crate::session) fn take(&mut self, place: Place) -> Option<Waiting<L>> {
+    pub(in crate::session) fn take(&mut self, place: Place) -> Option<UnmatchedMessage<L>> {
         let message = self.messages.remove(&place)?;
         self.by_tag.remove(&(message.offer.tag, place));
         if message.is_parked() {
-            self.parked -= 1;
+            self.unexpected -= 1;
         } else {
             self.by_slot.remove(&message.offer.call.slot);
         }
@@ -111,7 +111,7 @@ impl<L> Unmatched<L> {
     }
 
     /// Takes the message of a call out, unless it is parked: its sender was answered, and has nothing to give up.
-    pub(in crate::session) fn take_call(&mut self, call: CallId) -> Option<Waiting<L>> {
+    pub(in crate::session) fn take_call(&mut self, call: CallId) -> Option<UnmatchedMessage<L>> {
         self.in_slot(call.slot).filter(|message| message.offer.call == call)?;
         let place = self.by_slot.get(&call.slot).copied()?;
         self.take(place)
@@ -129,7 +129,7 @@ impl<L> Unmatched<L> {
         self.by_slot.values().filter_map(|place| Some(self.messages.get(place)?.offer.call))
     }
 
-    fn in_slot(&self, slot: u16) -> Option<&Waiting<L>> {
+    fn in_slot(&self, slot: u16) -> Option<&UnmatchedMessage<L>> {
         self.messages.get(self.by_slot.get(&slot)?)
     }
 }
@@ -154,14 +154,14 @@ mod tests {
         CallId { slot, generation }
     }
 
-    fn message(call: CallId, tag: u64) -> Waiting<()> {
+    fn message(call: CallId, tag: u64) -> UnmatchedMessage<()> {
         let remote = RemoteRange { key: 1, offset: 0, len: 1 };
         let body = Body::Source(Source { remote, link: 1 });
-        Waiting { offer: Offer { call, link: 1, class: Class::Bulk, tag }, body }
+        UnmatchedMessage { offer: Offer { call, link: 1, class: Class::Bulk, tag }, body }
     }
 
-    fn parked(call: CallId, tag: u64) -> Waiting<()> {
-        Waiting { body: Body::Parked([].into()), ..message(call, tag) }
+    fn unexpected(call: CallId, tag: u64) -> UnmatchedMessage<()> {
+        UnmatchedMessage { body: Body::Unexpected([].into()), ..message(call, tag) }
     }
 
     /// The calls of all messages with a tag, taken out in their order.
@@ -200,12 +200,12 @@ mod tests {
         for number in 0..10_000 {
             let call = call(u16::try_from(number % slots).expect("a few"), number);
             if messages.has_room_to_park() && number % 3 == 0 {
-                assert!(matches!(messages.add(parked(call, number.into())), Added::Waits));
+                assert!(matches!(messages.add(unexpected(call, number.into())), Added::Waits));
             } else {
                 let added = messages.add(message(call, u64::from(number) % 5));
                 assert!(!matches!(added, Added::Outdated(_)), "each is later than those before");
             }
-            assert!(messages.len() <= usize::try_from(slots).expect("a few") + PARKED);
+            assert!(messages.len() <= usize::try_from(slots).expect("a few") + MAX_UNEXPECTED);
         }
         assert_eq!(messages.calls().count(), 16);
         assert_eq!(messages.by_tag.len(), messages.len(), "nothing is left in an index");
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn the_message_of_a_call_is_taken_out_once_and_a_parked_one_never() {
         let mut messages = Unmatched::default();
-        assert!(matches!(messages.add(parked(call(1, 1), 9)), Added::Waits));
+        assert!(matches!(messages.add(unexpected(call(1, 1), 9)), Added::Waits));
         assert!(matches!(messages.add(message(call(1, 2), 9)), Added::Waits), "the parked one was answered");
         assert!(messages.take_call(call(1, 1)).is_none() && messages.body_of(call(1, 1)).is_none());
         assert!(messages.body_of(call(1, 2)).is_some());

@@ -10,7 +10,7 @@ use pronto_core::fabric::{
     Armed, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Grant, GrantError,
     GrantId, MessageSlot, PollOutcome, PostError, QueuePair, Region, Rights, SendMemory, SendWork,
 };
-use pronto_core::session::{CallSpec, OutgoingPayload, Waited};
+use pronto_core::session::{CallSpec, OutgoingPayload, WaitOutcome};
 use pronto_core::wait::ServingState;
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
 use pronto_counts::pair::{Ends, Nobody, Still, shm_link};
@@ -186,7 +186,7 @@ fn a_caller_that_fell_asleep_meanwhile_is_woken_by_its_answer() {
         };
         caller.turn(1, done, &mut Nobody, &calling);
         let waited = caller.wait(call, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &calling);
-        assert!(matches!(waited, Waited::Ended(_)));
+        assert!(matches!(waited, WaitOutcome::Ended(_)));
     });
     let asked_for: Vec<_> = was_asked_for.try_iter().collect();
     assert_eq!(asked_for, [Armed::All], "any message wakes the caller");
@@ -206,13 +206,13 @@ fn an_event_is_lost_unless_another_thread_may_have_taken_it() {
         let call = caller.call(&spec, payload, &host).expect("the call is sent");
         caller.arm();
         assert_eq!(callee.serve(1), 1, "the handler runs");
-        let before = caller.stats().rescues.count();
+        let before = caller.stats().lost_wake_ups.count();
         caller.check_safety_net(&mut Nobody, &host, woken);
         assert!(matches!(
             caller.wait(call, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &host),
-            Waited::Ended(_)
+            WaitOutcome::Ended(_)
         ));
-        caller.stats().rescues.count() - before
+        caller.stats().lost_wake_ups.count() - before
     };
     assert_eq!(lost_after(&|| true), 0, "the event came late");
     assert_eq!(lost_after(&|| false), 1);
@@ -272,8 +272,8 @@ fn an_event_that_came_while_its_sleeper_was_preempted_is_not_lost() {
         let payload = OutgoingPayload::Inline(InlinePayload::EMPTY);
         let call = caller.call(&spec, payload, &executor).expect("the call is sent");
         let waited = caller.wait(call, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &executor);
-        assert!(matches!(waited, Waited::Ended(_)));
-        assert_eq!(caller.stats().rescues.count(), lost, "with an event: {has_event}");
+        assert!(matches!(waited, WaitOutcome::Ended(_)));
+        assert_eq!(caller.stats().lost_wake_ups.count(), lost, "with an event: {has_event}");
     }
 }
 
@@ -334,15 +334,15 @@ fn a_caller_that_polls_does_not_wait_for_one_that_sleeps() {
         let second = call(&spinning);
         while callee.serve(1) == 1 {}
         let waited = caller.wait(second, Nanos(1_000), WaitPolicy::Spin, &mut Nobody, &spinning);
-        assert!(matches!(waited, Waited::Ended(_)), "its reply is there");
+        assert!(matches!(waited, WaitOutcome::Ended(_)), "its reply is there");
     };
     let armed = Barrier::new(1);
     let sleeping = Calling { sleeps, armed: &armed, asked: &asked, asked_for, answer: &beside };
     let waited = caller.wait(first, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &sleeping);
-    assert!(matches!(waited, Waited::Ended(_)), "the other caller has received the reply");
+    assert!(matches!(waited, WaitOutcome::Ended(_)), "the other caller has received the reply");
     assert_eq!(slept.try_iter().count(), 1);
     assert_eq!(was_asked_for.try_iter().collect::<Vec<_>>(), [Armed::All]);
-    assert_eq!(caller.stats().rescues.count(), 0);
+    assert_eq!(caller.stats().lost_wake_ups.count(), 0);
 }
 
 /// Calls were started and no thread polls for them now: the serving thread goes to sleep.
@@ -380,7 +380,7 @@ fn the_serving_thread_is_woken_by_answers_if_a_future_waits_for_one() {
     while callee.serve(1) == 1 {}
     for call in calls {
         let waited = caller.wait(call, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &host);
-        assert!(matches!(waited, Waited::Ended(_)));
+        assert!(matches!(waited, WaitOutcome::Ended(_)));
     }
     assert_eq!(asked_asleep(), Armed::Solicited);
     let _open = start();

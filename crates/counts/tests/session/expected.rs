@@ -1,8 +1,8 @@
 //! When a caller goes to sleep, depending on its hint and on the past reply times of its peer.
 
-use pronto_core::executor::{Asked, Circumstances, alone};
+use pronto_core::executor::{Circumstances, WaitRequest, alone};
 use pronto_core::fabric::QueuePair;
-use pronto_core::session::{CallSpec, OutgoingPayload, Waited};
+use pronto_core::session::{CallSpec, OutgoingPayload, WaitOutcome};
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
 use pronto_counts::pair::{Ends, Nobody, shm_link};
 use pronto_rpc::{Message, Route};
@@ -68,10 +68,10 @@ fn polls_for<Q: QueuePair + 'static>(ends: &Ends<Q>, expected: Option<Nanos>) ->
     let spec = CallSpec { key: callee.routes[0].key, class: Class::Control, timeout: Nanos::NEVER };
     let payload = OutgoingPayload::Inline(InlinePayload::EMPTY);
     let call = caller.call(&spec, payload, &executor).expect("the call is sent");
-    let usual = Asked::from(WaitPolicy::Adaptive);
+    let usual = WaitRequest::from(WaitPolicy::Adaptive);
     let asked = expected.map_or(usual, |expected| usual.expecting(time::Nanos(expected.0)));
     let waited = caller.wait(call, Nanos::NEVER, asked, &mut Nobody, &executor);
-    assert!(matches!(waited, Waited::Ended(_)));
+    assert!(matches!(waited, WaitOutcome::Ended(_)));
     Nanos(executor.slept.load(Ordering::Relaxed))
 }
 

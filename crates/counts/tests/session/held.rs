@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use pronto_core::executor::{ASLEEP, Circumstances, alone};
 use pronto_core::fabric::InlineMessage;
-use pronto_core::session::{CallSpec, OutgoingPayload, Places, Refused, Session, Soon, Waited};
+use pronto_core::session::{
+    CallSpec, FastOutcome, OutgoingPayload, ReplySlots, SendError, Session, WaitOutcome,
+};
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
 use pronto_counts::pair::{Callee, Ends, LOOKS, Nobody, tcp_link};
 use pronto_fabric_tcp::TcpQueuePair;
@@ -84,7 +86,7 @@ impl Pair {
         rung - self.rung.replace(rung)
     }
 
-    fn try_start(&self) -> Result<CallId, Refused> {
+    fn try_start(&self) -> Result<CallId, SendError> {
         let spec = CallSpec { key: self.callee.routes[0].key, class: Class::Control, timeout: Nanos::NEVER };
         self.caller.call_small(&spec, &InlinePayload::EMPTY, &self.thread)
     }
@@ -100,18 +102,18 @@ impl Pair {
     /// Makes the first polls of a wait. Returns whether the call has ended.
     fn look(&self, call: CallId) -> bool {
         let (mut inline, mut end) = (InlineMessage::default(), None);
-        let places = Places { inline: &mut inline, short: |_: &[u8]| {}, end: &mut end };
+        let slots = ReplySlots { inline: &mut inline, short: |_: &[u8]| {}, end: &mut end };
         let policy = self.thread.policy;
-        let soon = self.caller.wait_soon(call, policy.into(), places, &mut Nobody, &self.thread);
-        match soon {
-            Some(Soon::Open(_)) | None => false,
+        let outcome = self.caller.wait_fast(call, policy.into(), slots, &mut Nobody, &self.thread);
+        match outcome {
+            Some(FastOutcome::Open(_)) | None => false,
             Some(_) => true,
         }
     }
 
     fn wait(&self, call: CallId, timeout: Nanos) -> bool {
         let waited = self.caller.wait(call, timeout, self.thread.policy, &mut Nobody, &self.thread);
-        matches!(waited, Waited::Ended(_))
+        matches!(waited, WaitOutcome::Ended(_))
     }
 
     /// Asserts that `calls` requests have left and are answered in one turn.
@@ -178,7 +180,7 @@ fn a_turn_counts_the_messages_for_callers() {
         (0..LOOKS).map(|_| taken()).find(|progress| progress.moved != 0).expect("there are replies")
     };
     let progress = taken_in();
-    assert_eq!((progress.moved, progress.answers), (4, 4), "their callers poll for them");
+    assert_eq!((progress.moved, progress.responses), (4, 4), "their callers poll for them");
     // One of the replies is for a future, for which no thread polls.
     let [call, other] = [pair.start(), pair.start()];
     pair.caller.ring_if_held(&pair.thread);
@@ -186,7 +188,7 @@ fn a_turn_counts_the_messages_for_callers() {
     pair.caller.listen(&mut Nobody, &pair.thread);
     pair.assert_served(2);
     let progress = taken_in();
-    assert_eq!((progress.moved, progress.answers), (2, 0));
+    assert_eq!((progress.moved, progress.responses), (2, 0));
     assert!(pair.caller.has_ended(call) && pair.caller.has_ended(other));
 }
 
@@ -208,26 +210,26 @@ fn repeated_turns_with_credits_only_are_for_senders() {
             assert_ne!(more, 0, "{taken} of {window} have arrived");
             taken += more;
         }
-        let (mut moved, mut answers) = (0, 0);
+        let (mut moved, mut responses) = (0, 0);
         for _ in 0..LOOKS {
             let progress = pair.caller.turn(1, || false, &mut Nobody, &pair.thread).unwrap_or_default();
-            (moved, answers) = (moved + progress.moved, answers + progress.answers);
+            (moved, responses) = (moved + progress.moved, responses + progress.responses);
             if pair.caller.credits(Class::Control) >= window {
                 break;
             }
         }
-        (moved, answers)
+        (moved, responses)
     };
-    let (moved, answers) = round();
+    let (moved, responses) = round();
     assert!(
-        moved > 0 && answers == 0,
-        "requests may come with the credits: {moved} messages, {answers} for senders"
+        moved > 0 && responses == 0,
+        "requests may come with the credits: {moved} messages, {responses} for senders"
     );
     for _ in 0..16 {
         round();
     }
-    let (moved, answers) = round();
-    assert!(moved > 0 && moved == answers, "{moved} messages, {answers} for senders");
+    let (moved, responses) = round();
+    assert!(moved > 0 && moved == responses, "{moved} messages, {responses} for senders");
 }
 
 /// Returns a pair of which four calls have left, and a fifth has not.

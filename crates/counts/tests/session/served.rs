@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use pronto_core::fabric::{HeapMemory, Region, Rights};
-use pronto_core::session::{Access, CallSpec, OutgoingPayload, Session, Waited};
+use pronto_core::session::{Access, CallSpec, OutgoingPayload, Session, WaitOutcome};
 use pronto_core::wait::{ServingState, YieldTimer};
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
 use pronto_counts::pair::{Callee, Ends, LOOKS, Nobody, Still, shm_link, tcp_link};
@@ -120,9 +120,9 @@ fn a_waiter_leaves_its_reply_to_a_spinning_serving_thread() {
     caller.set_serving(ServingState::Spinning, &serving);
     let slot = call(&caller, &callee, &calling);
     let waited = caller.wait(slot, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &calling);
-    assert!(matches!(waited, Waited::Ended(_)));
+    assert!(matches!(waited, WaitOutcome::Ended(_)));
     assert_eq!(calling.slept(), [Bed::Word]);
-    assert_eq!(caller.stats().rescues.count(), 0);
+    assert_eq!(caller.stats().lost_wake_ups.count(), 0);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_waiter_sleeps_in_the_channel_once_the_serving_thread_sleeps() {
     caller.set_serving(ServingState::Spinning, &serving);
     let slot = call(&caller, &callee, &calling);
     let waited = caller.wait(slot, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &calling);
-    assert!(matches!(waited, Waited::Ended(_)));
+    assert!(matches!(waited, WaitOutcome::Ended(_)));
     assert_eq!(calling.slept(), [Bed::Word, Bed::Channel]);
 }
 
@@ -152,8 +152,8 @@ fn an_answer_that_the_serving_thread_does_not_find_is_found_by_its_caller() {
     caller.set_serving(ServingState::Spinning, &serving);
     let slot = call(&caller, &callee, &calling);
     let waited = caller.wait(slot, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &calling);
-    assert!(matches!(waited, Waited::Ended(_)));
-    assert_eq!((calling.slept().len(), caller.stats().rescues.count()), (1, 0));
+    assert!(matches!(waited, WaitOutcome::Ended(_)));
+    assert_eq!((calling.slept().len(), caller.stats().lost_wake_ups.count()), (1, 0));
 }
 
 #[test]
@@ -164,10 +164,10 @@ fn a_wait_times_out_while_the_serving_thread_spins() {
     caller.set_serving(ServingState::Spinning, &serving);
     let slot = call(&caller, &callee, &calling);
     let waited = caller.wait(slot, Nanos(1_000), WaitPolicy::Block, &mut Nobody, &calling);
-    assert!(matches!(waited, Waited::TimedOut));
+    assert!(matches!(waited, WaitOutcome::TimedOut));
     while callee.serve(1) == 1 {}
     let waited = caller.wait(slot, Nanos::ZERO, WaitPolicy::Block, &mut Nobody, &calling);
-    assert!(matches!(waited, Waited::Ended(_)), "a wait with zero time polls itself");
+    assert!(matches!(waited, WaitOutcome::Ended(_)), "a wait with zero time polls itself");
 }
 
 #[test]
@@ -251,13 +251,13 @@ fn a_thread_that_polls_while_another_is_the_poller_sets_the_wanted_flag() {
     let second = call(&caller, &callee, &polling);
     let polls_then_answers = || {
         let waited = caller.wait(second, Nanos(1_000), WaitPolicy::Spin, &mut Nobody, &polling);
-        assert!(matches!(waited, Waited::TimedOut), "no reply has come yet");
+        assert!(matches!(waited, WaitOutcome::TimedOut), "no reply has come yet");
         while callee.serve(1) == 1 {}
     };
     let calling = Calling::through([(&polls_then_answers as _, false)]);
     let first = call(&caller, &callee, &calling);
     let waited = caller.wait(first, Nanos::NEVER, WaitPolicy::Block, &mut Nobody, &calling);
-    assert!(matches!(waited, Waited::Ended(_)));
+    assert!(matches!(waited, WaitOutcome::Ended(_)));
     assert_eq!(calling.slept(), [Bed::Channel]);
     assert!(polling.awaited.load(Ordering::Relaxed) > 1 && !caller.is_awaited());
 }

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod class;
+mod cpus;
 mod device_wait;
 mod hostile;
 mod lifetime;
@@ -12,7 +13,6 @@ mod machine;
 mod misuse;
 mod named;
 mod own_cap;
-mod processors;
 mod random;
 mod storm;
 mod waiting;

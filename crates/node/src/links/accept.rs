@@ -11,7 +11,7 @@ use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_sync::atomic::Ordering;
 use pronto_wire::greeting::{MAX_GREETING, RDMA};
-use pronto_wire::{Greeting, NodeId, Refusal, SessionId};
+use pronto_wire::{Greeting, GreetingRefusal, NodeId, SessionId};
 
 use super::establish::{NOT_OFFERED, connections};
 use super::places::Place;
@@ -106,8 +106,8 @@ impl Shared {
 
     fn answer_shm(self: &Arc<Self>, mut handshake: shm::Handshake, place: &mut Place) -> Result<(), NoLink> {
         if !handshake.peer().same_user() {
-            handshake.send(&Refusal::NotPermitted.encode())?;
-            return Err(NoLink::Refused(Refusal::NotPermitted));
+            handshake.send(&GreetingRefusal::NotPermitted.encode())?;
+            return Err(NoLink::Refused(GreetingRefusal::NotPermitted));
         }
         let theirs = handshake.receive(MAX_GREETING)?;
         let canceller = Canceller::Shm(handshake.canceller()?);
@@ -162,17 +162,17 @@ impl Shared {
         bytes: &[u8],
         canceller: Canceller,
         has_rdma: bool,
-    ) -> Result<Accepted, Refusal> {
+    ) -> Result<Accepted, GreetingRefusal> {
         let host = &self.host;
-        let theirs = Greeting::decode(bytes).map_err(|_| Refusal::Malformed)?;
+        let theirs = Greeting::decode(bytes).map_err(|_| GreetingRefusal::Malformed)?;
         if host.draining.load(Ordering::Relaxed) {
-            return Err(Refusal::Draining);
+            return Err(GreetingRefusal::Draining);
         }
         if theirs.node == host.identity.node {
-            return Err(Refusal::SameId);
+            return Err(GreetingRefusal::SameId);
         }
         if theirs.windows.iter().any(|window| window.replies > pronto_core::session::MAX_CALLS) {
-            return Err(Refusal::Malformed);
+            return Err(GreetingRefusal::Malformed);
         }
         let (attempts, peer) = (&self.attempts, theirs.node);
         let ((session, agreement, reply), attempt) =
@@ -185,7 +185,7 @@ impl Shared {
         &self,
         theirs: Greeting,
         has_rdma: bool,
-    ) -> Result<(Arc<NodeSession>, Agreement, Vec<u8>), Refusal> {
+    ) -> Result<(Arc<NodeSession>, Agreement, Vec<u8>), GreetingRefusal> {
         let host = &self.host;
         let known = host.known_session(theirs.node);
         let held = known.as_ref().and_then(|session| session.info(&**host));
@@ -193,7 +193,7 @@ impl Shared {
         let resumes =
             same_life && theirs.session.is_some() && theirs.session == held.map(|held| held.session);
         if known.is_some_and(|session| session.is_linked(&**host)) && !resumes {
-            return Err(if same_life { Refusal::Duplicate } else { Refusal::IdTaken });
+            return Err(if same_life { GreetingRefusal::Duplicate } else { GreetingRefusal::IdTaken });
         }
         let id = if resumes { theirs.session } else { None };
         let id = id.unwrap_or_else(|| SessionId(system::random().max(1)));
@@ -202,7 +202,7 @@ impl Shared {
         let features = if has_rdma { RDMA } else { 0 };
         let reply = Greeting { features, ..greet(&host.identity, &host.limits, target, Some(id)) }.encode();
         // Only now: strangers whose greetings do not fit leave nothing behind.
-        let session = host.session(target).ok_or(Refusal::TooManyPeers)?;
+        let session = host.session(target).ok_or(GreetingRefusal::TooManyPeers)?;
         Ok((session, agreement, reply))
     }
 }

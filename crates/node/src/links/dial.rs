@@ -6,7 +6,7 @@ use pronto_core::session::{Agreement, agree, greet};
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_wire::greeting::{MAX_GREETING, RDMA};
-use pronto_wire::{Greeting, NodeId, Refusal, SessionId};
+use pronto_wire::{Greeting, GreetingRefusal, NodeId, SessionId};
 
 use super::establish::{NOT_OFFERED, connections};
 use super::{NoLink, Shared};
@@ -105,7 +105,7 @@ impl Shared {
         if theirs.node != peer {
             return Err(NoLink::OtherNode { expected: peer, found: theirs.node });
         }
-        let session = theirs.session.ok_or(NoLink::Refused(Refusal::Malformed))?;
+        let session = theirs.session.ok_or(NoLink::Refused(GreetingRefusal::Malformed))?;
         agree(&self.host.identity, &self.host.limits, theirs, session, held).map_err(NoLink::Refused)
     }
 }

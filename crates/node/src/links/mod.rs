@@ -16,7 +16,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_progress::BusyPoll;
-use pronto_wire::{GreetingFault, NodeId, Refusal};
+use pronto_wire::{GreetingFault, GreetingRefusal, NodeId};
 use thiserror::Error;
 
 use crate::address::Address;
@@ -72,9 +72,9 @@ pub(crate) enum NoLink {
     #[error("greeting: {0}")]
     Greeting(#[from] GreetingFault),
     #[error("refused here: {0}")]
-    Refused(Refusal),
+    Refused(GreetingRefusal),
     #[error("refused node {} here: {refusal}", node.map_or_else(|| "?".into(), |node| node.to_string()))]
-    RefusedNode { refusal: Refusal, node: Option<NodeId> },
+    RefusedNode { refusal: GreetingRefusal, node: Option<NodeId> },
     #[error("node {found} answered where node {expected} was expected")]
     OtherNode { expected: NodeId, found: NodeId },
     #[error("a newer attempt of the same node took its place")]
@@ -91,9 +91,9 @@ impl NoLink {
     pub(crate) fn is_one_too_many(&self) -> bool {
         matches!(
             self,
-            Self::Greeting(GreetingFault::Refused(Refusal::Duplicate))
-                | Self::Refused(Refusal::Duplicate)
-                | Self::RefusedNode { refusal: Refusal::Duplicate, .. }
+            Self::Greeting(GreetingFault::Refused(GreetingRefusal::Duplicate))
+                | Self::Refused(GreetingRefusal::Duplicate)
+                | Self::RefusedNode { refusal: GreetingRefusal::Duplicate, .. }
         )
     }
 }

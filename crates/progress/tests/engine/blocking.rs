@@ -67,7 +67,7 @@ fn a_spare_serves_while_the_engines_thread_is_blocked_and_gives_the_duty_back() 
             eventually("the engine's thread has its duty back", || engine.own_thread_serves());
             word.is_served(5);
         }
-        assert_eq!(engine.manager.counters().rescues, 0);
+        assert_eq!(engine.manager.counters().lost_wake_ups, 0);
         assert_eq!(engine.manager.counters().blocking, 20);
     }
 }

@@ -45,10 +45,10 @@ fn what_a_full_socket_left_goes_out_while_everybody_sleeps() {
     let len = 7 << 19;
     assert!(len < limits.max_payload[Class::Bulk.index()] as usize);
     wire.goes_dead();
-    let carried = wire.bytes();
+    let eager = wire.bytes();
     peer.notify(&Load { bytes: vec![3; len] }).unwrap();
     lasts(Duration::from_millis(100));
-    assert!(wire.bytes() < carried + len, "the socket was full");
+    assert!(wire.bytes() < eager + len, "the socket was full");
     wire.recovers();
     let watch = Watch::start();
     until("it arrives", || arrived.load(Ordering::Relaxed) == len as u64);

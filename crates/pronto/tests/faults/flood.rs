@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 
-use pronto::{CallError, Class, Event, Node, NodeId, Refused, Rejection, WaitPolicy};
+use pronto::{CallError, CallRejection, Class, Event, Node, NodeId, SendError, WaitPolicy};
 
 use crate::raw::Raw;
 use crate::rig::{
@@ -50,8 +50,8 @@ fn a_slow_receiver_refuses_by_value() {
             }
             assert!(pending.len() < 10_000, "never refused");
         };
-        let CallError::Rejected(Rejection::Here(reason)) = refused else { panic!("{refused:?}") };
-        assert!(matches!(reason, Refused::NoCallSlot { .. } | Refused::NoCredit { .. }), "{reason:?}");
+        let CallError::Rejected(CallRejection::Here(reason)) = refused else { panic!("{refused:?}") };
+        assert!(matches!(reason, SendError::NoCallSlot { .. } | SendError::NoCredit { .. }), "{reason:?}");
         assert!(refused.is_retryable() && reason.is_retryable());
         // A call that may wait for room waits no longer than it may.
         let watch = Watch::start();
@@ -76,8 +76,8 @@ fn notifications_run_out_of_credit() {
         let (slow, release) = stuck(1, transport, "credit");
         let (caller, peer) = client(2, &slow.listening()[0].to_string());
         let refused = (0..10_000).find_map(|key| peer.notify(&Work { key }).err());
-        let expected = Refused::NoCredit { class: Class::Control };
-        assert_eq!(refused, Some(CallError::Rejected(Rejection::Here(expected))));
+        let expected = SendError::NoCredit { class: Class::Control };
+        assert_eq!(refused, Some(CallError::Rejected(CallRejection::Here(expected))));
         drop(release);
         until("credits come back", || caller.status().peers[0].credits[0] > 32);
         add(&peer);

@@ -2,7 +2,7 @@
 
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
-use pronto::{CallError, Peer, Rejection};
+use pronto::{CallError, CallRejection, Peer};
 
 use crate::child::{Child, say};
 use crate::rig::{Add, TRANSPORTS, add, beside_others, client, counter, started};
@@ -45,7 +45,7 @@ pub(crate) fn forks(address: &str) {
 }
 
 fn is_refused(peer: &Peer) -> bool {
-    let forked = |error: Option<CallError>| matches!(error, Some(CallError::Rejected(Rejection::Forked)));
+    let forked = |error: Option<CallError>| matches!(error, Some(CallError::Rejected(CallRejection::Forked)));
     let request = Add { values: Vec::new() };
     forked(peer.call(&request).err())
         && forked(peer.start(&request).err())

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read as _};
 use std::net::TcpStream;
 
 use pronto::{DownCause, Event, Events, Node, NodeId, WaitPolicy};
-use pronto_wire::{GreetingFault, Refusal};
+use pronto_wire::{GreetingFault, GreetingRefusal};
 
 use crate::proxy::Proxy;
 use crate::raw::{HalfMade, Raw};
@@ -116,7 +116,7 @@ fn a_bad_greeting_ends_no_attempt() {
         let events = node.events();
         let good = HalfMade::greets(9, 1, &address).unwrap();
         let bad = HalfMade::greets(9, 3, &address).err();
-        assert_eq!(bad, Some(GreetingFault::Refused(Refusal::WrongNode)));
+        assert_eq!(bad, Some(GreetingFault::Refused(GreetingRefusal::WrongNode)));
         let mut raw = good.finish().unwrap();
         event(&events, SOON, |event| matches!(event, Event::PeerUp(info) if info.peer == NodeId(9)));
         raw.proves_itself();

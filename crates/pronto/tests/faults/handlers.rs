@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use pronto::{CallError, Executed, Limits, Message, Node, Peer, Rejection, Responder, WaitPolicy};
+use pronto::{CallError, CallRejection, Executed, Limits, Message, Node, Peer, Responder, WaitPolicy};
 use pronto_wire::FailureCode;
 
 use crate::rig::{
@@ -188,7 +188,7 @@ fn nested(transport: &str, policy: WaitPolicy, name: &str, limits: Limits) -> [N
         }
         match context.peer().call(&Nested { depth: call.depth - 1 }) {
             Ok(sum) => Ok(Sum { total: sum.total + 1 }),
-            Err(CallError::Rejected(Rejection::NoWorker)) => Err(call.depth),
+            Err(CallError::Rejected(CallRejection::NoWorker)) => Err(call.depth),
             Err(CallError::Handler(error)) => Err(error.decode().unwrap()),
             Err(other) => panic!("{other:?}"),
         }
@@ -338,7 +338,7 @@ fn an_inline_handler_that_calls_is_refused() {
         .handle_inline(move |_, _: CallsInline| -> Sum {
             // A handle from outside, smuggled past the inline context.
             let end = peer_of_server.get().unwrap().call(&Add { values: vec![] });
-            Sum { total: u64::from(end == Err(CallError::Rejected(Rejection::InlineHandler))) }
+            Sum { total: u64::from(end == Err(CallError::Rejected(CallRejection::InlineHandler))) }
         })
         .start()
         .unwrap();

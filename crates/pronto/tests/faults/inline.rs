@@ -123,7 +123,7 @@ fn an_inline_handler_may_poll_a_call_for_the_first_time() {
             let Poll::Ready(answer) = poll_once(&mut call, &waker) else { panic!("it was woken") };
             assert_eq!(answer.unwrap().total, 9);
         }
-        assert_eq!(crate::rig::counter(&pair.one, 2, "rescues"), 0, "no wake-up was lost");
+        assert_eq!(crate::rig::counter(&pair.one, 2, "lost_wake_ups"), 0, "no wake-up was lost");
     }
 }
 

@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use pronto::progress::Engine;
-use pronto::{Event, Node, Peer, Receive, ReceiveError, Region, SendError, Sending};
+use pronto::{Event, Node, Peer, Receive, ReceiveError, Region, Sending, TransferError};
 
 use crate::child::{Child, command, say};
 use crate::rig::{SOON, TRANSPORTS, Watch, address, beside_others, event, until};
@@ -289,7 +289,7 @@ fn a_killed_receiver_ends_each_phase() {
         child.kill();
         let watch = Watch::start();
         match side.sending.take().unwrap().wait() {
-            Err(SendError::PeerDown) => {}
+            Err(TransferError::PeerDown) => {}
             // It said so before it died.
             Ok(()) => assert_eq!((transport, phase), ("tcp", Phase::Arrived)),
             other => panic!("{what}: {other:?}"),

@@ -21,7 +21,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    carried: Vec<TcpStream>,
+    eager: Vec<TcpStream>,
     /// Nothing is carried, and nobody is told.
     dead: bool,
     /// Connections come and are closed at once.
@@ -125,12 +125,12 @@ impl Proxy {
 
 impl State {
     fn cut(&mut self) -> usize {
-        let carried: Vec<_> = self.carried.drain(..).collect();
-        for stream in &carried {
+        let eager: Vec<_> = self.eager.drain(..).collect();
+        for stream in &eager {
             // Those that ended by themselves are cut already.
             let _gone = stream.shutdown(Shutdown::Both);
         }
-        carried.len() / 2
+        eager.len() / 2
     }
 }
 
@@ -150,7 +150,7 @@ impl Shared {
         let is_first = !core::mem::replace(&mut state.dialled, true);
         for stream in [&near, &far] {
             stream.set_nodelay(true).unwrap();
-            state.carried.push(stream.try_clone().unwrap());
+            state.eager.push(stream.try_clone().unwrap());
         }
         drop(state);
         let (back, forth) = (far.try_clone().unwrap(), near.try_clone().unwrap());
@@ -162,11 +162,11 @@ impl Shared {
 
     fn copy(&self, mut from: TcpStream, mut to: TcpStream, record: bool) {
         let mut bytes = vec![0; 64 << 10];
-        let mut carried = 0;
+        let mut eager = 0;
         while let Ok(count @ 1..) = from.read(&mut bytes) {
             let mut state = self.state.lock().unwrap();
-            carried += count;
-            while state.dead || state.most.is_some_and(|most| carried > most) {
+            eager += count;
+            while state.dead || state.most.is_some_and(|most| eager > most) {
                 state = self.changed.wait(state).unwrap();
             }
             state.bytes += count;

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use pronto::{Epoch, Node, NodeId};
 use pronto_core::session::{Identity, Limits, greet};
-use pronto_wire::{Greeting, GreetingFault, Refusal};
+use pronto_wire::{Greeting, GreetingFault, GreetingRefusal};
 
 use crate::rig::{Watch, add, beside_others, client, refused, started, until};
 
@@ -88,10 +88,10 @@ fn greetings_that_do_not_fit_are_refused_with_a_reason() {
     let (node, address) = started(1, "tcp", "greetings");
     let (_good, peer) = client(2, &address);
     let refusals = [
-        (greeting(7, 3), Refusal::WrongNode, "wrong_node"),
-        (greeting(1, 1), Refusal::SameId, "same_id"),
-        (Greeting { versions: (40, 41), ..greeting(7, 1) }, Refusal::Version, "version"),
-        (greeting(2, 1), Refusal::IdTaken, "id_taken"),
+        (greeting(7, 3), GreetingRefusal::WrongNode, "wrong_node"),
+        (greeting(1, 1), GreetingRefusal::SameId, "same_id"),
+        (Greeting { versions: (40, 41), ..greeting(7, 1) }, GreetingRefusal::Version, "version"),
+        (greeting(2, 1), GreetingRefusal::IdTaken, "id_taken"),
     ];
     for (blob, expected, reason) in refusals {
         assert_eq!(verdict(&address, &blob.encode()), Err(GreetingFault::Refused(expected)));
@@ -100,7 +100,7 @@ fn greetings_that_do_not_fit_are_refused_with_a_reason() {
     }
     let mut cut_short = greeting(7, 1).encode();
     cut_short.pop();
-    assert_eq!(verdict(&address, &cut_short), Err(GreetingFault::Refused(Refusal::Malformed)));
+    assert_eq!(verdict(&address, &cut_short), Err(GreetingFault::Refused(GreetingRefusal::Malformed)));
     wait_refused(&node, "malformed_greeting", 1);
     // None of these left a peer behind, and the good one was not disturbed.
     assert!(node.status().peers.iter().all(|known| known.node == NodeId(2)));

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use pronto::progress::Engine;
-use pronto::{Node, Peer, Receive, ReceiveError, Region, SendError, Sending};
+use pronto::{Node, Peer, Receive, ReceiveError, Region, Sending, TransferError};
 
 use crate::rig::{address, beside_others, until};
 
@@ -106,7 +106,7 @@ fn a_sender_that_goes_away_ends_each_phase() {
                 assert_eq!(receive.wait(SOON), Err(ReceiveError::PeerDown), "{transport} {phase:?}");
             }
             if let Some(sending) = sending {
-                assert_eq!(sending.wait(), Err(SendError::PeerDown), "{transport} {phase:?}");
+                assert_eq!(sending.wait(), Err(TransferError::PeerDown), "{transport} {phase:?}");
             }
             until("nothing is left", || {
                 held.receiver.progress();
@@ -125,7 +125,7 @@ fn a_receiver_that_goes_away_ends_each_phase() {
             let (receive, sending) = held.brought(phase, SOON);
             drop(held.receiver);
             if let Some(sending) = sending {
-                assert_eq!(sending.wait(), Err(SendError::PeerDown), "{transport} {phase:?}");
+                assert_eq!(sending.wait(), Err(TransferError::PeerDown), "{transport} {phase:?}");
             }
             if let Some(mut receive) = receive {
                 assert_eq!(receive.wait(SOON), Err(ReceiveError::PeerDown), "{transport} {phase:?}");
@@ -141,7 +141,7 @@ fn a_sender_that_gives_up_in_the_middle_leaves_the_receive_to_the_next() {
     for transport in ["shm", "tcp"] {
         let held = Held::over(transport, "gives-up");
         let (receive, sending) = held.brought(Phase::UnderWay, SOON);
-        assert_eq!(sending.expect("it was sent").cancel(), SendError::Cancelled);
+        assert_eq!(sending.expect("it was sent").cancel(), TransferError::Cancelled);
         held.is_left_with(1);
         held.goes_on(receive);
     }
@@ -154,7 +154,7 @@ fn a_deadline_in_the_middle_ends_a_message_and_nothing_else() {
         let held = Held::over(transport, "in-time");
         // Long enough to get into the middle on a busy machine.
         let (receive, sending) = held.brought(Phase::UnderWay, Duration::from_secs(1));
-        assert_eq!(sending.expect("it was sent").wait(), Err(SendError::Deadline));
+        assert_eq!(sending.expect("it was sent").wait(), Err(TransferError::Deadline));
         held.is_left_with(1);
         held.goes_on(receive);
     }

@@ -18,7 +18,7 @@ pub const THREAD: Share = Share::percent(10);
 pub const USER: Share = Share::percent(25);
 
 /// Cap for all boosts on one CPU: other threads keep at least half. Chosen by us; no source.
-pub const PROCESSOR: Share = Share::percent(50);
+pub const CPU: Share = Share::percent(50);
 
 /// Window of all caps: ten ticks of the paper's clock (10 ms, section 3.2), about an epoch of its kernel under load (75
 /// ms in a simulation of the experiment of section 4). Chosen by us; no source.
@@ -42,7 +42,7 @@ pub enum Payer {
     /// All threads of its user on this CPU.
     User,
     /// All boosted threads on this CPU.
-    Processor,
+    Cpu,
 }
 
 /// The terms of the three accounts.
@@ -53,7 +53,7 @@ pub struct Caps {
     /// Terms of each user, per CPU.
     pub user: Terms,
     /// Terms of each CPU.
-    pub processor: Terms,
+    pub cpu: Terms,
 }
 
 /// The three budgets that pay for one thread's boost. The kernel module copies the latter two in and out under the lock
@@ -65,7 +65,7 @@ pub struct Accounts {
     /// Budget of its user on this CPU.
     pub user: Budget,
     /// Budget of this CPU.
-    pub processor: Budget,
+    pub cpu: Budget,
 }
 
 impl Caps {
@@ -73,7 +73,7 @@ impl Caps {
     /// paid.
     pub fn standard(floor: Nanos) -> Self {
         let terms = |share| Terms::capped(Cap { share, window: WINDOW }, floor);
-        Self { thread: terms(THREAD), user: terms(USER), processor: terms(PROCESSOR) }
+        Self { thread: terms(THREAD), user: terms(USER), cpu: terms(CPU) }
     }
 
     /// Returns the standard caps, except that each thread gets the quantum [`LITTLE`].
@@ -88,7 +88,7 @@ impl Accounts {
         Self {
             thread: Budget::new(&caps.thread, now),
             user: Budget::new(&caps.user, now),
-            processor: Budget::new(&caps.processor, now),
+            cpu: Budget::new(&caps.cpu, now),
         }
     }
 
@@ -98,13 +98,13 @@ impl Accounts {
         Self {
             thread: self.thread.charged(spent).refilled(&caps.thread, now),
             user: self.user.charged(spent).refilled(&caps.user, now),
-            processor: self.processor.charged(spent).refilled(&caps.processor, now),
+            cpu: self.cpu.charged(spent).refilled(&caps.cpu, now),
         }
     }
 
     /// Returns the smallest of the three budgets.
     pub fn left(&self) -> Nanos {
-        self.thread.left().min(self.user.left()).min(self.processor.left())
+        self.thread.left().min(self.user.left()).min(self.cpu.left())
     }
 
     /// Returns how long the thread may run boosted, if all three accounts can pay.
@@ -115,7 +115,7 @@ impl Accounts {
     pub fn allowance(&self, caps: &Caps) -> Result<Nanos, Payer> {
         self.thread.allowance(&caps.thread).ok_or(Payer::Thread)?;
         self.user.allowance(&caps.user).ok_or(Payer::User)?;
-        self.processor.allowance(&caps.processor).ok_or(Payer::Processor)?;
+        self.cpu.allowance(&caps.cpu).ok_or(Payer::Cpu)?;
         Ok(self.left())
     }
 }
@@ -132,10 +132,10 @@ mod tests {
         let fresh = Accounts::new(&caps, Nanos::ZERO);
         assert_eq!(fresh.allowance(&caps), Ok(Nanos(833_333)), "the thread's own grant is the smallest");
         let mut poor = fresh;
-        poor.processor = poor.processor.charged(Nanos(4_166_666 - 200_000));
+        poor.cpu = poor.cpu.charged(Nanos(4_166_666 - 200_000));
         assert_eq!(poor.allowance(&caps), Ok(FLOOR));
-        poor.processor = poor.processor.charged(Nanos(1));
-        assert_eq!(poor.allowance(&caps), Err(Payer::Processor));
+        poor.cpu = poor.cpu.charged(Nanos(1));
+        assert_eq!(poor.allowance(&caps), Err(Payer::Cpu));
         poor.user = poor.user.charged(WINDOW);
         assert_eq!(poor.allowance(&caps), Err(Payer::User));
         poor.thread = poor.thread.charged(WINDOW);
@@ -146,7 +146,7 @@ mod tests {
     fn all_accounts_pay_the_same_time() {
         let caps = Caps::standard(FLOOR);
         let accounts = Accounts::new(&caps, Nanos::ZERO).settled(&caps, Nanos(1_000), Nanos::ZERO);
-        let left = [accounts.thread, accounts.user, accounts.processor].map(|budget| budget.left().0);
+        let left = [accounts.thread, accounts.user, accounts.cpu].map(|budget| budget.left().0);
         assert_eq!(left, [833_333 - 1_000, 2_083_333 - 1_000, 4_166_666 - 1_000]);
     }
 }

@@ -14,7 +14,7 @@
 //! | [`coschedule`] | the weight that this adds: LINUX, DYN, PRED | coscheduling paper, algorithm 2 |
 //! | [`auto`] | the weight of the past, while running | coscheduling paper, section 5 (future work); ours |
 //! | [`spin`] | how long to poll before sleeping | PIOMan, section 3.4; two-competitive rule; hints; wait history |
-//! | [`crowding`] | contention: whether to poll at all, from polls that were preempted; when to try again | ours |
+//! | [`contention`] | contention: whether to poll at all, from polls that were preempted; when to try again | ours |
 //! | [`lanes`] | which lane is served next | comm-layer paper, section 3.1; ours |
 //!
 //! [`time`], [`share`] and [`level`] are the units.
@@ -58,8 +58,8 @@ pub mod auto;
 pub mod boost;
 pub mod budget;
 pub mod caps;
+pub mod contention;
 pub mod coschedule;
-pub mod crowding;
 pub mod frequency;
 pub mod lanes;
 pub mod level;

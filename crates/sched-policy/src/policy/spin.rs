@@ -54,7 +54,7 @@ impl Preference {
 
 /// A wait request: policy and hint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Asked {
+pub struct WaitRequest {
     /// The wait policy.
     pub preference: Preference,
     /// Nanoseconds until the expected end, plus one; zero without a hint. The struct has two words, so that it is
@@ -62,7 +62,7 @@ pub struct Asked {
     expected: u64,
 }
 
-impl Asked {
+impl WaitRequest {
     /// Returns the request with a hint: the end is expected `after` the begin of the wait. Only adaptive waits use it.
     #[must_use]
     pub const fn expecting(self, after: Nanos) -> Self {
@@ -91,7 +91,7 @@ impl Asked {
     }
 }
 
-impl From<Preference> for Asked {
+impl From<Preference> for WaitRequest {
     #[inline]
     fn from(preference: Preference) -> Self {
         Self { preference, expected: 0 }
@@ -102,9 +102,9 @@ impl From<Preference> for Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Circumstances {
     /// Scheduling class of the thread.
-    pub standing: Standing,
+    pub sched_class: SchedClass,
     /// Contention for CPUs.
-    pub processors: Processors,
+    pub cpus: CpuSupply,
     /// Longest polling time that pays: the cost of a wake-up here ([`believed`]), unless the operator configured
     /// another.
     pub bound: Nanos,
@@ -112,7 +112,7 @@ pub struct Circumstances {
 
 /// The scheduling class of a thread, as far as polling is concerned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum SchedClass {
     /// Shares its CPU with other threads.
     #[default]
     Ordinary,
@@ -120,9 +120,9 @@ pub enum Standing {
     RealTime,
 }
 
-/// The availability of a CPU to poll on; see [`super::crowding`].
+/// The availability of a CPU to poll on; see [`super::contention`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Processors {
+pub enum CpuSupply {
     /// No evidence of contention.
     #[default]
     Enough,
@@ -157,7 +157,7 @@ impl Wait {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The caller requested it.
-    Asked,
+    Requested,
     /// The thread may be real-time, and would keep all other threads off its CPU.
     RealTime,
     /// Other threads want the CPU.
@@ -183,7 +183,7 @@ pub const BUSY_WAIT: Nanos = Nanos::from_micros(10);
 pub const IDLE_GRANULARITY: Nanos = Nanos::from_micros(20);
 /// Safety-net timeout: the longest sleep while an event is expected, which bounds the effect of a lost wake-up.
 /// PIOMan's timer.
-pub const NET: Nanos = Nanos::from_millis(4);
+pub const SAFETY_NET_TIMEOUT: Nanos = Nanos::from_millis(4);
 /// Polling time of a serving thread after traffic, if it is configured to poll for long: Margo's spin-down
 /// (`progress_spindown_msec`).
 pub const SPIN_DOWN: Nanos = Nanos::from_millis(10);
@@ -245,14 +245,14 @@ impl Spin {
 
     /// Decides how to wait, for threads and for the simulator.
     #[inline]
-    pub fn wait(&self, asked: Asked, here: Circumstances) -> Wait {
-        let Circumstances { standing, processors, bound } = here;
-        match (asked.preference, standing, processors) {
-            (Preference::Block, ..) => Wait::Sleep(Reason::Asked),
-            (_, Standing::RealTime, _) => Wait::Sleep(Reason::RealTime),
+    pub fn wait(&self, request: WaitRequest, here: Circumstances) -> Wait {
+        let Circumstances { sched_class, cpus, bound } = here;
+        match (request.preference, sched_class, cpus) {
+            (Preference::Block, ..) => Wait::Sleep(Reason::Requested),
+            (_, SchedClass::RealTime, _) => Wait::Sleep(Reason::RealTime),
             (Preference::Spin, ..) => Wait::Poll,
-            (Preference::Adaptive, _, Processors::Oversubscribed) => Wait::Sleep(Reason::Oversubscribed),
-            (Preference::Adaptive, _, Processors::Enough) => match asked.expected() {
+            (Preference::Adaptive, _, CpuSupply::Oversubscribed) => Wait::Sleep(Reason::Oversubscribed),
+            (Preference::Adaptive, _, CpuSupply::Enough) => match request.expected() {
                 Some(expected) if expected > bound => Wait::Sleep(Reason::Expected),
                 None if self.sleeps_at_once(bound) => Wait::Sleep(Reason::Learned),
                 Some(_) => Wait::PollFor(bound),
@@ -301,7 +301,7 @@ impl Spin {
                 self.credit_after(waited.min(bound), paid, bound)
             }
             Wait::Poll
-            | Wait::Sleep(Reason::Asked | Reason::RealTime | Reason::Oversubscribed | Reason::Expected) => {
+            | Wait::Sleep(Reason::Requested | Reason::RealTime | Reason::Oversubscribed | Reason::Expected) => {
                 self.credit
             }
         };
@@ -388,10 +388,10 @@ mod tests {
 
     const COST: Nanos = Nanos::from_micros(20);
     const HERE: Circumstances =
-        Circumstances { standing: Standing::Ordinary, processors: Processors::Enough, bound: COST };
+        Circumstances { sched_class: SchedClass::Ordinary, cpus: CpuSupply::Enough, bound: COST };
 
     fn adaptive(spin: &Spin) -> Wait {
-        spin.wait(Asked::default(), HERE)
+        spin.wait(WaitRequest::default(), HERE)
     }
 
     /// Runs one wait of a thread whose message arrives `after` the begin of the wait.
@@ -414,26 +414,26 @@ mod tests {
     fn an_adaptive_wait_polls_for_the_bound() {
         assert_eq!(adaptive(&Spin::NEW), Wait::PollFor(COST));
         assert_eq!([Nanos::ZERO, COST, Nanos::NEVER].map(believed), [LEAST_COST, COST, MOST_COST]);
-        let spans = [Wait::Poll, Wait::PollFor(COST), Wait::Sleep(Reason::Asked)].map(Wait::polls_for);
+        let spans = [Wait::Poll, Wait::PollFor(COST), Wait::Sleep(Reason::Requested)].map(Wait::polls_for);
         assert_eq!(spans, [Nanos::NEVER, COST, Nanos::ZERO]);
     }
 
     #[test]
     fn threads_that_may_not_poll_do_not() {
-        let wait = |preference: Preference, standing, processors| {
-            Spin::NEW.wait(preference.into(), Circumstances { standing, processors, bound: COST })
+        let wait = |preference: Preference, sched_class, cpus| {
+            Spin::NEW.wait(preference.into(), Circumstances { sched_class, cpus, bound: COST })
         };
-        use {Preference as P, Processors as C, Standing as S};
+        use {CpuSupply as C, Preference as P, SchedClass as S};
         assert_eq!(wait(P::Spin, S::Ordinary, C::Oversubscribed), Wait::Poll, "the caller requested it");
         assert_eq!(wait(P::Spin, S::RealTime, C::Enough), Wait::Sleep(Reason::RealTime));
         assert_eq!(wait(P::Adaptive, S::RealTime, C::Enough), Wait::Sleep(Reason::RealTime));
         assert_eq!(wait(P::Adaptive, S::Ordinary, C::Oversubscribed), Wait::Sleep(Reason::Oversubscribed));
-        assert_eq!(wait(P::Block, S::RealTime, C::Oversubscribed), Wait::Sleep(Reason::Asked));
+        assert_eq!(wait(P::Block, S::RealTime, C::Oversubscribed), Wait::Sleep(Reason::Requested));
     }
 
     #[test]
     fn a_late_hint_sleeps_immediately_and_an_early_one_polls_whatever_the_history() {
-        let expecting = |preference: Preference, expected| Asked::from(preference).expecting(expected);
+        let expecting = |preference: Preference, expected| WaitRequest::from(preference).expecting(expected);
         let slow = after(40, Nanos::from_millis(10), Spin::NEW);
         for spin in [Spin::NEW, slow] {
             let wait = |preference, expected| spin.wait(expecting(preference, expected), HERE);
@@ -441,9 +441,9 @@ mod tests {
             assert_eq!(wait(Preference::Adaptive, late), Wait::Sleep(Reason::Expected));
             assert_eq!(wait(Preference::Adaptive, COST), Wait::PollFor(COST));
             assert_eq!(wait(Preference::Spin, late), Wait::Poll, "the caller requested it");
-            assert_eq!(wait(Preference::Block, COST), Wait::Sleep(Reason::Asked));
+            assert_eq!(wait(Preference::Block, COST), Wait::Sleep(Reason::Requested));
         }
-        let crowded = Circumstances { processors: Processors::Oversubscribed, ..HERE };
+        let crowded = Circumstances { cpus: CpuSupply::Oversubscribed, ..HERE };
         let soon = expecting(Preference::Adaptive, Nanos::ZERO);
         assert_eq!(Spin::NEW.wait(soon, crowded), Wait::Sleep(Reason::Oversubscribed));
     }
@@ -513,7 +513,7 @@ mod tests {
 
     #[test]
     fn forced_waits_and_unlimited_polls_cost_no_credit() {
-        for wait in [Wait::Poll, Wait::Sleep(Reason::Asked), Wait::Sleep(Reason::Oversubscribed)] {
+        for wait in [Wait::Poll, Wait::Sleep(Reason::Requested), Wait::Sleep(Reason::Oversubscribed)] {
             let next = Spin::NEW.ended(wait, End::Slept(Nanos::from_millis(1)), COST);
             assert_eq!(next.credit, Spin::NEW.credit);
             assert!(next.gap() > Spin::NEW.gap(), "the history is updated");

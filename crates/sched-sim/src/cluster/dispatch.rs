@@ -1,6 +1,6 @@
 //! Dispatch: the current task of each CPU, and its activity there.
 
-use pronto_sched_policy::policy::crowding::Verdict;
+use pronto_sched_policy::policy::contention::Verdict;
 use pronto_sched_policy::policy::spin;
 use pronto_sched_policy::policy::time::Nanos;
 
@@ -297,7 +297,7 @@ impl Cluster {
     }
 
     /// Returns whether more tasks want to run on a task's node than it has CPUs, as far as the task knows.
-    pub(super) fn processors(&mut self, id: TaskId) -> spin::Processors {
+    pub(super) fn cpus(&mut self, id: TaskId) -> spin::CpuSupply {
         let task = &mut self.tasks[id.index()];
         let crowded = match self.options.knows {
             Knows::Load => {
@@ -305,12 +305,12 @@ impl Cluster {
                 node.ready as usize > node.current.len()
             }
             Knows::Polls => {
-                task.crowding = task.crowding.asked(self.now);
-                task.crowding.verdict() == Verdict::Sleeps
+                task.contention = task.contention.asked(self.now);
+                task.contention.verdict() == Verdict::Sleeps
             }
             Knows::Nothing => false,
         };
-        if crowded { spin::Processors::Oversubscribed } else { spin::Processors::Enough }
+        if crowded { spin::CpuSupply::Oversubscribed } else { spin::CpuSupply::Enough }
     }
 
     /// Makes a sleeping task ready.

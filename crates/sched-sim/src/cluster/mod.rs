@@ -12,7 +12,7 @@ mod transfer;
 use core::any::Any;
 use std::collections::VecDeque;
 
-use pronto_sched_policy::policy::crowding::Crowding;
+use pronto_sched_policy::policy::contention::Contention;
 use pronto_sched_policy::policy::occupancy::Occupancy;
 use pronto_sched_policy::policy::spin::Spin;
 use pronto_sched_policy::policy::time::Nanos;
@@ -75,7 +75,7 @@ pub enum Knows {
     /// Everything: they never poll on a contended CPU. No real thread knows that much.
     #[default]
     Load,
-    /// Evidence from polls (`sched-policy`'s `crowding`), for each task by itself, as threads of Pronto do.
+    /// Evidence from polls (`sched-policy`'s `contention`), for each task by itself, as threads of Pronto do.
     Polls,
     /// Nothing.
     Nothing,
@@ -250,7 +250,7 @@ impl Cluster {
             occupancy: Vec::new(),
             work: Work::default(),
             spin: Spin::NEW,
-            crowding: Crowding::NEW,
+            contention: Contention::NEW,
             random: Random::stream(self.options.seed, id.0.into()),
             generation: 0,
             usage: Usage::default(),

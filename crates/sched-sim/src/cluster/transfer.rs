@@ -1,7 +1,7 @@
 //! Messages: from a program into its socket, over the line, into the receiver's socket and program.
 
 use pronto_sched_policy::policy::time::Nanos;
-use pronto_sched_policy::policy::{crowding, spin};
+use pronto_sched_policy::policy::{contention, spin};
 
 use super::Cluster;
 use crate::event::Event;
@@ -9,7 +9,7 @@ use crate::id::{Core, Endpoint, NodeId, PortId, TaskId};
 use crate::link::Line;
 use crate::message::{Fragment, Message};
 use crate::policy::{Cause, Departure};
-use crate::program::{Asked, From, Op};
+use crate::program::{From, Op, WaitRequest};
 use crate::scheduler::{Then, Waker};
 use crate::task::{Doing, State, Waiting};
 
@@ -209,13 +209,16 @@ impl Cluster {
         }
     }
 
-    fn begin_wait(&mut self, id: TaskId, from: From, asked: Asked) -> Waiting {
-        let standing =
-            if self.waits_flagged(id, from) { spin::Standing::RealTime } else { spin::Standing::Ordinary };
-        let processors = self.processors(id);
+    fn begin_wait(&mut self, id: TaskId, from: From, asked: WaitRequest) -> Waiting {
+        let sched_class = if self.waits_flagged(id, from) {
+            spin::SchedClass::RealTime
+        } else {
+            spin::SchedClass::Ordinary
+        };
+        let cpus = self.cpus(id);
         let bound = self.polling_pays();
         let task = &self.tasks[id.index()];
-        let wait = task.spin.wait(asked, spin::Circumstances { standing, processors, bound });
+        let wait = task.spin.wait(asked, spin::Circumstances { sched_class, cpus, bound });
         Waiting { wait, since: self.now, slept: false, delayed: task.usage.delayed }
     }
 
@@ -225,8 +228,8 @@ impl Cluster {
             let now = self.now;
             let task = &mut self.tasks[id.index()];
             let away = task.usage.delayed.since(waiting.delayed);
-            let poll = crowding::Poll { lasted: now.since(waiting.since).since(away), away };
-            task.crowding = task.crowding.polled(&poll, now);
+            let poll = contention::Poll { lasted: now.since(waiting.since).since(away), away };
+            task.contention = task.contention.polled(&poll, now);
         }
     }
 
@@ -354,7 +357,7 @@ mod tests {
         (at(a, 1).0, received, bytes)
     }
 
-    const BLOCK: Asked = Asked::unlike_others(Wait::Block);
+    const BLOCK: WaitRequest = WaitRequest::unlike_others(Wait::Block);
     const RECEIVE: Op = Op::Receive { from: From::Any, wait: BLOCK };
 
     #[test]

@@ -44,7 +44,7 @@ pub struct Boosted {
     terms: boost::Terms,
     threads: Vec<Thread>,
     users: BTreeMap<(CpuId, UserId), Budget>,
-    processors: BTreeMap<CpuId, Budget>,
+    cpus: BTreeMap<CpuId, Budget>,
 }
 
 /// One thread's boost.
@@ -63,7 +63,7 @@ impl Boosted {
     /// Returns a boost under these terms.
     #[must_use]
     pub const fn new(trigger: Trigger, terms: boost::Terms) -> Self {
-        Self { trigger, terms, threads: Vec::new(), users: BTreeMap::new(), processors: BTreeMap::new() }
+        Self { trigger, terms, threads: Vec::new(), users: BTreeMap::new(), cpus: BTreeMap::new() }
     }
 
     /// Returns the statistics of one task.
@@ -78,10 +78,10 @@ impl Boosted {
         let Thread { phase, budget, cpu, user, .. } = self.threads[task.index()];
         let caps = &self.terms.caps;
         let users = self.users.entry((cpu, user)).or_insert_with(|| Budget::new(&caps.user, now));
-        let processor = self.processors.entry(cpu).or_insert_with(|| Budget::new(&caps.processor, now));
-        let accounts = Accounts { thread: budget, user: *users, processor: *processor };
+        let cpu = self.cpus.entry(cpu).or_insert_with(|| Budget::new(&caps.cpu, now));
+        let accounts = Accounts { thread: budget, user: *users, cpu: *cpu };
         let step = boost::step(phase, accounts, event, now, &self.terms);
-        (*users, *processor) = (step.accounts.user, step.accounts.processor);
+        (*users, *cpu) = (step.accounts.user, step.accounts.cpu);
         let thread = &mut self.threads[task.index()];
         (thread.phase, thread.budget) = (step.phase, step.accounts.thread);
         let count = &mut thread.count;

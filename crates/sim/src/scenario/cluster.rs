@@ -54,8 +54,9 @@ impl Scenario {
         let places = (0..nodes)
             .map(|_| {
                 let common = common.clone();
-                simulation
-                    .add(Box::new(move |_, node, life| Box::new(ScenarioNode::boot(&common, node, life))))
+                simulation.add(Box::new(move |_, node, incarnation| {
+                    Box::new(ScenarioNode::boot(&common, node, incarnation))
+                }))
             })
             .collect();
         Self { seed, common, simulation, places }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use pronto_core::Nanos;
 use pronto_core::dispatch::Lanes;
 use pronto_core::fabric::{Arrived, QueuePair};
-use pronto_core::session::{Answer, Callee, DetachedToken, Event, Inbound, OutgoingPayload, Session, Sink};
+use pronto_core::session::{Callee, DetachedToken, Event, Inbound, OutgoingPayload, Response, Session, Sink};
 use pronto_wire::{Class, FailureCode, NodeId};
 
 use super::ledger::Ledger;
@@ -79,7 +79,7 @@ pub(super) struct NodeSink<'a> {
 impl Sink<Lease> for NodeSink<'_> {
     fn request(&mut self, inbound: Inbound<'_, Arrived<Lease>>) {
         let kind = Kind::of(inbound.type_id);
-        if matches!(kind, Kind::Offer | Kind::Carried | Kind::Regrant) {
+        if matches!(kind, Kind::Offer | Kind::Eager | Kind::Regrant) {
             return take_in(kind, inbound, self.session, self.executor);
         }
         let Inbound { token, payload, .. } = inbound;
@@ -90,11 +90,11 @@ impl Sink<Lease> for NodeSink<'_> {
         let mut ledger = self.ledger.borrow_mut();
         ledger.arrived(stamp.name, self.me.0, self.me.1, token.class());
         match kind {
-            Kind::Offer | Kind::Carried | Kind::Regrant => unreachable!("handled above"),
+            Kind::Offer | Kind::Eager | Kind::Regrant => unreachable!("handled above"),
             Kind::Prompt => {
                 ledger.executed(stamp.name);
                 let answer = answer_to(self.session, &stamp, token.class());
-                token.answer(answer);
+                token.respond(answer);
             }
             Kind::Notice => {
                 ledger.executed(stamp.name);
@@ -119,19 +119,19 @@ impl Sink<Lease> for NodeSink<'_> {
 }
 
 /// Returns the reply that the stamp requests; shorter if there is no room for a long one.
-fn answer_to(session: &SimSession, asked: &Stamp, class: Class) -> Answer {
+fn answer_to(session: &SimSession, asked: &Stamp, class: Class) -> Response {
     let stamp = Stamp { answer: true, ..*asked };
     let len = asked.answer_len as usize;
     if len > pronto_wire::INLINE_PAYLOAD
         && let Ok(mut loan) = session.loan(class, len, u32::from(asked.name.node))
     {
         stamp.fill(loan.as_mut_slice());
-        return Answer::Reply { class, payload: OutgoingPayload::Frame(loan.finish()) };
+        return Response::Reply { class, payload: OutgoingPayload::Frame(loan.finish()) };
     }
     let mut bytes = [0; STAMP];
     stamp.fill(&mut bytes);
     let payload = OutgoingPayload::inline(&bytes).expect("a stamp fits an inline message");
-    Answer::Reply { class, payload }
+    Response::Reply { class, payload }
 }
 
 impl Workshop {
@@ -199,7 +199,7 @@ impl Job {
         drop(payload);
         if executed {
             let answer = answer_to(&token.callee().session, &stamp, token.class());
-            token.answer(answer);
+            token.respond(answer);
         } else {
             token.fail(FailureCode::Cancelled);
         }

@@ -2,7 +2,7 @@
 
 use pronto_core::Nanos;
 use pronto_core::session::{Agreement, Limits, Links, MAX_CALLS, agree, greet};
-use pronto_wire::{Class, Greeting, NodeId, Refusal, SessionId};
+use pronto_wire::{Class, Greeting, GreetingRefusal, NodeId, SessionId};
 
 use super::node::ScenarioNode;
 use crate::dial::{Dialled, Incoming};
@@ -69,7 +69,7 @@ impl ScenarioNode {
     fn answer_hello(&mut self, incoming: Incoming, now: Nanos) {
         let (agreement, answer) = match self.receive_greeting(&incoming.hello) {
             Ok(agreed) => agreed,
-            Err(refusal) => return self.world.refuse(incoming.id, refusal.encode()),
+            Err(send_error) => return self.world.refuse(incoming.id, send_error.encode()),
         };
         let limits = Class::ALL.map(|class| agreement.connection(class));
         if let Some(pairs) = self.world.accept(incoming.id, answer, &limits) {
@@ -78,22 +78,22 @@ impl ScenarioNode {
     }
 
     /// Processes a greeting at the accepting side. Returns the agreement and the response.
-    fn receive_greeting(&mut self, bytes: &[u8]) -> Result<(Agreement, Vec<u8>), Refusal> {
-        let theirs = Greeting::decode(bytes).map_err(|_| Refusal::Malformed)?;
+    fn receive_greeting(&mut self, bytes: &[u8]) -> Result<(Agreement, Vec<u8>), GreetingRefusal> {
+        let theirs = Greeting::decode(bytes).map_err(|_| GreetingRefusal::Malformed)?;
         if theirs.windows.iter().any(|window| window.replies > MAX_CALLS) {
-            return Err(Refusal::Malformed);
+            return Err(GreetingRefusal::Malformed);
         }
         let target = theirs.node;
-        let peer = self.peers.get(&target).ok_or(Refusal::NotPermitted)?;
+        let peer = self.peers.get(&target).ok_or(GreetingRefusal::NotPermitted)?;
         if peer.dialling.under_way && self.identity.node > target {
-            return Err(Refusal::Duplicate);
+            return Err(GreetingRefusal::Duplicate);
         }
         let held = peer.session.info(&self.executor);
         let same_life = held.is_some_and(|held| held.epoch == theirs.epoch);
         let resumes =
             same_life && theirs.session.is_some() && theirs.session == held.map(|held| held.session);
         if peer.session.is_linked(&self.executor) && !resumes {
-            return Err(if same_life { Refusal::Duplicate } else { Refusal::IdTaken });
+            return Err(if same_life { GreetingRefusal::Duplicate } else { GreetingRefusal::IdTaken });
         }
         let id = theirs.session.filter(|_| resumes);
         let id = id.unwrap_or_else(|| SessionId(self.random.next().max(1)));
@@ -110,14 +110,14 @@ impl ScenarioNode {
         let Ok((answer, pairs)) = dialled.outcome else { return };
         match self.receive_answer(&answer, id) {
             Ok(agreement) => self.install(pairs, agreement, now),
-            Err(refusal) => panic!("node {id} accepted with a greeting that does not match: {refusal}"),
+            Err(send_error) => panic!("node {id} accepted with a greeting that does not match: {send_error}"),
         }
     }
 
     /// Processes the response at the dialling side.
-    fn receive_answer(&self, bytes: &[u8], id: NodeId) -> Result<Agreement, Refusal> {
-        let theirs = Greeting::decode(bytes).map_err(|_| Refusal::Malformed)?;
-        let session = theirs.session.ok_or(Refusal::Malformed)?;
+    fn receive_answer(&self, bytes: &[u8], id: NodeId) -> Result<Agreement, GreetingRefusal> {
+        let theirs = Greeting::decode(bytes).map_err(|_| GreetingRefusal::Malformed)?;
+        let session = theirs.session.ok_or(GreetingRefusal::Malformed)?;
         let Dialling { held, grants, .. } = self.peers[&id].dialling;
         let grants = grants.expect("a hello was sent");
         let mut agreement = agree(&self.identity, &grants, theirs, session, held)?;

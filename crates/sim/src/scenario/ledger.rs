@@ -132,14 +132,14 @@ impl Ledger {
     }
 
     /// Records the arrival of a message.
-    pub(super) fn arrived(&mut self, name: Name, receiver: NodeId, life: u32, class: Class) {
+    pub(super) fn arrived(&mut self, name: Name, receiver: NodeId, incarnation: u32, class: Class) {
         let entry = self.entry(name);
         assert!(!entry.refused, "{name:?} was refused, but arrived");
         entry.arrived += 1;
         assert_eq!(entry.arrived, 1, "{name:?}, a {:?}, was handed over twice", entry.kind);
         assert!(entry.said != Some(Executed::No), "{name:?} ended as not executed, but arrived");
         self.tally.notices_arrived += u64::from(self.entries[&name].kind == Kind::Notice);
-        self.in_order(name, (name.node, name.life, receiver, life, class), "handed over");
+        self.in_order(name, (name.node, name.incarnation, receiver, incarnation, class), "handed over");
     }
 
     /// Records an execution by a handler.
@@ -151,9 +151,9 @@ impl Ledger {
     }
 
     /// Records an execution in a lane.
-    pub(super) fn executed_in_lane(&mut self, name: Name, receiver: NodeId, life: u32, class: Class) {
+    pub(super) fn executed_in_lane(&mut self, name: Name, receiver: NodeId, incarnation: u32, class: Class) {
         self.executed(name);
-        self.in_order(name, (name.node, name.life, receiver, life, class), "worked on");
+        self.in_order(name, (name.node, name.incarnation, receiver, incarnation, class), "worked on");
     }
 
     fn in_order(&mut self, name: Name, stream: Stream, what: &'static str) {
@@ -195,15 +195,15 @@ impl Ledger {
     }
 
     /// Records a new incarnation of a node, which no longer waits for the calls of earlier ones.
-    pub(super) fn reborn(&mut self, node: u16, life: u32) {
+    pub(super) fn reborn(&mut self, node: u16, incarnation: u32) {
         for (name, entry) in &mut self.entries {
-            entry.open &= name.node != node || name.life == life;
+            entry.open &= name.node != node || name.incarnation == incarnation;
         }
     }
 
     /// Records an event of a node's session with a peer.
-    pub(super) fn event(&mut self, node: NodeId, life: u32, peer: NodeId, event: &Event) {
-        let (events, state) = self.peers.entry((node, life, peer)).or_default();
+    pub(super) fn event(&mut self, node: NodeId, incarnation: u32, peer: NodeId, event: &Event) {
+        let (events, state) = self.peers.entry((node, incarnation, peer)).or_default();
         let (counter, before, after): (_, &[PeerState], _) = match event {
             Event::PeerUp(_) => (&mut events.ups, &[PeerState::Down], PeerState::Up),
             Event::PeerDown { .. } => {
@@ -270,7 +270,7 @@ mod tests {
     const RECEIVER: NodeId = NodeId(2);
 
     fn name(number: u64) -> Name {
-        Name { node: 1, life: 1, number }
+        Name { node: 1, incarnation: 1, number }
     }
 
     fn reply() -> End<NoLease> {

@@ -21,14 +21,14 @@ pub(super) enum Kind {
     /// A rendezvous by reference.
     Offer,
     /// The carried message of a rendezvous.
-    Carried,
+    Eager,
     /// A further grant for an offer.
     Regrant,
 }
 
 impl Kind {
     pub(super) const ALL: [Self; 6] =
-        [Self::Prompt, Self::Laned, Self::Notice, Self::Offer, Self::Carried, Self::Regrant];
+        [Self::Prompt, Self::Laned, Self::Notice, Self::Offer, Self::Eager, Self::Regrant];
 
     pub(super) const fn key(self) -> TypeKey {
         let name = match self {
@@ -36,7 +36,7 @@ impl Kind {
             Self::Laned => NameHash::of("sim.laned"),
             Self::Notice => NameHash::of("sim.notice"),
             Self::Offer => NameHash::of("sim.offer"),
-            Self::Carried => NameHash::of("sim.carried"),
+            Self::Eager => NameHash::of("sim.carried"),
             Self::Regrant => NameHash::of("sim.regrant"),
         };
         TypeKey { service: ServiceId(0), name, layout: LayoutHash::of("stamp") }
@@ -59,7 +59,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) node: u16,
-    pub(super) life: u32,
+    pub(super) incarnation: u32,
     pub(super) number: u64,
 }
 
@@ -77,9 +77,9 @@ impl Stamp {
     /// Fills a payload with the stamp and the bytes derived from it.
     pub(super) fn fill(&self, payload: &mut [u8]) {
         let (stamp, rest) = payload.split_at_mut(STAMP);
-        let Name { node, life, number } = self.name;
+        let Name { node, incarnation, number } = self.name;
         stamp[..8].copy_from_slice(&number.to_le_bytes());
-        stamp[8..12].copy_from_slice(&life.to_le_bytes());
+        stamp[8..12].copy_from_slice(&incarnation.to_le_bytes());
         stamp[12..16].copy_from_slice(&self.answer_len.to_le_bytes());
         stamp[16..18].copy_from_slice(&node.to_le_bytes());
         stamp[18..].fill(u8::from(self.answer));
@@ -93,7 +93,7 @@ impl Stamp {
         assert!(bytes.len() >= STAMP, "a message of {} bytes, which was not sent", bytes.len());
         let name = Name {
             number: u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")),
-            life: u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes")),
+            incarnation: u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes")),
             node: u16::from_le_bytes(bytes[16..18].try_into().expect("two bytes")),
         };
         let answer_len = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes"));

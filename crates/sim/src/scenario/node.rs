@@ -9,7 +9,8 @@ use std::sync::Arc;
 use pronto_core::executor::WaitPolicy;
 use pronto_core::fabric::{Arrived, Gather, HeapMemory, InlineMessage, Region, SHORT_PAYLOAD};
 use pronto_core::session::{
-    CallSpec, End, Event, Identity, Inbound, Limits, OutgoingPayload, Places, Refused, Sink, Soon,
+    CallSpec, End, Event, FastOutcome, Identity, Inbound, Limits, OutgoingPayload, ReplySlots, SendError,
+    Sink,
 };
 use pronto_core::{Clock as _, Nanos};
 use pronto_wire::{CallId, Class, Epoch, INLINE_PAYLOAD, NodeId};
@@ -45,13 +46,13 @@ fn call_in_copy(
         return None;
     }
     let asked = WaitPolicy::Block.into();
-    let places = Places {
+    let places = ReplySlots {
         inline: &mut InlineMessage::default(),
         short: |_: &[u8]| unreachable!("the call is not polled"),
         end: &mut None,
     };
-    match session.call_soon(spec, Gather::Short(frame.bytes()), asked, places, &mut Nobody, executor) {
-        Some(Soon::Open(call)) => Some(call),
+    match session.call_fast(spec, Gather::Short(frame.bytes()), asked, places, &mut Nobody, executor) {
+        Some(FastOutcome::Open(call)) => Some(call),
         Some(other) => unreachable!("the call is not polled, but returned {other:?}"),
         None => None,
     }
@@ -125,7 +126,7 @@ pub(super) struct ScenarioNode {
     pub(super) peers: BTreeMap<NodeId, Peer>,
     pub(super) random: Random,
     common: Common,
-    life: u32,
+    incarnation: u32,
     workshop: Workshop,
     numbers: u64,
     next_burst: Nanos,
@@ -134,10 +135,10 @@ pub(super) struct ScenarioNode {
 }
 
 impl ScenarioNode {
-    pub(super) fn boot(common: &Common, place: SimNode, life: u32) -> Self {
+    pub(super) fn boot(common: &Common, place: SimNode, incarnation: u32) -> Self {
         let node = id_at(place);
-        let mut random = Random::new(common.seed ^ u64::from(node.0) << 32 ^ u64::from(life) << 16);
-        common.ledger.borrow_mut().reborn(node.0, life);
+        let mut random = Random::new(common.seed ^ u64::from(node.0) << 32 ^ u64::from(incarnation) << 16);
+        common.ledger.borrow_mut().reborn(node.0, incarnation);
         let others = (0..common.places).map(|place| id_at(SimNode(place))).filter(|id| *id != node);
         let peers: BTreeMap<_, _> = others
             .map(|id| {
@@ -167,7 +168,7 @@ impl ScenarioNode {
             peers,
             random,
             common: common.clone(),
-            life,
+            incarnation,
             workshop: Workshop::default(),
             numbers: 0,
             next_burst: Nanos::ZERO,
@@ -203,7 +204,7 @@ impl ScenarioNode {
     ) -> R {
         let session = &self.peers[&peer].session;
         let mut sink = NodeSink {
-            me: (self.identity.node, self.life),
+            me: (self.identity.node, self.incarnation),
             peer,
             session,
             ledger: &self.common.ledger,
@@ -343,7 +344,7 @@ impl ScenarioNode {
     /// Sends one random message. Returns whether it was accepted.
     fn send(&mut self, peer: NodeId, class: Class, traffic: &Traffic, now: Nanos) -> bool {
         self.numbers += 1;
-        let name = Name { node: self.identity.node.0, life: self.life, number: self.numbers };
+        let name = Name { node: self.identity.node.0, incarnation: self.incarnation, number: self.numbers };
         let kind = if self.random.one_in(traffic.notice_one_in) {
             Kind::Notice
         } else if self.random.one_in(traffic.laned_one_in) {
@@ -388,7 +389,7 @@ impl ScenarioNode {
             }
             Err(refused) => {
                 assert!(expected(&refused), "message {name:?} to node {peer}: {refused}");
-                ledger.refused(name, kind, matches!(refused, Refused::NoCredit { .. }));
+                ledger.refused(name, kind, matches!(refused, SendError::NoCredit { .. }));
             }
         }
         sent.is_ok()
@@ -412,7 +413,7 @@ impl ScenarioNode {
         class: Class,
         stamp: &Stamp,
         traffic: &Traffic,
-    ) -> Result<OutgoingPayload, Refused> {
+    ) -> Result<OutgoingPayload, SendError> {
         let len = self.random_len(class, traffic) as usize;
         if len <= INLINE_PAYLOAD {
             let mut bytes = [0; INLINE_PAYLOAD];
@@ -478,7 +479,7 @@ impl ScenarioNode {
 impl Actor for ScenarioNode {
     fn turn(&mut self, now: Nanos) -> Nanos {
         self.keep_links(now);
-        let me = (self.identity.node, self.life);
+        let me = (self.identity.node, self.incarnation);
         let traffic = self.common.traffic.get();
         self.workshop.work(now, me, &self.common.ledger, &traffic, &mut self.random);
         self.give_up(now);
@@ -522,6 +523,6 @@ pub(super) fn id_at(place: SimNode) -> NodeId {
 }
 
 /// Returns whether load or a lost link explains a refusal.
-fn expected(refused: &Refused) -> bool {
-    refused.is_retryable() || matches!(refused, Refused::Draining)
+fn expected(refused: &SendError) -> bool {
+    refused.is_retryable() || matches!(refused, SendError::Draining)
 }

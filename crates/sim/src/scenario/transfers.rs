@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use pronto_core::Nanos;
 use pronto_core::fabric::{Arrived, Grant, HeapMemory, Region, RemoteRange, Rights};
-use pronto_core::session::{CallSpec, End, Inbound, Lent, Offered, OutgoingPayload, Refused};
+use pronto_core::session::{CallSpec, End, Inbound, Lent, Offered, OutgoingPayload, SendError};
 use pronto_wire::{CallId, Class, FailureCode};
 
 use super::handler::{Lease, SimSession};
@@ -107,9 +107,9 @@ pub(super) fn take_in(
         inbound.payload.copy_to(at * 8, &mut bytes).expect("as its sender made it");
         u64::from_le_bytes(bytes)
     };
-    if kind == Kind::Carried {
+    if kind == Kind::Eager {
         let tag = word(0);
-        return session.take_offer(inbound, tag, Offered::Carried { skip: 8 }, executor);
+        return session.take_offer(inbound, tag, Offered::Eager { skip: 8 }, executor);
     }
     let (first, remote) = (word(0), RemoteRange { key: word(1), offset: word(2), len: word(3) });
     if kind == Kind::Offer {
@@ -206,7 +206,7 @@ impl Transfers {
                 let (first, rest) = loan.as_mut_slice().split_at_mut(8);
                 first.copy_from_slice(&tag.to_le_bytes());
                 rest.copy_from_slice(&bytes);
-                session.call(&spec(Kind::Carried), OutgoingPayload::Frame(loan.finish()), executor)
+                session.call(&spec(Kind::Eager), OutgoingPayload::Frame(loan.finish()), executor)
             })
         } else {
             let region = Region::new(Arc::new(HeapMemory::new(bytes.len())));
@@ -223,13 +223,13 @@ impl Transfers {
                         executor,
                     )
                 }
-                Err(_) => Err(Refused::NoRing),
+                Err(_) => Err(SendError::NoRing),
             }
         };
         match sent {
             Ok(call) => self.sends.push(Send { call, source, give_up_at }),
             Err(refused) => {
-                assert!(refused.is_retryable() || refused == Refused::Draining, "a send: {refused}");
+                assert!(refused.is_retryable() || refused == SendError::Draining, "a send: {refused}");
                 session.leave_send(lent(source, None), executor);
             }
         }

@@ -2,7 +2,7 @@
 //! is not sent once its caller has abandoned it, and it carries the time that is left.
 
 use pronto_core::Nanos;
-use pronto_core::session::{Executed, OutgoingPayload, Refused};
+use pronto_core::session::{Executed, OutgoingPayload, SendError};
 use pronto_sim::SimOptions;
 use pronto_wire::{CallId, Class};
 
@@ -86,7 +86,7 @@ fn no_other_call_is_accepted_while_there_is_no_link() {
     let another = |pair: &Pair| {
         let taken =
             pair.near.call(&spec(Class::Control, Nanos::NEVER), OutgoingPayload::EMPTY, &pair.executor);
-        assert!(matches!(taken, Err(Refused::NoCredit { class: Class::Control })), "{taken:?}");
+        assert!(matches!(taken, Err(SendError::NoCredit { class: Class::Control })), "{taken:?}");
     };
     another(&pair);
     pair.pass(Nanos::from_millis(400));
@@ -113,7 +113,7 @@ fn a_notification_that_names_a_grant_stays_with_its_link() {
     assert!(pair.world.fired().refused_posts > 0, "the connection was full");
     pair.cut();
     pair.link(enough());
-    assert!(matches!(notify(&pair), Err(Refused::NotConnected { .. })), "the link is gone");
+    assert!(matches!(notify(&pair), Err(SendError::NotConnected { .. })), "the link is gone");
     pair.pass(Nanos::from_millis(400));
     assert_eq!(pair.callee.numbers(), []);
     assert_eq!(pair.near.notify(&key(), Class::Control, payload(2), &pair.executor), Ok(()));

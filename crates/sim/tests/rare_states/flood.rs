@@ -5,7 +5,9 @@ use pronto_core::Nanos;
 use pronto_core::fabric::{
     Arrived, DoorbellEvent, Gather, Operation, QueuePair as _, RemoteRange, SendWork, Signal, poll_by_value,
 };
-use pronto_core::session::{Event, Inbound, Limits, Links, Offered, PARKED, Session, Sink, agree, greet};
+use pronto_core::session::{
+    Event, Inbound, Limits, Links, MAX_UNEXPECTED, Offered, Session, Sink, agree, greet,
+};
 use pronto_sim::{SimExecutor, SimLease, SimOptions, SimQueuePair, SimWorld};
 use pronto_wire::{Acks, CallId, Class, NodeId, RawHeader, ServiceId, SessionId, TypeId};
 
@@ -115,12 +117,12 @@ fn parked_messages_have_their_own_bound() {
     for number in 0..2 * slots {
         let slot = u16::try_from(number % slots).expect("a few slots");
         let call = CallId { slot, generation: number + 1 };
-        if number < u32::try_from(PARKED).expect("a few") {
-            flood.offer(call, Offered::Carried { skip: 8 });
+        if number < u32::try_from(MAX_UNEXPECTED).expect("a few") {
+            flood.offer(call, Offered::Eager { skip: 8 });
         } else {
             flood.offer(call, BY_REFERENCE);
         }
         assert!(flood.session.is_up(), "a correct peer may do this");
     }
-    assert_eq!(flood.waiting(), PARKED + usize::from(few().calls));
+    assert_eq!(flood.waiting(), MAX_UNEXPECTED + usize::from(few().calls));
 }

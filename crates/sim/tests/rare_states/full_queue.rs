@@ -3,7 +3,7 @@
 
 use pronto_core::Nanos;
 use pronto_core::fabric::Arrived;
-use pronto_core::session::{Event, Inbound, Limits, OutgoingPayload, Refused, Sink};
+use pronto_core::session::{Event, Inbound, Limits, OutgoingPayload, SendError, Sink};
 use pronto_sim::{SimLease, SimOptions};
 use pronto_wire::{CallId, Class};
 
@@ -31,7 +31,7 @@ impl Sink<SimLease> for GivesUp<'_> {
                 Err(refused) => break refused,
             }
         };
-        assert!(matches!(refused, Refused::Busy), "{refused:?}");
+        assert!(matches!(refused, SendError::Busy), "{refused:?}");
         for call in self.calls.drain(..) {
             near.abandon(call, Class::Control, executor);
         }

@@ -6,7 +6,7 @@ use std::thread;
 
 use pronto_core::Nanos;
 use pronto_core::fabric::Arrived;
-use pronto_core::session::{Answer, Event, Inbound, Limits, OutgoingPayload, Sink};
+use pronto_core::session::{Event, Inbound, Limits, OutgoingPayload, Response, Sink};
 use pronto_sim::{SimLease, SimOptions};
 use pronto_wire::CallId;
 
@@ -49,7 +49,7 @@ impl Sink<SimLease> for AnswersAll {
         let payload =
             OutgoingPayload::inline(&number.to_le_bytes()).expect("eight bytes fit an inline message");
         let class = inbound.token.class();
-        inbound.token.answer(Answer::Reply { class, payload });
+        inbound.token.respond(Response::Reply { class, payload });
     }
 
     fn event(&mut self, _event: Event) {}
@@ -80,7 +80,7 @@ impl Sink<SimLease> for WhileHeld {
         self.done.recv().expect("the other thread gives its responses");
         let payload = OutgoingPayload::inline(&[0; 8]).expect("eight bytes fit an inline message");
         let class = inbound.token.class();
-        inbound.token.answer(Answer::Reply { class, payload });
+        inbound.token.respond(Response::Reply { class, payload });
     }
 
     fn event(&mut self, _event: Event) {}

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use pronto_core::fabric::Arrived;
 use pronto_core::session::{
-    self, Answer, CallSpec, DetachedToken, DownCause, End, Event, Executed, Identity, Inbound, Limits, Links,
-    OutgoingPayload, Session, Sink, TypeKey, agree, greet,
+    self, CallSpec, DetachedToken, DownCause, End, Event, Executed, Identity, Inbound, Limits, Links,
+    OutgoingPayload, Response, Session, Sink, TypeKey, agree, greet,
 };
 use pronto_core::{Clock as _, Nanos};
 use pronto_sim::{
@@ -280,7 +280,7 @@ pub(crate) fn respond(asked: &Asked) {
         OutgoingPayload::inline(&asked.number.to_le_bytes()).expect("eight bytes fit an inline message");
     let token = asked.token.lock().expect("no handler panics").take().expect("a request gets one response");
     let class = token.class();
-    token.answer(Answer::Reply { class, payload });
+    token.respond(Response::Reply { class, payload });
 }
 
 /// Outcome of a call.

@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 use std::sync::Arc;
 
 use pronto_core::fabric::{Arrived, HeapMemory, Region};
-use pronto_core::session::{DownCause, End, Event, Executed, Inbound, OutgoingPayload, Refused, Sink};
+use pronto_core::session::{DownCause, End, Event, Executed, Inbound, OutgoingPayload, SendError, Sink};
 use pronto_core::{Clock as _, Nanos};
 use pronto_sim::{SimLease, SimOptions};
 use pronto_wire::Class;
@@ -75,7 +75,7 @@ fn assert_good_as_new(pair: &mut Pair) {
 #[test]
 fn a_panic_in_a_callers_turn_ends_each_of_its_calls_once_and_closes_the_link() {
     let mut pair = Pair::new(SimOptions::like_shm(), few());
-    let answered = pair.call(1, Nanos::NEVER);
+    let responded = pair.call(1, Nanos::NEVER);
     pair.turn();
     respond(&pair.callee.asked[0]);
     pair.turn();
@@ -97,7 +97,7 @@ fn a_panic_in_a_callers_turn_ends_each_of_its_calls_once_and_closes_the_link() {
         .expect("the message is queued");
     let near = Arc::clone(&pair.near);
     assert_panicked(&recover(&pair, &near));
-    assert_eq!(pair.outcome(answered), Outcome::Reply, "it had ended before");
+    assert_eq!(pair.outcome(responded), Outcome::Reply, "it had ended before");
     for call in [posted, long, received] {
         assert_eq!(pair.outcome(call), Outcome::PeerDown(Executed::Maybe));
     }
@@ -105,7 +105,7 @@ fn a_panic_in_a_callers_turn_ends_each_of_its_calls_once_and_closes_the_link() {
     assert!(near.has_ended(sent) && matches!(near.take(sent), End::Flushed));
     assert_eq!(near.open_calls(), 0, "every slot is free, including that of the abandoned call");
     let refused = near.call(&spec(Class::Control, Nanos::NEVER), OutgoingPayload::EMPTY, &pair.executor);
-    assert!(matches!(refused, Err(Refused::NotConnected { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(SendError::NotConnected { .. })), "{refused:?}");
     pair.turn();
     assert!(!pair.far.is_linked(&pair.executor), "the peer sees the link closed");
     // Sends responses to the session that has failed.

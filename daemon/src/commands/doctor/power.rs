@@ -13,7 +13,7 @@ pub(super) fn probe(machine: &Machine) -> Vec<Finding> {
     vec![frequency(machine), idle(machine)]
 }
 
-fn processors(machine: &Machine) -> Vec<String> {
+fn cpus(machine: &Machine) -> Vec<String> {
     let is_one = |name: &String| {
         name.strip_prefix("cpu")
             .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
@@ -24,7 +24,7 @@ fn processors(machine: &Machine) -> Vec<String> {
 fn frequency(machine: &Machine) -> Finding {
     const SUBJECT: &str = "frequency";
     let governor = |cpu: &String| machine.text(&format!("{CPU}/{cpu}/cpufreq/scaling_governor"));
-    let governors: BTreeSet<_> = processors(machine).iter().filter_map(governor).collect();
+    let governors: BTreeSet<_> = cpus(machine).iter().filter_map(governor).collect();
     let named = governors.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     if governors.is_empty() {
         return Finding::ok(
@@ -46,7 +46,7 @@ fn idle(machine: &Machine) -> Finding {
     const SUBJECT: &str = "idle";
     let driver = machine.text(&format!("{CPU}/cpuidle/current_driver")).unwrap_or_else(|| "none".into());
     let mut deepest: Option<(i64, String)> = None;
-    for cpu in processors(machine) {
+    for cpu in cpus(machine) {
         let folder = format!("{CPU}/{cpu}/cpuidle");
         for state in machine.names(&folder) {
             let state = format!("{folder}/{state}");

@@ -35,7 +35,7 @@ fn calls_with(state: &str) -> OpenCalls {
         "posted" => calls.posted(call(0), Class::Bulk, Nanos::NEVER, resend()),
         "awaiting" => {
             calls.posted(call(0), Class::Bulk, Nanos::NEVER, resend());
-            calls.end(call(0), Cause::Left(Expects::Answer)).expect("it was posted");
+            calls.end(call(0), Cause::Left(Expects::Response)).expect("it was posted");
         }
         _ => unreachable!("no such state"),
     }
@@ -58,22 +58,22 @@ fn a_request_that_was_never_posted_was_not_executed_and_one_that_was_may_have_be
         assert_eq!(report("waiting", cause), over(Executed::No), "{cause:?}");
         assert_eq!(report("due again", cause), over(Executed::Maybe), "{cause:?}");
     }
-    assert_eq!(report("waiting", Cause::Deadline(Expects::Answer)), over(Executed::No));
-    let repeated = Some(Report::End(Executed::Maybe, Expects::Answer));
-    assert_eq!(report("due again", Cause::Deadline(Expects::Answer)), (repeated, true));
+    assert_eq!(report("waiting", Cause::Deadline(Expects::Response)), over(Executed::No));
+    let repeated = Some(Report::End(Executed::Maybe, Expects::Response));
+    assert_eq!(report("due again", Cause::Deadline(Expects::Response)), (repeated, true));
     assert_eq!(report("posted", Cause::SessionOver), over(Executed::Maybe));
     assert_eq!(report("posted", Cause::Deadline(Expects::Nothing)), over(Executed::Maybe));
-    let answer = Some(Report::End(Executed::Maybe, Expects::Answer));
-    assert_eq!(report("posted", Cause::Deadline(Expects::Answer)), (answer, true));
+    let response = Some(Report::End(Executed::Maybe, Expects::Response));
+    assert_eq!(report("posted", Cause::Deadline(Expects::Response)), (response, true));
 }
 
 #[test]
 fn a_waiter_that_leaves_frees_the_slot_unless_a_response_may_come() {
-    assert_eq!(report("waiting", Cause::Left(Expects::Answer)), (Some(Report::Settle), false));
+    assert_eq!(report("waiting", Cause::Left(Expects::Response)), (Some(Report::Settle), false));
     assert_eq!(report("due again", Cause::Left(Expects::Nothing)), (Some(Report::Settle), false));
-    assert_eq!(report("due again", Cause::Left(Expects::Answer)), (Some(Report::Nothing), true));
+    assert_eq!(report("due again", Cause::Left(Expects::Response)), (Some(Report::Nothing), true));
     assert_eq!(report("posted", Cause::Left(Expects::Nothing)), (Some(Report::Settle), false));
-    assert_eq!(report("posted", Cause::Left(Expects::Answer)), (Some(Report::Nothing), true));
+    assert_eq!(report("posted", Cause::Left(Expects::Response)), (Some(Report::Nothing), true));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn an_outstanding_response_settles_the_slot_once() {
     for cause in [Cause::Response, Cause::LinkLost, Cause::SessionOver] {
         assert_eq!(report("awaiting", cause), (Some(Report::Settle), false), "{cause:?}");
     }
-    for cause in [Cause::Deadline(Expects::Answer), Cause::Left(Expects::Answer)] {
+    for cause in [Cause::Deadline(Expects::Response), Cause::Left(Expects::Response)] {
         assert_eq!(report("awaiting", cause), (None, true), "it has ended for its waiter: {cause:?}");
     }
     assert_eq!(report("waiting", Cause::Response), (None, true), "nothing was asked on this link");
@@ -119,7 +119,7 @@ fn unanswered_requests_are_taken_out_in_the_order_of_their_posting() {
         calls.posted(call(slot), Class::Control, Nanos::NEVER, resend());
     }
     calls.posted(call(3), Class::Control, Nanos::NEVER, None);
-    calls.end(call(0), Cause::Left(Expects::Answer)).expect("it was posted");
+    calls.end(call(0), Cause::Left(Expects::Response)).expect("it was posted");
     let slots: Vec<_> = calls.take_unanswered().iter().map(|(call, ..)| call.slot).collect();
     assert_eq!(slots, [2, 1], "not the one that was given up, nor the one that nobody kept");
     assert_eq!(calls.open().map(|call| call.slot).collect::<Vec<_>>(), [0, 3]);
@@ -132,13 +132,13 @@ fn a_request_that_was_given_up_is_repeated_unless_its_bytes_may_change() {
     let payload = OutgoingPayload::Region { region, offset: 0, len: 8 };
     let by_reference = Request { payload, ..request(b"") };
     calls.wait(call(0), by_reference, Before::Posted, TimeLimit::new(Nanos::NEVER));
-    let ended = calls.end(call(0), Cause::Left(Expects::Answer)).expect("it waits");
+    let ended = calls.end(call(0), Cause::Left(Expects::Response)).expect("it waits");
     assert!(ended.report == Report::Settle && ended.withdrawn.is_some() && !calls.is_open(call(0)));
     calls.wait(call(1), request(b"kept"), Before::Posted, TimeLimit::new(Nanos::ZERO));
-    calls.end(call(1), Cause::Left(Expects::Answer)).expect("it waits");
+    calls.end(call(1), Cause::Left(Expects::Response)).expect("it waits");
     assert!(calls.is_waiting(call(1)));
     assert_eq!(calls.next_overdue(0, NOW), None, "nobody waits for it any more");
-    assert!(calls.end(call(1), Cause::Deadline(Expects::Answer)).is_none());
+    assert!(calls.end(call(1), Cause::Deadline(Expects::Response)).is_none());
     let ended = calls.end(call(1), Cause::LinkLost).expect("no response comes on a later link");
     assert!(ended.report == Report::Settle && ended.withdrawn.is_some() && !calls.is_open(call(1)));
 }
@@ -167,9 +167,9 @@ fn a_request_whose_payload_comes_back_is_repeated_with_it() {
 #[test]
 fn a_response_is_awaited_for_calls_that_ended_for_their_waiter_only() {
     for (state, cause) in [
-        ("posted", Cause::Deadline(Expects::Answer)),
-        ("posted", Cause::Left(Expects::Answer)),
-        ("due again", Cause::Left(Expects::Answer)),
+        ("posted", Cause::Deadline(Expects::Response)),
+        ("posted", Cause::Left(Expects::Response)),
+        ("due again", Cause::Left(Expects::Response)),
     ] {
         let mut calls = calls_with(state);
         assert!(!calls.awaits_response(), "{state}");

@@ -73,7 +73,7 @@ fn engine_against(waiter: fn(&CallTable<Lease>, CallId), expects: Expects) {
         let (shared, held) = (Arc::clone(&table), Lease(Arc::clone(&lease)));
         let engine = thread::spawn(move || {
             shared.end(call, End::Reply(Arrived::Buffer(held)), expects, &executor);
-            if expects == Expects::Answer {
+            if expects == Expects::Response {
                 shared.settle(call);
             }
         });
@@ -122,7 +122,7 @@ fn loom_a_slot_is_given_back_once_by_who_is_last() {
 
 #[test]
 fn loom_a_slot_whose_answer_is_awaited_is_given_back_once_by_who_is_last() {
-    engine_against(leave, Expects::Answer);
+    engine_against(leave, Expects::Response);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn loom_a_sleeper_gets_its_end() {
 
 #[test]
 fn loom_a_sleeper_gets_its_end_before_the_answer_is_settled() {
-    engine_against(sleep, Expects::Answer);
+    engine_against(sleep, Expects::Response);
 }
 
 #[test]

@@ -30,13 +30,13 @@ fn a_slot_that_is_set_aside_is_free_and_taken_first_in_the_engine() {
     let first = table.claim().expect("it is free");
     assert!(table.was_used());
     let second = table.claim().expect("it is free");
-    table.set_aside(first.slot);
+    table.put_in_reserve(first.slot);
     assert_eq!(table.in_use(), 1);
     assert_eq!(table.claim(), None, "it is not in the free list");
     let again = table.claim_in_engine().expect("it was set aside");
     assert_eq!((again.slot, again.generation), (first.slot, first.generation + 1));
-    table.set_aside(again.slot);
-    table.set_aside(second.slot);
+    table.put_in_reserve(again.slot);
+    table.put_in_reserve(second.slot);
     assert_eq!(table.in_use(), 0);
     assert!(table.claim().is_some(), "the second is in the free list");
     assert!(table.claim_in_engine().is_some());
@@ -48,12 +48,12 @@ fn a_part_of_the_slots_is_set_aside_at_most() {
     let capacity = 20;
     let table = CallTable::<NoLease>::new(capacity);
     let calls: Vec<_> = (0..capacity).map(|_| table.claim().expect("it is free")).collect();
-    calls.iter().for_each(|call| table.set_aside(call.slot));
+    calls.iter().for_each(|call| table.put_in_reserve(call.slot));
     assert_eq!(table.in_use(), 0);
     let others = core::iter::from_fn(|| table.claim()).count();
     assert_eq!(others, usize::from(capacity) / 4 * 3);
-    let aside: Vec<_> = core::iter::from_fn(|| table.claim_in_engine()).map(|call| call.slot).collect();
-    assert_eq!(aside, [4, 3, 2, 1, 0], "the last one first");
+    let reserve: Vec<_> = core::iter::from_fn(|| table.claim_in_engine()).map(|call| call.slot).collect();
+    assert_eq!(reserve, [4, 3, 2, 1, 0], "the last one first");
     assert_eq!(table.in_use(), capacity);
 }
 
@@ -98,9 +98,9 @@ fn a_slot_whose_response_is_outstanding_is_free_after_it_was_settled() {
         let call = table.claim().expect("it is free");
         if waiter_is_first {
             table.leave(call);
-            assert!(!table.end(call, DOWN, Expects::Answer, &executor()), "nobody takes the end");
+            assert!(!table.end(call, DOWN, Expects::Response, &executor()), "nobody takes the end");
         } else {
-            assert!(table.end(call, DOWN, Expects::Answer, &executor()), "its waiter takes the end");
+            assert!(table.end(call, DOWN, Expects::Response, &executor()), "its waiter takes the end");
             assert!(matches!(table.take(call), End::PeerDown { executed: Executed::Maybe }));
         }
         assert_eq!((table.in_use(), table.claim()), (1, None), "its response is outstanding");
@@ -116,8 +116,8 @@ fn the_end_of_a_failed_session_spares_ends_and_slots_that_are_free() {
     let table = CallTable::<NoLease>::new(8);
     let calls: Vec<_> = (0..4).map(|_| table.claim().expect("it is free")).collect();
     table.end(calls[0], End::Flushed, Expects::Nothing, &executor());
-    table.end(calls[1], End::Flushed, Expects::Answer, &executor());
-    table.set_aside(calls[3].slot);
+    table.end(calls[1], End::Flushed, Expects::Response, &executor());
+    table.put_in_reserve(calls[3].slot);
     assert_eq!(table.end_claimed(&executor()), 1, "one call was open");
     for (call, is_flushed) in calls.iter().zip([true, true, false]) {
         assert_eq!(matches!(table.take(*call), End::Flushed), is_flushed, "the first end stays");
@@ -152,6 +152,6 @@ fn a_call_does_not_end_twice() {
 fn a_slot_is_not_set_aside_twice() {
     let table = CallTable::<NoLease>::new(8);
     let call = table.claim().expect("it is free");
-    table.set_aside(call.slot);
-    table.set_aside(call.slot);
+    table.put_in_reserve(call.slot);
+    table.put_in_reserve(call.slot);
 }

@@ -170,7 +170,7 @@ impl Caller {
                 assert_eq!((error.decode::<u32>(), react), (Ok(7), React::Fail), "another call's failure");
             }
             Err(CallError::MalformedReply(_)) => panic!("{line:?}: {end:?}"),
-            Err(CallError::Rejected(pronto::Rejection::Here(refused))) => {
+            Err(CallError::Rejected(pronto::CallRejection::Here(refused))) => {
                 if refused.ends_by_messages() {
                     self.progress.no_room.fetch_add(1, Ordering::Relaxed);
                 }

@@ -8,7 +8,7 @@ use crate::rig::{Add, TRANSPORTS, beside_others, client, counter, started};
 fn eight_blocking_senders_lose_no_wake_up() {
     let _beside = beside_others();
     for transport in TRANSPORTS {
-        let (node, address) = started(1, transport, "rescues");
+        let (node, address) = started(1, transport, "lost_wake_ups");
         let (caller, peer) = client(2, &address);
         let calls = if std::env::var_os("PRONTO_SOAK").is_some() { 100_000 } else { 10_000 };
         std::thread::scope(|scope| {
@@ -21,8 +21,12 @@ fn eight_blocking_senders_lose_no_wake_up() {
                 });
             }
         });
-        assert_eq!(counter(&caller, 1, "rescues"), 0, "{transport}: a caller's wake-up was lost");
-        assert_eq!(counter(&node, 2, "rescues"), 0, "{transport}: the serving thread's wake-up was lost");
+        assert_eq!(counter(&caller, 1, "lost_wake_ups"), 0, "{transport}: a caller's wake-up was lost");
+        assert_eq!(
+            counter(&node, 2, "lost_wake_ups"),
+            0,
+            "{transport}: the serving thread's wake-up was lost"
+        );
         assert!(counter(&caller, 1, "handovers") > 0, "the senders did take turns");
     }
 }

@@ -18,7 +18,7 @@ use pronto_sync::CachePadded;
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Number of thread arenas of a ring, and of threads that can send without sharing an arena.
-pub(super) const STRIPS: usize = if cfg!(loom) { 2 } else { 8 };
+pub(super) const ARENAS: usize = if cfg!(loom) { 2 } else { 8 };
 /// Divisor of an arena's size that gives the longest buffer in it.
 pub(super) const LARGEST_PART: u32 = 4;
 /// Value of `returned` when the arena is retired and has no live buffer; far above any count.
@@ -26,7 +26,7 @@ const RETIRED: u64 = 1 << 63;
 
 /// One thread arena. The fields that its thread writes and those that other threads write are in different cache lines.
 #[derive(Debug, Default)]
-pub(super) struct Strip {
+pub(super) struct ThreadArena {
     own: CachePadded<Own>,
     returned: CachePadded<AtomicU64>,
 }
@@ -39,12 +39,12 @@ struct Own {
     /// Number of buffers allocated so far.
     taken: AtomicU64,
     /// Value of `taken` at the last check for idle memory.
-    looked: AtomicU64,
+    last_check: AtomicU64,
     /// Value of `taken` when the memory was last reclaimed.
     cleaned: AtomicU64,
 }
 
-impl Strip {
+impl ThreadArena {
     /// Allocates `lines` contiguous lines of an arena with `size` lines. Returns the first line, if there is room. Caller: invariant 1.
     #[inline]
     pub(super) fn take(&self, lines: u32, size: u32) -> Option<u32> {
@@ -93,8 +93,8 @@ impl Strip {
         {
             return false;
         }
-        let idle = self.own.looked.load(Ordering::Relaxed) == taken;
-        self.own.looked.store(taken, Ordering::Relaxed);
+        let idle = self.own.last_check.load(Ordering::Relaxed) == taken;
+        self.own.last_check.store(taken, Ordering::Relaxed);
         if idle {
             self.own.cleaned.store(taken, Ordering::Relaxed);
         }

@@ -46,7 +46,7 @@ pub const SHARE: u64 = 10;
 /// Returns `waited` if it shows that other threads want the CPU, otherwise zero. `ran` is the time that the thread ran
 /// and `waited` the time that it was runnable without a CPU, over one interval. Both come from the kernel's
 /// `sched_info`, which `/proc/thread-self/schedstat` prints (`kernel/sched/stats.h`).
-pub const fn waited_for_processor(ran: Nanos, waited: Nanos) -> Nanos {
+pub const fn waited_for_cpu(ran: Nanos, waited: Nanos) -> Nanos {
     let all = ran.after(waited);
     if waited.0 >= AWAY.0 && waited.times(SHARE).0 >= all.0 {
         waited
@@ -61,7 +61,7 @@ pub struct Poll {
     /// Time from the first poll to the last.
     pub lasted: Nanos,
     /// Longest time between two polls, if the thread was preempted in it; otherwise zero. An interrupt or a slow
-    /// hypervisor is no preemption. The caller may report a recent result of [`waited_for_processor`] here instead.
+    /// hypervisor is no preemption. The caller may report a recent result of [`waited_for_cpu`] here instead.
     pub away: Nanos,
 }
 
@@ -72,13 +72,13 @@ pub enum Verdict {
     Polls,
     /// Threads may poll, as a trial: polls without a preemption end it.
     Tries,
-    /// Threads sleep until [`Crowding::asked`] begins a trial.
+    /// Threads sleep until [`Contention::asked`] begins a trial.
     Sleeps,
 }
 
 /// Evidence from polls, shared by all threads of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Crowding {
+pub struct Contention {
     phase: Phase,
     /// Last pause; zero before the first evidence.
     pause: Nanos,
@@ -98,7 +98,7 @@ enum Phase {
 /// Number of outcomes that are kept.
 const OUTCOMES: u8 = 8;
 
-impl Crowding {
+impl Contention {
     /// Initial state, without evidence.
     pub const NEW: Self =
         Self { phase: Phase::Polls { since: Nanos::ZERO }, pause: Nanos::ZERO, outcomes: 0, judged: 0 };
@@ -183,11 +183,11 @@ mod tests {
     }
 
     /// Runs a pause and a trial that fails immediately.
-    fn fails(crowding: Crowding, now: &mut Nanos) -> Crowding {
-        let before = now.after(crowding.pause());
-        assert_eq!(crowding.asked(before.since(Nanos(1))).verdict(), Verdict::Sleeps, "a pause is kept");
+    fn fails(contention: Contention, now: &mut Nanos) -> Contention {
+        let before = now.after(contention.pause());
+        assert_eq!(contention.asked(before.since(Nanos(1))).verdict(), Verdict::Sleeps, "a pause is kept");
         *now = before.after(SLICE);
-        let tries = crowding.asked(before);
+        let tries = contention.asked(before);
         assert_eq!(tries.verdict(), Verdict::Tries);
         tries.polled(&badly(), *now)
     }
@@ -196,9 +196,9 @@ mod tests {
     fn one_preempted_poll_is_evidence_and_short_absences_are_none() {
         for short in [AWAY.since(Nanos(1)), Nanos::from_micros(200)] {
             let short = Poll { lasted: SLICE, away: short };
-            assert_eq!(Crowding::NEW.polled(&short, SLICE).verdict(), Verdict::Polls);
+            assert_eq!(Contention::NEW.polled(&short, SLICE).verdict(), Verdict::Polls);
         }
-        let crowded = Crowding::NEW.polled(&Poll { lasted: AWAY, away: AWAY }, SLICE);
+        let crowded = Contention::NEW.polled(&Poll { lasted: AWAY, away: AWAY }, SLICE);
         assert_eq!((crowded.verdict(), crowded.pause()), (Verdict::Sleeps, FIRST));
         assert_eq!(crowded.asked(SLICE.after(FIRST)).verdict(), Verdict::Tries);
     }
@@ -206,31 +206,31 @@ mod tests {
     #[test]
     fn trials_that_fail_get_rarer_up_to_a_bound() {
         let mut now = Nanos::ZERO;
-        let mut crowding = Crowding::NEW.polled(&badly(), now);
+        let mut contention = Contention::NEW.polled(&badly(), now);
         for failed in 1..8 {
-            crowding = fails(crowding, &mut now);
-            assert_eq!(crowding.pause(), FIRST.times(GROWTH.pow(failed)).min(MOST));
+            contention = fails(contention, &mut now);
+            assert_eq!(contention.pause(), FIRST.times(GROWTH.pow(failed)).min(MOST));
         }
-        assert_eq!((crowding.pause(), crowding.outcomes()), (MOST, (8, 8)));
+        assert_eq!((contention.pause(), contention.outcomes()), (MOST, (8, 8)));
     }
 
     #[test]
     fn a_trial_ends_well_after_more_than_a_slice_of_polling_in_all() {
-        let mut crowding = Crowding::NEW.polled(&badly(), Nanos::ZERO).asked(FIRST);
+        let mut contention = Contention::NEW.polled(&badly(), Nanos::ZERO).asked(FIRST);
         for _ in 0..7 {
-            crowding = crowding.polled(&well(Nanos::from_millis(1)), FIRST);
-            assert_eq!(crowding.verdict(), Verdict::Tries);
+            contention = contention.polled(&well(Nanos::from_millis(1)), FIRST);
+            assert_eq!(contention.verdict(), Verdict::Tries);
         }
-        crowding = crowding.polled(&well(Nanos::from_millis(1)), FIRST);
-        assert_eq!((crowding.verdict(), crowding.outcomes()), (Verdict::Polls, (1, 2)));
+        contention = contention.polled(&well(Nanos::from_millis(1)), FIRST);
+        assert_eq!((contention.verdict(), contention.outcomes()), (Verdict::Polls, (1, 2)));
     }
 
     #[test]
     fn evidence_soon_after_a_trial_lengthens_the_pause_and_later_evidence_does_not() {
         let mut now = Nanos::ZERO;
-        let crowding = fails(Crowding::NEW.polled(&badly(), now), &mut now);
-        now = now.after(crowding.pause());
-        let polls = crowding.asked(now).polled(&well(TRIAL), now);
+        let contention = fails(Contention::NEW.polled(&badly(), now), &mut now);
+        now = now.after(contention.pause());
+        let polls = contention.asked(now).polled(&well(TRIAL), now);
         let soon = polls.polled(&badly(), now.after(REMEMBERED).since(Nanos(1)));
         assert_eq!(soon.pause(), FIRST.times(GROWTH * GROWTH));
         assert_eq!(polls.polled(&badly(), now.after(REMEMBERED)).pause(), FIRST);
@@ -239,12 +239,12 @@ mod tests {
     #[test]
     fn waiting_a_tenth_of_the_time_for_a_cpu_is_contention() {
         let ms = Nanos::from_millis;
-        assert_eq!(waited_for_processor(ms(9), ms(1)), ms(1));
-        assert_eq!(waited_for_processor(ms(9).after(Nanos(1)), ms(1)), Nanos::ZERO);
-        assert_eq!(waited_for_processor(Nanos::from_micros(300), Nanos::from_micros(200)), Nanos::ZERO);
-        assert_eq!(waited_for_processor(Nanos::ZERO, AWAY), AWAY);
+        assert_eq!(waited_for_cpu(ms(9), ms(1)), ms(1));
+        assert_eq!(waited_for_cpu(ms(9).after(Nanos(1)), ms(1)), Nanos::ZERO);
+        assert_eq!(waited_for_cpu(Nanos::from_micros(300), Nanos::from_micros(200)), Nanos::ZERO);
+        assert_eq!(waited_for_cpu(Nanos::ZERO, AWAY), AWAY);
         assert_eq!(
-            waited_for_processor(Nanos::ZERO, AWAY.since(Nanos(1))),
+            waited_for_cpu(Nanos::ZERO, AWAY.since(Nanos(1))),
             Nanos::ZERO,
             "several wake-ups may take as long in total"
         );
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn only_the_first_of_several_preempted_threads_counts() {
-        let once = Crowding::NEW.polled(&badly(), SLICE);
+        let once = Contention::NEW.polled(&badly(), SLICE);
         assert_eq!(once.polled(&badly(), SLICE.times(2)), once);
         assert_eq!(
             once.polled(&well(TRIAL), SLICE),

@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! 1. A thread that needs the engine sets the flag before each time that it yields.
-//! 2. A thread that has released the engine checks the flag afterwards, in [`Session::look_once_more`] or [`Session::serve_left`].
+//! 2. A thread that has released the engine checks the flag afterwards, in [`Session::recheck`] or [`Session::serve_left`].
 
 use pronto_sync::atomic::{Ordering, fence};
 use pronto_sync::{Poisons, TryLockGuard};
@@ -75,7 +75,7 @@ impl<Q: QueuePair> Session<Q> {
 
     /// Tries for a bounded time to take the engine lock, without sleeping. Returns `None` in an inline handler, whose own thread holds the
     /// lock, and if the holder does not run, for example because this real-time thread has preempted it.
-    fn enter_soon(&self, executor: &impl Executor) -> Option<EngineGuard<'_, Q>> {
+    fn enter_briefly(&self, executor: &impl Executor) -> Option<EngineGuard<'_, Q>> {
         for attempt in 0..YIELDS {
             if let Some(engine) = self.spin() {
                 if attempt != 0 {
@@ -95,15 +95,15 @@ impl<Q: QueuePair> Session<Q> {
     }
 
     /// Takes something from the engine, for a sender that would otherwise be refused. Waits a bounded time for the lock.
-    pub(super) fn of_engine<R>(
+    pub(super) fn from_engine<R>(
         &self,
         executor: &impl Executor,
         take: impl FnOnce(&mut Engine<Q>) -> Option<R>,
     ) -> Option<R> {
-        let mut engine = self.enter_soon(executor)?;
+        let mut engine = self.enter_briefly(executor)?;
         let taken = take(&mut engine);
         engine.release();
-        self.look_once_more(executor);
+        self.recheck(executor);
         taken
     }
 
@@ -117,13 +117,13 @@ impl<Q: QueuePair> Session<Q> {
         let mut engine = self.enter(executor)?;
         let result = use_it(&mut engine);
         engine.release();
-        self.look_once_more(executor);
+        self.recheck(executor);
         Some(result)
     }
 
     /// Rechecks for pending work after the engine lock was released, so that a submission made during the release is not stranded.
     #[inline]
-    pub(super) fn look_once_more(&self, executor: &impl Executor) {
+    pub(super) fn recheck(&self, executor: &impl Executor) {
         fence(Ordering::SeqCst);
         if self.work_is_left() {
             self.serve_left(executor);

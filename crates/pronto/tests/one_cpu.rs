@@ -1,6 +1,6 @@
 //! Threads that share a processor with a serving thread that polls all the time.
 
-mod processor;
+mod cpu;
 
 use core::time::Duration;
 
@@ -8,7 +8,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike as _};
 use pronto::{Node, Peer, WaitPolicy};
 
-use processor::on_one_processor;
+use cpu::on_one_processor;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const TAG: u64 = 7;

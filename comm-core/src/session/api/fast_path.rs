@@ -10,29 +10,29 @@
 use pronto_wire::CallId;
 
 use super::Session;
-use super::entering::EngineGuard;
-use super::wait::{Caller, SPINS_PER_LOOK};
-use crate::executor::{Asked, Executor};
+use super::engine_lock::EngineGuard;
+use super::wait::{Caller, POLL_BATCH};
+use crate::executor::{Executor, WaitRequest};
 use crate::fabric::{Armed, Gather, InlineMessage, QueuePair};
 use crate::note::{Note, What};
 use crate::session::end::End;
-use crate::session::engine::{Engine, Found, Prefetched};
+use crate::session::engine::{Engine, NextMessage, Prefetched};
 use crate::session::inbound::Sink;
 use crate::session::lane::Lane;
-use crate::session::peer_types::Known;
+use crate::session::peer_types::TypeLookup;
 use crate::session::shared::Turn;
 use crate::session::spec::CallSpec;
 use crate::time::Nanos;
-use crate::wait::history::Teaches;
+use crate::wait::history::HistoryUpdate;
 
 /// The outcome of a call on the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Soon {
-    /// The reply arrived and is in [`Places::inline`].
+pub enum FastOutcome {
+    /// The reply arrived and is in [`ReplySlots::inline`].
     Inline,
-    /// The reply arrived and was passed to [`Places::short`].
+    /// The reply arrived and was passed to [`ReplySlots::short`].
     Short,
-    /// The call ended in another way, or its reply is in a receive buffer. The end is in [`Places::end`].
+    /// The call ended in another way, or its reply is in a receive buffer. The end is in [`ReplySlots::end`].
     Ended(CallId),
     /// The call is still open: wait for it.
     Open(CallId),
@@ -40,7 +40,7 @@ pub enum Soon {
 
 /// The destinations for the end of a call.
 #[derive(Debug)]
-pub struct Places<'a, L, F> {
+pub struct ReplySlots<'a, L, F> {
     /// Receives a reply that is an inline message.
     pub inline: &'a mut InlineMessage,
     /// Takes the payload of a reply that is a short message, in place.
@@ -69,50 +69,50 @@ impl<Q: QueuePair> Session<Q> {
     /// Sends a request whose payload the provider copies, and polls one batch for the reply if the caller may poll. Returns `None` if the
     /// request cannot be posted immediately: nothing was sent, and [`Session::call`] posts it or returns the reason.
     #[inline]
-    pub fn call_soon(
+    pub fn call_fast(
         &self,
         spec: &CallSpec,
         payload: Gather<'_>,
-        asked: Asked,
-        places: Places<'_, Q::Lease, impl FnOnce(&[u8])>,
+        request: WaitRequest,
+        slots: ReplySlots<'_, Q::Lease, impl FnOnce(&[u8])>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
-    ) -> Option<Soon> {
-        let Known::As(type_id) = self.types.find(&spec.key) else { return None };
+    ) -> Option<FastOutcome> {
+        let TypeLookup::As(type_id) = self.types.find(&spec.key) else { return None };
         let mut engine = self.engine.try_lock()?;
         let call = engine.call_small(spec, type_id, payload, self);
         if let Some(call) = call {
             executor.note(Note { what: What::Called, peer: self.peer, call, more: 0 });
             // A caller that waits for the reply does not hold the doorbell.
-            engine.ring_out(spec.class, self);
+            engine.ring_pending(spec.class, self);
         }
         if let Some(call) = call {
-            let decision = self.decide(asked, executor);
+            let decision = self.decide(request, executor);
             if decision.polls_for() != Nanos::ZERO {
                 // Processes the acknowledgements of the last reply, while this one is in flight.
                 engine.settle_early(self);
                 let leaves = LeavesIfUnwound { session: self, call };
-                let soon = self.look_soon(engine, (call, decision.teaches), places, sink, executor);
+                let outcome = self.poll_fast(engine, (call, decision.history_update), slots, sink, executor);
                 core::mem::forget(leaves);
-                return Some(soon);
+                return Some(outcome);
             }
         }
         engine.release();
-        self.look_once_more(executor);
-        call.map(Soon::Open)
+        self.recheck(executor);
+        call.map(FastOutcome::Open)
     }
 
     /// Polls for the reply to a call that was sent before: one batch, or once if the caller does not poll. Returns `None` if another thread
     /// holds the engine, the call has ended, or a caller that does not poll has found no end.
     #[inline]
-    pub fn wait_soon(
+    pub fn wait_fast(
         &self,
         call: CallId,
-        asked: Asked,
-        places: Places<'_, Q::Lease, impl FnOnce(&[u8])>,
+        request: WaitRequest,
+        slots: ReplySlots<'_, Q::Lease, impl FnOnce(&[u8])>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
-    ) -> Option<Soon> {
+    ) -> Option<FastOutcome> {
         if self.has_ended(call) {
             return None;
         }
@@ -120,110 +120,114 @@ impl<Q: QueuePair> Session<Q> {
         if self.holds_doorbells() {
             engine.ring_for_waiter(call, self);
         }
-        let decision = self.decide(asked, executor);
+        let decision = self.decide(request, executor);
         if decision.polls_for() == Nanos::ZERO {
-            return self.look_before_sleep(engine, (call, decision.teaches), places, sink, executor);
+            return self.poll_before_sleep(engine, (call, decision.history_update), slots, sink, executor);
         }
-        Some(self.look_soon(engine, (call, decision.teaches), places, sink, executor))
+        Some(self.poll_fast(engine, (call, decision.history_update), slots, sink, executor))
     }
 
     /// Polls once for a reply that has already arrived, like all but the first of several responses that came together. To arm and sleep
     /// for it would take longer than the rest of the call.
-    fn look_before_sleep(
+    fn poll_before_sleep(
         &self,
         mut engine: EngineGuard<'_, Q>,
-        (call, teaches): (CallId, Teaches),
-        places: Places<'_, Q::Lease, impl FnOnce(&[u8])>,
+        (call, history_update): (CallId, HistoryUpdate),
+        slots: ReplySlots<'_, Q::Lease, impl FnOnce(&[u8])>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
-    ) -> Option<Soon> {
-        let Places { inline, short, end } = places;
-        let mut soon = None;
-        if self.may_look(&engine) && !engine.is_left(self) && !engine.lanes_are_quiet() {
+    ) -> Option<FastOutcome> {
+        let ReplySlots { inline, short, end } = slots;
+        let mut outcome = None;
+        if self.may_poll(&engine) && !engine.is_left(self) && !engine.lanes_are_quiet() {
             match engine.find_reply(call, inline, Lane::may_hold_message, self) {
-                Found::Reply => soon = Some(Soon::Inline),
-                Found::ShortReply => {
+                NextMessage::Reply => outcome = Some(FastOutcome::Inline),
+                NextMessage::ShortReply => {
                     short(engine.short.payload());
-                    soon = Some(Soon::Short);
+                    outcome = Some(FastOutcome::Short);
                 }
                 // A poll could find something only with a system call, which the sleep makes first anyway.
-                Found::Other(None | Some(Prefetched::Nothing)) => {}
-                Found::Other(prefetched) => {
+                NextMessage::Other(None | Some(Prefetched::Nothing)) => {}
+                NextMessage::Other(prefetched) => {
                     let mut caller = Caller { session: self, call, caught: end, counted: false };
                     engine.turn(prefetched, Turn::new(self, executor), &mut caller, sink);
-                    soon = end.is_some().then_some(Soon::Ended(call));
+                    outcome = end.is_some().then_some(FastOutcome::Ended(call));
                 }
             }
         }
         engine.release();
-        if soon.is_some() {
-            self.reply_waits.add_short(teaches);
+        if outcome.is_some() {
+            self.reply_waits.add_short(history_update);
         }
-        self.look_once_more(executor);
-        soon
+        self.recheck(executor);
+        outcome
     }
 
     /// Returns whether a thread without the poller role may poll: it takes nothing for which another thread sleeps, or the armed event
     /// occurs nevertheless and stays until the sleeper consumes it.
     #[inline]
-    pub(super) fn may_look(&self, engine: &Engine<Q>) -> bool {
-        if self.role.is_free() { self.arming.armed() != Armed::All } else { self.may_look_beside(engine) }
+    pub(super) fn may_poll(&self, engine: &Engine<Q>) -> bool {
+        if self.role.is_free() {
+            self.arming.armed() != Armed::All
+        } else {
+            self.may_poll_with_sleeper(engine)
+        }
     }
 
     /// Returns whether a thread may poll although another one holds the poller role. This is so if the holder sleeps in the channel, and the
     /// peer causes an event for its messages even if they are received before. If instead the event means that bytes are available, these
     /// are left to the sleeper.
     #[inline(never)]
-    pub(super) fn may_look_beside(&self, engine: &Engine<Q>) -> bool {
+    pub(super) fn may_poll_with_sleeper(&self, engine: &Engine<Q>) -> bool {
         self.role.holder_is_asleep() && engine.peer_wakes()
     }
 
     /// Polls one batch for the end of a call, without the poller role, as the serving thread does.
     #[inline]
-    pub(super) fn look_soon(
+    pub(super) fn poll_fast(
         &self,
         mut engine: EngineGuard<'_, Q>,
-        (call, teaches): (CallId, Teaches),
-        places: Places<'_, Q::Lease, impl FnOnce(&[u8])>,
+        (call, history_update): (CallId, HistoryUpdate),
+        slots: ReplySlots<'_, Q::Lease, impl FnOnce(&[u8])>,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
-    ) -> Soon {
-        let Places { inline, short, end } = places;
+    ) -> FastOutcome {
+        let ReplySlots { inline, short, end } = slots;
         // This is done while the reply is in flight.
         engine.extend_rings();
-        let polls = if self.may_look(&engine) { SPINS_PER_LOOK } else { 0 };
-        let soon = 'polls: {
+        let polls = if self.may_poll(&engine) { POLL_BATCH } else { 0 };
+        let outcome = 'polls: {
             for _ in 0..polls {
                 let (is_left, is_quiet) = (engine.is_left(self), engine.lanes_are_quiet());
                 let found = match (is_quiet, is_left) {
                     (true, false) if !self.rendezvous.is_due() => continue,
                     (false, false) => engine.find_reply(call, inline, |_| true, self),
-                    _ => Found::Other(None),
+                    _ => NextMessage::Other(None),
                 };
                 let prefetched = match found {
-                    Found::Reply => break 'polls Soon::Inline,
-                    Found::ShortReply => {
+                    NextMessage::Reply => break 'polls FastOutcome::Inline,
+                    NextMessage::ShortReply => {
                         short(engine.short.payload());
-                        break 'polls Soon::Short;
+                        break 'polls FastOutcome::Short;
                     }
-                    Found::Other(prefetched) => prefetched,
+                    NextMessage::Other(prefetched) => prefetched,
                 };
                 let mut caller = Caller { session: self, call, caught: end, counted: false };
                 let progress = engine.turn(prefetched, Turn::new(self, executor), &mut caller, sink);
                 if end.is_some() {
-                    break 'polls Soon::Ended(call);
+                    break 'polls FastOutcome::Ended(call);
                 }
                 if progress.moved != 0 {
                     break;
                 }
             }
-            Soon::Open(call)
+            FastOutcome::Open(call)
         };
         engine.release();
-        if !matches!(soon, Soon::Open(_)) {
-            self.reply_waits.add_short(teaches);
+        if !matches!(outcome, FastOutcome::Open(_)) {
+            self.reply_waits.add_short(history_update);
         }
-        self.look_once_more(executor);
-        soon
+        self.recheck(executor);
+        outcome
     }
 }

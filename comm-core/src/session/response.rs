@@ -6,7 +6,7 @@ use super::outgoing::OutgoingPayload;
 
 /// The response to a request.
 #[derive(Debug)]
-pub enum Answer {
+pub enum Response {
     /// The handler's reply.
     Reply {
         /// The class that the reply travels in.
@@ -23,7 +23,7 @@ pub enum Answer {
     },
 }
 
-impl Answer {
+impl Response {
     /// Returns a failure without payload.
     pub const fn failure(code: FailureCode) -> Self {
         Self::Failure { code, payload: OutgoingPayload::EMPTY }

@@ -45,19 +45,19 @@ fn workers() -> Vec<(String, String)> {
 }
 
 fn named(workers: &[(&str, &str)]) -> Vec<(String, String)> {
-    workers.iter().map(|(name, processors)| ((*name).to_owned(), (*processors).to_owned())).collect()
+    workers.iter().map(|(name, cpus)| ((*name).to_owned(), (*cpus).to_owned())).collect()
 }
 
 /// Lets a thread take messages from a TCP connection, whose arrivals interrupts announce; how many boosts the worker made.
-fn boosts(processor: Option<usize>) -> u64 {
+fn boosts(cpu: Option<usize>) -> u64 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap().into();
     let receiver = listener.accept().unwrap().0.into();
     let device = Device::open().unwrap();
     device.flag(&receiver, Flag::default()).unwrap();
     let handler = Numbered::spawn(move || {
-        if let Some(processor) = processor {
-            pin(processor);
+        if let Some(cpu) = cpu {
+            pin(cpu);
         }
         for _ in 0..ROUNDS {
             read(&receiver);

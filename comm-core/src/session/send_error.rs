@@ -8,7 +8,7 @@ use crate::buf::Exhausted;
 /// The reason why a message was not taken. Nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Refused {
+pub enum SendError {
     /// There is no link to the peer.
     #[error(
         "node {peer} is not connected: wait for it; if it stays disconnected, check that it runs, and that one of the two nodes \
@@ -90,7 +90,7 @@ pub enum Refused {
     Draining,
 }
 
-impl Refused {
+impl SendError {
     /// Returns whether the same attempt can succeed later without any other change.
     pub const fn is_retryable(&self) -> bool {
         matches!(
