@@ -1,7 +1,7 @@
 //! SEAM Booster: schedules a thread immediately when its message arrives (Saito et al., *Expedite*, 2004, section 3).
 //!
-//! A thread that handles messages is adopted once. The descriptors that it waits on are watched. The thread reports when it has
-//! worked, and before each sleep that it is about to wait. A booster may use any of these four.
+//! A thread that handles messages is adopted once, and each descriptor on which it waits is watched. The thread reports each time that it
+//! has worked, and each time that it is about to wait. A booster may use any of these four reports.
 
 use core::fmt;
 
@@ -49,7 +49,7 @@ impl fmt::Display for Tier {
     }
 }
 
-/// A boost is not available. The thread goes on as an ordinary one.
+/// A boost is not available. The thread continues without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BoostError {
@@ -66,21 +66,21 @@ pub trait Booster: Send + Sync + fmt::Debug {
     /// Returns the tier.
     fn tier(&self) -> Tier;
 
-    /// The calling thread handles messages from now on, until it ends. Called once by each.
+    /// Registers the calling thread as one that handles messages, until it ends. Called once per thread.
     ///
     /// # Errors
-    /// The thread stays an ordinary one.
+    /// The thread is not boosted.
     fn adopt(&self) -> Result<(), BoostError>;
 
-    /// Threads wait for messages on what is open at this descriptor, until it is closed. Called once for each.
+    /// Registers a descriptor on which threads wait for messages, until it is closed. Called once per descriptor.
     ///
     /// # Errors
     /// Threads that wait there are not boosted.
     fn watch(&self, fd: i32) -> Result<(), BoostError>;
 
-    /// The calling thread is about to wait for its next message.
+    /// Reports that the calling thread is about to wait for its next message.
     fn before_wait(&self);
 
-    /// The calling thread has handled a message, or a few, and may go on with another.
+    /// Reports that the calling thread has handled one or a few messages, and may handle more without waiting.
     fn worked(&self);
 }

@@ -1,4 +1,4 @@
-//! SEAM Executor: how a thread sleeps and is woken: by futexes and descriptors in production, by virtual time in the simulation.
+//! SEAM Executor: sleeping and waking of threads, by futexes and descriptors in production, and by virtual time in the simulation.
 
 use pronto_sched_policy::policy::spin::{CpuSupply, SchedClass};
 use pronto_sched_policy::policy::time;
@@ -8,7 +8,7 @@ use crate::fabric::Interest;
 use crate::note::Note;
 use crate::time::{Clock, Nanos};
 
-/// How a thread waits.
+/// A policy for waiting.
 pub use pronto_sched_policy::policy::spin::Preference as WaitPolicy;
 /// The request of a wait, and the circumstances of the waiting thread: inputs of the decision in
 /// [`pronto_sched_policy::policy::spin`].
@@ -26,9 +26,9 @@ pub struct Channel {
 /// The channels of one link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channels {
-    /// Number of the peer that they belong to.
+    /// Number of the peer to which the channels belong.
     pub owner: u64,
-    /// Generation of the link. The channels of a later link are other ones, even if their descriptors have the same numbers.
+    /// Generation of the link. The channels of a later link differ, even if their descriptors have the same numbers.
     pub link: u16,
     /// By class: control and bulk. One channel may serve both.
     pub each: [Option<Channel>; 2],
@@ -36,12 +36,12 @@ pub struct Channels {
     pub near: Option<i32>,
 }
 
-/// How a thread has polled within its limit, until something came or the limit was reached.
+/// A measurement of how a thread polled, until something arrived or its polling limit was reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Polled {
-    /// Time from the first reading of its clock to the last.
+    /// Time from the first to the last reading of the clock.
     pub lasted: Nanos,
-    /// The longest time from one reading to the next.
+    /// Longest time between two successive readings.
     pub longest: Nanos,
 }
 
@@ -60,9 +60,9 @@ pub const fn alone(bound: Nanos) -> Circumstances {
 /// The circumstances of a thread that must not poll.
 pub const ASLEEP: Circumstances = Circumstances { sched_class: SchedClass::RealTime, ..alone(Nanos::ZERO) };
 
-/// How threads of this process wait and are woken.
+/// The methods by which threads of this process wait and are woken.
 pub trait Executor: Clock {
-    /// Returns whether the calling thread, which is about to wait by this policy, may poll, and for how long that pays.
+    /// Returns whether the calling thread may poll by this policy, and the longest time for which polling pays.
     fn circumstances(&self, policy: WaitPolicy) -> Circumstances;
 
     /// Reports how a thread has polled for a limited time. Not called for a thread whose reply came within the first poll batch.
@@ -79,37 +79,36 @@ pub trait Executor: Clock {
     /// Yields the CPU: to the thread that this one waits for, if that one is runnable here.
     fn yield_now(&self);
 
-    /// Sleeps for about `span`, so that threads of every scheduling class run on this CPU. The wait is for another thread's next step,
-    /// which reports nothing: nothing wakes this thread earlier, and the caller tries again afterwards. Takes in no messages and runs no
-    /// handlers, as the calling thread may hold an engine lock.
+    /// Sleeps for about `span`, so that threads of every scheduling class run on this CPU. Used to wait for a step of another thread that
+    /// does not wake this one; the caller tries again afterwards. Must not receive messages or run handlers, as the calling thread may hold
+    /// an engine lock.
     fn back_off(&self, span: Nanos);
 
-    /// Returns whether the calling thread may wait for an engine lock. It must not while it holds one itself: in an inline handler,
-    /// and in everything that runs within [`Self::foreign`].
+    /// Returns whether the calling thread may wait for an engine lock. It must not if it holds one itself: in an inline handler, and in all
+    /// code that runs within [`Self::foreign`].
     fn may_block(&self) -> bool {
         true
     }
 
-    /// Runs code of the program, such as a waker, on a thread that holds an engine lock. A panic of that code ends here.
+    /// Runs code of the program, such as a waker, on a thread that holds an engine lock. A panic of that code must not propagate.
     fn foreign(&self, run: impl FnOnce()) {
         run();
     }
 
-    /// Sleeps until one of the channels has an event or `until` has come. May return early. While a thread sleeps here, an event
-    /// may wake it alone, and not the node's serving thread. Returns which channels have an event, by class. A preempted thread cannot tell
-    /// an event from its time limit otherwise, and a thread that is woken by an event must process it
-    /// ([`QueuePair::notify_woken`](crate::fabric::QueuePair::notify_woken)).
+    /// Sleeps until one of the channels has an event, or `until`. May return early. An event may wake only the thread that sleeps here, and
+    /// not the node's serving thread. Returns the channels that have an event, by class: a thread that was woken by an event must process
+    /// it ([`QueuePair::notify_woken`](crate::fabric::QueuePair::notify_woken)), and cannot always tell from the clock whether it was.
     fn sleep_on_channels(&self, channels: &Channels, until: Nanos) -> [bool; 2];
 
-    /// Wakes the node's serving thread, if it sleeps, for work that no channel reports.
+    /// Wakes the node's serving thread, if it sleeps, for work that causes no event of a channel.
     fn wake_serving_thread(&self) {}
 
-    /// The calling thread found a session whose engine's holder panicked. The session is out of use until a thread calls
-    /// [`Session::fail`](crate::session::Session::fail), which must happen soon. Called again and again until then.
+    /// Reports a session whose engine's holder has panicked. The session is out of use until a thread calls
+    /// [`Session::fail`](crate::session::Session::fail), which must happen soon. Called repeatedly until then.
     fn engine_failed(&self) {}
 
-    /// Writes an entry to the flight recorder. Called on the path of a message, so it must cost next to nothing. Does nothing if nothing
-    /// is recorded.
+    /// Writes an entry to the flight recorder. Called on the path of a message, so it must cost very little. Does nothing if there is no
+    /// recorder.
     #[inline(always)]
     fn note(&self, note: Note) {
         let _ = note;

@@ -48,8 +48,8 @@ pub struct RingConfig {
 }
 
 impl RingConfig {
-    /// Returns the division for pinned memory, of which an ordinary user may have 8 MiB in total: 512 KiB at first, and 128 KiB of thread
-    /// arenas.
+    /// Returns the division for pinned memory. An ordinary user may pin 8 MiB in total, so the ring pins only 512 KiB at first, and has
+    /// only 128 KiB of thread arenas.
     #[must_use]
     pub fn pinned() -> Self {
         Self { first_chunk_bytes: 512 << 10, strip_bytes: 16 << 10, ..Self::default() }

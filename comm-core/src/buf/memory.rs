@@ -85,7 +85,7 @@ impl Buffer {
         Self { ring: Some(ring), place: pack(extent, 0) }
     }
 
-    /// Returns a value without an allocation.
+    /// Returns a `Buffer` that has no allocation.
     #[inline]
     pub(super) const fn none() -> Self {
         Self { ring: None, place: 0 }

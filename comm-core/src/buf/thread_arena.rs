@@ -45,7 +45,8 @@ struct Own {
 }
 
 impl ThreadArena {
-    /// Allocates `lines` contiguous lines of an arena with `size` lines. Returns the first line, if there is room. Caller: invariant 1.
+    /// Allocates `lines` contiguous lines of an arena with `size` lines. Returns the first line, if there is room. The caller ensures
+    /// invariant 1.
     #[inline]
     pub(super) fn take(&self, lines: u32, size: u32) -> Option<u32> {
         let taken = self.own.taken.load(Ordering::Relaxed);
@@ -75,8 +76,8 @@ impl ThreadArena {
         returned.fetch_add(1, Ordering::AcqRel) == RETIRED - 1
     }
 
-    /// Ends allocation. Returns whether the arena has no live buffer. If so, the caller owns the arena's reference to the ring. Caller:
-    /// invariant 1.
+    /// Ends allocation. Returns whether the arena has no live buffer. If so, the caller owns the arena's reference to the ring. The caller
+    /// ensures invariant 1.
     pub(super) fn retire(&self) -> bool {
         let taken = self.own.taken.load(Ordering::Relaxed);
         // SYNC: passes the reference to the thread that frees the last buffer, and sees what threads published that freed buffers
@@ -85,7 +86,7 @@ impl ThreadArena {
     }
 
     /// Returns whether the memory should be reclaimed: the arena has no live buffers, none was allocated since the last call, and some were
-    /// since the memory was last reclaimed. The caller must reclaim it before it releases the lock. Caller: invariant 1.
+    /// since the memory was last reclaimed. The caller must reclaim it before it releases the lock. The caller ensures invariant 1.
     pub(super) fn is_idle(&self) -> bool {
         let taken = self.own.taken.load(Ordering::Relaxed);
         // SYNC: Acquire sees that earlier users of the lines have finished, as in take.

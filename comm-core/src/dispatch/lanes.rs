@@ -1,24 +1,24 @@
-//! Lanes: ordered streams of handler executions, one at a time each.
+//! Lanes: ordered streams of handler executions. Each lane runs one item at a time.
 //!
 //! # Invariants
-//! 1. A lane has an entry exactly while one of its items runs; the entry holds those that wait.
-//! 2. Items of a lane run in the order in which they were pushed, the next one only after [`Lanes::finish`].
+//! 1. A lane has an entry if and only if one of its items runs. The entry holds the items that wait.
+//! 2. The items of a lane run in the order in which they were pushed. Each starts only after [`Lanes::finish`] of the previous one.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-/// Items by lane. A lane exists only while it has something to do, so keys cost nothing.
+/// Items by lane. A lane exists only while one of its items runs, so that an idle key takes no memory.
 #[derive(Debug)]
 pub struct Lanes<K, T> {
     waiting: BTreeMap<K, VecDeque<T>>,
 }
 
 impl<K: Ord, T> Lanes<K, T> {
-    /// No lane has anything to do.
+    /// Returns a value without lanes.
     pub const fn new() -> Self {
         Self { waiting: BTreeMap::new() }
     }
 
-    /// An item for a lane. Given back if its turn is now; then the lane runs until [`Lanes::finish`].
+    /// Adds an item to a lane. Returns the item if it runs immediately, because the lane was idle. Call [`Lanes::finish`] after it has run.
     pub fn push(&mut self, lane: K, item: T) -> Option<T> {
         match self.waiting.get_mut(&lane) {
             Some(waiting) => {
@@ -32,7 +32,7 @@ impl<K: Ord, T> Lanes<K, T> {
         }
     }
 
-    /// The lane's item that ran is done: the next one, whose turn is now.
+    /// Ends the run of a lane's item. Returns the next item, which runs now, or `None` if the lane is idle.
     pub fn finish(&mut self, lane: &K) -> Option<T> {
         let next = self.waiting.get_mut(lane)?.pop_front();
         if next.is_none() {
@@ -41,12 +41,12 @@ impl<K: Ord, T> Lanes<K, T> {
         next
     }
 
-    /// Lanes with something running.
+    /// Returns the number of lanes with a running item.
     pub fn running(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Items that wait for their turn.
+    /// Returns the number of items that wait.
     pub fn waiting(&self) -> usize {
         self.waiting.values().map(VecDeque::len).sum()
     }
@@ -74,6 +74,6 @@ mod tests {
         assert_eq!(lanes.finish(&1), Some('c'));
         assert_eq!(lanes.finish(&1), None);
         assert_eq!((lanes.running(), lanes.waiting()), (0, 0));
-        assert_eq!(lanes.push(1, 'd'), Some('d'), "an idle lane starts afresh");
+        assert_eq!(lanes.push(1, 'd'), Some('d'), "an idle lane runs an item immediately");
     }
 }

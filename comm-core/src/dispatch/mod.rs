@@ -1,4 +1,5 @@
-//! Where handlers run and in which order: lanes keep what must be kept in order, of what may run now control goes before bulk.
+//! Dispatch of handler executions. Lanes keep the order within a type or key, and the ready queue starts control messages before bulk
+//! messages.
 
 mod lanes;
 mod ready;

@@ -70,7 +70,7 @@ pub(super) struct Lane<Q> {
     pub(super) peer_window: Windows,
     /// Receive window of this side.
     pub(super) window: Windows,
-    /// Smallest number of unacknowledged messages that a correct peer never leaves.
+    /// Number of unacknowledged messages from which the peer is considered faulty.
     too_many: u32,
     /// Messages sent, wrapping.
     pub(super) sent: u16,
@@ -229,8 +229,8 @@ impl<Q> Lane<Q> {
         elsewhere.wrapping_add(self.responded_here)
     }
 
-    /// Returns the number of requests and notifications that were received and are not finished. A peer may exceed its window by one, for
-    /// which the link then fails.
+    /// Returns the number of requests and notifications that were received and are not finished. It may exceed the window by one; the link
+    /// then fails.
     #[inline]
     pub(super) const fn in_hand(&self, returned: u16) -> u16 {
         self.requests_received.wrapping_sub(self.returned(returned))
@@ -268,7 +268,7 @@ impl<Q> Lane<Q> {
         }
     }
 
-    /// Returns whether a message only for acknowledgements is due. The peer keeps its responses until they are acknowledged, and this
+    /// Returns whether a separate message with acknowledgements is due. The peer keeps its responses until they are acknowledged, and this
     /// side's next request may travel on the other connection.
     pub(super) const fn owes_credit(&self, returned: u16) -> bool {
         self.returned(returned).wrapping_sub(self.acks_sent.returned) > self.window.requests / 2
@@ -277,8 +277,7 @@ impl<Q> Lane<Q> {
     }
 
     /// Returns whether an acknowledgement of responses is due. Only this part of [`Self::owes_credit`] can become true by another response.
-    /// Every request acknowledges, too, and the peer responds to at most the open calls in between, so that a usual window of calls
-    /// needs no separate message.
+    /// Requests carry acknowledgements, too, so that a caller with a usual number of open calls needs no separate message.
     pub(super) const fn owes_receipts(&self) -> bool {
         let (responses, bytes) = self.response_acks_due;
         responses > self.window.replies / 4 * 3 || bytes >= MAX_DUE_BYTES
@@ -323,8 +322,8 @@ impl<Q> Lane<Q> {
     }
 }
 
-/// Length of unacknowledged responses, bytes, from which an acknowledgement is due immediately. It is a part of the send memory in which
-/// the peer keeps them.
+/// Total payload length of unacknowledged responses, bytes, from which an acknowledgement is due immediately. The peer keeps them in its
+/// send memory, of which this is a part.
 const MAX_DUE_BYTES: usize = 2 << 20;
 
 /// Maximum number of messages that a correct peer leaves unacknowledged, as a multiple of its receive depth.

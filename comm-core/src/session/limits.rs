@@ -1,4 +1,4 @@
-//! Sizes of a session. Each is the sum of its users.
+//! Sizes of a session: numbers of calls and messages, payload lengths and send memory; and the times by which a silent peer is detected.
 
 use pronto_wire::{Class, Windows};
 
@@ -21,8 +21,8 @@ pub struct Limits {
     pub send_memory: [u32; 2],
     /// Time without any message after which the peer is down.
     pub liveness: Nanos,
-    /// Interval of heartbeats in a session without other messages. It is shorter than the liveness limit, so that a peer that is stopped
-    /// for the difference is not considered down.
+    /// Interval of heartbeats in a session without other messages. It is shorter than the liveness limit. The difference is the time for
+    /// which a peer may be stopped without being considered down.
     pub heartbeat: Nanos,
     /// Choice whether messages share doorbells.
     pub doorbells: Doorbells,

@@ -12,7 +12,7 @@
 //! # Invariants
 //! 1. Only the methods here change the phase. Each asserts the phase that it begins from.
 //! 2. A session keeps its number from its first link to its end.
-//! 3. A session ends without a link: the engine closes the link first, which suspends the session.
+//! 3. A session that ends has no link: the engine closes the link first, which suspends the session.
 
 use super::calls::Expects;
 use super::lane::Link;
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_session_is_suspended_resumed_and_ended() {
         let mut phase = Phase::Down;
-        assert!(phase.end().is_none(), "there is no session to end");
+        assert!(phase.end().is_none(), "the session has not begun");
         phase.begin(link(1, [2, 1]));
         assert!(phase.is_linked() && phase.response() == Expects::Response);
         phase.suspend(NOW);

@@ -54,7 +54,7 @@ impl TokenSlot {
         Self { state: State::Pending, duties: Duties { call, link, class } }
     }
 
-    /// Returns a slot for a request that was never received, for tests and measurements of request handling. Its link never
+    /// Returns a slot for a request that was never received, for tests and measurements of request handling. It names a link that never
     /// exists: a token detached from it returns no credit, and its response is lost.
     pub const fn unowed(call: Option<CallId>, class: Class) -> Self {
         Self::new(call, u16::MAX, class)

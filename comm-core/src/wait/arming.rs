@@ -1,36 +1,37 @@
-//! Which events a session's fabric is asked for.
+//! The events for which a session's fabric is armed.
 //!
-//! Replies are unsolicited events. The serving thread that sleeps asks for solicited events only, so a reply that a caller polls for
-//! wakes no other thread, and calls come and go without arming anything. All events are asked for while a future relies on the serving
-//! thread for its reply, while a message in the backlog waits for room, and by a caller that sleeps in the channels itself.
+//! Replies are unsolicited events. A sleeping serving thread arms only for solicited events. A reply for which a caller polls therefore
+//! wakes no other thread, and a call needs no arming. The fabric is armed for all events in three cases: a future relies on the serving
+//! thread for its reply, a message in the backlog waits for room, or a caller sleeps in the channels itself.
 //!
 //! # Invariants
-//! 1. The engine's holder alone writes the state. Other threads read it as a hint, or confirm it under the lock.
-//! 2. A caller that sleeps in the channels has armed all events. A thread that arms for the serving thread sees under the lock that the
-//!    caller sleeps, and leaves the arming and what arrives to it: asking for less would leave it asleep next to its reply.
+//! 1. Only the holder of the engine writes the state. Other threads read it as a hint, or check it under the lock.
+//! 2. A caller that sleeps in the channels has armed for all events. A thread that arms for the serving thread sees under the lock that the
+//!    caller sleeps, and then changes nothing: arming for fewer events could leave the caller asleep although its reply has arrived.
 //! 3. `waiters <= call slots in use`: a waiter is counted only while it owns a slot. If more slots are in use than there are waiters, some
-//!    call has no waiting thread. It can be a future's only if `listen` was called since the two counts were last equal. Several calls of
-//!    one thread, which it waits for in turn, do not count as a future's: their replies would each cost their sender a wake-up.
+//!    call has no waiting thread. That call can belong to a future only if `listen` was called since the two counts were last equal.
+//!    Without this condition, several open calls of one thread, which waits for one at a time, would arm for all events, and each reply
+//!    would cost the peer a wake-up.
 
 use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::fabric::Armed;
 
-/// The events that the fabric was asked for, and the number of threads that wait for calls of their own.
+/// The events for which the fabric is armed, and the number of threads that wait for their own calls.
 #[derive(Debug, Default)]
 pub(crate) struct Arming {
     state: AtomicU32,
-    /// Number of changes of `state`, wrapping. A change may consume the events that have come.
+    /// Number of changes of `state`, wrapping. A change may consume pending events.
     changes: AtomicU32,
     waiters: AtomicU32,
-    /// A future has listened since there was a call without a waiting thread.
+    /// True if a future has called `listen` since every call last had a waiting thread.
     listened: AtomicBool,
-    /// A future has listened without the engine. The next thread that arms for the serving thread takes it, and arms all events then: the
-    /// number of open calls that it has read may be older.
+    /// True if a future has called `listen` without the engine lock. The next thread that arms for the serving thread clears it and arms
+    /// for all events: its reading of the number of open calls may be older than the future's call.
     requested: AtomicBool,
 }
 
-/// A waiter, counted until this is dropped.
+/// A guard that counts a waiter until it is dropped.
 pub(crate) struct CountedWaiter<'a>(&'a Arming);
 
 impl Arming {
@@ -42,18 +43,18 @@ impl Arming {
         }
     }
 
-    /// Engine only.
+    /// Engine only: stores the events for which the fabric is armed.
     pub(crate) fn set(&self, armed: Armed) {
         self.state.store(armed as u32, Ordering::Relaxed);
         self.changes.store(self.changes().wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Returns the number of threads that wait for calls of their own.
+    /// Returns the number of threads that wait for their own calls.
     pub(crate) fn waiters(&self) -> u32 {
         self.waiters.load(Ordering::Relaxed)
     }
 
-    /// Engine only: a future waits for a reply, or every call has a waiting thread.
+    /// Engine only: records that a future waits for a reply (true), or that every call has a waiting thread (false).
     pub(crate) fn set_listened(&self, listened: bool) {
         self.listened.store(listened, Ordering::Relaxed);
     }
@@ -63,13 +64,13 @@ impl Arming {
         self.listened.load(Ordering::Relaxed)
     }
 
-    /// Has the next thread that arms for the serving thread arm all events.
+    /// Requests that the next thread that arms for the serving thread arms for all events.
     pub(crate) fn request(&self) {
         self.requested.store(true, Ordering::Relaxed);
         self.listened.store(true, Ordering::Relaxed);
     }
 
-    /// Engine only.
+    /// Engine only: clears the request, and returns whether there was one.
     pub(crate) fn takes_request(&self) -> bool {
         let requested =
             self.requested.load(Ordering::Relaxed) && self.requested.swap(false, Ordering::Relaxed);
@@ -79,12 +80,12 @@ impl Arming {
         requested
     }
 
-    /// Returns a number that differs from an earlier one if other events may have been asked for in between, and events consumed.
+    /// Returns a count of changes. If it is unchanged, no thread has armed, disarmed or consumed events in between.
     pub(crate) fn changes(&self) -> u32 {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Counts a thread that waits for a call of its own. The thread drops the count before it gives the call's slot back.
+    /// Counts a thread that waits for its own call. The thread must drop the guard before it frees the call's slot.
     pub(crate) fn count_waiter(&self) -> CountedWaiter<'_> {
         self.waiters.fetch_add(1, Ordering::Relaxed);
         CountedWaiter(self)

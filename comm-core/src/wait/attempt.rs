@@ -1,4 +1,4 @@
-//! One wait, from its decision to its end: for how long to poll, when to sleep, when to give up, and what the history learns from it.
+//! One wait, from its decision to its end: polling time, sleep, timeout, and the update of the history.
 
 use super::history::{Decision, WaitHistory};
 use super::sleep::SAFETY_NET;
@@ -18,11 +18,11 @@ pub struct Wait {
 struct Times {
     begun: Nanos,
     deadline: Nanos,
-    /// Since when the thread polls without success.
+    /// Time when the current unsuccessful polling began.
     polling_since: Nanos,
 }
 
-/// Whether a wait has included a sleep.
+/// A record of whether a wait has included a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slept {
     /// The thread has only polled.
@@ -46,7 +46,7 @@ pub enum Next {
 }
 
 impl Wait {
-    /// A wait that ends `timeout` after the first call of [`Self::next`].
+    /// Returns a wait that ends `timeout` after the first call of [`Self::next`].
     #[inline]
     pub const fn new(decision: Decision, timeout: Nanos) -> Self {
         Self { decision, timeout, times: None, slept: Slept::No }
@@ -91,13 +91,13 @@ impl Wait {
         }
     }
 
-    /// Something has come that does not end the wait: the polling time begins again.
+    /// Restarts the polling time. Called when something has arrived that does not end the wait.
     #[inline]
     pub fn something_came(&mut self, now: Nanos) {
         self.times(now).polling_since = now;
     }
 
-    /// The thread sleeps now.
+    /// Records that the thread sleeps.
     pub const fn sleeps(&mut self) {
         self.slept = Slept::Yes;
     }
@@ -108,7 +108,7 @@ impl Wait {
         self.times.is_some()
     }
 
-    /// Adds a wait that has ended `now` to the history. One that has not begun was over within the first poll batch.
+    /// Adds a wait that ended at `now` to the history. A wait without a call of [`Self::next`] ended within the first poll batch.
     pub fn ended(&mut self, now: Nanos, history: &WaitHistory) {
         if self.has_begun() {
             let begun = self.times(now).begun;
@@ -119,15 +119,15 @@ impl Wait {
     }
 }
 
-/// How a thread polls within a bounded time: evidence of whether it has its CPU for itself.
+/// A stopwatch for polling with a time limit. It shows whether the thread has its CPU to itself.
 #[derive(Debug, Default)]
 pub struct PollWatch(Option<(Nanos, Polled)>);
 
 impl PollWatch {
-    /// The watch of a thread that has not polled yet.
+    /// The stopwatch of a thread that has not polled yet.
     pub const UNUSED: Self = Self(None);
 
-    /// The thread has read its clock between two poll batches. Returns the time since the reading before, zero for the first one.
+    /// Records a reading of the clock between two poll batches. Returns the time since the previous reading, or zero for the first one.
     #[inline]
     pub fn clock_was_read(&mut self, now: Nanos) -> Nanos {
         let Some((last, polled)) = &mut self.0 else {
@@ -140,12 +140,12 @@ impl PollWatch {
         since
     }
 
-    /// Returns how the thread has polled since the first reading, and stops watching. `None` if it was not watched.
+    /// Returns the measurement since the first reading, and resets the stopwatch. Returns `None` if it was not running.
     pub fn stop(&mut self) -> Option<Polled> {
         self.0.take().map(|(_, polled)| polled)
     }
 
-    /// Returns whether the thread is watched.
+    /// Returns whether the stopwatch is running.
     #[inline]
     pub const fn is_running(&self) -> bool {
         self.0.is_some()
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_between_begins_the_polling_time_again_and_not_the_wait() {
+    fn a_message_in_between_restarts_the_polling_time_but_not_the_wait() {
         let mut wait = wait(WaitPolicy::Adaptive, Nanos::from_micros(30));
         assert_eq!(wait.next(at(0)), Next::Poll);
         wait.something_came(at(15));

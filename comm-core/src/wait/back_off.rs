@@ -1,25 +1,25 @@
-//! Waiting for a lock that another thread holds for a moment: yields first, then sleeps.
+//! Waiting for a lock that another thread holds for a moment: the waiting thread first yields, then sleeps.
 //!
-//! A yield lets threads of the same or a higher scheduling class run, and no others. A real-time thread that waits for an ordinary
-//! thread on its own CPU would therefore keep that thread from running for as long as it waits. So every loop that waits for another
-//! thread's step pauses by [`BackOff::pause`], which sleeps in between.
+//! A yield lets threads of the same or a higher scheduling class run, and no others. A real-time thread that only yields would therefore
+//! starve an ordinary lock holder on its own CPU. So every loop that waits for a step of another thread pauses with [`BackOff::pause`],
+//! which also sleeps.
 
 use core::time::Duration;
 
 use crate::executor::Executor;
 use crate::time::Nanos;
 
-/// Yields before each sleep. They suffice for a lock holder of the same class.
+/// Number of yields before each sleep. They suffice for a lock holder of the same class.
 pub(crate) const YIELDS: u32 = 4;
-/// Length of the first sleep: about what falling asleep and waking up cost.
+/// Length of the first sleep, about the cost of falling asleep and waking up.
 pub(crate) const SHORTEST: Nanos = Nanos::from_micros(50);
-/// Length of the longest sleep: the delay that a thread accepts whose lock holder needs many time slices.
+/// Length of the longest sleep. It limits the delay if the lock holder needs many time slices.
 pub(crate) const LONGEST: Nanos = Nanos::from_millis(2);
 
 /// The pauses of one wait.
 #[derive(Debug)]
 pub struct BackOff {
-    /// Yields since the wait began, or since the last sleep.
+    /// Number of yields since the wait began, or since the last sleep.
     yields: u32,
     next_sleep: Nanos,
 }
@@ -36,9 +36,9 @@ impl BackOff {
         self.yields != 0 || self.next_sleep != SHORTEST
     }
 
-    /// Lets other threads run: yields [`YIELDS`] times, then sleeps once, and so on. Each sleep is twice as long as the one before, up to
-    /// [`LONGEST`]. The yields come again after each sleep, because a lock that is free for short moments only is missed by a thread
-    /// that tries once after a sleep.
+    /// Lets other threads run: yields [`YIELDS`] times, then sleeps once, and so on. Each sleep is twice as long as the previous one, up to
+    /// [`LONGEST`]. The yields are repeated after each sleep, because a single attempt would often miss a lock that is free only for short
+    /// moments.
     #[cold]
     pub(crate) fn pause(&mut self, executor: &impl Executor) {
         let span = self.next_sleep;
@@ -70,11 +70,11 @@ pub(crate) mod tests {
     use crate::executor::{ASLEEP, Channels, Circumstances, WaitPolicy};
     use crate::time::Clock;
 
-    /// Pauses after which a wait counts as endless.
+    /// Number of pauses after which a test considers the wait endless.
     const ENDLESS: usize = 10_000;
 
-    /// A real-time thread whose lock holder is an ordinary thread of the same CPU: the holder runs while this thread sleeps, and only
-    /// then. `holder` is what it does in its first time slice.
+    /// A real-time thread whose lock holder is an ordinary thread on the same CPU, and therefore runs only while this thread sleeps. The
+    /// closure `holder` is the work of the holder in its first time slice.
     pub(crate) struct RealTime<'a>(Mutex<Pauses<'a>>);
 
     struct Pauses<'a> {
@@ -92,7 +92,7 @@ pub(crate) mod tests {
             self.0.lock().expect("the test has failed")
         }
 
-        /// Returns whether the holder has run: the wait that the test is about took place.
+        /// Returns whether the thread has slept, so that the holder has run.
         pub(crate) fn has_slept(&self) -> bool {
             self.pauses().holder.is_none()
         }
@@ -110,7 +110,7 @@ pub(crate) mod tests {
         }
 
         fn sleep(&self, _: &AtomicU32, _: Nanos) {
-            unreachable!("nothing has a word here")
+            unreachable!("this test has no wake-up words")
         }
 
         fn wake(&self, _: &AtomicU32) {}
@@ -130,7 +130,7 @@ pub(crate) mod tests {
         }
 
         fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
-            unreachable!("nothing has a channel here")
+            unreachable!("this test has no channels")
         }
     }
 

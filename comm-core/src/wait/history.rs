@@ -1,4 +1,4 @@
-//! The history of waits of one kind, and the decision how the next one is to go.
+//! The history of waits of one kind, and the decision about the next wait.
 
 use pronto_sched_policy::policy::spin::{End, Reason, Spin, Wait as Choice};
 use pronto_sched_policy::policy::time;
@@ -9,14 +9,14 @@ use super::wait_override::WaitOverride;
 use crate::executor::{Circumstances, Executor, WaitRequest};
 use crate::time::Nanos;
 
-/// How long waits of one kind have taken: for replies of one peer, for room to send to it, or of a serving thread for any message.
+/// The lengths of past waits of one kind: for replies of one peer, for room to send to it, or of a serving thread for any message.
 ///
-/// Any thread reads it and adds to it without a lock. Of two threads that add at the same time one may be lost, which changes a mean of
-/// hundreds of waits little.
+/// Any thread reads it and adds to it without a lock. If two threads add at the same time, one wait may be lost, which hardly changes the
+/// mean of many waits.
 #[derive(Debug)]
 pub struct WaitHistory(AtomicU64);
 
-/// How a thread waits, this time.
+/// A decision about one wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     choice: Choice,
@@ -25,8 +25,8 @@ pub struct Decision {
     pub(crate) history_update: HistoryUpdate,
 }
 
-/// Whether the length of a wait is added to the history: not if the caller expected its end at a certain time, nor if the thread polls
-/// without a limit.
+/// The effect of a wait on the history. Its length is not added if the caller gave a hint about its length, or if the thread polls without
+/// a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HistoryUpdate {
     Nothing,
@@ -34,8 +34,8 @@ pub(crate) enum HistoryUpdate {
 }
 
 impl Decision {
-    /// Returns the decision of a thread that keeps no history: it polls for `span`, not at all if that is zero, without a limit if it is
-    /// `NEVER`.
+    /// Returns the decision of a thread without a history: it polls for `span`, and then sleeps. For zero it sleeps immediately, for
+    /// `NEVER` it polls without a limit.
     pub const fn without_history(span: Nanos) -> Self {
         let choice = match span {
             Nanos::ZERO => Choice::Sleep(Reason::Requested),
@@ -45,13 +45,13 @@ impl Decision {
         Self { choice, bound: time::Nanos(span.0), history_update: HistoryUpdate::Nothing }
     }
 
-    /// Returns for how long the thread polls before it sleeps; `NEVER` if it never sleeps.
+    /// Returns the time for which the thread polls before it sleeps; `NEVER` if it never sleeps.
     #[inline]
     pub const fn polls_for(&self) -> Nanos {
         Nanos(self.choice.polls_for().0)
     }
 
-    /// Returns the polling limit that the decision was made with.
+    /// Returns the polling limit on which the decision is based.
     pub const fn bound(&self) -> Nanos {
         Nanos(self.bound.0)
     }
@@ -61,7 +61,7 @@ impl Decision {
         matches!(self.choice, Choice::Sleep(Reason::Learned))
     }
 
-    /// Returns whether the thread polls, and sleeps after a limited time.
+    /// Returns whether the thread polls for a limited time, and then sleeps.
     #[inline]
     pub const fn is_bounded(&self) -> bool {
         matches!(self.choice, Choice::PollFor(_))
@@ -75,13 +75,14 @@ impl Default for WaitHistory {
 }
 
 impl WaitHistory {
-    // SYNC: a history orders nothing; a thread that reads an old one decides as if it had come sooner.
+    // SYNC: a history orders nothing. A thread that reads an old one decides as if it had read earlier.
     #[inline]
     fn spin(&self) -> Spin {
         Spin::from_bits(self.0.load(Ordering::Relaxed))
     }
 
-    /// Decides how a wait goes that begins now. `configured` is the operator's override; without one, the policy that the caller asked for.
+    /// Decides about a wait that begins now. `configured` has the policy, of the operator's override or else of the caller's request, and
+    /// the bound.
     #[inline(always)]
     pub fn decide(
         &self,
@@ -96,7 +97,7 @@ impl WaitHistory {
         self.decide_here(request.by(configured.policy), here)
     }
 
-    /// Decides as [`Self::decide`] does, under these circumstances.
+    /// Decides like [`Self::decide`], but under the given circumstances.
     #[inline(always)]
     pub fn decide_here(&self, request: WaitRequest, here: Circumstances) -> Decision {
         let choice = self.spin().wait(request, here);
@@ -105,7 +106,7 @@ impl WaitHistory {
         Decision { choice, bound: here.bound, history_update }
     }
 
-    /// Adds a wait that ended within its first poll batch, before any clock was read.
+    /// Adds a wait that ended within its first poll batch, before the clock was read.
     #[inline]
     pub(crate) fn add_short(&self, history_update: HistoryUpdate) {
         if history_update == HistoryUpdate::Something && !self.spin().takes_short_waits() {
@@ -118,7 +119,7 @@ impl WaitHistory {
         self.0.store(self.spin().ended_at_once().to_bits(), Ordering::Relaxed);
     }
 
-    /// Adds a wait that took `took`, the wake-up included if the thread has slept.
+    /// Adds a wait of length `took`, which includes the wake-up if the thread has slept.
     pub fn add(&self, decision: Decision, took: Nanos, slept: Slept) {
         if decision.history_update == HistoryUpdate::Something {
             let took = time::Nanos(took.0);
@@ -131,7 +132,7 @@ impl WaitHistory {
         }
     }
 
-    /// Returns the mean length of the last waits; about 2 us for all that are shorter.
+    /// Returns the mean length of recent waits. All shorter than about 2 us count as about 2 us.
     pub fn gap(&self) -> Nanos {
         Nanos(self.spin().gap().0)
     }
@@ -147,7 +148,7 @@ pub(crate) mod tests {
 
     pub(crate) const BOUND: Nanos = Nanos::from_micros(20);
 
-    /// A thread with a CPU of its own, which may poll for [`BOUND`].
+    /// An executor for a thread with a CPU of its own, which may poll for [`BOUND`].
     pub(crate) struct Alone;
 
     impl Clock for Alone {
@@ -162,7 +163,7 @@ pub(crate) mod tests {
         }
 
         fn sleep(&self, _: &AtomicU32, _: Nanos) {
-            unreachable!("nobody waits")
+            unreachable!("no thread waits")
         }
 
         fn wake(&self, _: &AtomicU32) {}
@@ -172,7 +173,7 @@ pub(crate) mod tests {
         fn back_off(&self, _: Nanos) {}
 
         fn sleep_on_channels(&self, _: &Channels, _: Nanos) -> [bool; 2] {
-            unreachable!("nobody waits")
+            unreachable!("no thread waits")
         }
     }
 
@@ -189,7 +190,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn long_waits_are_slept_through_and_short_ones_nobody_measures_bring_polling_back() {
+    fn long_waits_sleep_immediately_and_unmeasured_short_ones_restore_polling() {
         let history = WaitHistory::default();
         assert_eq!(decide(&history, None, None).polls_for(), BOUND);
         slept(&history, Nanos::from_millis(10), 32);
@@ -204,7 +205,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_expected_teaches_nothing() {
+    fn a_wait_with_a_hint_does_not_change_the_history() {
         let history = WaitHistory::default();
         let late = decide(&history, None, Some(Nanos::from_millis(5)));
         assert_eq!(late.polls_for(), Nanos::ZERO);

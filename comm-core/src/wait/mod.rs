@@ -18,19 +18,19 @@
 //! # Order of calls
 //! 1. [`WaitHistory::decide`] combines the operator's override, the caller's request, the history and the executor's measurements
 //!    into a [`Decision`]. The rule is [`pronto_sched_policy::policy::spin`].
-//! 2. [`Wait::new`], and after each unsuccessful poll batch [`Wait::next`], which says whether to poll on, to sleep, or to give up.
+//! 2. [`Wait::new`], and after each unsuccessful poll batch [`Wait::next`], which returns whether to poll, to sleep, or to give up.
 //! 3. [`Wait::sleeps`], then [`arm_recheck_sleep`] on the thread's [`Sleeper`].
 //! 4. [`Wait::ended`] when the thread goes on, which adds the wait to the history.
 //!
-//! The parts that keep polling threads out of each other's way: [`PollerRole`] lets one waiting caller poll at a time, `arming` says
-//! which events the fabric is asked for, and `wanted`, `back_off` and [`YieldTimer`] pass the CPU to the thread that holds what
-//! another one needs.
+//! Three parts coordinate the threads. [`PollerRole`] lets one waiting caller poll at a time. `arming` stores the events for which the
+//! fabric is armed. `wanted`, `back_off` and [`YieldTimer`] pass the CPU to the thread that holds what another one needs.
 //!
 //! # Invariants
-//! 1. A thread arms every source before it rechecks the first one. So an event either is found by the recheck or wakes the thread.
-//! 2. A sleep that an event should end lasts [`SAFETY_NET`] at most. An event that only the time limit has found is a lost wake-up and
-//!    is counted, unless its wake-up comes within [`LATE`].
-//! 3. Nothing here names a session, a thread or a clock: time comes in as `now`, and the [`Executor`](crate::Executor) sleeps.
+//! 1. A thread arms every source before it rechecks the first one. Therefore the recheck finds an event, or the event wakes the thread.
+//! 2. A sleep that an event should end lasts at most [`SAFETY_NET`]. An event that is found only after the time limit is a lost wake-up and
+//!    is counted, unless its wake-up occurs within [`LATE`].
+//! 3. This module depends on no session, thread or clock: the caller passes the time as `now`, and the [`Executor`](crate::Executor)
+//!    sleeps.
 
 pub(crate) mod arming;
 mod attempt;

@@ -1,12 +1,12 @@
-//! Which of a session's waiting callers polls, and which of them sleep meanwhile.
+//! The poller role: one waiting caller of a session polls, and the others sleep.
 //!
-//! There is no completion thread (Kim, 3.2). One waiting caller holds the role: it polls, or sleeps in the completion channels. The
-//! others, the followers, sleep on their own words. A follower is woken when its call has ended, or when it is to take the role.
+//! There is no completion thread (Kim, 3.2). One waiting caller holds the role: it polls, or sleeps in the completion channels. The others,
+//! the followers, sleep on their own words. A follower is woken when its call has ended, or when it must take the role.
 //!
 //! # Invariants
 //! 1. At most one thread holds the role.
-//! 2. A thread that releases the role looks for an enlisted follower afterwards and wakes one. A thread that withdraws from the list does
-//!    the same if the role is free. So as long as there are followers, the role is held or a woken follower is about to take it.
+//! 2. A thread that releases the role then checks for an enlisted follower and wakes one. A thread that leaves the list does the same if
+//!    the role is free. Therefore, while there are followers, the role is held or a woken follower is about to take it.
 //! 3. A follower enlists, arms its word, and then checks the role once more before it sleeps.
 //! 4. While the serving thread spins, no caller sleeps in the channels, and followers need no holder: the serving thread ends their
 //!    calls. When it stops spinning it wakes one of them, which takes the role.
@@ -25,9 +25,9 @@ const SLEEPING: u32 = 2;
 #[derive(Debug)]
 pub struct PollerRole {
     pub(crate) holder: AtomicU32,
-    /// One bit per call slot: enlisted followers.
+    /// The enlisted followers: one bit per call slot.
     pub(crate) followers: Box<[AtomicU64]>,
-    /// State of the node's serving thread, which alone writes it.
+    /// State of the node's serving thread, which is the only writer.
     pub(crate) serving: AtomicU32,
 }
 
@@ -35,16 +35,16 @@ pub struct PollerRole {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ServingState {
-    /// It polls for a limited time, or handles messages.
+    /// The thread polls for a limited time, or handles messages.
     Working,
-    /// It sleeps until a channel has an event, or is about to.
+    /// The thread sleeps until a channel has an event, or is about to.
     Sleeping,
-    /// It polls, and reports [`Self::Sleeping`] before it ever sleeps.
+    /// The thread polls, and reports [`Self::Sleeping`] before it ever sleeps.
     Spinning,
 }
 
 impl PollerRole {
-    /// A free role, for callers in `slots` call slots.
+    /// Returns a free role, for callers in `slots` call slots.
     pub fn new(slots: u16) -> Self {
         let words = slots.div_ceil(BITS);
         Self {
@@ -57,28 +57,28 @@ impl PollerRole {
     /// Takes the role if it is free. Returns whether it was.
     pub fn claim(&self) -> bool {
         self.holder.load(Ordering::Relaxed) == FREE
-            // SYNC: sees what the last holder did; pairs with the release in `release`.
+            // SYNC: sees the work of the last holder; pairs with the release in `release`.
             && self.holder.compare_exchange(FREE, POLLING, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives the role up. Returns a follower to wake, or `None` if no thread waits for the role.
+    /// Releases the role. Returns a follower to wake, or `None` if no thread waits for the role.
     #[must_use = "a follower that is not woken sleeps although nobody polls for it"]
     pub fn release(&self) -> Option<u16> {
         debug_assert!(!self.is_free(), "only the holder gives the role up");
-        // SYNC: publishes what was polled; pairs with `claim`.
+        // SYNC: publishes the work of this holder; pairs with `claim`.
         self.holder.store(FREE, Ordering::Release);
         self.successor()
     }
 
-    /// The holder is about to sleep in the channels. Until [`Self::holder_polls`], every message is left to it: a thread that took one
-    /// out of the queue would take its event, too.
+    /// Records that the holder is about to sleep in the channels. Until [`Self::holder_polls`], other threads leave every message to it: a
+    /// thread that receives a message would consume its event, too.
     pub fn holder_sleeps(&self) {
         debug_assert!(!self.is_free(), "only the holder sleeps in the channels");
         // Relaxed: polling threads read it under the engine's lock, which the holder takes after this.
         self.holder.store(SLEEPING, Ordering::Relaxed);
     }
 
-    /// The holder is awake.
+    /// Records that the holder is awake.
     pub fn holder_polls(&self) {
         debug_assert!(!self.is_free(), "only the holder is awake again");
         self.holder.store(POLLING, Ordering::Relaxed);
@@ -94,24 +94,23 @@ impl PollerRole {
         self.holder.load(Ordering::Relaxed) == FREE
     }
 
-    /// The caller in this slot is about to sleep as a follower. It arms its word next, and then checks [`Self::is_abandoned`].
+    /// Enlists the caller in this slot as a follower, before it sleeps. The caller must then arm its word and check [`Self::is_abandoned`].
     pub fn enlist(&self, slot: u16) {
         self.followers[usize::from(slot / BITS)].fetch_or(1 << (slot % BITS), Ordering::Relaxed);
     }
 
-    /// The caller in this slot sleeps no more. Returns another follower to wake if the role is free and the caller does not take it.
+    /// Removes the caller in this slot from the list. Returns another follower to wake if the role is free and the caller does not take it.
     #[must_use = "a follower that is not woken sleeps although nobody polls for it"]
     pub fn withdraw(&self, slot: u16) -> Option<u16> {
         self.followers[usize::from(slot / BITS)].fetch_and(!(1 << (slot % BITS)), Ordering::Relaxed);
-        // SYNC: orders leaving the list before the check of the role; pairs with the fence in `successor`. Without it a holder could
-        // return this follower, which is awake and needs no waking, while this follower still sees the role held: neither wakes the
-        // next one.
+        // SYNC: orders leaving the list before the check of the role; pairs with the fence in `successor`. Without it, a holder could
+        // return this follower, which is already awake, while this follower still sees the role held. Then neither would wake the next one.
         fence(Ordering::SeqCst);
         if self.is_free() { self.successor() } else { None }
     }
 
-    /// Stores the state of the serving thread. A serving thread that reports [`ServingState::Sleeping`] then checks [`Self::is_free`]: if
-    /// the role is free, the serving thread arms, else the holder does when it gives the role up. Returns a follower to wake that has
+    /// Stores the state of the serving thread. After reporting [`ServingState::Sleeping`], the serving thread must check [`Self::is_free`].
+    /// If the role is free, the serving thread arms; otherwise the holder arms when it releases the role. Returns a follower to wake that
     /// relied on a spinning serving thread.
     #[must_use = "a follower that is not woken sleeps although nobody polls for it"]
     pub fn set_serving(&self, state: ServingState) -> Option<u16> {
@@ -122,7 +121,7 @@ impl PollerRole {
         if spun && self.is_free() { self.successor() } else { None }
     }
 
-    /// Returns whether the serving thread sleeps, and relies on the channels.
+    /// Returns whether the serving thread sleeps in the channels.
     pub fn serving_sleeps(&self) -> bool {
         self.serving.load(Ordering::Relaxed) == ServingState::Sleeping as u32
     }
@@ -147,8 +146,8 @@ impl PollerRole {
 
     /// Returns an enlisted follower for which the serving thread does not poll.
     pub(crate) fn successor(&self) -> Option<u16> {
-        // SYNC: orders giving the role up before reading the list; pairs with the fence of arming a follower's word, which stands
-        // between its enlisting and its second check of the role.
+        // SYNC: orders releasing the role before reading the list; pairs with the fence of arming a follower's word, which is between its
+        // enlisting and its second check of the role.
         fence(Ordering::SeqCst);
         if self.serving_spins() {
             return None;

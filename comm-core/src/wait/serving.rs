@@ -1,7 +1,7 @@
-//! How a serving thread waits for all its peers together.
+//! The waits of a serving thread, which waits for all its peers together.
 //!
-//! After traffic it polls for about the cost of a wake-up, or for the spin-down that the program asked for. It sleeps immediately where
-//! polling has been unsuccessful again and again.
+//! After traffic the thread polls for about the cost of a wake-up, or for the spin-down time that the program configured. It sleeps
+//! immediately if polling has repeatedly been unsuccessful.
 
 use super::history::{Decision, WaitHistory};
 use super::wait_override::WaitOverride;
@@ -17,23 +17,23 @@ pub struct ServingWaits {
 }
 
 impl ServingWaits {
-    /// No waits yet.
+    /// Returns a value without past waits.
     pub fn new(spin_down: Option<Nanos>) -> Self {
         Self { history: WaitHistory::default(), spin_down }
     }
 
-    /// Returns for how long nothing has come, in the past.
+    /// Returns the history of times without messages.
     pub const fn history(&self) -> &WaitHistory {
         &self.history
     }
 
-    /// Returns how the thread waits for a peer without an override.
+    /// Returns the policy and limit for a peer without an override.
     pub const fn configured(&self, policy: WaitPolicy) -> WaitOverride {
         WaitOverride { policy, bound: self.spin_down }
     }
 
-    /// Decides how the thread waits for all its peers, whose overrides these are; an empty list stands for peers without one. It polls for
-    /// as long as the peer with the longest polling time asks for.
+    /// Decides how the thread waits for all its peers. `configured` has their overrides; an empty list stands for peers without one. The
+    /// thread uses the longest polling time of any peer.
     #[inline]
     pub fn decide(
         &self,
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn it_polls_for_its_spin_down_and_sleeps_immediately_where_that_is_too_short() {
+    fn a_serving_thread_polls_for_its_spin_down_and_sleeps_immediately_if_that_is_too_short() {
         let waits = ServingWaits::new(Some(SPIN_DOWN));
         let waits_for = |span: Nanos, slept| {
             for _ in 0..32 {

@@ -1,4 +1,4 @@
-//! Arm, recheck, sleep: the only way in which a thread goes to sleep, whatever it sleeps on.
+//! Arm, recheck, sleep: the only way in which a thread goes to sleep.
 //!
 //! ```text
 //!   sleeper                                  producer of any source
@@ -7,23 +7,23 @@
 //!   sleep on all of them                     the source's word ARMED? then wake
 //! ```
 //!
-//! All sources are armed before the first one is rechecked: a source that was rechecked before another one was armed may be filled
-//! meanwhile, but its own word is armed, so its producer wakes the sleeper. A producer that publishes without a fence and without
-//! checking a word makes no event. A source whose channel is level-triggered needs no arming, because it ends any sleep immediately.
+//! All sources are armed before the first one is rechecked. If a source is filled after its recheck, its word is already armed, so the
+//! producer wakes the sleeper. A producer that publishes without a fence, or without checking a word, causes no event. A source with a
+//! level-triggered channel needs no arming, because it ends any sleep immediately.
 
 use pronto_sched_policy::policy::spin;
 
 use crate::time::Nanos;
 
-/// The longest sleep while an event is expected: a lost wake-up costs this much, and is counted (PIOMan's timer, section 3.4).
+/// The longest sleep while an event is expected. A lost wake-up causes at most this delay, and is counted (PIOMan's timer, section 3.4).
 pub const SAFETY_NET: Nanos = Nanos(spin::SAFETY_NET_TIMEOUT.0);
 
 /// The longest delay of a wake-up that is not lost. A sender wakes after a whole batch, and may be preempted before that.
 pub const LATE: Nanos = Nanos::from_millis(20);
 
-/// Everything that one thread sleeps on.
+/// The sources on which one thread sleeps.
 pub trait Sleeper {
-    /// Asks every source for a wake-up. Returns `false` if that is impossible at the moment; the thread polls on then.
+    /// Arms every source. Returns `false` if that is not possible now; the thread then continues to poll.
     fn arm(&mut self) -> bool;
 
     /// Polls every source once.
@@ -32,31 +32,31 @@ pub trait Sleeper {
     /// Sleeps until a source wakes the thread, or until the sleeper's own time limit. May return early.
     fn sleep(&mut self) -> Woken;
 
-    /// Looks for an event that should have ended the sleep and has not, before anything is disarmed. Gives its wake-up [`LATE`] to
-    /// come, and counts a lost wake-up otherwise.
+    /// Checks for an event that should have ended the sleep and has not, before disarming. Waits up to [`LATE`] for its wake-up, and
+    /// otherwise counts a lost wake-up.
     fn check_safety_net(&mut self);
 
-    /// Takes back what [`Self::arm`] asked for.
+    /// Disarms every source.
     fn disarm(&mut self);
 }
 
 /// The result of a recheck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recheck {
-    /// Nothing has come: the thread may sleep.
+    /// Nothing has arrived, so that the thread may sleep.
     Empty,
-    /// Something has come, or another thread polls: the thread polls on.
+    /// Something has arrived, or another thread polls. The thread continues to poll.
     Found,
     /// The wait is over.
     Done,
 }
 
-/// Why a sleep ended.
+/// The reason why a sleep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// By an event, a signal, or early.
+    /// An event or a signal ended the sleep, or it returned early.
     Early,
-    /// By the time limit.
+    /// The time limit ended the sleep.
     Limit,
 }
 
@@ -65,12 +65,12 @@ pub enum Woken {
 pub enum Outcome {
     /// The wait is over.
     Done,
-    /// The thread polls on, after a sleep or without one.
+    /// The thread continues to poll, whether it has slept or not.
     PollOn,
 }
 
 /// Arms, rechecks, sleeps and disarms. If the recheck ends the wait, the sources stay armed: the thread leaves, and the next thread that
-/// waits or serves arms or disarms them anyway.
+/// waits or serves arms or disarms them.
 #[inline]
 pub fn arm_recheck_sleep(sleeper: &mut impl Sleeper) -> Outcome {
     if !sleeper.arm() {
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// Records its steps.
+    /// A sleeper that records its steps.
     struct Steps {
         arms: bool,
         recheck: Recheck,

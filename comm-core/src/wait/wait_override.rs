@@ -1,11 +1,11 @@
-//! The wait override: how threads wait for one peer, configured by an operator while the program runs.
+//! The wait override: a policy for the waits for one peer, which an operator configures while the program runs.
 
 use pronto_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::executor::WaitPolicy;
 use crate::time::Nanos;
 
-/// How threads wait for a peer, whatever their calls ask for.
+/// The policy for all waits for a peer, regardless of the requests of its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitOverride {
     /// The policy.
@@ -17,16 +17,16 @@ pub struct WaitOverride {
 /// The override of one peer, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct OverrideCell {
-    /// [`NO_OVERRIDE`], or a policy.
+    /// A policy, or [`NO_OVERRIDE`].
     policy: AtomicU8,
-    /// Nanoseconds; zero for none.
+    /// The polling limit, nanoseconds; zero for none.
     bound: AtomicU64,
 }
 
 const NO_OVERRIDE: u8 = 0;
 
 impl OverrideCell {
-    /// Applies to every wait that begins afterwards; `None` removes the override.
+    /// Sets the override for every wait that begins afterwards. `None` removes it.
     pub(crate) fn set(&self, configured: Option<WaitOverride>) {
         let policy = match configured.map(|configured| configured.policy) {
             None => NO_OVERRIDE,

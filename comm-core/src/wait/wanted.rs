@@ -1,28 +1,28 @@
-//! Requests to the thread that holds a session's engine, next to the submission queue.
+//! Requests to the thread that holds a session's engine, in addition to the submission queue.
 //!
-//! A polling thread releases the engine only for a moment between two poll batches. A thread that wants the engine sets a flag here, which
-//! counts as work that is left, so the poll batch ends.
+//! A polling thread releases the engine only for a moment between two poll batches. A thread that needs the engine sets a flag here. The
+//! flag counts as pending work and therefore ends the poll batch.
 
 use pronto_sync::atomic::{AtomicU32, Ordering};
 
 use super::back_off::BackOff;
 use crate::executor::Executor;
 
-/// The peer is to be told about credits: half of the window was given back since the last message that told it.
+/// Flag: credits must be returned to the peer, because more than half of the window was freed since the last message that returned any.
 const CREDIT: u32 = 1;
 
-/// A thread wants the engine and cannot leave its work to the holder.
+/// Flag: a thread needs the engine and cannot leave its work to the holder.
 const ENGINE: u32 = 2;
 
 /// Requests of other threads to the engine's holder.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     flags: AtomicU32,
-    /// Threads that are awake and wait for something that a polling thread finds: they have yielded, or poll their own words.
+    /// Number of threads that wait without sleeping for something that a polling thread receives: they yield, or poll their own words.
     awaiting: AtomicU32,
 }
 
-/// A thread that waits awake, counted until this is dropped.
+/// A guard that counts a thread that waits without sleeping, until it is dropped.
 pub(crate) struct Awaiting<'a>(&'a AtomicU32);
 
 impl Drop for Awaiting<'_> {
@@ -46,12 +46,12 @@ impl Wanted {
         self.has(flag) && self.flags.fetch_and(!flag, Ordering::Relaxed) & flag != 0
     }
 
-    /// Asks the holder to tell the peer about credits, and to ring held doorbells.
+    /// Requests that the holder returns credits to the peer, and rings held doorbells.
     pub(crate) fn credit(&self) {
         self.flags.fetch_or(CREDIT, Ordering::Relaxed);
     }
 
-    /// Returns whether the holder is to do so.
+    /// Returns whether that was requested.
     pub(crate) fn wants_credit(&self) -> bool {
         self.has(CREDIT)
     }
@@ -61,7 +61,7 @@ impl Wanted {
         self.takes(ENGINE)
     }
 
-    /// Engine only: the peer is told about credits now.
+    /// Engine only: clears the request for credits, before they are returned.
     pub(crate) fn credit_is_given(&self) {
         self.takes(CREDIT);
     }
@@ -72,26 +72,27 @@ impl Wanted {
         self.yield_counted(executor);
     }
 
-    /// Sets the wanted flag and lets the lock holder run, whatever the scheduling classes of the two threads: see [`BackOff`].
+    /// Sets the wanted flag and pauses, so that the lock holder runs regardless of the scheduling classes of the two threads; see
+    /// [`BackOff`].
     pub(crate) fn wait_for_holder(&self, back_off: &mut BackOff, executor: &impl Executor) {
         self.flags.fetch_or(ENGINE, Ordering::Relaxed);
         let _awaits = self.awaits();
         back_off.pause(executor);
     }
 
-    /// Yields, counted among the threads that wait awake.
+    /// Yields, and counts the calling thread as waiting meanwhile.
     pub(crate) fn yield_counted(&self, executor: &impl Executor) {
         let _awaits = self.awaits();
         executor.yield_now();
     }
 
-    /// Counts the calling thread among those that wait awake.
+    /// Counts the calling thread as one that waits without sleeping.
     pub(crate) fn awaits(&self) -> Awaiting<'_> {
         self.awaiting.fetch_add(1, Ordering::Relaxed);
         Awaiting(&self.awaiting)
     }
 
-    /// Returns whether there is such a thread. It may share the CPU of the polling thread, and then waits for its turn.
+    /// Returns whether any thread waits without sleeping. It may share the CPU of the polling thread, and then needs a yield to run.
     pub(crate) fn is_awaited(&self) -> bool {
         self.awaiting.load(Ordering::Relaxed) != 0
     }

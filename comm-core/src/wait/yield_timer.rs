@@ -1,20 +1,21 @@
-//! When a polling thread yields its CPU to other threads.
+//! The rule by which a polling thread yields its CPU to other threads.
 
 use super::wanted::Wanted;
 use crate::executor::Executor;
 use crate::time::Nanos;
 
-/// The time for which a thread polls next to others before it yields. About the cost of a wake-up, so that a reply that comes soon is
-/// not missed.
+/// Time for which a thread polls before it yields to another thread. It is about the cost of a wake-up, so that a reply that arrives soon
+/// is not missed.
 const YIELD_AFTER: Nanos = Nanos::from_micros(20);
 
-/// Since when another thread has kept this one from polling, or has waited awake for what this one finds. The two may share a CPU, and
-/// without a yield the other thread would run only after this one's time slice.
+/// The time when another thread began to hold the engine, or to wait without sleeping for something that this thread receives. The two
+/// may share a CPU. Without a yield, the other thread would run only after this one's time slice.
 #[derive(Debug, Default)]
 pub struct YieldTimer(Option<Nanos>);
 
 impl YieldTimer {
-    /// Called after each poll batch, with whether the engine was free for it. Yields if a thread has waited for [`YIELD_AFTER`].
+    /// Called after each poll batch. `engine_was_free` tells whether the engine was free for it. Yields if another thread has waited for
+    /// [`YIELD_AFTER`].
     pub(crate) fn after_poll(
         &mut self,
         engine_was_free: bool,

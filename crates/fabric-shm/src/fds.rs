@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_there_is_no_packet() {
+    fn an_empty_socket_has_no_packet() {
         let (_from, to) = pair();
         assert_eq!(receive(to.as_fd(), &mut [0; 4]).unwrap_err(), Errno::EAGAIN);
     }

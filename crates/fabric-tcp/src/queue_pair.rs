@@ -159,7 +159,7 @@ impl TcpQueuePair {
             Gather::Inline(_) | Gather::Short(_) => unreachable!("posted above"),
             Gather::Ring(extent) if copied => {
                 #[expect(unsafe_code, reason = "posted send memory is read in place")]
-                // SAFETY: the extent is being posted, so nobody writes to it until its completion (the engine's promise 2).
+                // SAFETY: the extent is being posted, so no thread writes to it until its completion (the engine's promise 2).
                 let bytes = unsafe { self.memory.bytes(extent) };
                 self.outbound.push(bytes);
             }

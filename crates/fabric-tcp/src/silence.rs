@@ -12,7 +12,6 @@
 //!    probes are up to two minutes apart.
 //! 3. A check is made at most every eighth of the limit, and none while nothing was sent since a check that found
 //!    everything answered. An idle connection costs no system call.
-//!    everything answered. An idle connection costs no system call.
 
 use core::time::Duration;
 use std::os::fd::AsFd;
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_acknowledges_something_is_there() {
+    fn a_peer_that_acknowledges_something_is_not_lost() {
         assert_eq!(gone_after(100, |_| info(3, 0, 7_999)), None);
         assert_eq!(gone_after(100, |second| info(u32::from(second % 8 != 0), 0, 3_600_000)), None);
         // Sent a minute ago, answered immediately, and to be retransmitted in a minute.

@@ -140,7 +140,7 @@ pub(crate) fn apply(stream: &TcpStream, class: Class, options: &Options) -> Resu
         setsockopt(stream, sockopt::SndBuf, &bytes)?;
         setsockopt(stream, sockopt::RcvBuf, &bytes)?;
     }
-    // A refusal is no error: the connection works without busy polling.
+    // A refusal is not an error: the connection works without busy polling.
     Ok(poll_devices(stream, options))
 }
 

@@ -139,7 +139,7 @@ impl Device {
         self.shared.domain.place()
     }
 
-    /// Returns the error because of which memory does not come from the requested node, if any (mbind(2)).
+    /// Returns the error that prevented memory from being allocated on the requested node, if any (mbind(2)).
     pub fn memory_refused(&self) -> Option<Errno> {
         self.shared.domain.memory_refused()
     }

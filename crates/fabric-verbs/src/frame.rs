@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_decodes_to_what_was_encoded() {
+    fn every_kind_decodes_to_the_encoded_value() {
         let message = [headed(Kind::Message), vec![7; 9]].concat();
         assert!(matches!(decode(&message), Ok(Arrival::Message { payload: [7, ..], .. })));
         let waiting = Waiting { len: 5000.into(), key: 77.into(), window: 3.into() };

@@ -92,7 +92,7 @@ pub struct VerbsQueuePair {
     pub(crate) alive: Arc<Alive>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) next_grant: u32,
-    /// Requests of the provider itself that are waited for: bindings, probes.
+    /// Number of completed requests of the provider itself: bindings and probes.
     pub(crate) settled: u64,
     pub(crate) asked: u64,
     pub(crate) failed: Option<FabricError>,

@@ -145,7 +145,7 @@ impl VerbsQueuePair {
                 Gather::Short(bytes) => rest.copy_from_slice(bytes),
                 Gather::Ring(extent) => {
                     #[expect(unsafe_code, reason = "posted send memory is read in place")]
-                    // SAFETY: the extent is being posted, so nobody writes to it until its completion (the engine's promise 2).
+                    // SAFETY: the extent is being posted, so no thread writes to it until its completion (the engine's promise 2).
                     let bytes = unsafe { self.memory.bytes(extent) };
                     rest.copy_from_slice(bytes);
                 }

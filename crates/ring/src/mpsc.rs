@@ -155,7 +155,7 @@ impl<T> Ring<T> {
         (slot.sequence.load(Ordering::Acquire) == head.wrapping_add(1)).then_some(slot)
     }
 
-    /// Takes the value out of the full slot at `head`. Caller: invariant 3, and `head` is the position of the consumer.
+    /// Takes the value out of the full slot at `head`. The caller ensures invariant 3, and `head` is the position of the consumer.
     #[inline(always)]
     fn empty(&self, slot: &Slot<T>, head: usize) -> T {
         // SAFETY: invariant 2: the slot is full, and the one consumer reads it once before it changes the slot's number.

@@ -88,7 +88,7 @@ impl FlagWaker {
         }
     }
 
-    /// Stores `waker` unless the slot has a waker of the same task. Returns the replaced waker. Caller: invariant 1.
+    /// Stores `waker` unless the slot has a waker of the same task. Returns the replaced waker. The caller ensures invariant 1.
     fn swap_if_other(&self, waker: &Waker) -> Option<Waker> {
         self.slot.with_mut(|slot| {
             // SAFETY: invariant 1: the caller moved the state from IDLE to REGISTERING.
@@ -100,7 +100,7 @@ impl FlagWaker {
         })
     }
 
-    /// Empties the slot. Caller: invariant 1.
+    /// Empties the slot. The caller ensures invariant 1.
     fn take_slot(&self) -> Option<Waker> {
         self.slot.with_mut(|slot| {
             // SAFETY: invariant 1: the caller moved the state from IDLE.

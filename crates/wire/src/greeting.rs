@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_come_back_as_such() {
+    fn a_refusal_decodes_as_a_refusal() {
         for refusal in GreetingRefusal::ALL {
             assert_eq!(Greeting::decode(&refusal.encode()), Err(GreetingFault::Refused(refusal)));
         }

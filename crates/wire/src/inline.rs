@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holds_what_fits_and_nothing_else() {
+    fn an_inline_payload_holds_at_most_40_bytes() {
         let bytes: [u8; 41] = core::array::from_fn(|i| u8::try_from(i).unwrap());
         for len in 0..=INLINE_PAYLOAD {
             let payload = InlinePayload::new(&bytes[..len]).unwrap();
@@ -97,7 +97,7 @@ mod tests {
         }
         assert_eq!(InlinePayload::new(&bytes), None);
         let line = [7; INLINE_PAYLOAD];
-        assert_eq!(InlinePayload::first(line, 200).as_slice(), line, "no more than there is");
+        assert_eq!(InlinePayload::first(line, 200).as_slice(), line, "at most 40 bytes are taken");
         assert_eq!(InlinePayload::first(line, 3).line(), &line);
     }
 }

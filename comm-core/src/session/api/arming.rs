@@ -28,7 +28,7 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// Disarms the fabric for the holder of the poller role. It has not slept, or has been notified of every event that ended the sleep.
+    /// Disarms the fabric for the holder of the poller role, which has not slept, or has been notified of every event that ended its sleep.
     pub(super) fn disarm_as_poller(&self) {
         if let Some(mut engine) = self.engine.try_lock() {
             engine.disarm([false; 2], self);
@@ -36,7 +36,7 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// Sets the state of the serving thread: about to sleep, working, or spinning. Before it sleeps, it must recheck.
+    /// Sets the state of the serving thread: about to sleep, working, or spinning. A thread that is about to sleep must recheck afterwards.
     pub fn set_serving(&self, state: ServingState, executor: &impl Executor) {
         if let Some(follower) = self.role.set_serving(state) {
             self.wake_follower(follower, executor);
@@ -64,8 +64,9 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// Ensures that the serving thread is woken by the response that a future awaits, even if it sleeps already, as no thread polls for
-    /// the future. Processes what has arrived. If the calling thread must not wait for the engine, the serving thread does both.
+    /// Arms the fabric so that the response that a future awaits wakes the serving thread, because no thread polls for a future. Also
+    /// processes messages that have already arrived. If the calling thread must not wait for the engine, requests both from the serving
+    /// thread.
     pub fn listen(&self, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
         self.ring_if_held(executor);
         let listening = self.with_engine(executor, |engine| {

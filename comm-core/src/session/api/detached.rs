@@ -160,8 +160,8 @@ impl<Q: QueuePair> Session<Q> {
             completes: None,
             timeout: Nanos::NEVER,
         };
-        // The caller has reserved a receive for the response, and the submission queue is longer than the number of responses.
-        // Therefore only a message of a link that has ended is refused here.
+        // If the submission queue is full, the response goes to the overflow list, which has room for every open call of a peer. A response
+        // is therefore refused only if the peer has cancelled its call.
         if self.send(outgoing, executor).is_err() {
             self.stats.replies_lost.add(1);
         }

@@ -8,8 +8,8 @@ use crate::executor::Executor;
 use crate::fabric::QueuePair;
 
 impl<Q: QueuePair> Session<Q> {
-    /// Holds the doorbells of posted messages until [`Self::release_doorbells`]. They are rung earlier if a thread waits for a held
-    /// message, together with the doorbell of another message, and by the next tick.
+    /// Holds the doorbells of posted messages until [`Self::release_doorbells`]. They are rung earlier in three cases: a thread waits for a
+    /// held message, another message to the peer rings its doorbell, or the next tick comes.
     pub fn hold_doorbells(&self) {
         self.held_doorbells.fetch_add(1, Ordering::Relaxed);
     }

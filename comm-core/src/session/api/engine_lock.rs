@@ -38,9 +38,9 @@ impl<Q: QueuePair> Session<Q> {
         yields.after_poll(engine_was_free, &self.wanted, now, executor);
     }
 
-    /// Waits for the engine lock. Returns `None` if the calling thread must not wait for it: the thread may hold this engine itself, or
-    /// another one whose next holder waits for this thread. Returns `None` also if a holder has panicked; it then notifies the executor,
-    /// which has the session recovered.
+    /// Waits for the engine lock. Returns `None` if the calling thread must not wait, because it may hold this engine or another one, so
+    /// that waiting could deadlock. Also returns `None` if a holder has panicked. It then notifies the executor, so that the session is
+    /// recovered.
     pub(super) fn enter(&self, executor: &impl Executor) -> Option<EngineGuard<'_, Q>> {
         let mut back_off = BackOff::default();
         loop {

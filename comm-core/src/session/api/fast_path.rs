@@ -49,8 +49,8 @@ pub struct ReplySlots<'a, L, F> {
     pub end: &'a mut Option<End<L>>,
 }
 
-/// A guard for a call that possibly only this thread knows. If a panic drops it, it frees the waiter's part of the slot. Without a panic it
-/// is forgotten.
+/// A guard for a call that possibly no other thread knows. If a panic drops the guard, it gives up the waiter's claim on the slot. Without
+/// a panic, the guard is forgotten.
 pub(super) struct LeavesIfUnwound<'a, Q: QueuePair> {
     pub(super) session: &'a Session<Q>,
     pub(super) call: CallId,
@@ -102,8 +102,8 @@ impl<Q: QueuePair> Session<Q> {
         call.map(FastOutcome::Open)
     }
 
-    /// Polls for the reply to a call that was sent before: one batch, or once if the caller does not poll. Returns `None` if another thread
-    /// holds the engine, the call has ended, or a caller that does not poll has found no end.
+    /// Polls for the reply to a call that was sent before: one batch, or a single poll if the caller would sleep immediately. Returns
+    /// `None` if another thread holds the engine, if the call has already ended, or if the single poll did not end it.
     #[inline]
     pub fn wait_fast(
         &self,
@@ -127,7 +127,7 @@ impl<Q: QueuePair> Session<Q> {
         Some(self.poll_fast(engine, (call, decision.history_update), slots, sink, executor))
     }
 
-    /// Polls once for a reply that has already arrived, like all but the first of several responses that came together. To arm and sleep
+    /// Polls once for a reply that may already have arrived, for example together with the reply to an earlier call. Arming and sleeping
     /// for it would take longer than the rest of the call.
     fn poll_before_sleep(
         &self,
@@ -163,8 +163,8 @@ impl<Q: QueuePair> Session<Q> {
         outcome
     }
 
-    /// Returns whether a thread without the poller role may poll: it takes nothing for which another thread sleeps, or the armed event
-    /// occurs nevertheless and stays until the sleeper consumes it.
+    /// Returns whether a thread without the poller role may poll. It may if no other thread sleeps for the messages that it would take, or
+    /// if the armed event occurs anyway and stays pending until the sleeper consumes it.
     #[inline]
     pub(super) fn may_poll(&self, engine: &Engine<Q>) -> bool {
         if self.role.is_free() {
@@ -174,9 +174,9 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// Returns whether a thread may poll although another one holds the poller role. This is so if the holder sleeps in the channel, and the
-    /// peer causes an event for its messages even if they are received before. If instead the event means that bytes are available, these
-    /// are left to the sleeper.
+    /// Returns whether a thread may poll although another one holds the poller role. It may if the holder sleeps in the channel and the
+    /// peer's doorbell causes the event, even if the messages are received before. If instead the event means that unread bytes are
+    /// available, these are left to the sleeper.
     #[inline(never)]
     pub(super) fn may_poll_with_sleeper(&self, engine: &Engine<Q>) -> bool {
         self.role.holder_is_asleep() && engine.peer_wakes()
@@ -193,7 +193,7 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> FastOutcome {
         let ReplySlots { inline, short, end } = slots;
-        // This is done while the reply is in flight.
+        // The rings are extended now, while the reply is in flight.
         engine.extend_rings();
         let polls = if self.may_poll(&engine) { POLL_BATCH } else { 0 };
         let outcome = 'polls: {

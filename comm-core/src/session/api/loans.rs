@@ -10,9 +10,9 @@ use crate::session::send_error::SendError;
 use crate::session::shared::Turn;
 
 impl<Q: QueuePair> Session<Q> {
-    /// Returns a buffer for a sender outside of the engine. If the thread's arena has no room, first processes send completions, unless
-    /// another thread holds the engine. A stream then reuses memory that it has used a moment before. Otherwise a caller whose first poll
-    /// always finds its response would process no completions, and use all send memory in turn, none of it in the cache.
+    /// Returns a buffer for a sender that does not hold the engine. If the thread's arena has no room, first processes send completions,
+    /// unless another thread holds the engine. This frees memory that was used a moment before and is still in the cache. Without it, a
+    /// caller whose first poll always finds its response would process no completions, and would cycle through all send memory.
     ///
     /// # Errors
     /// The errors of [`Shared::loan`](crate::session::Shared::loan).

@@ -1,5 +1,5 @@
-//! Operations of the node on a session, other than polling: links, ticks, its end. These methods wait for the engine, which is only held
-//! for moments. In an inline handler they do not wait; the documentation of each tells what it does then.
+//! Operations of the node on a session, other than polling: installing links, ticks, and ending the session. These methods wait for the
+//! engine lock, which is held only briefly. An inline handler must not wait; each method documents its result in that case.
 
 use pronto_wire::{Class, Kind};
 

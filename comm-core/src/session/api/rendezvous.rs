@@ -147,8 +147,9 @@ impl<Q: QueuePair> Session<Q> {
         Ok(())
     }
 
-    /// Ends the count of a send that has ended or was cancelled. The memory lent for it is reclaimed as soon as its call has a response.
-    /// Until then the peer may read it, and the access must not be refused, as a refused access ends some connections.
+    /// Removes a send that has ended or was cancelled from the count. The memory lent for it is reclaimed as soon as its call has a
+    /// response. Until then the peer may read the memory, and the access must not be refused, because a refused access ends some
+    /// connections.
     pub fn leave_send(&self, lent: Option<Lent>, executor: &impl Executor) {
         self.rendezvous.sends.fetch_sub(1, Ordering::Relaxed);
         let Some(lent) = lent else { return };

@@ -17,7 +17,7 @@ pub struct RoomWait {
     yields: YieldTimer,
 }
 
-/// What a sender does after a refusal.
+/// The step of a sender after a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterRefusal {
     /// The sender tries again.

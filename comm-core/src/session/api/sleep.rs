@@ -198,8 +198,8 @@ impl<Q: QueuePair, X: Executor> Sleeper for FollowerSleeper<'_, Q, X> {
 }
 
 impl<Q: QueuePair> Session<Q> {
-    /// Sleeps until something arrives, or `until`, if the calling thread gets the role and the serving thread does not spin. Returns whether
-    /// it slept. If it did not, another thread processes what arrives.
+    /// Sleeps until something arrives, or until `until`, if the calling thread gets the role and the serving thread does not spin. Returns
+    /// whether it slept. If it did not, another thread processes what arrives.
     pub(super) fn sleep_for(
         &self,
         mut done: impl Fn() -> bool,

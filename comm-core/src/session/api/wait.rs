@@ -74,8 +74,8 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> WaitOutcome<Q::Lease> {
         if self.has_ended(call) {
-            // This is so for all but the first of several calls whose responses came together. As the thread does not wait, held doorbells
-            // stay held.
+            // The response has already arrived, for example together with the response to an earlier call. As the thread does not wait,
+            // held doorbells stay held.
             self.leave_transfers(executor);
             return WaitOutcome::Ended(self.take(call));
         }
@@ -110,9 +110,9 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// Polls up to `spins` times, until `done` returns true, a full batch was received, or, if a poll is a system call, anything was
-    /// received. Returns `None` if another thread holds the engine, or sleeps in the channel and no transfer made progress. Held doorbells
-    /// stay held, except on connections on which the turn itself posts. A thread that waits for held messages must call
+    /// Polls up to `spins` times. Stops earlier if `done` returns true, if a full batch was received, or, where a poll is a system call, if
+    /// anything was received. Returns `None` if another thread holds the engine, or sleeps in the channel and no transfer made progress.
+    /// Held doorbells stay held, except on connections on which the turn itself posts. A thread that waits for held messages must call
     /// [`Self::ring_if_held`] before.
     pub fn turn(
         &self,
@@ -146,7 +146,7 @@ impl<Q: QueuePair> Session<Q> {
         Some(self.turn_with(engine, spins, 1, waiter, sink, executor))
     }
 
-    /// Polls up to `spins` times, until `messages` messages were received, as more messages often follow the first. If other threads have
+    /// Polls up to `spins` times, until `messages` messages were received. More messages often follow the first. But if other threads have
     /// left work or want the engine, ends after any message.
     #[inline]
     fn turn_with(
@@ -220,8 +220,8 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
         }
     }
 
-    /// Adds the wait to the history, after it has ended or timed out. Reads the clock once more, as a thread that was preempted finds the end
-    /// of its call with its first poll afterwards.
+    /// Adds the wait to the history, after it has ended or timed out. Reads the clock again, because a preempted thread finds the end of
+    /// its call only with its first poll after the preemption.
     fn add_to_history(&mut self) {
         let begun = self.wait.has_begun();
         let now = if begun { self.executor.now() } else { Nanos::ZERO };
@@ -278,8 +278,8 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
         self.caught.take()
     }
 
-    /// Polls one batch while the holder of the poller role sleeps, so that a polling thread need not wait until the holder is awake. Returns
-    /// whether the call has ended.
+    /// Polls one batch while the holder of the poller role sleeps, so that a polling thread need not wait until the holder is awake.
+    /// Returns whether the call has ended.
     fn poll_next_to_sleeper(&mut self) -> bool {
         let session = self.session;
         if !session.role.holder_is_asleep() {
@@ -307,7 +307,7 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
     /// Polls and sleeps as the holder of the role, until the call has ended or the time is over.
     fn as_poller(&mut self, role: &HeldRole<'a, Q, X>) -> Polls {
         let session = self.session;
-        // The replies that this thread polls for must not wake a serving thread that sleeps until a solicited event.
+        // Disarms, so that the replies for which this thread polls do not wake the serving thread.
         if session.arming.armed() == Armed::All {
             session.disarm_as_poller();
         }
@@ -386,8 +386,8 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
         }
     }
 
-    /// Polls once, where the serving thread has not ended the call for as long as the safety net allows: it may be kept from its CPU, or be
-    /// in a handler for longer than handlers should take. Returns whether the call has ended.
+    /// Polls once, after the serving thread has not ended the call within the safety-net timeout: it may be preempted, or busy in a long
+    /// handler. Returns whether the call has ended.
     fn poll_for_serving_thread(&mut self) -> bool {
         let session = self.session;
         let Some(role) = HeldRole::claim(session, self.executor) else { return false };

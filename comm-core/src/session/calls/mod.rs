@@ -1,4 +1,4 @@
-//! Calls of this side: the slot that a caller waits on, shared by all threads, and what the engine knows of each call.
+//! Calls that this side makes: the slot in which a caller waits, shared by all threads, and the engine's state of each call.
 
 mod open;
 mod request;

@@ -1,4 +1,4 @@
-//! The engine's half of a call: one state per call slot, and the one function that ends a call.
+//! The engine's half of a call: a state for each call slot, and the only function that ends a call.
 //!
 //! ```text
 //!             room                     deadline, waiter left
@@ -8,17 +8,17 @@
 //!     |                  | response, session over                   | response, link lost, session over
 //!     v                  v                                          v
 //!    Idle <--------------+------------------------------------------+
-//!  (Waiting also ends at its deadline, when its waiter leaves, and with the session; but a request that an earlier link
-//!  carried is repeated once more while there is a link, and then awaits its response)
+//! (Waiting also ends at its deadline, when its waiter leaves, and with the session. A request that an earlier link carried is nevertheless
+//!  posted again while there is a link, and then becomes AwaitingResponse.)
 //! ```
 //!
 //! # Invariants
-//! 1. A slot is `Idle` unless its caller's request has reached the engine and the engine is not done with it.
-//! 2. A call is `Waiting` exactly while one entry of the backlog names it.
-//! 3. A call is `AwaitingResponse` only on the link that carried its request: no response can come on a later one, because a
-//!    peer sends a response only on a link on which its request came.
-//! 4. Only [`OpenCalls::end`] ends a call. It reports to the waiter once, and derives `executed` from whether any link ever
-//!    carried the request.
+//! 1. A slot is `Idle` except from the time when the engine gets the caller's request to the time when the engine is done with it.
+//! 2. A call is `Waiting` if and only if one entry of the backlog names it.
+//! 3. A call is `AwaitingResponse` only while the link that carried its request lasts. A peer responds only on the link on which the
+//!    request arrived, so no response can arrive on a later one.
+//! 4. Only [`OpenCalls::end`] ends a call. It reports the end to the waiter once. `executed` in that report depends on whether any link
+//!    ever carried the request.
 
 use alloc::vec::Vec;
 
@@ -31,19 +31,19 @@ use crate::session::end::Executed;
 use crate::session::outgoing::OutgoingPayload;
 use crate::time::Nanos;
 
-/// All calls that the engine knows of, by call slot.
+/// The engine's states of all calls, by call slot.
 #[derive(Debug)]
 pub(in crate::session) struct OpenCalls {
     slots: BySlot<OpenCall>,
-    /// Requests posted so far, repeated ones included.
+    /// Number of requests posted so far. A request that was posted again counts again.
     requests_posted: u64,
 }
 
-/// One call slot, as the engine knows it.
+/// The engine's state of one call slot.
 #[derive(Debug, Default)]
 struct OpenCall {
     generation: u32,
-    /// Counts for `Waiting` and `Posted` calls.
+    /// Valid for `Waiting` and `Posted` calls.
     limit: TimeLimit,
     state: CallState,
 }
@@ -53,11 +53,11 @@ enum CallState {
     /// The engine expects nothing for this slot.
     #[default]
     Idle,
-    /// The request is in the backlog: it waits for room, a credit, or the session's next link.
+    /// The request is in the backlog: it waits for room, for a credit, or for the session's next link.
     Waiting { request: Request, before: Before },
     /// A link carried the request. While the session is suspended, the request is kept for the next link.
     Posted { class: Class, order: u64, resend: Option<Resend> },
-    /// The waiter has its end or has left. The response is outstanding, so the slot is not used again yet.
+    /// The waiter has taken the end or has left, but the response is still outstanding. Until it arrives, the slot is not reused.
     AwaitingResponse { class: Class, cancel: Cancel },
 }
 
@@ -69,7 +69,7 @@ impl OpenCall {
 }
 
 impl CallState {
-    /// Returns the order number of a posted request.
+    /// Returns the position of a posted request in the order of posting.
     const fn order(&self) -> Option<u64> {
         match self {
             Self::Posted { order, .. } => Some(*order),
@@ -77,7 +77,7 @@ impl CallState {
         }
     }
 
-    /// Whether the waiter may still expect the end, as far as the engine knows.
+    /// Returns whether the waiter may still expect the end, as far as the engine knows.
     const fn has_waiter(&self) -> bool {
         match self {
             Self::Waiting { before, .. } => !matches!(before, Before::GivenUp),
@@ -87,36 +87,36 @@ impl CallState {
     }
 }
 
-/// Whether the peer has to be asked to cancel a call.
+/// Progress of asking the peer to cancel a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cancel {
     Due,
     Sent,
 }
 
-/// Why a call ends.
+/// The cause of the end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) enum Cause {
     /// The peer responded.
     Response,
-    /// Its deadline passed; says whether a response may still come if the request was posted.
+    /// The deadline passed. The value tells whether a response may still arrive if the request was posted.
     Deadline(Expects),
-    /// Its waiter left; says whether a response may still come if the request was posted.
+    /// The waiter left. The value tells whether a response may still arrive if the request was posted.
     Left(Expects),
-    /// The link that would have brought the outstanding response is gone.
+    /// The link that would have carried the outstanding response was lost.
     LinkLost,
-    /// The session is over.
+    /// The session has ended.
     SessionOver,
 }
 
-/// How to report the end of a call to the shared call slot.
+/// The report about a call that the engine makes to the shared call slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) enum Report {
-    /// Give the waiter its end, with this `executed` if it is not the peer's response.
+    /// The end of the call, for the waiter. `Executed` applies unless the end is the peer's response.
     End(Executed, Expects),
-    /// The waiter has its end, or has left: nothing more is expected for the slot.
+    /// The waiter has taken the end or has left, and nothing more is expected for the slot.
     Settle,
-    /// The waiter has left, and a response may still come.
+    /// Nothing to report: the waiter has left, and a response may still arrive.
     Nothing,
 }
 
@@ -131,23 +131,23 @@ impl Report {
 #[derive(Debug)]
 pub(in crate::session) struct Ended {
     pub(in crate::session) report: Report,
-    /// The request, if the call ended while it waited: its entry leaves the backlog, and its credit goes back.
+    /// The request, if the call ended while it was in the backlog. The caller removes its backlog entry and returns its credit.
     pub(in crate::session) withdrawn: Option<Request>,
 }
 
 impl OpenCalls {
-    /// A table for `slots` call slots.
+    /// Returns a table for `slots` call slots.
     pub(in crate::session) const fn new(slots: u16) -> Self {
         Self { slots: BySlot::new(slots), requests_posted: 0 }
     }
 
-    /// Requests posted so far, repeated ones included: the order number of the latest.
+    /// Returns the number of requests posted so far. This is the order number of the latest one.
     #[inline]
     pub(in crate::session) const fn requests_posted(&self) -> u64 {
         self.requests_posted
     }
 
-    /// A request was posted for the first time, or again after [`Self::take_waiting`].
+    /// Records that a request was posted, for the first time or again after [`Self::take_waiting`].
     #[inline(always)]
     pub(in crate::session) fn posted(
         &mut self,
@@ -166,7 +166,7 @@ impl OpenCalls {
         open.state = CallState::Posted { class, order, resend };
     }
 
-    /// A request enters the backlog.
+    /// Records that a request enters the backlog.
     pub(in crate::session) fn wait(
         &mut self,
         call: CallId,
@@ -185,7 +185,7 @@ impl OpenCalls {
             OpenCall { generation: call.generation, limit, state: CallState::Waiting { request, before } };
     }
 
-    /// Takes a waiting request out for an attempt to post it: [`Self::posted`] or [`Self::wait`] follows.
+    /// Takes a waiting request out of the table for an attempt to post it. Call [`Self::posted`] or [`Self::wait`] afterwards.
     pub(in crate::session) fn take_waiting(&mut self, call: CallId) -> Option<(Request, Before, TimeLimit)> {
         let open = self.find(call)?;
         match core::mem::take(&mut open.state) {
@@ -197,7 +197,7 @@ impl OpenCalls {
         }
     }
 
-    /// The waiting request of a call.
+    /// Returns the waiting request of a call.
     pub(in crate::session) fn waiting_mut(&mut self, call: CallId) -> Option<&mut Request> {
         match &mut self.find(call)?.state {
             CallState::Waiting { request, .. } => Some(request),
@@ -205,7 +205,7 @@ impl OpenCalls {
         }
     }
 
-    /// Whether a call's request is in the backlog.
+    /// Returns whether a call's request is in the backlog.
     pub(in crate::session) fn is_waiting(&self, call: CallId) -> bool {
         let open = self.slots.get(usize::from(call.slot));
         open.is_some_and(|open| {
@@ -213,7 +213,7 @@ impl OpenCalls {
         })
     }
 
-    /// The transport gives a posted request's payload back: it is kept for the next link.
+    /// Stores the payload of a posted request, which the transport no longer uses, for the session's next link.
     pub(in crate::session) fn payload_back(&mut self, call: CallId, payload: OutgoingPayload) {
         if let Some(OpenCall { state: CallState::Posted { resend: Some(resend), .. }, .. }) = self.find(call)
         {
@@ -222,7 +222,8 @@ impl OpenCalls {
         }
     }
 
-    /// Whether this call was posted and its waiter expects the response: the state of nearly every call whose response comes.
+    /// Returns whether the call was posted and its waiter expects the response. Nearly every call is in this state when its response
+    /// arrives.
     #[inline(always)]
     pub(in crate::session) fn is_posted(&self, call: CallId) -> bool {
         let open = self.slots.get(usize::from(call.slot));
@@ -231,13 +232,13 @@ impl OpenCalls {
         })
     }
 
-    /// Whether the engine still has to do with this call.
+    /// Returns whether the engine is not done with this call.
     pub(in crate::session) fn is_open(&self, call: CallId) -> bool {
         let open = self.slots.get(usize::from(call.slot));
         open.is_some_and(|open| open.generation == call.generation && !matches!(open.state, CallState::Idle))
     }
 
-    /// The order number of a posted request; the highest there is for any other call.
+    /// Returns the order number of a posted request, and `u64::MAX` for any other call.
     pub(in crate::session) fn order(&self, call: CallId) -> u64 {
         match self.slots.get(usize::from(call.slot)) {
             Some(OpenCall { generation, state: CallState::Posted { order, .. }, .. })
@@ -249,8 +250,8 @@ impl OpenCalls {
         }
     }
 
-    /// Ends a call, in every way in which a call can end. None if the cause does not concern the call: it is not open, or has
-    /// ended before.
+    /// Ends a call for any cause. Returns `None` if the cause does not apply to the call: it is not open, or has already ended for its
+    /// waiter.
     #[inline(always)]
     pub(in crate::session) fn end(&mut self, call: CallId, cause: Cause) -> Option<Ended> {
         if cause == Cause::Response && self.end_posted(call) {
@@ -259,7 +260,7 @@ impl OpenCalls {
         Self::end_rare(self.find(call)?, cause)
     }
 
-    /// Ends a posted call whose response has come; [`Self::end`] does this first. Returns false if the call is in another state.
+    /// Ends a posted call whose response has arrived; [`Self::end`] tries this first. Returns false if the call is in another state.
     #[inline(always)]
     pub(in crate::session) fn end_posted(&mut self, call: CallId) -> bool {
         let latest = self.requests_posted;
@@ -341,19 +342,19 @@ impl OpenCalls {
         }
     }
 
-    /// All calls that are not idle, with their slots in ascending order.
+    /// Returns all calls that are not idle, by ascending slot.
     pub(in crate::session) fn open(&self) -> impl Iterator<Item = CallId> + use<> {
         let open = self.slots.iter().enumerate().filter(|(_, open)| !matches!(open.state, CallState::Idle));
         let calls: Vec<_> = open.map(|(slot, open)| call_id(slot, open.generation)).collect();
         calls.into_iter()
     }
 
-    /// A call whose deadline has passed, at `slot` or behind it.
+    /// Returns the first call at or after `slot` whose deadline has passed.
     pub(in crate::session) fn next_overdue(&mut self, slot: u16, now: Nanos) -> Option<CallId> {
         self.next(slot, |open| open.state.has_waiter() && open.limit.has_passed(now))
     }
 
-    /// A call whose waiter has left without the engine having heard of it, at `slot` or behind it.
+    /// Returns the first call at or after `slot` whose waiter has left without notifying the engine.
     pub(in crate::session) fn next_left(
         &mut self,
         slot: u16,
@@ -369,7 +370,7 @@ impl OpenCalls {
         found.map(|(slot, open)| call_id(slot, open.generation))
     }
 
-    /// A call whose peer has to be asked to cancel it, at `slot` or behind it, and the class of its request.
+    /// Returns the first call at or after `slot` for which a cancellation must be sent, and the class of its request.
     pub(in crate::session) fn next_cancel(&mut self, slot: u16) -> Option<(CallId, Class)> {
         let due = |open: &mut OpenCall| {
             matches!(open.state, CallState::AwaitingResponse { cancel: Cancel::Due, .. })
@@ -381,7 +382,7 @@ impl OpenCalls {
         }
     }
 
-    /// The peer was asked to cancel a call.
+    /// Records that a cancellation was sent.
     pub(in crate::session) fn cancel_sent(&mut self, call: CallId) {
         if let Some(OpenCall { state: CallState::AwaitingResponse { cancel, .. }, .. }) = self.find(call) {
             debug_assert!(*cancel == Cancel::Due, "a cancel is sent once");
@@ -389,8 +390,8 @@ impl OpenCalls {
         }
     }
 
-    /// After a link was lost: takes the posted requests of every call out, in the order in which they were posted, to be
-    /// posted again ([`Self::wait`] follows for each). A call whose request nobody kept stays behind, posted.
+    /// Takes all posted requests out of the table after the link was lost, in the order in which they were posted. They are to be posted
+    /// again: call [`Self::wait`] for each. A call without a resend copy of its request stays in the table as posted.
     pub(in crate::session) fn take_unanswered(&mut self) -> Vec<(CallId, Request, TimeLimit)> {
         let mut unanswered = Vec::new();
         for (slot, open) in self.slots.iter_mut().enumerate() {
@@ -408,12 +409,12 @@ impl OpenCalls {
         unanswered.into_iter().map(|(_, call)| call).collect()
     }
 
-    /// Returns how many requests are in the backlog.
+    /// Returns the number of requests in the backlog.
     pub(in crate::session) fn count_waiting(&self) -> usize {
         self.slots.iter().filter(|open| matches!(open.state, CallState::Waiting { .. })).count()
     }
 
-    /// Returns whether the response of a call is outstanding whose waiter has its end or has left.
+    /// Returns whether any call is `AwaitingResponse`.
     pub(in crate::session) fn awaits_response(&self) -> bool {
         let awaits = |state: &CallState| {
             matches!(
@@ -424,7 +425,7 @@ impl OpenCalls {
         self.slots.iter().any(|open| awaits(&open.state))
     }
 
-    /// Gives memory back that a busier session needed.
+    /// Frees memory that the session no longer needs.
     pub(in crate::session) fn give_back(&mut self) {
         self.slots.give_back(|open| !matches!(open.state, CallState::Idle));
     }

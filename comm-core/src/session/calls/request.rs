@@ -1,4 +1,4 @@
-//! A request on its way out: what it is made of, what repeats it, and how long its caller waits.
+//! An outgoing request, its resend copy, and the time limit of its caller.
 
 use pronto_wire::{Class, ServiceId, TypeId};
 
@@ -10,9 +10,9 @@ use crate::time::Nanos;
 #[derive(Debug)]
 pub(in crate::session) struct Request {
     pub(in crate::session) class: Class,
-    /// The link for which it was composed: it may name grants of that link.
+    /// The link for which the request was composed. It may name grants of that link.
     pub(in crate::session) composed: u16,
-    /// The link whose credit it holds.
+    /// The link to which its credit belongs.
     pub(in crate::session) link: u16,
     pub(in crate::session) type_id: TypeId,
     pub(in crate::session) service: ServiceId,
@@ -20,26 +20,26 @@ pub(in crate::session) struct Request {
 }
 
 impl Request {
-    /// Whether its payload stays as it is after the call has ended. The owner of a region may write to it from then on.
+    /// Returns whether the payload cannot change after the call has ended. The owner of a region may write to the region from then on.
     pub(super) const fn keeps_its_payload(&self) -> bool {
         !matches!(self.payload, OutgoingPayload::Region { .. })
     }
 }
 
-/// What repeats a posted request on the session's next link.
+/// The resend copy of a posted request, from which it is posted again on the session's next link.
 #[derive(Debug)]
 pub(in crate::session) struct Resend {
     pub(in crate::session) type_id: TypeId,
     pub(in crate::session) service: ServiceId,
-    /// None while the work request holds it.
+    /// `None` while the work request holds the payload.
     pub(in crate::session) payload: Option<OutgoingPayload>,
 }
 
-/// How long the caller waits.
+/// The time limit of the caller.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::session) struct TimeLimit {
     timeout: Nanos,
-    /// When the call ends by its timeout; set by the first tick that sees the call.
+    /// Time when the call ends with a timeout. The first tick that sees the call sets it.
     deadline: Option<Nanos>,
 }
 
@@ -50,13 +50,13 @@ impl Default for TimeLimit {
 }
 
 impl TimeLimit {
-    /// A limit that begins with the first tick that sees it.
+    /// Returns a time limit that starts with the first tick that sees the call.
     #[inline]
     pub(in crate::session) const fn new(timeout: Nanos) -> Self {
         Self { timeout, deadline: None }
     }
 
-    /// What is left of the timeout.
+    /// Returns the rest of the timeout.
     pub(in crate::session) fn remaining(&self, now: Nanos) -> Nanos {
         self.deadline.map_or(self.timeout, |deadline| deadline.since(now))
     }
@@ -66,15 +66,15 @@ impl TimeLimit {
     }
 }
 
-/// Whether a waiting request was posted on an earlier link.
+/// State of a waiting request with regard to earlier links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) enum Before {
-    /// No link ever carried it: its handler did not run.
+    /// No link ever carried the request, so its handler did not run.
     NeverPosted,
-    /// An earlier link carried it: its handler may have run.
+    /// An earlier link carried the request, so its handler may have run.
     Posted,
-    /// An earlier link carried it, and its waiter has its end or has left. It is repeated nevertheless: the peer may be at work
-    /// on it, reading memory that was lent for it, and only a response tells when that is over.
+    /// An earlier link carried the request, and the waiter has taken the end or has left. The request is posted again nevertheless: the
+    /// peer may be processing it and reading memory lent to it, and only a response tells when that is over.
     GivenUp,
 }
 

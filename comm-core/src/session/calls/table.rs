@@ -1,10 +1,10 @@
-//! Call slots: where a caller waits for the end of its call, or a sender for its completion.
+//! Call slots, in which a caller waits for the end of its call, or a sender for its completion.
 //!
 //! # Invariants
-//! 1. A slot belongs to its claimant from [`CallTable::claim`] until both sides are done with it: the waiter has taken
-//!    the end or gone, and the engine expects nothing more for it. Whoever is last gives the slot back.
-//! 2. The engine writes the end once per use, before it sets `ENDED`; the waiter reads it after it saw `ENDED`.
-//! 3. The generation changes at every claim, so that a late answer finds another number and is dropped.
+//! 1. A slot belongs to its claimant from [`CallTable::claim`] until both sides are done with it: the waiter has taken the end or has left,
+//!    and the engine expects nothing more for the slot. The side that is done last frees the slot.
+//! 2. The engine writes the end once per use of the slot, before it sets `ENDED`. The waiter reads the end after it has seen `ENDED`.
+//! 3. Each claim changes the generation. A late response has the old generation and is therefore dropped.
 #![expect(clippy::cast_possible_truncation, reason = "fields of a packed word are taken at their width")]
 
 use alloc::boxed::Box;
@@ -27,45 +27,45 @@ const BOTH_DONE: u32 = WAITER_GONE | ENGINE_DONE;
 
 const _: () = assert!(ENDED ^ WAITER_GONE ^ ENGINE_DONE == 7, "each mark has a bit of its own");
 
-/// Slots or credits that are set aside at most.
+/// Maximum number of call slots or credits in the engine reserve.
 pub(in crate::session) const MAX_RESERVE: u8 = 8;
 
-/// Of so many, how many are set aside for whoever holds the engine, at most: senders without it have the others.
+/// Returns the maximum size of the engine reserve of a table with `of` places. The rest is left to senders without the engine lock.
 pub(in crate::session) fn max_reserve(of: u16) -> u32 {
     u32::from(of).div_ceil(4).min(MAX_RESERVE.into())
 }
 
 const INLINE_WORDS: usize = INLINE_PAYLOAD / 8;
 
-/// All calls to one peer that may be open at a time.
+/// The slots of all open calls to one peer.
 pub struct CallTable<L> {
     slots: Box<[CallSlot<L>]>,
     free: Slots,
-    /// Free slots that are not in the free list, the last one first. Written by the engine's holder alone.
+    /// Engine reserve: free slots that are not in the free list. The last one is taken first. Only the holder of the engine writes it.
     reserve: [AtomicU16; MAX_RESERVE as usize],
-    /// How many.
+    /// Number of slots in the engine reserve.
     reserve_count: AtomicU32,
-    /// How many at most.
+    /// Maximum of `reserve_count`.
     max_reserve: u32,
 }
 
 struct CallSlot<L> {
     state: AtomicU32,
     generation: AtomicU32,
-    /// What the end is, packed; see [`Self::pack`].
+    /// Kind and parameters of the end, packed by [`Self::pack`].
     end: AtomicU64,
-    /// An inline payload.
+    /// The payload, if it is inline.
     words: [AtomicU64; INLINE_WORDS],
-    /// Any other payload.
+    /// The payload, if it is not inline.
     lease: TryLock<Option<L>>,
-    /// A blocked waiter sleeps on this word.
+    /// The word on which a blocked waiter sleeps.
     sleeper: WakeWord,
-    /// A future's waker.
+    /// The waker of a future.
     waker: FlagWaker,
 }
 
 impl<L: Payload> CallTable<L> {
-    /// A table of `capacity` slots.
+    /// Returns a table of `capacity` slots.
     pub fn new(capacity: u16) -> Self {
         let slot = || CallSlot {
             state: AtomicU32::new(0),
@@ -82,12 +82,12 @@ impl<L: Payload> CallTable<L> {
         Self { slots, free: Slots::new(capacity), reserve, reserve_count: AtomicU32::new(0), max_reserve }
     }
 
-    /// Takes a free slot, or none if every one is in use.
+    /// Claims a free slot. Returns `None` if all slots are in use.
     pub fn claim(&self) -> Option<CallId> {
         self.free.claim().map(|index| self.begin(index))
     }
 
-    /// Another use of a slot.
+    /// Starts a new use of a slot.
     #[inline(always)]
     fn begin(&self, index: u16) -> CallId {
         let slot = &self.slots[usize::from(index)];
@@ -101,13 +101,13 @@ impl<L: Payload> CallTable<L> {
         CallId { slot: index, generation }
     }
 
-    /// Gives back a slot of which the engine has never heard.
+    /// Frees a slot that the engine has never seen.
     pub fn unclaim(&self, call: CallId) {
         debug_assert!(self.is_current(call), "a claimed slot keeps its call until it is given back");
         self.free.release(call.slot);
     }
 
-    /// Engine only: takes a slot that was set aside, else a free one.
+    /// Engine only: claims a slot of the engine reserve, or else a free one.
     #[inline(always)]
     pub(in crate::session) fn claim_in_engine(&self) -> Option<CallId> {
         let last = self.reserve_count.load(Ordering::Relaxed).wrapping_sub(1);
@@ -121,8 +121,8 @@ impl<L: Payload> CallTable<L> {
         }
     }
 
-    /// Engine only: gives a slot back, whose waiter and engine are done with it, for the next call of a thread that holds
-    /// the engine anyway. The free list is for those who do not, and changing it empties the store buffer.
+    /// Engine only: moves a slot, with which waiter and engine are done, to the engine reserve for the next call of a thread that holds the
+    /// engine. This avoids the atomic change of the free list, which drains the store buffer.
     #[inline(always)]
     pub(in crate::session) fn put_in_reserve(&self, index: u16) {
         let count = self.reserve_count.load(Ordering::Relaxed);
@@ -140,24 +140,24 @@ impl<L: Payload> CallTable<L> {
         }
     }
 
-    /// Slots in use.
+    /// Returns the number of slots in use.
     pub fn in_use(&self) -> u16 {
         let reserve = self.reserve_count.load(Ordering::Relaxed) as u16;
         self.free.in_use().saturating_sub(reserve)
     }
 
-    /// Whether there was ever a call.
+    /// Returns whether any slot was ever used.
     pub fn was_used(&self) -> bool {
         self.slots.iter().any(|slot| slot.generation.load(Ordering::Relaxed) != 0)
     }
 
-    /// Whether the call has ended.
+    /// Returns whether the call has ended.
     pub fn has_ended(&self, call: CallId) -> bool {
-        // SYNC: pairs with the release in `end`; what it wrote is visible after this.
+        // SYNC: pairs with the release in `end`, whose earlier writes are visible after this.
         self.slots[usize::from(call.slot)].state.load(Ordering::Acquire) & ENDED != 0
     }
 
-    /// Takes the end of a call that has ended, and with it the waiter's half of the slot.
+    /// Takes the end of a call that has ended. The waiter is then done with the slot.
     pub fn take(&self, call: CallId) -> End<L> {
         debug_assert!(
             self.is_current(call) && self.has_ended(call),
@@ -169,8 +169,8 @@ impl<L: Payload> CallTable<L> {
         end
     }
 
-    /// The waiter goes without the end. Returns whether the engine still expects an answer, so that it is worth telling
-    /// the callee.
+    /// Called when the waiter leaves without the end. Returns whether the engine still expects a response, so that a cancellation is worth
+    /// sending.
     pub fn leave(&self, call: CallId) -> bool {
         let slot = &self.slots[usize::from(call.slot)];
         // SYNC: releases what the waiter read; pairs with the claim of the slot's next user through the free list.
@@ -182,15 +182,15 @@ impl<L: Payload> CallTable<L> {
         before & ENGINE_DONE == 0
     }
 
-    /// Whether the waiter has left without the end of this call.
+    /// Returns whether the waiter has left without the end of this call.
     pub(in crate::session) fn was_left(&self, call: CallId) -> bool {
         let slot = &self.slots[usize::from(call.slot)];
         slot.generation.load(Ordering::Relaxed) == call.generation
             && slot.state.load(Ordering::Relaxed) & WAITER_GONE != 0
     }
 
-    /// The engine's word on how a call ended; `expects` says whether an answer may still come. Returns whether there is
-    /// still somebody to take it.
+    /// Stores the end of a call and wakes its waiter. `expects` tells whether a response may still arrive. Returns whether a waiter takes
+    /// the end.
     pub fn end(&self, call: CallId, end: End<L>, expects: Expects, executor: &impl Executor) -> bool {
         let slot = &self.slots[usize::from(call.slot)];
         debug_assert!(slot.state.load(Ordering::Relaxed) & (ENDED | ENGINE_DONE) == 0, "a call ends once");
@@ -213,15 +213,14 @@ impl<L: Payload> CallTable<L> {
         true
     }
 
-    /// The waiter has taken its answer straight from the engine, which is done with the call: nothing went through the
-    /// slot.
+    /// Frees the slot of a call whose end the waiter took directly from the engine, and with which the engine is done.
     #[inline]
     pub(in crate::session) fn settle_caught(&self, call: CallId) {
         debug_assert!(self.is_current(call), "a claimed slot keeps its call until it is given back");
         self.free.release(call.slot);
     }
 
-    /// No answer is expected any more for a call that had ended before.
+    /// Records that no response is expected any more for a call that has already ended.
     pub fn settle(&self, call: CallId) {
         let before = self.slots[usize::from(call.slot)].state.fetch_or(ENGINE_DONE, Ordering::AcqRel);
         debug_assert!(before & ENGINE_DONE == 0, "a slot is settled once");
@@ -241,17 +240,18 @@ impl<L: Payload> CallTable<L> {
         self.is_current(call) && !self.was_left(call)
     }
 
-    /// Returns whether the slot belongs to this call, and the call has not ended. After a failed session the engine may hear of a call
-    /// that [`Self::end_claimed`] has ended.
+    /// Returns whether the slot belongs to this call, and the call has not ended. After a failed session the engine may find references to
+    /// a call that [`Self::end_claimed`] has ended.
     pub(in crate::session) fn is_unended(&self, call: CallId) -> bool {
         self.is_current(call) && !self.has_ended(call)
     }
 
-    /// Engine only: ends every call whose slot is claimed with `PeerDown`, whatever the engine knew of it, and expects nothing more for
-    /// any slot. A call that has ended keeps its end. Returns how many calls ended.
+    /// Engine only: ends the calls of all claimed slots with `PeerDown`, and expects nothing more for any slot. Does not use the engine's
+    /// state of the calls. A call that has already ended keeps its end. Returns the number of calls that it ended.
     ///
-    /// A slot whose end was packed but not published counts as not ended. A slot that is being claimed or given back may be ended, too:
-    /// its thread then finds that when it goes on, or gives the slot back without a look at its end.
+    /// If a panic interrupted [`Self::end`] between storing the end and publishing it, the call counts as not ended. A slot that another
+    /// thread is claiming or freeing at the same time may be ended, too: that thread finds the end later, or frees the slot without reading
+    /// it.
     pub(in crate::session) fn end_claimed(&self, executor: &impl Executor) -> usize {
         let mut ended = 0;
         for call in self.claimed() {
@@ -269,7 +269,7 @@ impl<L: Payload> CallTable<L> {
         ended
     }
 
-    /// Every claimed slot, with its present generation; not those that are set aside.
+    /// Returns every claimed slot outside of the engine reserve, with its current generation.
     fn claimed(&self) -> impl Iterator<Item = CallId> {
         let indices = (0u16..).zip(&self.slots);
         let claimed =
@@ -277,14 +277,14 @@ impl<L: Payload> CallTable<L> {
         claimed.map(|(slot, state)| CallId { slot, generation: state.generation.load(Ordering::Relaxed) })
     }
 
-    /// Engine only: returns whether a slot is set aside.
+    /// Engine only: returns whether a slot is in the engine reserve.
     fn is_reserved(&self, index: u16) -> bool {
         let count = self.reserve_count.load(Ordering::Relaxed) as usize;
         let reserve = &self.reserve[..count.min(self.reserve.len())];
         reserve.iter().any(|reserve| reserve.load(Ordering::Relaxed) == index)
     }
 
-    /// Ends and gives back every claimed slot, for a table of which the calling thread is the only user: nobody waits for the ends.
+    /// Ends and frees every claimed slot of a table that only the calling thread uses, so that no waiter exists.
     pub(in crate::session) fn clear(&self, executor: &impl Executor) {
         self.end_claimed(executor);
         for call in self.claimed() {
@@ -292,12 +292,12 @@ impl<L: Payload> CallTable<L> {
         }
     }
 
-    /// The word that a blocked waiter of this call sleeps on.
+    /// Returns the word on which a blocked waiter of this call sleeps.
     pub fn sleeper(&self, slot: u16) -> &WakeWord {
         &self.slots[usize::from(slot)].sleeper
     }
 
-    /// Registers a future's waker; check [`CallTable::has_ended`] after it.
+    /// Registers a future's waker. Check [`CallTable::has_ended`] afterwards.
     pub fn register(&self, call: CallId, waker: &Waker) {
         self.slots[usize::from(call.slot)].waker.register(waker);
     }
@@ -323,12 +323,12 @@ impl<L> fmt::Debug for CallTable<L> {
     }
 }
 
-/// Whether the engine still expects an answer to a call that it ends.
+/// The engine's expectation of a response to a call that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expects {
-    /// The callee has answered, or never will.
+    /// No response will arrive: it has arrived already, or never will.
     Nothing,
-    /// The callee may still answer; until then the slot is not used again.
+    /// A response may still arrive. Until then the slot is not reused.
     Response,
 }
 
@@ -343,7 +343,8 @@ const TAG_UNSUPPORTED: u64 = 7;
 const IN_LEASE: u64 = 1 << 8;
 
 impl<L: Payload> CallSlot<L> {
-    /// Layout of `end`: tag 8 bits | place 8 | inline length 16 | failure code 16 | executed 16.
+    /// Packs the end into the slot. Layout of the word: tag 8 bits | place of the payload 8 | inline length 16 | failure code 16 | executed
+    /// 16.
     fn pack(&self, end: End<L>) {
         let mut word = match &end {
             End::Reply(_) => TAG_REPLY,

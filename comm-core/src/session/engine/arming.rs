@@ -1,4 +1,4 @@
-//! What the fabric is asked for while the serving thread sleeps; see [`Arming`](crate::wait::arming).
+//! Arming of the fabric while the serving thread sleeps; see [`Arming`](crate::wait::arming).
 
 use pronto_sync::atomic::{Ordering, fence};
 
@@ -8,14 +8,14 @@ use crate::fabric::QueuePair;
 use crate::session::shared::Shared;
 
 impl<Q: QueuePair> Engine<Q> {
-    /// Asks for what the sleeping server must be woken for. Returns whether it is the server's business: it is not while a caller
-    /// sleeps in the channel.
+    /// Arms the fabric for the events that must wake the sleeping serving thread. Returns false and does nothing while a caller sleeps in
+    /// the channel, because that caller then processes all events.
     pub(in crate::session) fn arm_for_server(&mut self, shared: &Shared<Q::Lease>) -> bool {
         if shared.role.holder_is_asleep() {
             return false;
         }
         let open = u32::from(shared.calls.in_use());
-        // SYNC: a waiter leaves the count before its slot is given back; pairs with the release of the slot.
+        // SYNC: a waiter leaves the count before its slot is freed; pairs with the release of the slot.
         fence(Ordering::Acquire);
         let unattended = open > shared.arming.waiters();
         if !unattended {

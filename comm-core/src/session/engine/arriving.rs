@@ -1,13 +1,13 @@
-//! A polled message, wherever it lies: in the engine's message slot, or in a receive buffer. Its payload is moved once.
+//! A polled message in the engine's message slot or in a receive buffer. Its payload is moved only once.
 
 use pronto_wire::{Class, RawHeader};
 
 use super::Engine;
 use crate::fabric::{Arrived, QueuePair, Received};
 
-/// A message that was polled, wherever it lies. Its payload is moved once, to where it is wanted.
+/// A polled message, in whichever memory it is. Its payload is moved only once, to its destination.
 pub(in crate::session) trait Arriving<Q: QueuePair> {
-    /// Returns the payload, if it lies in the engine's message slot.
+    /// Returns the payload, if it is in the engine's message slot.
     fn bytes<'a>(&self, engine: &'a Engine<Q>) -> Option<&'a [u8]>;
 
     fn header<'a>(&'a self, engine: &'a Engine<Q>) -> &'a RawHeader;

@@ -1,4 +1,4 @@
-//! Messages that cannot leave immediately: submissions of threads without the engine, and what waits for room or a credit.
+//! Messages that cannot be posted immediately: submissions of threads without the engine, and messages that wait for room or a credit.
 
 use alloc::collections::VecDeque;
 
@@ -21,7 +21,7 @@ use crate::session::spec::timeout_us;
 use crate::time::Nanos;
 
 impl<Q: QueuePair> Engine<Q> {
-    /// Everything that others left to do while the engine was held: messages, credits that are due, doorbells.
+    /// Processes all work that other threads left for the holder of the engine: messages, credits to return, doorbells.
     pub(in crate::session) fn drain(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
         if self.phase.is_linked() {
             for class in Class::ALL {
@@ -31,7 +31,7 @@ impl<Q: QueuePair> Engine<Q> {
             }
         }
         if turn.shared.work_is_left() {
-            // Before the submissions are taken: a response that is added afterwards sets the flag again.
+            // This comes before the submissions are taken: if a response is added afterwards, its thread sets the flag again.
             turn.shared.wanted.credit_is_given();
             self.take_submissions(turn);
         }
@@ -40,13 +40,13 @@ impl<Q: QueuePair> Engine<Q> {
         debug_assert!(self.backlog_fits_calls(), "an entry of the backlog names each waiting call");
     }
 
-    /// Returns whether as many calls wait as the backlog names.
+    /// Returns whether the number of waiting calls equals the number of calls in the backlog.
     pub(in crate::session) fn backlog_fits_calls(&self) -> bool {
         self.backlog.count_calls() == self.calls.count_waiting()
     }
 
-    /// Takes in the messages that senders left while the engine was held. They come before anything that is posted from now
-    /// on: a sender's own earlier message may be among them.
+    /// Processes the submissions that other threads made while this one held the engine. This must precede any further post, because the
+    /// submissions may include an earlier message of the same sender.
     pub(in crate::session) fn take_submissions(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
         while let Some(submitted) = self.submissions.pop() {
             self.post_any(submitted, turn);
@@ -56,7 +56,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Posts a message or operation, or keeps it for when there is room.
+    /// Posts a message or operation, or adds it to the backlog.
     pub(in crate::session) fn post_any(
         &mut self,
         submitted: Submitted,
@@ -77,7 +77,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Posts a message, or keeps it for when there is room, or ends it.
+    /// Posts a message, adds it to the backlog, or ends it if no link may carry it.
     #[inline]
     pub(in crate::session) fn post(&mut self, outgoing: Outgoing, turn: Turn<'_, Q::Lease, impl Executor>) {
         if is_new(&outgoing) && outgoing.link == self.generation && self.phase.is_linked() {
@@ -87,7 +87,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Posts a message that the present link may carry, or keeps it behind those that wait already.
+    /// Posts a message that the current link may carry. Adds it to the backlog if there is no room, or if other messages wait there.
     #[inline]
     fn post_or_keep(&mut self, outgoing: Outgoing, turn: Turn<'_, Q::Lease, impl Executor>) {
         let refused = match self.backlog.is_empty(outgoing.class) {
@@ -127,16 +127,16 @@ impl<Q: QueuePair> Engine<Q> {
                 self.send_cancels(turn.shared);
             }
             Kind::Request { .. } if !self.is_of_session(&outgoing) => {
-                // The session that it was meant for ended before the engine heard of it.
+                // The session for which the request was meant ended before the engine got it.
                 let Ok((call, request, limit)) = into_request(outgoing) else { return };
                 if !turn.shared.calls.is_unended(call) {
-                    // That session failed, which ended every call.
+                    // That session failed. Its recovery has ended every call.
                     return;
                 }
                 self.calls.wait(call, request, Before::NeverPosted, limit);
                 self.end_call(call, Cause::SessionOver, turn);
             }
-            // The grant that it names has ended, and the sender grants again.
+            // The grant that the notification names has ended. The sender grants again.
             Kind::Notification { .. } if self.is_outdated(&outgoing) => {}
             Kind::Notification { .. } if !self.phase.is_linked() || !self.is_of_session(&outgoing) => {
                 turn.shared.stats.notifications_lost.add_alone(1);
@@ -145,7 +145,7 @@ impl<Q: QueuePair> Engine<Q> {
                 self.end_send(completes, Status::Flushed, turn);
             }
             Kind::Request { .. } | Kind::Notification { .. } => {
-                // Its credit went with an earlier link of the session: it takes one of this link, or waits for one.
+                // Its credit belonged to an earlier link of the session. It takes one of the current link, or waits for one.
                 let class = outgoing.class;
                 self.keep(outgoing, turn);
                 if self.phase.is_linked() {
@@ -156,19 +156,19 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Returns whether a message must not go out any more, because it names a grant of an earlier link.
+    /// Returns whether a message must not be posted any more, because it names a grant of an earlier link.
     fn is_outdated(&self, outgoing: &Outgoing) -> bool {
         let is_present = outgoing.link == self.generation && self.phase.is_linked();
         outgoing.carrier == Carrier::SameLink && !is_present
     }
 
-    /// Whether a message belongs to the present session: its link is one of the session's.
+    /// Returns whether a message was made for a link of the current session.
     fn is_of_session(&self, outgoing: &Outgoing) -> bool {
         outgoing.link.wrapping_sub(self.session_start) < 1 << 15 && !self.phase.is_down()
     }
 
-    /// The response to a request of the peer. It goes out on a link only if its request came on that link: the peer reserved a
-    /// place for it there, and expects it. Else it waits in the reply cache until the request comes again.
+    /// Posts the response to a request of the peer, if the request arrived on the current link: there the peer has reserved a receive for
+    /// the response. Otherwise keeps the response in the duplicate filter until the request arrives again.
     pub(in crate::session) fn post_response(
         &mut self,
         call: CallId,
@@ -193,13 +193,13 @@ impl<Q: QueuePair> Engine<Q> {
                 last_call.state =
                     LastCallState::Responded(Some(CachedResponse { class, kind, payload, posted_on: None }));
             }
-            // There is one response to a request, and it was given before.
+            // A request gets only one response, and an earlier one was given.
             LastCallState::Never | LastCallState::Responded(_) => turn.shared.stats.replies_lost.add_alone(1),
         }
     }
 
-    /// Something waits for a completion, or for a credit that may come with a response: if the server sleeps, it must hear
-    /// of those too. What came before that is taken in here.
+    /// Adds an entry to the backlog. It waits for a completion, or for a credit that may arrive with a response. If the serving thread
+    /// sleeps, arms the fabric for these events as well, and processes those that occurred before.
     fn enter_backlog(&mut self, class: Class, entry: Entry, turn: Turn<'_, Q::Lease, impl Executor>) {
         self.backlog.push_back(class, entry);
         turn.executor.note(Note::of_peer(What::Stalls, turn.shared.peer));
@@ -216,7 +216,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Posts what had no room, or no credit on this link, before.
+    /// Posts the entries of the backlog that now have room and a credit.
     fn retry_backlog(&mut self, class: Class, turn: Turn<'_, Q::Lease, impl Executor>) {
         while let Some(entry) = self.backlog.pop_front(class) {
             if let Err(entry) = self.try_entry(entry, turn) {
@@ -277,7 +277,7 @@ impl<Q: QueuePair> Engine<Q> {
         !self.calls.is_waiting(call)
     }
 
-    /// The present link, if the message has a credit of it, or gets one now.
+    /// Returns the current link, if the message has a credit of that link or can take one.
     fn link_with_credit(&mut self, held: u16, class: Class, shared: &Shared<Q::Lease>) -> Option<u16> {
         if held == self.generation {
             return Some(held);
@@ -304,7 +304,7 @@ impl<Q: QueuePair> Engine<Q> {
         self.report(call, report, end, turn);
     }
 
-    /// Tells the call's slot how it ended. Returns whether a waiter takes the end.
+    /// Reports the end of a call to its slot. Returns whether a waiter takes the end.
     #[inline]
     pub(in crate::session) fn report(
         &self,
@@ -326,8 +326,8 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// The link is lost, and the session waits for another one. Responses that were outstanding will not come, responses that
-    /// wait to be posted go to the reply cache.
+    /// Called when the link was lost and the session waits for another one. Ends calls whose outstanding response cannot arrive any more,
+    /// and moves responses of the backlog to the duplicate filter.
     pub(in crate::session) fn suspend_calls(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
         for call in self.calls.open() {
             self.end_call(call, Cause::LinkLost, turn);
@@ -339,9 +339,10 @@ impl<Q: QueuePair> Engine<Q> {
         assert!(self.backlog_fits_calls(), "an entry of the backlog names each waiting call");
     }
 
-    /// Puts every unanswered request in front of the backlog, in the order in which they were first posted: they are posted
-    /// again before what has waited since, and the callee drops those that it saw. There may be more of them than credits, for
-    /// a request gives its credit back before its response is there: each takes one of this link, or waits for one.
+    /// Puts every unanswered request at the front of the backlog, in the order in which they were first posted, so that they are posted
+    /// again before later messages. The callee drops those that it has already received. There may be more requests than credits, because
+    /// the callee may return a request's credit before it responds. Each request therefore takes a credit of the current link, or waits for
+    /// one.
     pub(in crate::session) fn resend_unanswered(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
         let earlier = self.generation.wrapping_sub(1);
         let mut due: [VecDeque<CallId>; 2] = Default::default();
@@ -358,7 +359,7 @@ impl<Q: QueuePair> Engine<Q> {
         for (class, due) in Class::ALL.into_iter().zip(due) {
             self.backlog.put_first(class, due.into_iter());
         }
-        // Nobody kept these requests, so nothing can repeat them.
+        // There is no resend copy of these requests, so they cannot be posted again.
         for call in self.calls.open() {
             if self.calls.is_posted(call) {
                 self.end_call(call, Cause::SessionOver, turn);
@@ -371,7 +372,7 @@ impl<Q: QueuePair> Engine<Q> {
         );
     }
 
-    /// The session is over, and with it every call and every message that waits.
+    /// Ends every call and every waiting message with the session.
     pub(in crate::session) fn end_calls(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
         let entries = self.backlog.take_all();
         for call in self.calls.open() {
@@ -381,7 +382,7 @@ impl<Q: QueuePair> Engine<Q> {
             match entry {
                 Entry::Message(outgoing) => self.post(outgoing, turn),
                 Entry::OneSided(work) => drop(self.try_access(work, turn)),
-                // Ended above, with all other calls.
+                // The loop above has ended it, with all other calls.
                 Entry::Call(call) => assert!(!self.calls.is_open(call), "a call ends with its session"),
             }
         }
@@ -390,18 +391,18 @@ impl<Q: QueuePair> Engine<Q> {
     }
 }
 
-/// A request on its way out, as the table of calls holds it. Gives any other message back.
+/// Converts an outgoing request to the form that the table of calls holds. Returns any other message as an error.
 fn into_request(outgoing: Outgoing) -> Result<(CallId, Request, TimeLimit), Outgoing> {
     let Kind::Request { call, type_id, service, resent, .. } = outgoing.kind else { return Err(outgoing) };
     let Outgoing { class, link, payload, timeout, .. } = outgoing;
-    // A request that was never posted says so only if it was composed for an earlier link.
+    // A request that was never posted is marked as resent only if it was composed for an earlier link.
     let composed = if resent { link.wrapping_sub(1) } else { link };
     Ok((call, Request { class, composed, link, type_id, service, payload }, TimeLimit::new(timeout)))
 }
 
 fn into_outgoing(call: CallId, request: Request, before: Before, timeout: Nanos) -> Outgoing {
     let Request { class, composed, link, type_id, service, payload } = request;
-    // Grants that it names have ended with the link for which it was composed, as those of a repeated request.
+    // Grants that it names have ended, as the request was posted or composed on an earlier link.
     let resent = before != Before::NeverPosted || composed != link;
     let deadline_us = timeout_us(timeout);
     let kind = Kind::Request { call, type_id, service, resent, deadline_us };

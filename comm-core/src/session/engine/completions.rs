@@ -1,4 +1,4 @@
-//! Work completions: what a completion frees, and what it means for the message that it belongs to.
+//! Work completions: the memory that they free, and their effect on the message.
 
 use pronto_wire::{CallId, Class, Kind};
 
@@ -13,8 +13,7 @@ use crate::session::shared::Turn;
 use crate::session::work::{Held, KeepFor, Work};
 
 impl<Q: QueuePair> Engine<Q> {
-    /// Notes what must be known later about a message that was copied while it was posted. Its buffer is free again, unless it
-    /// may have to be sent once more.
+    /// Records a message that the provider copied while posting. Frees its buffer, unless the message may have to be sent again.
     pub(in crate::session) fn remember_copied(&mut self, outgoing: Outgoing, sequence: u16) {
         let Outgoing { class, kind, payload, timeout, .. } = outgoing;
         let resumable = self.phase.link().is_some_and(|link| link.resumable);
@@ -25,7 +24,7 @@ impl<Q: QueuePair> Engine<Q> {
             }
             Kind::Reply { call } | Kind::Failure { call, .. } => {
                 let posted_on = Some(self.generation);
-                // An inline payload takes no send memory: it may be kept until the next call of its slot.
+                // An inline payload occupies no send memory, so it may be kept until the next call of its slot.
                 let is_trimmed = resumable && matches!(payload, OutgoingPayload::Frame(_));
                 let kept = || resumable.then_some(CachedResponse { class, kind, payload, posted_on });
                 if self.note_response(call, kept) && is_trimmed {
@@ -36,7 +35,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Notes what must be known about a posted message later.
+    /// Records a posted message whose memory the work request refers to.
     pub(in crate::session) fn remember(&mut self, outgoing: Outgoing, wr: WrId, sequence: u16) {
         let Outgoing { class, kind, payload, completes, timeout, .. } = outgoing;
         let resumable = self.phase.link().is_some_and(|link| link.resumable);
@@ -69,7 +68,7 @@ impl<Q: QueuePair> Engine<Q> {
         work.sequence = sequence;
     }
 
-    /// One completion.
+    /// Processes one completion. Returns false if no such work was in flight.
     pub(in crate::session) fn completed(
         &mut self,
         completion: Completion,
@@ -80,7 +79,7 @@ impl<Q: QueuePair> Engine<Q> {
         true
     }
 
-    /// Everything under way ends with its link.
+    /// Flushes all work in flight when the link ends.
     pub(in crate::session) fn flush_work(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
         for work in self.work.take_all() {
             self.finish(work, Status::Flushed, turn);
@@ -134,14 +133,14 @@ impl<Q: QueuePair> Engine<Q> {
 }
 
 impl<Q: QueuePair> Engine<Q> {
-    /// Takes in what the send queues have.
+    /// Processes the completions in the send queues.
     pub(in crate::session) fn reap_sends(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
         for class in Class::ALL {
             while let Some(link) = self.phase.link_mut()
                 && let Some(completion) = link.lanes[class.index()].qp.poll_send()
             {
                 if !self.completed(completion, turn) {
-                    // The next turn loses the link.
+                    // The next turn reports that the link is lost.
                     self.lane(class).failed = true;
                     return;
                 }

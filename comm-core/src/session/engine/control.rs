@@ -1,4 +1,4 @@
-//! Control messages: credits, and cancels of calls that were given up.
+//! Control messages: credit returns, and cancellations of calls.
 
 use pronto_wire::{Class, Kind};
 
@@ -10,14 +10,14 @@ use crate::session::shared::Shared;
 use crate::time::Nanos;
 
 impl<Q: QueuePair> Engine<Q> {
-    /// Notes a message that carries nothing but credits. Not inlined, to keep it out of the path of requests.
+    /// Processes a message that carries only credits. Not inlined, to keep it off the path of requests.
     #[inline(never)]
     pub(in crate::session) fn credit_received(&mut self) {
         let alone = self.credits_alone.came(self.solicited);
         self.credits = self.credits.wrapping_add(usize::from(alone));
     }
 
-    /// Tells the peer about credits if no other message does so soon.
+    /// Sends a message with the credits to return, if no other message carries them soon.
     #[inline]
     pub(in crate::session) fn give_credit(&mut self, shared: &Shared<Q::Lease>) {
         let Some(Link { lanes: [control, bulk], .. }) = self.phase.link() else { return };
@@ -39,8 +39,8 @@ impl<Q: QueuePair> Engine<Q> {
         kind: Kind,
         shared: &Shared<Q::Lease>,
     ) -> bool {
-        // A message in the backlog may wait for a credit that the peer returns only after it has received one itself, so credits and
-        // heartbeats do not wait. The other kinds keep their place behind the requests that they concern.
+        // Credit returns and heartbeats do not wait behind the backlog: its messages may wait for a credit that the peer returns only after
+        // it has received one. Cancellations and goodbyes stay behind the requests that they concern.
         let waits = !matches!(kind, Kind::Credit | Kind::Heartbeat) && !self.backlog.is_empty(class);
         if waits {
             return false;
@@ -64,7 +64,7 @@ impl<Q: QueuePair> Engine<Q> {
         self.try_post(outgoing, shared).is_ok()
     }
 
-    /// Sends the cancels of calls that were given up, as far as there is room.
+    /// Sends the cancellations that are due, as far as there is room.
     pub(in crate::session) fn send_cancels(&mut self, shared: &Shared<Q::Lease>) {
         if !self.phase.is_linked() {
             return;

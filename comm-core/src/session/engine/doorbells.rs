@@ -1,6 +1,6 @@
-//! When the engine hands posted messages to the transport.
+//! Doorbells: the times at which the engine passes posted messages to the transport.
 //!
-//! A turn rings once for everything that it posted, a holder of the engine once for everything that others submitted meanwhile.
+//! A turn rings one doorbell for all messages that it posted. A holder of the engine rings one for all messages that others submitted.
 
 use pronto_sync::atomic::Ordering;
 use pronto_wire::{CallId, Class};
@@ -12,7 +12,7 @@ use crate::session::lane::Lane;
 use crate::session::shared::Shared;
 
 impl<Q: QueuePair> Engine<Q> {
-    /// Rings for everything that was posted, held back or not.
+    /// Rings the doorbells of all posted messages, including held ones.
     #[inline]
     pub(in crate::session) fn ring_doorbells(&mut self, shared: &Shared<Q::Lease>) {
         for class in Class::ALL {
@@ -20,15 +20,16 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// At the end of a turn: rings for what it has posted itself. Where that is nothing, what senders hold back stays.
+    /// Called at the end of a turn. Rings the doorbells of the messages that the turn has posted. If it has posted none, held messages stay
+    /// held.
     #[inline]
     pub(in crate::session) fn ring_if_due(&mut self, shared: &Shared<Q::Lease>) {
         self.ring(Class::Control, shared);
         self.ring(Class::Bulk, shared);
     }
 
-    /// Rings the doorbell of one connection, if something was posted since the last time that is not held back. It is rung for
-    /// everything, then.
+    /// Rings the doorbell of one connection if any message that is not held was posted since the last doorbell. It covers held messages,
+    /// too.
     #[inline]
     pub(in crate::session) fn ring(&mut self, class: Class, shared: &Shared<Q::Lease>) {
         let Some(link) = self.phase.link_mut() else { return };
@@ -37,7 +38,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// The same, also if all of it is held back.
+    /// Rings the doorbell of one connection if any message was posted since the last doorbell, even if all of them are held.
     #[inline]
     pub(in crate::session) fn ring_pending(&mut self, class: Class, shared: &Shared<Q::Lease>) {
         let Some(link) = self.phase.link_mut() else { return };
@@ -48,12 +49,12 @@ impl<Q: QueuePair> Engine<Q> {
         }
         let event = if pending.wakes() { DoorbellEvent::Solicited } else { DoorbellEvent::Unsolicited };
         let rung = lane.qp.ring_doorbell(event);
-        // A doorbell that fails leaves a dead queue pair, which the next poll reports.
+        // If the doorbell fails, the queue pair is dead. The next poll reports that.
         lane.failed |= rung.is_err();
         shared.stats.doorbells.add_alone(1);
     }
 
-    /// After one message of several.
+    /// Called after each of several messages. Rings only if each message rings its own doorbell.
     #[inline(always)]
     pub(in crate::session) fn ring_if_per_message(&mut self, class: Class, shared: &Shared<Q::Lease>) {
         if self.limits.doorbells == Doorbells::PerMessage {
@@ -61,10 +62,10 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// After a sender's message.
+    /// Called after a sender's message. Rings, unless a thread holds doorbells.
     #[inline]
     pub(in crate::session) fn ring_for_sender(&mut self, class: Class, shared: &Shared<Q::Lease>) {
-        // SYNC: a hold of the same thread; one of another thread delays this message, or does not.
+        // SYNC: exact for a hold of the same thread. A hold of another thread may or may not delay this message.
         if shared.held_doorbells.load(Ordering::Relaxed) == 0
             || self.limits.doorbells == Doorbells::PerMessage
         {
@@ -74,7 +75,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// What was posted stays until somebody rings for it.
+    /// Marks the messages posted since the last doorbell as held.
     fn hold_back(&mut self, class: Class) {
         let latest = self.calls.requests_posted();
         let Some(link) = self.phase.link_mut() else { return };
@@ -87,12 +88,12 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Before a wait for a call: rings if it has not left, or if at least half of all calls that are open have not, so that the peer
-    /// has something to do while this side takes in what it has done.
+    /// Called before a wait for a call. Rings if the call's request is held, or if at least half of all open calls are held: the peer then
+    /// has work while this side processes earlier replies.
     #[cold]
     pub(in crate::session) fn ring_for_waiter(&mut self, call: CallId, shared: &Shared<Q::Lease>) {
         let Some(link) = self.phase.link() else { return };
-        // For anything but a posted request it is unknown whether it has left.
+        // For any call that is not a posted request, `order` is the maximum, so that any held message is rung.
         let order = self.calls.order(call);
         let calls = u64::from(shared.calls.in_use());
         let is_wanted = |lane: &Lane<Q>| {

@@ -1,4 +1,4 @@
-//! What arrives: checked, counted, and handed on.
+//! Received messages: checking, counting and passing them on.
 
 use pronto_wire::{CallId, Class, Header, Kind, RawHeader, Request, ServiceId, TypeId};
 
@@ -19,7 +19,7 @@ use crate::session::token::TokenSlot;
 use crate::session::waiter::Waiter;
 use crate::time::Nanos;
 
-/// The header of a request or notification, as far as sinks need it.
+/// The parts of a request's or notification's header that sinks need.
 struct Addressed {
     type_id: TypeId,
     service: ServiceId,
@@ -36,7 +36,7 @@ impl Addressed {
 }
 
 impl<Q: QueuePair> Engine<Q> {
-    /// One message from the peer. Always inlined into the one place that polls, so that the message is not moved there.
+    /// Processes one message of the peer. Always inlined into its callers, so that the message is not moved.
     #[inline(always)]
     pub(in crate::session) fn receive(
         &mut self,
@@ -57,7 +57,7 @@ impl<Q: QueuePair> Engine<Q> {
         if let Some(request) = request {
             self.solicited = self.solicited.wrapping_add(1);
             self.take_request(class, request, message, turn, sink)?;
-            // The answer does not wait for this.
+            // The reply does not wait for the processing of acknowledgements.
             return self.settle(class, turn.shared);
         }
         self.settle(class, turn.shared)?;
@@ -65,7 +65,7 @@ impl<Q: QueuePair> Engine<Q> {
         let responses = matches!(kind, Kind::Reply { .. } | Kind::Failure { .. });
         self.solicited = self.solicited.wrapping_add(usize::from(!responses));
         match kind {
-            Kind::Request { .. } => unreachable!("it was taken in above"),
+            Kind::Request { .. } => unreachable!("requests were processed above"),
             Kind::Notification { type_id, service } => {
                 self.count_request(class, turn.shared)?;
                 let addressed = Addressed { type_id, service, resent: false, timeout: Nanos::NEVER };
@@ -98,7 +98,7 @@ impl<Q: QueuePair> Engine<Q> {
             Kind::Heartbeat => self.control_received(class),
             Kind::Goodbye => {
                 self.control_received(class);
-                self.phase.link_mut().expect("still there").peer_draining = true;
+                self.phase.link_mut().expect("the link still exists").peer_draining = true;
                 turn.shared.up.store(false, pronto_sync::atomic::Ordering::Relaxed);
                 turn.shared.types.replace(&[]);
             }
@@ -106,7 +106,7 @@ impl<Q: QueuePair> Engine<Q> {
         Ok(())
     }
 
-    /// A request, and its answer if its handler runs right here.
+    /// Processes a request, and sends its response if the handler runs inline.
     #[inline(always)]
     fn take_request(
         &mut self,
@@ -130,7 +130,7 @@ impl<Q: QueuePair> Engine<Q> {
         Ok(())
     }
 
-    /// Hands a request or notification to the sink: where its payload lies, if its handler runs right here.
+    /// Passes a request or notification to the sink: in place if its handler runs inline, otherwise as an owned payload.
     #[inline(always)]
     fn hand_over(
         &self,
@@ -145,7 +145,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Takes in what the peer said last that it has taken, and gives back.
+    /// Processes the latest acknowledgements of the peer: frees kept responses and takes returned credits.
     #[inline]
     pub(in crate::session) fn settle(
         &mut self,
@@ -166,7 +166,7 @@ impl<Q: QueuePair> Engine<Q> {
         Ok(())
     }
 
-    /// The same beside a turn, which reports what is wrong with it, where there is anything to take in.
+    /// Processes the latest acknowledgements of both connections outside of a turn, if there are new ones. The next turn reports errors.
     pub(in crate::session) fn settle_early(&mut self, shared: &Shared<Q::Lease>) {
         for class in Class::ALL {
             let is_settled = self.phase.link().is_none_or(|link| link.lanes[class.index()].is_settled());
@@ -176,7 +176,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Requests beyond the granted window are a flood, not load.
+    /// Counts a request of the peer. Fails if the peer exceeds the granted window.
     #[inline]
     fn count_request(&mut self, class: Class, shared: &Shared<Q::Lease>) -> Result<(), FabricError> {
         let lane = self.lane(class);
@@ -185,7 +185,7 @@ impl<Q: QueuePair> Engine<Q> {
         if in_hand > lane.window.requests { Err(PeerFault::Overrun.into()) } else { Ok(()) }
     }
 
-    /// A request or notification needs no handler any more: its credit goes back.
+    /// Returns the credit of a request or notification that needs no handler any more.
     #[inline]
     fn done_here(&mut self, class: Class, shared: &Shared<Q::Lease>) {
         self.lane(class).done_here(|| shared.returned[class.index()].count());
@@ -196,8 +196,9 @@ impl<Q: QueuePair> Engine<Q> {
         lane.control_acks_due = lane.control_acks_due.saturating_add(1);
     }
 
-    /// The duplicate filter: whether this very call was taken in before, or a later one in its slot. The latter when its
-    /// answer went out on the new link before the request came again, and the caller has used the slot since.
+    /// Asks the duplicate filter about a request: returns whether the call, or a later one in its slot, was received before. A later one
+    /// was if the cached response of the earlier call was sent on the new link before its request was resent, and the caller has used the
+    /// slot again since.
     #[inline]
     fn seen_before(&mut self, call: CallId, resent: bool) -> Result<bool, FabricError> {
         let fault = PeerFault::Length { len: call.slot.into(), max: self.last_calls.slots().into() };
@@ -213,7 +214,7 @@ impl<Q: QueuePair> Engine<Q> {
         Ok(false)
     }
 
-    /// A call that came again: its answer goes out again, or is still being made.
+    /// Handles a duplicate request: sends the cached response again, if the handler has responded.
     fn respond_again(&mut self, call: CallId, class: Class, turn: Turn<'_, Q::Lease, impl Executor>) {
         turn.shared.stats.duplicates_dropped.add_alone(1);
         self.done_here(class, turn.shared);
@@ -291,8 +292,8 @@ impl<Q: QueuePair> Engine<Q> {
         true
     }
 
-    /// Posts a reply that was composed in send memory and that the provider copies. Returns false if it must take the longer path.
-    /// Apart from [`Self::post_reply`], where the variant of the payload is a constant.
+    /// Posts a reply that was composed in send memory and that the provider copies. Returns false if it must take the longer path. Separate
+    /// from [`Self::post_reply`], in which the variant of the payload is a constant.
     #[inline(never)]
     fn post_short_reply(
         &mut self,
@@ -303,7 +304,7 @@ impl<Q: QueuePair> Engine<Q> {
     ) -> bool {
         let Some(link) = self.phase.link() else { return false };
         let copies = link.lanes[class.index()].qp.capabilities().copies as usize;
-        // On a resumable link nothing of it would be left for sending it again.
+        // On a resumable link, this path would leave no copy for sending the reply again.
         !link.resumable
             && frame.len() <= copies
             && self.post_reply(call, class, Gather::Short(frame.bytes()), shared)
@@ -322,7 +323,7 @@ impl<Q: QueuePair> Engine<Q> {
         self.post(outgoing, turn);
     }
 
-    /// An answer to a call of this side.
+    /// Processes a response to a call of this side.
     #[inline]
     fn response_arrived(
         &mut self,

@@ -1,4 +1,4 @@
-//! How an engine gets a link, loses it, and how a session ends.
+//! Installing a link, losing it, and ending the session.
 
 use alloc::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::session::shared::Turn;
 use crate::wait::back_off::BackOff;
 
 impl<Q: QueuePair> Engine<Q> {
-    /// A new link. It carries the held session on, or begins another one.
+    /// Installs a new link. It resumes the suspended session, or begins another one.
     pub(in crate::session) fn install(
         &mut self,
         links: Links<Q>,
@@ -32,8 +32,8 @@ impl<Q: QueuePair> Engine<Q> {
         }
         let resumed = agreement.resumed;
         if resumed && self.phase.info().is_none_or(|held| held.session != agreement.session) {
-            // The session ended while the greetings travelled. The peer would carry on what has begun anew here, so it
-            // must greet again.
+            // The session ended while the greetings were in transit. The peer would resume a session that no longer exists here, so it must
+            // send a new greeting.
             pairs.iter_mut().for_each(QueuePair::close);
             return;
         }
@@ -47,7 +47,7 @@ impl<Q: QueuePair> Engine<Q> {
             let pinned = lane.qp.capabilities().pins_memory;
             let config = if pinned { RingConfig::pinned() } else { RingConfig::default() };
             let Ok(ring) = SendRing::new(lane.qp.send_memory(), config) else {
-                // Another ring lends the memory of this queue pair, so nothing may be composed in it: the link is lost.
+                // Another ring lends the memory of this queue pair, so that no message could be composed in it. The link is therefore lost.
                 lane.qp.close();
                 lane.failed = true;
                 continue;
@@ -66,7 +66,7 @@ impl<Q: QueuePair> Engine<Q> {
             self.session_start = self.generation;
             self.last_calls = BySlot::new(agreement.peer_windows[0].replies);
             turn.shared.types.replace(&agreement.types);
-            // Another life of the peer uses the same slots and generations for other calls.
+            // Another incarnation of the peer uses the same slots and generations for other calls.
             turn.shared.cancelled.made().for_each(|slot| slot.store(0, Ordering::Relaxed));
         }
         turn.shared.arming.set(Armed::Nothing);
@@ -99,7 +99,7 @@ impl<Q: QueuePair> Engine<Q> {
         );
     }
 
-    /// Closes the link, with everything under way on it: the session is suspended. Returns how the link was, if there was one.
+    /// Closes the link with all work in flight on it, and suspends the session. Returns the properties of the link, if there was one.
     fn close_link(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) -> Option<ClosedLink> {
         self.settle_early(turn.shared);
         let link = self.phase.link_mut()?;
@@ -118,13 +118,13 @@ impl<Q: QueuePair> Engine<Q> {
         assert!(self.work.in_flight() == 0, "no work outlives its link");
         let link = self.phase.link()?;
         let closed = ClosedLink { peer_draining: link.peer_draining, resumable: link.resumable };
-        // The link's queue pairs are dropped with it.
+        // This drops the queue pairs, too.
         self.phase.suspend(turn.executor.now());
         self.suspend_calls(turn);
         Some(closed)
     }
 
-    /// The link is gone. The session waits for another one, if it can.
+    /// Closes a link that was lost. Suspends the session if it can be resumed, and otherwise ends it.
     #[cold]
     pub(in crate::session) fn lose(
         &mut self,
@@ -151,7 +151,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Ends link and session for a reason that is not the link's.
+    /// Ends link and session for a cause other than an error of the link.
     #[cold]
     pub(in crate::session) fn lose_for(
         &mut self,
@@ -167,7 +167,7 @@ impl<Q: QueuePair> Engine<Q> {
         self.end_session(cause, turn, sink);
     }
 
-    /// Ends the session, whose link is gone already: every open call ends, and the peer is down until another session begins.
+    /// Ends the session after its link was closed: ends every open call, and reports the peer as down.
     pub(in crate::session) fn end_session(
         &mut self,
         cause: DownCause,
@@ -190,10 +190,10 @@ impl<Q: QueuePair> Engine<Q> {
     }
 }
 
-/// A link that was closed.
+/// The properties of a link that was closed.
 struct ClosedLink {
-    /// The peer had said goodbye.
+    /// True if the peer had sent a goodbye.
     peer_draining: bool,
-    /// Whether its session may wait for another link.
+    /// True if the session survives the loss of the link.
     resumable: bool,
 }

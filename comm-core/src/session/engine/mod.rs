@@ -1,8 +1,8 @@
-//! The engine half of a session: one turn of it moves everything that can move.
+//! The engine half of a session. One turn of the engine processes all work that is available.
 //!
 //! # Invariants
 //! 1. The work table holds the memory that a work request refers to until its completion, or until the link ends.
-//! 2. No message waits in the backlog while an older one could be posted: the order of posting is the order of sending, per class.
+//! 2. No message waits in the backlog while an older one could be posted. In each class, messages are posted in the order of sending.
 
 mod arming;
 mod arriving;
@@ -49,43 +49,43 @@ use crate::fabric::{
 };
 use crate::time::Nanos;
 
-/// Messages taken from one connection per turn, so that a flood in one class does not starve the other.
+/// Maximum number of messages received from one connection per turn, so that a flood in one class does not starve the other.
 pub(super) const RECEIVE_BATCH: usize = 64;
 
-/// What a tick found.
+/// The outcome of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticked {
-    /// When the next tick has something to do, if nothing happens before.
+    /// Time when the next tick is needed if nothing happens before.
     pub next_due: Nanos,
-    /// Work requests under way.
+    /// Number of work requests in flight.
     pub work_in_flight: usize,
 }
 
-/// The engine half; see the module's documentation.
+/// The engine half of a session, which the engine lock protects.
 #[derive(Debug)]
 pub struct Engine<Q: QueuePair> {
     pub(super) limits: Limits,
     pub(super) submissions: mpsc::Receiver<Submitted>,
     pub(super) backlog: Backlog,
     pub(super) phase: Phase<Q>,
-    /// Generation of the present or last link, wrapping.
+    /// Generation of the current or last link, wrapping.
     pub(super) generation: u16,
     /// Generation of the session's first link.
     pub(super) session_start: u16,
     pub(super) calls: OpenCalls,
     pub(super) last_calls: BySlot<LastCall>,
-    /// The message slot: the inline message that is being taken in.
+    /// The message slot for inline messages.
     pub(super) inline: InlineMessage,
-    /// The message slot: the short message that is being taken in.
+    /// The message slot for short messages.
     pub(super) short: ShortMessage,
-    /// The outcome of the last poll before a turn, until the turn takes it: a message by value, one-sided work, or a failure.
+    /// The outcome of a poll before the turn, until the turn takes it: a message by value, one-sided work, or an error.
     pub(super) prefetched: Result<PollOutcome<Q::Lease>, FabricError>,
     pub(super) work: WorkTable,
     pub(super) last_tick: Nanos,
     pub(super) idleness: Idleness,
-    /// Messages received that wake a server which sleeps but for solicited events, wrapping.
+    /// Number of received messages that wake a serving thread which is armed only for solicited events, wrapping.
     pub(super) solicited: usize,
-    /// Of these, messages that carry nothing but credits and came after many like them, wrapping.
+    /// Number of these that carry only credits and directly followed many of the same kind, wrapping.
     pub(super) credits: usize,
     pub(super) credits_alone: CreditsAlone,
 }
@@ -117,13 +117,13 @@ impl<Q: QueuePair> Engine<Q> {
         &mut self.phase.link_mut().expect("asked only while there is a link").lanes[class.index()]
     }
 
-    /// Whether a turn would find nothing to do.
+    /// Returns whether a turn would find nothing to do.
     #[inline(always)]
     pub(super) fn is_quiet(&self, shared: &Shared<Q::Lease>) -> bool {
         self.lanes_are_quiet() && !self.is_left(shared) && !shared.rendezvous.is_due()
     }
 
-    /// Whether neither connection has anything to take in.
+    /// Returns whether neither connection has anything to process.
     #[inline(always)]
     pub(super) fn lanes_are_quiet(&self) -> bool {
         match self.phase.link() {
@@ -132,14 +132,14 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Whether something waits to be sent.
+    /// Returns whether any message waits to be sent.
     #[inline(always)]
     pub(super) fn is_left(&self, shared: &Shared<Q::Lease>) -> bool {
         !self.backlog.is_clear() || shared.work_is_left()
     }
 
-    /// One turn: receive, complete, submit, give credit, ring the doorbells. It receives no more when the waiter has what it
-    /// waits for: what is left is for the next turn. A prefetched message comes first.
+    /// Runs one turn: receives, processes completions and submissions, returns credits, and rings the doorbells. Stops receiving when the
+    /// waiter has its end; the next turn receives the rest. A prefetched message comes first.
     #[inline]
     pub(super) fn turn(
         &mut self,
@@ -151,14 +151,14 @@ impl<Q: QueuePair> Engine<Q> {
         let (mut moved, solicited, credits) = (0, self.solicited, self.credits);
         let received = turn.shared.stats.messages_received.count();
         if self.phase.is_linked() {
-            // Before anything else is polled, which would take its place.
+            // The prefetched outcome comes first, because another poll would overwrite it.
             let (most, mut turned) = match prefetched {
                 None => (RECEIVE_BATCH, Ok(0)),
-                // Both connections were polled just now.
+                // Both connections were polled a moment ago.
                 Some(Prefetched::Nothing) => (0, Ok(0)),
                 Some(prefetched) => (RECEIVE_BATCH, self.receive_prefetched(prefetched, turn, waiter, sink)),
             };
-            // Written out, so that each class is a constant of its own copy.
+            // Not a loop, so that the class is a constant in each copy.
             if let Ok(before) = turned
                 && (before == 0 || !waiter.is_done())
             {
@@ -170,7 +170,7 @@ impl<Q: QueuePair> Engine<Q> {
             {
                 let is_quiet = before != 0 && self.lane(Class::Bulk).is_quiet();
                 if before != 0 {
-                    // A look at the other connection may be a system call, and what was answered does not wait for it.
+                    // Polling the other connection may be a system call. The responses that were just posted do not wait for it.
                     self.ring(Class::Control, turn.shared);
                 }
                 let bulk = match is_quiet {
@@ -194,7 +194,7 @@ impl<Q: QueuePair> Engine<Q> {
             moved += self.move_rendezvous(turn);
         }
         let left = turn.shared.work_is_left();
-        // A turn in which nothing happened owes nothing: credits become due, and room comes, by what moves.
+        // If nothing has moved, nothing is due: only progress makes credits due or frees room.
         if moved == 0 && !left && self.backlog.is_clear() {
             return Progress::default();
         }
@@ -222,7 +222,7 @@ impl<Q: QueuePair> Engine<Q> {
         Progress { moved: moved + usize::from(left), arrived, responses }
     }
 
-    /// Does the part of a turn that concerns one connection: receives at most `most` messages, then takes in completions.
+    /// Runs the part of a turn for one connection: receives at most `most` messages, then processes completions.
     #[inline(always)]
     fn turn_class(
         &mut self,
@@ -234,7 +234,7 @@ impl<Q: QueuePair> Engine<Q> {
     ) -> Result<usize, FabricError> {
         let mut moved = 0;
         if self.lane(class).failed {
-            // It may have failed for what the peer acknowledged.
+            // The lane may have failed because of an acknowledgement that was already stored. `settle` then returns that error.
             self.settle(class, turn.shared)?;
         }
         while moved < most {
@@ -243,14 +243,14 @@ impl<Q: QueuePair> Engine<Q> {
             if moved != 0 && qp.is_quiet() {
                 return Ok(moved);
             }
-            // One match: a question mark would move the outcome before it is known what it is.
+            // A single `match`: the `?` operator would move the outcome before its variant is known.
             match qp.poll(MessageSlot { inline: &mut self.inline, short: &mut self.short }) {
                 Ok(PollOutcome::Nothing) => break,
                 Ok(PollOutcome::Inline) => self.receive(class, InlineInSlot, turn, waiter, sink)?,
                 Ok(PollOutcome::Short) => self.receive_short(class, turn, waiter, sink)?,
                 Ok(PollOutcome::Leased(message)) => self.receive_large(class, message, turn, waiter, sink)?,
                 Ok(PollOutcome::OneSided) => {
-                    // Other threads get the engine in between.
+                    // The turn ends here, so that other threads get the engine in between.
                     moved += 1;
                     break;
                 }
@@ -273,7 +273,7 @@ impl<Q: QueuePair> Engine<Q> {
         Ok(moved)
     }
 
-    /// One connection has ended. What the peer had sent before on the other one counts: a goodbye, or answers.
+    /// Drains both connections after one of them has ended. Messages that the peer sent before count: a goodbye, or responses.
     #[cold]
     #[inline(never)]
     pub(in crate::session) fn drain_after_loss(
@@ -283,12 +283,12 @@ impl<Q: QueuePair> Engine<Q> {
     ) {
         self.told([true; 2]);
         for class in Class::ALL {
-            // Where it fails it has ended, too.
+            // If this fails, the other connection has ended, too.
             let _taken = self.turn_class(class, RECEIVE_BATCH, turn, &mut || false, sink);
         }
     }
 
-    /// Takes in what was polled before the turn. Returns the number of messages.
+    /// Processes the outcome of a poll before the turn. Returns the number of messages.
     #[inline(never)]
     fn receive_prefetched(
         &mut self,
@@ -311,7 +311,7 @@ impl<Q: QueuePair> Engine<Q> {
         Ok(1)
     }
 
-    /// The message in `short`.
+    /// Processes the message in `short`.
     #[inline(never)]
     fn receive_short(
         &mut self,
@@ -323,7 +323,7 @@ impl<Q: QueuePair> Engine<Q> {
         self.receive(class, ShortInSlot(class), turn, waiter, sink)
     }
 
-    /// A message that may lie anywhere.
+    /// Processes a message in a receive buffer.
     #[inline(never)]
     fn receive_large(
         &mut self,
@@ -336,7 +336,7 @@ impl<Q: QueuePair> Engine<Q> {
         self.receive(class, message, turn, waiter, sink)
     }
 
-    /// Makes chunks of send memory ready where one is half full: a stream fills the rest of it long before the next tick.
+    /// Makes another chunk of send memory ready if the last one is half full. A stream would fill the rest long before the next tick.
     #[inline]
     pub(super) fn extend_rings(&mut self) {
         let Some(link) = self.phase.link_mut() else { return };
@@ -355,8 +355,8 @@ impl<Q: QueuePair> Engine<Q> {
         shared.arming.set(events);
     }
 
-    /// Takes back what was asked for, where somebody was told of an event or the peer would cause one. An event that the kernel
-    /// knows of costs nobody anything, and whoever was not told of it need not look for it.
+    /// Disarms the connections on which an event has woken a thread, or for which the peer would cause an event. Where the kernel alone
+    /// knows of the event, staying armed costs nothing, and a thread that was not woken need not consume the event.
     pub(super) fn disarm(&mut self, told: [bool; 2], shared: &Shared<Q::Lease>) {
         let peer_wakes = self.peer_wakes();
         for (lane, told) in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes).zip(told) {
@@ -367,13 +367,13 @@ impl<Q: QueuePair> Engine<Q> {
         shared.arming.set(Armed::Nothing);
     }
 
-    /// Whether the fabric wakes a sleeper because the peer says so. Elsewhere the kernel knows whether something is there,
-    /// and no wake-up can be lost.
+    /// Returns whether the peer's doorbell wakes a sleeper. On other transports the kernel knows whether data is available, and no wake-up
+    /// can be lost.
     pub(super) fn peer_wakes(&self) -> bool {
         self.phase.link().is_some_and(|link| link.lanes[0].qp.capabilities().polls_without_syscalls)
     }
 
-    /// See [`QueuePair::notify_woken`], by class.
+    /// Reports to both queue pairs which of their channels, by class, have woken the calling thread; see [`QueuePair::notify_woken`].
     pub(in crate::session) fn told(&mut self, which: [bool; 2]) {
         for (lane, told) in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes).zip(which) {
             if told {
@@ -382,7 +382,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// For a caller that sleeps.
+    /// Returns the channels in which a caller sleeps.
     pub(super) fn callers_channels(&self, owner: u64) -> Channels {
         let near = self.phase.link().and_then(|link| link.lanes[0].qp.channel()?.caller_epoll);
         Channels { owner, link: self.generation, each: self.channels(), near }

@@ -1,4 +1,4 @@
-//! Posting one-sided operations on the present link.
+//! Posting one-sided operations on the current link.
 
 use super::Engine;
 use crate::executor::Executor;
@@ -9,7 +9,7 @@ use crate::session::one_sided::{CLASS, OneSided};
 use crate::session::shared::Turn;
 
 impl<Q: QueuePair> Engine<Q> {
-    /// Posts an operation on the present link; gives it back if there is no room.
+    /// Posts an operation on the current link. Returns it as an error if there is no room.
     pub(in crate::session) fn try_access(
         &mut self,
         work: OneSided,
@@ -40,7 +40,7 @@ impl<Q: QueuePair> Engine<Q> {
                     return Err(work);
                 }
                 let end = match error {
-                    // The connection lives, and memory that cannot be locked now is not worth waiting for.
+                    // The connection is intact, and waiting for memory that cannot be locked now is not worthwhile.
                     PostError::Unsupported | PostError::Failed(FabricError::PinLimit { .. }) => {
                         End::Unsupported
                     }

@@ -1,4 +1,4 @@
-//! What leaves: headers written, work requests posted.
+//! Outgoing messages: writing headers and posting work requests.
 
 use alloc::sync::Arc;
 
@@ -19,11 +19,12 @@ use crate::session::send_error::SendError;
 use crate::session::shared::{Shared, Turn};
 use crate::session::spec::{CallSpec, timeout_us};
 
-/// Owner of ring space that a resent message takes.
+/// Owner of the send memory for resend copies.
 const OWNER_RESENT: u32 = u32::MAX;
 
 impl<Q: QueuePair> Engine<Q> {
-    /// A message or operation of a sender that holds the engine. Refused as a value if there is no room for it.
+    /// Posts a message or operation of a sender that holds the engine. Returns the reason if a new request or notification cannot be posted
+    /// now.
     pub(in crate::session) fn post_now(
         &mut self,
         submitted: Submitted,
@@ -31,7 +32,7 @@ impl<Q: QueuePair> Engine<Q> {
     ) -> Result<(), NotPosted> {
         self.take_submissions(turn);
         if turn.shared.submissions.has_unpopped() {
-            // A push is under way. A message of this very sender may stand behind it, and must not be overtaken.
+            // Another push is in progress. An earlier message of this sender may be behind it in the queue, and must not be overtaken.
             return Err(NotPosted::BehindOthers(submitted));
         }
         if let Submitted::Message(outgoing) = &submitted
@@ -51,7 +52,7 @@ impl<Q: QueuePair> Engine<Q> {
                 return Err(NotPosted::Send(SendError::TooLong { len: outgoing.payload.len(), max }));
             }
         }
-        // Whoever holds doorbells back means what it sends itself: somebody else's answer does not wait for that.
+        // A hold on doorbells is meant for the sender's own requests. It does not delay a response.
         let responses = matches!(&submitted, Submitted::Message(outgoing) if !is_new(outgoing));
         self.post_any(submitted, turn);
         for class in Class::ALL {
@@ -60,8 +61,8 @@ impl<Q: QueuePair> Engine<Q> {
         Ok(())
     }
 
-    /// A request of a caller that holds the engine, straight into its line. None if anything stands in the way: then it
-    /// goes the longer way, which knows why.
+    /// Posts a request of a caller that holds the engine, from the caller's payload. Returns `None` if anything prevents this; the longer
+    /// path then finds the reason.
     #[inline(always)]
     pub(in crate::session) fn call_small(
         &mut self,
@@ -110,7 +111,7 @@ impl<Q: QueuePair> Engine<Q> {
         None
     }
 
-    /// A credit, also one that the peer has just given back.
+    /// Takes a credit, including one that the peer has just returned and that is not processed yet.
     #[inline(always)]
     pub(in crate::session) fn credit(&mut self, class: Class, shared: &Shared<Q::Lease>) -> Option<Credit> {
         let credits = &shared.credits[class.index()];
@@ -121,7 +122,7 @@ impl<Q: QueuePair> Engine<Q> {
         credits.take_in_engine()
     }
 
-    /// Posts one message on the present link; gives it back if there is no room.
+    /// Posts one message on the current link. Returns it as an error if there is no room.
     pub(in crate::session) fn try_post(
         &mut self,
         mut outgoing: Outgoing,
@@ -129,7 +130,7 @@ impl<Q: QueuePair> Engine<Q> {
     ) -> Result<(), Outgoing> {
         let (class, kind) = (outgoing.class, outgoing.kind);
         let header = |acks| Header { kind, acks }.emit();
-        // The common case has a copy of its own, in which the compiler knows the variant of the payload.
+        // The common case has a separate copy, in which the variant of the payload is a constant.
         if let (OutgoingPayload::Inline(payload), None) = (&outgoing.payload, outgoing.completes) {
             let work = (Signal::Unsignalled, Gather::Inline(payload));
             let Ok(sequence) = self.post_message(class, header, PendingDoorbell::of(&kind), work, shared)
@@ -174,11 +175,11 @@ impl<Q: QueuePair> Engine<Q> {
         Err(outgoing)
     }
 
-    /// Posts one message on the present link and returns its sequence number. It fails with [`PostError::Full`] if there is no
-    /// room, and with [`PostError::Unsupported`] if the provider cannot reach the region of the payload.
+    /// Posts one message on the current link and returns its sequence number. Fails with [`PostError::Full`] if there is no room, and with
+    /// [`PostError::Unsupported`] if the provider cannot access the region of the payload.
     ///
-    /// Always inlined, with the header made where the acknowledgements are known: words that are put together in registers
-    /// need not wait for the store buffer, and a constant variant of the payload leaves one branch of the provider's `post`.
+    /// Always inlined, with the header made here, where the acknowledgements are known. A header that is composed in registers avoids store
+    /// forwarding, and a constant variant of the payload leaves one branch of the provider's `post`.
     #[inline(always)]
     pub(in crate::session) fn post_message(
         &mut self,
@@ -199,7 +200,7 @@ impl<Q: QueuePair> Engine<Q> {
             Err(PostError::Unsupported) if matches!(payload, Gather::Region { .. }) => {
                 return Err(PostError::Unsupported);
             }
-            // The queue pair is dead or refuses for good; the next poll says so, and the link's end ends this message.
+            // The queue pair is dead or refuses permanently. The next poll reports that, and the end of the link ends this message.
             Err(_) => lane.failed = true,
         }
         shared.acks_sent[class.index()].store(returned.into(), Ordering::Relaxed);
@@ -210,7 +211,7 @@ impl<Q: QueuePair> Engine<Q> {
         Ok(sequence)
     }
 
-    /// Notes that the answer to a call was posted, and keeps what may have to be sent once more. Returns whether the call is the
+    /// Records that the response to a call was posted, and stores the copy that may have to be sent again. Returns whether the call is the
     /// last one of its slot.
     #[inline(always)]
     pub(in crate::session) fn note_response(
@@ -230,7 +231,7 @@ impl<Q: QueuePair> Engine<Q> {
         true
     }
 
-    /// The peer has acknowledged answers: their payloads need not be kept any longer.
+    /// Drops the payloads of responses that the peer has acknowledged.
     pub(in crate::session) fn trim_responses(&mut self, class: Class) {
         loop {
             let lane = self.lane(class);
@@ -248,8 +249,8 @@ impl<Q: QueuePair> Engine<Q> {
     }
 }
 
-/// A copy of a short request, from which the session's next link can repeat it: a payload of up to 40 bytes as it is, a longer
-/// one in send memory. None if there is no room for it.
+/// Returns a copy of a short request, for posting it again on the session's next link. A payload of up to 40 bytes is copied by value, a
+/// longer one to send memory. Returns `None` if there is no room.
 #[inline(always)]
 fn resend_copy<L: Payload>(payload: Gather<'_>, shared: &Shared<L>, class: Class) -> Option<OutgoingPayload> {
     if let Gather::Inline(payload) = payload {
@@ -261,7 +262,7 @@ fn resend_copy<L: Payload>(payload: Gather<'_>, shared: &Shared<L>, class: Class
     Some(OutgoingPayload::Frame(loan.finish()))
 }
 
-/// Moves a payload that was composed in the send ring of an earlier link to that of the present one. Returns false if there is no
+/// Moves a payload that was composed in the send ring of an earlier link to the ring of the current link. Returns false if there is no
 /// room.
 #[inline]
 fn move_to_present_ring<Q: QueuePair>(outgoing: &mut Outgoing, lane: &Lane<Q>) -> bool {
@@ -275,16 +276,16 @@ fn move_to_present_ring<Q: QueuePair>(outgoing: &mut Outgoing, lane: &Lane<Q>) -
     true
 }
 
-/// Why a message was not posted by a sender that holds the engine.
+/// The reason why a message was not posted by a sender that holds the engine.
 #[derive(Debug)]
 pub(in crate::session) enum NotPosted {
-    /// It is not taken.
+    /// The message was not taken.
     Send(SendError),
-    /// It has to queue behind submissions that are still being made.
+    /// The message must queue behind submissions that are still being pushed.
     BehindOthers(Submitted),
 }
 
-/// A payload by reference that this provider cannot reach: it travels as a copy.
+/// Copies a payload by reference to send memory, because the provider cannot access its region.
 fn copy_into_ring<L: Payload>(outgoing: Outgoing, shared: &Shared<L>) -> Result<Outgoing, Outgoing> {
     let class = outgoing.class.index();
     let OutgoingPayload::Region { region, offset, len } = &outgoing.payload else { return Ok(outgoing) };

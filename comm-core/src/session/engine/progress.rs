@@ -1,19 +1,19 @@
 //! The result of a turn, and the count of messages that carry only credits.
 
-/// What a turn did.
+/// The progress of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Messages received, completions taken in, submissions posted, one-sided operations of the peer carried out.
+    /// Number of messages received, completions processed, submissions posted, and one-sided operations of the peer executed.
     pub moved: usize,
-    /// Of these, what a sleeper would have been woken for.
+    /// Number of these that would have woken a sleeping thread.
     pub arrived: usize,
-    /// Answers to calls whose callers look for them themselves, none while a future waits for one; and credits where nothing else comes,
-    /// which senders look for.
+    /// Number of responses and credit-only messages that the serving thread need not be woken for, as waiting callers and senders poll for
+    /// them themselves. Responses do not count while a future waits for one.
     pub responses: usize,
 }
 
 impl Progress {
-    /// What two turns did.
+    /// Returns the progress of two turns together.
     pub(in crate::session) const fn and(self, other: Self) -> Self {
         let Self { moved, arrived, responses } = other;
         Self {
@@ -24,20 +24,22 @@ impl Progress {
     }
 }
 
-/// Messages with credits alone, in a row, from which on the serving thread has no business with them. They come to a side that sends, and
-/// takes them in itself; where requests come in between, whoever is not woken for the one misses the other.
+/// After this many consecutive credit-only messages, the serving thread is no longer woken for further ones. They arrive at a side that
+/// sends messages, and the sender processes them itself. Any other message resets the count, because skipping a wake-up could then delay a
+/// request.
 const CREDITS_ALONE: u32 = 8;
 
-/// The present row of messages that carry nothing but credits.
+/// The current series of credit-only messages.
 #[derive(Debug, Default)]
 pub(in crate::session) struct CreditsAlone {
     row: u32,
-    /// How many solicited messages had come when the last one came.
+    /// Number of solicited messages received when the last credit-only message arrived.
     at: usize,
 }
 
 impl CreditsAlone {
-    /// One has come, as the last of so many solicited messages. Whether it is one of many without anything else in between.
+    /// Counts a credit-only message. `solicited` is the number of solicited messages received so far, including this one. Returns whether
+    /// at least [`CREDITS_ALONE`] others preceded it without any other message in between.
     pub(in crate::session) fn came(&mut self, solicited: usize) -> bool {
         let follows = self.at.wrapping_add(1) == solicited;
         self.row = if follows { self.row.saturating_add(1) } else { 0 };

@@ -1,5 +1,5 @@
-//! The engine's part of a rendezvous: asks for chunks, ends transfers, and answers offers. The decisions are in
-//! [`table`](crate::session::rendezvous) and `transfer`, which know no engine.
+//! The engine's part of a rendezvous: reads chunks, ends transfers, and responds to offers. The decisions are in
+//! [`table`](crate::session::rendezvous) and `transfer`, which do not depend on the engine.
 
 use alloc::vec::Vec;
 
@@ -22,10 +22,10 @@ use crate::session::shared::Turn;
 use crate::time::Nanos;
 
 impl<Q: QueuePair> Engine<Q> {
-    /// Moves what can be moved: one chunk at most is asked for. Says how much that was.
+    /// Makes progress with all transfers, and starts at most one chunk. Returns the amount of progress.
     #[inline(never)]
     pub(in crate::session) fn move_rendezvous(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) -> usize {
-        // Held by a poster, who comes here next.
+        // The table is locked by a poster, which takes the engine next.
         let Some(mut guard) = turn.shared.rendezvous.table.try_lock() else { return 0 };
         let table = &mut *guard;
         let linked = self.phase.is_linked();
@@ -64,13 +64,13 @@ impl<Q: QueuePair> Engine<Q> {
         turn.shared.rendezvous.state.store(state, Ordering::Relaxed);
         drop(guard);
         if asked && turn.shared.arming.armed() == Armed::Solicited {
-            // Whoever sleeps must hear of the completion, too.
+            // A sleeping thread must be woken by the completion, too.
             self.arm(Armed::All, turn.shared);
         }
         moved
     }
 
-    /// Ends the grants of sends whose calls have been answered. Says how many.
+    /// Revokes the grants of sends whose calls have a response. Returns their number.
     fn take_back(&mut self, table: &mut Table<Q::Lease>) -> usize {
         let before = table.lent.len();
         let (calls, present) = (&self.calls, self.generation);
@@ -80,14 +80,14 @@ impl<Q: QueuePair> Engine<Q> {
             if lent.call.is_some_and(|call| calls.is_open(call)) {
                 return true;
             }
-            // Refused only if it has ended before.
+            // This fails only if the grant has already ended.
             let _ended = link.lanes[CLASS.index()].qp.revoke(lent.grant);
             false
         });
         before - table.lent.len()
     }
 
-    /// Asks for the next chunk of the transfer whose turn it is.
+    /// Starts the next chunk of the transfer whose turn it is. Returns whether one was started.
     fn ask_for_chunk(
         &mut self,
         table: &mut Table<Q::Lease>,
@@ -107,12 +107,12 @@ impl<Q: QueuePair> Engine<Q> {
             }
             posted
         });
-        // The others' next comes first next time.
+        // The other transfers come first next time.
         table.transfers.push_back(transfer);
         asked
     }
 
-    /// The session has ended: so have its receives, and what its peer offered. Called when no chunk is under way any more.
+    /// Ends all receives with the session, and drops the peer's offers. Called when no chunk is in flight any more.
     pub(in crate::session) fn end_rendezvous(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
         let mut table = turn.shared.rendezvous.lock(&turn.shared.wanted, turn.executor);
         let Table { posted, waiting, given_up, transfers, lent } = core::mem::take(&mut *table);
@@ -130,7 +130,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// A message and a receive have met.
+    /// Starts the transfer of a message to its receive, or completes both if the message carries its bytes.
     fn begin(
         &mut self,
         met: Met<Q::Lease>,
@@ -158,7 +158,7 @@ impl<Q: QueuePair> Engine<Q> {
             }
             Body::Unexpected(bytes) if fits => {
                 let at = usize::try_from(posted.offset).unwrap_or(usize::MAX);
-                // The bounds were checked when the receive was posted.
+                // This cannot fail: the bounds were checked when the receive was posted.
                 let _within = posted.region.write(at, &bytes);
             }
             Body::Unexpected(_) => {}
@@ -167,7 +167,7 @@ impl<Q: QueuePair> Engine<Q> {
         turn.shared.calls.end(posted.slot, end, Expects::Nothing, turn.executor);
     }
 
-    /// Ends the transfers that are over. Says how many.
+    /// Ends the transfers that are complete or were given up. Returns their number.
     fn end_transfers(
         &mut self,
         table: &mut Table<Q::Lease>,
@@ -201,7 +201,7 @@ impl<Q: QueuePair> Engine<Q> {
         ended
     }
 
-    /// Answers an offer; one that was carried along gives its credit back only now.
+    /// Responds to an offer, and returns the credit of an eager one.
     fn respond_to_offer(
         &mut self,
         offer: &Offer,
@@ -229,7 +229,7 @@ impl<Q: QueuePair> Engine<Q> {
     }
 }
 
-/// Copies the bytes of a message that carries them.
+/// Copies the bytes of an eager message to its receive. Returns false if they do not fit.
 fn copy<L: Payload>(payload: &Arrived<L>, skip: usize, posted: &Posted) -> bool {
     let mut piece = [0; PIECE];
     let (mut from, mut to) = (skip, usize::try_from(posted.offset).unwrap_or(usize::MAX));
@@ -245,15 +245,16 @@ fn copy<L: Payload>(payload: &Arrived<L>, skip: usize, posted: &Posted) -> bool 
     true
 }
 
-/// Bytes that are copied at a time out of a message that carries them.
+/// Number of bytes that are copied at a time out of an eager message.
 const PIECE: usize = 4096;
 
 fn not_received(why: NotReceived) -> Response {
     Response::Failure { code: FailureCode::HandlerError, payload: why.payload() }
 }
 
-/// The end of a receive whose buffer is too short: the payload is the message's length.
+/// Returns the end of a receive whose buffer is too short. Its payload is the message's length.
 fn too_long<L>(len: u64) -> End<L> {
-    let payload = pronto_wire::InlinePayload::new(&len.to_le_bytes()).expect("eight bytes fit a line");
+    let payload =
+        pronto_wire::InlinePayload::new(&len.to_le_bytes()).expect("eight bytes fit an inline payload");
     End::Failure { code: FailureCode::ReplyTooLarge, payload: Arrived::Inline(payload) }
 }

@@ -1,4 +1,4 @@
-//! An engine whose holder panicked: what it held is taken out, and an empty engine stays.
+//! Renewal of an engine whose holder panicked: its contents are taken out, and an empty engine stays.
 
 use super::Engine;
 use super::progress::CreditsAlone;
@@ -22,12 +22,12 @@ pub(in crate::session) struct Remains<Q: QueuePair> {
     _backlog: Backlog,
     _calls: OpenCalls,
     _last_calls: BySlot<LastCall>,
-    /// The queue pairs go last.
+    /// The queue pairs, which are dropped last.
     phase: Phase<Q>,
 }
 
 impl<Q: QueuePair> Remains<Q> {
-    /// Closes the link, if there was one. Returns the peer at its other end.
+    /// Closes the link, if there was one. Returns information about the peer.
     pub(in crate::session) fn close(&mut self) -> Option<LinkInfo> {
         for lane in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes) {
             lane.qp.close();
@@ -37,7 +37,7 @@ impl<Q: QueuePair> Remains<Q> {
 }
 
 impl<Q: QueuePair> Engine<Q> {
-    /// Makes the engine as good as new, but for the queue of submissions and the number of its last link.
+    /// Takes out the engine's contents except the submission queue and the generation of the last link. Returns them.
     pub(in crate::session) fn renew(&mut self) -> Remains<Q> {
         let remains = Remains {
             _work: core::mem::replace(&mut self.work, WorkTable::new()),

@@ -7,19 +7,19 @@ use crate::fabric::{InlineMessage, MessageSlot, PollOutcome, QueuePair};
 use crate::session::lane::Lane;
 use crate::session::shared::Shared;
 
-/// What was found first.
+/// The outcome of the polls for a reply.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::session) enum NextMessage {
-    /// The reply, in the caller's place for inline messages.
+    /// The reply, in the caller's memory for inline messages.
     Reply,
     /// The reply, in the engine's message slot.
     ShortReply,
-    /// Something else; none if nothing was polled.
+    /// Another message, or none. `None` if no poll was made.
     Other(Option<Prefetched>),
 }
 
-/// The result of the polls before a turn, with the class of the connection. What they have found stays in the engine, so that nothing
-/// is moved on the path of a reply.
+/// The result of the polls before a turn, with the class of the connection. The message itself stays in the engine, so that nothing is
+/// moved on the path of a reply.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::session) enum Prefetched {
     /// No message on either connection.
@@ -33,8 +33,8 @@ pub(in crate::session) enum Prefetched {
 }
 
 impl<Q: QueuePair> Engine<Q> {
-    /// Takes the reply to a call in, if it is the next message of a lane that `may_hold` one; asked where nothing else is due. Its
-    /// call is over then, and the slot set aside.
+    /// Polls the lanes for which `may_hold` returns true, and takes the reply to a call if it is the next message. This ends the call and
+    /// moves its slot to the engine reserve. Call this only if no other work is due.
     #[inline(always)]
     pub(in crate::session) fn find_reply(
         &mut self,
@@ -46,7 +46,7 @@ impl<Q: QueuePair> Engine<Q> {
         if !self.phase.is_linked() {
             return NextMessage::Other(None);
         }
-        // Written out, so that each class is a constant of its own copy.
+        // Not a loop, so that the class is a constant in each copy.
         if let Some(found) = self.find_reply_of(Class::Control, call, inline, &may_hold, shared) {
             return found;
         }
@@ -56,7 +56,7 @@ impl<Q: QueuePair> Engine<Q> {
         NextMessage::Other(Some(Prefetched::Nothing))
     }
 
-    /// Does the part of [`Self::find_reply`] that concerns one lane. Returns none if the lane has no message.
+    /// Polls one lane for [`Self::find_reply`]. Returns `None` if the lane has no message.
     #[inline(always)]
     fn find_reply_of(
         &mut self,
@@ -97,8 +97,8 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Does for a reply what [`Engine::receive`] would do, if it is that of the call; if it is not, or there is more to it,
-    /// nothing has changed that `receive` would not find again.
+    /// Processes a message like [`Engine::receive`], if it is the plain reply to the call. Otherwise returns false and changes nothing, so
+    /// that `receive` can process the message.
     #[inline(always)]
     fn take_reply(
         &mut self,
@@ -117,7 +117,7 @@ impl<Q: QueuePair> Engine<Q> {
         if !expected {
             return false;
         }
-        // What it acknowledges is taken in when there is time, or need.
+        // The acknowledgements that it carries are processed later, when there is time or need.
         lane.count_received(header.acks());
         lane.respond_to_received(len);
         link.has_received = true;

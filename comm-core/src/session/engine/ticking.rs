@@ -1,4 +1,4 @@
-//! What time does to a session: deadlines, heartbeats, liveness, room that is given back.
+//! The ticks of a session: deadlines, heartbeats, liveness, and freeing idle memory.
 
 use pronto_wire::{Class, Kind};
 
@@ -13,8 +13,8 @@ use crate::session::shared::{Shared, Turn};
 use crate::time::Nanos;
 
 impl<Q: QueuePair> Engine<Q> {
-    /// Deadlines, heartbeats, liveness. `slept` is how long the caller meant to be away since the last tick: what was
-    /// longer is this node's own lateness, and not the peer's silence.
+    /// Processes deadlines, heartbeats and liveness. `slept` is the planned time since the last tick. Any longer time is the lateness of
+    /// this node and does not count as silence of the peer.
     pub(in crate::session) fn tick(
         &mut self,
         turn: Turn<'_, Q::Lease, impl Executor>,
@@ -25,7 +25,7 @@ impl<Q: QueuePair> Engine<Q> {
         let late =
             if self.last_tick == Nanos::ZERO { Nanos::ZERO } else { now.since(self.last_tick).since(slept) };
         let before = core::mem::replace(&mut self.last_tick, now);
-        // Calls that were submitted meanwhile have deadlines, too.
+        // Calls in the submission queue have deadlines, too.
         self.take_submissions(turn);
         self.end_overdue(turn, now);
         self.settle_early(turn.shared);
@@ -37,26 +37,26 @@ impl<Q: QueuePair> Engine<Q> {
                 link.last_received = link.last_received + late;
             }
             if core::mem::take(&mut link.has_sent) {
-                // At some time since the last tick: others may have sent it long ago.
+                // The message was sent at some time since the last tick, possibly at its start.
                 link.last_sent = link.last_sent.max(before);
             }
             if now.since(link.last_received) >= self.limits.liveness + LATENESS {
                 self.lose_for(DownCause::Silent, turn, sink);
                 return;
             }
-            // Together with others rather than when it is due: ticks are rare when all is quiet, and each may be a wake-up
-            // at the other side.
+            // A heartbeat is sent at the first tick after half of its interval, so that those of several sessions are sent together: in a
+            // quiet system ticks are rare, and each may wake a thread of the peer.
             if now.since(link.last_sent).0 >= self.limits.heartbeat.0 / 2 {
                 link.last_sent = now;
                 self.control(Class::Control, Kind::Heartbeat, turn.shared);
                 for class in Class::ALL {
-                    // The peer keeps its answers until it knows that they have arrived.
+                    // The peer keeps its responses until they are acknowledged.
                     if self.lane(class).has_untold_answers() {
                         self.control(class, Kind::Credit, turn.shared);
                     }
                 }
-                // The heartbeat itself is no reason to be silent for longer.
-                self.phase.link_mut().expect("still there").has_sent = false;
+                // The heartbeat itself does not postpone the next one.
+                self.phase.link_mut().expect("the link still exists").has_sent = false;
             }
         } else if let Phase::Suspended(lost) = &mut self.phase {
             if late > LATENESS {
@@ -74,7 +74,7 @@ impl<Q: QueuePair> Engine<Q> {
         debug_assert!(self.backlog_fits_calls(), "an entry of the backlog names each waiting call");
     }
 
-    /// Gives back memory that a busier session needed.
+    /// Frees memory that the session no longer needs.
     fn give_back(&mut self) {
         self.calls.give_back();
         self.work.give_back();
@@ -84,7 +84,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Before a sleep, which may be long: what was heard since the last tick was heard by now, and not at its end.
+    /// Called before a sleep, which may be long. Dates the messages received since the last tick to `now`, not to the end of the sleep.
     pub(in crate::session) fn note_received(&mut self, now: Nanos) {
         if let Some(link) = self.phase.link_mut()
             && core::mem::take(&mut link.has_received)
@@ -93,7 +93,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// When the next tick has something to do, if nothing happens before: a heartbeat is due, or the peer is overdue.
+    /// Returns the time when the next tick is needed if nothing happens before: a heartbeat is due, or the liveness limit is reached.
     pub(in crate::session) fn next_due(&self) -> Nanos {
         match &self.phase {
             Phase::Linked(link) => {
@@ -104,8 +104,8 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Ends the calls whose deadline has passed, in whatever state they are, and those whose waiter has left unnoticed: its
-    /// cancel may have found the submission queue full.
+    /// Ends the calls whose deadline has passed, in any state, and those whose waiter has left without notifying the engine because the
+    /// submission queue was full.
     fn end_overdue(&mut self, turn: Turn<'_, Q::Lease, impl Executor>, now: Nanos) {
         let response = self.phase.response();
         let mut slot = 0;
@@ -120,7 +120,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Makes chunks of send memory ready ahead of need, and gives idle ones back.
+    /// Makes chunks of send memory ready before they are needed, and frees idle ones.
     fn trim_rings(&mut self, shared: &Shared<Q::Lease>, now: Nanos) {
         let looks = self.idleness.is_due(now);
         let Some(link) = self.phase.link_mut() else { return };
@@ -131,7 +131,7 @@ impl<Q: QueuePair> Engine<Q> {
                 continue;
             }
             if let Some(chunk) = ring.trim() {
-                // Memory that cannot be given back stays committed; it is no longer used all the same.
+                // If memory cannot be freed, it stays committed but is not used any more.
                 lane.failed |= lane.qp.retire(chunk.range()).is_err();
                 ring.close(chunk);
             } else if lane.qp.capabilities().ready_when_touched {
@@ -147,7 +147,7 @@ impl<Q: QueuePair> Engine<Q> {
     }
 }
 
-/// Lateness below this is ordinary scheduling, and well within the liveness limit. It comes on top of that limit, which is
-/// a heartbeat's interval and one second: without it, an idle peer that was stopped for a second and whose next heartbeat
-/// met a slow network would be taken for dead.
+/// Lateness below this value is ordinary scheduling. The liveness limit is extended by it. That limit is a heartbeat interval plus one
+/// second: without the extension, an idle peer that was stopped for one second, and whose next heartbeat is delayed by the network, would
+/// be considered down.
 const LATENESS: Nanos = Nanos::from_millis(100);

@@ -1,19 +1,19 @@
-//! Rendezvous: long messages that move into a buffer which their receiver has posted, while both sides compute.
+//! Rendezvous: long messages, which are transferred into a receive buffer that their receiver has posted, while both sides compute.
 //!
-//! A sender grants its bytes and makes a call that says so (the *offer*); the call takes its place among the messages with its
-//! tag when it arrives. The receiver posts receives. When an offer and a receive have met, the receiver reads the bytes by
-//! one-sided operations, chunk by chunk, and answers the call when the last one is there: so a rendezvous ends in exactly the
-//! ways in which calls end. Short messages are carried along in the call, and answered when they have arrived.
+//! The sender grants access to its bytes and makes a call that names the grant: the *offer*. The receiver posts receives. Offers and
+//! receives with the same tag match in the order of their arrival. The receiver reads the bytes of a matched offer with one-sided
+//! operations, chunk by chunk, and responds to the call after the last chunk. A rendezvous therefore ends in the same ways as a call. A
+//! short message is *eager*: the call carries its bytes, and the response is sent as soon as they have arrived.
 //!
-//! There is nobody who waits in here. Whoever turns the session's engine moves the transfers, one chunk a turn: the serving
-//! thread while the application computes, or a thread that waits for anything of this peer. Decisions are in [`table`] (who
-//! meets whom) and [`transfer`] (what is asked for next), which know no engine; this module carries them out.
+//! No thread waits in this module. The thread that runs the engine also makes progress with the transfers, one chunk per turn: the serving
+//! thread while the application computes, or any thread that waits for this peer. [`table`] matches messages and receives, and [`transfer`]
+//! selects the next chunk; neither depends on the engine. This module executes their decisions.
 //!
 //! # Invariants
-//! 1. The table is locked for moments, by posters and by the engine's holder; nobody who holds it waits for the engine.
-//! 2. The state is written under the table's lock, or to `DUE` by the engine's holder: `DUE` when something can be moved at once, `OPEN` when something can be moved
-//!    after something else has moved, `CLOSED` when there is nothing.
-//! 3. Every offer is answered once, unless its session has ended; every receive that was posted ends once.
+//! 1. Posters and the holder of the engine lock the table only for moments. No thread waits for the engine while it holds the table.
+//! 2. The state is written under the table's lock. As an exception, the holder of the engine may set it to `DUE` without the lock. `DUE`:
+//!    progress is possible now. `OPEN`: progress is possible after other progress. `CLOSED`: there is no message and no receive.
+//! 3. Every offer gets one response, unless its session has ended. Every posted receive ends once.
 
 pub(super) mod table;
 
@@ -41,14 +41,14 @@ use crate::wait::back_off::BackOff;
 use crate::wait::wanted::Wanted;
 use table::Table;
 
-/// Receives posted to one peer at a time, at most; each has a call slot.
+/// Maximum number of posted receives per peer. Each has a call slot.
 pub const MAX_RECEIVES: usize = 16;
 
-/// Sends to one peer under way at a time, at most; each has a call slot and, if it is carried, a request credit.
+/// Maximum number of rendezvous sends in progress per peer. Each has a call slot, and an eager one also a request credit.
 pub const MAX_SENDS: u32 = 16;
 
-/// Chunks of all transfers of one peer under way at a time. They end in a table of their own: calls that wait for each other's
-/// transfers cannot keep the transfers from moving.
+/// Maximum number of chunks in flight per peer, over all transfers. They use a separate table of slots, so that calls which wait for
+/// transfers cannot block the transfers.
 pub(super) const MAX_CHUNKS: u16 = 8;
 
 pub(super) const CLOSED: u32 = 0;
@@ -57,19 +57,20 @@ pub(super) const OPEN: u32 = 1;
 
 pub(super) const DUE: u32 = 2;
 
-/// What an offer brings.
+/// The location of an offer's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offered {
-    /// The sender's memory, granted for reading.
+    /// The bytes are in the sender's memory, which is granted for reading.
     ByReference(RemoteRange),
-    /// The message's own bytes, behind the first `skip` of its payload.
+    /// The message is eager: its payload carries the bytes, after the first `skip` bytes.
     Eager {
-        /// Bytes before them.
+        /// Number of payload bytes before the message's bytes.
         skip: usize,
     },
 }
 
-/// How a rendezvous failed, as it travels to the sender: one byte, the payload of a [`FailureCode::HandlerError`](pronto_wire::FailureCode::HandlerError).
+/// The reason why a rendezvous failed. It travels to the sender as one byte, the payload of a
+/// [`FailureCode::HandlerError`](pronto_wire::FailureCode::HandlerError).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum NotReceived {
@@ -77,12 +78,12 @@ pub enum NotReceived {
     Cancelled = 1,
     /// The receive's buffer is shorter than the message.
     TooLong = 2,
-    /// The connection has no one-sided operations, or cannot use the receive's memory for them: it may not be locked.
+    /// The connection has no one-sided operations, or cannot use the receive's memory for them, for example because it cannot be locked.
     Unsupported = 3,
 }
 
 impl NotReceived {
-    /// The reason that a byte stands for.
+    /// Returns the reason for a byte of a failure's payload.
     pub const fn from_wire(byte: u8) -> Option<Self> {
         match byte {
             1 => Some(Self::Cancelled),
@@ -93,25 +94,25 @@ impl NotReceived {
     }
 
     pub(super) fn payload(self) -> OutgoingPayload {
-        OutgoingPayload::inline(&[self as u8]).expect("one byte fits a line")
+        OutgoingPayload::inline(&[self as u8]).expect("one byte fits an inline payload")
     }
 }
 
-/// What a session keeps for it.
+/// The rendezvous state of a session.
 pub(super) struct Rendezvous<L> {
     pub(super) table: TryLock<Table<L>>,
     pub(super) state: AtomicU32,
-    /// A call was cancelled while a poster held the table: the messages of all calls are looked through once.
+    /// True if a call was cancelled while a poster held the table. The next turn then checks the calls of all messages.
     pub(super) missed_cancel: AtomicBool,
-    /// Where chunks end. Their slots are numbered on from those of calls.
+    /// The slots of chunks. Their numbers begin after those of the call slots.
     chunks: CallTable<L>,
     first_chunk: u16,
-    /// Sends of this side that are under way.
+    /// Number of sends of this side in progress.
     pub(super) sends: AtomicU32,
 }
 
 impl<L: Payload> Rendezvous<L> {
-    /// Beside a table of so many call slots.
+    /// Returns the state for a session with `calls` call slots.
     pub(super) fn new(calls: u16) -> Self {
         Self {
             table: TryLock::new(Table::default()),
@@ -123,7 +124,7 @@ impl<L: Payload> Rendezvous<L> {
         }
     }
 
-    /// A chunk's slot, in its table; none for a call's.
+    /// Returns a chunk's slot in the table of chunks, or `None` for the slot of a call.
     fn chunk(&self, slot: CallId) -> Option<CallId> {
         let CallId { slot, generation } = slot;
         slot.checked_sub(self.first_chunk).map(|slot| CallId { slot, generation })
@@ -140,7 +141,7 @@ impl<L: Payload> Rendezvous<L> {
         }
     }
 
-    /// Ends the operation of a chunk; gives the end of a call's slot back.
+    /// Ends the operation of a chunk. Returns the end as an error if the slot is that of a call.
     pub(super) fn end_chunk(
         &self,
         slot: CallId,
@@ -152,13 +153,13 @@ impl<L: Payload> Rendezvous<L> {
         Ok(())
     }
 
-    /// Whether a chunk's slot waits for its end; none for a call's.
+    /// Returns whether a chunk's slot waits for its end, or `None` for the slot of a call.
     pub(super) fn chunk_is_unended(&self, slot: CallId) -> Option<bool> {
         self.chunk(slot).map(|chunk| self.chunks.is_unended(chunk))
     }
 
-    /// The session has failed: drops its receives, its offers and what it had granted, and gives the slots of all chunks back. The
-    /// receives' own slots are ended with those of all calls.
+    /// Resets the state after the session has failed: drops receives, offers and grants, and frees the slots of all chunks. The call slots
+    /// of the receives are ended with those of all calls.
     pub(super) fn fail(&self, wanted: &Wanted, executor: &impl Executor) {
         let mut table = self.lock(wanted, executor);
         let dropped = core::mem::take(&mut *table);
@@ -169,14 +170,14 @@ impl<L: Payload> Rendezvous<L> {
         self.chunks.clear(executor);
     }
 
-    /// The end of a chunk, if it has ended.
+    /// Takes the end of a chunk, if it has ended.
     pub(super) fn chunk_end(&self, slot: CallId) -> Option<End<L>> {
         let chunk = self.chunk(slot).filter(|chunk| self.chunks.has_ended(*chunk))?;
         Some(self.chunks.take(chunk))
     }
 
-    /// Engine only: the peer has cancelled a call, and `Shared::is_cancelled` says so. If it is an offer that waits for a
-    /// receive, it is answered by the next turn.
+    /// Engine only: called when the peer has cancelled a call, after `Shared::is_cancelled` is true for it. If the call is an offer that
+    /// waits for a receive, the next turn responds to it.
     pub(super) fn offer_cancelled(&self, call: CallId) {
         match self.table.try_lock() {
             Some(mut table) => {
@@ -187,19 +188,19 @@ impl<L: Payload> Rendezvous<L> {
             }
             None => {
                 self.missed_cancel.store(true, Ordering::Relaxed);
-                // Without the lock: posters write nothing but this, and the engine's holder is the calling thread.
+                // This is safe without the lock: the engine's holder is the calling thread, and posters store no other value.
                 self.state.store(DUE, Ordering::Relaxed);
             }
         }
     }
 
-    /// Whether something can be moved now.
+    /// Returns whether progress is possible now.
     #[inline]
     pub(super) fn is_due(&self) -> bool {
         self.state.load(Ordering::Relaxed) == DUE
     }
 
-    /// Whether a turn that moved something, or nothing, has to look here.
+    /// Returns whether a turn should process transfers. `moved` is the turn's progress so far.
     #[inline]
     pub(super) fn wants(&self, moved: usize) -> bool {
         match self.state.load(Ordering::Relaxed) {
@@ -215,7 +216,7 @@ impl<L: Payload> Rendezvous<L> {
             if let Some(table) = self.table.try_lock() {
                 return table;
             }
-            // Held by whoever turns the engine for as long as a chunk is copied, and for moments between two.
+            // The holder of the engine holds the table while it copies a chunk, and for moments in between.
             wanted.wait_for_holder(&mut back_off, executor);
         }
     }

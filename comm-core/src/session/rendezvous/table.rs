@@ -1,11 +1,11 @@
-//! Receives that wait for messages, messages that wait for receives, and those that have met.
+//! The table of posted receives, of messages that wait for a receive, and of transfers.
 //!
 //! # Invariants
-//! 1. Messages with one tag meet the receives with that tag in the order of their arrival: one that travels by reference takes
-//!    its place when its request arrives, so a shorter one that is carried along does not overtake it.
-//! 2. No message waits for a receive that is there: whoever adds one of the two looks for the other.
-//! 3. No more than [`MAX_UNEXPECTED`] messages wait whose sender was told that they have arrived.
-//! 4. Of the other messages one waits per call slot of the peer at most, so that the peer's own limit bounds the table.
+//! 1. Messages match the receives with the same tag in the order of arrival. The order of a message by reference is that of its request, so
+//!    a shorter eager message does not overtake it.
+//! 2. No message waits while a matching receive is posted: a thread that adds one of the two checks for the other.
+//! 3. At most [`MAX_UNEXPECTED`] messages are parked: they wait although their sender already has a reply.
+//! 4. Of the other messages, at most one waits per call slot of the peer. The peer's limit of calls therefore bounds the table.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -17,14 +17,14 @@ use super::transfer::{GivenUp, Source, Transfer};
 use super::unmatched::{Added, Unmatched, is_later};
 use crate::fabric::{Arrived, GrantId, Region};
 
-/// Messages carried along that are parked in memory of this side until there is a receive, while their senders go on. The others'
-/// senders wait.
+/// Maximum number of eager messages that are parked: copied to memory of this side until a receive is posted, so that their senders get a
+/// reply. Senders of further eager messages wait.
 pub const MAX_UNEXPECTED: usize = 8;
 
-/// A receive that was posted.
+/// A posted receive.
 #[derive(Debug)]
 pub(in crate::session) struct Posted {
-    /// Where its end is waited for.
+    /// The slot that ends with the receive.
     pub(in crate::session) slot: CallId,
     pub(in crate::session) tag: u64,
     pub(in crate::session) region: Region,
@@ -32,67 +32,67 @@ pub(in crate::session) struct Posted {
     pub(in crate::session) len: u64,
 }
 
-/// Whose message it is, and how it is answered.
+/// The identity of an offer, which is needed for its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// The sender's call.
     pub call: CallId,
-    /// The link that it came on.
+    /// The link on which the offer arrived.
     pub link: u16,
-    /// The class that it came in.
+    /// The class in which the offer arrived.
     pub class: Class,
-    /// Which receives it is for.
+    /// The tag, which selects the receives that match.
     pub tag: u64,
 }
 
-/// A message without a receive.
+/// A message without a matching receive.
 #[derive(Debug)]
 pub(in crate::session) struct UnmatchedMessage<L> {
     pub(in crate::session) offer: Offer,
     pub(in crate::session) body: Body<L>,
 }
 
-/// What a message consists of.
+/// The bytes of a message.
 #[derive(Debug)]
 pub(in crate::session) enum Body<L> {
-    /// The sender's memory, to be read.
+    /// The bytes are in the sender's memory and must be read.
     Source(Source),
-    /// Bytes that came along, behind `skip` others, in their receive buffer.
+    /// The bytes are in the receive buffer of an eager message, after the first `skip` bytes of its payload.
     Eager { payload: Arrived<L>, skip: usize },
-    /// Bytes that came along, copied: the sender was answered, and has its credit back.
+    /// The bytes of an eager message, copied. The sender has its reply and its credit.
     Unexpected(Box<[u8]>),
 }
 
-/// A message and its receive.
+/// A message and the receive that it matches.
 #[derive(Debug)]
 pub(in crate::session) struct Met<L> {
     pub(in crate::session) posted: Posted,
     pub(in crate::session) waiting: UnmatchedMessage<L>,
 }
 
-/// All of one peer's.
+/// The rendezvous table of one peer.
 #[derive(Debug)]
 pub(in crate::session) struct Table<L> {
     pub(in crate::session) posted: VecDeque<Posted>,
-    /// Messages without a receive.
+    /// Messages without a matching receive.
     pub(in crate::session) waiting: Unmatched<L>,
-    /// Messages that their senders have given up, to be answered.
+    /// Messages that their senders have cancelled and that need a response.
     pub(in crate::session) given_up: VecDeque<UnmatchedMessage<L>>,
     pub(in crate::session) transfers: VecDeque<Transfer>,
-    /// What this side has lent for its own sends, and takes back when nobody reads it any more.
+    /// Memory lent for sends of this side, which is reclaimed when the peer no longer reads it.
     pub(in crate::session) lent: Vec<Lent>,
 }
 
-/// A sender's bytes, granted to the peer.
+/// Memory of this side that is granted to the peer for a send.
 #[derive(Debug)]
 pub struct Lent {
     /// The grant.
     pub grant: GrantId,
-    /// The link that it holds for.
+    /// The link for which the grant is valid.
     pub link: u16,
-    /// The memory, which stays until the grant has ended.
+    /// The memory, which must live until the grant has ended.
     pub region: Region,
-    /// The call of the offer: until it is answered the peer may be reading.
+    /// The call of the offer. Until it has a response, the peer may read the memory.
     pub call: Option<CallId>,
 }
 
@@ -114,7 +114,7 @@ impl<L> Table<L> {
         no_messages && self.posted.is_empty() && self.transfers.is_empty() && self.lent.is_empty()
     }
 
-    /// A message has arrived. Returns one that is not waited for any more: its caller has used the call slot again.
+    /// Adds a message that has arrived. Returns a message that is obsolete, because its caller has used the call slot again.
     pub(in crate::session) fn add(&mut self, message: UnmatchedMessage<L>) -> Option<UnmatchedMessage<L>> {
         let CallId { slot, generation } = message.offer.call;
         for transfer in &mut self.transfers {
@@ -129,25 +129,25 @@ impl<L> Table<L> {
         }
     }
 
-    /// Whether a receive with this tag waits, so that a message that arrives meets it at once.
+    /// Returns whether a receive with this tag is posted, so that an arriving message matches immediately.
     pub(in crate::session) fn is_awaited(&self, tag: u64) -> bool {
         self.posted.iter().any(|posted| posted.tag == tag)
     }
 
-    /// The first message, in the order of arrival, for which there is a receive, and that receive: the first posted with its tag.
+    /// Takes the first message, in the order of arrival, that has a matching receive, together with the first of its receives.
     pub(in crate::session) fn meet(&mut self) -> Option<Met<L>> {
         if self.waiting.is_empty() {
             return None;
         }
         let first = |(receive, posted): (usize, &Posted)| Some((self.waiting.first(posted.tag)?, receive));
-        // Of several receives with one tag the minimum is the one posted first.
+        // Among receives with the same tag, the minimum is the one that was posted first.
         let (message, receive) = self.posted.iter().enumerate().filter_map(first).min()?;
         let waiting = self.waiting.take(message)?;
         let posted = self.posted.remove(receive)?;
         Some(Met { posted, waiting })
     }
 
-    /// The sender of a message has given it up: if it waits, it is to be answered. One that was answered is nobody's to cancel.
+    /// Cancels the message of a call, if it waits and is not parked. The next turn then responds to it.
     pub(in crate::session) fn cancel(&mut self, call: CallId) {
         self.given_up.extend(self.waiting.take_call(call));
     }
@@ -158,18 +158,18 @@ impl<L> Table<L> {
         cancelled.into_iter().for_each(|call| self.cancel(call));
     }
 
-    /// Takes a receive out that has not met a message.
+    /// Takes out a receive that has not matched a message.
     pub(in crate::session) fn withdraw(&mut self, slot: CallId) -> Option<Posted> {
         let at = self.posted.iter().position(|posted| posted.slot == slot)?;
         self.posted.remove(at)
     }
 
-    /// A receive whose message was given up by its sender is there for the next one, before those posted after it.
+    /// Posts a receive again whose matching message was cancelled by its sender. It precedes the receives that were posted after it.
     pub(in crate::session) fn post_again(&mut self, posted: Posted) {
         self.posted.push_front(posted);
     }
 
-    /// The sender of a message has granted its bytes again.
+    /// Stores a new grant of the sender for its bytes.
     pub(in crate::session) fn regrant(&mut self, call: CallId, source: Source) {
         if let Some(Body::Source(old)) = self.waiting.body_of(call)
             && old.remote.len == source.remote.len

@@ -1,4 +1,4 @@
-//! Who meets whom, and what is asked for next: decisions without an engine.
+//! Tests of matching and of the selection of chunks, without an engine.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -65,7 +65,7 @@ fn transfer(len: u64) -> Transfer {
     Transfer::new(posted(0, 1), offer(0, 1), source(len, LINK))
 }
 
-/// Asks for chunks as long as any may be asked for; slots are numbered from `first`.
+/// Starts chunks while the transfer has a next one. Returns their ranges. Slots are numbered from `first`.
 fn ask(transfer: &mut Transfer, link: u16, first: u16) -> Vec<(u64, u64)> {
     let mut asked = Vec::new();
     while let Some((end, Access::Read { offset, remote, .. })) = transfer.next_chunk(CHUNKING, link) {
@@ -107,7 +107,7 @@ fn so_many_are_parked_and_nobody_cancels_them() {
     for message in [eager(50, 1), by_reference(51, 1)] {
         assert!(table.add(message).is_none());
     }
-    // One that was answered is nobody's to cancel any more; the others are.
+    // Parked messages have a reply and cannot be cancelled. The others can.
     table.cancel_where(|_| true);
     let gone: Vec<_> = table.given_up.drain(..).map(|gone| gone.offer.call.slot).collect();
     assert_eq!(gone, [50, 51]);
@@ -115,7 +115,7 @@ fn so_many_are_parked_and_nobody_cancels_them() {
     table.posted.push_back(posted(20, 1));
     assert!(table.is_awaited(1) && !table.is_awaited(2));
     assert!(table.meet().is_some());
-    assert!(table.waiting.has_room_to_park(), "there is room again");
+    assert!(table.waiting.has_room_to_park(), "another message can be parked");
 }
 
 #[test]
@@ -123,11 +123,11 @@ fn a_receive_is_there_again_before_others_when_its_sender_gives_up() {
     let mut table: Table<NoLease> = Table::default();
     table.posted.extend([posted(1, 5), posted(2, 5)]);
     assert!(table.add(by_reference(1, 5)).is_none());
-    let met = table.meet().expect("both are there");
+    let met = table.meet().expect("message and receive match");
     table.post_again(met.posted);
     assert!(table.add(eager(2, 5)).is_none());
-    assert_eq!(table.meet().expect("both are there").posted.slot, slot(1));
-    assert!(table.withdraw(slot(1)).is_none(), "it has met");
+    assert_eq!(table.meet().expect("message and receive match").posted.slot, slot(1));
+    assert!(table.withdraw(slot(1)).is_none(), "the receive has matched");
     assert!(table.withdraw(slot(2)).is_some());
     assert!(table.posted.is_empty());
 }
@@ -141,11 +141,11 @@ fn a_later_call_in_its_slot_ends_an_offer_and_a_transfer() {
     };
     let mut table: Table<NoLease> = Table::default();
     assert!(table.add(by_reference(1, 7)).is_none());
-    let replaced = table.add(later(1, 7)).expect("one waits per slot");
+    let replaced = table.add(later(1, 7)).expect("one message waits per slot");
     assert_eq!(replaced.offer.call, by_reference(1, 7).offer.call);
     table.transfers.push_back(Transfer::new(posted(11, 8), offer(2, 8), source(250, LINK)));
     assert!(table.add(by_reference(3, 9)).is_none());
-    assert_eq!(table.transfers[0].is_over(), None, "another slot");
+    assert_eq!(table.transfers[0].is_over(), None, "the offer is in another slot");
     assert!(table.add(later(2, 8)).is_none());
     assert_eq!(table.transfers[0].is_over(), Some(Err(GivenUp::BySender)));
 }
@@ -157,7 +157,7 @@ fn a_transfer_asks_for_each_byte_once_within_its_window() {
     assert_eq!(ask(&mut transfer, LINK, 0), [(10, 100), (110, 100)]);
     assert_eq!(all_end(&mut transfer, |_| End::Done(0)), 2);
     assert_eq!(ask(&mut transfer, LINK, 2), [(210, 50)]);
-    assert_eq!(transfer.is_over(), None, "its last chunk is under way");
+    assert_eq!(transfer.is_over(), None, "the last chunk is in flight");
     all_end(&mut transfer, |_| End::Done(0));
     assert_eq!(transfer.is_over(), Some(Ok(250)));
 }
@@ -173,15 +173,15 @@ fn nothing_is_a_transfer_too() {
 fn after_another_grant_a_transfer_goes_on_from_the_first_byte_that_is_missing() {
     let mut transfer = transfer(400);
     ask(&mut transfer, LINK, 0);
-    // Of two under way the first is lost with the link.
+    // Of two chunks in flight, the first is lost with the link.
     let end = |at: CallId| if at.slot == 0 { End::Flushed } else { End::Done(0) };
     all_end(&mut transfer, end);
-    assert_eq!(ask(&mut transfer, LINK, 2), [], "nothing is asked for on a grant that failed");
+    assert_eq!(ask(&mut transfer, LINK, 2), [], "no chunk is read with a grant that failed");
     transfer.go_on(LINK + 1);
-    assert_eq!(ask(&mut transfer, LINK + 1, 2), [], "nothing is granted there yet");
+    assert_eq!(ask(&mut transfer, LINK + 1, 2), [], "the new link has no grant yet");
     transfer.regrant(source(399, LINK + 1));
     transfer.go_on(LINK + 1);
-    assert_eq!(ask(&mut transfer, LINK + 1, 2), [], "a grant of another length is no grant of this");
+    assert_eq!(ask(&mut transfer, LINK + 1, 2), [], "a grant of another length is ignored");
     transfer.regrant(source(400, LINK + 1));
     transfer.go_on(LINK + 1);
     assert_eq!(ask(&mut transfer, LINK + 1, 2), [(10, 100), (110, 100)]);
@@ -202,7 +202,7 @@ fn a_transfer_that_is_given_up_is_over_when_nothing_writes_to_its_buffer() {
     assert_eq!(transfer.take_ended(|at| (at.slot == 0).then_some(End::<NoLease>::Done(0))), 1);
     assert_eq!((transfer.is_over(), ask(&mut transfer, LINK, 5)), (None, Vec::new()));
     all_end(&mut transfer, |_| End::Done(0));
-    assert_eq!(transfer.is_over(), Some(Err(GivenUp::ByReceiver)), "nobody posts that receive again");
+    assert_eq!(transfer.is_over(), Some(Err(GivenUp::ByReceiver)), "a cancelled receive is not posted again");
 }
 
 #[test]
@@ -219,8 +219,8 @@ fn what_is_refused_is_not_asked_for_again_on_the_same_grant() {
     assert_eq!(ask(&mut transfer, LINK, 0).len(), 2);
     assert_eq!(all_end(&mut transfer, |_| End::AccessRefused), 2);
     transfer.go_on(LINK);
-    assert_eq!(ask(&mut transfer, LINK, 0), [], "it would be refused for ever");
-    assert_eq!(transfer.is_over(), None, "its sender may grant again, or give up");
+    assert_eq!(ask(&mut transfer, LINK, 0), [], "the grant would be refused again");
+    assert_eq!(transfer.is_over(), None, "the sender may grant again, or cancel");
     transfer.regrant(source(400, LINK + 1));
     transfer.go_on(LINK + 1);
     assert_eq!(ask(&mut transfer, LINK + 1, 0), [(10, 100), (110, 100)]);

@@ -1,9 +1,10 @@
-//! One transfer: the bytes of one offer into one posted receive, in chunks.
+//! One transfer: it reads the bytes of one offer into one posted receive, in chunks.
 //!
 //! # Invariants
-//! 1. Every byte below `next` was asked for, and is here unless a chunk under way or `restart` covers it.
-//! 2. What was refused, or lost with its link, is asked for again on another grant only: on the same one that would go on for ever.
-//! 3. A transfer ends when nothing of it is under way: until then its chunks may write into the receive's buffer.
+//! 1. Each byte below `next` has arrived, is covered by a chunk in flight, or is at or above `restart.at`.
+//! 2. Bytes that were refused or lost with their link are read again only with another grant. A retry with the same grant could go on
+//!    forever.
+//! 3. A transfer ends only when none of its chunks is in flight, because a chunk in flight may write to the receive's buffer.
 
 use pronto_wire::CallId;
 
@@ -12,25 +13,25 @@ use crate::fabric::{Capabilities, Region, RemoteRange};
 use crate::session::end::End;
 use crate::session::one_sided::Access;
 
-/// How the bytes of a connection move.
+/// The sizes of chunks on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunking {
-    /// Bytes of a chunk: other messages get their turn between two.
+    /// Length of a chunk, bytes. Other messages are processed between two chunks.
     pub len: u64,
-    /// Chunks of one transfer under way at a time.
+    /// Maximum number of chunks in flight per transfer.
     pub window: usize,
 }
 
 impl Chunking {
-    /// Where a look copies (shared memory): a chunk holds up whoever polls, for some microseconds.
+    /// For connections on which a poll copies the bytes (shared memory). A chunk delays the polling thread for some microseconds.
     pub const COPIED: Self = Self { len: 16 << 10, window: 1 };
-    /// Where the kernel carries bytes: a chunk is what may stand before another message of the same connection, and the window is
-    /// what may be parked in socket buffers.
+    /// For connections on which the kernel transfers the bytes. A message on the same connection waits for at most one chunk, and the
+    /// window limits the bytes in socket buffers.
     pub const CARRIED: Self = Self { len: 64 << 10, window: 8 };
-    /// Where a device moves them (memory is pinned): a chunk is a work request, and costs nobody's time.
+    /// For connections on which a device transfers the bytes, from pinned memory. A chunk is a work request and takes no CPU time.
     pub const MOVED: Self = Self { len: 256 << 10, window: 4 };
 
-    /// What suits a connection.
+    /// Returns the sizes for a connection.
     pub const fn of(capabilities: &Capabilities) -> Self {
         if capabilities.pins_memory {
             Self::MOVED
@@ -42,41 +43,41 @@ impl Chunking {
     }
 }
 
-/// A chunk under way.
+/// A chunk in flight.
 #[derive(Debug)]
 struct Chunk {
     slot: CallId,
     at: u64,
-    /// The link of the grant that it was asked for on.
+    /// The link of the grant with which the chunk is read.
     link: u16,
 }
 
-/// What has to be asked for again.
+/// The bytes that must be read again.
 #[derive(Clone, Copy, Debug)]
 struct Restart {
-    /// The lowest byte.
+    /// The lowest of these bytes.
     at: u64,
-    /// The link of the grant that did not give it.
+    /// The link of the grant that failed.
     link: u16,
 }
 
-/// Why a transfer ends before its last byte.
+/// The reason why a transfer ends before its last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) enum GivenUp {
-    /// Its receiver cancelled the receive.
+    /// The receiver cancelled the receive.
     ByReceiver,
-    /// Its sender's call was cancelled, or had its deadline.
+    /// The sender's call was cancelled, or its deadline passed.
     BySender,
     /// The connection has no one-sided operations, or cannot use the receive's memory for them.
     Unsupported,
 }
 
-/// A transfer.
+/// A transfer in progress.
 #[derive(Debug)]
 pub(in crate::session) struct Transfer {
     pub(in crate::session) posted: Posted,
     pub(in crate::session) offer: Offer,
-    /// Where the sender's bytes are, on the link that granted them.
+    /// The location of the sender's bytes, with the link that granted them.
     source: Source,
     next: u64,
     under_way: alloc::vec::Vec<Chunk>,
@@ -84,11 +85,11 @@ pub(in crate::session) struct Transfer {
     given_up: Option<GivenUp>,
 }
 
-/// Where a sender's bytes are.
+/// The location of a sender's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) struct Source {
     pub(in crate::session) remote: RemoteRange,
-    /// The link whose grant it is.
+    /// The link for which the grant is valid.
     pub(in crate::session) link: u16,
 }
 
@@ -105,12 +106,12 @@ impl Transfer {
         }
     }
 
-    /// Bytes in all.
+    /// Returns the length of the message, bytes.
     pub(in crate::session) const fn len(&self) -> u64 {
         self.source.remote.len
     }
 
-    /// The next chunk to ask for on `link`, if one may be.
+    /// Returns the next chunk to read on `link`, as its end and its operation. Returns `None` if no chunk can be started now.
     pub(in crate::session) fn next_chunk(&self, chunking: Chunking, link: u16) -> Option<(u64, Access)> {
         let may = self.given_up.is_none()
             && self.restart.is_none()
@@ -125,13 +126,13 @@ impl Transfer {
         Some((end, Access::Read { local, offset, remote }))
     }
 
-    /// That chunk, up to `end`, was asked for.
+    /// Records that the next chunk, up to `end`, was started.
     pub(in crate::session) fn started(&mut self, slot: CallId, end: u64) {
         self.under_way.push(Chunk { slot, at: self.next, link: self.source.link });
         self.next = end;
     }
 
-    /// Takes in the chunks that have ended; says how many.
+    /// Processes the chunks that have ended, and returns their number.
     pub(in crate::session) fn take_ended<L>(
         &mut self,
         mut ended: impl FnMut(CallId) -> Option<End<L>>,
@@ -143,7 +144,7 @@ impl Transfer {
             match end {
                 End::Done(_) => {}
                 End::Unsupported => *given_up = given_up.or(Some(GivenUp::Unsupported)),
-                // The link went away, or its grant: the sender grants again on the next link, or gives up.
+                // The link or its grant has ended. The sender grants again on the next link, or gives up.
                 _ => {
                     let before = restart.unwrap_or(Restart { at: chunk.at, link: chunk.link });
                     let link = if chunk.link == present { present } else { before.link };
@@ -155,14 +156,14 @@ impl Transfer {
         before - self.under_way.len()
     }
 
-    /// The sender has granted its bytes again, on another link.
+    /// Stores a new grant of the sender for its bytes, on another link.
     pub(in crate::session) fn regrant(&mut self, source: Source) {
         if source.remote.len == self.source.remote.len {
             self.source = source;
         }
     }
 
-    /// Goes on from the lowest byte that is missing, on another grant, once nothing of the old one is under way.
+    /// Resumes at the lowest missing byte with another grant, if no chunk of the old grant is in flight.
     pub(in crate::session) fn go_on(&mut self, link: u16) {
         if self.under_way.is_empty()
             && self.source.link == link
@@ -172,14 +173,14 @@ impl Transfer {
         }
     }
 
-    /// No more chunks are asked for. That the receiver wants no message any more counts more than that this one will not come.
+    /// Stops the transfer: no more chunks are started. The receiver's reason overrides that of the sender.
     pub(in crate::session) fn give_up(&mut self, why: GivenUp) {
         if why == GivenUp::ByReceiver || self.given_up.is_none() {
             self.given_up = Some(why);
         }
     }
 
-    /// Whether it is over, and how: all bytes are here, or it was given up.
+    /// Returns whether and how the transfer is over: all bytes have arrived, or it was given up and no chunk is in flight.
     pub(in crate::session) fn is_over(&self) -> Option<Result<u64, GivenUp>> {
         if !self.under_way.is_empty() {
             return None;

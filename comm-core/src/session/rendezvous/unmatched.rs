@@ -1,13 +1,14 @@
-//! Messages that have arrived and wait for a receive, found by tag, by call and by their order without a search.
+//! Messages that wait for a receive, indexed by tag, by call slot and by the order of arrival.
 //!
-//! A message that its sender still waits for occupies the sender's call slot. So there is one per slot at most: where a later call
-//! arrives in the slot, the earlier one has ended at its caller, as happens when its deadline passed on a link that was lost.
-//! Its message will be read by nobody, and the later one replaces it.
+//! A message whose sender still waits occupies the sender's call slot, so there is at most one per slot. If a later call arrives in the
+//! same slot, the earlier call has already ended at its caller, for example because its deadline passed while a link was lost. The later
+//! message then replaces the earlier one.
 //!
 //! # Invariants
-//! 1. `by_tag` names every message, and `by_slot` every message that is not parked, each by its place in the order of arrival.
-//! 2. `unexpected` counts the others, of which there are [`MAX_UNEXPECTED`] at most.
-//! 3. So there are no more messages than the peer has call slots, and [`MAX_UNEXPECTED`].
+//! 1. `by_tag` names every message, and `by_slot` every message that is not parked. Each names the message by its position in the order of
+//!    arrival.
+//! 2. `unexpected` is the number of parked messages, at most [`MAX_UNEXPECTED`].
+//! 3. Therefore the number of messages is at most the number of the peer's call slots plus [`MAX_UNEXPECTED`].
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -15,29 +16,29 @@ use pronto_wire::CallId;
 
 use super::table::{Body, MAX_UNEXPECTED, UnmatchedMessage};
 
-/// Messages without a receive; see the module's documentation.
+/// Messages without a matching receive, by tag, by call slot and by the order of arrival.
 #[derive(Debug)]
 pub(in crate::session) struct Unmatched<L> {
     messages: BTreeMap<Place, UnmatchedMessage<L>>,
     by_tag: BTreeSet<(u64, Place)>,
     by_slot: BTreeMap<u16, Place>,
     unexpected: usize,
-    /// The place of the next one.
+    /// The position of the next message.
     next: Place,
 }
 
-/// A place in the order of arrival.
+/// A position in the order of arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::session) struct Place(u64);
 
-/// What adding a message has come to.
+/// The outcome of adding a message.
 #[derive(Debug)]
 pub(in crate::session) enum Added<L> {
-    /// It waits.
+    /// The message waits.
     Waits,
-    /// It waits, and the message of an earlier call in its slot does not any more.
+    /// The message waits, in place of the returned message of an earlier call in the same slot.
     Replaced(UnmatchedMessage<L>),
-    /// It is of an earlier call than the message that waits in its slot, and was not taken.
+    /// The returned message was not added: it belongs to an earlier call than the message that waits in its slot.
     Outdated(UnmatchedMessage<L>),
 }
 
@@ -54,7 +55,7 @@ impl<L> Default for Unmatched<L> {
 }
 
 impl<L> Unmatched<L> {
-    /// Messages that wait.
+    /// Returns the number of messages.
     pub(in crate::session) fn len(&self) -> usize {
         self.messages.len()
     }
@@ -63,19 +64,19 @@ impl<L> Unmatched<L> {
         self.messages.is_empty()
     }
 
-    /// Whether another message may be parked, and its sender go on.
+    /// Returns whether another message may be parked.
     pub(in crate::session) const fn has_room_to_park(&self) -> bool {
         self.unexpected < MAX_UNEXPECTED
     }
 
-    /// Adds a message behind all others.
+    /// Adds a message after all others.
     pub(in crate::session) fn add(&mut self, message: UnmatchedMessage<L>) -> Added<L> {
         let place = self.next;
         let CallId { slot, generation } = message.offer.call;
         let mut replaced = None;
         if message.is_parked() {
             self.unexpected += 1;
-            debug_assert!(self.unexpected <= MAX_UNEXPECTED, "whoever parks a message asks for room first");
+            debug_assert!(self.unexpected <= MAX_UNEXPECTED, "a message is parked only if there is room");
         } else {
             if let Some(earlier) = self.in_slot(slot) {
                 if !is_later(generation, earlier.offer.call.generation) {
@@ -92,13 +93,13 @@ impl<L> Unmatched<L> {
         replaced.map_or(Added::Waits, Added::Replaced)
     }
 
-    /// The place of the first message with a tag.
+    /// Returns the position of the first message with a tag.
     pub(in crate::session) fn first(&self, tag: u64) -> Option<Place> {
         let mut of_tag = self.by_tag.range((tag, Place(0))..=(tag, Place(u64::MAX)));
         of_tag.next().map(|(_, place)| *place)
     }
 
-    /// Takes the message at a place out.
+    /// Takes out the message at a position.
     pub(in crate::session) fn take(&mut self, place: Place) -> Option<UnmatchedMessage<L>> {
         let message = self.messages.remove(&place)?;
         self.by_tag.remove(&(message.offer.tag, place));
@@ -110,21 +111,21 @@ impl<L> Unmatched<L> {
         Some(message)
     }
 
-    /// Takes the message of a call out, unless it is parked: its sender was answered, and has nothing to give up.
+    /// Takes out the message of a call, unless it is parked. The sender of a parked message has its reply and cannot cancel any more.
     pub(in crate::session) fn take_call(&mut self, call: CallId) -> Option<UnmatchedMessage<L>> {
         self.in_slot(call.slot).filter(|message| message.offer.call == call)?;
         let place = self.by_slot.get(&call.slot).copied()?;
         self.take(place)
     }
 
-    /// The body of a call's message, unless it is parked.
+    /// Returns the body of a call's message, unless it is parked.
     pub(in crate::session) fn body_of(&mut self, call: CallId) -> Option<&mut Body<L>> {
         let place = self.by_slot.get(&call.slot)?;
         let message = self.messages.get_mut(place).filter(|message| message.offer.call == call)?;
         Some(&mut message.body)
     }
 
-    /// The calls of all messages that are not parked.
+    /// Returns the calls of all messages that are not parked.
     pub(in crate::session) fn calls(&self) -> impl Iterator<Item = CallId> {
         self.by_slot.values().filter_map(|place| Some(self.messages.get(place)?.offer.call))
     }
@@ -134,7 +135,7 @@ impl<L> Unmatched<L> {
     }
 }
 
-/// Whether the use of a slot with one generation comes after that with the other; generations wrap.
+/// Returns whether `generation` is a later use of a slot than `than`. Generations wrap.
 pub(in crate::session) const fn is_later(generation: u32, than: u32) -> bool {
     matches!(generation.wrapping_sub(than), 1..=0x7fff_ffff)
 }
@@ -164,7 +165,7 @@ mod tests {
         UnmatchedMessage { body: Body::Unexpected([].into()), ..message(call, tag) }
     }
 
-    /// The calls of all messages with a tag, taken out in their order.
+    /// Takes out all messages with a tag, in their order, and returns their calls.
     fn drain(messages: &mut Unmatched<()>, tag: u64) -> Vec<CallId> {
         let next = || messages.first(tag).and_then(|place| messages.take(place)).map(|one| one.offer.call);
         core::iter::from_fn(next).collect()
@@ -177,11 +178,20 @@ mod tests {
         assert!(matches!(messages.add(message(call(4, 5), 1)), Added::Waits));
         let Added::Replaced(earlier) = messages.add(message(call(3, 6), 1)) else { panic!("one per slot") };
         assert_eq!((earlier.offer.call, messages.len()), (call(3, 5), 2));
-        let Added::Outdated(late) = messages.add(message(call(3, 5), 2)) else { panic!("it is over") };
+        let Added::Outdated(late) = messages.add(message(call(3, 5), 2)) else {
+            panic!("the earlier call has ended")
+        };
         assert_eq!((late.offer.call, messages.len()), (call(3, 5), 2));
-        assert!(matches!(messages.add(message(call(3, 6), 2)), Added::Outdated(_)), "no message comes twice");
+        assert!(
+            matches!(messages.add(message(call(3, 6), 2)), Added::Outdated(_)),
+            "no message arrives twice"
+        );
         assert_eq!(messages.calls().collect::<Vec<_>>(), [call(3, 6), call(4, 5)]);
-        assert_eq!(drain(&mut messages, 1), [call(4, 5), call(3, 6)], "its place is that of its own arrival");
+        assert_eq!(
+            drain(&mut messages, 1),
+            [call(4, 5), call(3, 6)],
+            "the position is that of its own arrival"
+        );
         assert!(messages.is_empty() && messages.calls().next().is_none());
     }
 
@@ -215,7 +225,10 @@ mod tests {
     fn the_message_of_a_call_is_taken_out_once_and_a_parked_one_never() {
         let mut messages = Unmatched::default();
         assert!(matches!(messages.add(unexpected(call(1, 1), 9)), Added::Waits));
-        assert!(matches!(messages.add(message(call(1, 2), 9)), Added::Waits), "the parked one was answered");
+        assert!(
+            matches!(messages.add(message(call(1, 2), 9)), Added::Waits),
+            "the sender of the parked message has a reply"
+        );
         assert!(messages.take_call(call(1, 1)).is_none() && messages.body_of(call(1, 1)).is_none());
         assert!(messages.body_of(call(1, 2)).is_some());
         assert!(messages.take_call(call(1, 2)).is_some() && messages.take_call(call(1, 2)).is_none());

@@ -1,4 +1,4 @@
-//! Waiting under all interleavings, explored by loom.
+//! Loom models of waiting.
 
 mod poller_role;
 mod sleep;

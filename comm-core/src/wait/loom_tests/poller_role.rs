@@ -1,8 +1,8 @@
-//! The poller role: every waiting thread is served, and every thread that leaves hands the role over. The mutants break one rule each,
-//! and loom must refute them.
+//! Loom models of the poller role: every waiting thread is served, and every thread that leaves hands the role over. Each mutant breaks one
+//! rule, and loom must refute it.
 //!
-//! Followers park. A follower that no thread wakes any more is a deadlock, which loom reports. If followers polled their words instead,
-//! two of them could keep the third one from running for ever, and the model would not end.
+//! Followers park. A follower that is never woken is a deadlock, which loom reports. If followers polled their words instead, two of them
+//! could starve the third one, and the model would not end.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -15,12 +15,12 @@ use pronto_sync::atomic::{AtomicU32, Ordering};
 use crate::wait::poller_role::{FREE, PollerRole, ServingState};
 use crate::wait::{Recheck, Sleeper, Woken, arm_recheck_sleep};
 
-/// The rules by which the role changes hands: the real ones, or those of a mutant.
+/// The rules for passing the role on: the real ones, or those of a mutant.
 #[derive(Clone, Copy)]
 struct Rules {
     release: fn(&PollerRole) -> Option<u16>,
     withdraw: fn(&PollerRole, u16) -> Option<u16>,
-    /// The serving thread stops spinning.
+    /// Called when the serving thread stops spinning.
     serving_sleeps: fn(&PollerRole) -> Option<u16>,
 }
 
@@ -30,7 +30,7 @@ const RULES: Rules = Rules {
     serving_sleeps: |role| role.set_serving(ServingState::Sleeping),
 };
 
-/// When a waiter leaves although its end has not come.
+/// The time when a waiter leaves without its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Patience {
     Endless,
@@ -39,7 +39,7 @@ enum Patience {
 }
 
 struct Waiter {
-    /// Its end has come.
+    /// Nonzero after the waiter's end has arrived.
     ended: AtomicU32,
     word: WakeWord,
     thread: OnceLock<Thread>,
@@ -49,8 +49,8 @@ struct World {
     role: PollerRole,
     rules: Rules,
     waiters: Vec<Waiter>,
-    /// Waiters whose ends have arrived and were not polled yet; the last one is polled next. The mutex is that of the standard library,
-    /// which loom does not explore: the role alone keeps other threads out.
+    /// The waiters whose ends have arrived and are not polled yet. The last one is polled next. Loom does not explore this mutex of the
+    /// standard library: only the role excludes other threads.
     arrived: Mutex<Vec<u16>>,
 }
 
@@ -59,10 +59,10 @@ impl World {
         self.waiters[usize::from(waiter)].ended.load(Ordering::Acquire) != 0
     }
 
-    /// One turn of the engine: takes one end in and wakes its waiter.
+    /// Runs one turn of the engine: takes one end and wakes its waiter.
     fn poll(&self) {
         let mut arrived =
-            self.arrived.try_lock().expect("the holder alone polls, and sees the last one gone");
+            self.arrived.try_lock().expect("only the holder polls, after the last holder has finished");
         let Some(waiter) = arrived.pop() else { return };
         drop(arrived);
         self.waiters[usize::from(waiter)].ended.store(1, Ordering::Release);
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// Waits as `Session::wait` does: polls as the holder of the role, or sleeps as a follower.
+    /// Waits like `Session::wait`: polls as the holder of the role, or sleeps as a follower.
     fn wait(&self, waiter: u16, patience: Patience) {
         let Waiter { thread, .. } = &self.waiters[usize::from(waiter)];
         thread.get_or_init(thread::current);
@@ -141,11 +141,11 @@ impl Sleeper for Follower<'_> {
     }
 }
 
-/// Preemptions explored: enough to refute every mutant below. Each further one takes ten times as long, as three threads run. If
-/// `LOOM_MAX_PREEMPTIONS` sets a bound, these models stay one below it.
+/// Maximum number of preemptions explored. It is enough to refute every mutant below. With three threads, each further preemption takes ten
+/// times as long. If `LOOM_MAX_PREEMPTIONS` is set, these models use one less.
 const PREEMPTIONS: usize = 2;
 
-/// Explores `threads` in a world of `waiters` waiters. `arrived` lists the waiters whose ends are polled, the last one first.
+/// Explores `threads` with `waiters` waiters. `arrived` lists the waiters whose ends have arrived. The last one is polled first.
 fn explore(
     rules: Rules,
     waiters: u16,
@@ -169,7 +169,7 @@ fn explore(
     });
 }
 
-/// One thread for each waiter, in the order of their slots.
+/// Explores one thread per waiter, in the order of their slots.
 fn all_are_served(rules: Rules, patience: [Patience; 3], arrived: &'static [u16]) {
     explore(rules, 3, arrived, move |world| {
         let others = [0, 1].map(|waiter| {
@@ -178,13 +178,13 @@ fn all_are_served(rules: Rules, patience: [Patience; 3], arrived: &'static [u16]
         });
         world.wait(2, patience[2]);
         for other in others {
-            other.join().expect("it was served, or left");
+            other.join().expect("the waiter was served, or left");
         }
     });
 }
 
 const ALL_STAY: [Patience; 3] = [Patience::Endless; 3];
-/// The waiter in the lowest slot is the one that is named first.
+/// The waiter in the lowest slot, which leaves, is named as successor first.
 const FIRST_LEAVES: [Patience; 3] = [Patience::Short, Patience::Endless, Patience::Endless];
 
 #[test]
@@ -199,20 +199,20 @@ fn loom_a_waiter_that_gives_up_hands_over() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn loom_refutes_giving_the_role_up_without_looking_for_a_successor() {
+fn loom_refutes_releasing_the_role_without_a_check_for_a_successor() {
     let release = |role: &PollerRole| role.release().and(None);
     all_are_served(Rules { release, ..RULES }, ALL_STAY, &[2, 1, 0]);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn loom_refutes_leaving_the_list_without_looking_at_the_role() {
+fn loom_refutes_leaving_the_list_without_a_check_of_the_role() {
     let withdraw = |role: &PollerRole, slot| role.withdraw(slot).and(None);
     all_are_served(Rules { withdraw, ..RULES }, ALL_STAY, &[2, 1, 0]);
 }
 
-/// The holder, having released the role, names a follower that has ended and is about to leave; that one, having left the
-/// list, still sees the role held.
+/// The mutant has no fence. The holder releases the role and names a follower that has ended and is about to leave. That follower has left
+/// the list and still sees the role held.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_refutes_leaving_the_list_without_fence() {
@@ -223,10 +223,10 @@ fn loom_refutes_leaving_the_list_without_fence() {
     all_are_served(Rules { withdraw, ..RULES }, ALL_STAY, &[2, 1, 0]);
 }
 
-/// The holder does not see a follower that enlists meanwhile and sees the role held.
+/// The mutant has no fence. The holder does not see a follower that enlists at the same time, and that follower sees the role held.
 #[test]
 #[should_panic(expected = "deadlock")]
-fn loom_refutes_giving_the_role_up_without_fence() {
+fn loom_refutes_releasing_the_role_without_fence() {
     let release = |role: &PollerRole| {
         role.holder.store(FREE, Ordering::Release);
         let followers = role.followers[0].load(Ordering::Relaxed);
@@ -235,7 +235,7 @@ fn loom_refutes_giving_the_role_up_without_fence() {
     all_are_served(Rules { release, ..RULES }, ALL_STAY, &[2, 1, 0]);
 }
 
-/// A spinning serving thread takes one end in and goes to sleep. Two waiters have relied on it.
+/// Explores a spinning serving thread that takes one end and goes to sleep, while two waiters rely on it.
 fn a_server_hands_over(rules: Rules, arrived: &'static [u16]) {
     explore(rules, 2, arrived, move |world| {
         assert_eq!(world.role.set_serving(ServingState::Spinning), None);
@@ -246,13 +246,13 @@ fn a_server_hands_over(rules: Rules, arrived: &'static [u16]) {
         world.poll();
         world.wake((rules.serving_sleeps)(&world.role));
         for waiter in waiters {
-            waiter.join().expect("it was served");
+            waiter.join().expect("the waiter was served");
         }
     });
 }
 
 #[test]
-fn loom_who_relied_on_the_server_takes_over() {
+fn loom_a_waiter_that_relied_on_the_serving_thread_takes_over() {
     a_server_hands_over(RULES, &[1, 0]);
     a_server_hands_over(RULES, &[0, 1]);
 }
@@ -264,7 +264,7 @@ fn loom_refutes_a_server_that_sleeps_without_waking_a_waiter() {
     a_server_hands_over(Rules { serving_sleeps, ..RULES }, &[1, 0]);
 }
 
-/// The waiter still sees a spinning serving thread, and the serving thread does not see the waiter.
+/// The mutant has no fence. The waiter still sees a spinning serving thread, and the serving thread does not see the waiter.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_refutes_a_server_that_sleeps_without_fence() {
@@ -277,11 +277,11 @@ fn loom_refutes_a_server_that_sleeps_without_fence() {
     a_server_hands_over(Rules { serving_sleeps, ..RULES }, &[1, 0]);
 }
 
-/// The waiter that the serving thread wakes has been served already, and leaves without checking whether another one relied on the
-/// serving thread.
+/// The serving thread wakes a waiter that has already been served. In the mutant, that waiter leaves without checking whether another one
+/// relied on the serving thread.
 #[test]
 #[should_panic(expected = "deadlock")]
-fn loom_refutes_leaving_the_list_without_looking_at_a_server_that_sleeps() {
+fn loom_refutes_leaving_the_list_without_a_check_after_the_serving_thread_sleeps() {
     let withdraw = |role: &PollerRole, slot| role.withdraw(slot).and(None);
     a_server_hands_over(Rules { withdraw, ..RULES }, &[1, 0]);
 }

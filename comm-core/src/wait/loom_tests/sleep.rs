@@ -1,7 +1,7 @@
-//! Arm, recheck, sleep for several sources, and the mutants that loom must refute.
+//! Loom models of arm, recheck, sleep for several sources, and mutants that loom must refute.
 //!
-//! The producer of one source wakes by the sleeper's own word, that of the other one by a word in the source's memory, as in a peer's
-//! segment. A sleeper that misses an event deadlocks, which loom reports.
+//! The producer of one source wakes the sleeper by the sleeper's own word, that of the other source by a word in the source's memory, as in
+//! a peer's segment. A sleeper that misses an event deadlocks, which loom reports.
 
 use alloc::sync::Arc;
 
@@ -27,7 +27,7 @@ struct Both<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// As every sleeper does it.
+    /// The rules of every sleeper.
     Right,
     /// A source is rechecked before it is armed.
     RecheckFirst,

@@ -1,4 +1,4 @@
-//! What each cause does to a call in each of its states.
+//! Effects of each cause on a call in each of its states.
 
 use pronto_wire::{ServiceId, TypeId};
 
@@ -11,7 +11,7 @@ fn call(slot: u16) -> CallId {
 }
 
 fn request(payload: &[u8]) -> Request {
-    let payload = OutgoingPayload::inline(payload).expect("it is short");
+    let payload = OutgoingPayload::inline(payload).expect("the payload is short");
     Request {
         class: Class::Control,
         composed: 1,
@@ -35,9 +35,9 @@ fn calls_with(state: &str) -> OpenCalls {
         "posted" => calls.posted(call(0), Class::Bulk, Nanos::NEVER, resend()),
         "awaiting" => {
             calls.posted(call(0), Class::Bulk, Nanos::NEVER, resend());
-            calls.end(call(0), Cause::Left(Expects::Response)).expect("it was posted");
+            calls.end(call(0), Cause::Left(Expects::Response)).expect("the request was posted");
         }
-        _ => unreachable!("no such state"),
+        _ => unreachable!("unknown state"),
     }
     calls
 }
@@ -82,10 +82,14 @@ fn an_outstanding_response_settles_the_slot_once() {
         assert_eq!(report("awaiting", cause), (Some(Report::Settle), false), "{cause:?}");
     }
     for cause in [Cause::Deadline(Expects::Response), Cause::Left(Expects::Response)] {
-        assert_eq!(report("awaiting", cause), (None, true), "it has ended for its waiter: {cause:?}");
+        assert_eq!(
+            report("awaiting", cause),
+            (None, true),
+            "the call has already ended for its waiter: {cause:?}"
+        );
     }
-    assert_eq!(report("waiting", Cause::Response), (None, true), "nothing was asked on this link");
-    assert_eq!(report("due again", Cause::Response), (None, true), "nothing was asked on this link");
+    assert_eq!(report("waiting", Cause::Response), (None, true), "no request was posted on this link");
+    assert_eq!(report("due again", Cause::Response), (None, true), "no request was posted on this link");
 }
 
 #[test]
@@ -105,11 +109,11 @@ fn a_deadline_counts_from_the_first_tick_that_sees_the_call_and_goes_on_while_it
     let timeout = Nanos::from_millis(10);
     calls.wait(call(2), request(b"new"), Before::NeverPosted, TimeLimit::new(timeout));
     assert_eq!(calls.next_overdue(0, NOW), None);
-    let (request, before, limit) = calls.take_waiting(call(2)).expect("it waits");
+    let (request, before, limit) = calls.take_waiting(call(2)).expect("the request waits");
     assert_eq!(limit.remaining(NOW + Nanos::from_millis(4)), Nanos::from_millis(6));
     calls.wait(call(2), request, before, limit);
     assert_eq!(calls.next_overdue(0, NOW + timeout), Some(call(2)));
-    assert_eq!(calls.next_overdue(3, NOW + timeout), None, "it lies before that slot");
+    assert_eq!(calls.next_overdue(3, NOW + timeout), None, "the call is in an earlier slot");
 }
 
 #[test]
@@ -119,9 +123,9 @@ fn unanswered_requests_are_taken_out_in_the_order_of_their_posting() {
         calls.posted(call(slot), Class::Control, Nanos::NEVER, resend());
     }
     calls.posted(call(3), Class::Control, Nanos::NEVER, None);
-    calls.end(call(0), Cause::Left(Expects::Response)).expect("it was posted");
+    calls.end(call(0), Cause::Left(Expects::Response)).expect("the request was posted");
     let slots: Vec<_> = calls.take_unanswered().iter().map(|(call, ..)| call.slot).collect();
-    assert_eq!(slots, [2, 1], "not the one that was given up, nor the one that nobody kept");
+    assert_eq!(slots, [2, 1], "neither the abandoned call nor the one without a resend copy");
     assert_eq!(calls.open().map(|call| call.slot).collect::<Vec<_>>(), [0, 3]);
 }
 
@@ -132,12 +136,12 @@ fn a_request_that_was_given_up_is_repeated_unless_its_bytes_may_change() {
     let payload = OutgoingPayload::Region { region, offset: 0, len: 8 };
     let by_reference = Request { payload, ..request(b"") };
     calls.wait(call(0), by_reference, Before::Posted, TimeLimit::new(Nanos::NEVER));
-    let ended = calls.end(call(0), Cause::Left(Expects::Response)).expect("it waits");
+    let ended = calls.end(call(0), Cause::Left(Expects::Response)).expect("the request waits");
     assert!(ended.report == Report::Settle && ended.withdrawn.is_some() && !calls.is_open(call(0)));
     calls.wait(call(1), request(b"kept"), Before::Posted, TimeLimit::new(Nanos::ZERO));
-    calls.end(call(1), Cause::Left(Expects::Response)).expect("it waits");
+    calls.end(call(1), Cause::Left(Expects::Response)).expect("the request waits");
     assert!(calls.is_waiting(call(1)));
-    assert_eq!(calls.next_overdue(0, NOW), None, "nobody waits for it any more");
+    assert_eq!(calls.next_overdue(0, NOW), None, "the waiter has left");
     assert!(calls.end(call(1), Cause::Deadline(Expects::Response)).is_none());
     let ended = calls.end(call(1), Cause::LinkLost).expect("no response comes on a later link");
     assert!(ended.report == Report::Settle && ended.withdrawn.is_some() && !calls.is_open(call(1)));
@@ -157,10 +161,12 @@ fn a_request_whose_payload_comes_back_is_repeated_with_it() {
     let resend = Resend { type_id: TypeId(3), service: ServiceId(0), payload: None };
     calls.posted(call(0), Class::Bulk, Nanos::NEVER, Some(resend));
     calls.payload_back(CallId { slot: 0, generation: 6 }, OutgoingPayload::EMPTY);
-    let payload = OutgoingPayload::inline(b"again").expect("it is short");
+    let payload = OutgoingPayload::inline(b"again").expect("the payload is short");
     calls.payload_back(call(0), payload);
     let unanswered = calls.take_unanswered();
-    let [(id, request, _)] = &unanswered[..] else { panic!("its payload is here: {unanswered:?}") };
+    let [(id, request, _)] = &unanswered[..] else {
+        panic!("the transport returned the payload: {unanswered:?}")
+    };
     assert_eq!((*id, request.class, request.payload.len()), (call(0), Class::Bulk, 5));
 }
 
@@ -184,7 +190,7 @@ fn calls_that_wait_are_counted() {
     let mut calls = calls_with("waiting");
     calls.posted(call(1), Class::Control, Nanos::NEVER, None);
     assert_eq!(calls.count_waiting(), 1);
-    calls.end(call(0), Cause::SessionOver).expect("it waits");
+    calls.end(call(0), Cause::SessionOver).expect("the request waits");
     assert_eq!(calls.count_waiting(), 0);
 }
 
@@ -193,6 +199,6 @@ fn calls_that_wait_are_counted() {
 #[should_panic(expected = "a slot is used by one call after another")]
 fn an_earlier_call_does_not_use_the_slot_of_a_later_one() {
     let mut calls = calls_with("posted");
-    calls.end(call(0), Cause::Response).expect("it was posted");
+    calls.end(call(0), Cause::Response).expect("the request was posted");
     calls.posted(CallId { slot: 0, generation: 6 }, Class::Control, Nanos::NEVER, None);
 }

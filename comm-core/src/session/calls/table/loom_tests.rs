@@ -1,5 +1,4 @@
-//! The engine ends a call while its waiter takes the end, sleeps on it or leaves, explored by loom; and the mutants
-//! that it must refute.
+//! Loom models in which the engine ends a call while its waiter takes the end, sleeps or leaves; and mutants that loom must refute.
 
 use alloc::sync::Arc;
 
@@ -9,9 +8,9 @@ use super::*;
 use crate::fabric::OutOfBounds;
 use crate::{Channels, Clock, Nanos, WaitPolicy};
 
-/// A lease of which the model sees whether it was given back.
+/// A lease for which the model checks that it was dropped.
 #[derive(Debug)]
-struct Lease(#[expect(dead_code, reason = "that it is dropped is what counts")] Arc<()>);
+struct Lease(#[expect(dead_code, reason = "only its drop matters")] Arc<()>);
 
 impl Payload for Lease {
     fn len(&self) -> usize {
@@ -27,7 +26,7 @@ impl Payload for Lease {
     }
 }
 
-/// The thread that sleeps.
+/// An executor for the thread that sleeps.
 struct Sleeper(Thread);
 
 impl Clock for Sleeper {
@@ -62,12 +61,12 @@ impl Executor for Sleeper {
     }
 }
 
-/// The engine ends a call, at once or with an answer still to come, against its waiter. Afterwards the one slot has
-/// been given back once, and what the end held as well. A sleeper that misses the end is a deadlock.
+/// Runs `waiter` against an engine that ends the call. `expects` tells whether a response is still outstanding afterwards. Then checks that
+/// the only slot and the lease in its end were freed once. A sleeper that misses the end shows as a deadlock.
 fn engine_against(waiter: fn(&CallTable<Lease>, CallId), expects: Expects) {
     loom::model(move || {
         let table = Arc::new(CallTable::new(1));
-        let call = table.claim().expect("it is free");
+        let call = table.claim().expect("a slot is free");
         let lease = Arc::new(());
         let executor = Sleeper(thread::current());
         let (shared, held) = (Arc::clone(&table), Lease(Arc::clone(&lease)));
@@ -78,15 +77,15 @@ fn engine_against(waiter: fn(&CallTable<Lease>, CallId), expects: Expects) {
             }
         });
         waiter(&table, call);
-        engine.join().expect("it ended the call");
+        engine.join().expect("the engine ended the call");
         assert_eq!(table.in_use(), 0, "the slot is lost");
         assert_eq!(Arc::strong_count(&lease), 1, "the lease is lost");
-        let next = table.claim().expect("it is free again");
+        let next = table.claim().expect("the slot is free again");
         assert!(next.generation != call.generation && !table.has_ended(next));
     });
 }
 
-/// Leaves, with the end if it has come, and takes the slot again as soon as it can.
+/// Leaves the slot, with the end if the call has ended, and claims the slot again as soon as possible.
 fn leave(table: &CallTable<Lease>, call: CallId) {
     if table.has_ended(call) {
         assert!(matches!(table.take(call), End::Reply(Arrived::Buffer(_))));
@@ -94,7 +93,7 @@ fn leave(table: &CallTable<Lease>, call: CallId) {
         table.leave(call);
     }
     if let Some(next) = table.claim() {
-        assert!(!table.has_ended(next), "the end of the call before");
+        assert!(!table.has_ended(next), "the slot has the end of the earlier call");
         table.unclaim(next);
     }
 }

@@ -1,4 +1,4 @@
-//! The slots that are set aside for the engine, and when a slot is free again.
+//! Tests of the engine reserve, and of the time when a slot is free again.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -27,13 +27,13 @@ impl Payload for NoLease {
 fn a_slot_that_is_set_aside_is_free_and_taken_first_in_the_engine() {
     let table = CallTable::<NoLease>::new(2);
     assert!(!table.was_used());
-    let first = table.claim().expect("it is free");
+    let first = table.claim().expect("a slot is free");
     assert!(table.was_used());
-    let second = table.claim().expect("it is free");
+    let second = table.claim().expect("a slot is free");
     table.put_in_reserve(first.slot);
     assert_eq!(table.in_use(), 1);
-    assert_eq!(table.claim(), None, "it is not in the free list");
-    let again = table.claim_in_engine().expect("it was set aside");
+    assert_eq!(table.claim(), None, "the slot is not in the free list");
+    let again = table.claim_in_engine().expect("the slot is in the engine reserve");
     assert_eq!((again.slot, again.generation), (first.slot, first.generation + 1));
     table.put_in_reserve(again.slot);
     table.put_in_reserve(second.slot);
@@ -47,7 +47,7 @@ fn a_slot_that_is_set_aside_is_free_and_taken_first_in_the_engine() {
 fn a_part_of_the_slots_is_set_aside_at_most() {
     let capacity = 20;
     let table = CallTable::<NoLease>::new(capacity);
-    let calls: Vec<_> = (0..capacity).map(|_| table.claim().expect("it is free")).collect();
+    let calls: Vec<_> = (0..capacity).map(|_| table.claim().expect("a slot is free")).collect();
     calls.iter().for_each(|call| table.put_in_reserve(call.slot));
     assert_eq!(table.in_use(), 0);
     let others = core::iter::from_fn(|| table.claim()).count();
@@ -57,8 +57,8 @@ fn a_part_of_the_slots_is_set_aside_at_most() {
     assert_eq!(table.in_use(), capacity);
 }
 
-/// A lease of which a test sees whether it was given back.
-struct Lease(#[expect(dead_code, reason = "that it is dropped is what counts")] Arc<()>);
+/// A lease for which a test checks that it was dropped.
+struct Lease(#[expect(dead_code, reason = "only its drop matters")] Arc<()>);
 
 impl Payload for Lease {
     fn len(&self) -> usize {
@@ -84,10 +84,10 @@ fn executor() -> RealTime<'static> {
 #[test]
 fn a_slot_whose_waiter_left_is_free_after_its_response() {
     let table = CallTable::<NoLease>::new(1);
-    let call = table.claim().expect("it is free");
+    let call = table.claim().expect("a slot is free");
     assert!(table.leave(call), "a response may still come");
-    assert_eq!(table.in_use(), 1, "and its slot is not used again until then");
-    assert!(!table.end(call, DOWN, Expects::Nothing, &executor()), "nobody takes the end");
+    assert_eq!(table.in_use(), 1, "the slot is not reused until then");
+    assert!(!table.end(call, DOWN, Expects::Nothing, &executor()), "the waiter has left");
     assert_eq!(table.in_use(), 0);
 }
 
@@ -95,10 +95,10 @@ fn a_slot_whose_waiter_left_is_free_after_its_response() {
 fn a_slot_whose_response_is_outstanding_is_free_after_it_was_settled() {
     for waiter_is_first in [true, false] {
         let table = CallTable::<NoLease>::new(1);
-        let call = table.claim().expect("it is free");
+        let call = table.claim().expect("a slot is free");
         if waiter_is_first {
             table.leave(call);
-            assert!(!table.end(call, DOWN, Expects::Response, &executor()), "nobody takes the end");
+            assert!(!table.end(call, DOWN, Expects::Response, &executor()), "the waiter has left");
         } else {
             assert!(table.end(call, DOWN, Expects::Response, &executor()), "its waiter takes the end");
             assert!(matches!(table.take(call), End::PeerDown { executed: Executed::Maybe }));
@@ -106,7 +106,7 @@ fn a_slot_whose_response_is_outstanding_is_free_after_it_was_settled() {
         assert_eq!((table.in_use(), table.claim()), (1, None), "its response is outstanding");
         table.settle(call);
         assert_eq!(table.in_use(), 0);
-        let next = table.claim().expect("it is free again");
+        let next = table.claim().expect("the slot is free again");
         assert!(next.generation != call.generation && !table.has_ended(next));
     }
 }
@@ -114,7 +114,7 @@ fn a_slot_whose_response_is_outstanding_is_free_after_it_was_settled() {
 #[test]
 fn the_end_of_a_failed_session_spares_ends_and_slots_that_are_free() {
     let table = CallTable::<NoLease>::new(8);
-    let calls: Vec<_> = (0..4).map(|_| table.claim().expect("it is free")).collect();
+    let calls: Vec<_> = (0..4).map(|_| table.claim().expect("a slot is free")).collect();
     table.end(calls[0], End::Flushed, Expects::Nothing, &executor());
     table.end(calls[1], End::Flushed, Expects::Response, &executor());
     table.put_in_reserve(calls[3].slot);
@@ -128,7 +128,7 @@ fn the_end_of_a_failed_session_spares_ends_and_slots_that_are_free() {
 #[test]
 fn a_payload_that_nobody_takes_goes_with_its_slot() {
     let table = CallTable::<Lease>::new(1);
-    let call = table.claim().expect("it is free");
+    let call = table.claim().expect("a slot is free");
     let lease = Arc::new(());
     table.leave(call);
     let reply = End::Reply(Arrived::Buffer(Lease(Arc::clone(&lease))));
@@ -141,7 +141,7 @@ fn a_payload_that_nobody_takes_goes_with_its_slot() {
 #[should_panic(expected = "a call ends once")]
 fn a_call_does_not_end_twice() {
     let table = CallTable::<NoLease>::new(1);
-    let call = table.claim().expect("it is free");
+    let call = table.claim().expect("a slot is free");
     table.end(call, DOWN, Expects::Nothing, &executor());
     table.end(call, DOWN, Expects::Nothing, &executor());
 }
@@ -151,7 +151,7 @@ fn a_call_does_not_end_twice() {
 #[should_panic(expected = "a slot in use is set aside once")]
 fn a_slot_is_not_set_aside_twice() {
     let table = CallTable::<NoLease>::new(8);
-    let call = table.claim().expect("it is free");
+    let call = table.claim().expect("a slot is free");
     table.put_in_reserve(call.slot);
     table.put_in_reserve(call.slot);
 }
