@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Compares the ABI that is written down in expedite.h with what abi.rs says: the numbers hold direction, size and order. */
+/* Compares expedite.h with the numbers in abi.rs: they contain direction, size and command number. */
 #include <linux/build_bug.h>
 #include <linux/stddef.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What user space says and hears: expedite.h in Rust. abi.c compares the two when the module is compiled.
+//! The ABI with user space: expedite.h in Rust. abi.c compares the two when the module is compiled.
 
 use kernel::ioctl::{_IOW, _IOWR};
 use kernel::prelude::*;
@@ -36,7 +36,7 @@ pub(crate) struct Query {
     pub(crate) left_ns: u64,
 }
 
-/// What is counted for each thread, and for all of them together.
+/// Counters of one thread, or of all threads together.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
@@ -73,12 +73,12 @@ pub(crate) const WAIT: u32 = _IOW::<Wait>('E' as u32, 0xe3);
 /// `EXPEDITE_FLAGS_MAX`.
 pub(crate) const FLAGS_MAX: u32 = 1024;
 
-// The numbers that expedite.h makes, as sizes are part of them: 32, 4, 128 and 16 bytes.
+// The command numbers of expedite.h, which contain the sizes: 32, 4, 128 and 16 bytes.
 const _: () = assert!(FLAG == 0x4020_45e0 && UNFLAG == 0x4004_45e1);
 const _: () = assert!(QUERY == 0xc080_45e2 && WAIT == 0x4010_45e3);
 
 impl Flag {
-    /// What was asked for, if nothing is set that has no meaning.
+    /// Returns the request if its reserved fields are zero and its values are in range.
     pub(crate) fn checked(self) -> Result<Self> {
         if self.reserved == 0 && self.more_reserved == 0 && self.tid >= 0 && self.percent <= 100 {
             Ok(self)
@@ -89,7 +89,7 @@ impl Flag {
 }
 
 impl Wait {
-    /// What was asked for, if nothing is set that has no meaning.
+    /// Returns the request if its reserved field is zero.
     pub(crate) fn checked(self) -> Result<Self> {
         if self.reserved == 0 {
             Ok(self)
@@ -100,7 +100,7 @@ impl Wait {
 }
 
 impl Counts {
-    /// Adds what was counted between `before` and `after`.
+    /// Adds the difference between `after` and `before`.
     pub(crate) fn add_new(&mut self, before: &Self, after: &Self) {
         let add = |total: &mut u64, before: u64, after: u64| {
             *total = total.wrapping_add(after.wrapping_sub(before));

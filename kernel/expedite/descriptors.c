@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which descriptors can be flagged, and what keeps their wait queues in place.
+ * Decides which descriptors can be flagged, and holds the object that keeps their wait queue in place.
  *
- * Never the open file where that can be helped: a file that we hold would stay open when its owner closes it, and a
- * connection would not end. A socket's queue lies in its inode and an eventfd's in its context, so those are held. Of
- * pipes and completion channels only the file can be held; such flags are looked through every few milliseconds.
+ * Where possible that is not the open file: a file that the module holds would stay open when its owner closes it, and a
+ * connection would not end. A socket's queue is in its inode and an eventfd's in its context, so the module holds those. Of
+ * pipes and completion channels it can only hold the file; such flags are checked every few milliseconds.
  */
 #include <linux/eventfd.h>
 #include <linux/fs.h>
@@ -16,8 +16,8 @@
 
 #include "glue.h"
 
-/* Asks a file for its wait queues. */
-struct asked {
+/* Collects the wait queues of a file. */
+struct found_queues {
 	struct poll_table_struct table;
 	struct wait_queue_head *queue;
 	int count;
@@ -25,21 +25,21 @@ struct asked {
 
 static void note_queue(struct file *file, struct wait_queue_head *queue, struct poll_table_struct *table)
 {
-	struct asked *asked = container_of(table, struct asked, table);
+	struct found_queues *queues = container_of(table, struct found_queues, table);
 
-	asked->queue = queue;
-	asked->count++;
+	queues->queue = queue;
+	queues->count++;
 }
 
-/* The one queue on which arrivals are announced; NULL if there are several. */
+/* Returns the one queue on which arrivals are announced, or NULL if there are several. */
 static struct wait_queue_head *only_queue(struct file *file)
 {
-	struct asked asked = {};
+	struct found_queues queues = {};
 
-	init_poll_funcptr(&asked.table, note_queue);
-	asked.table._key = EPOLLIN;
-	file->f_op->poll(file, &asked.table);
-	return asked.count == 1 ? asked.queue : NULL;
+	init_poll_funcptr(&queues.table, note_queue);
+	queues.table._key = EPOLLIN;
+	file->f_op->poll(file, &queues.table);
+	return queues.count == 1 ? queues.queue : NULL;
 }
 
 static int hold_socket(struct socket *sock, struct file *file, struct expedite_hold *hold)
@@ -48,7 +48,7 @@ static int hold_socket(struct socket *sock, struct file *file, struct expedite_h
 
 	if (family != AF_UNIX && family != AF_INET && family != AF_INET6)
 		return -EOPNOTSUPP;
-	/* The queue must be the one that the inode keeps. */
+	/* The queue must be the one in the inode. */
 	if (only_queue(file) != &sock->wq.wait)
 		return -EOPNOTSUPP;
 	ihold(SOCK_INODE(sock));
@@ -60,12 +60,12 @@ static bool is_completion_channel(struct file *file)
 {
 	char name[KSYM_SYMBOL_LEN];
 
-	/* The name of the module follows. */
+	/* After this prefix comes the name of the module. */
 	sprint_symbol_no_offset(name, (unsigned long)file->f_op->poll);
 	return strstarts(name, "ib_uverbs_comp_event_poll");
 }
 
-/* Takes hold of what keeps the wait queue of @file, if that is of a kind that can be flagged. */
+/* Takes a reference to the object that keeps the wait queue of @file, if that file is of a kind that can be flagged. */
 int expedite_hold(struct file *file, struct expedite_hold *hold)
 {
 	struct socket *sock = sock_from_file(file);
@@ -90,8 +90,8 @@ int expedite_hold(struct file *file, struct expedite_hold *hold)
 	return 0;
 }
 
-/* May sleep. */
-void expedite_let_go(struct expedite_hold *hold)
+/* Drops the reference of expedite_hold(). May sleep. */
+void expedite_release(struct expedite_hold *hold)
 {
 	switch (hold->kind) {
 	case EXPEDITE_SOCKET:
@@ -107,7 +107,7 @@ void expedite_let_go(struct expedite_hold *hold)
 	hold->object = NULL;
 }
 
-/* Whether @file is what is held. */
+/* Returns whether @file is the file that was flagged. */
 bool expedite_holds(const struct expedite_hold *hold, struct file *file)
 {
 	struct eventfd_ctx *eventfd;
@@ -127,7 +127,7 @@ bool expedite_holds(const struct expedite_hold *hold, struct file *file)
 	return false;
 }
 
-/* Whether nobody but us has it open any more. Of an eventfd the hang-up tells instead. */
+/* Returns whether only the module holds it open. The end of an eventfd is reported by a hang-up event instead. */
 bool expedite_is_closed(const struct expedite_hold *hold)
 {
 	switch (hold->kind) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-# Makes a header of what pahole prints: lines `TYPE NAME; /* OFFSET SIZE */` below `struct NAME {`.
+# Makes a header from the output of pahole: lines `TYPE NAME; /* OFFSET SIZE */` below `struct NAME {`.
 /^struct / { structure = $2 }
 function offset(text) { sub(/.*\/\*/, "", text); split(text, numbers, " "); return numbers[1] }
 structure == "eppoll_entry" && / base;/ { print "#define EPPOLL_ENTRY_BASE " offset($0) }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Runs a thread at once when data arrives for it: `/dev/expedite`, whose ABI is expedite.h.
+//! Runs a thread immediately when data arrives for it: `/dev/expedite`, whose ABI is expedite.h.
 //!
-//! | file | what |
+//! | file | content |
 //! | --- | --- |
-//! | flags.rs, descriptors.c | flags on what is open: what can be flagged, what is held, when a flag ends |
-//! | waiters.c | which threads an arrival is about to wake |
-//! | threads.rs | what is decided when something arrives for a thread |
-//! | threads/boost.rs | its one boost: raised, dispatched, lowered, paid for |
-//! | threads/refusal.rs | refusals that hold for a while, and are repeated without the lock |
-//! | threads/table.rs | threads by their task, and when they are forgotten |
-//! | accounts.rs | what users, processors and flags pay |
+//! | flags.rs, descriptors.c | flags on open files: which files can be flagged, which object is held, when a flag ends |
+//! | waiters.c | finding the threads that an arrival is about to wake |
+//! | threads.rs | the decision when data arrives for a thread |
+//! | threads/boost.rs | the one boost of a thread: raised, dispatched, lowered, charged |
+//! | threads/refusal.rs | denials that hold for a while, and are repeated without the lock |
+//! | threads/table.rs | threads by their task; removal of idle ones |
+//! | accounts.rs | accounts of users, CPUs and flags |
 //! | wait.c | waiting through the device |
-//! | state.rs | all of it under one lock, and the counters |
-//! | tasks.c | the scheduler and timers |
-//! | workers.c | a real-time worker for each processor |
-//! | crates/sched-policy | every decision |
+//! | state.rs | the state under one lock, and the counters |
+//! | tasks.c | scheduling classes and timers |
+//! | workers.c | a real-time worker per CPU |
+//! | crates/sched-policy | all scheduling decisions |
 
 use core::borrow::Borrow;
 use core::ptr::addr_of;
@@ -47,41 +47,41 @@ module! {
     type: Expedite,
     name: "expedite",
     authors: ["The Pronto authors"],
-    description: "Runs a thread at once when data arrives for it, within a budget",
+    description: "Runs a thread immediately when data arrives for it, within a budget",
     license: "GPL",
     params: {
         slice_us: u32 {
             default: 200,
-            description: "Microseconds for which a thread is boosted after an arrival (10 to 5000)",
+            description: "Length of a boost after an arrival, in microseconds (10 to 5000)",
         },
         thread_percent: u32 {
             default: 10,
-            description: "Of a processor, what a thread can run boosted within any 100 ms",
+            description: "Maximum boosted share of a CPU per thread, in percent, within any 100 ms",
         },
         user_percent: u32 {
             default: 25,
-            description: "Of each processor, what all threads of a user can run boosted within any 100 ms",
+            description: "Maximum boosted share of each CPU for all threads of a user, in percent, within any 100 ms",
         },
         cpu_percent: u32 {
             default: 50,
-            description: "Of each processor, what can be run boosted within any 100 ms",
+            description: "Maximum boosted share of each CPU for all threads, in percent, within any 100 ms",
         },
         sleepers_only: u32 {
             default: 0,
-            description: "1: boost only threads that use less than 2 % of a processor in all",
+            description: "1: boost only threads that use less than 2 % of a CPU in total",
         },
     },
 }
 
-/// The slice that can be asked for at the most and least, microseconds.
+/// Minimum and maximum of the parameter `slice_us`.
 const SLICE_US: (u32, u32) = (10, 5_000);
 
-/// A parameter: 7.2 lends the number, 7.3 gives it.
+/// Returns a parameter's number: Linux 7.2 returns a reference to it, 7.3 the value.
 fn number(parameter: impl Borrow<u32>) -> u32 {
     *parameter.borrow()
 }
 
-/// What the parameters say.
+/// Returns the terms that the parameters set.
 fn terms() -> Terms {
     let slice = Nanos::from_micros(u64::from(
         number(module_parameters::slice_us.value()).max(SLICE_US.0).min(SLICE_US.1),
@@ -104,7 +104,7 @@ fn terms() -> Terms {
     Terms { slice, caps, meter: if sleepers_only { Meter::All } else { Meter::Boosted } }
 }
 
-/// What runs as long as the module is loaded; ends in the reverse order.
+/// Workers and state, while the module is loaded. They stop in the reverse order.
 struct Engine;
 
 impl Engine {
@@ -126,8 +126,8 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // Every device is closed, so there is no flag and nothing can arrive.
-        glue::reap_never();
+        // Every device is closed, so there is no flag and no arrival.
+        glue::cancel_reap();
         threads::forget_all();
         glue::workers_stop();
         drop(state::replace(None));
@@ -135,7 +135,7 @@ impl Drop for Engine {
     }
 }
 
-/// The loaded module. The fields are dropped in this order: first nobody can open the device any more.
+/// The loaded module. The fields are dropped in this order: first the device, so that it cannot be opened any more.
 #[pin_data]
 struct Expedite {
     #[pin]
@@ -158,7 +158,7 @@ impl kernel::InPlaceModule for Expedite {
     }
 }
 
-/// The counters, one a line.
+/// Writes the counters, one per line.
 fn show(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     let counted = state::with(|state| {
         let mut totals = state.totals;
@@ -167,7 +167,7 @@ fn show(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     });
     let Some((totals, threads, accounts)) = counted else { return Ok(()) };
     let counts = totals.counts;
-    let [read, poll, epoll, uring, wait, named] = totals.told;
+    let [read, poll, epoll, uring, wait, named] = totals.by_way;
     let lines = [
         ("flags", totals.flags),
         ("threads", u64::from(threads)),
@@ -199,9 +199,9 @@ fn show(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// The device, opened once: as long as it is open, the module stays, and so do the flags that were set through it.
+/// One open device. While it is open, the module cannot be unloaded, and the flags that were set through it last.
 struct Device {
-    /// Makes the address of each open device its own.
+    /// Makes the address of each open device unique.
     _place: u8,
 }
 
@@ -227,7 +227,7 @@ impl MiscDevice for Device {
     fn release(device: KBox<Self>, _file: &File) {
         flags::device_closed(device.number());
         drop(device);
-        // SAFETY: taken in `open`. Whoever unloads the module now waits until this thread has left its code.
+        // SAFETY: the reference is that of `open`. Unloading the module waits until this thread has left its code.
         unsafe { glue::expedite_module_put() };
     }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Flags on what is open: an entry at the head of its wait queue, so that we are asked before anybody is woken.
+//! Flags on open files: an entry at the head of the wait queue, which the kernel calls before it wakes any thread.
 //!
-//! A flag holds the memory that the queue lies in, and not the open file where that can be helped (descriptors.c). So
-//! what is flagged closes when its owner closes it, and the flag is taken away some time later. It ends with the device
-//! through which it was set.
+//! A flag holds the memory that contains the queue, and not the open file where possible (descriptors.c). So the flagged
+//! file closes when its owner closes it, and the flag is removed some time later. A flag also ends with the device through
+//! which it was set.
 //!
 //! # Invariants
-//! 1. A flag in the list is valid, its entry is in the queue that it holds, and its thread is valid. One that was taken out
-//!    is valid as long as threads sleep there; the last of them frees it.
-//! 2. After an entry was removed from its queue, nobody is in [`expedite_arrived`] with it: that runs under the lock of
+//! 1. A flag in the list is valid, its entry is in the queue that it holds, and its thread is valid. A removed flag is valid
+//!    as long as threads sleep there; the last of them frees it.
+//! 2. After an entry was removed from its queue, no thread is in [`expedite_arrived`] with it: that runs under the lock of
 //!    the queue.
 
 use core::mem::ManuallyDrop;
@@ -40,33 +40,33 @@ const ARRIVAL: u32 = bindings::POLLIN
     | bindings::POLLRDBAND
     | bindings::POLLRDHUP;
 
-/// Threads that are boosted for one arrival, at most.
+/// Maximum number of threads that are boosted for one arrival.
 const WAITERS: usize = 4;
 
-/// How often flags are looked through where only the open file could be held, milliseconds: half of the time within which
-/// a connection must have ended.
-const OFTEN: u32 = 10;
+/// Period of the reaper, in milliseconds, while a flag holds an open file or a thread sleeps at one: half of the time within
+/// which a connection must have ended.
+const SHORT_PERIOD: u32 = 10;
 
-/// How often the others are, and threads.
-const RARELY: u32 = 1_000;
+/// Period of the reaper for other flags and for threads, in milliseconds.
+const LONG_PERIOD: u32 = 1_000;
 
-/// A flag on something open.
+/// A flag on an open file.
 struct Watch {
     entry: bindings::wait_queue_entry,
     next: *mut Watch,
     /// The device through which it was set.
     device: usize,
     hold: Hold,
-    /// Who is taken where it cannot be told who waits.
+    /// The thread to boost if no waiting thread is recognised.
     thread: *mut bindings::task_struct,
     slice: Nanos,
-    /// What it may cost, if it has a cap of its own.
+    /// The account of a flag with a cap of its own.
     account: Option<Arc<FlagAccount>>,
-    /// It is over: an eventfd said that its last descriptor was closed, or it was taken out of the list.
+    /// The flag has ended: an eventfd reported that its last descriptor was closed, or the flag was removed from the list.
     ended: AtomicBool,
-    /// It was taken out of the list. Changed under the lock of the list.
+    /// The flag was removed from the list. Changed under the lock of the list.
     is_out: AtomicBool,
-    /// Threads that wait through the device. Changed under the lock of the list.
+    /// Number of threads that wait through the device. Changed under the lock of the list.
     sleepers: AtomicU32,
 }
 
@@ -75,28 +75,28 @@ struct Flags {
     first: *mut Watch,
 }
 
-// SAFETY: the pointers lead to what this owns alone.
+// SAFETY: this exclusively owns the objects behind the pointers.
 unsafe impl Send for Flags {}
 
 kernel::sync::global_lock! {
-    // SAFETY: `prepare` is called before anything else here, once.
+    // SAFETY: `prepare` is called once, before all other functions of this file.
     unsafe(uninit) static FLAGS: Mutex<Flags> = Flags { first: null_mut() };
 }
 
-/// An open file, as long as this lives.
+/// A reference to an open file.
 struct OpenFile(*mut bindings::file);
 
 impl Flags {
-    /// Those that were set through a device.
+    /// Returns the flags that were set through a device.
     fn through(&self, device: usize) -> impl Iterator<Item = &Watch> {
-        // SAFETY: [I1] what the list leads to is a flag, or null, and the list is borrowed.
+        // SAFETY: [I1] each link of the list is a flag or null, and the list is borrowed.
         let first = unsafe { self.first.as_ref() };
         // SAFETY: [I1] as above.
         let all = core::iter::successors(first, |watch| unsafe { watch.next.as_ref() });
         all.filter(move |watch| watch.device == device)
     }
 
-    /// The flag on what is open there, if it has one through this device.
+    /// Returns the flag on this file that was set through this device.
     fn find(&self, device: usize, file: &OpenFile) -> Option<&Watch> {
         // SAFETY: both are valid.
         self.through(device).find(|watch| unsafe { glue::expedite_holds(&watch.hold, file.0) })
@@ -106,7 +106,7 @@ impl Flags {
 impl OpenFile {
     fn get(fd: i32) -> Result<Self> {
         let fd = u32::try_from(fd).map_err(|_| EBADF)?;
-        // SAFETY: any number may be asked for.
+        // SAFETY: every number is allowed.
         let file = unsafe { bindings::fget(fd) };
         if file.is_null() {
             Err(EBADF)
@@ -123,13 +123,13 @@ impl Drop for OpenFile {
     }
 }
 
-/// Makes the list ready. Called once, before everything else.
+/// Initialises the list. Called once, before all other functions.
 pub(crate) fn prepare() {
-    // SAFETY: called once, by the module's start.
+    // SAFETY: called once, when the module starts.
     unsafe { FLAGS.init() };
 }
 
-/// Flags what is open at a descriptor, through this device.
+/// Flags the open file of a descriptor, through this device.
 ///
 /// # Errors
 /// See expedite.h.
@@ -163,16 +163,16 @@ pub(crate) fn set(device: usize, flag: &Flag) -> Result {
     if flags.through(device).count() >= FLAGS_MAX as usize {
         return Err(ENOSPC);
     }
-    // SAFETY: both are valid; what is held is let go in `remove`.
+    // SAFETY: both are valid; `free` releases the hold.
     to_result(unsafe { glue::expedite_hold(file.0, &mut watch.hold) })?;
     core::mem::forget(thread);
-    let often = if watch.hold.kind == KIND_FILE { OFTEN } else { RARELY };
+    let often = if watch.hold.kind == KIND_FILE { SHORT_PERIOD } else { LONG_PERIOD };
     watch.next = flags.first;
     watch.entry.private = watch.hold.queue.cast();
     watch.entry.func = Some(expedite_arrived);
     let watch = KBox::into_raw(watch);
     flags.first = watch;
-    // SAFETY: [I1] the queue is held, and the entry stays where it is until it is removed.
+    // SAFETY: [I1] the queue is held, and the entry does not move until it is removed.
     unsafe { bindings::add_wait_queue_priority((*watch).hold.queue, &raw mut (*watch).entry) };
     drop(flags);
     state::with(|state| state.totals.flags = state.totals.flags.wrapping_add(1));
@@ -180,7 +180,7 @@ pub(crate) fn set(device: usize, flag: &Flag) -> Result {
     Ok(())
 }
 
-/// The account of a flag with a cap of its own, and with this slice.
+/// Returns the account of a flag with a cap of its own and this slice.
 fn own_account(percent: u32, slice: Nanos) -> Result<Arc<FlagAccount>> {
     let most = state::with(|state| state.terms.slice).ok_or(ENODEV)?;
     let slice = if slice == Nanos::ZERO { most } else { slice.min(most) };
@@ -202,14 +202,14 @@ impl Drop for TaskRef {
     }
 }
 
-/// A thread that the caller may name.
+/// Returns a thread that the caller may name.
 fn find_thread(tid: i32) -> Result<TaskRef> {
     let task = glue::find_task(tid);
     if task.is_null() {
         return Err(ESRCH);
     }
     let task = TaskRef(task);
-    // SAFETY: there is a reference to it.
+    // SAFETY: `task` holds a reference.
     if unsafe { glue::expedite_may_name(task.0) } {
         Ok(task)
     } else {
@@ -217,10 +217,10 @@ fn find_thread(tid: i32) -> Result<TaskRef> {
     }
 }
 
-/// Does something with a thread that the caller may name.
+/// Calls `work` with a thread that the caller may name.
 ///
 /// # Errors
-/// There is no such thread, or it is not the caller's.
+/// There is no such thread, or the caller may not name it.
 pub(crate) fn with_thread<R>(
     tid: i32,
     work: impl FnOnce(*mut bindings::task_struct) -> Result<R>,
@@ -229,7 +229,7 @@ pub(crate) fn with_thread<R>(
     work(task.0)
 }
 
-/// Takes back the flag on what is open at a descriptor.
+/// Removes the flag on the open file of a descriptor.
 ///
 /// # Errors
 /// See expedite.h.
@@ -245,12 +245,12 @@ pub(crate) fn take_back(device: usize, fd: i32) -> Result {
     }
 }
 
-/// Takes away all flags that were set through a device.
+/// Removes all flags that were set through a device.
 pub(crate) fn device_closed(device: usize) {
     remove(|watch| watch.device == device);
 }
 
-/// Waits until something arrives, or is there, at what is flagged and open at a descriptor.
+/// Waits until data arrives, or is available, at the flagged file of a descriptor.
 ///
 /// # Errors
 /// See expedite.h.
@@ -262,28 +262,29 @@ pub(crate) fn wait(device: usize, wait: &Wait) -> Result {
     watch.sleepers.fetch_add(1, Ordering::Relaxed);
     let (watch, queue, ended): (*const Watch, _, _) = (watch, watch.hold.queue, watch.ended.as_ptr());
     drop(flags);
-    glue::reap_in(OFTEN);
+    glue::reap_in(SHORT_PERIOD);
     let file = ManuallyDrop::new(file);
-    // SAFETY: [I1] the flag, and so the queue, is valid as long as this is one of its sleepers. The reference is given up.
+    // SAFETY: [I1] the flag, and so the queue, is valid as long as this thread is one of its sleepers. The callee drops the
+    // reference to the file.
     let result = unsafe { glue::expedite_sleep(file.0, queue, ended, wait.timeout_ns) };
     let flags = FLAGS.lock();
     // SAFETY: [I1] as above.
     let watch_ref = unsafe { &*watch };
     let was_last = watch_ref.sleepers.fetch_sub(1, Ordering::Relaxed) == 1;
     if was_last && watch_ref.is_out.load(Ordering::Relaxed) {
-        // SAFETY: [I1] it is out of the list, and this was the last to sleep there.
+        // SAFETY: [I1] it is not in the list, and this was the last thread that slept there.
         unsafe { free(watch.cast_mut()) };
     }
     drop(flags);
     to_result(result)
 }
 
-/// Removes the flags that `done_with` names; returns how many. May sleep.
+/// Removes the flags for which `done_with` is true, and returns their number. May sleep.
 fn remove(mut done_with: impl FnMut(&Watch) -> bool) -> u64 {
     let mut flags = FLAGS.lock();
     let mut count: u64 = 0;
     let mut link: *mut *mut Watch = &mut flags.first;
-    // SAFETY: `link` is the list or the link of a flag that stays; [I1] it leads to a flag, or null.
+    // SAFETY: `link` is the list or the link of a flag that stays; [I1] it points to a flag, or is null.
     while let Some(watch) = unsafe { (*link).as_ref() } {
         // SAFETY: as above.
         let this = unsafe { *link };
@@ -299,10 +300,10 @@ fn remove(mut done_with: impl FnMut(&Watch) -> bool) -> u64 {
         watch.is_out.store(true, Ordering::Relaxed);
         watch.ended.store(true, Ordering::Relaxed);
         if watch.sleepers.load(Ordering::Relaxed) == 0 {
-            // SAFETY: [I1] it is out of the list, and nobody sleeps there.
+            // SAFETY: [I1] it is not in the list, and no thread sleeps there.
             unsafe { free(this) };
         } else {
-            // SAFETY: [I1] the flag, and so the queue, is valid as long as somebody sleeps there: the lock is held.
+            // SAFETY: [I1] the flag, and so the queue, is valid as long as a thread sleeps there: the lock is held.
             unsafe { glue::expedite_wake_sleepers(watch.hold.queue) };
         }
         count = count.wrapping_add(1);
@@ -312,18 +313,21 @@ fn remove(mut done_with: impl FnMut(&Watch) -> bool) -> u64 {
     count
 }
 
+/// Frees a flag.
+///
 /// # Safety
-/// The flag is out of the list and of its queue, and nobody sleeps there.
+/// The flag is neither in the list nor in its queue, and no thread sleeps there.
 unsafe fn free(watch: *mut Watch) {
-    // SAFETY: [I2] nobody comes to the flag any more.
+    // SAFETY: [I2] no thread accesses the flag any more.
     let mut watch = unsafe { KBox::from_raw(watch) };
-    // SAFETY: the thread came with a reference, which is given back once, here.
+    // SAFETY: the flag has a reference to the thread, which is dropped once, here.
     unsafe { glue::expedite_put_task(watch.thread) };
-    // SAFETY: what is held is let go once, here.
-    unsafe { glue::expedite_let_go(&mut watch.hold) };
+    // SAFETY: the hold is released once, here.
+    unsafe { glue::expedite_release(&mut watch.hold) };
 }
 
-/// Looks for flags on what has been closed, and for threads that are gone; returns when to look again, in milliseconds.
+/// Removes the flags on closed files, and threads and accounts that are idle. Returns the milliseconds until the next run, 0
+/// for none.
 #[no_mangle]
 pub(crate) extern "C" fn expedite_reap() -> c_uint {
     // SAFETY: [I1] the hold is valid.
@@ -333,8 +337,8 @@ pub(crate) extern "C" fn expedite_reap() -> c_uint {
         let closed = watch.ended.load(Ordering::Relaxed) || is_closed(watch);
         if !closed {
             let has_sleepers = watch.sleepers.load(Ordering::Relaxed) > 0;
-            let often = watch.hold.kind == KIND_FILE || has_sleepers || again == OFTEN;
-            again = if often { OFTEN } else { RARELY };
+            let often = watch.hold.kind == KIND_FILE || has_sleepers || again == SHORT_PERIOD;
+            again = if often { SHORT_PERIOD } else { LONG_PERIOD };
         }
         closed
     });
@@ -342,16 +346,16 @@ pub(crate) extern "C" fn expedite_reap() -> c_uint {
     let known =
         state::with(|state| state.threads.count().saturating_add(state.accounts.count())).unwrap_or(0);
     if again == 0 && known > 0 {
-        RARELY
+        LONG_PERIOD
     } else {
         again
     }
 }
 
-/// Something has arrived on a flagged queue, and nobody was woken yet.
+/// Boosts the threads that an arrival on a flagged queue is about to wake.
 ///
 /// # Safety
-/// Called by the queue that a flag's entry is in, under its lock.
+/// Called by the queue that contains a flag's entry, under the queue's lock.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn expedite_arrived(
     entry: *mut bindings::wait_queue_entry,
@@ -359,7 +363,7 @@ pub(crate) unsafe extern "C" fn expedite_arrived(
     _flags: c_int,
     key: *mut c_void,
 ) -> c_int {
-    // What is not said can be anything.
+    // A wake-up without events may be for any event.
     let events = key.addr() as u32;
     if events != 0 && events & ARRIVAL == 0 {
         return 0;
@@ -369,16 +373,17 @@ pub(crate) unsafe extern "C" fn expedite_arrived(
     if watch.hold.kind == KIND_EVENTFD && events & bindings::POLLHUP != 0 {
         watch.ended.store(true, Ordering::Relaxed);
     }
-    let mut found = [Waiter::NOBODY; WAITERS];
-    let mut untold = false;
-    // SAFETY: the lock of the queue is held, and `found` has room for so many.
-    let count =
-        unsafe { glue::expedite_waiters(entry, key, found.as_mut_ptr(), WAITERS as c_int, &mut untold) };
+    let mut found = [Waiter::NONE; WAITERS];
+    let mut has_unrecognised = false;
+    // SAFETY: the lock of the queue is held, and `found` has room for `WAITERS` entries.
+    let count = unsafe {
+        glue::expedite_waiters(entry, key, found.as_mut_ptr(), WAITERS as c_int, &mut has_unrecognised)
+    };
     let mut count = usize::try_from(count).unwrap_or(0);
-    if count == 0 && untold {
+    if count == 0 && has_unrecognised {
         let [first, ..] = &mut found;
         // SAFETY: [I1] the flag's thread is valid while the flag is in the queue.
-        unsafe { glue::expedite_glance(watch.thread, first) };
+        unsafe { glue::expedite_describe(watch.thread, first) };
         first.way = BY_NAME;
         count = 1;
     }
@@ -388,7 +393,7 @@ pub(crate) unsafe extern "C" fn expedite_arrived(
     let account = watch.account.as_ref();
     let source = Source { slice: watch.slice, account, now: Nanos(glue::clock()) };
     for waiter in found.iter().take(count) {
-        // SAFETY: the lock of the queue is held, and so the task is valid.
+        // SAFETY: the lock of the queue is held, so the task is valid.
         unsafe { threads::arrived(waiter, &source) };
     }
     0

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the C files give the Rust ones: macros, bit fields and structures that have no other way there. glue.rs repeats it. */
+/* Functions of the C files for the Rust ones: for macros, bit fields and structures that Rust cannot access. glue.rs repeats them. */
 #ifndef EXPEDITE_GLUE_H
 #define EXPEDITE_GLUE_H
 
@@ -16,13 +16,13 @@ struct task_struct;
 struct wait_queue_entry;
 struct wait_queue_head;
 
-/* Entries that are looked at for one arrival, at most. */
-#define EXPEDITE_LOOKED_AT 16
+/* Maximum number of entries that are examined for one arrival. */
+#define EXPEDITE_MAX_ENTRIES 16
 
-/* What an arrival is; what only says that there is room to write is none. */
+/* Events that are an arrival. An event that only reports room to write is not. */
 #define EXPEDITE_ARRIVAL (EPOLLIN | EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDNORM | EPOLLRDBAND | EPOLLRDHUP)
 
-/* A flag was taken away: said to those that sleep in expedite_sleep(), in an event that nobody else asks for. */
+/* A flag was removed: wakes the threads in expedite_sleep(), by an event for which no other waiter asks. */
 #define EXPEDITE_ENDED EPOLLNVAL
 
 /* How a thread waits. */
@@ -34,16 +34,16 @@ enum expedite_way {
 	EXPEDITE_BY_WAIT,
 };
 
-/* What a refusal depends on, at a glance. */
+/* The properties of a waiting thread that a remembered denial depends on. */
 struct expedite_waiter {
 	struct task_struct *task;
 	u32 way;
 	u32 cpu;
 	u32 uid;
-	bool is_plain;		/* asleep, neither real-time nor ending */
+	bool is_boostable;		/* asleep, neither real-time nor ending */
 };
 
-/* What keeps a wait queue in place while an entry of ours is in it. */
+/* The kind of object that keeps a wait queue in place while an entry of this module is in it. */
 enum expedite_kind {
 	EXPEDITE_SOCKET,
 	EXPEDITE_EVENTFD,
@@ -56,27 +56,28 @@ struct expedite_hold {
 	struct wait_queue_head *queue;
 };
 
-/* How a thread was before its boost. */
+/* Scheduling of a thread before its boost. */
 struct expedite_saved {
 	u32 policy;
 	u32 reset_on_fork;
 };
 
-/* What can be asked about a thread. */
+/* State of a thread at one time. */
 struct expedite_thread {
 	u64 runtime;		/* nanoseconds it has run */
-	u64 arrival;		/* when it was last given a processor, local_clock() */
-	u64 arrivals;		/* how often it was given one */
+	u64 arrival;		/* when it was last given a CPU, local_clock() */
+	u64 arrivals;		/* how often it was given a CPU */
 	u32 cpu;
 	u32 uid;
 	u32 policy;
 	bool is_blocked;
-	bool is_realtime;	/* or lent such a priority */
-	bool is_ending;		/* or belongs to the kernel */
+	bool is_realtime;	/* or has inherited such a priority */
+	bool is_ending;		/* or is a kernel thread */
 };
 
-int expedite_waiters(struct wait_queue_entry *ours, void *key, struct expedite_waiter *found, int most, bool *untold);
-void expedite_glance(struct task_struct *task, struct expedite_waiter *waiter);
+int expedite_waiters(struct wait_queue_entry *ours, void *key, struct expedite_waiter *found, int most,
+		     bool *has_unrecognised);
+void expedite_describe(struct task_struct *task, struct expedite_waiter *waiter);
 struct wait_queue_head *expedite_queue_of(struct wait_queue_entry *ours);
 
 int expedite_woken(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key);
@@ -84,11 +85,11 @@ int expedite_sleep(struct file *file, struct wait_queue_head *queue, const bool 
 void expedite_wake_sleepers(struct wait_queue_head *queue);
 
 int expedite_hold(struct file *file, struct expedite_hold *hold);
-void expedite_let_go(struct expedite_hold *hold);
+void expedite_release(struct expedite_hold *hold);
 bool expedite_holds(const struct expedite_hold *hold, struct file *file);
 bool expedite_is_closed(const struct expedite_hold *hold);
 
-void expedite_look(struct task_struct *task, struct expedite_thread *thread);
+void expedite_snapshot(struct task_struct *task, struct expedite_thread *thread);
 int expedite_raise(struct task_struct *task, struct expedite_saved *saved);
 int expedite_lower(struct task_struct *task, const struct expedite_saved *saved);
 bool expedite_in_interrupt(void);
@@ -107,12 +108,12 @@ int expedite_workers_start(void);
 void expedite_workers_stop(void);
 void expedite_queue(struct kthread_work *work, u32 cpu);
 void expedite_reap_in(unsigned int ms);
-void expedite_reap_never(void);
+void expedite_cancel_reap(void);
 bool expedite_module_get(void);
 void expedite_module_put(void);
 void expedite_wait_for_stragglers(void);
 
-/* In Rust. */
+/* Implemented in Rust. */
 int expedite_arrived(struct wait_queue_entry *ours, unsigned int mode, int flags, void *key);
 u32 expedite_timer(struct hrtimer *timer);
 void expedite_work(struct kthread_work *work);

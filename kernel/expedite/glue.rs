@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The C half of the module, as Rust sees it: glue.h. What has no conditions is wrapped in safe functions.
+//! Declarations of the module's C half: glue.h in Rust. Functions without preconditions have safe wrappers.
 //!
 //! # Invariants
 //! 1. The declarations are those of glue.h.
@@ -17,12 +17,12 @@ pub(crate) struct Waiter {
     pub(crate) way: u32,
     pub(crate) cpu: u32,
     pub(crate) uid: u32,
-    pub(crate) is_plain: bool,
+    pub(crate) is_boostable: bool,
 }
 
 impl Waiter {
-    /// Nobody, as long as nobody was found.
-    pub(crate) const NOBODY: Self = Self { task: null_mut(), way: 0, cpu: 0, uid: 0, is_plain: false };
+    /// An empty entry, before a waiter was found.
+    pub(crate) const NONE: Self = Self { task: null_mut(), way: 0, cpu: 0, uid: 0, is_boostable: false };
 }
 
 /// `struct expedite_hold`.
@@ -36,13 +36,13 @@ pub(crate) struct Hold {
 /// `EXPEDITE_EVENTFD`.
 pub(crate) const KIND_EVENTFD: c_uint = 1;
 
-/// `EXPEDITE_FILE`: holds that have to be looked through often.
+/// `EXPEDITE_FILE`: holds that have to be checked often.
 pub(crate) const KIND_FILE: c_uint = 2;
 
-/// How many ways of waiting are told apart: those of `enum expedite_way`, and the last.
+/// Number of ways of waiting: those of `enum expedite_way`, and [`BY_NAME`].
 pub(crate) const WAYS: usize = 6;
 
-/// It cannot be told who waits, and the flag names somebody.
+/// The module recognises no waiting thread, and uses the thread that the flag names.
 pub(crate) const BY_NAME: u32 = 5;
 
 /// `struct expedite_saved`.
@@ -56,7 +56,7 @@ pub(crate) struct Saved {
 /// `struct expedite_thread`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Look {
+pub(crate) struct Snapshot {
     pub(crate) runtime: u64,
     pub(crate) arrival: u64,
     pub(crate) arrivals: u64,
@@ -75,9 +75,9 @@ extern "C" {
         key: *mut c_void,
         found: *mut Waiter,
         most: c_int,
-        untold: *mut bool,
+        has_unrecognised: *mut bool,
     ) -> c_int;
-    pub(crate) fn expedite_glance(task: *mut bindings::task_struct, waiter: *mut Waiter);
+    pub(crate) fn expedite_describe(task: *mut bindings::task_struct, waiter: *mut Waiter);
     pub(crate) fn expedite_sleep(
         file: *mut bindings::file,
         queue: *mut bindings::wait_queue_head,
@@ -86,10 +86,10 @@ extern "C" {
     ) -> c_int;
     pub(crate) fn expedite_wake_sleepers(queue: *mut bindings::wait_queue_head);
     pub(crate) fn expedite_hold(file: *mut bindings::file, hold: *mut Hold) -> c_int;
-    pub(crate) fn expedite_let_go(hold: *mut Hold);
+    pub(crate) fn expedite_release(hold: *mut Hold);
     pub(crate) fn expedite_holds(hold: *const Hold, file: *mut bindings::file) -> bool;
     pub(crate) fn expedite_is_closed(hold: *const Hold) -> bool;
-    pub(crate) fn expedite_look(task: *mut bindings::task_struct, thread: *mut Look);
+    pub(crate) fn expedite_snapshot(task: *mut bindings::task_struct, thread: *mut Snapshot);
     pub(crate) fn expedite_raise(task: *mut bindings::task_struct, saved: *mut Saved) -> c_int;
     pub(crate) fn expedite_lower(task: *mut bindings::task_struct, saved: *const Saved) -> c_int;
     pub(crate) fn expedite_put_task(task: *mut bindings::task_struct);
@@ -110,65 +110,65 @@ extern "C" {
     fn expedite_workers_start() -> c_int;
     fn expedite_workers_stop();
     fn expedite_reap_in(ms: c_uint);
-    fn expedite_reap_never();
+    fn expedite_cancel_reap();
     fn expedite_wait_for_stragglers();
 }
 
-/// Whether a scheduling class may not be changed here.
+/// Returns whether this is an interrupt, in which a scheduling class must not be changed.
 pub(crate) fn in_interrupt() -> bool {
-    // SAFETY: [I1] reads a counter of this processor.
+    // SAFETY: [I1] reads a counter of this CPU.
     unsafe { expedite_in_interrupt() }
 }
 
-/// Nanoseconds of this processor's scheduling clock.
+/// Returns the time of this CPU's scheduling clock, in nanoseconds.
 pub(crate) fn clock() -> u64 {
     // SAFETY: [I1] reads a clock.
     unsafe { expedite_clock() }
 }
 
-/// Processors that there can be.
+/// Returns the number of possible CPUs.
 pub(crate) fn cpus() -> u32 {
     // SAFETY: [I1] reads a number.
     unsafe { expedite_cpus() }
 }
 
-/// Says that this module is used, unless it is going already.
+/// Takes a reference to this module. Returns false if the module is being unloaded.
 pub(crate) fn module_get() -> bool {
-    // SAFETY: [I1] this code is in the module, so that is there.
+    // SAFETY: [I1] this code is in the module, so the module exists.
     unsafe { expedite_module_get() }
 }
 
-/// A thread with a reference, or null.
+/// Returns a thread with a reference, or null.
 pub(crate) fn find_task(tid: i32) -> *mut bindings::task_struct {
-    // SAFETY: [I1] any number may be asked for.
+    // SAFETY: [I1] every number is allowed.
     unsafe { expedite_find_task(tid) }
 }
 
-/// Looks through flags and threads after so many milliseconds; 0 is never.
+/// Runs the reaper after `ms` milliseconds; 0 is never.
 pub(crate) fn reap_in(ms: u32) {
-    // SAFETY: [I1] queues delayed work of this module, which is cancelled before the module goes.
+    // SAFETY: [I1] queues delayed work of this module, which is cancelled before the module is unloaded.
     unsafe { expedite_reap_in(ms) }
 }
 
-/// No reaping from here on. May sleep.
-pub(crate) fn reap_never() {
-    // SAFETY: [I1] called where sleeping is allowed, when nothing queues it any more.
-    unsafe { expedite_reap_never() }
+/// Stops the reaper. May sleep.
+pub(crate) fn cancel_reap() {
+    // SAFETY: [I1] called where sleeping is allowed, when no code queues the work any more.
+    unsafe { expedite_cancel_reap() }
 }
 
-/// Starts the workers; 0, or an error.
+/// Starts the workers. Returns 0 or an error.
 pub(crate) fn workers_start() -> c_int {
     // SAFETY: [I1] called once, where sleeping is allowed.
     unsafe { expedite_workers_start() }
 }
 
-/// Ends the workers, after what was queued is done.
+/// Stops the workers after their queued work is done.
 pub(crate) fn workers_stop() {
-    // SAFETY: [I1] called once, where sleeping is allowed, when nothing is queued any more.
+    // SAFETY: [I1] called once, where sleeping is allowed, when no code queues work any more.
     unsafe { expedite_workers_stop() }
 }
 
-/// Until no thread is in code of this module.
+/// Waits until no thread is in code of this module.
 pub(crate) fn wait_for_stragglers() {
     // SAFETY: [I1] called where sleeping is allowed.
     unsafe { expedite_wait_for_stragglers() }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is known of all boosts, under one lock: threads, accounts, counters.
+//! State of all boosts, under one lock: threads, accounts, counters.
 //!
-//! The lock is taken with interrupts off, inside of the locks of wait queues, and nothing is called under it that takes
-//! another one. What it protects is a few hundred nanoseconds of arithmetic for each arrival on a flagged descriptor that
-//! leads to a boost, or to a new reason for having none.
+//! The lock is taken with interrupts off, inside the locks of wait queues. No other lock is taken under it. It is held for
+//! a few hundred nanoseconds of arithmetic for each arrival on a flagged descriptor that leads to a boost or to a new
+//! denial.
 //!
 //! # Invariants
-//! 1. The state is reached through [`with`] only, and so by one processor at a time.
+//! 1. The state is accessed through [`with`] only, and so by one CPU at a time.
 
 use core::cell::UnsafeCell;
 
@@ -16,9 +16,9 @@ use crate::glue::{self, WAYS};
 use crate::policy::boost::Terms;
 use crate::threads::Table;
 
-/// Everything that changes when something arrives.
+/// State that changes when something arrives.
 pub(crate) struct State {
-    /// What boosts may cost.
+    /// Limits of boosts.
     pub(crate) terms: Terms,
     pub(crate) threads: Table,
     pub(crate) accounts: Accounting,
@@ -29,21 +29,21 @@ pub(crate) struct State {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Totals {
     pub(crate) counts: Counts,
-    /// Waiters by the way in which they wait; the last are those that a flag names.
-    pub(crate) told: [u64; WAYS],
+    /// Waiters by the way in which they wait. The last count is of threads that a flag names.
+    pub(crate) by_way: [u64; WAYS],
     pub(crate) flags: u64,
 }
 
 struct Shared(UnsafeCell<Option<State>>);
 
-// SAFETY: [I1] it is reached under the lock only.
+// SAFETY: [I1] it is accessed under the lock only.
 unsafe impl Sync for Shared {}
 
 static SHARED: Shared = Shared(UnsafeCell::new(None));
 
-/// Does something with the state, alone; nothing before the module is there.
+/// Calls `work` with the state, under the lock. Returns `None` without a call while the module has no state.
 pub(crate) fn with<R>(work: impl FnOnce(&mut State) -> R) -> Option<R> {
-    // SAFETY: taken here, given back below, and `work` does not call this function: it gets no way to.
+    // SAFETY: acquired here and released below, and `work` does not call this function.
     let flags = unsafe { glue::expedite_lock() };
     // SAFETY: [I1] the lock is held.
     let state = unsafe { &mut *SHARED.0.get() };
@@ -53,7 +53,7 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut State) -> R) -> Option<R> {
     result
 }
 
-/// Begins with a state, or ends with none; returns what was there.
+/// Replaces the state and returns the old one. The module starts with a state and ends with `None`.
 pub(crate) fn replace(new: Option<State>) -> Option<State> {
     // SAFETY: as in `with`.
     let flags = unsafe { glue::expedite_lock() };

@@ -18,10 +18,10 @@
 
 #include "glue.h"
 
-/* The lowest real-time priority: above every ordinary thread, below whatever is real-time on purpose. */
+/* The lowest real-time priority: above every ordinary thread, below every thread that is real-time on purpose. */
 #define BOOSTED_PRIORITY 1
 
-void expedite_look(struct task_struct *task, struct expedite_thread *thread)
+void expedite_snapshot(struct task_struct *task, struct expedite_thread *thread)
 {
 	*thread = (struct expedite_thread){
 		.runtime = READ_ONCE(task->se.sum_exec_runtime),
@@ -36,7 +36,7 @@ void expedite_look(struct task_struct *task, struct expedite_thread *thread)
 	};
 }
 
-/* Not where in_interrupt() holds. Children of a boosted thread are not boosted. */
+/* Raises a thread. Must not be called in an interrupt. Children of a boosted thread are not boosted. */
 int expedite_raise(struct task_struct *task, struct expedite_saved *saved)
 {
 	struct sched_attr attr = {
@@ -54,8 +54,8 @@ int expedite_raise(struct task_struct *task, struct expedite_saved *saved)
 }
 
 /*
- * The nice value and the slice are those that the thread has now: they can be set while it is boosted, and then begin
- * to matter. Returns 1 if somebody has set another class, which then stays.
+ * Lowers a thread to its earlier class, with the nice value and the slice that it has now: they can be set while it is
+ * boosted, and take effect then. Returns 1 if another caller has set its class meanwhile; that class stays.
  */
 int expedite_lower(struct task_struct *task, const struct expedite_saved *saved)
 {
@@ -71,7 +71,7 @@ int expedite_lower(struct task_struct *task, const struct expedite_saved *saved)
 		return 1;
 	if (!sched_setattr_nocheck(task, &attr))
 		return 0;
-	/* The class that it was in takes it back no more. */
+	/* Its earlier class does not accept it any more. */
 	attr.sched_policy = SCHED_NORMAL;
 	return sched_setattr_nocheck(task, &attr);
 }
@@ -101,7 +101,7 @@ struct wait_queue_head *expedite_queue_of(struct wait_queue_entry *ours)
 	return ours->private;
 }
 
-/* A thread by its number in the caller's namespace, 0 for the caller, with a reference; or NULL. */
+/* Returns a thread by its number in the caller's namespace, 0 for the caller, with a reference; or NULL. */
 struct task_struct *expedite_find_task(pid_t tid)
 {
 	struct task_struct *task;
@@ -116,7 +116,7 @@ struct task_struct *expedite_find_task(pid_t tid)
 	return task;
 }
 
-/* Who may set the scheduling of a thread may name it: its owner, or who has CAP_SYS_NICE over it. */
+/* A caller that may set the scheduling of a thread may name it: its owner, or a caller with CAP_SYS_NICE over it. */
 bool expedite_may_name(struct task_struct *task)
 {
 	const struct cred *theirs;
@@ -130,7 +130,7 @@ bool expedite_may_name(struct task_struct *task)
 	return may;
 }
 
-/* All state of boosts is under one lock, the innermost. */
+/* The one lock of all boost state, the innermost. */
 static DEFINE_RAW_SPINLOCK(state_lock);
 
 unsigned long expedite_lock(void)
@@ -167,7 +167,7 @@ void expedite_thread_init(struct hrtimer *timer, struct irq_work *afterwards)
 	init_irq_work(afterwards, expedite_afterwards);
 }
 
-/* In an interrupt of this processor, as soon as it allows them: after the wake-up that is going on. */
+/* Runs @afterwards in an interrupt of this CPU as soon as interrupts are enabled: after the current wake-up. */
 void expedite_do_afterwards(struct irq_work *afterwards)
 {
 	irq_work_queue(afterwards);
@@ -186,7 +186,7 @@ static void reap(struct work_struct *work)
 	expedite_reap_in(expedite_reap());
 }
 
-/* Looks through flags and threads after that time at the latest; 0 means that there is nothing to look through. */
+/* Runs the reaper after @ms at the latest; 0 means that there is nothing to check. */
 void expedite_reap_in(unsigned int ms)
 {
 	unsigned long delay = msecs_to_jiffies(ms);
@@ -196,12 +196,12 @@ void expedite_reap_in(unsigned int ms)
 		mod_delayed_work(system_percpu_wq, &reaper, delay);
 }
 
-void expedite_reap_never(void)
+void expedite_cancel_reap(void)
 {
 	cancel_delayed_work_sync(&reaper);
 }
 
-/* The device says that its module is used: the misc devices of Rust have no owner. */
+/* Takes a reference to this module for an open device: the misc devices of Rust have no owner. */
 bool expedite_module_get(void)
 {
 	return try_module_get(THIS_MODULE);
@@ -212,7 +212,7 @@ void expedite_module_put(void)
 	module_put(THIS_MODULE);
 }
 
-/* Until no thread is in this module's code that does not count as its user any more. */
+/* Waits until no thread that has dropped its module reference is still in this module's code. */
 void expedite_wait_for_stragglers(void)
 {
 	synchronize_rcu_tasks();

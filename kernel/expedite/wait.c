@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Waiting through the device: a thread of which it is certain that it waits, whatever the kernel's callbacks are called,
- * and which holds nothing open meanwhile.
+ * Waiting through the device. The module recognises such a waiting thread whatever the kernel's callbacks are called, and
+ * the thread holds nothing open meanwhile.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -16,7 +16,7 @@
 
 struct sleeper {
 	struct wait_queue_entry entry;
-	bool is_told;
+	bool has_arrived;
 };
 
 int expedite_woken(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key)
@@ -27,13 +27,14 @@ int expedite_woken(struct wait_queue_entry *entry, unsigned int mode, int flags,
 	if (events && !(events & (EXPEDITE_ARRIVAL | EXPEDITE_ENDED)))
 		return 0;
 	if (!events || events & EXPEDITE_ARRIVAL)
-		WRITE_ONCE(sleeper->is_told, true);
+		WRITE_ONCE(sleeper->has_arrived, true);
 	return default_wake_function(entry, mode, flags, key);
 }
 
 /*
- * Until something arrives, or @ended holds after expedite_wake_sleepers(). The reference to @file is given back before it
- * sleeps, at once and not on the way out: whoever closes it meanwhile has closed it. The caller keeps @queue in place.
+ * Sleeps until something arrives, or until @ended is set and expedite_wake_sleepers() was called. Drops the reference to
+ * @file before it sleeps, immediately and not on return to user space, so that closing the file meanwhile takes effect. The
+ * caller keeps @queue in place.
  */
 int expedite_sleep(struct file *file, struct wait_queue_head *queue, const bool *ended, u64 ns)
 {
@@ -44,13 +45,13 @@ int expedite_sleep(struct file *file, struct wait_queue_head *queue, const bool 
 
 	add_wait_queue(queue, &sleeper.entry);
 	if (file->f_op->poll(file, NULL) & EXPEDITE_ARRIVAL)
-		WRITE_ONCE(sleeper.is_told, true);
+		WRITE_ONCE(sleeper.has_arrived, true);
 	__fput_sync(file);
 	for (;;) {
 		set_current_state(TASK_INTERRUPTIBLE);
 		if (READ_ONCE(*ended))
 			result = -ECANCELED;
-		else if (READ_ONCE(sleeper.is_told))
+		else if (READ_ONCE(sleeper.has_arrived))
 			result = 0;
 		else if (signal_pending(current))
 			result = -EINTR;
@@ -68,7 +69,7 @@ int expedite_sleep(struct file *file, struct wait_queue_head *queue, const bool 
 	return result;
 }
 
-/* Those that sleep there look again whether it has ended for them. Nobody else takes it for an arrival. */
+/* Makes the threads in expedite_sleep() check @ended again. No other waiter treats this event as an arrival. */
 void expedite_wake_sleepers(struct wait_queue_head *queue)
 {
 	__wake_up(queue, TASK_INTERRUPTIBLE, 0, poll_to_key(EXPEDITE_ENDED));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which threads an arrival is about to wake: read from the entries of the wait queue, before it wakes them.
+ * Finds the threads that an arrival is about to wake, in the entries of the wait queue, before it wakes them.
  *
- * An entry says who waits only to its own callback. Some callbacks are exported, or known by name, and what their
- * entries hold is public (poll, io_uring), a plain thread (read), or in this kernel's type data (epoll). Of every other
- * entry nothing is assumed.
+ * Only an entry's own callback knows which thread waits. Some callbacks are exported, or known by name. The contents of
+ * their entries are public (poll, io_uring), a plain thread (read), or in this kernel's type data (epoll). The module
+ * assumes nothing about any other entry.
  */
 #include <linux/cleanup.h>
 #include <linux/cred.h>
@@ -18,9 +18,9 @@
 #include "epoll_layout.h"
 #include "glue.h"
 
-/* What the entries of one callback hold. */
+/* Contents of the entries of one callback. */
 enum holds {
-	NOTHING_KNOWN = 1,
+	UNKNOWN_CONTENTS = 1,
 	A_THREAD,
 	A_POLL,
 	AN_EPOLL,
@@ -44,17 +44,17 @@ static const struct {
 	{ "io_poll_wake", A_URING },
 };
 
-/* What was found out about callbacks: names are looked up once. Slots are filled from the front and never changed. */
+/* Callbacks seen so far: each name is looked up once. Slots are filled from the front and never changed. */
 static struct {
 	wait_queue_func_t func;
 	enum holds holds;
 } seen[32];
 static atomic_t seen_count;
 
-static enum holds learn(wait_queue_func_t func)
+static enum holds look_up(wait_queue_func_t func)
 {
 	char name[KSYM_SYMBOL_LEN];
-	enum holds holds = NOTHING_KNOWN;
+	enum holds holds = UNKNOWN_CONTENTS;
 	int i;
 
 	sprint_symbol_no_offset(name, (unsigned long)func);
@@ -71,19 +71,19 @@ static enum holds learn(wait_queue_func_t func)
 	return holds;
 }
 
-static enum holds what_holds(wait_queue_func_t func)
+static enum holds known_holds(wait_queue_func_t func)
 {
 	int i, count = min_t(int, atomic_read(&seen_count), ARRAY_SIZE(seen));
 
 	for (i = 0; i < count; i++)
 		if (smp_load_acquire(&seen[i].func) == func)
 			return seen[i].holds;
-	/* With every slot taken nothing more is learnt: a look-up for each arrival would cost too much. */
-	return count == ARRAY_SIZE(seen) ? NOTHING_KNOWN : learn(func);
+	/* If every slot is taken, no further name is looked up: a look-up for each arrival would cost too much. */
+	return count == ARRAY_SIZE(seen) ? UNKNOWN_CONTENTS : look_up(func);
 }
 
-/* The condition of a poll or select is checked as its own callback does. */
-static struct task_struct *who_polls(struct wait_queue_entry *entry, __poll_t events)
+/* Checks the condition of a poll or select as its own callback does. */
+static struct task_struct *task_in_poll(struct wait_queue_entry *entry, __poll_t events)
 {
 	struct poll_table_entry *of = container_of(entry, struct poll_table_entry, wait);
 	struct poll_wqueues *all = entry->private;
@@ -92,7 +92,7 @@ static struct task_struct *who_polls(struct wait_queue_entry *entry, __poll_t ev
 }
 
 #ifdef EPOLL_IS_KNOWN
-static struct task_struct *who_waits_in_epoll(struct wait_queue_entry *entry)
+static struct task_struct *task_in_epoll(struct wait_queue_entry *entry)
 {
 	void *of = (void *)entry - EPPOLL_ENTRY_WAIT;
 	void *item = *(void **)(of + EPPOLL_ENTRY_BASE);
@@ -100,46 +100,47 @@ static struct task_struct *who_waits_in_epoll(struct wait_queue_entry *entry)
 	struct wait_queue_head *queue = epoll + EVENTPOLL_WQ;
 	struct wait_queue_entry *first;
 
-	/* ep_poll_callback takes this lock under the same one. What is first there is woken, and is always a thread. */
+	/* ep_poll_callback takes this lock under the same outer lock. It wakes the first entry, which is always a thread. */
 	guard(spinlock)(&queue->lock);
 	first = list_first_entry_or_null(&queue->head, struct wait_queue_entry, entry);
 	return first ? first->private : NULL;
 }
 #else
-static struct task_struct *who_waits_in_epoll(struct wait_queue_entry *entry)
+static struct task_struct *task_in_epoll(struct wait_queue_entry *entry)
 {
 	return NULL;
 }
 #endif
 
-/* The thread that submitted the request waits for it, or is interrupted by its completion. The lowest bits are marks. */
-static struct task_struct *who_submitted(struct wait_queue_entry *entry)
+/* The thread that submitted the request waits for it, or its completion interrupts that thread. The lowest bits are tags. */
+static struct task_struct *submitting_task(struct wait_queue_entry *entry)
 {
 	struct io_kiocb *request = (void *)((unsigned long)entry->private & ~3UL);
 
 	return request && request->tctx ? request->tctx->task : NULL;
 }
 
-/* Called where a task is valid: with a reference, or as expedite_waiters() says. */
-void expedite_glance(struct task_struct *task, struct expedite_waiter *waiter)
+/* Fills in @waiter. The task must be valid: by a reference, or as in expedite_waiters(). */
+void expedite_describe(struct task_struct *task, struct expedite_waiter *waiter)
 {
 	waiter->task = task;
 	waiter->cpu = task_cpu(task);
 	waiter->uid = __kuid_val(rcu_dereference_raw(task->real_cred)->uid);
-	waiter->is_plain = READ_ONCE(task->__state) != TASK_RUNNING && READ_ONCE(task->prio) >= MAX_RT_PRIO &&
+	waiter->is_boostable = READ_ONCE(task->__state) != TASK_RUNNING && READ_ONCE(task->prio) >= MAX_RT_PRIO &&
 			   !(READ_ONCE(task->flags) & (PF_EXITING | PF_KTHREAD));
 }
 
 /*
- * Fills @found with the threads that this arrival wakes, and returns how many those are. @untold says whether somebody
- * waits of whom nothing is known. Called under the lock of the queue. As long as that is held the threads are valid
- * without a reference: a spinlock makes RCU wait, and until then nobody who was waiting just now is freed.
+ * Fills @found with the threads that this arrival wakes, and returns their number. Sets @has_unrecognised if there is a
+ * waiter whose thread is not recognised. Called under the lock of the queue. While it is held, the threads are valid without a
+ * reference: a held spinlock delays RCU's grace period, before which no waiting thread is freed.
  */
-int expedite_waiters(struct wait_queue_entry *ours, void *key, struct expedite_waiter *found, int most, bool *untold)
+int expedite_waiters(struct wait_queue_entry *ours, void *key, struct expedite_waiter *found, int most,
+		     bool *has_unrecognised)
 {
 	struct wait_queue_head *queue = expedite_queue_of(ours);
 	struct wait_queue_entry *entry = ours;
-	int count = 0, looked_at = 0;
+	int count = 0, examined = 0;
 
 	lockdep_assert_held(&queue->lock);
 	list_for_each_entry_continue(entry, &queue->head, entry) {
@@ -148,9 +149,9 @@ int expedite_waiters(struct wait_queue_entry *ours, void *key, struct expedite_w
 
 		if (entry->func == ours->func)
 			continue;
-		if (count == most || ++looked_at > EXPEDITE_LOOKED_AT)
+		if (count == most || ++examined > EXPEDITE_MAX_ENTRIES)
 			break;
-		switch (entry->func == expedite_woken ? A_SLEEPER : what_holds(entry->func)) {
+		switch (entry->func == expedite_woken ? A_SLEEPER : known_holds(entry->func)) {
 		case A_SLEEPER:
 			way = EXPEDITE_BY_WAIT;
 			task = entry->private;
@@ -161,25 +162,25 @@ int expedite_waiters(struct wait_queue_entry *ours, void *key, struct expedite_w
 			break;
 		case A_POLL:
 			way = EXPEDITE_BY_POLL;
-			task = who_polls(entry, key_to_poll(key));
+			task = task_in_poll(entry, key_to_poll(key));
 			break;
 		case AN_EPOLL:
 			way = EXPEDITE_BY_EPOLL;
-			task = who_waits_in_epoll(entry);
+			task = task_in_epoll(entry);
 			break;
 		case A_URING:
 			way = EXPEDITE_BY_URING;
-			task = who_submitted(entry);
+			task = submitting_task(entry);
 			break;
 		default:
-			*untold = true;
+			*has_unrecognised = true;
 			continue;
 		}
 		if (!task)
 			continue;
-		expedite_glance(task, &found[count]);
+		expedite_describe(task, &found[count]);
 		found[count++].way = way;
-		/* One exclusive waiter is woken, and nobody after it. */
+		/* The kernel wakes one exclusive waiter, and none after it. */
 		if (entry->flags & WQ_FLAG_EXCLUSIVE)
 			break;
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One real-time worker for each processor, bound to it: made when the processor comes, gone before it goes. And one that is
- * bound to none, for a processor whose own could not be made, or is just gone.
+ * One real-time worker per CPU, bound to it: created when the CPU comes online, destroyed before it goes offline. One more
+ * that is not bound, for a CPU whose own could not be created or was just destroyed.
  */
 #include <linux/cpuhotplug.h>
 #include <linux/kthread.h>
@@ -15,13 +15,13 @@ static struct kthread_worker __rcu **workers;
 static struct kthread_worker *spare;
 static enum cpuhp_state callbacks;
 
-/* On a processor that has come. There is the spare one, so it need not fail. */
+/* Runs on a CPU that has come online. The spare worker serves if there is an error, so this does not fail. */
 static int on_online(unsigned int cpu)
 {
 	struct kthread_worker *worker = kthread_run_worker_on_cpu(cpu, 0, "expedite/%u");
 
 	if (IS_ERR(worker)) {
-		pr_warn("expedite: no worker for processor %u: %ld\n", cpu, PTR_ERR(worker));
+		pr_warn("expedite: no worker for CPU %u: %ld\n", cpu, PTR_ERR(worker));
 		return 0;
 	}
 	sched_set_fifo(worker->task);
@@ -29,7 +29,7 @@ static int on_online(unsigned int cpu)
 	return 0;
 }
 
-/* Before a processor goes. What was asked of its worker is done first. */
+/* Runs before a CPU goes offline. Its worker finishes its queued work first. */
 static int on_offline(unsigned int cpu)
 {
 	struct kthread_worker *worker = rcu_replace_pointer(workers[cpu], NULL, true);
@@ -72,8 +72,8 @@ void expedite_workers_stop(void)
 }
 
 /*
- * Work remembers its worker, and this may be another one than last time: it is made anew. Whoever calls is alone with it,
- * and the last worker has let go of it before it called our function.
+ * A work item stores its worker, and this may be another one than last time, so it is initialised again. Only the caller
+ * accesses it, and the last worker dropped it before it called expedite_work().
  */
 void expedite_queue(struct kthread_work *work, u32 cpu)
 {

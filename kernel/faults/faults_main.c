@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-/* A module that breaks the kernel it is loaded into, in the way that `fault=` names. With it the lab shows that it notices:
- * `oops` and `hang` in every kernel, `sleep` and `order` in one that is built for debugging.
+/*
+ * A module that breaks the kernel in the way that `fault=` selects. The lab's tests use it to check that the lab detects
+ * each fault: `oops` and `hang` in every kernel, `sleep` and `order` in one that is built for debugging.
  */
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -16,7 +17,7 @@ static DEFINE_MUTEX(first);
 static DEFINE_MUTEX(second);
 static DEFINE_SPINLOCK(held);
 
-/* Writes where nothing is mapped. */
+/* Writes to an unmapped address. */
 static void oops(void)
 {
 	volatile int *nowhere = NULL;
@@ -24,7 +25,7 @@ static void oops(void)
 	*nowhere = 1;
 }
 
-/* Waits for what nobody will do, in a way that no signal ends. */
+/* Sleeps for ever, uninterruptible by signals. */
 static void hang(void)
 {
 	for (;;) {
@@ -33,7 +34,7 @@ static void hang(void)
 	}
 }
 
-/* Sleeps where sleeping is forbidden; this once it goes well. */
+/* Sleeps under a spinlock, which is forbidden. In this case it does no harm. */
 static void sleep_in_atomic_context(void)
 {
 	spin_lock(&held);
@@ -41,7 +42,7 @@ static void sleep_in_atomic_context(void)
 	spin_unlock(&held);
 }
 
-/* Takes two locks in one order, then in the other. Nobody waits, but two threads that did so could, for ever. */
+/* Takes two locks in one order, then in the other. One thread does not deadlock, but two threads could. */
 static void two_orders(void)
 {
 	mutex_lock(&first);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A module that greets, and computes a decision of `crates/sched-policy`: the proof that one source serves both worlds,
-//! and that C objects can be linked in.
+//! A module that prints a greeting and a decision of `crates/sched-policy`. It shows that one source compiles for user space
+//! and for the kernel, and that C objects can be linked into a Rust module.
 
 use kernel::prelude::*;
 
@@ -15,7 +15,7 @@ module! {
     type: Hello,
     name: "hello",
     authors: ["The Pronto authors"],
-    description: "Greets, and asks the scheduling policy for a boost",
+    description: "Prints a greeting and a decision of the scheduling policy",
     license: "GPL",
 }
 
@@ -29,7 +29,7 @@ struct Hello;
 
 impl kernel::Module for Hello {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        // SAFETY: the function takes nothing and reads a counter of this processor.
+        // SAFETY: the function has no arguments and reads a counter of this CPU.
         let in_interrupt = unsafe { hello_in_interrupt() };
         let terms = Terms::standard();
         let accounts = Accounts::new(&terms.caps, Nanos::ZERO);

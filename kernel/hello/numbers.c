@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What Rust cannot say here: a macro that needs the C headers. */
+/* A macro of the C headers, which Rust cannot use. */
 #include <linux/preempt.h>
 
 int hello_in_interrupt(void);

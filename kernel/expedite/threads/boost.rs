@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The boost itself: raised before the thread is woken, lowered a slice after it was dispatched, paid for exactly.
+//! The boost: a thread is raised before it is woken, lowered one slice after it was dispatched, and charged exactly.
 //!
-//! Where the arrival is announced by a thread, the class changes there and then; in an interrupt it cannot, so a
-//! real-time worker on the processor of the thread does it. Lowering is always the worker's: a timer says when. Time is
-//! what the scheduler counts for the thread, read while it does not run. The invariants are those of threads.rs.
+//! If a thread announces the arrival, it changes the class immediately. An interrupt cannot, so a real-time worker on the
+//! boosted thread's CPU does it. The worker always does the lowering, when a timer expires. Time is the scheduler's count
+//! for the thread, read while it does not run. The invariants are those of threads.rs.
 
 use kernel::bindings;
 use kernel::sync::Arc;
@@ -11,32 +11,33 @@ use kernel::sync::Arc;
 use super::bump;
 use crate::abi::Counts;
 use crate::accounts::{Accounting, FlagAccount, Reservation};
-use crate::glue::{self, Look, Saved};
+use crate::glue::{self, Saved, Snapshot};
 use crate::policy::boost::{step, Event, Phase, Terms};
 use crate::policy::budget::Budget;
 use crate::policy::caps::Accounts;
 use crate::policy::time::Nanos;
 use crate::state;
 
-/// For how long a boosted thread may wait for a processor: others are real-time too. Then it is lowered undispatched.
+/// Maximum time that a boosted thread waits for a CPU, because other threads are real-time, too. It is then lowered without
+/// having been dispatched.
 const UNDISPATCHED: Nanos = Nanos::from_millis(10);
 
-/// What is charged for each boost besides the time that the thread runs: two changes of class, a timer, and two turns of
-/// the worker. Without it, boosts of a microsecond each would be nearly free, and their worker would take the processor.
+/// Charge for each boost in addition to the time that the thread runs: two changes of class, a timer, and two runs of the
+/// worker. Without it, boosts of a microsecond each would be nearly free, and their worker would use the CPU.
 const PRICE: Nanos = Nanos::from_micros(20);
 
-/// What a timer may come early by.
+/// Time by which a timer may expire early.
 const EARLY: Nanos = Nanos::from_micros(5);
 
-/// Who acts next on a boost.
+/// Stage of a boost; it says which code acts on the boost next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Idle,
-    /// The arrival, or the worker that it asked.
+    /// The arrival raises the thread, or the worker does on its request.
     Raising,
-    /// The timer.
+    /// The timer acts next.
     Raised,
-    /// The worker.
+    /// The worker lowers the thread.
     Dropping,
 }
 
@@ -47,24 +48,24 @@ pub(super) struct Boost {
     pub(super) phase: Phase,
     pub(super) budget: Budget,
     slice: Nanos,
-    /// What it had run at the last event.
+    /// CPU time of the thread at the last event, in nanoseconds.
     pub(super) runtime: u64,
-    /// How often it had been dispatched when it was raised.
+    /// Number of times that it had been dispatched when it was raised.
     arrivals: u64,
     raised_at: Nanos,
-    /// When the slice is over, once it was seen to have begun.
+    /// End of the slice, once it is known to have begun.
     until: Option<Nanos>,
     reservation: Option<Reservation>,
     saved: Saved,
     pub(super) counts: Counts,
     pub(super) timer: bindings::hrtimer,
-    /// Starts the timer, where a wake-up is going on that has to come first.
+    /// Starts the timer, after a wake-up in progress that has to finish first.
     pub(super) afterwards: bindings::irq_work,
     work: bindings::kthread_work,
 }
 
 impl Boost {
-    /// That of a task which was never raised.
+    /// Returns the boost of a task that was never raised.
     pub(super) fn new(task: *mut bindings::task_struct, runtime: u64, budget: Budget) -> Self {
         Self {
             task,
@@ -85,7 +86,7 @@ impl Boost {
         }
     }
 
-    /// It is to be raised, at the cost of what was set aside.
+    /// Prepares to raise the thread, at the cost of the reservation.
     pub(super) fn prepare(&mut self, phase: Phase, slice: Nanos, arrivals: u64, reservation: Reservation) {
         self.phase = phase;
         self.slice = slice;
@@ -95,7 +96,7 @@ impl Boost {
         self.stage = Stage::Raising;
     }
 
-    /// Takes the time that it has run since the last event, and the `price` of a boost.
+    /// Charges the time that the thread has run since the last event, and the `price` of a boost.
     pub(super) fn ran(
         &mut self,
         runtime: u64,
@@ -113,21 +114,21 @@ impl Boost {
     }
 }
 
-/// Raises a thread about which that was decided: here, or by the worker of its processor.
+/// Raises a thread after the decision to boost it: here, or by the worker of its CPU.
 ///
 /// # Safety
-/// The boost is `Raising`, and the caller is the one to act on it.
+/// The boost is `Raising`, and the caller acts on it.
 pub(super) unsafe fn begin(boost: *mut Boost, cpu: u32) {
     if glue::in_interrupt() {
-        // SAFETY: [I1] the boost is `Raising`, and the worker is the one to act on it.
+        // SAFETY: [I1] the boost is `Raising`, and the worker acts on it.
         unsafe { glue::expedite_queue(&raw mut (*boost).work, cpu) };
     } else {
-        // SAFETY: [I1] the boost is `Raising`, and this is the one to act on it.
+        // SAFETY: [I1] the boost is `Raising`, and this caller acts on it.
         unsafe { raise(boost, Path::Direct) };
     }
 }
 
-/// Where the class was changed.
+/// The code that changes the class.
 #[derive(Clone, Copy)]
 enum Path {
     Direct,
@@ -137,12 +138,12 @@ enum Path {
 /// Raises a thread and starts its timer.
 ///
 /// # Safety
-/// The boost is `Raising`, the caller is the one to act on it, and this is no interrupt.
+/// The boost is `Raising`, the caller acts on it, and this is not an interrupt.
 unsafe fn raise(boost: *mut Boost, path: Path) {
-    // SAFETY: [I3] the task is valid, and [I1] nobody else writes to `saved`.
+    // SAFETY: [I3] the task is valid, and [I1] no other code writes to `saved`.
     let done = unsafe { glue::expedite_raise((*boost).task, &raw mut (*boost).saved) };
     let _flag = state::with(|state| {
-        // SAFETY: [I2] it is in the table, and the lock is held.
+        // SAFETY: [I2] the thread is in the table, and the lock is held.
         let boost = unsafe { &mut *boost };
         let before = boost.counts;
         let mut flag = None;
@@ -154,7 +155,7 @@ unsafe fn raise(boost: *mut Boost, path: Path) {
                 Path::Worker => bump(&mut boost.counts.worker),
             }
         } else {
-            // It has become real-time meanwhile, and is left alone.
+            // The thread has become real-time meanwhile, and its class stays.
             let (runtime, now) = (boost.runtime, Nanos(glue::clock()));
             flag = state.accounts.end(boost, runtime, None, now, &state.terms);
             bump(&mut boost.counts.realtime);
@@ -164,10 +165,10 @@ unsafe fn raise(boost: *mut Boost, path: Path) {
     });
     match path {
         _ if done != 0 => {}
-        // Setting a timer takes a while, and the thread is not even awake yet.
-        // SAFETY: [I1] the timer, which that starts, is the next to act on the thread.
+        // Starting a timer here would delay the wake-up of the thread.
+        // SAFETY: [I1] the timer, which `afterwards` starts, acts next on the thread.
         Path::Direct => unsafe { glue::expedite_do_afterwards(&raw mut (*boost).afterwards) },
-        // SAFETY: [I1] the timer is the next to act on the thread.
+        // SAFETY: [I1] the timer acts next on the thread.
         Path::Worker => unsafe { start_timer(boost) },
     }
 }
@@ -177,38 +178,38 @@ unsafe fn raise(boost: *mut Boost, path: Path) {
 /// # Safety
 /// The thread is `Raised`, and its timer was not started yet.
 unsafe fn start_timer(boost: *mut Boost) {
-    // SAFETY: [I1] nobody else acts on the thread, so the slice does not change.
+    // SAFETY: [I1] no other code acts on the thread, so the slice does not change.
     let slice = unsafe { (*boost).slice };
-    // SAFETY: [I1] from here on the timer is the one to act on the thread.
+    // SAFETY: [I1] from here on the timer acts on the thread.
     unsafe { glue::expedite_start(&raw mut (*boost).timer, slice.0) };
 }
 
-/// A boosted thread was woken, and its timer can be started.
+/// Starts the timer of a boosted thread after the thread was woken.
 ///
 /// # Safety
 /// Called once after each boost by the thread that announced the arrival.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn expedite_afterwards(afterwards: *mut bindings::irq_work) {
-    // SAFETY: only threads have such work.
+    // SAFETY: only boosts have such work.
     let boost = unsafe { kernel::container_of!(afterwards, Boost, afterwards) };
-    // SAFETY: [I1] the thread is `Raised`, and this is what starts its timer.
+    // SAFETY: [I1] the thread is `Raised`, and only this call starts its timer.
     unsafe { start_timer(boost) };
 }
 
-/// Lowers a thread, and lets it pay.
+/// Lowers a thread and charges its boost.
 ///
 /// # Safety
-/// The thread is `Dropping`, the caller is the one to act on it, and this is no interrupt.
+/// The thread is `Dropping`, the caller acts on it, and this is not an interrupt.
 unsafe fn lower(boost: *mut Boost) {
-    // SAFETY: [I1] nobody else acts on the thread, so both stay as they are.
+    // SAFETY: [I1] no other code acts on the thread, so neither changes.
     let (task, saved) = unsafe { ((*boost).task, (*boost).saved) };
     // SAFETY: [I3] the task is valid.
     let replaced = unsafe { glue::expedite_lower(task, &saved) } != 0;
-    let mut look = Look::default();
+    let mut snapshot = Snapshot::default();
     // SAFETY: [I3] the task is valid.
-    unsafe { glue::expedite_look(task, &mut look) };
+    unsafe { glue::expedite_snapshot(task, &mut snapshot) };
     let _flag = state::with(|state| {
-        // SAFETY: [I2] it is in the table, and the lock is held.
+        // SAFETY: [I2] the thread is in the table, and the lock is held.
         let boost = unsafe { &mut *boost };
         let before = boost.counts;
         bump(&mut boost.counts.drops);
@@ -216,15 +217,15 @@ unsafe fn lower(boost: *mut Boost) {
             bump(&mut boost.counts.replaced);
         }
         let now = Nanos(glue::clock());
-        let flag = state.accounts.end(boost, look.runtime, Some(look.cpu), now, &state.terms);
+        let flag = state.accounts.end(boost, snapshot.runtime, Some(snapshot.cpu), now, &state.terms);
         state.totals.counts.add_new(&before, &boost.counts);
         flag
     });
 }
 
 impl Accounting {
-    /// The end of a boost: the thread pays for what it ran, and nobody acts on it any more. Returns the flag's account,
-    /// which is not to be let go under the lock.
+    /// Ends a boost: charges the time that the thread ran, and makes the boost `Idle`. Returns the flag's account, which
+    /// must not be dropped under the lock.
     fn end(
         &mut self,
         boost: &mut Boost,
@@ -250,42 +251,43 @@ impl Accounting {
     }
 }
 
-/// A boosted thread's timer has come: nanoseconds until it shall come again, or 0.
+/// Handles the expiry of a boosted thread's timer. Returns the nanoseconds until it expires again, or 0 for never.
 ///
 /// # Safety
 /// Called by the timer of a thread.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn expedite_timer(timer: *mut bindings::hrtimer) -> u32 {
-    // SAFETY: only threads have such timers.
+    // SAFETY: only boosts have such timers.
     let boost = unsafe { kernel::container_of!(timer, Boost, timer) };
-    let mut look = Look::default();
+    let mut snapshot = Snapshot::default();
     // SAFETY: [I2] the thread is valid while its timer runs, and [I3] so is its task.
-    unsafe { glue::expedite_look((*boost).task, &mut look) };
+    unsafe { glue::expedite_snapshot((*boost).task, &mut snapshot) };
     let now = Nanos(glue::clock());
     let again = state::with(|_| {
-        // SAFETY: [I1] the thread is `Raised`, so the timer is the one to act on it.
+        // SAFETY: [I1] the thread is `Raised`, so the timer acts on it.
         let boost = unsafe { &mut *boost };
-        let left = boost.left(&look, now);
+        let left = boost.left(&snapshot, now);
         if left == Nanos::ZERO {
             boost.stage = Stage::Dropping;
         }
         left
     });
     if again == Some(Nanos::ZERO) {
-        // SAFETY: [I1] the thread is `Dropping`, and the worker is the one to act on it.
-        unsafe { glue::expedite_queue(&raw mut (*boost).work, look.cpu) };
+        // SAFETY: [I1] the thread is `Dropping`, and the worker acts on it.
+        unsafe { glue::expedite_queue(&raw mut (*boost).work, snapshot.cpu) };
     }
     again.map_or(0, |left| u32::try_from(left.0).unwrap_or(u32::MAX))
 }
 
 impl Boost {
-    /// What is left of the slice. It begins when the thread is dispatched, and is looked at for the first time a whole
-    /// slice after the thread was raised; then its end is fixed, however often the thread is dispatched again.
-    fn left(&mut self, look: &Look, now: Nanos) -> Nanos {
+    /// Returns the rest of the slice, which begins when the thread is dispatched. The first call comes a whole slice after
+    /// the thread was raised. If the thread was dispatched by then, the end of the slice is fixed, and later dispatches do
+    /// not change it.
+    fn left(&mut self, snapshot: &Snapshot, now: Nanos) -> Nanos {
         let until = match self.until {
             Some(until) => until,
-            None if look.arrivals != self.arrivals => {
-                let dispatched = Nanos(look.arrival).max(self.raised_at).min(now);
+            None if snapshot.arrivals != self.arrivals => {
+                let dispatched = Nanos(snapshot.arrival).max(self.raised_at).min(now);
                 *self.until.insert(dispatched.after(self.slice))
             }
             None if now.since(self.raised_at) > UNDISPATCHED => return Nanos::ZERO,
@@ -300,19 +302,19 @@ impl Boost {
     }
 }
 
-/// What an arrival or a timer asked the worker for.
+/// Raises or lowers a thread, on the request of an arrival or a timer.
 ///
 /// # Safety
 /// Called by a worker with the work of a thread.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn expedite_work(work: *mut bindings::kthread_work) {
-    // SAFETY: only threads have such work.
+    // SAFETY: only boosts have such work.
     let boost = unsafe { kernel::container_of!(work, Boost, work) };
-    // SAFETY: [I1] the worker is the one to act on the thread, so the stage does not change.
+    // SAFETY: [I1] the worker acts on the thread, so the stage does not change.
     match unsafe { (*boost).stage } {
-        // SAFETY: [I1] as said.
+        // SAFETY: [I1] the boost is `Raising`, and this worker acts on it.
         Stage::Raising => unsafe { raise(boost, Path::Worker) },
-        // SAFETY: [I1] as said.
+        // SAFETY: [I1] the boost is `Dropping`, and this worker acts on it.
         Stage::Dropping => unsafe { lower(boost) },
         Stage::Idle | Stage::Raised => {}
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The threads for which something arrived lately: found by their task, forgotten by the reaper.
+//! The threads for which data has arrived lately: found by their task, removed by the reaper.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -8,20 +8,20 @@ use kernel::bindings;
 use kernel::prelude::*;
 
 use super::{Boost, Stage, Thread};
-use crate::glue::{self, Look};
+use crate::glue::{self, Snapshot};
 use crate::policy::time::Nanos;
 use crate::state::{self, Totals};
 
-/// Lists of threads, by the address of their task.
+/// Number of lists of threads; the address of the task selects one.
 const BUCKETS: usize = 256;
 
-/// Threads that are remembered at once; more are denied.
-const MOST: u32 = 8192;
+/// Maximum number of threads in the table; others are not boosted.
+const MAX_THREADS: u32 = 8192;
 
-/// After how long without an arrival a thread is forgotten.
+/// Time without an arrival after which a thread is removed.
 const FORGOTTEN_AFTER: Nanos = Nanos::from_millis(2_000);
 
-/// The lists. They are changed under the lock of the state, and read under that, or under the lock of a wait queue.
+/// The lists. They are changed under the lock of the state, and read under that lock or under the lock of a wait queue.
 static THREADS: [AtomicPtr<Thread>; BUCKETS] = [const { AtomicPtr::new(null_mut()) }; BUCKETS];
 
 /// The right to change the lists.
@@ -30,19 +30,19 @@ pub(crate) struct Table {
 }
 
 fn bucket(task: *mut bindings::task_struct) -> Option<&'static AtomicPtr<Thread>> {
-    // Tasks lie on cache lines of their own.
+    // Tasks are aligned to cache lines.
     THREADS.get((task.addr() >> 6) % BUCKETS)
 }
 
-/// A thread by its task, or null. Without the lock of the state, one that was taken in just now may be missed.
+/// Returns a thread by its task, or null. Without the lock of the state, a thread that is being inserted may be missed.
 ///
 /// # Safety
-/// The lock of the state or of a wait queue is held; what is found is valid as long as it is.
+/// The lock of the state or of a wait queue is held. The thread is valid while the lock is held.
 #[inline]
 pub(super) unsafe fn find(task: *mut bindings::task_struct) -> *mut Thread {
     // SYNC: pairs with the store in `insert`.
     let mut at = bucket(task).map_or(null_mut(), |bucket| bucket.load(Ordering::Acquire));
-    // SAFETY: [I2] what a bucket leads to is a thread, or null.
+    // SAFETY: [I2] each link of a bucket is a thread, or null.
     while let Some(thread) = unsafe { at.as_ref() } {
         if thread.task == task {
             break;
@@ -52,13 +52,13 @@ pub(super) unsafe fn find(task: *mut bindings::task_struct) -> *mut Thread {
     at
 }
 
-/// Adds what was counted of all threads without the lock.
+/// Adds the tallies of all threads, which are counted without the lock.
 pub(crate) fn add_tallies(_lists: &Table, totals: &mut Totals) {
     for bucket in &THREADS {
         let mut at = bucket.load(Ordering::Acquire);
-        // SAFETY: [I2] what a bucket leads to is a thread, or null, and the lock of the state is held.
+        // SAFETY: [I2] each link of a bucket is a thread, or null, and the lock of the state is held.
         while let Some(thread) = unsafe { at.as_ref() } {
-            thread.tally.add_to(&mut totals.counts, Some(&mut totals.told));
+            thread.tally.add_to(&mut totals.counts, Some(&mut totals.by_way));
             at = thread.next.load(Ordering::Acquire);
         }
     }
@@ -69,10 +69,10 @@ impl Table {
         Self { count: 0 }
     }
 
-    /// Takes a thread in, unless there are too many or it is known; then it is returned.
+    /// Inserts a thread. Returns it if the table is full or already has it.
     pub(super) fn insert(&mut self, thread: KBox<Thread>) -> Option<KBox<Thread>> {
-        // SAFETY: the lock is held: nothing else lends this table.
-        if self.count >= MOST || !unsafe { find(thread.task) }.is_null() {
+        // SAFETY: the lock is held: the table is borrowed from the state only.
+        if self.count >= MAX_THREADS || !unsafe { find(thread.task) }.is_null() {
             return Some(thread);
         }
         let Some(bucket) = bucket(thread.task) else { return Some(thread) };
@@ -83,8 +83,8 @@ impl Table {
         None
     }
 
-    /// Takes out those that nobody acts on and that `done_with` names; they form a list. Whoever is on the way through
-    /// the lists meanwhile may go on in that one, and finds nothing or what it looks for.
+    /// Removes the idle threads for which `done_with` is true, and returns them as a list. A reader that walks the lists
+    /// meanwhile may continue in that one, and finds either its thread or nothing.
     fn take_out(
         &mut self,
         totals: &mut Totals,
@@ -93,7 +93,7 @@ impl Table {
         let mut out = null_mut();
         for bucket in &THREADS {
             let mut link = bucket;
-            // SAFETY: `link` is a bucket or the link of a thread that stays; [I2] it leads to a thread, or null.
+            // SAFETY: `link` is a bucket or the link of a thread that stays; [I2] it points to a thread, or is null.
             while let Some(thread) = unsafe { link.load(Ordering::Relaxed).as_ref() } {
                 // SAFETY: the lock is held.
                 let boost = unsafe { &*thread.boost.get() };
@@ -102,7 +102,7 @@ impl Table {
                     link.store(thread.next.load(Ordering::Relaxed), Ordering::Release);
                     thread.next.store(out, Ordering::Release);
                     out = this;
-                    thread.tally.move_to(&mut totals.counts, &mut totals.told);
+                    thread.tally.move_to(&mut totals.counts, &mut totals.by_way);
                     self.count = self.count.saturating_sub(1);
                 } else {
                     link = &thread.next;
@@ -112,40 +112,41 @@ impl Table {
         out
     }
 
-    /// How many threads are known.
+    /// Returns the number of threads in the table.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
 }
 
-/// Forgets threads that have ended, and those for which nothing has arrived for long and that owe nothing. May sleep.
+/// Removes threads that have ended, and threads without debt for which no data has arrived for [`FORGOTTEN_AFTER`]. Also
+/// removes idle accounts. May sleep.
 pub(crate) fn forget_idle() {
     let now = Nanos(glue::clock());
     let out = state::with(|state| {
         let accounts = state.accounts.forget_idle(&state.terms.caps, now);
         let threads = state.threads.take_out(&mut state.totals, |thread, boost| {
-            let mut look = Look::default();
+            let mut snapshot = Snapshot::default();
             // SAFETY: [I3] the task is valid.
-            unsafe { glue::expedite_look(thread.task, &mut look) };
+            unsafe { glue::expedite_snapshot(thread.task, &mut snapshot) };
             let is_old = now.since(Nanos(thread.last_call.load(Ordering::Relaxed))) > FORGOTTEN_AFTER;
-            look.is_ending || (is_old && boost.budget.debt() == Nanos::ZERO)
+            snapshot.is_ending || (is_old && boost.budget.debt() == Nanos::ZERO)
         });
         (accounts, threads)
     });
     if let Some((_accounts, threads)) = out {
-        // SAFETY: [I2] they were taken out while nobody acted on them.
+        // SAFETY: [I2] they were removed while `Idle`.
         unsafe { free_all(threads) };
     }
 }
 
-/// Forgets all threads, after whoever acts on one of them has done so. May sleep.
+/// Removes all threads, each after its boost has ended. May sleep.
 pub(crate) fn forget_all() {
     loop {
         let (out, left) = state::with(|state| {
             (state.threads.take_out(&mut state.totals, |_, _| true), state.threads.count)
         })
         .unwrap_or((null_mut(), 0));
-        // SAFETY: [I2] they were taken out while nobody acted on them.
+        // SAFETY: [I2] they were removed while `Idle`.
         unsafe { free_all(out) };
         if left == 0 {
             return;
@@ -155,35 +156,39 @@ pub(crate) fn forget_all() {
     }
 }
 
+/// Frees a list of threads.
+///
 /// # Safety
-/// A list of threads that are not in the table, on which nobody acts.
+/// The threads are not in the table, and `Idle`.
 unsafe fn free_all(mut list: *mut Thread) {
     if list.is_null() {
         return;
     }
-    // SAFETY: sleeping is allowed. Until nobody is on its way through the lists who may have met one of them.
+    // SAFETY: sleeping is allowed. Waits for readers of the lists that may have found one of these threads.
     unsafe { bindings::synchronize_rcu() };
-    // SAFETY: the caller says that it is a list of threads, or its end.
+    // SAFETY: the caller guarantees that this is a list of threads, or its end.
     while let Some(thread) = unsafe { list.as_ref() } {
         let this = list;
         list = thread.next.load(Ordering::Relaxed);
-        // What came between its removal and now.
-        state::with(|state| thread.tally.move_to(&mut state.totals.counts, &mut state.totals.told));
+        // Counts that were added after the removal.
+        state::with(|state| thread.tally.move_to(&mut state.totals.counts, &mut state.totals.by_way));
         let boost = thread.boost.get();
-        // SAFETY: as the caller says. It may still be about to return.
+        // SAFETY: as the caller guarantees. The interrupt work may still be about to return.
         unsafe { bindings::irq_work_sync(&raw mut (*boost).afterwards) };
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         unsafe { bindings::hrtimer_cancel(&raw mut (*boost).timer) };
-        // SAFETY: as the caller says. What the worker was asked for was done, or the stage would be another one.
+        // SAFETY: as the caller guarantees. The stage is `Idle`, so the worker has finished its work.
         unsafe { free(this) };
     }
 }
 
+/// Frees a thread.
+///
 /// # Safety
-/// The thread is not in the table, and neither its timer nor its work is running or to come.
+/// The thread is not in the table, and neither its timer nor its work is running or pending.
 pub(super) unsafe fn free(thread: *mut Thread) {
-    // SAFETY: [I3] the reference is given back once, here.
+    // SAFETY: [I3] the reference is dropped once, here.
     unsafe { glue::expedite_put_task((*thread).task) };
-    // SAFETY: it came from a box, and nobody else has it.
+    // SAFETY: the pointer came from a box and has no other owner.
     drop(unsafe { KBox::from_raw(thread) });
 }
