@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod call_path;
 mod child;
 mod counts;
 mod lab;
