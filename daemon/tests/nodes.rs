@@ -185,7 +185,7 @@ fn notes_in_the_log_stand_alone_on_their_lines() {
     first.0.kill().expect("it lives");
     let told = || {
         log()
-            .split_once("node 2: a peer went away; what threads did last:")
+            .split_once("node 2: a peer went away; recent events of all threads:")
             .map(|(_, notes)| notes.to_owned())
     };
     eventually("the last notes are told", || {

@@ -1,11 +1,11 @@
-//! Links that are being made: of two nodes that dial each other one goes first, and of one node's attempts the newest.
+//! Attempts to establish links, and the rules that decide between concurrent attempts.
 //!
 //! # Invariants
-//! 1. Of two nodes that dial each other the one with the larger id gets through.
-//! 2. At most one accepted attempt of a peer counts: the last one that was greeted well. It takes the place of an earlier
-//!    one that is still half made, whose dialler has given it up, or is not who it says it is. One that is settled is about
-//!    to be a link, and goes first.
-//! 3. An attempt counts until its link is installed: whoever finds no attempt of a peer also finds its link.
+//! 1. If two nodes dial each other, the attempt of the node with the larger id wins.
+//! 2. At most one accepted attempt of a peer is valid: the last one whose greeting was good. It supersedes an earlier attempt that is
+//!    not settled, because the dialler has given that up or is not the node that it claims to be. A settled attempt is about to become a
+//!    link, and wins.
+//! 3. An attempt exists until its link is installed. A thread that finds no attempt of a peer therefore finds the link of the last one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -28,7 +28,7 @@ pub(crate) struct Attempts {
 struct State {
     dialling: HashSet<NodeId>,
     accepting: HashMap<NodeId, Accepting>,
-    /// Number of the attempt that was accepted last.
+    /// Number of the last accepted attempt.
     last: u64,
 }
 
@@ -36,18 +36,18 @@ struct State {
 #[derive(Debug)]
 struct Accepting {
     number: u64,
-    /// None once it is settled.
+    /// `None` once the attempt is settled.
     canceller: Option<Canceller>,
 }
 
-/// What ends a handshake that waits.
+/// Handle that ends a waiting handshake.
 #[derive(Debug)]
 pub(crate) enum Canceller {
     Shm(shm::Canceller),
     Tcp(tcp::Canceller),
 }
 
-/// An attempt of this peer that was greeted well. It is over when this is dropped.
+/// An accepted attempt of a peer, whose greeting was good. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     attempts: Arc<Attempts>,
@@ -64,8 +64,8 @@ impl Attempts {
         self.state.lock().expect("no holder panics")
     }
 
-    /// Takes part in a peer's attempt if no other goes first and `judge` finds its greeting good. Only then is an earlier
-    /// attempt ended: who cannot greet well ends nothing.
+    /// Accepts a peer's attempt if no other attempt wins and `judge` accepts its greeting. Only then is an earlier attempt ended, so
+    /// that a stranger without a good greeting cannot end it.
     pub(crate) fn accept<T>(
         self: &Arc<Self>,
         peer: NodeId,
@@ -89,26 +89,28 @@ impl Attempts {
         Ok((judged, Attempt { attempts: Arc::clone(self), peer, number }))
     }
 
-    /// Begins an attempt, unless there is one, or there was one that has just led to a link.
+    /// Begins an attempt to dial, unless there is an attempt or a link. Returns whether it did.
     pub(crate) fn may_dial(&self, peer: NodeId, session: &NodeSession) -> bool {
         let mut state = self.lock();
-        // In this order: an attempt ends after its link is there.
+        // The link is checked after the attempts, because an attempt ends after its link is installed.
         !state.accepting.contains_key(&peer)
             && !state.dialling.contains(&peer)
             && !session.is_linked(&*self.host)
             && state.dialling.insert(peer)
     }
 
-    /// The attempt that [`may_dial`](Self::may_dial) began is over.
+    /// Ends the attempt that [`may_dial`](Self::may_dial) began.
     pub(crate) fn has_dialled(&self, peer: NodeId) {
         self.lock().dialling.remove(&peer);
-        self.host.wake_keeper();
+        self.host.wake_links_thread();
     }
 }
 
 impl Attempt {
-    /// The end of the handshake. If it made a link, no other attempt takes this one's place any more; if another has taken
-    /// it already, there is none.
+    /// Ends the handshake. If it made a link, no other attempt can supersede this one from now on.
+    ///
+    /// # Errors
+    /// [`NoLink::Superseded`] if another attempt has superseded this one already, or the error in `made`.
     pub(crate) fn settle<T>(&self, made: Result<T, NoLink>) -> Result<T, NoLink> {
         let mut state = self.attempts.lock();
         let mine = state.accepting.get_mut(&self.peer).filter(|accepting| accepting.number == self.number);
@@ -127,12 +129,12 @@ impl Drop for Attempt {
             state.accepting.remove(&self.peer);
         }
         drop(state);
-        self.attempts.host.wake_keeper();
+        self.attempts.host.wake_links_thread();
     }
 }
 
 impl Canceller {
-    /// Ends the handshake, whatever its thread waits for.
+    /// Ends the handshake, even if its thread waits.
     pub(crate) fn cancel(&self) {
         match self {
             Self::Shm(canceller) => canceller.cancel(),

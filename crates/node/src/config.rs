@@ -319,8 +319,8 @@ impl Config {
         }
         config.tcp.check()?;
         config.placement.asked()?;
-        if let Some(said) = config.plaintext.as_ref().filter(|said| *said != "i understand") {
-            return Err(ConfigError::Plaintext(said.clone()));
+        if let Some(value) = config.plaintext.as_ref().filter(|value| *value != "i understand") {
+            return Err(ConfigError::Plaintext(value.clone()));
         }
         Ok(config)
     }
@@ -365,7 +365,7 @@ impl TcpConfig {
             (self.busy_poll_packets.is_some(), "tcp.busy_poll_packets"),
             (self.prefer_busy_poll, "tcp.prefer_busy_poll"),
         ];
-        if let Some((_, key)) = more.into_iter().find(|(said, _)| *said && self.busy_poll_us == 0) {
+        if let Some((_, key)) = more.into_iter().find(|(is_set, _)| *is_set && self.busy_poll_us == 0) {
             return Err(ConfigError::Needs { key, needs: "tcp.busy_poll_us above 0" });
         }
         Ok(())

@@ -1,8 +1,8 @@
-//! What happens to peers, for subscribers and for threads that wait for a state.
+//! Events of peers, for subscribers and for threads that wait for a state.
 //!
-//! A subscriber has a queue of its own, of at most [`HELD`] events. When it is full the oldest event is dropped and counted, so
-//! that a program that does not read costs a bounded amount of memory and delays nobody. The subscriber learns of the loss where
-//! it happened: before the first event that is left.
+//! Each subscriber has its own queue of at most [`HELD`] events. If the queue is full, the oldest event is dropped and counted.
+//! A subscriber that does not read therefore uses a bounded amount of memory and delays no thread. The loss is reported in its
+//! place, before the first event that is left.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -12,36 +12,37 @@ use pronto_core::session::Event;
 use pronto_sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 
-/// Events that one subscriber may have unread: enough for 256 peers that each come up, lose a link, resume and go down between two
-/// reads. Chosen by us; no source.
+/// Maximum number of unread events of one subscriber: enough for 256 peers that each come up, lose a link, resume and go down
+/// between two reads. Chosen by us; no source.
 pub const HELD: usize = 1_024;
 
-/// The subscriber did not read in time, and its oldest events were dropped.
+/// Report that events were dropped because the subscriber did not read in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{events} events were dropped because {HELD} were unread")]
 pub struct Missed {
-    /// How many events were dropped since the last one that was read.
+    /// Number of events dropped since the last one that was read.
     pub events: u64,
 }
 
-/// Where a subscriber reads what happens to peers: `PeerUp`, `PeerDown`, and what happens to links. At most [`HELD`] events
-/// wait here; beyond that the oldest are dropped, and [`Missed`] takes their place.
+/// A subscription to the events of peers and their links, such as `PeerUp` and `PeerDown`. Holds at most [`HELD`] unread events;
+/// beyond that the oldest are dropped, and [`Missed`] takes their place.
 #[derive(Debug)]
 pub struct Events {
     queue: Arc<Queue>,
 }
 
 impl Events {
-    /// Returns the next event if there is one, or how many were dropped before it.
+    /// Returns the next event if there is one, or [`Missed`] if events were dropped before it.
     pub fn try_next(&self) -> Option<Result<Event, Missed>> {
         self.queue.lock().take()
     }
 
-    /// Waits for the next event for at most `limit`. Returns how many were dropped before it if any were, and `None` at the limit
-    /// or when the node has ended and everything was read.
+    /// Waits for the next event for at most `limit`. Returns [`Missed`] if events were dropped before it, and `None` at the limit or
+    /// if the node has ended and all events were read.
     pub fn next_within(&self, limit: Duration) -> Option<Result<Event, Missed>> {
         let held = self.queue.lock();
-        let waited = self.queue.bell.wait_timeout_while(held, limit, |held| held.is_empty() && !held.closed);
+        let waited =
+            self.queue.changed.wait_timeout_while(held, limit, |held| held.is_empty() && !held.closed);
         let (mut held, _) = waited.expect("no holder panics");
         held.take()
     }
@@ -51,15 +52,15 @@ impl Events {
 #[derive(Debug, Default)]
 struct Queue {
     held: Mutex<Held>,
-    bell: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Held {
     events: VecDeque<Event>,
-    /// Dropped, and not reported to the subscriber yet.
+    /// Number of dropped events that the subscriber does not know of yet.
     missed: u64,
-    /// The node has ended: nothing comes any more.
+    /// The node has ended, so there are no further events.
     closed: bool,
 }
 
@@ -81,7 +82,7 @@ impl Held {
         }
     }
 
-    /// Appends an event. Returns whether another one was dropped for it.
+    /// Appends an event. Returns whether the oldest one was dropped for it.
     fn push(&mut self, event: Event) -> bool {
         let full = self.events.len() >= HELD;
         if full {
@@ -93,13 +94,13 @@ impl Held {
     }
 }
 
-/// All subscribers, and a bell for threads that wait for a state rather than an event.
+/// All subscribers, and a condition variable for threads that wait for a state.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     subscribers: Mutex<Vec<Weak<Queue>>>,
     missed: AtomicU64,
     count: Mutex<u64>,
-    bell: Condvar,
+    changed: Condvar,
 }
 
 impl EventLog {
@@ -112,7 +113,7 @@ impl EventLog {
         Events { queue }
     }
 
-    /// Events dropped so far, of all subscribers together.
+    /// Returns the number of dropped events of all subscribers.
     pub(crate) fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
@@ -123,19 +124,19 @@ impl EventLog {
             if queue.lock().push(event) {
                 self.missed.fetch_add(1, Ordering::Relaxed);
             }
-            queue.bell.notify_one();
+            queue.changed.notify_one();
             true
         };
         self.subscribers.lock().expect("no holder panics").retain(publish_to);
         *self.count.lock().expect("no holder panics") += 1;
-        self.bell.notify_all();
+        self.changed.notify_all();
     }
 
-    /// Waits until `state` is there or `limit` is over, looking again at every event.
+    /// Waits until `state` returns a value, for at most `limit`. Calls `state` again after every event.
     pub(crate) fn wait_for<T>(&self, limit: Duration, mut state: impl FnMut() -> Option<T>) -> Option<T> {
         let mut found = None;
         let count = self.count.lock().expect("no holder panics");
-        let waited = self.bell.wait_timeout_while(count, limit, |_| {
+        let waited = self.changed.wait_timeout_while(count, limit, |_| {
             found = state();
             found.is_none()
         });
@@ -149,7 +150,7 @@ impl Drop for EventLog {
         let Ok(subscribers) = self.subscribers.get_mut() else { return };
         for queue in subscribers.iter().filter_map(Weak::upgrade) {
             queue.lock().closed = true;
-            queue.bell.notify_all();
+            queue.changed.notify_all();
         }
     }
 }
@@ -172,11 +173,11 @@ mod tests {
         let [events, other] = [log.subscribe(), log.subscribe()];
         (0..u16::MAX).for_each(|number| {
             log.publish(event(number));
-            assert_eq!(other.try_next(), Some(Ok(event(number))), "the one that reads misses nothing");
+            assert_eq!(other.try_next(), Some(Ok(event(number))), "a subscriber that reads misses nothing");
         });
         let dropped = u64::from(u16::MAX) - HELD as u64;
         assert_eq!(log.missed(), dropped);
-        assert_eq!(events.try_next(), Some(Err(Missed { events: dropped })), "and learns of it first");
+        assert_eq!(events.try_next(), Some(Err(Missed { events: dropped })), "the loss is reported first");
         let held: Vec<_> = core::iter::from_fn(|| events.try_next()).collect();
         assert_eq!(held.len(), HELD);
         assert_eq!(held.first(), Some(&Ok(event(u16::MAX - 1_024))), "the oldest are dropped");
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_subscriber_learns_what_it_missed() {
+    fn a_waiting_subscriber_gets_the_number_of_missed_events() {
         let log = EventLog::default();
         let events = log.subscribe();
         (0..=1_024).for_each(|number| log.publish(event(number)));

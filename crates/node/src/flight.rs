@@ -1,4 +1,4 @@
-//! The flight recorder of a node: what its threads note, and who reads it when something has gone wrong.
+//! The flight recorder of a node: its threads' notes of recent events, and alarms after which the notes are logged.
 
 use std::sync::Mutex;
 
@@ -12,29 +12,29 @@ use pronto_wire::{CallId, NodeId, TypeId};
 use crate::admin;
 use crate::host::NodeHost;
 
-/// Notes that go to the log, of all threads together.
-const TOLD: usize = 64;
-/// The log gets no more than this: what goes wrong does so often.
-const APART: Nanos = Nanos::from_secs(10);
+/// Number of notes that are logged after an alarm, of all threads together.
+const LOGGED: usize = 64;
+/// Minimum interval between two logs, because alarms come in large numbers.
+const LOG_INTERVAL: Nanos = Nanos::from_secs(10);
 
-/// Notes something for the calling thread.
+/// Records a note of the calling thread.
 #[inline(always)]
 pub(crate) fn note(note: Note) {
     let (word, low) = note.words();
     pronto_recorder::note(word, low);
 }
 
-/// The calling thread is about to sleep.
-pub(crate) fn sleeps() {
+/// Records that the calling thread is about to sleep.
+pub(crate) fn note_sleep() {
     note(Note::of_peer(What::Sleeps, NodeId(0)));
 }
 
-/// The calling thread has slept: what it notes from now on has this time, and not the one before it slept.
+/// Reads the clock after a sleep, so that the next notes of the calling thread do not carry the time before the sleep.
 pub(crate) fn awake(host: &NodeHost) {
     let _noted = host.now();
 }
 
-/// Something that happened to a peer.
+/// Returns the note for an event of a peer.
 pub(crate) const fn of_event(event: &Event) -> Note {
     match event {
         Event::PeerUp(info) => Note::of_peer(What::Up, info.peer),
@@ -47,21 +47,21 @@ pub(crate) const fn of_event(event: &Event) -> Note {
     }
 }
 
-/// Something that happens to a message of the peer's.
+/// Returns the note for a message of a peer.
 #[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "as many types as fit are told apart")]
+#[expect(clippy::cast_possible_truncation, reason = "a note distinguishes only the lower bits of a type id")]
 pub(crate) fn of_message(what: What, peer: NodeId, call: Option<CallId>, type_id: TypeId) -> Note {
     let call = call.unwrap_or(CallId { slot: 0, generation: 0 });
     Note { what, peer, call, more: type_id.0 as u8 }
 }
 
-/// Why the recorder is read.
+/// Reason for logging the recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Alarm {
-    /// A peer has gone, and did not say so.
+    /// A peer went down without a goodbye.
     PeerDown = 1,
-    /// A call has met its deadline.
+    /// A call has reached its deadline.
     Deadline,
     /// A wake-up was lost.
     Rescued,
@@ -72,7 +72,7 @@ pub(crate) enum Alarm {
 impl Alarm {
     const ALL: [Self; 4] = [Self::PeerDown, Self::Deadline, Self::Rescued, Self::Panicked];
 
-    /// Whether a note is an alarm. Of a note that is known where it is made nothing is left of this.
+    /// Returns the alarm for a note, if it is one. For a constant note the compiler evaluates this.
     #[inline(always)]
     pub(crate) const fn of(note: &Note) -> Option<Self> {
         match note.what {
@@ -87,73 +87,74 @@ impl Alarm {
     const fn text(self) -> &'static str {
         match self {
             Self::PeerDown => "a peer went away",
-            Self::Deadline => "a call met its deadline",
+            Self::Deadline => "a call reached its deadline",
             Self::Rescued => "a wake-up was lost",
             Self::Panicked => "a handler panicked",
         }
     }
 }
 
-/// Whether the recorder is to be read, and when it was.
+/// The pending alarm and the time of the last log.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
-    rung: AtomicU8,
+    pending: AtomicU8,
     last: Mutex<Option<Nanos>>,
 }
 
 impl Flight {
-    /// It is to be read.
-    pub(crate) fn ring(&self, alarm: Alarm) {
-        // SYNC: what was noted is read by the rules of the rings; this only says that somebody should.
-        self.rung.fetch_max(alarm as u8, Ordering::Relaxed);
+    /// Requests a log of the recorder.
+    pub(crate) fn raise(&self, alarm: Alarm) {
+        // SYNC: relaxed, because the rings synchronize the notes; this only requests that a thread reads them.
+        self.pending.fetch_max(alarm as u8, Ordering::Relaxed);
     }
 
-    /// If it is to be read, the log gets the last notes; one alarm of several, and one in [`APART`].
-    pub(crate) fn tell(&self, host: &NodeHost) {
-        let rung = self.rung.load(Ordering::Relaxed);
-        let Some(alarm) = Alarm::ALL.into_iter().find(|alarm| *alarm as u8 == rung) else { return };
-        self.rung.store(0, Ordering::Relaxed);
+    /// Logs the last notes if an alarm is pending. Of several alarms only one is named, and there is at most one log per
+    /// [`LOG_INTERVAL`].
+    pub(crate) fn log_if_pending(&self, host: &NodeHost) {
+        let pending = self.pending.load(Ordering::Relaxed);
+        let Some(alarm) = Alarm::ALL.into_iter().find(|alarm| *alarm as u8 == pending) else { return };
+        self.pending.store(0, Ordering::Relaxed);
         let now = host.now();
         let mut last = self.last.lock().expect("no holder panics");
-        if last.is_some_and(|last| now.since(last) < APART) {
+        if last.is_some_and(|last| now.since(last) < LOG_INTERVAL) {
             return;
         }
         *last = Some(now);
         drop(last);
-        // Not as a field: those come last, and would end the last note's line.
+        // Not as a field, because fields are printed last, on the line of the last note.
         let node = host.identity.node;
-        let notes: String = admin::recent(TOLD).iter().map(|note| format!("\n  {note}")).collect();
+        let notes: String = admin::recent(LOGGED).iter().map(|note| format!("\n  {note}")).collect();
         match alarm {
             Alarm::Rescued | Alarm::Panicked => {
-                tracing::warn!("node {node}: {}; what threads did last:{notes}", alarm.text());
+                tracing::warn!("node {node}: {}; recent events of all threads:{notes}", alarm.text());
             }
             Alarm::PeerDown | Alarm::Deadline => {
-                tracing::info!("node {node}: {}; what threads did last:{notes}", alarm.text());
+                tracing::info!("node {node}: {}; recent events of all threads:{notes}", alarm.text());
             }
         }
     }
 }
 
-/// The last notes of all threads together, oldest first: with the thread's name, and the time before them. Of one thread they keep
-/// their order.
+/// Returns the last notes of all threads together, oldest first, each with the name of its thread and the last time that the thread
+/// read before it. Notes of one thread keep their order.
 pub(crate) fn latest(threads: &[Thread], most: usize) -> Vec<(String, u64, Note)> {
     let notes = |thread: &Thread| {
         let known = |entry: &Entry| Some((entry.time_ns, Note::from_words(entry.word, entry.low)?));
-        // Of sleeps with nothing between them the last one is told.
+        // Of consecutive sleeps only the last one is kept.
         let is_sleep = |entry: &Entry| known(entry).is_some_and(|(_, note)| note.what == What::Sleeps);
-        let told = |pair: &[Entry]| !pair.iter().all(is_sleep) || pair.len() == 1;
+        let is_kept = |pair: &[Entry]| !pair.iter().all(is_sleep) || pair.len() == 1;
         let name = if thread.runs { thread.name.clone() } else { format!("{} (ended)", thread.name) };
         thread
             .entries
             .iter()
             .enumerate()
-            .filter(|(at, _)| told(&thread.entries[*at..thread.entries.len().min(at + 2)]))
+            .filter(|(at, _)| is_kept(&thread.entries[*at..thread.entries.len().min(at + 2)]))
             .filter_map(|(_, entry)| known(entry))
             .map(move |(time, note)| (name.clone(), time, note))
             .collect::<Vec<_>>()
     };
     let mut all: Vec<_> = threads.iter().flat_map(notes).collect();
-    // Stable: of one thread the order of its notes, whose times do not go back.
+    // The sort is stable, and the times of one thread never decrease, so its notes keep their order.
     all.sort_by_key(|(_, time, _)| *time);
     all.split_off(all.len().saturating_sub(most))
 }
@@ -174,8 +175,8 @@ mod tests {
         let sleep = |number, time_ns| Entry { number, time_ns, word, low };
         let sleepy =
             of("c", true, vec![sleep(0, 10), sleep(1, 20), entry(2, 25, 9), sleep(3, 30), sleep(4, 40)]);
-        let told: Vec<_> = latest(&[sleepy], 9).iter().map(|(_, time, _)| *time).collect();
-        assert_eq!(told, [20, 25, 40]);
+        let times: Vec<_> = latest(&[sleepy], 9).iter().map(|(_, time, _)| *time).collect();
+        assert_eq!(times, [20, 25, 40]);
         let threads = [
             of("a", true, vec![entry(0, 100, 1), entry(1, 300, 2), entry(2, 300, 3)]),
             of("b", false, vec![entry(7, 200, 4)]),
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_to_be_expected_is_no_alarm() {
+    fn expected_events_raise_no_alarm() {
         let down = |cause| {
             let (peer, epoch) = (NodeId(2), pronto_wire::Epoch(1));
             Alarm::of(&of_event(&Event::PeerDown { peer, epoch, cause }))

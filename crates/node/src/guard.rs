@@ -1,4 +1,4 @@
-//! Code of the program that runs on the library's threads: a panic in it ends one message, and no thread.
+//! Guards for code of the program that runs on the library's threads: a panic in it fails one message and ends no thread.
 
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -23,7 +23,7 @@ pub(crate) struct Panics {
 }
 
 impl Panics {
-    /// Messages whose key panicked.
+    /// Returns the number of messages whose key panicked.
     pub(crate) fn keys(&self) -> u64 {
         self.keys.load(Ordering::Relaxed)
     }
@@ -47,7 +47,8 @@ fn discard(panic: Box<dyn core::any::Any + Send>) {
 /// the key must not wait: its thread counts as one that runs an inline handler.
 ///
 /// # Errors
-/// `Malformed` if the message cannot be decoded, `Cancelled` if its sender has withdrawn the payload, `HandlerPanicked` if decoding it or [`pronto_rpc::Message::key`] panics.
+/// `Malformed` if the message cannot be decoded, `Cancelled` if its sender has withdrawn the payload, `HandlerPanicked` if decoding it
+/// or [`pronto_rpc::Message::key`] panics.
 pub(crate) fn key_of(
     route: &Route<NodeHost>,
     host: &NodeHost,

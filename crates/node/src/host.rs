@@ -1,4 +1,4 @@
-//! The node as its threads share it: clock, waits, routes, peers.
+//! The state of a node that its threads share: clock, waits, routes, peers.
 
 use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
@@ -41,7 +41,7 @@ use crate::{calibrate, sched_class, system, threshold};
 /// The session type of this node.
 pub(crate) type NodeSession = Session<AnyQueuePair>;
 
-/// The node as its threads share it.
+/// State of a node that its threads share.
 pub struct NodeHost {
     pub(crate) identity: Identity,
     pub(crate) limits: Limits,
@@ -54,44 +54,44 @@ pub struct NodeHost {
     pub(crate) version: AtomicU64,
     pub(crate) serving: Serving,
     pub(crate) pool: Pool,
-    /// Memory for what arrives by TCP.
+    /// Memory for messages that arrive over TCP.
     pub(crate) receive_pool: Arc<ReceivePool>,
-    /// The keeper of links should look again.
-    pub(crate) keeper: EventFd,
+    /// Wakes the links thread.
+    pub(crate) links_event: EventFd,
     pub(crate) events: EventLog,
     pub(crate) panics: Panics,
     pub(crate) flight: Flight,
-    /// Where on its machine the node is, once it is put together.
+    /// Placement of the node on its machine, set at the start.
     pub(crate) placement: OnceLock<Placement>,
-    /// Where the node listens, once it does.
+    /// Addresses at which the node listens, set at the start.
     pub(crate) listening: OnceLock<Vec<Address>>,
-    /// Connections accepted that did not become links.
+    /// Accepted connections that did not become links.
     pub(crate) refusals: Refusals,
-    /// Attempts to dial that did not become links.
+    /// Dialled connections that did not become links.
     pub(crate) failed_dials: Refusals,
-    /// The last of them, by peer, while it is not linked. As many as peers are configured.
+    /// Reasons of recent failed attempts to reach a configured peer, by peer, while the peer is not linked. The last failure is last.
     failures: Mutex<BTreeMap<NodeId, Vec<String>>>,
-    /// Why and when a peer went down that was up, and is not again.
+    /// Cause and time of the end of the last session with a peer that is down.
     downs: Mutex<BTreeMap<NodeId, (DownCause, Nanos)>>,
-    /// Sessions as their events tell of them, for threads that must not wait for an engine.
+    /// Sessions as of their last events, for threads that must not wait for an engine.
     sessions_seen: Mutex<BTreeMap<NodeId, SessionSeen>>,
-    /// Why a link goes over what it goes over, by peer.
+    /// Reasons for the transport of each peer's link.
     choices: Mutex<BTreeMap<NodeId, String>>,
     pub(crate) stopping: AtomicBool,
     pub(crate) draining: AtomicBool,
-    /// Whether adaptive waits may poll.
+    /// Contention state, which decides whether adaptive waits may poll.
     pub(crate) waits: ContentionEvidence,
-    /// How the serving thread waits.
+    /// Wait state of the serving thread.
     pub(crate) serving_waits: ServingWaits,
     clock: NodeClock,
 }
 
-/// The node's clock: the monotonic one, from the node's start.
+/// The node's clock, which is monotonic and starts with the node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeClock(Instant);
 
 impl NodeClock {
-    /// From now on.
+    /// Returns a clock that starts now.
     pub(crate) fn start() -> Self {
         #[expect(clippy::disallowed_methods, reason = "the node is where the clock is read")]
         let now = Instant::now();
@@ -99,33 +99,33 @@ impl NodeClock {
     }
 }
 
-/// A session, as its last event said.
+/// State of a session as of its last event.
 #[derive(Clone, Copy, Debug)]
 struct SessionSeen {
     info: LinkInfo,
     linked: bool,
 }
 
-/// Reasons why a peer is not reached that are remembered, so that each is told once.
+/// Number of reasons kept for a peer that cannot be reached, so that each is logged once.
 const REASONS: usize = 16;
 
-/// Who holds a session that nobody uses: the list of peers, the serving thread, and the source that it polls.
+/// Number of references that the node itself holds to a session: the list of peers, the serving thread, and the peer's source.
 const HELD_BY_NODE: usize = 3;
 
 thread_local! {
     static ROLE: Cell<MayWait> = const { Cell::new(MayWait::Freely) };
 }
 
-/// Runs something as a handler of some kind: what it may wait for depends on it. A panic in it leaves no trace here.
+/// Runs a function with `may` as the permission of the calling thread to wait. A panic restores the previous permission as well.
 pub(crate) fn as_handler<R>(may: MayWait, run: impl FnOnce() -> R) -> R {
-    let _before = Before(ROLE.replace(may));
+    let _restore = RestoreRole(ROLE.replace(may));
     run()
 }
 
-/// What the calling thread might wait for before; it may again when this is dropped.
-struct Before(MayWait);
+/// Restores the previous permission to wait when dropped.
+struct RestoreRole(MayWait);
 
-impl Drop for Before {
+impl Drop for RestoreRole {
     fn drop(&mut self) {
         ROLE.set(self.0);
     }
@@ -156,7 +156,7 @@ impl NodeHost {
             serving,
             pool,
             receive_pool,
-            keeper: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+            links_event: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             events: EventLog::default(),
             panics: Panics::default(),
             flight: Flight::default(),
@@ -176,15 +176,15 @@ impl NodeHost {
         })
     }
 
-    /// The calling thread serves peers from now on, where it was decided.
-    pub(crate) fn take_seat(&self) {
+    /// Binds the calling thread, which serves peers from now on, to the decided CPUs.
+    pub(crate) fn adopt_placement(&self) {
         if let Some(placement) = self.placement.get() {
             placement.adopt();
         }
     }
 
-    /// The calling thread, which one that serves peers may have started, runs where it likes.
-    pub(crate) fn leave_seat(&self) {
+    /// Lets the calling thread run on any CPU, even if a thread that serves peers started it.
+    pub(crate) fn release_placement(&self) {
         if let Some(placement) = self.placement.get() {
             placement.release();
         }
@@ -202,12 +202,12 @@ impl NodeHost {
         self.routes.get().map_or(&[], Vec::as_slice)
     }
 
-    /// The session with a node, if there is one.
+    /// Returns the session with a node, if there is one.
     pub(crate) fn known_session(&self, peer: NodeId) -> Option<Arc<NodeSession>> {
         self.peers.read().expect("no holder panics").get(&peer).cloned()
     }
 
-    /// The session with a node, made if there is none and room for one more.
+    /// Returns the session with a node. Creates it if there is none, and returns `None` if all slots are taken.
     pub(crate) fn session(&self, peer: NodeId) -> Option<Arc<NodeSession>> {
         if let Some(session) = self.known_session(peer) {
             return Some(session);
@@ -223,13 +223,13 @@ impl NodeHost {
         Some(session)
     }
 
-    /// Forgets a peer that has gone: its place, its source and its memory are free again. Not one whose session waits for another
-    /// link, nor one that somebody holds, as the node itself holds peers that it was told of, or has said how to wait for; one that
-    /// broke the protocol only where all places are taken, as its counters tell of that. For the serving thread, of what it serves.
+    /// Removes a disconnected peer and frees its slot, its source and its memory. Sessions that can resume are kept, as are peers with
+    /// live handles (the links thread has one for each configured peer) and peers with a wait override. A peer that violated the
+    /// protocol is kept for its counters until its slot is needed. To be called by the serving thread for a session that it serves.
     pub(crate) fn forget_if_gone(&self, session: &Arc<NodeSession>) {
         let has_gone = || {
             let is_held = Arc::strong_count(session) != HELD_BY_NODE;
-            // SYNC: who made a link and let go of the session did so in this order; pairs with the release in `Arc`'s drop.
+            // SYNC: a thread that installed a link did so before it dropped its handle; pairs with the release in `Arc`'s drop.
             fence(Ordering::Acquire);
             !is_held && session.wait_override().is_none() && session.is_over(self)
         };
@@ -238,7 +238,7 @@ impl NodeHost {
         }
         let mut peers = self.peers.write().expect("no holder panics");
         let tells = session.stats().corrupt_peers.count() != 0 && peers.len() < self.max_peers;
-        // Nobody finds it in the list while this thread has that: who had found it before holds it.
+        // While this thread has the lock, no other thread can find the session; a thread that found it before holds a handle.
         if !tells && has_gone() {
             let peer = session.peer();
             peers.remove(&peer);
@@ -254,8 +254,8 @@ impl NodeHost {
         self.peers.read().expect("no holder panics").values().cloned().collect()
     }
 
-    /// An attempt to reach a peer failed. Returns whether that is news: a peer with several addresses has several reasons, of
-    /// which each is told once.
+    /// Records a failed attempt to reach a peer. Returns whether the reason is new: a peer with several addresses can have several
+    /// reasons, each of which is logged once.
     pub(crate) fn note_failure(&self, peer: NodeId, why: String) -> bool {
         let mut failures = self.failures.lock().expect("no holder panics");
         let reasons = failures.entry(peer).or_default();
@@ -265,39 +265,39 @@ impl NodeHost {
             None if reasons.len() >= REASONS => drop(reasons.remove(0)),
             None => {}
         }
-        // The last one comes last.
+        // A repeated reason moves to the end, because the last one is reported.
         reasons.push(why);
         known.is_none()
     }
 
-    /// A link to a peer goes over this transport, for this reason.
+    /// Records the transport of a link to a peer and the reason for it.
     pub(crate) fn note_choice(&self, peer: NodeId, why: String) {
         self.choices.lock().expect("no holder panics").insert(peer, why);
     }
 
-    /// Why the last link to a peer goes, or went, over what it does.
+    /// Returns the transport of the present or last link to a peer, and the reason for it.
     pub(crate) fn choice(&self, peer: NodeId) -> Option<String> {
         self.choices.lock().expect("no holder panics").get(&peer).cloned()
     }
 
-    /// A peer was reached.
+    /// Discards the failures of a peer that was reached.
     pub(crate) fn forget_failure(&self, peer: NodeId) {
         self.failures.lock().expect("no holder panics").remove(&peer);
     }
 
-    /// Why the last attempt to reach a peer failed; none if it was reached, or nobody tried.
+    /// Returns the reason why the last attempt to reach a peer failed, or `None` if it succeeded or there was none.
     pub(crate) fn last_failure(&self, peer: NodeId) -> Option<String> {
         self.failures.lock().expect("no holder panics").get(&peer)?.last().cloned()
     }
 
-    /// How a peer went down, if it is.
+    /// Returns the cause and time of a peer's failure or departure, if the peer is down.
     pub(crate) fn down(&self, peer: NodeId) -> Option<Down> {
         let (cause, since) = self.downs.lock().expect("no holder panics").get(&peer).copied()?;
         Some(Down { cause, ago: Duration::from_nanos(self.now().since(since).0) })
     }
 
-    /// Returns the session with a peer, if there is one, and whether a link carries it. An inline handler, which must not wait for the
-    /// engine, gets what the last event of the session said: its `provider` is that of the session's first link.
+    /// Returns the session with a peer, if there is one, and whether a link carries it. In an inline handler, which must not wait for
+    /// the engine lock, the result is as of the session's last event, and its `provider` is that of the session's first link.
     pub(crate) fn link_of(&self, session: &NodeSession) -> (Option<LinkInfo>, bool) {
         if self.may_block() {
             return (session.info(self), session.is_linked(self));
@@ -331,46 +331,46 @@ impl NodeHost {
         }
     }
 
-    /// Peers or links changed: the serving thread looks again.
+    /// Records a change of peers or links, and wakes the serving thread to check them.
     pub(crate) fn changed(&self) {
         self.version.fetch_add(1, Ordering::Release);
         self.serving.alert();
     }
 
     pub(crate) fn on_event(&self, event: Event) {
-        // Who has gone is no source any more, and no node of this host.
+        // The serving thread removes the source of a peer that is gone, and counts the nodes of this host again.
         self.changed();
-        // In a thread that may have read no clock for long.
+        // The calling thread may not have read the clock for long, and the note needs the time.
         flight::awake(self);
         self.note(flight::of_event(&event));
         self.note_down(&event);
         self.note_session(&event);
         self.events.publish(event);
-        self.wake_keeper();
-        // Last: a subscriber that panics keeps nobody from the event.
+        self.wake_links_thread();
+        // Last, so that a log subscriber that panics does not suppress the event.
         tracing::debug!(node = %self.identity.node, ?event, "peer event");
     }
 
-    /// The flight recorder is to be read, by the thread that keeps links: this one may hold an engine.
+    /// Requests that the links thread logs the flight recorder. The calling thread may hold an engine lock, so it does not log itself.
     #[cold]
     fn alarm(&self, alarm: Alarm) {
-        self.flight.ring(alarm);
-        self.wake_keeper();
+        self.flight.raise(alarm);
+        self.wake_links_thread();
     }
 
-    /// The calling thread is about to sleep until then at most. Gives for how long that is.
+    /// Prepares for a sleep of the calling thread. Returns the time until `until`.
     fn before_sleep(&self, until: Nanos) -> Duration {
         self.serving.before_wait();
         self.boosting.before_wait();
         let now = self.now();
         sched_class::before_sleep(now);
-        flight::sleeps();
+        flight::note_sleep();
         Duration::from_nanos(until.since(now).0)
     }
 
-    pub(crate) fn wake_keeper(&self) {
-        // A full counter is as good as a write: the descriptor is readable.
-        let _full = self.keeper.write(1);
+    pub(crate) fn wake_links_thread(&self) {
+        // If the counter is full, the write fails and the descriptor is readable anyway.
+        let _full = self.links_event.write(1);
     }
 }
 
@@ -393,7 +393,7 @@ impl Executor for NodeHost {
     fn circumstances(&self, policy: WaitPolicy) -> Circumstances {
         let real_time = self.boosting.must_sleep() || sched_class::is_real_time();
         let sched_class = if real_time { SchedClass::RealTime } else { SchedClass::Ordinary };
-        // What nobody needs is not asked for.
+        // The remaining inputs affect only adaptive waits of ordinary threads.
         if real_time || policy != WaitPolicy::Adaptive {
             return Circumstances { sched_class, ..alone(Nanos::ZERO) };
         }
@@ -448,7 +448,7 @@ impl Executor for NodeHost {
     }
 
     fn engine_failed(&self) {
-        // The serving thread looks at its sessions before it sleeps.
+        // The serving thread checks its sessions before it sleeps.
         self.changed();
     }
 
@@ -461,7 +461,7 @@ impl Executor for NodeHost {
     }
 }
 
-/// A timeout for the kernel, rounded up to milliseconds.
+/// Returns a timeout for the kernel, rounded up to milliseconds.
 pub(crate) fn poll_timeout(span: Duration) -> PollTimeout {
     let millis = span.as_nanos().div_ceil(1_000_000);
     PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
@@ -499,7 +499,7 @@ impl Host for NodeHost {
     }
 
     fn pause(&self) {
-        // More send memory may be all that is missing, and the serving thread makes it.
+        // The caller may only need more send memory, which ticks of the serving thread provide.
         self.serving.keep_time();
         #[expect(
             clippy::disallowed_methods,
@@ -523,16 +523,16 @@ mod tests {
     use crate::Node;
 
     #[test]
-    fn peers_that_nobody_holds_are_forgotten_but_for_those_of_which_something_was_said() {
+    fn peers_without_handles_are_forgotten_unless_they_have_a_wait_override() {
         let node = Node::builder(1).start().expect("it listens nowhere");
         let host = &node.host;
         let [two, three, four] = [2, 3, 4].map(|peer| host.session(NodeId(peer)).expect("there is room"));
         two.set_wait_override(Some(WaitOverride { policy: WaitPolicy::Block, bound: None }));
         drop((two, four));
-        #[expect(clippy::disallowed_methods, reason = "the serving thread is waited for, and not for ever")]
+        #[expect(clippy::disallowed_methods, reason = "the wait for the serving thread is bounded")]
         let begun = Instant::now();
         while host.known_session(NodeId(4)).is_some() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "it is still known");
+            assert!(begun.elapsed() < Duration::from_secs(20), "peer 4 is still known");
             std::thread::yield_now();
         }
         let known: Vec<_> = host.sessions().iter().map(|session| session.peer().0).collect();

@@ -1,5 +1,5 @@
-//! Which network interfaces carry a node's messages: those that have the addresses at which it listens, and those through which
-//! it reaches its peers.
+//! The network interfaces that carry a node's messages: those with the addresses at which it listens, and those through which it
+//! reaches its peers.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::net::UdpSocket;
@@ -7,13 +7,13 @@ use std::net::UdpSocket;
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::SockaddrStorage;
 
-/// Their names, each once. Those of the loopback interface are as good as none, and are told all the same.
+/// Returns the names of these interfaces, sorted and without duplicates, including the loopback interface.
 pub(crate) fn carrying(
     listen: impl Iterator<Item = SocketAddr>,
     peers: impl Iterator<Item = SocketAddr>,
 ) -> Vec<String> {
     let ours: Vec<_> = listen.map(|address| address.ip()).chain(peers.filter_map(towards)).collect();
-    // Who listens at every address says nothing about any of them.
+    // The unspecified address belongs to no interface, so listening at all addresses selects none.
     let is_ours = |address: &IpAddr| ours.iter().any(|of| of.to_canonical() == address.to_canonical());
     let Ok(all) = getifaddrs() else { return Vec::new() };
     let with_ours =
@@ -24,7 +24,7 @@ pub(crate) fn carrying(
     names
 }
 
-/// The address of ours by which a peer is reached: the kernel looks it up when a datagram socket is connected, and sends nothing.
+/// Returns this host's address on the route to a peer. The kernel looks it up when a datagram socket is connected, and sends nothing.
 fn towards(peer: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr =
         if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_carries_what_is_local() {
+    fn loopback_carries_local_messages() {
         let here: SocketAddr = ([127, 0, 0, 1], 7001).into();
         let none = || core::iter::empty();
         assert_eq!(carrying([here].into_iter(), none()), ["lo"]);

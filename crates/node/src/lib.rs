@@ -1,7 +1,7 @@
-//! The composition root: picks providers, owns threads, clock and connections.
+//! The composition root: picks providers, and owns the threads, the clock and the connections.
 //!
-//! A [`Node`] has one serving thread (takes messages in, runs inline handlers, keeps time), a pool of workers for all
-//! other handlers, and a links thread (listens, dials, greets, watches peer processes). Callers poll for themselves.
+//! A [`Node`] has one serving thread, which receives messages, runs inline handlers and does the periodic work; a pool of workers for
+//! all other handlers; and a links thread, which dials peers and watches peer processes. Callers poll for themselves.
 #![deny(unsafe_code)]
 
 pub mod address;

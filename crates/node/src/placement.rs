@@ -33,7 +33,7 @@ pub(crate) struct Placement {
     seat: Seat,
     /// Number that differs between the nodes of one machine, to distribute them over completion vectors.
     spread: u32,
-    told: Mutex<Told>,
+    outcome: Mutex<Outcome>,
 }
 
 /// The machine, and the CPUs that this process may use.
@@ -46,7 +46,7 @@ struct Machine {
 
 /// Results that are known only after the start.
 #[derive(Debug, Default)]
-struct Told {
+struct Outcome {
     /// Error of the last failed attempt to set a thread's affinity.
     refused: Option<Errno>,
     /// Decisions for RDMA devices, by name.
@@ -83,7 +83,7 @@ impl Placement {
             Ok(machine) => machine.seat(asked, interfaces)?,
             Err(_) => Seat::Anywhere(Anywhere::NoDevice),
         };
-        Ok(Self { machine, seat, spread, told: Mutex::default() })
+        Ok(Self { machine, seat, spread, outcome: Mutex::default() })
     }
 
     /// Binds the calling thread, which serves peers from now on, to the decided CPUs.
@@ -107,7 +107,7 @@ impl Placement {
         let set = cpus.iter().try_for_each(|cpu| mask.set(usize::try_from(cpu.0).unwrap_or(usize::MAX)));
         if let Err(errno) = set.and_then(|()| sched_setaffinity(Pid::from_raw(0), &mask)) {
             tracing::warn!(%cpus, %errno, "a thread is not where it should be");
-            self.told().refused = Some(errno);
+            self.outcome().refused = Some(errno);
         }
     }
 
@@ -135,12 +135,12 @@ impl Placement {
             return;
         }
         let refused = refused.map_or_else(String::new, |errno| format!(" (refused: {errno})"));
-        self.told().devices.insert(name.into(), format!("{name}: {memory}{refused}, {vector}"));
+        self.outcome().devices.insert(name.into(), format!("{name}: {memory}{refused}, {vector}"));
     }
 
-    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
+    fn outcome(&self) -> std::sync::MutexGuard<'_, Outcome> {
         // The results are consistent even if a lock holder panicked.
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -172,11 +172,11 @@ impl fmt::Display for Placement {
                 }
             }
         }
-        let told = self.told();
-        if let Some(errno) = told.refused {
+        let outcome = self.outcome();
+        if let Some(errno) = outcome.refused {
             write!(f, "; could not set the affinity of a thread: {errno}")?;
         }
-        told.devices.values().try_for_each(|device| write!(f, "; {device}"))
+        outcome.devices.values().try_for_each(|device| write!(f, "; {device}"))
     }
 }
 

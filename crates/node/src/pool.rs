@@ -1,11 +1,11 @@
-//! The workers: they run every handler that is not inline.
+//! The pool of workers, which run every handler that is not inline.
 //!
 //! A lane runs its jobs one at a time, in their order. Jobs that may run now wait in one ready queue per class. A worker takes control
-//! before bulk, whatever arrived first, and takes one of bulk after a bounded number of control, so that bulk does not starve. A bulk
-//! handler that has begun is not interrupted.
+//! jobs before bulk jobs, regardless of their order of arrival. After a bounded number of control jobs it takes one bulk job, so that
+//! bulk does not starve. A bulk handler that has begun is not interrupted.
 //!
-//! A worker that waits in a nested call leaves its place to a spare, so that two nodes that call each other from their
-//! handlers do not wait for each other's workers; up to a bound.
+//! A worker that waits in a nested call leaves its place to a spare worker, up to a bound. Otherwise two nodes that call each other
+//! from their handlers could wait for each other's workers.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -18,10 +18,10 @@ use crate::flight;
 use crate::host::NodeHost;
 use crate::sink::Job;
 
-/// Places that may be left at a time: nested calls that wait. Beyond it they are refused.
+/// Maximum number of nested calls that wait at the same time. Further ones are refused.
 const SPARES: usize = 64;
 
-/// Which lane a job belongs to.
+/// Lane of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LaneKey {
     type_id: TypeId,
@@ -38,7 +38,7 @@ impl LaneKey {
     }
 }
 
-/// The pool as those who submit see it.
+/// Handle of the pool for threads that submit jobs.
 #[derive(Debug)]
 pub(crate) struct Pool {
     shared: Arc<Shared>,
@@ -47,7 +47,7 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// For idle workers without a bell.
+    /// Wakes idle workers that have no descriptor.
     work: Condvar,
 }
 
@@ -55,24 +55,24 @@ struct Shared {
 struct State {
     ready: Ready<(Option<LaneKey>, Job)>,
     lanes: Lanes<LaneKey, Job>,
-    /// Workers that may run handlers now.
+    /// Permitted number of threads: the configured workers, plus one for each nested call that waits.
     places: usize,
-    /// Threads there are.
+    /// Number of threads.
     threads: usize,
-    /// Idle workers that wait for the common word.
+    /// Idle workers that wait for the condition variable.
     idle: usize,
-    /// Idle workers that each sleep on a descriptor of their own, where a booster finds them.
-    bells: Vec<Arc<EventFd>>,
-    /// Workers that were called and have not looked yet. While there is one nobody else is: it calls the next.
-    coming: usize,
+    /// Idle workers that each sleep on their own descriptor, which the booster watches.
+    sleeping: Vec<Arc<EventFd>>,
+    /// Workers that were woken and do not run yet. At most one at a time, apart from spurious wake-ups; it wakes the next one.
+    woken: usize,
     running: usize,
-    /// Places left by workers in nested calls.
+    /// Nested calls that wait.
     left: usize,
     stopping: bool,
     host: Option<Arc<NodeHost>>,
 }
 
-/// A place that was left for the time of a nested call; taken again when dropped.
+/// A place that a worker has left for the duration of a nested call, and takes again when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Left(Arc<Shared>);
 
@@ -82,17 +82,17 @@ impl Pool {
         Self { shared: Arc::new(Shared { state: Mutex::new(state), work: Condvar::new() }) }
     }
 
-    /// The pool may start threads from now on.
+    /// Lets the pool start threads.
     pub(crate) fn start(&self, host: &Arc<NodeHost>) {
         self.shared.state.lock().expect("no holder panics").host = Some(Arc::clone(host));
     }
 
-    /// Queues a job, in its lane if it has one. [`Self::wake`] is to follow. A pool that has stopped drops the job, which
-    /// fails its call.
+    /// Queues a job, in its lane if it has one. The caller must call [`Self::wake`] afterwards. A pool that has stopped drops the job,
+    /// which fails its call.
     pub(crate) fn submit(&self, lane: Option<LaneKey>, job: Job) {
         let mut state = self.shared.state.lock().expect("no holder panics");
         if state.stopping {
-            // A token that is dropped sends, which must not happen under this lock.
+            // Dropping a token sends a message, which must not happen under this lock.
             drop(state);
             drop(job);
             return;
@@ -106,13 +106,13 @@ impl Pool {
         }
     }
 
-    /// Calls a worker for what was submitted.
+    /// Wakes a worker for submitted jobs.
     pub(crate) fn wake(&self) {
-        let called = self.shared.state.lock().expect("no holder panics").call();
-        self.shared.fetch(called);
+        let next = self.shared.state.lock().expect("no holder panics").next_worker();
+        self.shared.wake(next);
     }
 
-    /// Leaves the calling worker's place to another. None if too many have been left.
+    /// Leaves the calling worker's place to another worker. Returns `None` if [`SPARES`] nested calls wait already.
     pub(crate) fn leave_place(&self) -> Option<Left> {
         let mut state = self.shared.state.lock().expect("no holder panics");
         if state.left >= SPARES {
@@ -120,29 +120,29 @@ impl Pool {
         }
         state.left += 1;
         state.places += 1;
-        let called = state.call();
+        let next = state.next_worker();
         drop(state);
-        self.shared.fetch(called);
+        self.shared.wake(next);
         Some(Left(Arc::clone(&self.shared)))
     }
 
-    /// Whether nothing runs and nothing waits.
+    /// Returns whether no job runs or waits.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.shared.state.lock().expect("no holder panics");
         state.ready.is_empty() && state.running == 0 && state.lanes.running() == 0
     }
 
-    /// Workers end after what they run now. Jobs that still wait are dropped, which fails their calls.
+    /// Ends the workers after their current jobs. Drops waiting jobs, which fails their calls.
     pub(crate) fn stop(&self) {
         let mut state = self.shared.state.lock().expect("no holder panics");
         state.stopping = true;
         state.host = None;
         let (ready, lanes) = (core::mem::take(&mut state.ready), core::mem::take(&mut state.lanes));
-        let bells = core::mem::take(&mut state.bells);
+        let sleeping = core::mem::take(&mut state.sleeping);
         drop(state);
-        // Their tokens send, which must not happen under the pool's lock.
+        // Dropping their tokens sends messages, which must not happen under the pool's lock.
         drop((ready, lanes));
-        bells.iter().for_each(|bell| ring(bell));
+        sleeping.iter().for_each(|event| signal(event));
         self.shared.work.notify_all();
     }
 }
@@ -155,115 +155,115 @@ impl Drop for Left {
     }
 }
 
-/// Who is to take the next job.
+/// Worker that takes the next job.
 #[derive(Debug)]
-enum Called {
-    /// One of the idle workers without a bell.
+enum NextWorker {
+    /// One of the idle workers at the condition variable.
     Idle,
-    /// The idle worker whose bell it is.
-    Bell(Arc<EventFd>),
-    /// A thread that is to be started.
+    /// The idle worker that sleeps on this descriptor.
+    Sleeping(Arc<EventFd>),
+    /// A new thread with this name.
     New(Arc<NodeHost>, String),
 }
 
 impl State {
-    /// Queues a job that may run now, behind those of its class.
+    /// Queues a job that may run now, behind the others of its class.
     fn enqueue(&mut self, lane: Option<LaneKey>, job: Job) {
         self.ready.push(job.token.class(), (lane, job));
     }
 
-    /// Who is to take the next job, if there is one, nobody is coming for it, and a place is free.
-    fn call(&mut self) -> Option<Called> {
-        if self.ready.is_empty() || self.coming > 0 {
+    /// Selects the worker for the next job. Returns `None` if there is no job, a woken worker will take it, or no place is free.
+    fn next_worker(&mut self) -> Option<NextWorker> {
+        if self.ready.is_empty() || self.woken > 0 {
             return None;
         }
-        let called = if let Some(bell) = self.bells.pop() {
-            Called::Bell(bell)
+        let next = if let Some(event) = self.sleeping.pop() {
+            NextWorker::Sleeping(event)
         } else if self.idle > 0 {
-            Called::Idle
+            NextWorker::Idle
         } else if self.threads < self.places {
             let host = Arc::clone(self.host.as_ref()?);
             let name = format!("pronto-worker-{}", self.threads);
             self.threads += 1;
-            Called::New(host, name)
+            NextWorker::New(host, name)
         } else {
             return None;
         };
-        self.coming += 1;
-        Some(called)
+        self.woken += 1;
+        Some(next)
     }
 
-    /// A worker looks. One that woke by itself is taken for one that was called: then one more than needed is called.
-    fn came(&mut self) {
-        self.coming = self.coming.saturating_sub(1);
+    /// Records that a worker runs after a wake-up. A spurious wake-up counts as well; then one worker more than needed is woken.
+    fn worker_runs(&mut self) {
+        self.woken = self.woken.saturating_sub(1);
     }
 }
 
 impl Shared {
-    /// Lets the worker that was called know; a system call, made without the lock.
-    fn fetch(self: &Arc<Self>, called: Option<Called>) {
-        match called {
+    /// Wakes or starts the selected worker. This is a system call, so it must be made without the lock.
+    fn wake(self: &Arc<Self>, next: Option<NextWorker>) {
+        match next {
             None => {}
-            Some(Called::Idle) => self.work.notify_one(),
-            Some(Called::Bell(bell)) => ring(&bell),
-            Some(Called::New(host, name)) => {
+            Some(NextWorker::Idle) => self.work.notify_one(),
+            Some(NextWorker::Sleeping(event)) => signal(&event),
+            Some(NextWorker::New(host, name)) => {
                 let shared = Arc::clone(self);
                 let started = std::thread::Builder::new().name(name).spawn(move || shared.work(&host));
                 if let Err(error) = started {
-                    tracing::error!(%error, "no thread for a worker; its work waits for another");
+                    tracing::error!(%error, "cannot start a worker thread; its job waits for another worker");
                     let mut state = self.state.lock().expect("no holder panics");
                     state.threads -= 1;
-                    state.came();
+                    state.worker_runs();
                 }
             }
         }
     }
 
     /// Sleeps until there may be work.
-    fn rest<'a>(
+    fn sleep<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        bell: Option<&Arc<EventFd>>,
+        event: Option<&Arc<EventFd>>,
     ) -> MutexGuard<'a, State> {
-        let Some(bell) = bell else {
+        let Some(event) = event else {
             state.idle += 1;
             state = self.work.wait(state).expect("no holder panics");
             state.idle -= 1;
             return state;
         };
-        state.bells.push(Arc::clone(bell));
+        state.sleeping.push(Arc::clone(event));
         drop(state);
-        // Interrupted, it looks again as well.
-        let _rung = bell.read();
+        // After an interruption by a signal the worker checks for work as well.
+        let _count = event.read();
         state = self.state.lock().expect("no holder panics");
-        state.bells.retain(|other| !Arc::ptr_eq(other, bell));
+        state.sleeping.retain(|other| !Arc::ptr_eq(other, event));
         state
     }
 
-    /// A worker: takes jobs until the pool stops, or there are more threads than places. Before it runs one it calls who takes the next: who
-    /// submits many makes one system call and not one each.
+    /// Runs a worker: takes jobs until the pool stops, or there are more threads than places. Before each job it wakes the worker for the
+    /// next one. A thread that submits many jobs therefore makes one system call, not one per job.
     fn work(self: &Arc<Self>, host: &Arc<NodeHost>) {
-        host.leave_seat();
+        host.release_placement();
         host.boosting.adopt();
-        let bell = host.boosting.needs_descriptors().then(|| bell(host)).flatten();
+        let event = host.boosting.needs_descriptors().then(|| watched_event(host)).flatten();
         host.boosting.before_wait();
         flight::awake(host);
         let mut state = self.state.lock().expect("no holder panics");
-        state.came();
+        state.worker_runs();
         loop {
             if state.stopping || state.threads > state.places {
                 break;
             }
             let Some((lane, job)) = state.ready.pop() else {
-                state = self.rest(state, bell.as_ref());
+                state = self.sleep(state, event.as_ref());
                 flight::awake(host);
-                state.came();
+                state.worker_runs();
                 continue;
             };
-            let called = state.call();
+            let next = state.next_worker();
             state.running += 1;
             drop(state);
-            self.fetch(called);
+            self.wake(next);
             job.run_pooled(host);
             host.boosting.worked();
             host.boosting.before_wait();
@@ -276,23 +276,24 @@ impl Shared {
             }
         }
         state.threads -= 1;
-        // What this worker was called for is another's.
-        let called = state.call();
+        // Another worker takes the job for which this one was woken.
+        let next = state.next_worker();
         drop(state);
-        self.fetch(called);
+        self.wake(next);
     }
 }
 
-/// A descriptor of its own for the calling worker. None if the system has none: then it waits as others do.
-fn bell(host: &NodeHost) -> Option<Arc<EventFd>> {
-    let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).ok()?;
-    host.boosting.watch(bell.as_fd().as_raw_fd());
-    Some(Arc::new(bell))
+/// Creates a descriptor for the calling worker, which the booster watches. Returns `None` if it cannot be created; the worker then
+/// waits for the condition variable.
+fn watched_event(host: &NodeHost) -> Option<Arc<EventFd>> {
+    let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).ok()?;
+    host.boosting.watch(event.as_fd().as_raw_fd());
+    Some(Arc::new(event))
 }
 
-fn ring(bell: &EventFd) {
-    // A full counter is as good as a write: the descriptor is readable.
-    let _full = bell.write(1);
+fn signal(event: &EventFd) {
+    // If the counter is full, the write fails and the descriptor is readable anyway.
+    let _full = event.write(1);
 }
 
 #[cfg(test)]
@@ -306,7 +307,7 @@ mod tests {
     use super::*;
     use crate::Node;
 
-    /// A node for the tokens of jobs that nobody has sent.
+    /// Returns a node for the tokens of jobs.
     fn node() -> Node {
         Node::builder(1).start().expect("it listens nowhere")
     }
@@ -324,37 +325,40 @@ mod tests {
     }
 
     #[test]
-    fn one_worker_is_called_for_many_jobs_and_calls_the_next() {
+    fn one_worker_is_woken_for_many_jobs_and_wakes_the_next() {
         let node = node();
         let mut state = State { places: 4, threads: 3, idle: 3, ..State::default() };
-        assert!(state.call().is_none(), "there is nothing to do");
+        assert!(state.next_worker().is_none(), "the ready queue is empty");
         for class in [Class::Control, Class::Bulk, Class::Control] {
             state.enqueue(None, job(&node, class));
         }
-        assert!(matches!(state.call(), Some(Called::Idle)));
-        assert!(state.call().is_none(), "one is coming");
-        // It comes, and takes one.
+        assert!(matches!(state.next_worker(), Some(NextWorker::Idle)));
+        assert!(state.next_worker().is_none(), "a worker was woken already");
+        // That worker runs and takes a job.
         state.idle -= 1;
-        state.came();
+        state.worker_runs();
         state.ready.pop();
-        assert!(matches!(state.call(), Some(Called::Idle)), "for the rest");
-        // And one that woke by itself found the rest done.
+        assert!(matches!(state.next_worker(), Some(NextWorker::Idle)), "for the other jobs");
+        // A worker with a spurious wake-up finds no job left.
         state.ready = Ready::new();
-        state.came();
-        state.came();
+        state.worker_runs();
+        state.worker_runs();
         state.enqueue(None, job(&node, Class::Control));
-        assert!(matches!(state.call(), Some(Called::Idle)));
+        assert!(matches!(state.next_worker(), Some(NextWorker::Idle)));
     }
 
     #[test]
-    fn control_is_taken_before_bulk_also_where_it_comes_out_of_a_lane() {
+    fn control_is_taken_before_bulk_also_from_a_lane() {
         let node = node();
         let mut state = State::default();
         let lane = LaneKey::of_type(TypeId(1));
         assert!(state.lanes.push(lane, job(&node, Class::Control)).is_some(), "it runs");
-        assert!(state.lanes.push(lane, job(&node, Class::Control)).is_none(), "it waits for the first");
+        assert!(
+            state.lanes.push(lane, job(&node, Class::Control)).is_none(),
+            "it waits for the first job of the lane"
+        );
         state.enqueue(None, job(&node, Class::Bulk));
-        let next = state.lanes.finish(&lane).expect("it waits no more");
+        let next = state.lanes.finish(&lane).expect("the lane has a second job");
         state.enqueue(Some(lane), next);
         let taken = [state.ready.pop(), state.ready.pop()];
         let taken = taken.map(|job| job.map(|(lane, job)| (lane, job.token.class())));
@@ -362,14 +366,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_called_where_no_place_is_free() {
+    fn no_worker_is_woken_if_no_place_is_free() {
         let node = node();
         let mut state = State { places: 2, threads: 2, running: 2, ..State::default() };
         state.enqueue(None, job(&node, Class::Control));
-        assert!(state.call().is_none());
-        // Not before a pool has begun, or after its end: without a host no thread is started, and none is counted.
+        assert!(state.next_worker().is_none());
+        // Before the pool starts and after it stops there is no host; then no thread is started or counted.
         state.places += 1;
-        assert!(state.call().is_none());
-        assert_eq!((state.threads, state.coming), (2, 0));
+        assert!(state.next_worker().is_none());
+        assert_eq!((state.threads, state.woken), (2, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! The providers as one type: chosen once per peer, told apart by a match.
+//! The queue pairs of all providers as one enum.
 
 use core::ops::Range;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub enum AnyQueuePair {
     Shm(ShmQueuePair),
     /// TCP.
     Tcp(TcpQueuePair),
-    /// RDMA. In a box, for it is much larger than the others.
+    /// RDMA. Boxed, because it is much larger than the other variants.
     #[cfg(feature = "verbs")]
     Verbs(Box<VerbsQueuePair>),
 }
@@ -63,7 +63,7 @@ impl QueuePair for AnyQueuePair {
     fn prepare(&mut self, range: Range<usize>) -> Result<(), FabricError> {
         let len = range.len();
         let prepared = each!(self, qp => qp.prepare(range));
-        prepared.inspect_err(|error| tracing::warn!(%error, bytes = len, "no send memory"))
+        prepared.inspect_err(|error| tracing::warn!(%error, bytes = len, "cannot prepare send memory"))
     }
 
     fn retire(&mut self, range: Range<usize>) -> Result<(), FabricError> {
@@ -138,8 +138,7 @@ impl QueuePair for AnyQueuePair {
     }
 }
 
-/// Returns what a poll has found with its lease as that of any provider. One match: a question mark would move the outcome before it is
-/// known what it is.
+/// Converts the lease of a poll's outcome. A single match, because the `?` operator would copy the outcome before its variant is known.
 #[inline(always)]
 fn map_lease<L>(
     polled: Result<PollOutcome<L>, FabricError>,

@@ -1,4 +1,4 @@
-//! Links that did not come about, counted by reason, so that an operator sees who knocks and why it is in vain.
+//! Connections that did not become links, counted by reason for the operator.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use pronto_wire::{GreetingFault, GreetingRefusal};
 
 use crate::links::NoLink;
 
-/// Why a connection did not become a link.
+/// Reason why a connection did not become a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
     Crowded,
@@ -35,7 +35,7 @@ enum Reason {
     System,
 }
 
-/// Every reason with its name, in the order of [`Reason`].
+/// Names of the reasons, in the order of [`Reason`].
 const NAMES: [&str; 21] = [
     "crowded",
     "not_pronto",
@@ -64,14 +64,14 @@ const NAMES: [&str; 21] = [
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     counts: [Counter; NAMES.len()],
-    /// The last one, in words.
+    /// Text of the last error.
     last: Mutex<String>,
-    /// Listeners that drop by themselves what is too much.
+    /// Listeners, which drop excess connections and count them themselves.
     listeners: Mutex<Vec<Arc<tcp::Listener>>>,
 }
 
 impl Refusals {
-    /// One more. What a listener found too many by itself is in the listener's own count.
+    /// Counts a connection. Excess connections that a listener dropped are in the listener's own count.
     pub(crate) fn count(&self, error: &NoLink) {
         if matches!(error, NoLink::Tcp(tcp::SetupError::Crowded)) {
             return;
@@ -79,7 +79,7 @@ impl Refusals {
         self.counts[reason_of(error) as usize].add(1);
     }
 
-    /// Whether the last one was for another reason: the same again and again is told once.
+    /// Returns whether the error differs from the previous one, so that repeats are not logged.
     pub(crate) fn is_news(&self, error: &NoLink) -> bool {
         let error = error.to_string();
         let mut last = self.last.lock().expect("no holder panics");
@@ -88,12 +88,12 @@ impl Refusals {
         news
     }
 
-    /// What this listener drops by itself counts, too.
+    /// Adds the connections that this listener drops to the count.
     pub(crate) fn watch(&self, listener: &Arc<tcp::Listener>) {
         self.listeners.lock().expect("no holder panics").push(Arc::clone(listener));
     }
 
-    /// Every reason that has occurred, with its count.
+    /// Returns every reason that has occurred, with its count.
     pub(crate) fn each(&self) -> Vec<(&'static str, u64)> {
         let listeners = self.listeners.lock().expect("no holder panics");
         let crowded: u64 = listeners.iter().map(|listener| listener.counters().crowded).sum();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_too_many_is_no_fault_and_a_taken_id_is() {
+    fn a_duplicate_link_is_no_fault_and_a_taken_id_is() {
         let refused = |refusal| [NoLink::Greeting(GreetingFault::Refused(refusal)), NoLink::Refused(refusal)];
         assert!(refused(GreetingRefusal::Duplicate).iter().all(NoLink::is_one_too_many));
         assert!(!refused(GreetingRefusal::IdTaken).iter().any(NoLink::is_one_too_many));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_find_every_counter_in_the_documents() {
+    fn the_operations_guide_explains_every_counter() {
         let known = include_str!("../../../docs/operations.md");
         let (of_manager, of_session) = (Counters::default().each(), Stats::default());
         let of_manager = of_manager.iter().map(|(name, _)| *name);

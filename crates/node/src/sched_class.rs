@@ -1,33 +1,33 @@
-//! Whether the calling thread is real-time: such a thread never polls, as it would keep its processor from everybody, the one
-//! that it waits for included.
+//! The scheduling class of the calling thread. A real-time thread never polls, because it would keep its CPU from all other threads,
+//! including the one that it waits for.
 //!
-//! Boosts are known to their node; this is about what a program has made of its own threads, or somebody else has, by `chrt`. The
-//! kernel is asked when a thread waits for the first time, and before a sleep, [`HOLDS`] after it was asked last: to ask takes longer
-//! than all else that a sleep costs here, but for the sleep. At once, where a node has boosted the thread itself. A thread that is made
-//! real-time while it polls for ever is not noticed.
+//! A node knows its own boosts. This module covers classes that the program sets for its threads, or an operator with `chrt`. It
+//! queries the class on a thread's first wait, and before a sleep if the cached value is older than [`HOLDS`], because the system call
+//! costs more than the rest of the sleep path. After a boost by the node it queries immediately. It does not notice if a thread
+//! becomes real-time while it polls without ever sleeping.
 
 use core::cell::Cell;
 
 use pronto_core::Nanos;
 use pronto_expedite::schedule;
 
-/// For how long the kernel's answer is believed: so long may a thread still poll before it sleeps that was made real-time. Ours.
+/// Time for which the cached class is used, and for which a thread may still poll after it became real-time. Chosen by us; no source.
 pub(crate) const HOLDS: Nanos = Nanos::from_millis(10);
 
 thread_local! {
     static REAL_TIME: Cell<Option<bool>> = const { Cell::new(None) };
-    /// When the kernel is asked again, before a sleep.
+    /// Time from which on the class is queried again before a sleep.
     static ASK_AT: Cell<Nanos> = const { Cell::new(Nanos::ZERO) };
 }
 
-/// Whether the thread was real-time when the kernel was asked last.
+/// Returns whether the thread was real-time at the last query.
 #[inline]
 pub(crate) fn is_real_time() -> bool {
     REAL_TIME.get().unwrap_or_else(ask)
 }
 
-/// The thread is about to sleep: asks the kernel, if it was not asked lately. Nodes of a process have clocks of their own, so that the
-/// time when it is asked again may also lie too far ahead.
+/// Queries the class before a sleep, unless it was queried less than [`HOLDS`] ago. Each node of a process has its own clock, so the
+/// time of the next query may also be too far in the future.
 #[inline]
 pub(crate) fn before_sleep(now: Nanos) {
     let left = ASK_AT.get().since(now);
@@ -37,7 +37,7 @@ pub(crate) fn before_sleep(now: Nanos) {
     }
 }
 
-/// What was known of the thread holds no more: it was boosted.
+/// Discards the cached class of the thread, after a boost.
 pub(crate) fn forget() {
     REAL_TIME.set(None);
 }
@@ -64,12 +64,12 @@ mod tests {
     use crate::Node;
 
     thread_local! {
-        /// How often this thread has asked the kernel.
+        /// Number of queries by this thread.
         pub(super) static ASKED: Cell<u32> = const { Cell::new(0) };
     }
 
     #[test]
-    fn the_kernel_is_asked_once_for_many_sleeps_and_at_once_after_a_boost() {
+    fn the_class_is_queried_once_for_many_sleeps_and_immediately_after_a_boost() {
         let start = Nanos::from_secs(5);
         for sleep in 0..1_000 {
             before_sleep(start + Nanos(sleep * (HOLDS.0 / 1_000)));
@@ -78,14 +78,14 @@ mod tests {
         before_sleep(start + HOLDS);
         assert_eq!(ASKED.get(), 2);
         before_sleep(Nanos(7));
-        assert_eq!(ASKED.get(), 3, "by the clock of another node");
+        assert_eq!(ASKED.get(), 3, "the clock is that of another node");
         forget();
         assert_eq!((is_real_time(), ASKED.get()), (false, 4));
         assert_eq!((is_real_time(), ASKED.get()), (false, 4));
     }
 
     #[test]
-    fn a_real_time_thread_sleeps_at_once_whatever_it_was_asked_to_do() {
+    fn a_real_time_thread_sleeps_immediately_with_every_policy() {
         let node = Node::builder(1).wait(WaitPolicy::Spin).start().expect("it listens nowhere");
         let peer = node.host.session(2.into()).expect("there is room");
         let policies = [WaitPolicy::Spin, WaitPolicy::Adaptive];
@@ -94,12 +94,12 @@ mod tests {
             let thread = scope.spawn(|| {
                 assert_eq!(spins()[0], Nanos::NEVER);
                 if schedule(CALLER, Class::Fifo(1)).is_err() {
-                    // It may not be, here; the test below says what would count.
+                    // This process lacks the privilege; the next test covers the classes.
                     return;
                 }
                 before_sleep(Nanos::ZERO);
                 assert_eq!(spins(), [Nanos::ZERO; 2]);
-                schedule(CALLER, Class::Normal).expect("who gave it may take it");
+                schedule(CALLER, Class::Normal).expect("leaving the real-time class needs no privilege");
                 before_sleep(HOLDS);
                 assert_eq!(spins()[0], Nanos::NEVER);
             });
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_that_hold_a_processor_are_real_time() {
+    fn classes_that_hold_a_cpu_are_real_time() {
         for policy in [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE] {
             assert!(is_of_real_time(policy) && is_of_real_time(policy | libc::SCHED_RESET_ON_FORK));
         }

@@ -1,6 +1,7 @@
-//! The serving thread: takes messages in, runs inline handlers, keeps time. Sleeps when nothing comes.
+//! The serving thread: receives messages, runs inline handlers, does the periodic work, and sleeps when there are no events.
 //!
-//! It is the engine's thread of a [`Manager`]: each peer is a source, and what waiting callers leave to it is a tasklet.
+//! It is the engine thread of a [`Manager`]. Each peer is a source, and a tasklet runs the inline handlers of messages that waiting
+//! callers received.
 
 use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
@@ -35,29 +36,29 @@ use crate::host::{NodeClock, NodeHost, NodeSession};
 use crate::sched_class;
 use crate::sink::{Job, ServingSink, WaitingSink};
 
-/// How often time passes while a call is open, or a send is not reaped.
+/// Interval between ticks while a call is open or a work request is outstanding.
 const BUSY_TICK: Nanos = SAFETY_NET;
-/// It passes at least so often, whatever is due.
+/// Longest interval between ticks.
 const IDLE_TICK: Nanos = Nanos::from_secs(10);
-/// A spare's. It runs while the processor it would have is anybody's; and holds what the serving thread wants back, so that it must
-/// not starve.
+/// Nice value of a spare thread. It is low enough to leave the CPU to other threads, and not so low that the spare starves, because
+/// the spare holds a role that the serving thread takes back.
 const SPARE_NICE: i32 = 10;
-/// A call that has blocked the serving thread has so long to end when the node stops.
+/// Time that a call which has blocked the serving thread has to end when the node stops.
 const CALL_ENDS: Duration = Duration::from_millis(100);
-/// Who polls peers, and runs what waiting callers left: never a waiting thread, which starts no handler.
+/// Triggers that poll peers and run queued inline handlers. A waiting thread does neither, because it starts no handlers.
 const SERVES: [Trigger; 3] = [Trigger::Idle, Trigger::Timer, Trigger::Yield];
 
-/// What others need of the serving thread.
+/// The part of the serving thread that other threads use.
 #[derive(Debug)]
 pub(crate) struct Serving {
     pub(crate) manager: Manager,
-    /// Inline handlers' messages that waiting callers took in.
+    /// Messages for inline handlers that waiting callers received.
     queue: Mutex<VecDeque<Job>>,
-    /// How many of them, with the one that is being handled; written under the queue's lock.
+    /// Number of queued messages, including the one that is being handled; written under the queue's lock.
     queued: AtomicUsize,
-    /// Runs them.
+    /// Runs the queued messages.
     handles: OnceLock<Tasklet>,
-    /// What became of polling devices within sleeps, if it was asked for.
+    /// Busy polling of devices during sleeps, if it is configured, and the result of setting it.
     devices: OnceLock<(BusyPoll, Result<(), BusyPollError>)>,
 }
 
@@ -69,32 +70,32 @@ impl Serving {
         Ok(Self { manager, queue, queued, handles: OnceLock::new(), devices: OnceLock::new() })
     }
 
-    /// Has the kernel poll devices before the serving thread sleeps, if that is asked for.
+    /// Configures the kernel to poll devices before the serving thread sleeps, unless `wanted.micros` is 0.
     pub(crate) fn poll_devices(&self, wanted: BusyPoll) {
         if wanted.micros == 0 {
             return;
         }
         let done = self.manager.busy_poll(wanted);
         if let Err(why) = done {
-            tracing::warn!(%why, "devices are not polled when the serving thread sleeps");
+            tracing::warn!(%why, "no busy polling of devices before sleeps of the serving thread");
         }
         let _once = self.devices.set((wanted, done));
     }
 
-    /// Who polls, and whether devices are polled within sleeps.
+    /// Describes the engine, its sources, and busy polling of devices, if that is configured.
     pub(crate) fn described(&self) -> String {
         let mut text = self.manager.to_string();
         match self.devices.get() {
             None => {}
             Some((how, Ok(()))) => {
-                text.push_str(&format!("; before sleeps devices with NAPI are polled for {how}"))
+                text.push_str(&format!("; before sleeps, NAPI devices are polled for {how}"))
             }
-            Some((_, Err(why))) => text.push_str(&format!("; before sleeps no device is polled: {why}")),
+            Some((_, Err(why))) => text.push_str(&format!("; before sleeps, no device is polled: {why}")),
         }
         text
     }
 
-    /// Inline handlers may run from now on.
+    /// Creates the tasklet that runs queued inline handlers.
     pub(crate) fn start(&self, host: &Arc<NodeHost>) {
         let kind = self.manager.kind("inline handlers", &SERVES).expect("it is the first one");
         let weak = Arc::downgrade(host);
@@ -111,27 +112,27 @@ impl Serving {
         self.manager.wake();
     }
 
-    /// Has it look at peers, links and the node's end.
+    /// Makes the thread check peers, links and whether the node stops.
     pub(crate) fn alert(&self) {
         self.manager.alert();
     }
 
-    /// Somebody waits for an answer without polling: sleeps are short from now on.
+    /// Wakes the thread from a long sleep, because a caller begins to wait for a reply without polling.
     pub(crate) fn keep_time(&self) {
         self.manager.keep_time();
     }
 
-    /// A message for an inline handler, from a caller that polls but starts no handler.
+    /// Queues a message for an inline handler, received by a caller, which polls but starts no handlers.
     pub(crate) fn queue(&self, job: Job) {
         let mut queue = self.queue.lock().expect("no holder panics");
         queue.push_back(job);
         self.queued.fetch_add(1, Ordering::Relaxed);
         drop(queue);
-        self.handles.get().expect("there are no peers before the start").schedule();
+        self.handles.get().expect("peers are served only after the start").schedule();
     }
 
-    /// Whether such messages wait. Asked under the engine's lock of a peer, it knows of all of that peer's: they were queued
-    /// under that lock.
+    /// Returns whether messages for inline handlers are queued. Under the engine lock of a peer the result is exact for that peer's
+    /// messages, because they are queued under that lock.
     pub(crate) fn has_jobs(&self) -> bool {
         self.queued.load(Ordering::Relaxed) != 0
     }
@@ -145,22 +146,22 @@ impl Serving {
                 tracing::error!(%peer, why = panic_message(&*panic), "a queued message panicked its engine");
             }
             let _queue = self.queue.lock().expect("no holder panics");
-            // Until here whatever else came for an inline handler was queued behind it.
+            // Until here, other messages for inline handlers were queued behind this one.
             self.queued.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Drops the messages that still wait when the node ends, which fails their calls: each of them holds the node.
+    /// Drops the messages that are still queued when the node ends, which fails their calls. Each of them holds a reference to the node.
     pub(crate) fn discard_jobs(&self) {
         let jobs = core::mem::take(&mut *self.queue.lock().expect("no holder panics"));
         self.queued.fetch_sub(jobs.len(), Ordering::Relaxed);
         drop(jobs);
     }
 
-    /// A thread of the program is about to wait.
+    /// Polls once before a thread of the program waits, unless the engine polls by itself.
     pub(crate) fn before_wait(&self) {
         if self.manager.engine() != Engine::Idle {
-            // Another thread that polls does as well.
+            // If another thread polls now, that is as good.
             let _taken = self.manager.poll(Trigger::Wait);
         }
     }
@@ -171,8 +172,8 @@ impl Serving {
     }
 }
 
-/// Wakes the serving thread of a node if it sleeps: for a channel that it should wait for otherwise than it does. Does not
-/// keep the node.
+/// Returns a waker for the serving thread of a node. A connection uses it when its channel must be watched for other events than
+/// before. Does not keep the node alive.
 pub(crate) fn waker(host: &Arc<NodeHost>) -> Waker {
     Waker::from(Arc::new(WakeServing(Arc::downgrade(host))))
 }
@@ -192,8 +193,8 @@ impl Wake for WakeServing {
     }
 }
 
-/// What a peer's source says of itself. Over TCP a look is a system call, too, but one that stands for a whole call: it has no
-/// 20 us to wait. Of many peers few are talked with at a time.
+/// Returns the description of a peer's source. A poll over TCP is a system call, but a peer cannot wait for the 20 us between two
+/// checks of the group, so the source is polled directly. Few of many peers are active at a time.
 fn spec() -> Spec {
     Spec {
         name: "peer",
@@ -217,11 +218,11 @@ impl Source for PeerSource {
     }
 
     #[inline]
-    fn poll_often(&mut self, looks: u32) -> usize {
+    fn poll_often(&mut self, polls: u32) -> usize {
         let mut sink = ServingSink::new(&self.host, &self.session);
         let stop = || self.host.is_stopping();
-        // An answer that a caller is about to look for has ended a sleep for nothing, as if the caller had taken it.
-        let progress = self.session.turn(looks, stop, &mut sink, &*self.host);
+        // Replies are not counted as events below: a reply that its caller was about to poll for ended a sleep unnecessarily.
+        let progress = self.session.turn(polls, stop, &mut sink, &*self.host);
         if progress.is_none() && self.session.has_failed() {
             drop(sink);
             recover(&self.host, &self.session);
@@ -251,7 +252,7 @@ impl Source for PeerSource {
         !self.session.is_servers()
     }
 
-    /// Ends the session and goes on with the next one.
+    /// Ends the session and keeps the source for the next one.
     fn panicked(&mut self, why: &str) -> AfterPanic {
         guard::caught(|| tracing::error!(peer = %self.session.peer(), why, "the service of a peer panicked"));
         recover(&self.host, &self.session);
@@ -263,85 +264,87 @@ impl Source for PeerSource {
             let mut sink = ServingSink::new(&self.host, &self.session);
             self.session.check_safety_net(&mut sink, &*self.host, woken);
         }
-        // Sessions count rescues by themselves, callers' included.
+        // Sessions count lost wake-ups themselves, including those of callers.
         Net::Nothing
     }
 }
 
-/// A peer that is served, until dropped.
+/// A registered peer, which is served until this is dropped.
 #[derive(Debug)]
 struct Served {
     session: Arc<NodeSession>,
     _source: Registration,
 }
 
-/// Ends the session of a peer if the engine's holder panicked, so that the peer can be linked again. Ends the process if that panics, too.
+/// Ends the session of a peer if a holder of its engine lock panicked, so that the peer can be linked again. Aborts the process if this
+/// panics, too.
 #[cold]
 fn recover(host: &Arc<NodeHost>, session: &Arc<NodeSession>) {
     let mut failed = false;
     serve_or_abort(|| failed = session.fail(&mut WaitingSink { host, session }, &**host));
     if failed {
-        // Where the session was over, no event has said so.
-        host.wake_keeper();
+        // If the session was already over, there was no event that woke the links thread.
+        host.wake_links_thread();
         let why = DownCause::Panicked;
-        guard::caught(|| tracing::error!(peer = %session.peer(), %why, "a session was ended"));
+        guard::caught(|| tracing::error!(peer = %session.peer(), %why, "session ended"));
     }
 }
 
-/// Starts the serving thread. It serves until the node stops, and so do the spares that stand in for it where a program's tasklets
-/// block it ([`Manager::may_block`]).
+/// Starts the serving thread, which serves until the node stops. Spare threads take over while a tasklet of the program blocks it
+/// ([`Manager::may_block`]).
 pub(crate) fn start(host: &Arc<NodeHost>) -> std::io::Result<JoinHandle<()>> {
     let manager = host.serving.manager.clone();
-    let post = Arc::new(Post::new(manager, Server::new(Arc::clone(host))));
+    let post = Arc::new(Post::new(manager, ServingKeeper::new(Arc::clone(host))));
     let spares = Arc::downgrade(&post);
     let placed = Arc::downgrade(host);
     host.serving.manager.spares(Box::new(move || {
         let (Some(post), Some(host)) = (spares.upgrade(), placed.upgrade()) else { return false };
         let stands_in = move || {
-            // Refused, it has the priority of others.
+            // If this is refused, the spare keeps the normal priority.
             let _lower = set_nice(CALLER, SPARE_NICE);
-            host.take_seat();
+            host.adopt_placement();
             drop(host);
             serve_or_abort(|| post.stand_in());
         };
         let started = std::thread::Builder::new().name("pronto-spare".into()).spawn(stands_in);
         if let Err(error) = &started {
-            tracing::warn!(%error, "no spare for the serving thread");
+            tracing::warn!(%error, "cannot start a spare thread for the serving thread");
         }
         started.is_ok()
     }));
     let boosted = Arc::clone(host);
     std::thread::Builder::new().name("pronto-serve".into()).spawn(move || {
-        // Before a boost whose threads may not be bound to processors any more.
-        boosted.take_seat();
+        // Before the boost, because the affinity of threads with some boosts cannot be changed.
+        boosted.adopt_placement();
         boosted.boosting.adopt();
         drop(boosted);
         serve_or_abort(|| post.serve());
     })
 }
 
-/// Runs a thread that serves peers. If it panics, ends the process: a node that accepts links and serves none of them would look alive
-/// to its peers, and to nobody else.
+/// Runs a thread that serves peers. If it panics, aborts the process, because a node that accepts links and does not serve them would
+/// look alive to its peers.
 fn serve_or_abort(serve: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(serve)) {
         let why = panic_message(&*panic);
-        // Straight to the standard error: a subscriber may be what has panicked.
+        // Not through `tracing`, because its subscriber may have caused the panic.
         eprintln!(
-            "pronto: the serving thread panicked: {why}; the process ends, as its node would not serve its peers any more"
+            "pronto: the serving thread panicked: {why}; aborting the process, because its node cannot serve its peers"
         );
         std::process::abort();
     }
 }
 
-/// Ends the serving thread and its spares, when the node is stopping. One that is in a call which does not come back is left
-/// there.
+/// Ends the serving thread and its spares when the node stops. A thread in a call that does not return is left running.
 pub(crate) fn end(manager: &Manager, server: JoinHandle<()>) {
     manager.dismiss_spares();
     while manager.is_blocked() && !server.is_finished() {
         let waited = manager.counters().blocking;
         std::thread::park_timeout(CALL_ENDS);
         if manager.is_blocked() && manager.counters().blocking == waited {
-            tracing::warn!("the serving thread is left in a call that does not come back");
+            tracing::warn!(
+                "the serving thread is blocked in a call that does not return; it is left running"
+            );
             return;
         }
     }
@@ -350,33 +353,33 @@ pub(crate) fn end(manager: &Manager, server: JoinHandle<()>) {
     }
 }
 
-/// What the serving thread does beside polling.
+/// The keeper of the serving thread: its work other than polling.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct ServingKeeper {
     host: Arc<NodeHost>,
     served: Vec<Served>,
-    /// Nodes that this one knows of on this host, itself included. Not visitors: they are gone again before anybody is in their way,
-    /// and would have all waits sleep just when somebody looks.
+    /// Number of known nodes on this host, including this one. Visitors are not counted: they are short-lived, and would make all waits
+    /// sleep just when an operator inspects the node.
     nodes_here: usize,
     /// An operator has configured a wait override for some peer.
     has_overrides: bool,
-    /// Whether it polls for good, as all of `served` have been told.
-    told: Cell<Option<bool>>,
+    /// Whether the thread spins, as last reported to all of `served`.
+    reported_spinning: Cell<Option<bool>>,
     version: u64,
     last_tick: Nanos,
-    /// The next tick is due so long after the last one.
+    /// Time from the last tick to the next one.
     tick_after: Nanos,
-    /// Something has made the next tick due sooner than it was.
+    /// The next tick was brought forward.
     hurried: bool,
 }
 
-impl Server {
+impl ServingKeeper {
     fn new(host: Arc<NodeHost>) -> Self {
         Self {
             served: Vec::new(),
             nodes_here: 1,
             has_overrides: false,
-            told: Cell::new(None),
+            reported_spinning: Cell::new(None),
             version: u64::MAX,
             last_tick: host.now(),
             host,
@@ -385,7 +388,7 @@ impl Server {
         }
     }
 
-    /// Those that came are sources from now on, those that went are none.
+    /// Registers new peers as sources, and removes those that are gone.
     fn serve(&mut self, sessions: Vec<Arc<NodeSession>>) {
         let mut served = core::mem::take(&mut self.served);
         for session in sessions {
@@ -400,12 +403,13 @@ impl Server {
             };
             match self.host.serving.manager.register(spec(), source) {
                 Ok(registration) => self.served.push(Served { session, _source: registration }),
-                Err(error) => tracing::error!(peer = %session.peer(), %error, "a peer is not served"),
+                Err(error) => tracing::error!(peer = %session.peer(), %error, "cannot serve a peer"),
             }
         }
     }
 
-    /// Makes the next tick due soon. What has passed since the last one was meant to pass, and is no lateness.
+    /// Brings the next tick forward. The interval still includes the time since the last tick, so that this time does not count as
+    /// lateness.
     fn hurry(&mut self) {
         let soon = self.host.now().since(self.last_tick) + BUSY_TICK;
         self.tick_after = self.tick_after.min(soon);
@@ -417,7 +421,7 @@ impl Server {
     }
 }
 
-impl Keeper for Server {
+impl Keeper for ServingKeeper {
     fn is_stopping(&self) -> bool {
         self.host.is_stopping()
     }
@@ -428,7 +432,7 @@ impl Keeper for Server {
         let overrides = overridden.iter().map(|served| served.session.wait_override());
         let decision = host.serving_waits.decide(host.policy, overrides, host);
         let spins = decision.polls_for() == Nanos::NEVER;
-        if self.told.replace(Some(spins)) != Some(spins) {
+        if self.reported_spinning.replace(Some(spins)) != Some(spins) {
             let state = if spins { ServingState::Spinning } else { ServingState::Working };
             self.served.iter().for_each(|served| served.session.set_serving(state, host));
         }
@@ -447,13 +451,13 @@ impl Keeper for Server {
         let version = self.host.version.load(Ordering::Acquire);
         if version != self.version {
             self.version = version;
-            // Nothing below works with a session whose engine's holder panicked.
+            // First, because a session in whose engine a thread panicked cannot be used.
             self.host.sessions().iter().for_each(|session| recover(&self.host, session));
             self.serve(self.host.sessions());
-            // Those that came are told with the others.
-            self.told.set(None);
+            // New sessions get the state of the thread with the next decision.
+            self.reported_spinning.set(None);
             self.has_overrides = self.served.iter().any(|served| served.session.wait_override().is_some());
-            // A link that came since the last tick has its heartbeats and its limit, of which that tick knew nothing.
+            // The last tick did not consider the heartbeats and the liveness limit of a new link.
             self.hurry();
             let links = self.served.iter().filter_map(|served| served.session.info(&*self.host));
             self.nodes_here = 1 + links.filter(|link| link.local && link.peer < FIRST_VISITOR).count();
@@ -479,14 +483,14 @@ impl Keeper for Server {
         self.host.version.load(Ordering::Acquire) == self.version
     }
 
-    /// Deadlines, heartbeats, liveness, nodes against processors.
+    /// Checks deadlines, heartbeats and liveness, and compares the number of nodes with the number of CPUs.
     fn tick(&mut self, now: Nanos) {
         let mut busy = false;
         let mut due = now + IDLE_TICK;
         for Served { session, .. } in &self.served {
             let mut sink = ServingSink::new(&self.host, session);
             let tick = || session.tick(now, self.tick_after, &mut sink, &*self.host);
-            // The time of other peers passes all the same.
+            // A panic must not prevent the ticks of other peers.
             let ticked = catch_unwind(AssertUnwindSafe(tick)).unwrap_or_else(|panic| {
                 tracing::error!(peer = %session.peer(), why = panic_message(&*panic), "a tick panicked");
                 None
@@ -496,19 +500,19 @@ impl Keeper for Server {
                     busy |= session.open_calls() != 0 || ticked.work_in_flight != 0;
                     due = due.min(ticked.next_due);
                 }
-                // A caller polls: there is another tick soon.
+                // A caller holds the engine lock, so the tick is repeated soon.
                 None => {
                     recover(&self.host, session);
                     busy = true;
                 }
             }
         }
-        // What this forgets is no source from the next look on.
+        // The next `refresh` removes the sources of forgotten peers.
         self.served.iter().for_each(|served| self.host.forget_if_gone(&served.session));
         self.last_tick = now;
         self.hurried = false;
         self.tick_after = if busy { BUSY_TICK } else { due.since(now).max(BUSY_TICK) };
-        self.host.waits.count(self.nodes_here, calibrate::cpus());
+        self.host.waits.count(self.nodes_here, calibrate::available_cpus());
     }
 
     fn next_tick(&self) -> Nanos {
@@ -518,7 +522,7 @@ impl Keeper for Server {
     fn before_rest(&mut self, now: Nanos) {
         sched_class::before_sleep(now);
         if now.since(self.last_tick) >= BUSY_TICK {
-            // A sleep may be long: it begins with the knowledge of when each peer was heard last.
+            // A sleep may be long, so the time of each peer's last message is updated first.
             self.tick(now);
         }
     }
@@ -534,7 +538,7 @@ impl Keeper for Server {
 
     fn before_sleep(&self) {
         self.host.boosting.before_wait();
-        flight::sleeps();
+        flight::note_sleep();
     }
 
     fn after_sleep(&self) {
@@ -555,7 +559,7 @@ mod tests {
 
     const ROLE: &str = "PRONTO_NODE_SERVE_OR_ABORT";
 
-    /// The child's part; the parent has nothing to do here.
+    /// Runs in the child process; does nothing in the parent.
     #[test]
     fn serves_and_panics() {
         if std::env::var_os(ROLE).is_some() {
@@ -566,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn a_serving_thread_that_panics_ends_its_process_and_says_why() {
+    fn a_serving_thread_that_panics_aborts_its_process_and_reports_why() {
         let child = Command::new(std::env::current_exe().expect("it runs"))
             .args(["--exact", "serving::tests::serves_and_panics", "--nocapture", "--test-threads=1"])
             .env(ROLE, "1")
@@ -574,8 +578,8 @@ mod tests {
             .stderr(Stdio::piped())
             .output()
             .expect("it is this program");
-        let said = String::from_utf8_lossy(&child.stderr);
-        assert_eq!(child.status.signal(), Some(libc::SIGABRT), "{said}");
-        assert!(said.contains("the serving thread panicked: meant for the test"), "{said}");
+        let stderr = String::from_utf8_lossy(&child.stderr);
+        assert_eq!(child.status.signal(), Some(libc::SIGABRT), "{stderr}");
+        assert!(stderr.contains("the serving thread panicked: meant for the test"), "{stderr}");
     }
 }

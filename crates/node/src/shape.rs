@@ -1,11 +1,11 @@
-//! What a configuration's values may be, looked at before they are read into types: an error says the range, not a type of Rust.
+//! Checks of a configuration's values before they are deserialized, so that errors name the valid range, not a type of Rust.
 
 use toml::{Table, Value};
 
 use crate::checks::LAST_NODE;
 use crate::config::ConfigError;
 
-/// Numbers, or lists of them, with their least and greatest value.
+/// Keys of numbers and lists of numbers, with their least and greatest value.
 const RANGES: [(&str, i64, i64); 14] = [
     ("node", 1, LAST_NODE as i64),
     ("peer.node", 1, LAST_NODE as i64),
@@ -17,18 +17,18 @@ const RANGES: [(&str, i64, i64); 14] = [
     ("limits.max_payload", 4_096, 4 << 20),
     ("limits.send_memory", 1 << 20, 1 << 30),
     ("limits.liveness_ms", 100, 3_600_000),
-    // More than a machine has room for is a limit that is never met.
+    // 2^48 bytes are more than any machine has.
     ("limits.receive_budget", 0, 1 << 48),
     ("tcp.busy_poll_us", 0, 1_000),
     ("tcp.busy_poll_packets", 1, 1_024),
-    // With less than this a socket holds less than a frame of bulk takes to be on its way.
+    // A smaller buffer could not hold one bulk frame in flight.
     ("tcp.socket_buffer", 64 << 10, 64 << 20),
 ];
 
-/// The liveness limit if nothing is said.
+/// Default of the liveness limit, ms.
 const LIVENESS_MS: i64 = 3_000;
 
-/// Lists, with an example of each.
+/// Keys of lists, with an example of each.
 const LISTS: [(&str, &str); 6] = [
     ("listen", "listen = [\"shm:/run/pronto/1.sock\", \"tcp:127.0.0.1:7001\"]"),
     ("peer", "[[peer]]"),
@@ -38,7 +38,7 @@ const LISTS: [(&str, &str); 6] = [
     ("limits.send_memory", "send_memory = [8388608, 33554432]"),
 ];
 
-/// Lists are lists, and numbers in their ranges. Whatever else may be wrong is left to who reads the types.
+/// Checks that lists are lists and numbers are in their ranges. Deserialization finds all other errors.
 pub(crate) fn check(config: &Table) -> Result<(), ConfigError> {
     for (key, example) in LISTS {
         if let Some(value) = values(config, key).find(|value| !value.is_array()) {
@@ -61,7 +61,7 @@ fn numbers_within(config: &Table, key: &'static str, least: i64, most: i64) -> R
     Ok(())
 }
 
-/// What stands under a key: once, or in each table of a list.
+/// Returns the values of a key: one, or one for each table of a list.
 fn values<'a>(config: &'a Table, key: &str) -> impl Iterator<Item = &'a Value> {
     let (first, rest) = key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
     let found = config.get(first);
@@ -73,7 +73,7 @@ fn values<'a>(config: &'a Table, key: &str) -> impl Iterator<Item = &'a Value> {
     tables.into_iter()
 }
 
-/// A value as it is written on one line.
+/// Formats a value on one line.
 fn written(value: &Value) -> String {
     if value.is_table() { "a table".into() } else { value.to_string() }
 }
@@ -87,7 +87,7 @@ mod tests {
     use crate::Config;
 
     #[test]
-    fn numbers_that_fit_no_type_are_refused_with_their_range() {
+    fn numbers_outside_their_range_are_refused_with_the_range() {
         let wrong = |text: &str| Config::parse(text).expect_err("it is wrong").to_string();
         for (text, range) in [
             ("node = 70000", "node = 70000: must be from 1 to 63999"),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_are_none_are_refused_with_an_example() {
+    fn values_that_must_be_lists_are_refused_with_an_example() {
         let wrong = |text: &str| Config::parse(text).expect_err("it is wrong").to_string();
         let example = "listen = \"x\": must be a list, as in listen = [\"shm:";
         assert!(wrong("node = 1\nlisten = \"x\"").starts_with(example));

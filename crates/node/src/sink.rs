@@ -1,4 +1,5 @@
-//! Where engines hand what arrives: the serving thread runs inline handlers, a waiting caller queues everything.
+//! Sinks for the messages that engines receive: that of the serving thread runs inline handlers, that of a waiting caller queues all
+//! messages.
 
 use std::sync::Arc;
 
@@ -29,18 +30,18 @@ pub(crate) struct Job {
     pub(crate) payload: Arrived<AnyLease>,
 }
 
-/// The serving thread's, for one turn: inline handlers run right here, and a worker is woken at its end, when the engine is free, for all
-/// that the turn gave to the pool. In reach of those who measure this step of a call alone.
+/// The sink of the serving thread, for one turn. It runs inline handlers immediately. When it is dropped, after the engine lock was
+/// released, it wakes a worker for the messages that the turn gave to the pool. Public for benchmarks of this step of a call.
 #[derive(Debug)]
 pub struct ServingSink<'a> {
     host: &'a Arc<NodeHost>,
     session: &'a Arc<NodeSession>,
-    /// Whether the pool was given something.
+    /// The turn gave a message to the pool.
     submitted: bool,
 }
 
 impl<'a> ServingSink<'a> {
-    /// For what comes through the session of one of the node's peers.
+    /// Creates a sink for messages that arrive through this session.
     pub const fn new(host: &'a Arc<NodeHost>, session: &'a Arc<NodeSession>) -> Self {
         Self { host, session, submitted: false }
     }
@@ -55,7 +56,7 @@ impl Drop for ServingSink<'_> {
     }
 }
 
-/// A waiting caller's: it starts no handler.
+/// The sink of a waiting caller, which starts no handlers.
 #[derive(Debug)]
 pub(crate) struct WaitingSink<'a> {
     pub(crate) host: &'a Arc<NodeHost>,
@@ -69,7 +70,7 @@ impl Sink<AnyLease> for ServingSink<'_> {
             Ok(Route { mode: RouteMode::Rendezvous(form), .. }) => {
                 take_in(*form, inbound, self.session, &**self.host);
             }
-            // What a waiting caller queued arrived before this, and must not be overtaken.
+            // Messages that a waiting caller queued arrived before this one, which must not overtake them.
             Ok(route) if route.mode == RouteMode::Inline && self.host.serving.has_jobs() => {
                 queue_inline(self.host, self.session, inbound);
             }
@@ -117,7 +118,7 @@ impl Sink<AnyLease> for WaitingSink<'_> {
             Ok(route) if route.mode == RouteMode::Inline => queue_inline(self.host, self.session, inbound),
             Ok(route) => {
                 to_pool(route, self.host, self.session, inbound);
-                // It has no turns of its own: it is one caller's for a whole wait.
+                // Immediately, because this sink exists for the whole wait of a caller, not for one turn.
                 self.host.pool.wake();
             }
         }
@@ -140,12 +141,12 @@ impl Job {
         Self { token: token.detach(origin), type_id, service, deadline, payload }
     }
 
-    /// Runs the job's handler and answers, as the serving thread does for what waiting callers queued.
+    /// Runs the job's inline handler, on the serving thread, for a message that a waiting caller queued.
     pub(crate) fn run_inline(self, host: &Arc<NodeHost>) {
         let Self { token, type_id, service, payload, .. } = self;
         match route(host, type_id, service) {
             Ok(route) => token.handle(move |Origin { session, .. }, token| {
-                // The payload ends with this closure: its receive buffer goes back before the credit does.
+                // The payload is dropped with this closure, so that its receive buffer is returned before the credit.
                 let payload = payload;
                 let handle = |incoming: &Incoming<'_, _>, token: RequestToken<'_>| {
                     route.run(incoming, &payload, token);
@@ -159,7 +160,7 @@ impl Job {
         }
     }
 
-    /// Runs the job's handler and answers, as a worker does: skipped in its turn if nobody waits for it any more.
+    /// Runs the job's handler, on a worker. A call that was cancelled or has reached its deadline fails instead.
     pub(crate) fn run_pooled(self, host: &Arc<NodeHost>) {
         let Self { token, type_id, service, payload, deadline } = self;
         let route = if token.is_cancelled() {
@@ -171,7 +172,7 @@ impl Job {
         };
         match route {
             Ok(route) => token.handle(move |Origin { session, .. }, token| {
-                // As above.
+                // Dropped before the credit is returned, as in `run_inline`.
                 let payload = payload;
                 let incoming = Incoming::new(token.call(), session, host, deadline);
                 let handle = |incoming: &Incoming<'_, _>, token: RequestToken<'_>| {
@@ -197,7 +198,7 @@ fn route(host: &NodeHost, type_id: TypeId, service: ServiceId) -> Result<&Route<
         .ok_or(FailureCode::NoHandler)
 }
 
-/// Leaves a message to the pool, which is to be woken for it.
+/// Gives a message to the pool. The caller must wake the pool afterwards.
 fn to_pool(
     route: &Route<NodeHost>,
     host: &Arc<NodeHost>,
@@ -216,7 +217,7 @@ fn to_pool(
     host.pool.submit(lane, Job::new(host, session, inbound, deadline));
 }
 
-/// Leaves a message to the serving thread, behind those that were left before.
+/// Queues a message for the serving thread, behind those that were queued before.
 fn queue_inline(host: &Arc<NodeHost>, session: &Arc<NodeSession>, inbound: Inbound<'_, Arrived<AnyLease>>) {
     host.serving.queue(Job::new(host, session, inbound, Nanos::NEVER));
 }
@@ -228,13 +229,12 @@ fn run_inline(
     token: RequestToken<'_>,
     handle: impl FnOnce(&Incoming<'_, NodeHost>, RequestToken<'_>),
 ) {
-    // No clock is read for a handler that has nothing to ask it.
+    // The deadline is left out, because it would cost a clock reading and inline handlers cannot ask for it.
     let incoming = Incoming::new(token.call(), session, host, Nanos::NEVER);
     run(route, &incoming, MayWait::Never, token, handle);
 }
 
-/// Runs a handler; one that panics fails its call, not the node. If the handler parted with the token before, its call is
-/// answered by that.
+/// Runs a handler. If it panics, its call fails, unless the handler had already consumed the token.
 fn run(
     (route, type_id): (&Route<NodeHost>, TypeId),
     incoming: &Incoming<'_, NodeHost>,

@@ -1,10 +1,10 @@
-//! System calls that nix has no safe form of: futex waits, borrowed descriptors, and what happens at fork.
+//! System calls without a safe wrapper in nix: futex waits, borrowed descriptors, and a fork handler.
 //!
 //! # Invariants
-//! 1. A futex word outlives the call: it is borrowed for it.
+//! 1. A futex word outlives the call, which borrows it.
 //! 2. A descriptor that is borrowed here belongs to a queue pair that is open, or is refused by the kernel as closed.
 //! 3. The fork handler does one store, which is safe in a child of a threaded process.
-#![expect(unsafe_code, reason = "system calls without a safe form in nix")]
+#![expect(unsafe_code, reason = "system calls without a safe wrapper in nix")]
 
 use core::hash::{BuildHasher, Hasher};
 use core::time::Duration;
@@ -16,7 +16,7 @@ use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process is a forked child of one that had a node. Cheap enough for every call.
+/// Returns whether this process is a forked child of a process that had a node. Costs one load.
 pub(crate) fn is_forked_child() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
@@ -25,7 +25,7 @@ extern "C" fn in_child() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// From now on a child knows that it is one.
+/// Installs the fork handler for [`is_forked_child`].
 pub(crate) fn watch_forks() {
     static WATCH: OnceLock<i32> = OnceLock::new();
     WATCH.get_or_init(|| {
@@ -34,12 +34,12 @@ pub(crate) fn watch_forks() {
     });
 }
 
-/// A number that no other process draws: for epochs and sessions.
+/// Returns a random number that is different in every process, for epochs and sessions.
 pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Sleeps while the wake-up word says armed, at most so long. Wakes early for no reason now and then.
+/// Sleeps while the wake word is armed, for at most `limit`. May return early.
 pub(crate) fn futex_wait_armed(word: &AtomicU32, limit: Duration) {
     let limit = libc::timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
@@ -51,7 +51,7 @@ pub(crate) fn futex_wait_armed(word: &AtomicU32, limit: Duration) {
     let _woken = unsafe { libc::syscall(libc::SYS_futex, word, operation, armed, &raw const limit) };
 }
 
-/// Wakes whoever sleeps on the word.
+/// Wakes one thread that sleeps on the word.
 pub(crate) fn futex_wake(word: &AtomicU32) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     let word: *const AtomicU32 = word;
@@ -59,7 +59,7 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
     let _woken = unsafe { libc::syscall(libc::SYS_futex, word, operation, 1) };
 }
 
-/// A queue pair's descriptor, for one system call.
+/// Returns a queue pair's descriptor, for one system call.
 pub(crate) fn borrow<'a>(fd: i32) -> BorrowedFd<'a> {
     // SAFETY: invariant 2.
     unsafe { BorrowedFd::borrow_raw(fd) }

@@ -1,9 +1,9 @@
-//! Up to which length a rendezvous carries its payload along, as measured on this host.
+//! The payload length up to which a rendezvous is eager, measured on this host.
 //!
-//! A payload that is carried travels in one message, and is copied into send memory and out of what arrived. One that is granted is
-//! read by its receiver from where it lies, for the price of a grant, an offer and an answer. Which is cheaper depends on the transport
-//! and the machine. Both are done here between the two ends of a link within this process, by one thread: what is compared is the work,
-//! without wake-ups. A network adds to granted payloads a way there and back, which is in no figure: there is no network here.
+//! An eager payload travels inside the rendezvous call. It is copied into send memory and out of the receive buffer. A granted payload
+//! is read by its receiver from the sender's memory, at the cost of a grant, an offer and a reply. The cheaper way depends on the
+//! transport and the machine. This module measures both between the two ends of a link within this process, on one thread, so it
+//! compares the CPU time without wake-ups. A network would add a round trip to granted payloads, which is not measured.
 
 use core::marker::PhantomData;
 use std::sync::{Arc, Once, OnceLock};
@@ -22,28 +22,29 @@ use pronto_wire::{Class, Epoch, FailureCode, NodeId, TypeEntry, TypeId};
 use crate::host::NodeClock;
 use crate::node::region;
 
-/// What is assumed before anything is measured, and where nothing can be, bytes.
+/// Threshold before a measurement and for transports that cannot be measured, bytes.
 const ASSUMED: u64 = 4 << 10;
-/// Lengths that are compared, bytes. Not more: what is carried before its receive is posted is copied, and kept.
+/// Compared lengths, bytes. Longer payloads are never eager, because an eager payload that arrives before its receive is copied and
+/// kept.
 const LENGTHS: [u64; 6] = [1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10];
-/// Transfers of each length and kind, of which the median counts. The first ones touch memory.
+/// Number of transfers of each length and kind, of which the median counts. The first ones also fault in the memory.
 const ROUNDS: usize = 9;
-/// Looks at both ends after which a transfer counts as stuck.
-const LOOKS: u32 = 100_000;
-/// For what arrives over TCP, bytes.
+/// Number of polls of both ends after which a transfer counts as failed.
+const POLLS: u32 = 100_000;
+/// Receive memory of the TCP ends, bytes.
 const POOL: usize = 8 << 20;
 
-/// Up to which length payloads are carried along.
+/// Maximum length of eager payloads, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Threshold {
-    /// Up to so many bytes they were not slower than granted ones.
+    /// Longest length at which eager payloads were not slower than granted ones.
     Measured(u64),
-    /// Not measured, or not yet.
+    /// Default, as there is no measurement or none yet.
     Assumed(u64),
 }
 
 impl Threshold {
-    /// Bytes.
+    /// Returns the length in bytes.
     pub(crate) const fn bytes(self) -> u64 {
         match self {
             Self::Measured(bytes) | Self::Assumed(bytes) => bytes,
@@ -54,7 +55,7 @@ impl Threshold {
 static SHM: OnceLock<u64> = OnceLock::new();
 static TCP: OnceLock<u64> = OnceLock::new();
 
-/// What holds for a transport.
+/// Returns the threshold of a transport.
 pub(crate) fn of(provider: &str) -> Threshold {
     let measured = match provider {
         "shm" => SHM.get(),
@@ -64,7 +65,7 @@ pub(crate) fn of(provider: &str) -> Threshold {
     measured.map_or(Threshold::Assumed(ASSUMED), |bytes| Threshold::Measured(*bytes))
 }
 
-/// What holds for every transport that is measured, for people.
+/// Describes the thresholds of the measured transports in a human-readable form.
 pub(crate) fn described() -> String {
     let of = |provider| match of(provider) {
         Threshold::Measured(bytes) => format!("{provider} {bytes} B"),
@@ -73,14 +74,14 @@ pub(crate) fn described() -> String {
     ["shm", "tcp"].map(of).join(", ")
 }
 
-/// Has the thresholds of rendezvous measured, once per process, by a thread of its own that lives for some milliseconds. Until then
-/// they are assumed. The first rendezvous of a process asks for it, and daemons do when they start.
+/// Starts the measurement of the rendezvous thresholds, once per process, on a thread that runs for some milliseconds. Until it has
+/// ended, defaults are used. The first rendezvous of a process calls this; daemons call it at their start.
 pub fn measure_soon() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
         let thread = std::thread::Builder::new().name("pronto-measure".into());
         if let Err(error) = thread.spawn(measure) {
-            tracing::warn!(%error, "rendezvous thresholds are not measured");
+            tracing::warn!(%error, "cannot start the thread that measures rendezvous thresholds; using defaults");
         }
     });
 }
@@ -97,15 +98,16 @@ fn measure() {
     });
     for (provider, measured, place) in [("shm", shm, &SHM), ("tcp", tcp, &TCP)] {
         if let Some(bytes) = measured {
-            tracing::debug!(provider, bytes, "a rendezvous carries payloads up to this length");
+            tracing::debug!(provider, bytes, "rendezvous payloads up to this length are eager");
             place.set(bytes).expect("measured once");
         } else {
-            tracing::warn!(provider, "no rendezvous can be measured; a threshold is assumed");
+            tracing::warn!(provider, "cannot measure the rendezvous threshold; using the default");
         }
     }
 }
 
-/// The longest of [`LENGTHS`] up to which carrying takes no longer than granting; 0 if it always does. None if there is no link.
+/// Returns the longest of [`LENGTHS`] up to which eager payloads are not slower than granted ones, or 0 if they always are. Returns
+/// `None` if there is no link or a transfer fails.
 fn compare<Q: QueuePair + 'static>(
     link: impl FnOnce([ConnectionLimits; 2]) -> Option<[[Q; 2]; 2]>,
 ) -> Option<u64> {
@@ -132,8 +134,8 @@ fn compare<Q: QueuePair + 'static>(
 
 /// Two nodes without threads.
 struct Ends<Q: QueuePair + 'static> {
-    sender: Peer<Alone<Q>>,
-    receiver: Peer<Alone<Q>>,
+    sender: Peer<ThreadlessNode<Q>>,
+    receiver: Peer<ThreadlessNode<Q>>,
     from: Region,
     to: Region,
 }
@@ -151,10 +153,10 @@ impl<Q: QueuePair + 'static> Ends<Q> {
         let pairs = link(Class::ALL.map(|class| agreements[0].connection(class)))?;
         let mut peers = pairs.into_iter().zip(agreements).map(|(pairs, agreement)| {
             let session = Arc::new(Session::new(agreement.peer, limits));
-            let host = Arc::new(Alone::new());
+            let host = Arc::new(ThreadlessNode::new());
             session.install(
                 Links { pairs, agreement },
-                &mut Offers { session: &session, host: &host },
+                &mut RendezvousSink { session: &session, host: &host },
                 &*host,
             );
             Peer::new(session, host)
@@ -164,7 +166,7 @@ impl<Q: QueuePair + 'static> Ends<Q> {
         Some(Self { sender: peers.next()?, receiver: peers.next()?, from, to })
     }
 
-    /// What one transfer takes both ends together; payloads up to `eager` bytes are carried along.
+    /// Returns the time of one transfer, of both ends together. Payloads of up to `eager` bytes are eager.
     fn transfer(&self, len: u64, eager: u64) -> Option<Nanos> {
         let host = self.sender.host();
         host.eager.store(eager, Ordering::Relaxed);
@@ -172,7 +174,7 @@ impl<Q: QueuePair + 'static> Ends<Q> {
         let mut receive = self.receiver.post(0, &self.to, 0..len).ok()?;
         let mut sending = self.sender.start_send(0, &self.from, 0..len, core::time::Duration::MAX).ok()?;
         let (mut received, mut sent) = (None, None);
-        for _ in 0..LOOKS {
+        for _ in 0..POLLS {
             received = received.or_else(|| receive.poll());
             sent = sent.or_else(|| sending.poll());
             if let (Some(received), Some(sent)) = (&received, &sent) {
@@ -184,9 +186,9 @@ impl<Q: QueuePair + 'static> Ends<Q> {
     }
 }
 
-/// The types of the rendezvous, numbered as [`Offers`] takes them.
+/// Returns the message types of the rendezvous, numbered as [`RendezvousSink`] expects them.
 fn types<Q: QueuePair + 'static>() -> Vec<TypeEntry> {
-    let entry = |(number, route): (u16, Route<Alone<Q>>)| TypeEntry {
+    let entry = |(number, route): (u16, Route<ThreadlessNode<Q>>)| TypeEntry {
         name: route.key.name,
         layout: route.key.layout,
         service: route.key.service,
@@ -195,13 +197,13 @@ fn types<Q: QueuePair + 'static>() -> Vec<TypeEntry> {
     (0..).zip(Route::rendezvous()).map(entry).collect()
 }
 
-/// Takes in what belongs to a rendezvous; nothing else is sent.
-struct Offers<'a, Q: QueuePair + 'static> {
+/// A sink for the messages of a rendezvous, the only ones that are sent here.
+struct RendezvousSink<'a, Q: QueuePair + 'static> {
     session: &'a Arc<Session<Q>>,
-    host: &'a Arc<Alone<Q>>,
+    host: &'a Arc<ThreadlessNode<Q>>,
 }
 
-impl<Q: QueuePair + 'static> Sink<Q::Lease> for Offers<'_, Q> {
+impl<Q: QueuePair + 'static> Sink<Q::Lease> for RendezvousSink<'_, Q> {
     fn request(&mut self, inbound: Inbound<'_, Arrived<Q::Lease>>) {
         const FORMS: [Form; 3] = [Form::ByReference, Form::Eager, Form::Regrant];
         let form = FORMS.get(usize::from(inbound.type_id.0));
@@ -212,32 +214,32 @@ impl<Q: QueuePair + 'static> Sink<Q::Lease> for Offers<'_, Q> {
     fn event(&mut self, _: Event) {}
 }
 
-/// A node without threads, of which nobody waits for anything.
-struct Alone<Q> {
+/// A node without threads, which never sleeps.
+struct ThreadlessNode<Q> {
     clock: NodeClock,
     eager: AtomicU64,
     _connections: PhantomData<fn() -> Q>,
 }
 
-impl<Q> Alone<Q> {
+impl<Q> ThreadlessNode<Q> {
     fn new() -> Self {
         Self { clock: NodeClock::start(), eager: AtomicU64::new(0), _connections: PhantomData }
     }
 }
 
-impl<Q> core::fmt::Debug for Alone<Q> {
+impl<Q> core::fmt::Debug for ThreadlessNode<Q> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Alone").finish_non_exhaustive()
+        f.debug_struct("ThreadlessNode").finish_non_exhaustive()
     }
 }
 
-impl<Q> Clock for Alone<Q> {
+impl<Q> Clock for ThreadlessNode<Q> {
     fn now(&self) -> Nanos {
         self.clock.now()
     }
 }
 
-impl<Q: 'static> Executor for Alone<Q> {
+impl<Q: 'static> Executor for ThreadlessNode<Q> {
     fn circumstances(&self, _: WaitPolicy) -> pronto_core::executor::Circumstances {
         pronto_core::executor::alone(Nanos::NEVER)
     }
@@ -255,11 +257,11 @@ impl<Q: 'static> Executor for Alone<Q> {
     }
 }
 
-impl<Q: QueuePair + 'static> Host for Alone<Q> {
+impl<Q: QueuePair + 'static> Host for ThreadlessNode<Q> {
     type Qp = Q;
 
     fn waiting_sink<'a>(self: &'a Arc<Self>, session: &'a Arc<Session<Q>>) -> impl Sink<Q::Lease> {
-        Offers { session, host: self }
+        RendezvousSink { session, host: self }
     }
 
     fn wait_policy(&self) -> WaitPolicy {
@@ -300,7 +302,7 @@ mod tests {
                 let len_here = usize::try_from(len).expect("it is short");
                 let bytes: Vec<u8> = (0..=250).cycle().skip(usize::from(eager == 0)).take(len_here).collect();
                 ends.from.write(0, &bytes).expect("it fits");
-                assert!(ends.transfer(len, eager).is_some(), "{len} bytes, carried up to {eager}");
+                assert!(ends.transfer(len, eager).is_some(), "{len} bytes, eager up to {eager}");
                 let mut arrived = vec![0; bytes.len()];
                 ends.to.read(0, &mut arrived).expect("it fits");
                 assert_eq!(arrived, bytes);

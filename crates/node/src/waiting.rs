@@ -68,7 +68,11 @@ impl NodeHost {
         };
         let bound = waiting.bound.map(|bound| (bound, "the bound that was set"));
         let learned = session.reply_waits();
-        let gap = if session.was_called() { came(learned, "replies take") } else { "no replies yet".into() };
+        let gap = if session.was_called() {
+            describe_gap(learned, "replies take")
+        } else {
+            "no replies yet".into()
+        };
         self.described(waiting.policy, by, bound, learned, &gap, contention)
     }
 
@@ -90,7 +94,14 @@ impl NodeHost {
             Some((None, _)) | None => (configured, "as configured".into(), "its spin-down"),
         };
         let bound = waiting.bound.map(|bound| (bound, why));
-        self.described(waiting.policy, &by, bound, learned, &came(learned, "messages come after"), contention)
+        self.described(
+            waiting.policy,
+            &by,
+            bound,
+            learned,
+            &describe_gap(learned, "messages come after"),
+            contention,
+        )
     }
 
     fn described(
@@ -118,8 +129,8 @@ impl NodeHost {
 }
 
 /// Describes the recent wait times of a history.
-fn came(learned: &WaitHistory, what: &str) -> String {
-    format!("{what} {} us", learned.gap().0.div_ceil(1_000))
+fn describe_gap(learned: &WaitHistory, event: &str) -> String {
+    format!("{event} {} us", learned.gap().0.div_ceil(1_000))
 }
 
 /// Describes how long adaptive waits poll, and why. If `contention` prevents polling, describes both that and what they would do

@@ -1,4 +1,4 @@
-//! A node on a machine with two NUMA nodes, whose network card is on the second.
+//! A node on a machine with two NUMA nodes, whose network card is near the second.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use core::time::Duration;
@@ -9,10 +9,10 @@ use pronto_node::topology::{Wish, allowed};
 use pronto_rpc::Message;
 
 const SOON: Duration = Duration::from_secs(30);
-/// The card's, and within the machine.
+/// Address of the card.
 const ADDRESS: &str = "10.99.0.1";
 
-/// Where the thread may run that answers.
+/// Asks for the CPUs on which the handler's thread may run.
 #[derive(Debug, Message)]
 #[message(name = "lab.where", reply = Here)]
 struct Where {}

@@ -1,8 +1,8 @@
-//! A library with a progress function of its own makes progress as a source: no thread of its own, no call by the program.
+//! Runs a foreign library with its own progress function as a source: the library needs no thread, and the program does not call it.
 //!
-//! What the library has is what UCX's worker has: something to call (`ucp_worker_progress`), something to call before a sleep
-//! (`ucp_worker_arm`), and a descriptor to sleep on (`ucp_worker_get_efd`). Here it is a small message queue on a pair of
-//! datagram sockets, so that the example needs nothing; the adapter is the same for any other.
+//! The library has the interface of a UCX worker: a progress function (`ucp_worker_progress`), a function to call before a sleep
+//! (`ucp_worker_arm`), and a descriptor to sleep on (`ucp_worker_get_efd`). In this example it is a small message queue on a pair of
+//! datagram sockets, so that the example has no dependency. The adapter is the same for any other library.
 //!
 //! ```sh
 //! cargo run -p pronto-progress --example foreign
@@ -23,7 +23,7 @@ use pronto_progress::{Cost, Engine, Keeper, Manager, Priority, Sleep, Source, Sp
 use pronto_sync::Arc;
 use pronto_sync::atomic::{AtomicBool, Ordering};
 
-/// What a library does with a message.
+/// Callback with which the library delivers a message.
 type Arrived = Box<dyn FnMut(&[u8]) + Send>;
 
 /// The foreign library.
@@ -33,7 +33,7 @@ struct Library {
 }
 
 impl Library {
-    /// Takes what is there. Returns how many messages.
+    /// Delivers the available messages. Returns their number.
     fn progress(&mut self) -> usize {
         let mut message = [0; 256];
         let mut taken = 0;
@@ -44,8 +44,8 @@ impl Library {
         taken
     }
 
-    /// Asks for an event on the descriptor. A socket always has one; a UCX worker is armed here, and one that says "busy" has
-    /// something, which the recheck after arming finds.
+    /// Requests an event on the descriptor. A socket needs no request. A UCX worker is armed here; if it returns `UCS_ERR_BUSY` it has
+    /// an event, which the recheck after arming finds.
     fn arm(&mut self) {}
 
     fn descriptor(&self) -> RawFd {
@@ -70,7 +70,7 @@ impl Source for Foreign {
     }
 }
 
-/// What the engine's thread does beside: nothing.
+/// A keeper that has no work other than polling.
 struct Alone(Arc<AtomicBool>);
 
 impl Keeper for Alone {
@@ -108,8 +108,8 @@ fn main() -> Result<(), Box<dyn core::error::Error>> {
 
     let (ours, theirs) = UnixDatagram::pair()?;
     theirs.set_nonblocking(true)?;
-    let (says, said) = mpsc::channel();
-    let arrived = move |message: &[u8]| drop(says.send(String::from_utf8_lossy(message).into_owned()));
+    let (sender, receiver) = mpsc::channel();
+    let arrived = move |message: &[u8]| drop(sender.send(String::from_utf8_lossy(message).into_owned()));
     let library = Library { socket: theirs, arrived: Box::new(arrived) };
     let spec = Spec {
         name: "foreign",
@@ -122,14 +122,14 @@ fn main() -> Result<(), Box<dyn core::error::Error>> {
 
     for number in 1..=3 {
         ours.send(format!("message {number}").as_bytes())?;
-        // Nobody calls the library here; the engine does.
-        let message = said.recv_timeout(Duration::from_secs(5)).map_err(io::Error::other)?;
-        println!("{message}, while the program waited for something else");
+        // The program does not call the library; the engine does.
+        let message = receiver.recv_timeout(Duration::from_secs(5)).map_err(io::Error::other)?;
+        println!("received {message} without a call to the library");
     }
     println!("{:?}", manager.counters());
     drop(registration);
     stop.store(true, Ordering::Relaxed);
     manager.alert();
-    engine.join().map_err(|_| io::Error::other("the engine's thread panicked"))?;
+    engine.join().map_err(|_| io::Error::other("the engine thread panicked"))?;
     Ok(())
 }

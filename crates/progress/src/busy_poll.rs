@@ -1,12 +1,12 @@
-//! Polling of network devices within a sleep: the kernel looks at a device for a while before the engine's thread sleeps on its
+//! Polling of network devices during a sleep: the kernel polls a device for a while before the engine thread sleeps on its
 //! connections (EPIOCSPARAMS, `fs/eventpoll.c` since Linux 6.9; Documentation/networking/napi.rst).
 //!
-//! What is polled is the queue that the last packet of a watched connection came from. Connections over the loopback interface
-//! have none: then a sleep is what it was.
+//! The kernel polls the queue from which the last packet of a watched connection came. Connections over the loopback interface
+//! have no queue, so sleeps on them do not change.
 //!
 //! # Invariants
 //! 1. The structure is the kernel's (`struct epoll_params`), by the C library's definition, and outlives each call.
-#![expect(unsafe_code, reason = "two requests that have no safe form")]
+#![expect(unsafe_code, reason = "two ioctl requests without a safe wrapper")]
 
 use std::fmt;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
@@ -18,39 +18,39 @@ use thiserror::Error;
 nix::ioctl_write_ptr!(epoll_set_params, 0x8a, 0x01, libc::epoll_params);
 nix::ioctl_read!(epoll_get_params, 0x8a, 0x02, libc::epoll_params);
 
-/// Packets in one go that any process may ask for (NAPI_POLL_WEIGHT); more takes CAP_NET_ADMIN.
+/// Maximum number of packets per poll for a process without CAP_NET_ADMIN (the kernel's NAPI_POLL_WEIGHT).
 pub const MOST_PACKETS: u16 = 64;
 
-/// How devices are polled within a sleep.
+/// Parameters with which the kernel polls devices during a sleep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BusyPoll {
-    /// For so long, microseconds, before the thread sleeps; 0 is not at all.
+    /// Time for which the kernel polls before the thread sleeps, microseconds; 0 turns polling off.
     pub micros: u32,
-    /// Packets taken in one go; 0 is what the kernel has of its own, 8.
+    /// Packets per poll; 0 selects the kernel's default of 8.
     pub packets: u16,
-    /// Whether polling goes before the device's interrupts, which then stay off for as long as the device's `irq-suspend-timeout` or
-    /// `gro_flush_timeout` says; without one of them it is of no effect.
+    /// Whether polling takes precedence over the device's interrupts, which are then suspended for the device's `irq-suspend-timeout`
+    /// or `gro_flush_timeout`. Has no effect unless one of these is set.
     pub prefer: bool,
 }
 
-/// Why devices are not polled within sleeps.
+/// Reason for which the kernel does not poll devices during sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BusyPollError {
     /// The kernel has no such request.
-    #[error("the kernel cannot be told to (it is older than 6.9)")]
+    #[error("the kernel does not support it (needs Linux 6.9 or later)")]
     TooOld,
-    /// It was built without busy polling.
+    /// The kernel was built without busy polling.
     #[error("the kernel was built without busy polling (CONFIG_NET_RX_BUSY_POLL)")]
     NotBuilt,
-    /// More than [`MOST_PACKETS`] in one go.
-    #[error("more than {MOST_PACKETS} packets in one go take CAP_NET_ADMIN")]
+    /// More than [`MOST_PACKETS`] packets per poll, without the privilege for it.
+    #[error("more than {MOST_PACKETS} packets per poll require CAP_NET_ADMIN")]
     NotPermitted,
-    /// The kernel took it, and has something else.
-    #[error("the kernel has {0} instead")]
+    /// The kernel accepted the request and reports other parameters.
+    #[error("the kernel uses {0} instead")]
     Changed(BusyPoll),
-    /// Anything else.
-    #[error("the system says: {0}")]
+    /// Any other error of the system.
+    #[error("system error: {0}")]
     System(Errno),
 }
 
@@ -70,23 +70,22 @@ impl fmt::Display for BusyPoll {
         let Self { micros, packets, prefer } = *self;
         write!(f, "{micros} us")?;
         if packets != 0 {
-            write!(f, ", {packets} packets in one go")?;
+            write!(f, ", {packets} packets per poll")?;
         }
-        if prefer { f.write_str(", before interrupts") } else { Ok(()) }
+        if prefer { f.write_str(", preferred over interrupts") } else { Ok(()) }
     }
 }
 
-/// Whether the kernel can be told to poll devices within sleeps: an epoll instance is told to for a microsecond, asked, and
-/// closed.
+/// Checks whether the kernel can poll devices during sleeps, with a temporary epoll instance.
 ///
 /// # Errors
-/// Why it cannot.
+/// Returns the reason if it cannot.
 pub fn busy_poll_offered() -> Result<(), BusyPollError> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     set(epoll.0.as_fd(), BusyPoll { micros: 1, packets: 8, prefer: false })
 }
 
-/// Has an epoll instance poll devices; it is asked afterwards what it does.
+/// Sets the parameters of an epoll instance and reads them back.
 pub(crate) fn set(epoll: BorrowedFd<'_>, wanted: BusyPoll) -> Result<(), BusyPollError> {
     let params = libc::epoll_params {
         busy_poll_usecs: wanted.micros,
@@ -94,17 +93,17 @@ pub(crate) fn set(epoll: BorrowedFd<'_>, wanted: BusyPoll) -> Result<(), BusyPol
         prefer_busy_poll: wanted.prefer.into(),
         __pad: 0,
     };
-    // SAFETY: invariant 1; the kernel reads it.
+    // SAFETY: invariant 1; the kernel reads the structure.
     unsafe { epoll_set_params(epoll.as_raw_fd(), &raw const params) }?;
     let has = get(epoll)?;
     if has == wanted { Ok(()) } else { Err(BusyPollError::Changed(has)) }
 }
 
-/// What an epoll instance does.
+/// Returns the parameters of an epoll instance.
 pub(crate) fn get(epoll: BorrowedFd<'_>) -> Result<BusyPoll, BusyPollError> {
     let mut params =
         libc::epoll_params { busy_poll_usecs: 0, busy_poll_budget: 0, prefer_busy_poll: 0, __pad: 0 };
-    // SAFETY: invariant 1; the kernel writes it.
+    // SAFETY: invariant 1; the kernel writes the structure.
     unsafe { epoll_get_params(epoll.as_raw_fd(), &raw mut params) }?;
     Ok(BusyPoll {
         micros: params.busy_poll_usecs,
@@ -121,15 +120,15 @@ mod tests {
         Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("an epoll")
     }
 
-    /// A kernel that has it keeps what it was told, and one that has not says why.
+    /// A kernel with busy polling keeps the parameters; another one reports why not.
     #[test]
-    fn what_is_asked_for_is_kept_or_refused() {
+    fn parameters_are_kept_or_refused() {
         let (epoll, fresh) = (epoll(), BusyPoll::default());
         let wanted = BusyPoll { micros: 50, packets: 16, prefer: true };
         match set(epoll.0.as_fd(), wanted) {
             Ok(()) => {
                 assert_eq!(get(epoll.0.as_fd()), Ok(wanted));
-                assert_eq!(set(epoll.0.as_fd(), fresh), Ok(()), "and taken back");
+                assert_eq!(set(epoll.0.as_fd(), fresh), Ok(()), "polling can be turned off again");
                 assert_eq!(get(epoll.0.as_fd()), Ok(fresh));
                 assert_eq!(busy_poll_offered(), Ok(()));
             }
@@ -141,9 +140,9 @@ mod tests {
         }
     }
 
-    /// Who may not is told, and the instance does what it did.
+    /// A refused request reports an error and leaves the instance as it was.
     #[test]
-    fn what_is_refused_changes_nothing() {
+    fn a_refused_request_changes_nothing() {
         let epoll = epoll();
         let Ok(before) = get(epoll.0.as_fd()) else { return };
         let too_long = BusyPoll { micros: u32::MAX, ..BusyPoll::default() };
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_such_parameters_says_so() {
+    fn a_descriptor_without_such_parameters_is_refused() {
         let no_epoll = nix::sys::eventfd::EventFd::new().expect("an eventfd");
         assert_eq!(set(no_epoll.as_fd(), BusyPoll::default()), Err(BusyPollError::TooOld));
     }

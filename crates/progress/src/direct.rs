@@ -1,33 +1,33 @@
-//! Sources in memory: those that are looked at every time, and those of many that have had nothing for long.
+//! Direct sources, which are polled without an epoll: hot ones in every round, cold ones in turn.
 //!
-//! A node has a source for each peer, and talks with few of them at a time. Looking at one that has nothing takes as long as a
-//! good part of a call's way, so those that have been quiet are *cold*: each look polls every hot source, the hot ones several
-//! times if they are few, and a share of the cold ones in turn. What comes to a cold source is found within
-//! [`COLD_SHARE`] looks. Before a sleep, and where somebody else than an idle engine looks, all are polled.
+//! A node has a source for each peer, and few of them are active at a time. An empty poll takes a considerable part of the time of a
+//! call, so sources that had no event for long become *cold*. Each round polls every hot source, several times if there are few,
+//! and a share of the cold sources in turn. An event of a cold source is found within [`COLD_SHARE`] rounds. Before a sleep, and on
+//! every trigger but [`Trigger::Idle`], all sources are polled.
 //!
 //! # Invariants
 //! 1. A source is in one of the two lists. The hot one is ordered by priority, then by registration.
-//! 2. Only sources of [`Cost::MemoryOfMany`] are cold, and never the last one that is hot.
-//! 3. While a source is called, `at` says which: one that panics is found by it.
+//! 2. Only sources of [`Cost::MemoryOfMany`] become cold, and the last hot source never does.
+//! 3. While a source is called, `at` is its position, so that a source that panics can be found.
 
 use crate::poller::Slot;
 use crate::source::{Cost, Trigger};
 
-/// Looks in vain in a row after which a source is cold: a millisecond of polling or so.
+/// Number of consecutive empty polls after which a source becomes cold: about a millisecond of polling.
 pub(crate) const COLD_AFTER: u32 = 4_096;
-/// Each cold source is polled once in so many looks, at least.
+/// Maximum number of rounds between two polls of a cold source.
 pub(crate) const COLD_SHARE: usize = 16;
-/// How often hot sources are polled, all together, for each share of cold ones.
-const HOT_LOOKS: u32 = 4;
+/// Number of polls of hot sources, all together, for each share of cold ones.
+const HOT_POLLS: u32 = 4;
 
-/// See the module.
+/// The direct sources.
 #[derive(Default)]
 pub(crate) struct Direct {
     hot: Vec<Slot>,
     cold: Vec<Slot>,
-    /// The cold source whose turn it is.
+    /// Index of the cold source that is polled next.
     turn: usize,
-    /// Which source is being called: a place in `hot`, or behind that one in `cold`.
+    /// Position of the source that is being called: an index in `hot`, or the length of `hot` plus an index in `cold`.
     at: usize,
 }
 
@@ -41,7 +41,7 @@ impl Direct {
     }
 
     pub(crate) fn add(&mut self, mut slot: Slot) {
-        slot.vain = 0;
+        slot.empty_polls = 0;
         let place = (slot.spec.priority, slot.id);
         let place = self.hot.partition_point(|other| (other.spec.priority, other.id) <= place);
         self.hot.insert(place, slot);
@@ -52,7 +52,7 @@ impl Direct {
         Some(self.take(place))
     }
 
-    /// The source that was being called, left in its place.
+    /// Returns the source that was being called.
     pub(crate) fn called_slot(&mut self) -> &mut Slot {
         match self.at.checked_sub(self.hot.len()) {
             None => &mut self.hot[self.at],
@@ -60,7 +60,7 @@ impl Direct {
         }
     }
 
-    /// Takes the source out that was being called.
+    /// Removes the source that was being called.
     pub(crate) fn take_called(&mut self) -> Slot {
         self.take(self.at)
     }
@@ -72,28 +72,28 @@ impl Direct {
         }
     }
 
-    /// Every source is hot.
+    /// Makes every source hot.
     pub(crate) fn warm(&mut self) {
         while let Some(slot) = self.cold.pop() {
             self.add(slot);
         }
     }
 
-    /// Looks at sources that this trigger polls, up to `looks` times at as many sources as there are, as long as there is
-    /// nothing. Returns how much was taken.
+    /// Polls the sources of this trigger until there is an event, with about `polls` polls in total but at least one of each hot source.
+    /// Returns the number of events.
     #[inline]
-    pub(crate) fn look(&mut self, trigger: Trigger, looks: u32) -> usize {
+    pub(crate) fn poll(&mut self, trigger: Trigger, polls: u32) -> usize {
         if let ([only], []) = (&mut self.hot[..], &self.cold[..]) {
             self.at = 0;
-            return if only.spec.triggers.contains(trigger) { only.source.poll_often(looks) } else { 0 };
+            return if only.spec.triggers.contains(trigger) { only.source.poll_often(polls) } else { 0 };
         }
         if trigger != Trigger::Idle {
             self.warm();
         }
         let count = u32::try_from(self.hot.len()).unwrap_or(u32::MAX).max(1);
-        let each = if self.cold.is_empty() { 1 } else { (HOT_LOOKS.min(looks) / count).max(1) };
-        for _ in 0..(looks / count / each).max(1) {
-            let taken = self.look_at_hot(trigger, each) + self.look_at_cold(trigger);
+        let each = if self.cold.is_empty() { 1 } else { (HOT_POLLS.min(polls) / count).max(1) };
+        for _ in 0..(polls / count / each).max(1) {
+            let taken = self.poll_hot(trigger, each) + self.poll_cold(trigger);
             if taken != 0 {
                 return taken;
             }
@@ -102,7 +102,7 @@ impl Direct {
     }
 
     #[inline]
-    fn look_at_hot(&mut self, trigger: Trigger, each: u32) -> usize {
+    fn poll_hot(&mut self, trigger: Trigger, each: u32) -> usize {
         let (mut taken, mut cools) = (0, false);
         for (place, slot) in self.hot.iter_mut().enumerate() {
             if !slot.spec.triggers.contains(trigger) {
@@ -111,8 +111,8 @@ impl Direct {
             self.at = place;
             let more = slot.source.poll_often(each);
             taken += more;
-            slot.vain = if more == 0 { slot.vain + 1 } else { 0 };
-            cools |= slot.vain >= COLD_AFTER;
+            slot.empty_polls = if more == 0 { slot.empty_polls + 1 } else { 0 };
+            cools |= slot.empty_polls >= COLD_AFTER;
         }
         if cools {
             self.cool();
@@ -120,27 +120,27 @@ impl Direct {
         taken
     }
 
-    /// Takes those out of the hot list that have had nothing for long.
+    /// Moves sources that had no event for long to the cold list.
     #[cold]
     fn cool(&mut self) {
         let mut place = 0;
         while place < self.hot.len() {
             let last = self.hot.len() == 1;
             let slot = &mut self.hot[place];
-            if slot.vain < COLD_AFTER {
+            if slot.empty_polls < COLD_AFTER {
                 place += 1;
             } else if slot.spec.cost == Cost::MemoryOfMany && !last {
                 let slot = self.hot.remove(place);
                 self.cold.push(slot);
             } else {
-                slot.vain = 0;
+                slot.empty_polls = 0;
                 place += 1;
             }
         }
     }
 
     #[inline]
-    fn look_at_cold(&mut self, trigger: Trigger) -> usize {
+    fn poll_cold(&mut self, trigger: Trigger) -> usize {
         let mut taken = 0;
         for _ in 0..self.cold.len().div_ceil(COLD_SHARE) {
             if self.turn >= self.cold.len() {
@@ -165,7 +165,7 @@ impl Direct {
         taken
     }
 
-    /// Every hot source of a trigger, from the one at `begin` on.
+    /// Calls `with` for every hot source of a trigger, from index `begin` on.
     #[inline]
     pub(crate) fn each_hot(&mut self, begin: usize, trigger: Trigger, with: &mut impl FnMut(&mut Slot)) {
         for (place, slot) in self.hot.iter_mut().enumerate().skip(begin) {
@@ -176,7 +176,7 @@ impl Direct {
         }
     }
 
-    /// The place of the source that was called last.
+    /// Returns the position of the source that was called last.
     pub(crate) const fn called(&self) -> usize {
         self.at
     }
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use crate::source::{Sleep, Source, Spec};
 
-    /// Has as many events as its word says, and counts how often it was asked.
+    /// A source with `events` events, which counts its polls.
     struct Word {
         events: Arc<AtomicU32>,
         polls: Arc<AtomicU32>,
@@ -222,17 +222,17 @@ mod tests {
         for ((id, cost), end) in (0..).zip(costs).zip(&ends) {
             let word = Word { events: Arc::clone(&end.events), polls: Arc::clone(&end.polls) };
             let spec = Spec { cost: *cost, ..Spec::memory("word", Sleep::Notified) };
-            direct.add(Slot { id, spec, source: Box::new(word), vain: 0 });
+            direct.add(Slot { id, spec, source: Box::new(word), empty_polls: 0 });
         }
         (direct, ends)
     }
 
-    /// Looks until those are cold that can be, while the first source has something each time.
+    /// Polls until every source that can become cold is cold, while the first source has an event in each round.
     fn cooled(costs: &[Cost]) -> (Direct, Vec<Ends>) {
         let (mut direct, ends) = direct(costs);
         for _ in 0..COLD_AFTER {
             ends[0].events.store(1, Ordering::Relaxed);
-            assert_eq!(direct.look(Trigger::Idle, 1), 1);
+            assert_eq!(direct.poll(Trigger::Idle, 1), 1);
         }
         for end in &ends {
             end.polls();
@@ -241,16 +241,16 @@ mod tests {
     }
 
     #[test]
-    fn who_had_nothing_for_long_is_looked_at_in_turn() {
+    fn sources_without_events_for_long_are_polled_in_turn() {
         let (mut direct, ends) = cooled(&[Cost::MemoryOfMany; 16]);
         assert_eq!((direct.hot.len(), direct.cold.len()), (1, 15));
-        assert_eq!(direct.look(Trigger::Idle, 15 * HOT_LOOKS), 0);
-        assert_eq!(ends[0].polls(), 15 * HOT_LOOKS);
+        assert_eq!(direct.poll(Trigger::Idle, 15 * HOT_POLLS), 0);
+        assert_eq!(ends[0].polls(), 15 * HOT_POLLS);
         assert!(ends[1..].iter().all(|end| end.polls() == 1));
     }
 
     #[test]
-    fn what_comes_to_a_cold_source_is_found_within_its_share_though_another_is_busy() {
+    fn an_event_of_a_cold_source_is_found_within_its_share_though_another_is_busy() {
         for many in [2, 16, 40] {
             let (mut direct, ends) = cooled(&vec![Cost::MemoryOfMany; many]);
             let last = ends.last().expect("there are some");
@@ -258,7 +258,7 @@ mod tests {
             let mut taken = 0;
             for _ in 0..COLD_SHARE {
                 ends[0].events.store(1, Ordering::Relaxed);
-                taken += direct.look(Trigger::Idle, 64);
+                taken += direct.poll(Trigger::Idle, 64);
             }
             assert_eq!(taken, COLD_SHARE + 7);
             assert_eq!(direct.hot.len(), 2, "it is hot again");
@@ -266,12 +266,12 @@ mod tests {
     }
 
     #[test]
-    fn who_costs_little_and_who_is_the_last_stays_hot() {
+    fn cheap_sources_and_the_last_one_stay_hot() {
         let (direct, _) = cooled(&[Cost::MemoryOfMany, Cost::Memory, Cost::SystemCall, Cost::MemoryOfMany]);
         assert_eq!((direct.hot.len(), direct.cold.len()), (3, 1));
         let (mut direct, ends) = cooled(&[Cost::MemoryOfMany; 3]);
         for _ in 0..2 * COLD_AFTER {
-            direct.look(Trigger::Idle, 1);
+            direct.poll(Trigger::Idle, 1);
         }
         assert_eq!((direct.hot.len(), direct.cold.len()), (1, 2));
         assert!(ends.iter().all(|end| end.polls() != 0));
@@ -280,23 +280,23 @@ mod tests {
     #[test]
     fn before_a_sleep_and_for_other_triggers_all_are_polled() {
         let (mut direct, ends) = cooled(&[Cost::MemoryOfMany; 16]);
-        assert_eq!(direct.look(Trigger::Yield, 1), 0);
+        assert_eq!(direct.poll(Trigger::Yield, 1), 0);
         assert!(ends.iter().all(|end| end.polls() == 1));
         let (mut direct, ends) = cooled(&[Cost::MemoryOfMany; 16]);
         direct.warm();
-        assert!(direct.hot.iter().map(|slot| slot.id).eq(0..16), "in their order");
-        assert_eq!(direct.look(Trigger::Idle, 1), 0);
+        assert!(direct.hot.iter().map(|slot| slot.id).eq(0..16), "in the order of registration");
+        assert_eq!(direct.poll(Trigger::Idle, 1), 0);
         assert!(ends.iter().all(|end| end.polls() == 1));
     }
 
     #[test]
-    fn a_cold_source_can_be_taken_out() {
+    fn a_cold_source_can_be_removed() {
         let (mut direct, ends) = cooled(&[Cost::MemoryOfMany; 3]);
         assert_eq!(direct.remove(2).map(|slot| slot.id), Some(2));
         assert!(direct.remove(2).is_none());
-        direct.look(Trigger::Idle, 64);
+        direct.poll(Trigger::Idle, 64);
         assert_eq!((direct.len(), ends[2].polls()), (2, 0));
-        direct.look(Trigger::Idle, 1);
+        direct.poll(Trigger::Idle, 1);
         assert!(direct.called() < 2);
     }
 }

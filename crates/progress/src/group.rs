@@ -1,7 +1,7 @@
-//! Sources whose poll is a system call: one epoll for all of them.
+//! The group of sources whose poll is a system call, behind one epoll.
 //!
 //! # Invariants
-//! 1. A token is a place in `slots`; the epoll knows the descriptor of each that is there, but for those that are muted.
+//! 1. A token is an index in `slots`. The epoll watches the descriptor of every source in `slots` that is not muted.
 
 use core::any::Any;
 use core::panic::AssertUnwindSafe;
@@ -16,27 +16,27 @@ use pronto_core::fabric::Interest;
 use crate::descriptor::epoll_flags;
 use crate::poller::Slot;
 use crate::source::{AfterPanic, Sleep, Trigger};
-use crate::stuck::Stuck;
+use crate::stuck::SpuriousEvents;
 
-/// Ready sources that one look polls. The kernel hands those out first that waited longest.
+/// Maximum number of ready sources that one call polls. The kernel returns the longest waiting ones first.
 const BATCH: usize = 64;
 
-/// See the module.
+/// The sources behind the epoll.
 pub(crate) struct Group {
     epoll: Epoll,
     slots: Vec<Option<Slot>>,
     free: Vec<u64>,
-    stuck: Stuck,
+    stuck: SpuriousEvents,
     muted: u64,
 }
 
 impl Group {
     pub(crate) fn new() -> Result<Self, Errno> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        Ok(Self { epoll, slots: Vec::new(), free: Vec::new(), stuck: Stuck::default(), muted: 0 })
+        Ok(Self { epoll, slots: Vec::new(), free: Vec::new(), stuck: SpuriousEvents::default(), muted: 0 })
     }
 
-    /// Readable while a source is ready.
+    /// Returns the descriptor of the epoll, which is readable while a source is ready.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
     }
@@ -45,12 +45,12 @@ impl Group {
         self.slots.len() == self.free.len()
     }
 
-    /// When a muted source is tried again.
+    /// Returns the time at which a muted source is watched again.
     pub(crate) fn next_trial(&self) -> Nanos {
         self.stuck.next()
     }
 
-    /// How often a source was muted.
+    /// Returns how often a source was muted.
     pub(crate) const fn muted(&self) -> u64 {
         self.muted
     }
@@ -67,11 +67,11 @@ impl Group {
         Ok(token)
     }
 
-    /// Takes a source out.
+    /// Removes a source.
     pub(crate) fn take(&mut self, token: u64) -> Option<Slot> {
         let slot = self.slots.get_mut(place(token))?.take()?;
         if let Some((descriptor, _)) = watched(&slot) {
-            // One that is muted is not there.
+            // The epoll does not have a muted source, so this may fail.
             let _gone = self.epoll.delete(descriptor);
         }
         self.stuck.forget(token);
@@ -79,8 +79,9 @@ impl Group {
         Some(slot)
     }
 
-    /// Polls the sources that are ready, once each. Those that panic are taken out and handed over, unless `after_panic` keeps them.
-    pub(crate) fn look(
+    /// Polls the sources that are ready, once each. A source that panics is removed and passed to `expelled`, unless `after_panic`
+    /// keeps it.
+    pub(crate) fn poll(
         &mut self,
         trigger: Trigger,
         now: Nanos,
@@ -120,7 +121,7 @@ impl Group {
         self.muted += 1;
         let slot = self.slots.get(place(token)).and_then(Option::as_ref);
         if let Some((descriptor, _)) = slot.and_then(watched) {
-            // Taken out: an epoll tells of a hang-up whether it is asked to or not.
+            // Removed, because an epoll reports a hang-up even for an empty set of events.
             let _gone = self.epoll.delete(descriptor);
         }
     }

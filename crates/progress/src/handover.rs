@@ -1,10 +1,11 @@
-//! How the duty passes from a thread that is blocked to a spare, and back: what both agree on, whatever they wait with.
+//! The protocol by which the role passes from a blocked thread to a spare and back, independent of the primitives they wait with.
 //!
 //! # Invariants
-//! 1. While a call is under way, whoever leaves the role behind, or finds it with somebody who has been there meanwhile, has set the
-//!    timer after that: so a call that blocks is noticed, whichever thread made it.
-//! 2. That the engine's thread wants the role is said before the sleeper is rung for, and holds until it has the role: a spare that
-//!    sleeps, or is about to, hears of it.
+//! 1. While a call that may block is under way, the timer is set after every event that could leave the role without a holder: a
+//!    thread releases the role and begins such a call, or a spare finds that the engine thread has held the role meanwhile. A call
+//!    that blocks is therefore noticed, whichever thread made it.
+//! 2. The engine thread sets `wanted` before it rings, and clears it only when it has the role. A spare that sleeps, or is about to,
+//!    therefore sees one of the two.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -12,25 +13,25 @@ use pronto_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The role of the thread on duty, which one thread has at a time.
 pub(crate) trait Roles<'a> {
-    /// The role, until dropped.
+    /// Guard of the role, which releases it when dropped.
     type Role;
 
-    /// The role, if nobody has it.
+    /// Takes the role if it is free.
     fn try_take(&'a self) -> Option<Self::Role>;
 
-    /// The role, as soon as nobody has it.
+    /// Takes the role, and waits until it is free.
     fn take(&'a self) -> Self::Role;
 }
 
-/// What threads of a post wake each other by.
+/// Signals with which the threads of a post wake each other.
 pub(crate) trait Signals {
-    /// Has a spare woken in a while. One that waits already is not woken sooner.
+    /// Sets the timer that wakes a spare. Replaces an earlier setting.
     fn set_timer(&self);
 
-    /// Has none woken.
+    /// Cancels the timer.
     fn unset_timer(&self);
 
-    /// Ends the present sleep of whoever is on duty, or the next.
+    /// Ends the present sleep of the thread on duty, or its next one.
     fn ring(&self);
 }
 
@@ -50,12 +51,12 @@ impl<'a, R: 'a> Roles<'a> for Mutex<R> {
     }
 }
 
-/// See the module.
+/// State of the protocol that threads of a post share.
 #[derive(Debug)]
 pub(crate) struct Handover {
-    /// Calls under way that may block.
+    /// Number of calls under way that may block.
     blocked: AtomicUsize,
-    /// The engine's thread is back, and waits for the role.
+    /// The engine thread has finished its tasklets and waits for the role.
     wanted: AtomicBool,
 }
 
@@ -64,37 +65,39 @@ impl Handover {
         Self { blocked: AtomicUsize::new(0), wanted: AtomicBool::new(false) }
     }
 
-    /// A thread that has left the role is about to make a call that may block: `hire` sees to it that there are spares for so many.
-    pub(crate) fn begins(&self, hire: impl FnOnce(usize), signals: &impl Signals) {
+    /// Begins a call that may block, on a thread that has released the role. `hire` gets the number of such calls under way, and
+    /// starts a spare if there are too few.
+    pub(crate) fn begin_call(&self, hire: impl FnOnce(usize), signals: &impl Signals) {
         hire(self.blocked.fetch_add(1, Ordering::AcqRel) + 1);
         signals.set_timer();
     }
 
-    /// That call has returned.
-    pub(crate) fn ends(&self, signals: &impl Signals) {
+    /// Ends a call that may block.
+    pub(crate) fn end_call(&self, signals: &impl Signals) {
         self.blocked.fetch_sub(1, Ordering::AcqRel);
-        // Perhaps that of another thread: see `stays`.
+        // The timer may be that of another thread's call; see `keep`.
         signals.unset_timer();
     }
 
-    /// Whether a call is under way that may block.
+    /// Returns whether a call that may block is under way.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked.load(Ordering::Acquire) != 0
     }
 
-    /// Whether a spare on duty is to leave it.
+    /// Returns whether a spare that holds the role must return it.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Acquire)
     }
 
-    /// The role, for a spare that was woken: none if nobody is blocked, or somebody has it.
-    pub(crate) fn relieves<'a, R: Roles<'a>>(&self, roles: &'a R) -> Option<R::Role> {
+    /// Takes the role for a spare that was woken. Returns `None` if no call is under way, the engine thread wants the role, or another
+    /// thread has it.
+    pub(crate) fn relieve<'a, R: Roles<'a>>(&self, roles: &'a R) -> Option<R::Role> {
         let role = roles.try_take()?;
         (self.is_blocked() && !self.is_wanted()).then_some(role)
     }
 
-    /// The role, for the engine's thread that is back from its tasklets: a spare that has it gives it back.
-    pub(crate) fn takes_back<'a, R: Roles<'a>>(&self, roles: &'a R, signals: &impl Signals) -> R::Role {
+    /// Takes the role for the engine thread after its tasklets, and makes a spare that holds the role return it.
+    pub(crate) fn take_back<'a, R: Roles<'a>>(&self, roles: &'a R, signals: &impl Signals) -> R::Role {
         if let Some(role) = roles.try_take() {
             return role;
         }
@@ -105,9 +108,10 @@ impl Handover {
         role
     }
 
-    /// The role, for a spare that is back from its tasklets: none if another thread has it, or the engine's has had it meanwhile. That
-    /// one may be blocked again, under a timer that the end of this one's calls has taken back.
-    pub(crate) fn stays<'a, R: Roles<'a>>(
+    /// Takes the role again for a spare after its tasklets. Returns `None` if another thread has the role, or the engine thread has
+    /// held it meanwhile. The engine thread may then be blocked again, and the end of this spare's calls may have cancelled the timer
+    /// of that call, so the timer is set again.
+    pub(crate) fn keep<'a, R: Roles<'a>>(
         &self,
         roles: &'a R,
         is_still_its: impl FnOnce(&R::Role) -> bool,

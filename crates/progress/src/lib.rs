@@ -1,19 +1,19 @@
-//! The I/O manager: everything that may have an event is a source, and somebody polls it, or everybody sleeps on it.
+//! The I/O manager: everything that can have an event is a source. Threads poll the sources, or one thread sleeps on all of them.
 //!
 //! After Trahay, Denis, Aumage and Namyst, "Improving Reactivity and Communication Overlap in MPI using a Generic I/O
-//! Manager" (PIOMan, 2007). Independent of any protocol. `docs/decisions/0009-one-manager-for-all-sources.md` says what stands
-//! in for the paper's thread scheduler.
+//! Manager" (PIOMan, 2007). Independent of any protocol. `docs/decisions/0009-one-manager-for-all-sources.md` describes the
+//! replacement for the paper's thread scheduler.
 //!
-//! | file | what |
+//! | file | content |
 //! | --- | --- |
-//! | `source` | [`Source`], and what its registration says of it: [`Spec`] |
+//! | `source` | [`Source`], and the description given at its registration: [`Spec`] |
 //! | `manager` | [`Manager`]: registration, polls by any thread ([`Trigger`]), wake-ups |
-//! | `run` | what the engine's thread does: [`Engine`], [`Keeper`] |
-//! | `post`, `spares`, `handover` | who is on duty: the engine's thread, or a spare while that one is blocked ([`Post`]) |
-//! | `poller`, `direct`, `group` | the engine half: sources in memory, hot and cold, and those behind one epoll |
-//! | `sleep_set`, `stuck` | what the engine sleeps on; descriptors that say ready for ever |
-//! | `busy_poll` | devices that the kernel polls within a sleep ([`BusyPoll`]) |
-//! | `tasklet` | [`Tasklet`]: what follows from an event |
+//! | `run` | the loop of the engine thread: [`Engine`], [`Keeper`] |
+//! | `post`, `spares`, `handover` | the thread on duty: the engine thread, or a spare while that is blocked ([`Post`]) |
+//! | `poller`, `direct`, `group` | the engine half: sources in memory, hot and cold, and sources behind one epoll |
+//! | `sleep_set`, `stuck` | the descriptors on which the engine sleeps; descriptors with spurious events |
+//! | `busy_poll` | devices that the kernel polls during a sleep ([`BusyPoll`]) |
+//! | `tasklet` | [`Tasklet`]: work that follows an event |
 //!
 //! ```
 //! use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +26,7 @@
 //!     fn now(&self) -> Nanos { Nanos::ZERO }
 //! }
 //!
-//! /// A word that somebody counts up.
+//! /// A counter that another thread increments.
 //! struct Word { shared: Arc<AtomicU32>, seen: u32 }
 //! impl Source for Word {
 //!     fn poll(&mut self) -> usize {

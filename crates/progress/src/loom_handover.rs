@@ -1,7 +1,8 @@
-//! The duty passes to a spare and back, explored by loom; and the mutants that it must refute.
+//! Loom model of the hand-over of the role to a spare and back, with mutants that loom must refute.
 //!
-//! A call that blocks ends only when an event is served that comes while it is under way. So a duty that nobody takes over, or that is
-//! not given back, is a deadlock, which loom reports. The timer runs out as soon as it is set: at any time, as far as others see.
+//! A call that blocks ends only when an event is served that comes during the call. If no thread takes the role over, or the spare does
+//! not return it, the model deadlocks, which loom reports. The timer expires as soon as it is set; for the other threads that can be
+//! at any time.
 
 use std::sync::Arc;
 
@@ -13,13 +14,13 @@ use pronto_sync::{TryLock, TryLockGuard, WakeWord};
 use crate::handover::{Handover, Roles, Signals};
 use pronto_core::wait::{Recheck, Sleeper, Woken, arm_recheck_sleep};
 
-/// An event descriptor, or a timer that has run out: stays set until somebody who waits takes it.
-struct Bell {
+/// An event descriptor or a timer: stays set until a waiting thread consumes it.
+struct Event {
     is_set: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Bell {
+impl Event {
     fn new() -> Self {
         Self { is_set: Mutex::new(false), changed: Condvar::new() }
     }
@@ -42,57 +43,57 @@ impl Bell {
     }
 }
 
-/// What goes on between the threads.
+/// State that the threads of the model share.
 struct World {
     handover: Handover,
-    role: Post,
-    timer: Bell,
-    /// What the thread on duty sleeps on.
-    sleep: Bell,
+    role: RoleLock,
+    timer: Event,
+    /// Descriptor on which the thread on duty sleeps.
+    sleep: Event,
     word: WakeWord,
     sent: AtomicU32,
     /// The first event was served.
-    released: Bell,
+    released: Event,
     dismissed: Mutex<bool>,
     mutant: Mutant,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mutant {
-    /// As it is.
+    /// The protocol without a fault.
     None,
     /// No timer is set before a call that may block.
     NoTimer,
-    /// The thread that is back does not ring for the spare.
+    /// The engine thread does not ring when it wants the role back.
     NoRing,
-    /// Ringing is not kept for a spare that is about to sleep.
+    /// A ring is lost if the spare does not sleep yet.
     FleetingRing,
-    /// A spare that finds that the engine's thread has been there does not set the timer anew.
+    /// A spare that finds that the engine thread has held the role does not set the timer again.
     NoTimerAgain,
 }
 
-/// What the thread on duty knows.
+/// State of the thread on duty.
 struct Role {
     served: u32,
     turns: u32,
 }
 
-/// A lock of our own: loom lets a thread that tries loom's wait for it, where another one takes it first.
-struct Post {
+/// The lock of the role. Not loom's mutex, because loom lets `try_lock` wait if another thread takes the lock first.
+struct RoleLock {
     role: TryLock<Role>,
-    /// Set when the role is given up.
-    free: Bell,
+    /// Set when the role is released.
+    free: Event,
 }
 
 struct Taken<'a> {
     role: Option<TryLockGuard<'a, Role>>,
-    post: &'a Post,
+    post: &'a RoleLock,
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // A model that was refuted has ended: nothing of loom's may be touched any more.
+            // A refuted model has ended, and loom's objects must not be used any more.
             core::mem::forget(self.role.take());
             return;
         }
@@ -101,7 +102,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-impl<'a> Roles<'a> for Post {
+impl<'a> Roles<'a> for RoleLock {
     type Role = Taken<'a>;
 
     fn try_take(&'a self) -> Option<Taken<'a>> {
@@ -125,10 +126,10 @@ impl Taken<'_> {
     }
 }
 
-/// The signals of one call of the protocol: a mutant has less of them.
-struct Heard<'a>(&'a World, Option<Mutant>);
+/// Signals of one call of the protocol, without those that a mutant omits.
+struct ModelSignals<'a>(&'a World, Option<Mutant>);
 
-impl Signals for Heard<'_> {
+impl Signals for ModelSignals<'_> {
     fn set_timer(&self) {
         let dismissed = self.0.dismissed.lock().unwrap();
         if self.1 != Some(self.0.mutant) && !*dismissed {
@@ -153,16 +154,16 @@ impl Signals for Heard<'_> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Who {
+enum Holder {
     Own,
     Spare,
 }
 
-/// The thread on duty, about to sleep.
+/// The thread on duty as a sleeper.
 struct OnDuty<'a> {
     world: &'a World,
     served: u32,
-    who: Who,
+    holder: Holder,
 }
 
 impl Sleeper for OnDuty<'_> {
@@ -174,7 +175,7 @@ impl Sleeper for OnDuty<'_> {
     fn recheck(&mut self) -> Recheck {
         let World { sent, handover, word, .. } = self.world;
         let found = sent.load(Ordering::Acquire) != self.served
-            || self.who == Who::Spare && handover.is_wanted()
+            || self.holder == Holder::Spare && handover.is_wanted()
             || !word.should_sleep();
         if found { Recheck::Found } else { Recheck::Empty }
     }
@@ -195,23 +196,23 @@ impl World {
     fn new(mutant: Mutant) -> Arc<Self> {
         Arc::new(Self {
             handover: Handover::new(),
-            role: Post { role: TryLock::new(Role { served: 0, turns: 0 }), free: Bell::new() },
-            timer: Bell::new(),
-            sleep: Bell::new(),
+            role: RoleLock { role: TryLock::new(Role { served: 0, turns: 0 }), free: Event::new() },
+            timer: Event::new(),
+            sleep: Event::new(),
             word: WakeWord::new(),
             sent: AtomicU32::new(0),
-            released: Bell::new(),
+            released: Event::new(),
             dismissed: Mutex::new(false),
             mutant,
         })
     }
 
-    /// Serves events, until so many were served or the spare is wanted elsewhere.
-    fn serve(&self, role: &mut Role, until: u32, who: Who) {
-        while role.served < until && !(who == Who::Spare && self.handover.is_wanted()) {
+    /// Serves events until `until` were served, or the engine thread wants the role of a spare.
+    fn serve(&self, role: &mut Role, until: u32, holder: Holder) {
+        while role.served < until && !(holder == Holder::Spare && self.handover.is_wanted()) {
             let sent = self.sent.load(Ordering::Acquire);
             if sent == role.served {
-                arm_recheck_sleep(&mut OnDuty { world: self, served: sent, who });
+                arm_recheck_sleep(&mut OnDuty { world: self, served: sent, holder });
                 continue;
             }
             if role.served == 0 {
@@ -221,7 +222,7 @@ impl World {
         }
     }
 
-    /// An event comes.
+    /// Publishes an event.
     fn send(&self) {
         self.sent.fetch_add(1, Ordering::Release);
         if self.word.needs_wake() {
@@ -229,15 +230,15 @@ impl World {
         }
     }
 
-    /// A call without the role.
+    /// Makes a call that may block, without the role.
     fn call(&self, blocks: impl FnOnce()) {
-        self.handover.begins(|_| (), &Heard(self, Some(Mutant::NoTimer)));
+        self.handover.begin_call(|_| (), &ModelSignals(self, Some(Mutant::NoTimer)));
         blocks();
-        self.handover.ends(&Heard(self, None));
+        self.handover.end_call(&ModelSignals(self, None));
     }
 
-    fn takes_back(&self) -> Taken<'_> {
-        let mut role = self.handover.takes_back(&self.role, &Heard(self, None));
+    fn take_back(&self) -> Taken<'_> {
+        let mut role = self.handover.take_back(&self.role, &ModelSignals(self, None));
         role.role().turns += 1;
         role
     }
@@ -247,28 +248,28 @@ impl World {
         self.timer.set();
     }
 
-    /// A spare waits for its turns until it is dismissed.
+    /// Runs a spare until it is dismissed.
     fn stand_in(&self) {
         loop {
             self.timer.wait();
             if *self.dismissed.lock().unwrap() {
                 break;
             }
-            if let Some(mut role) = self.handover.relieves(&self.role) {
-                self.serve(role.role(), u32::MAX, Who::Spare);
+            if let Some(mut role) = self.handover.relieve(&self.role) {
+                self.serve(role.role(), u32::MAX, Holder::Spare);
             }
         }
     }
 }
 
-/// Three threads that wait for each other: with one involuntary switch less than other models, in a bounded run.
+/// Explores a model of three threads, in bounded runs with one preemption less than other models.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(2));
     builder.check(model);
 }
 
-/// The engine's thread blocks in a call that ends with the first event, and serves the second one itself, or finds it served.
+/// The engine thread blocks in a call that ends with the first event. It serves the second event itself or finds it served.
 fn one_call(mutant: Mutant) {
     explore(move || {
         let world = World::new(mutant);
@@ -277,8 +278,8 @@ fn one_call(mutant: Mutant) {
         let theirs = Arc::clone(&world);
         let own = thread::spawn(move || {
             theirs.call(|| theirs.released.wait());
-            let mut role = theirs.takes_back();
-            theirs.serve(role.role(), 2, Who::Own);
+            let mut role = theirs.take_back();
+            theirs.serve(role.role(), 2, Holder::Own);
             drop(role);
             theirs.dismiss();
         });
@@ -290,7 +291,7 @@ fn one_call(mutant: Mutant) {
 }
 
 #[test]
-fn loom_the_duty_is_taken_over_and_given_back() {
+fn loom_the_role_is_taken_over_and_returned() {
     one_call(Mutant::None);
 }
 
@@ -308,35 +309,35 @@ fn loom_refutes_a_return_that_does_not_ring() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn loom_refutes_a_ring_that_only_sleepers_hear() {
+fn loom_refutes_a_ring_that_only_sleeping_spares_get() {
     one_call(Mutant::FleetingRing);
 }
 
-/// The spare makes a call of its own while the engine's thread comes back and blocks again: the end of the spare's call takes back the
-/// timer that is there for the other one.
+/// The spare makes a call of its own while the engine thread takes the role back and blocks again. The end of the spare's call
+/// cancels the timer of the engine thread's call.
 fn two_calls(mutant: Mutant) {
     explore(move || {
         let world = World::new(mutant);
-        // The spare has relieved the engine's thread in its first call, and runs a tasklet.
-        world.handover.begins(|_| (), &Heard(&world, None));
+        // The spare has taken over during the engine thread's first call, and runs a tasklet.
+        world.handover.begin_call(|_| (), &ModelSignals(&world, None));
         world.timer.wait();
         let turns = world.role.take().role().turns;
         let theirs = Arc::clone(&world);
         let spare = thread::spawn(move || {
             theirs.call(|| ());
             let is_still_its = |role: &Taken<'_>| role.role.as_ref().is_some_and(|role| role.turns == turns);
-            let again = Heard(&theirs, Some(Mutant::NoTimerAgain));
-            if let Some(mut role) = theirs.handover.stays(&theirs.role, is_still_its, &again) {
-                theirs.serve(role.role(), u32::MAX, Who::Spare);
+            let again = ModelSignals(&theirs, Some(Mutant::NoTimerAgain));
+            if let Some(mut role) = theirs.handover.keep(&theirs.role, is_still_its, &again) {
+                theirs.serve(role.role(), u32::MAX, Holder::Spare);
             }
             theirs.stand_in();
         });
         let theirs = Arc::clone(&world);
         let own = thread::spawn(move || {
-            theirs.handover.ends(&Heard(&theirs, None));
-            drop(theirs.takes_back());
+            theirs.handover.end_call(&ModelSignals(&theirs, None));
+            drop(theirs.take_back());
             theirs.call(|| theirs.released.wait());
-            drop(theirs.takes_back());
+            drop(theirs.take_back());
             theirs.dismiss();
         });
         world.send();
@@ -346,12 +347,12 @@ fn two_calls(mutant: Mutant) {
 }
 
 #[test]
-fn loom_a_spare_that_leaves_leaves_the_duty_to_somebody() {
+fn loom_a_spare_that_leaves_does_not_leave_the_role_unattended() {
     two_calls(Mutant::None);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn loom_refutes_a_spare_that_takes_the_timer_of_another_call_with_it() {
+fn loom_refutes_a_spare_that_cancels_the_timer_of_another_call() {
     two_calls(Mutant::NoTimerAgain);
 }

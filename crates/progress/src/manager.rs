@@ -1,4 +1,4 @@
-//! The shared half of a manager: who may register, poll, wake, and run as its engine.
+//! The shared half of a manager: registration, polls by any thread, wake-ups and tasklets.
 
 use core::time::Duration;
 use std::fmt;
@@ -21,28 +21,28 @@ use crate::source::{Source, Spec, Trigger, Triggers};
 use crate::spares::Spares;
 use crate::tasklet::{Kind, KindShared};
 
-/// Sources that cost a system call are asked for at most so often while somebody polls: PIOMan's granularity of idle
-/// polling.
+/// Minimum interval between two checks of the sources that cost a system call while the engine polls: PIOMan's granularity of
+/// idle polling.
 pub const GROUP_INTERVAL: Nanos = Nanos(spin::IDLE_GRANULARITY.0);
-/// Sources of one manager, at most.
+/// Maximum number of sources of one manager.
 pub const MAX_SOURCES: usize = 65_536;
-/// Kinds of tasklets of one manager, at most.
+/// Maximum number of tasklet kinds of one manager.
 pub const MAX_KINDS: usize = 256;
 
-/// Who polls when no thread of the program does: the paper's three builds (section 3), chosen at start.
+/// Thread that polls when no thread of the program does: one of the paper's three builds (section 3), chosen at start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// Nobody: sources are polled where threads of the program wait or yield, and nowhere else.
+    /// No thread. Sources are polled only when threads of the program wait or yield.
     None,
-    /// A thread that wakes so often, whatever happens.
+    /// A thread that wakes once per period and polls, regardless of events.
     Timer(Nanos),
-    /// A thread that polls while it may, and sleeps on everything at once otherwise.
+    /// A thread that polls while its keeper lets it, and otherwise sleeps on all sources.
     #[default]
     Idle,
 }
 
-/// The manager: registers sources, lets any thread poll them, puts one thread to sleep on all of them. Clones are the same
-/// manager.
+/// The manager: registers sources, lets any thread poll them, and lets one thread sleep on all of them. Clones refer to the
+/// same manager.
 #[derive(Clone)]
 pub struct Manager(pub(crate) Arc<Shared>);
 
@@ -53,55 +53,55 @@ pub(crate) struct Shared {
     pub(crate) set: SleepSet,
     pub(crate) word: WakeWord,
     pub(crate) spares: Spares,
-    /// The present sleep of the engine's thread is a long one.
+    /// The engine thread's present sleep is longer than the safety-net timeout.
     pub(crate) drowsy: AtomicBool,
     changes: Mutex<Vec<Change>>,
-    /// How many; written under the lock.
+    /// Length of `changes`; written under its lock.
     changed: AtomicUsize,
-    /// Registrations so far: what is registered anew may have a descriptor that another source had.
+    /// Registrations so far. A new source may have the descriptor number of an earlier one.
     pub(crate) generation: AtomicU64,
     sources: AtomicUsize,
     kinds: RwLock<Vec<Arc<KindShared>>>,
-    /// Tasklets scheduled and not begun, roughly: never zero while one is.
+    /// Upper bound on the number of tasklets that are scheduled and have not begun.
     tasklets: AtomicUsize,
-    /// When the epoll of the group was asked last, nanoseconds.
+    /// Time of the last check of the group's epoll, nanoseconds.
     group_asked: AtomicU64,
     pub(crate) reports: Arc<Reports>,
 }
 
-/// A source could not be registered.
+/// Reason for which a source or a kind of tasklet could not be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// There are as many as may be.
-    #[error("{MAX_SOURCES} sources are registered, and {MAX_KINDS} kinds of tasklets: no more fit")]
+    /// The manager has [`MAX_SOURCES`] sources, or [`MAX_KINDS`] kinds of tasklets.
+    #[error("the limit of {MAX_SOURCES} sources or {MAX_KINDS} kinds of tasklets is reached")]
     Full,
 }
 
-/// A registered source: taken out when this is dropped. One that is being polled by another thread at that moment is taken
-/// out right after; when it has been, the source is dropped.
+/// A registered source. Dropping this removes the source and drops it, immediately or, if another thread polls at that moment,
+/// after that poll.
 pub struct Registration {
     manager: Manager,
     id: u64,
 }
 
-/// Wakes an engine that sleeps: for whoever publishes events of a source in memory.
+/// Handle with which the publisher of a source's events wakes a sleeping engine.
 #[derive(Clone)]
 pub struct Notifier(Weak<Shared>);
 
 impl Manager {
-    /// A manager without sources. Nothing is polled until somebody does, or runs as its engine.
+    /// Creates a manager without sources. It starts no thread: see [`Self::poll`] and [`Self::run`].
     ///
     /// # Errors
-    /// If the system has no descriptors for it.
+    /// Returns the error of the system if descriptors cannot be created.
     pub fn new(engine: Engine, clock: impl Clock + 'static) -> Result<Self, Errno> {
         Self::watched(engine, clock, Box::new(|_| ()))
     }
 
-    /// The same; `watch` is told of every descriptor that the engine's thread sleeps on.
+    /// Creates a manager without sources that passes to `watch` every descriptor on which the engine thread sleeps.
     ///
     /// # Errors
-    /// If the system has no descriptors for it.
+    /// Returns the error of the system if descriptors cannot be created.
     pub fn watched(engine: Engine, clock: impl Clock + 'static, watch: Watch) -> Result<Self, Errno> {
         let reports = Arc::new(Reports::default());
         let group = Group::new()?;
@@ -125,16 +125,16 @@ impl Manager {
         })))
     }
 
-    /// Who polls.
+    /// Returns the kind of the engine.
     #[must_use]
     pub fn engine(&self) -> Engine {
         self.0.engine
     }
 
-    /// Registers a source; also while it polls, and from within a poll, a tasklet, or another thread.
+    /// Registers a source. May be called from any thread at any time, also from within a poll or a tasklet.
     ///
     /// # Errors
-    /// If there are [`MAX_SOURCES`].
+    /// [`RegisterError::Full`] if there are [`MAX_SOURCES`] sources.
     pub fn register(&self, spec: Spec, source: impl Source + 'static) -> Result<Registration, RegisterError> {
         if self.0.sources.fetch_add(1, Ordering::Relaxed) >= MAX_SOURCES {
             self.0.sources.fetch_sub(1, Ordering::Relaxed);
@@ -142,14 +142,14 @@ impl Manager {
         }
         let id = self.0.generation.fetch_add(1, Ordering::Relaxed);
         let registration = Registration { manager: self.clone(), id };
-        self.0.change(Change::Add(Box::new(Slot { id, spec, source: Box::new(source), vain: 0 })));
+        self.0.change(Change::Add(Box::new(Slot { id, spec, source: Box::new(source), empty_polls: 0 })));
         Ok(registration)
     }
 
-    /// A new kind of tasklets, run by those triggers. It stays for the life of the manager.
+    /// Creates a kind of tasklets that these triggers run. It exists as long as the manager.
     ///
     /// # Errors
-    /// If there are [`MAX_KINDS`].
+    /// [`RegisterError::Full`] if there are [`MAX_KINDS`] kinds.
     pub fn kind(&self, name: &'static str, triggers: &[Trigger]) -> Result<Kind, RegisterError> {
         let shared = Arc::new(KindShared::new(name, Triggers::of(triggers)));
         let mut kinds = self.0.kinds.write().unwrap_or_else(PoisonError::into_inner);
@@ -161,81 +161,82 @@ impl Manager {
         Ok(Kind { shared, manager: Arc::downgrade(&self.0) })
     }
 
-    /// Polls every source of this trigger once, and runs the tasklets of this trigger. Returns how many events were taken and
-    /// tasklets run; none if another thread polls.
+    /// Polls every source of this trigger once, and runs the tasklets of this trigger. Returns the number of events processed plus
+    /// tasklets run, or `None` if another thread polls.
     pub fn poll(&self, trigger: Trigger) -> Option<usize> {
         let mut poller = self.0.enter()?;
-        let mut taken = poller.look(trigger, 1);
+        let mut taken = poller.poll(trigger, 1);
         if !poller.group.is_empty() {
-            taken += self.0.look_at_group(&mut poller, trigger, self.0.clock.now());
+            taken += self.0.poll_group(&mut poller, trigger, self.0.clock.now());
         }
         drop(poller);
         self.0.make_changes();
         Some(taken + self.0.run_tasklets(trigger))
     }
 
-    /// Wakes the engine's thread if it sleeps on the sources.
+    /// Wakes the engine thread if it sleeps on the sources.
     pub fn wake(&self) {
         self.0.wake();
     }
 
-    /// Has the engine's thread look around, whichever engine it is: something has changed that is no event of a source.
+    /// Wakes the engine thread after a change that is not an event of a source. Works for every kind of engine.
     pub fn alert(&self) {
         match self.0.engine {
             Engine::Idle => self.0.wake(),
-            // It sleeps without having armed anything.
+            // These engines sleep without arming the word.
             Engine::None | Engine::Timer(_) => self.0.set.ring(),
         }
     }
 
-    /// Somebody waits for an event without polling: sleeps are short from now on, [`SAFETY_NET`](pronto_core::wait::SAFETY_NET) at most.
+    /// Wakes the engine thread if its present sleep is longer than [`SAFETY_NET`](pronto_core::wait::SAFETY_NET). Called when a
+    /// thread begins to wait for an event without polling.
     pub fn keep_time(&self) {
         if self.0.drowsy.load(Ordering::Relaxed) && self.0.drowsy.swap(false, Ordering::Relaxed) {
             self.0.set.ring();
         }
     }
 
-    /// Whether the present sleep of the engine's thread is longer than [`SAFETY_NET`](pronto_core::wait::SAFETY_NET).
+    /// Returns whether the engine thread's present sleep is longer than [`SAFETY_NET`](pronto_core::wait::SAFETY_NET).
     #[must_use]
     pub fn is_drowsy(&self) -> bool {
         self.0.drowsy.load(Ordering::Relaxed)
     }
 
-    /// Sleeps on a source's channels in place of the engine's thread, which is not woken by what ends this sleep: the caller
-    /// looks after it. May return early. Returns which channels have an event.
+    /// Sleeps on the channels of one source in place of the engine thread. An event that ends this sleep does not wake the engine
+    /// thread, so the caller must process it. May return early. Returns which channels have an event.
     pub fn sleep_instead(&self, channels: &Channels, limit: Duration) -> [bool; 2] {
         self.0.set.sleep_instead(channels, limit)
     }
 
-    /// Has the kernel poll network devices for a while before the engine's thread sleeps on connections over them.
+    /// Configures the kernel to poll network devices before the engine thread sleeps on connections over them.
     ///
     /// # Errors
-    /// Why it does not; sleeps are what they were then.
+    /// Returns the reason if the kernel does not do it. Unless the reason is [`BusyPollError::Changed`], sleeps do not change.
     pub fn busy_poll(&self, wanted: BusyPoll) -> Result<(), BusyPollError> {
         busy_poll::set(self.0.set.descriptor(), wanted)
     }
 
-    /// How it does.
+    /// Returns how the kernel polls network devices during sleeps of the engine thread.
     ///
     /// # Errors
-    /// Why it does not.
+    /// Returns the reason if the kernel cannot report it.
     pub fn busy_polling(&self) -> Result<BusyPoll, BusyPollError> {
         busy_poll::get(self.0.set.descriptor())
     }
 
-    /// Counters so far.
+    /// Returns the current counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.0.reports.counters()
     }
 
-    /// Sources and tasklets that were taken out, the last ones of them.
+    /// Returns the most recent sources and tasklets that were removed after a failure, at most 16.
     #[must_use]
     pub fn failures(&self) -> Vec<Failure> {
         self.0.reports.failures()
     }
 
-    /// Sources registered.
+    /// Returns the number of registered sources.
     #[must_use]
     pub fn sources(&self) -> usize {
         self.0.sources.load(Ordering::Relaxed)
@@ -243,7 +244,7 @@ impl Manager {
 }
 
 impl Shared {
-    /// A tasklet was queued.
+    /// Counts a queued tasklet and wakes the engine.
     pub(crate) fn tasklet_came(&self) {
         self.tasklets.fetch_add(1, Ordering::Relaxed);
         self.wake();
@@ -255,7 +256,7 @@ impl Shared {
         }
     }
 
-    /// The engine half, if nobody polls; with all changes made that were asked for.
+    /// Acquires the engine half and applies the pending changes. Returns `None` if another thread polls.
     #[inline]
     pub(crate) fn enter(&self) -> Option<TryLockGuard<'_, Poller>> {
         let mut poller = self.poller.try_lock()?;
@@ -270,7 +271,7 @@ impl Shared {
     }
 
     fn changes(&self) -> MutexGuard<'_, Vec<Change>> {
-        // No code of others runs under it.
+        // No foreign code runs under this lock, so a poisoned one is consistent.
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -279,44 +280,45 @@ impl Shared {
         let wanted = core::mem::take(&mut *changes);
         self.changed.store(0, Ordering::Relaxed);
         drop(changes);
-        // A source that is dropped here may change something itself.
+        // The drop of a source may request a change itself, so the lock is released first.
         poller.apply(wanted.into_iter());
     }
 
-    /// Makes the changes that were left to the thread which has just polled: an engine would come by again, others may not.
+    /// Applies the changes that other threads left to this thread while it polled. An engine would apply them in its next round;
+    /// another thread might not poll again.
     fn make_changes(&self) {
-        // SYNC: giving the lock back before the look for changes; pairs with the fence of `serve` in `change`.
+        // SYNC: orders the release of the lock before the check for changes; pairs with the fence of `serve` in `change`.
         fence(Ordering::SeqCst);
         if self.is_changed() {
             self.poller.serve(|| self.is_changed(), |poller| self.apply(poller));
         }
     }
 
-    /// Leaves a change to whoever polls, or makes it.
+    /// Applies a change, or leaves it to the thread that polls now.
     fn change(&self, change: Change) {
         let mut changes = self.changes();
         changes.push(change);
         self.changed.store(changes.len(), Ordering::Relaxed);
         drop(changes);
         self.poller.serve(|| self.is_changed(), |poller| self.apply(poller));
-        // A new source may have events already, for which nobody has been woken.
+        // A new source may already have events, for which no thread was woken.
         self.wake();
     }
 
-    /// Asks the epoll of the group, unless that was done a moment ago.
-    pub(crate) fn look_at_group(&self, poller: &mut Poller, trigger: Trigger, now: Nanos) -> usize {
+    /// Polls the group, unless that was done less than [`GROUP_INTERVAL`] ago.
+    pub(crate) fn poll_group(&self, poller: &mut Poller, trigger: Trigger, now: Nanos) -> usize {
         let asked = Nanos(self.group_asked.load(Ordering::Relaxed));
         if now.since(asked) < GROUP_INTERVAL && asked != Nanos::ZERO {
             return 0;
         }
-        self.look_at_group_now(poller, trigger, now)
+        self.poll_group_now(poller, trigger, now)
     }
 
-    pub(crate) fn look_at_group_now(&self, poller: &mut Poller, trigger: Trigger, now: Nanos) -> usize {
+    pub(crate) fn poll_group_now(&self, poller: &mut Poller, trigger: Trigger, now: Nanos) -> usize {
         self.group_asked.store(now.0.max(1), Ordering::Relaxed);
         self.reports.group_looks.add(1);
         let muted = poller.group.muted();
-        let taken = poller.look_at_group(trigger, now);
+        let taken = poller.poll_group(trigger, now);
         self.reports.muted.add(poller.group.muted() - muted);
         taken
     }
@@ -330,11 +332,11 @@ impl Shared {
             return false;
         }
         let kinds = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
-        // Those of a kind that another thread runs are that thread's: it wakes the engine if it leaves any.
+        // A kind that another thread runs is left to that thread, which wakes the engine if tasklets remain.
         kinds.iter().any(|kind| kind.runs_on(trigger) && kind.is_waiting() && !kind.is_running())
     }
 
-    /// Runs the tasklets that wait. Returns how many.
+    /// Runs the queued tasklets. Returns their number.
     pub(crate) fn run_tasklets(&self, trigger: Trigger) -> usize {
         if !self.may_have_tasklets() {
             return 0;
@@ -343,15 +345,15 @@ impl Shared {
             let kinds = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
             kinds.iter().filter(|kind| kind.runs_on(trigger) && kind.is_waiting()).cloned().collect()
         };
-        // A tasklet may make a kind: no lock is held.
+        // A tasklet may create a kind, so no lock is held here.
         let (mut ran, mut again) = (0, 0);
         for kind in &kinds {
             let (more, queued) = kind.run(&self.reports);
             (ran, again) = (ran + more, again + queued);
         }
         self.tasklets.fetch_sub(ran - again, Ordering::Relaxed);
-        // SYNC: giving a kind back before the look at what came for it meanwhile; pairs with the fence of who schedules, which comes
-        // before its look at the word, and with that of who arms, before its look at the kinds.
+        // SYNC: orders the release of a kind before the check for tasklets queued meanwhile; pairs with the fence of the scheduling
+        // thread, before its check of the word, and with the fence of the arming thread, before its check of the kinds.
         fence(Ordering::SeqCst);
         if kinds.iter().any(|kind| kind.is_waiting()) {
             self.wake();
@@ -361,7 +363,7 @@ impl Shared {
 }
 
 impl Registration {
-    /// Wakes the engine for this source.
+    /// Returns a handle that wakes the engine for this source.
     #[must_use]
     pub fn notifier(&self) -> Notifier {
         Notifier(Arc::downgrade(&self.manager.0))
@@ -376,7 +378,7 @@ impl Drop for Registration {
 }
 
 impl Notifier {
-    /// An event was published, or will not come any more. Costs a fence and a load while the engine is awake.
+    /// Wakes the engine if it sleeps. To be called after an event was published. Costs a fence and a load while the engine is awake.
     pub fn notify(&self) {
         if let Some(shared) = self.0.upgrade() {
             shared.wake();
@@ -395,11 +397,11 @@ impl fmt::Display for Engine {
 }
 
 impl fmt::Display for Manager {
-    /// Who polls how many sources, and which were taken out.
+    /// Writes the kind of engine, the number of sources, and the recent failures.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} sources", self.0.engine, self.sources())?;
         for Failure { name, why } in self.failures() {
-            write!(f, "; {name} was taken out: {why}")?;
+            write!(f, "; {name} was removed: {why}")?;
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
-//! The engine half of a manager: the sources themselves, entered through one try-lock by whoever polls.
+//! The engine half of a manager: the sources themselves, behind a try-lock that the polling thread holds.
 //!
 //! # Invariants
 //! 1. A source is in the direct lists or in the group, and `grouped` says where.
 //! 2. While the engine sleeps, or is about to, no source is cold.
-//! 3. A source that panicked is called no more, unless it has recovered ([`Source::panicked`]).
+//! 3. A source that panicked is not called again, unless it has recovered ([`Source::panicked`]).
 
 use core::any::Any;
 use core::panic::AssertUnwindSafe;
@@ -26,21 +26,21 @@ pub(crate) struct Slot {
     pub(crate) id: u64,
     pub(crate) spec: Spec,
     pub(crate) source: Box<dyn Source>,
-    /// Looks in vain in a row.
-    pub(crate) vain: u32,
+    /// Consecutive polls without an event.
+    pub(crate) empty_polls: u32,
 }
 
-/// What a registration asks for.
+/// Change that a registration requests.
 pub(crate) enum Change {
     Add(Box<Slot>),
     Remove(u64),
 }
 
-/// See the module.
+/// All sources of a manager.
 pub(crate) struct Poller {
     direct: Direct,
     pub(crate) group: Group,
-    /// Sources of the group, by id: their tokens.
+    /// Tokens of the group's sources, by id.
     grouped: HashMap<u64, u64>,
     reports: Arc<Reports>,
 }
@@ -50,7 +50,7 @@ impl Poller {
         Self { direct: Direct::default(), group, grouped: HashMap::new(), reports }
     }
 
-    /// Sources come and go.
+    /// Adds and removes sources.
     pub(crate) fn apply(&mut self, changes: impl Iterator<Item = Change>) {
         for change in changes {
             match change {
@@ -66,7 +66,7 @@ impl Poller {
             let (id, name) = (slot.id, slot.spec.name);
             match self.group.add(slot) {
                 Ok(token) => drop(self.grouped.insert(id, token)),
-                Err(errno) => self.reports.fail(name, format!("its descriptor cannot be watched: {errno}")),
+                Err(errno) => self.reports.fail(name, format!("cannot watch its descriptor: {errno}")),
             }
         } else {
             self.direct.add(slot);
@@ -83,18 +83,18 @@ impl Poller {
         }
     }
 
-    /// Looks at the sources in memory, up to `looks` times at as many sources as there are, as long as there is nothing.
-    pub(crate) fn look(&mut self, trigger: Trigger, looks: u32) -> usize {
-        self.burst(trigger, looks, 1, || false).taken
+    /// Polls the direct sources until there is an event; see [`Direct::poll`].
+    pub(crate) fn poll(&mut self, trigger: Trigger, polls: u32) -> usize {
+        self.burst(trigger, polls, 1, || false).taken
     }
 
-    /// The same as often as there is something, `most` times at most, and as long as it may go on. The lock of who calls this, and
-    /// what a panic costs to catch, are paid once for all of it.
+    /// Polls the direct sources in up to `most` batches of `polls`, as long as each finds an event and `may_go_on` returns true. The
+    /// caller's lock acquisition and the set-up to catch panics are paid once for all batches.
     #[inline]
     pub(crate) fn burst(
         &mut self,
         trigger: Trigger,
-        looks: u32,
+        polls: u32,
         most: u32,
         may_go_on: impl Fn() -> bool,
     ) -> Burst {
@@ -102,7 +102,7 @@ impl Poller {
         let direct = &mut self.direct;
         let all = || {
             for _ in 0..most {
-                let more = direct.look(trigger, looks);
+                let more = direct.poll(trigger, polls);
                 taken += more;
                 dry = more == 0;
                 if dry || !may_go_on() {
@@ -116,18 +116,18 @@ impl Poller {
         Burst { taken, dry }
     }
 
-    /// Every source asks to be woken.
+    /// Arms every source that the engine arms before a sleep.
     pub(crate) fn arm(&mut self) {
         self.direct.warm();
         self.each_asked(|slot| slot.source.arm());
     }
 
-    /// Nobody needs to wake.
+    /// Disarms those sources.
     pub(crate) fn disarm(&mut self) {
         self.each_asked(|slot| slot.source.disarm());
     }
 
-    /// What direct sources can be woken by.
+    /// Collects the channels of the direct sources.
     pub(crate) fn collect(&mut self, wanted: &mut HashMap<i32, Interest>) {
         self.each(Trigger::Idle, |slot| match &slot.spec.sleep {
             Sleep::Asked => {
@@ -140,7 +140,7 @@ impl Poller {
         });
     }
 
-    /// Whether somebody else looks after what this channel tells of.
+    /// Returns whether another thread processes the events of this channel.
     pub(crate) fn is_attended(&mut self, fd: i32) -> bool {
         let mut attended = false;
         self.each_asked(|slot| {
@@ -150,8 +150,9 @@ impl Poller {
         attended
     }
 
-    /// A sleep ended by its limit: how many events were late, and how many would have woken nobody. `woken` waits for a late
-    /// wake-up. What the sleep has left out has no events: whatever is there is found by the next look.
+    /// Checks the sources after a sleep that ended by its limit. Returns how many had an event with a late wake-up, and how many had one
+    /// without a wake-up. `woken` waits for a late wake-up. Sources whose channels the sleep left out are skipped: the next poll
+    /// finds their events.
     pub(crate) fn after_net(
         &mut self,
         mut woken: impl FnMut() -> bool,
@@ -185,7 +186,7 @@ impl Poller {
         });
     }
 
-    /// Every direct source of a trigger, before or after a sleep. One that panics is taken out, unless it recovers.
+    /// Calls `with` for every direct source of a trigger, before or after a sleep. A source that panics is removed, unless it recovers.
     #[inline]
     fn each(&mut self, trigger: Trigger, mut with: impl FnMut(&mut Slot)) {
         self.direct.warm();
@@ -195,14 +196,14 @@ impl Poller {
             let all = || direct.each_hot(begin, trigger, &mut with);
             let Err(panic) = catch_unwind(AssertUnwindSafe(all)) else { return };
             begin = self.direct.called();
-            // The one that was called is behind it, or its place is another's now.
+            // A source that stays is skipped; if it was removed, the next source now has its index.
             if self.expel(&*panic) == AfterPanic::Keep {
                 begin += 1;
             }
         }
     }
 
-    /// Takes the source out that has panicked, unless it recovers.
+    /// Removes the source that has panicked, unless it recovers.
     #[cold]
     fn expel(&mut self, panic: &(dyn Any + Send)) -> AfterPanic {
         let after = after_panic(self.direct.called_slot(), panic, &self.reports);
@@ -214,11 +215,11 @@ impl Poller {
         after
     }
 
-    /// Asks the epoll of the others.
-    pub(crate) fn look_at_group(&mut self, trigger: Trigger, now: Nanos) -> usize {
+    /// Polls the ready sources of the group.
+    pub(crate) fn poll_group(&mut self, trigger: Trigger, now: Nanos) -> usize {
         let Self { group, grouped, reports, .. } = self;
         let after = |slot: &mut Slot, panic: &(dyn Any + Send)| after_panic(slot, panic, reports);
-        group.look(trigger, now, after, |slot, panic| {
+        group.poll(trigger, now, after, |slot, panic| {
             grouped.remove(&slot.id);
             reports.panicked(slot.spec.name, &*panic);
             discard(slot, reports);
@@ -226,16 +227,16 @@ impl Poller {
     }
 }
 
-/// What a burst of looks found.
+/// Result of several poll batches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Burst {
-    /// Events taken, of all looks together.
+    /// Events taken in total.
     pub(crate) taken: usize,
-    /// Whether the last look found nothing.
+    /// The last batch found no event.
     pub(crate) dry: bool,
 }
 
-/// Asks a source that has panicked whether it goes on.
+/// Asks a source that has panicked whether to keep it.
 fn after_panic(slot: &mut Slot, panic: &(dyn Any + Send), reports: &Reports) -> AfterPanic {
     let why = panic_message(panic);
     let after = catch_unwind(AssertUnwindSafe(|| slot.source.panicked(&why))).unwrap_or(AfterPanic::Remove);
@@ -245,7 +246,7 @@ fn after_panic(slot: &mut Slot, panic: &(dyn Any + Send), reports: &Reports) -> 
     after
 }
 
-/// Drops a source, which is code of its own.
+/// Drops a source and catches a panic of its drop.
 pub(crate) fn discard(slot: Slot, reports: &Reports) {
     let name = slot.spec.name;
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(slot))) {
@@ -253,7 +254,7 @@ pub(crate) fn discard(slot: Slot, reports: &Reports) {
     }
 }
 
-/// Returns the message of a panic that was caught.
+/// Returns the message of a caught panic.
 #[must_use]
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);

@@ -1,10 +1,10 @@
-//! The post of the engine: one thread at a time is on duty, and a spare takes over while that thread is blocked.
+//! The post of the engine: one thread at a time is on duty, and a spare thread takes over while that thread is blocked.
 //!
 //! # Invariants
-//! 1. Who holds the role polls as the engine, sleeps on all sources, and lets time pass. It is given up for the time in which
-//!    tasklets run, and at no other.
-//! 2. A spare takes the role only if it is free while a call is under way that may block, and gives it back between two looks when
-//!    the engine's thread wants it.
+//! 1. The thread that holds the role polls as the engine, sleeps on all sources, and calls the keeper's ticks. It releases the role
+//!    only while it runs tasklets.
+//! 2. A spare takes the role only if the role is free and a call that may block is under way. It returns the role between two poll
+//!    batches when the engine thread wants it.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
@@ -12,48 +12,48 @@ use std::sync::{Mutex, MutexGuard};
 use pronto_core::Nanos;
 
 use crate::manager::{Engine, Manager, Shared};
-use crate::run::{Keeper, LOOKS, NAP, NAPS, Role, TIMER_LOOKS};
+use crate::run::{CLOSE_INTERVAL, CLOSE_POLLS, Keeper, POLL_BATCH, Role, TIMER_POLLS};
 use crate::source::Trigger;
 use crate::spares::off_duty;
 
-/// The post of a manager's engine, for the thread that has it and for its spares.
+/// The post of a manager's engine, shared by the engine thread and its spares.
 pub struct Post<K> {
     manager: Manager,
     role: Mutex<Role<K>>,
 }
 
-/// Who is on duty.
+/// Thread that holds the role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
-    /// The engine's own thread.
+pub(crate) enum Holder {
+    /// The engine thread.
     Own,
-    /// A spare.
+    /// A spare thread.
     Spare,
 }
 
 impl<K: Keeper> Post<K> {
-    /// A post that nobody has yet.
+    /// Creates a post that no thread serves yet.
     pub fn new(manager: Manager, keeper: K) -> Self {
         Self { manager, role: Mutex::new(Role::new(keeper)) }
     }
 
-    /// Serves as the engine, until the keeper says that it is over. One thread.
+    /// Serves as the engine thread until the keeper stops. Only one thread may call this.
     pub fn serve(&self) {
         let shared = self.shared();
-        let role = shared.spares.handover.takes_back(&self.role, shared);
-        self.on_duty(role, Who::Own);
+        let role = shared.spares.handover.take_back(&self.role, shared);
+        self.on_duty(role, Holder::Own);
     }
 
-    /// Waits until the thread on duty is blocked, serves until it is back, and so on, until spares are dismissed or the keeper
-    /// says that it is over. As many threads as were asked for ([`Manager::spares`]), which should have a low priority: they stand
-    /// in, and the processor belongs to others.
+    /// Serves as a spare: waits until the thread on duty is blocked, serves until the engine thread returns, and repeats this until
+    /// spares are dismissed or the keeper stops. For the threads that [`Manager::spares`] starts. They should have a low priority,
+    /// so that they do not take CPU time from other threads.
     pub fn stand_in(&self) {
         let shared = self.shared();
         while !shared.spares.wait() {
             shared.reports.spares.add(1);
-            if let Some(role) = shared.spares.handover.relieves(&self.role) {
+            if let Some(role) = shared.spares.handover.relieve(&self.role) {
                 shared.reports.relieved.add(1);
-                self.on_duty(role, Who::Spare);
+                self.on_duty(role, Holder::Spare);
             }
         }
     }
@@ -62,27 +62,27 @@ impl<K: Keeper> Post<K> {
         &self.manager.0
     }
 
-    fn on_duty(&self, role: MutexGuard<'_, Role<K>>, who: Who) {
+    fn on_duty(&self, role: MutexGuard<'_, Role<K>>, holder: Holder) {
         role.keeper.after_sleep();
         match self.shared().engine {
-            Engine::Idle => self.idle(role, who),
-            Engine::Timer(period) => self.on_time(role, period, true, who),
-            Engine::None => self.on_time(role, Nanos::NEVER, false, who),
+            Engine::Idle => self.idle(role, holder),
+            Engine::Timer(period) => self.on_time(role, period, true, holder),
+            Engine::None => self.on_time(role, Nanos::NEVER, false, holder),
         }
     }
 
-    fn goes_on(&self, role: &Role<K>, who: Who) -> bool {
-        let is_relieved = who == Who::Spare && self.shared().spares.handover.is_wanted();
+    fn goes_on(&self, role: &Role<K>, holder: Holder) -> bool {
+        let is_relieved = holder == Holder::Spare && self.shared().spares.handover.is_wanted();
         !is_relieved && !role.keeper.is_stopping()
     }
 
-    /// Runs tasklets without the role. None if it is somebody else's now.
+    /// Runs tasklets without the role. Returns `None` if another thread has the role afterwards.
     #[inline]
     fn tasklets<'a>(
         &'a self,
         role: MutexGuard<'a, Role<K>>,
         trigger: Trigger,
-        who: Who,
+        holder: Holder,
     ) -> Option<(MutexGuard<'a, Role<K>>, usize)> {
         let shared = self.shared();
         if !shared.may_have_tasklets() {
@@ -92,55 +92,56 @@ impl<K: Keeper> Post<K> {
         drop(role);
         let ran = off_duty(shared, || shared.run_tasklets(trigger));
         let handover = &shared.spares.handover;
-        let role = match who {
-            Who::Own => {
-                let mut role = handover.takes_back(&self.role, shared);
+        let role = match holder {
+            Holder::Own => {
+                let mut role = handover.take_back(&self.role, shared);
                 role.turns += 1;
                 role
             }
-            Who::Spare => handover.stays(&self.role, |role| role.turns == turns, shared)?,
+            Holder::Spare => handover.keep(&self.role, |role| role.turns == turns, shared)?,
         };
         Some((role, ran))
     }
 
-    /// Polls while it may, and sleeps otherwise.
-    fn idle<'a>(&'a self, mut role: MutexGuard<'a, Role<K>>, who: Who) {
+    /// Runs an idle engine: polls while the keeper lets it, and otherwise sleeps.
+    fn idle<'a>(&'a self, mut role: MutexGuard<'a, Role<K>>, holder: Holder) {
         let shared = self.shared();
-        while self.goes_on(&role, who) {
+        while self.goes_on(&role, holder) {
             role.keeper.refresh();
             let decision = role.keeper.decide();
-            // Who is about to sleep looks once: each look may be a system call, and a boost is paid for by the time.
-            let mut looked = shared.look(if decision.polls_for() == Nanos::ZERO { 1 } else { LOOKS });
-            let Some((back, ran)) = self.tasklets(role, Trigger::Idle, who) else { return };
+            // A thread that sleeps immediately polls once: a poll may be a system call, and the time of a boost is limited.
+            let mut batch =
+                shared.poll_batch(if decision.polls_for() == Nanos::ZERO { 1 } else { POLL_BATCH });
+            let Some((back, ran)) = self.tasklets(role, Trigger::Idle, holder) else { return };
             role = back;
-            looked.add(ran);
-            role.looked(shared, looked, decision, who);
+            batch.add(ran);
+            role.after_batch(shared, batch, decision, holder);
         }
     }
 
-    /// Wakes for the time alone.
-    fn on_time<'a>(&'a self, mut role: MutexGuard<'a, Role<K>>, period: Nanos, polls: bool, who: Who) {
+    /// Runs a timer engine, or with `polls` false no engine: only time ends its sleeps, not events.
+    fn on_time<'a>(&'a self, mut role: MutexGuard<'a, Role<K>>, period: Nanos, polls: bool, holder: Holder) {
         let shared = self.shared();
-        while self.goes_on(&role, who) {
+        while self.goes_on(&role, holder) {
             role.keeper.refresh();
             let now = shared.clock.now();
             if polls && now >= role.due(now, period) {
                 let mut all = 0;
-                for _ in 0..TIMER_LOOKS {
-                    let Some(found) = shared.look_on_time() else { break };
-                    let Some((back, ran)) = self.tasklets(role, Trigger::Timer, who) else { return };
+                for _ in 0..TIMER_POLLS {
+                    let Some(found) = shared.poll_on_time() else { break };
+                    let Some((back, ran)) = self.tasklets(role, Trigger::Timer, holder) else { return };
                     role = back;
                     all += found + ran;
                     if found + ran == 0 {
                         break;
                     }
                 }
-                role.naps = if all == 0 { role.naps + 1 } else { 0 };
-                let close = role.naps < NAPS && role.keeper.is_expecting();
-                // Of a clock that has jumped, or a thread that was late, nothing is caught up on.
-                role.next = Some(now + if close { NAP.min(period) } else { period });
+                role.empty_rounds = if all == 0 { role.empty_rounds + 1 } else { 0 };
+                let close = role.empty_rounds < CLOSE_POLLS && role.keeper.is_expecting();
+                // Counted from now: after a jump of the clock or a delay of the thread, missed periods are not made up for.
+                role.next = Some(now + if close { CLOSE_INTERVAL.min(period) } else { period });
             }
-            role.until(shared, period, who);
+            role.sleep_until_due(shared, period, holder);
         }
     }
 }

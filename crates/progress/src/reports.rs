@@ -1,4 +1,4 @@
-//! What a manager counts and remembers: wake-ups that failed, sources that panicked.
+//! Counters and recent failures of a manager: lost wake-ups, panics of sources.
 
 use core::any::Any;
 use std::collections::VecDeque;
@@ -8,48 +8,48 @@ use pronto_sync::atomic::{AtomicU64, Ordering};
 
 use crate::poller::panic_message;
 
-/// Failures that are remembered.
+/// Number of recent failures that are kept.
 const KEPT: usize = 16;
 
-/// A source or a kind of tasklet that was taken out.
+/// A source or a tasklet that was removed after a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Its name.
+    /// Name of the source, or of the kind of tasklet.
     pub name: &'static str,
-    /// Why.
+    /// Reason, such as the message of the panic.
     pub why: String,
 }
 
 /// Counters of a manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Events that the net under a sleep found, though whoever published them saw the word armed and woke nobody. Zero, or
-    /// something is broken.
+    /// Lost wake-ups: events that were found only after a sleep had reached its time limit, and whose publisher woke no thread.
+    /// Any value but zero means a defect.
     pub lost_wake_ups: u64,
-    /// Events that the net found while their wake-up was on its way.
+    /// Events that were found after a sleep had reached its time limit, and whose wake-up arrived shortly after.
     pub late: u64,
-    /// Sleeps of the engine's thread.
+    /// Sleeps of the engine thread.
     pub sleeps: u64,
-    /// How often the epoll of sources that cost a system call was asked while polling.
+    /// Checks of the epoll of sources that cost a system call.
     pub group_looks: u64,
-    /// How often a descriptor was left out for a while, as it said ready and had nothing.
+    /// Number of times a descriptor was left out of sleeps for a while, because it reported readiness and had no event.
     pub muted: u64,
-    /// Panics of sources and tasklets. Those that did not recover were taken out.
+    /// Panics of sources and tasklets. Those that did not recover were removed.
     pub panics: u64,
     /// Tasklets run.
     pub tasklets: u64,
-    /// Of these, by a thread that went to another processor for it.
+    /// Tasklets run by a thread that moved to another CPU for it.
     pub moved: u64,
-    /// Calls of tasklets on duty that might have blocked.
+    /// Calls within [`Manager::may_block`](crate::Manager::may_block) by tasklets of the thread on duty.
     pub blocking: u64,
-    /// How often a spare thread was woken: never for a call that did not block.
+    /// Number of times a spare thread was woken. Calls that do not block wake none.
     pub spares: u64,
-    /// How often it took the duty over.
+    /// Number of times a spare thread took over from a blocked thread.
     pub relieved: u64,
 }
 
 impl Counters {
-    /// Every counter, by name.
+    /// Returns every counter with its name.
     #[must_use]
     pub const fn each(&self) -> [(&'static str, u64); 11] {
         let Self {
@@ -94,7 +94,7 @@ impl Count {
     }
 }
 
-/// See the module.
+/// Counters and recent failures, written by any thread.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     pub(crate) lost_wake_ups: Count,
@@ -117,14 +117,14 @@ impl Reports {
         self.fail(name, panic_message(panic));
     }
 
-    /// A source panicked and goes on.
+    /// Counts and logs a panic of a source that recovered.
     pub(crate) fn recovered(&self, name: &'static str, why: &str) {
         self.panics.add(1);
-        tracing::error!(source = name, why, "panicked, and goes on");
+        tracing::error!(source = name, why, "source panicked and recovered");
     }
 
     pub(crate) fn fail(&self, name: &'static str, why: String) {
-        tracing::error!(source = name, why, "taken out");
+        tracing::error!(source = name, why, "source or tasklet removed");
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if failures.len() == KEPT {
             failures.pop_front();

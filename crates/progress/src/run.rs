@@ -1,4 +1,4 @@
-//! What the engine's thread does: polls, passes the time, and sleeps on all sources at once. Who does it, `post` says.
+//! The work of the thread on duty: it polls, calls the keeper's ticks, and sleeps on all sources. `post` selects the thread.
 
 use pronto_core::Nanos;
 use pronto_core::executor::{Channel, Polled};
@@ -11,138 +11,138 @@ use pronto_sync::atomic::Ordering;
 
 use crate::manager::{Manager, Shared};
 use crate::poller::{Burst, Poller};
-use crate::post::{Post, Who};
+use crate::post::{Holder, Post};
 use crate::sleep_set::Woken;
 use crate::source::Trigger;
 
-/// Idle looks at a single source between two readings of the clock, which takes as long as a few of them. Shared among
-/// sources where there are more.
-pub(crate) const LOOKS: u32 = 64;
-/// Looks that found something between two readings of the clock.
-const BUSY_LOOKS_PER_CLOCK: u32 = 16;
-/// Looks in a row by a timer's engine, as long as there is something.
-pub(crate) const TIMER_LOOKS: u32 = 1_024;
-/// Between two looks of a timer's engine at what is on its way.
-pub(crate) const NAP: Nanos = Nanos::from_micros(50);
-/// Such looks in a row that found nothing, after which it goes back to its period.
-pub(crate) const NAPS: u32 = 20;
-/// Between two looks: longer than looks in memory take, whatever there is to take in.
-const LONG: Nanos = Nanos::from_micros(100);
+/// Idle polls of a single source between two clock readings. A reading takes as long as a few polls. Several sources share this
+/// number.
+pub(crate) const POLL_BATCH: u32 = 64;
+/// Maximum number of poll batches with events between two clock readings.
+const BUSY_BATCHES_PER_CLOCK: u32 = 16;
+/// Maximum number of consecutive polls by a timer engine while there are events.
+pub(crate) const TIMER_POLLS: u32 = 1_024;
+/// Interval between polls of a timer engine while its keeper expects an event.
+pub(crate) const CLOSE_INTERVAL: Nanos = Nanos::from_micros(50);
+/// Number of consecutive empty polls at that interval after which a timer engine returns to its period.
+pub(crate) const CLOSE_POLLS: u32 = 20;
+/// Gap between two clock readings that is longer than the polls between them take.
+const LONG_GAP: Nanos = Nanos::from_micros(100);
 
-/// What an engine's thread does beside polling, and how it may wait. Called by the thread on duty alone.
+/// Callbacks of the thread on duty: its work other than polling, and its wait policy. Only the thread on duty calls them.
 pub trait Keeper {
-    /// Whether the thread shall end.
+    /// Returns whether the thread must end.
     fn is_stopping(&self) -> bool;
 
     /// Returns how the thread waits at present.
     fn decide(&self) -> Decision;
 
-    /// It has polled for a bounded time, and is about to sleep, or has been between two looks for longer than looks take: it
-    /// worked, or it was taken off its processor.
+    /// Reports the end of a polling phase of bounded length: the thread is about to sleep, or the gap between two clock readings was
+    /// suspiciously long because the thread did other work or was preempted.
     fn polled(&mut self, polled: Polled) {
         let _ = polled;
     }
 
-    /// Something has come `now`, and has ended a wait.
+    /// Reports that an event has ended a wait at `now`.
     fn idle_ended(&mut self, wait: &mut Wait, now: Nanos) {
         let _ = (wait, now);
     }
 
-    /// Looks around: sources may be registered and removed here. Comes before every look.
+    /// Updates the keeper's state. Called before every poll batch; may register and remove sources.
     fn refresh(&mut self) {}
 
-    /// Grows when channels may belong to something else than before.
+    /// Returns a number that changes whenever a channel's descriptor may refer to a different file than before.
     fn version(&self) -> u64 {
         0
     }
 
-    /// Whether nothing has changed since [`Self::refresh`] that it should see before a sleep.
+    /// Returns whether nothing has changed since [`Self::refresh`] that the keeper must see before a sleep.
     fn may_sleep(&self) -> bool {
         true
     }
 
-    /// Time passes.
+    /// Does the periodic work.
     fn tick(&mut self, now: Nanos);
 
-    /// When it is to pass next.
+    /// Returns the time of the next [`Self::tick`].
     fn next_tick(&self) -> Nanos;
 
-    /// A sleep is about to begin, perhaps a long one.
+    /// Prepares for a sleep, possibly a long one. Called before the sources are armed.
     fn before_rest(&mut self, now: Nanos) {
         let _ = now;
     }
 
-    /// A channel that ends its sleeps beside those of sources.
+    /// Returns a channel that ends sleeps in addition to the channels of sources.
     fn channel(&self) -> Option<Channel> {
         None
     }
 
-    /// It has ended one. Comes before sources are polled.
+    /// Reports that [`Self::channel`] has ended a sleep. Called before sources are polled.
     fn woken(&mut self) {}
 
-    /// Whether something is on its way that a timer should look after closely, and not only when its next period is over.
+    /// Returns whether an event is expected for which a timer engine should poll more often than once per period.
     fn is_expecting(&self) -> bool {
         false
     }
 
-    /// The thread gives its processor away now.
+    /// Called immediately before the thread sleeps.
     fn before_sleep(&self) {}
 
-    /// The thread has slept, or waited for the one before it: what it does next it does now.
+    /// Called when the thread has slept, or has waited for the previous holder of its role.
     fn after_sleep(&self) {}
 
-    /// Some work is done.
+    /// Called after each poll batch or timer sleep.
     fn worked(&self) {}
 }
 
 impl Manager {
-    /// Runs as the engine of this manager, until the keeper says that it is over. One thread at a time. Without spares: see
-    /// [`Post`] for those.
+    /// Runs as the engine of this manager until the keeper stops, without spares. One thread at a time may call this. See [`Post`]
+    /// for an engine with spares.
     pub fn run(&self, keeper: impl Keeper) {
         Post::new(self.clone(), keeper).serve();
     }
 }
 
-/// What the thread on duty needs, and hands on.
+/// State of the thread on duty, which passes from one holder to the next.
 pub(crate) struct Role<K> {
     pub(crate) keeper: K,
-    /// How often the engine's own thread has come back to it.
+    /// Number of times the engine thread has taken the role back after tasklets.
     pub(crate) turns: u64,
-    /// The present wait, while nothing comes.
+    /// Present wait, while there are no events.
     idle: Option<Wait>,
-    /// How the thread on duty polls for a limited time, since it last slept.
+    /// Statistics of polling for a limited time by `watched`, since that thread slept last.
     watch: PollWatch,
-    watched: Who,
-    /// A channel has ended the last sleep, and nobody has looked since.
+    watched: Holder,
+    /// A channel has ended the last sleep, and the sources have not been polled since.
     woken: bool,
-    /// When a timer's engine looks next; none before its first time.
+    /// Time of a timer engine's next poll; `None` before its first round.
     pub(crate) next: Option<Nanos>,
-    /// Looks in a row of a timer's engine that found nothing.
-    pub(crate) naps: u32,
+    /// Consecutive rounds of a timer engine without an event.
+    pub(crate) empty_rounds: u32,
 }
 
 impl Shared {
-    /// As many looks as are made between two readings of the clock, under one lock: as often as there is something, or once in
-    /// vain.
+    /// Polls as often as fits between two clock readings, under one lock acquisition: up to [`BUSY_BATCHES_PER_CLOCK`] batches of up to
+    /// `polls` polls, stopping after the first batch without an event.
     #[inline]
-    pub(crate) fn look(&self, looks: u32) -> Looked {
+    pub(crate) fn poll_batch(&self, polls: u32) -> Batch {
         let may_go_on = || !self.is_changed() && !self.may_have_tasklets();
         let (Burst { taken, dry }, grouped) = match self.enter() {
             Some(mut poller) => {
-                let burst = poller.burst(Trigger::Idle, looks, BUSY_LOOKS_PER_CLOCK, may_go_on);
+                let burst = poller.burst(Trigger::Idle, polls, BUSY_BATCHES_PER_CLOCK, may_go_on);
                 (burst, !poller.group.is_empty())
             }
-            // Another thread looks, and finds what there is.
+            // Another thread polls, and finds any event.
             None => (Burst { taken: 0, dry: true }, false),
         };
-        Looked { taken, dry, grouped }
+        Batch { taken, dry, grouped }
     }
 
-    /// One look of a timer's engine at everything; none if another thread looks.
-    pub(crate) fn look_on_time(&self) -> Option<usize> {
+    /// Polls every source and the group once for a timer engine. Returns `None` if another thread polls.
+    pub(crate) fn poll_on_time(&self) -> Option<usize> {
         let mut poller = self.enter()?;
-        let taken = poller.look(Trigger::Timer, 1);
-        Some(taken + self.look_at_group_now(&mut poller, Trigger::Timer, self.clock.now()))
+        let taken = poller.poll(Trigger::Timer, 1);
+        Some(taken + self.poll_group_now(&mut poller, Trigger::Timer, self.clock.now()))
     }
 }
 
@@ -153,19 +153,19 @@ impl<K: Keeper> Role<K> {
             turns: 0,
             idle: None,
             watch: PollWatch::UNUSED,
-            watched: Who::Own,
+            watched: Holder::Own,
             woken: false,
             next: None,
-            naps: 0,
+            empty_rounds: 0,
         }
     }
 
-    /// What follows from a look: time passes, and who found nothing rests.
+    /// Completes a round after a poll batch: reports the result, ticks, and polls on or sleeps if there was no event.
     #[inline]
-    pub(crate) fn looked(&mut self, shared: &Shared, looked: Looked, decision: Decision, who: Who) {
-        let Looked { taken, dry, grouped } = looked;
+    pub(crate) fn after_batch(&mut self, shared: &Shared, batch: Batch, decision: Decision, holder: Holder) {
+        let Batch { taken, dry, grouped } = batch;
         if core::mem::take(&mut self.woken) {
-            // Who else looks at the sources now may be the one.
+            // If another thread polls now, it may process the events that ended the sleep.
             let mut poller = shared.enter();
             let is_attended = |fd| poller.as_mut().is_none_or(|poller| poller.is_attended(fd));
             let muted = shared.set.found(taken, shared.clock.now(), is_attended);
@@ -177,26 +177,26 @@ impl<K: Keeper> Role<K> {
         if taken != 0 {
             self.found(now);
         }
-        self.watch(decision, now, who);
+        self.watch(decision, now, holder);
         if now >= self.keeper.next_tick() {
             self.keeper.tick(now);
         }
-        let of_group = if grouped { self.look_at_group(shared, now) } else { 0 };
+        let of_group = if grouped { self.poll_group(shared, now) } else { 0 };
         if dry && of_group == 0 {
-            self.rest(shared, decision, now, who);
+            self.poll_or_sleep(shared, decision, now, holder);
         }
     }
 
-    fn look_at_group(&mut self, shared: &Shared, now: Nanos) -> usize {
+    fn poll_group(&mut self, shared: &Shared, now: Nanos) -> usize {
         let Some(mut poller) = shared.enter() else { return 0 };
-        let taken = shared.look_at_group(&mut poller, Trigger::Idle, now);
+        let taken = shared.poll_group(&mut poller, Trigger::Idle, now);
         if taken != 0 {
             self.found(now);
         }
         taken
     }
 
-    /// Something has come.
+    /// Ends the present wait because of an event.
     #[inline]
     fn found(&mut self, now: Nanos) {
         if let Some(mut wait) = self.idle.take() {
@@ -204,15 +204,15 @@ impl<K: Keeper> Role<K> {
         }
     }
 
-    /// Watches how the thread polls.
+    /// Updates the statistics of polling.
     #[inline]
-    fn watch(&mut self, decision: Decision, now: Nanos, who: Who) {
-        // How another thread polled is no evidence of how this one does.
-        if !decision.is_bounded() || self.watched != who {
+    fn watch(&mut self, decision: Decision, now: Nanos, holder: Holder) {
+        // Statistics of one thread say nothing about another.
+        if !decision.is_bounded() || self.watched != holder {
             self.watch.stop();
-            self.watched = who;
+            self.watched = holder;
         }
-        if decision.is_bounded() && self.watch.clock_was_read(now) >= LONG {
+        if decision.is_bounded() && self.watch.clock_was_read(now) >= LONG_GAP {
             self.report();
         }
     }
@@ -224,8 +224,8 @@ impl<K: Keeper> Role<K> {
         }
     }
 
-    /// Polls on or sleeps, as the keeper has decided.
-    fn rest(&mut self, shared: &Shared, decision: Decision, now: Nanos, who: Who) {
+    /// Polls on or sleeps, by the keeper's decision.
+    fn poll_or_sleep(&mut self, shared: &Shared, decision: Decision, now: Nanos, holder: Holder) {
         let wait = self.idle.get_or_insert_with(|| Wait::new(decision, Nanos::NEVER));
         wait.decide_again(decision);
         if wait.next(now) == Next::Poll {
@@ -235,11 +235,11 @@ impl<K: Keeper> Role<K> {
         self.keeper.before_rest(now);
         let Some(poller) = shared.enter() else { return };
         let keeper = &mut self.keeper;
-        let mut everything =
-            Everything { shared, keeper, poller: Some(poller), taken: 0, woken: false, slept: false, who };
-        arm_recheck_sleep(&mut everything);
-        let (taken, woken, slept) = (everything.taken, everything.woken, everything.slept);
-        drop(everything);
+        let mut all =
+            AllSources { shared, keeper, poller: Some(poller), taken: 0, woken: false, slept: false, holder };
+        arm_recheck_sleep(&mut all);
+        let (taken, woken, slept) = (all.taken, all.woken, all.slept);
+        drop(all);
         self.woken = woken;
         if slept && let Some(wait) = &mut self.idle {
             wait.sleeps();
@@ -249,13 +249,13 @@ impl<K: Keeper> Role<K> {
         }
     }
 
-    /// When a timer's engine looks next.
+    /// Returns the time of a timer engine's next poll.
     pub(crate) fn due(&mut self, now: Nanos, period: Nanos) -> Nanos {
         *self.next.get_or_insert(now + period)
     }
 
-    /// Sleeps until the next look of a timer's engine, or until time is to pass.
-    pub(crate) fn until(&mut self, shared: &Shared, period: Nanos, who: Who) {
+    /// Sleeps until a timer engine's next poll, or until the keeper's next tick.
+    pub(crate) fn sleep_until_due(&mut self, shared: &Shared, period: Nanos, holder: Holder) {
         let now = shared.clock.now();
         if now >= self.keeper.next_tick() {
             self.keeper.tick(now);
@@ -264,8 +264,8 @@ impl<K: Keeper> Role<K> {
         shared.reports.sleeps.add(1);
         let limit = self.due(now, period).min(self.keeper.next_tick()).since(shared.clock.now());
         shared.drowsy.store(limit > SAFETY_NET, Ordering::Relaxed);
-        if !(who == Who::Spare && shared.spares.handover.is_wanted()) {
-            shared.set.sleep_deaf(limit);
+        if !(holder == Holder::Spare && shared.spares.handover.is_wanted()) {
+            shared.set.sleep_until_rung(limit);
             self.keeper.after_sleep();
         }
         shared.drowsy.store(false, Ordering::Relaxed);
@@ -273,38 +273,38 @@ impl<K: Keeper> Role<K> {
     }
 }
 
-/// What was found between two readings of the clock.
+/// Result of the polls between two clock readings.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Looked {
+pub(crate) struct Batch {
     taken: usize,
-    /// The last look found nothing.
+    /// The last poll found no event.
     dry: bool,
     /// There are sources behind the epoll.
     grouped: bool,
 }
 
-impl Looked {
-    /// So many tasklets ran after it.
+impl Batch {
+    /// Adds `ran` tasklets that ran after the polls.
     pub(crate) const fn add(&mut self, ran: usize) {
         self.taken += ran;
         self.dry &= ran == 0;
     }
 }
 
-/// Every source of a manager, and what else its engine looks at before a sleep.
-struct Everything<'a, K> {
+/// The engine as a sleeper: every source of a manager, and the other conditions that the engine checks before a sleep.
+struct AllSources<'a, K> {
     shared: &'a Shared,
     keeper: &'a mut K,
-    /// Given up while the thread sleeps: others may poll meanwhile.
+    /// Released while the thread sleeps, so that other threads may poll meanwhile.
     poller: Option<TryLockGuard<'a, Poller>>,
     taken: usize,
-    /// See [`Role`].
+    /// A channel ended the sleep.
     woken: bool,
     slept: bool,
-    who: Who,
+    holder: Holder,
 }
 
-impl<K: Keeper> Everything<'_, K> {
+impl<K: Keeper> AllSources<'_, K> {
     fn poller(&mut self) -> &mut Poller {
         let shared = self.shared;
         self.poller.get_or_insert_with(|| {
@@ -313,7 +313,7 @@ impl<K: Keeper> Everything<'_, K> {
                 if let Some(poller) = shared.enter() {
                     break poller;
                 }
-                // Another thread polls the sources, which takes moments unless this thread keeps it from its CPU.
+                // Another thread polls the sources, which takes microseconds unless this thread keeps it from its CPU.
                 #[expect(
                     clippy::disallowed_methods,
                     reason = "the wait is for a lock, whose holder may be of a lower scheduling class"
@@ -329,7 +329,7 @@ impl<K: Keeper> Everything<'_, K> {
     }
 }
 
-impl<K: Keeper> Sleeper for Everything<'_, K> {
+impl<K: Keeper> Sleeper for AllSources<'_, K> {
     fn arm(&mut self) -> bool {
         self.shared.word.arm();
         self.poller().arm();
@@ -337,13 +337,13 @@ impl<K: Keeper> Sleeper for Everything<'_, K> {
     }
 
     fn recheck(&mut self) -> Recheck {
-        self.taken = self.poller().look(Trigger::Idle, 1);
+        self.taken = self.poller().poll(Trigger::Idle, 1);
         let found = self.taken != 0
             || self.shared.is_changed()
             || self.shared.has_tasklets(Trigger::Idle)
             || !self.keeper.may_sleep()
             || self.keeper.is_stopping()
-            || (self.who == Who::Spare && self.shared.spares.handover.is_wanted())
+            || (self.holder == Holder::Spare && self.shared.spares.handover.is_wanted())
             || !self.shared.word.should_sleep();
         if found { Recheck::Found } else { Recheck::Empty }
     }
@@ -374,7 +374,7 @@ impl<K: Keeper> Sleeper for Everything<'_, K> {
         }
         if group {
             let now = shared.clock.now();
-            self.taken += shared.look_at_group_now(self.poller(), Trigger::Idle, now);
+            self.taken += shared.poll_group_now(self.poller(), Trigger::Idle, now);
         }
         Ended::Early
     }

@@ -1,14 +1,14 @@
-//! What the engine's thread sleeps on: one epoll, of its own wake-up, the channels of direct sources, and the group.
+//! The descriptors on which the engine thread sleeps: one epoll with its own wake-up, the channels of direct sources, and the group.
 //!
-//! A thread of the program may sleep on the channels of one source itself, beside the engine: on a [`Bedside`] epoll of those
-//! channels alone. Both epolls watch them exclusively, the bedside one first, so the kernel wakes whoever sleeps there and nobody
-//! else, and the engine if nobody does. Nothing changes hands, and a sleep is one system call.
+//! A thread of the program may sleep on the channels of one source ahead of the engine, on a [`CallerEpoll`] of those channels only.
+//! Both epolls watch the channels exclusively, the caller epoll first. The kernel therefore wakes only the thread that sleeps in the
+//! caller epoll, and the engine if no thread sleeps there. No descriptor is handed over, and a sleep is one system call.
 //!
 //! # Invariants
-//! 1. A channel that a bedside epoll watches stands in the engine's after it: whenever it enters the former, it leaves the
-//!    latter and comes back. The kernel asks exclusive waiters in this order (`__wake_up_common`), and an epoll that nobody
-//!    waits in passes the event on (`ep_poll_callback`).
-//! 2. Whoever was woken at the bedside looks after the event: the engine may never hear of it.
+//! 1. The engine's epoll watches a channel after the channel's caller epoll: when the channel is added to the latter, it is removed from
+//!    the former and added again. The kernel asks exclusive waiters in this order (`__wake_up_common`), and an epoll in which no
+//!    thread waits passes the event on (`ep_poll_callback`).
+//! 2. A thread that was woken in a caller epoll processes the event, because the engine may never learn of it.
 
 use core::time::Duration;
 use std::collections::{HashMap, HashSet};
@@ -26,19 +26,20 @@ use pronto_core::executor::{Channel, Channels};
 use pronto_core::fabric::Interest;
 
 use crate::descriptor::{borrow, epoll_flags, poll_flags};
-use crate::stuck::Stuck;
+use crate::stuck::SpuriousEvents;
 
-/// Who woke the epoll: the manager itself, or the group of sources that cost a system call. Others are descriptors.
+/// Token of the manager's own wake-up. Tokens other than this and [`GROUP`] are descriptors.
 const SELF: u64 = u64::MAX;
+/// Token of the group of sources that cost a system call.
 const GROUP: u64 = u64::MAX - 1;
-/// What a bedside's event says besides 0 and 1: the channel is that of both classes.
+/// Token of a caller epoll for a channel of both classes; 0 and 1 are the classes.
 const BOTH: u64 = 2;
-/// Events taken from the epoll at a time.
+/// Maximum number of events taken from the epoll at a time.
 const BATCH: usize = 16;
-/// Told of each descriptor that threads sleep on from now on.
+/// Callback that gets every descriptor on which threads sleep from now on.
 pub type Watch = Box<dyn Fn(i32) + Send + Sync>;
 
-/// See the module.
+/// The engine's epoll and the caller epolls.
 pub(crate) struct SleepSet {
     epoll: Epoll,
     wake: EventFd,
@@ -46,32 +47,32 @@ pub(crate) struct SleepSet {
     watch: Watch,
 }
 
-/// Descriptors that the epoll knows, and what it waits for on each.
+/// Descriptors in the engine's epoll, with their interests.
 #[derive(Debug, Default)]
 struct Registered {
     now: HashMap<i32, Interest>,
-    /// What they were before, kept so that going to sleep allocates nothing.
+    /// The previous content of `now`, kept so that going to sleep allocates nothing.
     before: HashMap<i32, Interest>,
-    /// Who else sleeps on them.
-    bedsides: HashMap<u64, Bedside>,
-    /// Those that bedsides watch as well.
+    /// Caller epolls, by owner of their channels.
+    caller_epolls: HashMap<u64, CallerEpoll>,
+    /// Descriptors that caller epolls watch as well.
     shared: HashSet<i32>,
-    /// Of whatever channels belong to, when the epoll was last told of all of them.
+    /// Version of the channels at the last full update of the epoll.
     version: u64,
-    stuck: Stuck,
-    /// Those that ended the last sleep.
+    stuck: SpuriousEvents,
+    /// Descriptors that ended the last sleep.
     fired: Vec<u64>,
 }
 
-/// What a thread of the program sleeps on in place of the engine: the channels of one link.
+/// An epoll of the channels of one link, on which a thread of the program sleeps in place of the engine.
 #[derive(Debug)]
-struct Bedside {
+struct CallerEpoll {
     channels: Channels,
     epoll: Arc<Epoll>,
 }
 
-impl Bedside {
-    /// None if there can be no more descriptors.
+impl CallerEpoll {
+    /// Creates the epoll of these channels. Returns `None` if no descriptor can be created.
     fn new(channels: &Channels) -> Option<Self> {
         if let Some(near) = channels.near {
             let epoll = Arc::new(Epoll(borrow(near).try_clone_to_owned().ok()?));
@@ -87,29 +88,29 @@ impl Bedside {
         Some(Self { channels: *channels, epoll: Arc::new(epoll) })
     }
 
-    /// Whether all of them belong to links that there are.
+    /// Returns whether all its channels belong to present links.
     fn is_of(&self, wanted: &HashMap<i32, Interest>) -> bool {
         self.channels.each.iter().flatten().all(|channel| wanted.contains_key(&channel.fd))
     }
 
-    /// Those that it watches exclusively, and the engine's epoll behind it.
+    /// Returns the channels that it watches exclusively, ahead of the engine's epoll.
     fn shared(&self) -> impl Iterator<Item = i32> + use<> {
-        // Behind a channel that is a set, the provider has seen to that.
+        // If the provider offers its own near epoll, it already orders the two.
         let own = self.channels.near.is_none().then_some(self.channels.each);
         own.into_iter().flatten().flatten().map(|channel| channel.fd)
     }
 }
 
-/// How a sleep ended.
+/// End of a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// By its time limit, or a signal.
+    /// The time limit, or a signal.
     Limit,
-    /// By an event; whether one of the group's was among them.
+    /// One or more events.
     Event {
-        /// The group has a source that is ready.
+        /// A source of the group is ready.
         group: bool,
-        /// So has a channel: [`SleepSet::found`] is to be told what came of it.
+        /// A channel is ready: the caller must report the result of the next poll to [`SleepSet::found`].
         channel: bool,
     },
 }
@@ -124,42 +125,43 @@ impl SleepSet {
         Ok(Self { epoll, wake, registered: Mutex::default(), watch })
     }
 
-    /// What the engine sleeps on.
+    /// Returns the descriptor of the engine's epoll.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
     }
 
     /// Ends the present sleep, or the next.
     pub(crate) fn ring(&self) {
-        // A full counter is as good as a write: the descriptor is readable.
+        // If the counter is full, the write fails and the descriptor is readable anyway.
         let _full = self.wake.write(1);
     }
 
     /// Sleeps on a source's channels in place of the engine. May return early. Returns which have an event, by class.
     pub(crate) fn sleep_instead(&self, channels: &Channels, limit: Duration) -> [bool; 2] {
-        let Some(epoll) = self.bedside(channels) else { return sleep_beside(channels, limit) };
+        let Some(epoll) = self.caller_epoll(channels) else { return sleep_in_poll(channels, limit) };
         let millis = u16::try_from(limit.as_millis()).unwrap_or(u16::MAX);
         if millis == 0 {
-            // An epoll counts in milliseconds, and a limit is a limit.
-            return sleep_beside(channels, limit);
+            // An epoll counts in milliseconds, which is too coarse for this limit.
+            return sleep_in_poll(channels, limit);
         }
         let mut events = [EpollEvent::empty(); 2];
-        // Woken early, by a signal or not at all: the caller looks again in any case.
+        // After a signal or the limit there are no events; the caller polls again in any case.
         let ready = epoll.wait(&mut events, millis).unwrap_or(0);
-        let told = |class| events[..ready].iter().any(|event| event.data() == class || event.data() == BOTH);
-        [told(0), told(1)]
+        let has_event =
+            |class| events[..ready].iter().any(|event| event.data() == class || event.data() == BOTH);
+        [has_event(0), has_event(1)]
     }
 
-    /// What a thread sleeps on for these, made at the first time.
-    fn bedside(&self, channels: &Channels) -> Option<Arc<Epoll>> {
+    /// Returns the caller epoll of these channels, which the first call creates.
+    fn caller_epoll(&self, channels: &Channels) -> Option<Arc<Epoll>> {
         let mut registered = self.registered.lock().expect("no holder panics");
-        let Registered { now, bedsides, shared, .. } = &mut *registered;
-        if let Some(known) = bedsides.get(&channels.owner)
+        let Registered { now, caller_epolls, shared, .. } = &mut *registered;
+        if let Some(known) = caller_epolls.get(&channels.owner)
             && known.channels == *channels
         {
             return Some(Arc::clone(&known.epoll));
         }
-        let made = Bedside::new(channels)?;
+        let made = CallerEpoll::new(channels)?;
         for fd in made.shared() {
             shared.insert(fd);
             if let Some(interest) = now.get(&fd) {
@@ -167,26 +169,26 @@ impl SleepSet {
             }
         }
         let epoll = Arc::clone(&made.epoll);
-        bedsides.insert(channels.owner, made);
+        caller_epolls.insert(channels.owner, made);
         drop(registered);
         Some(epoll)
     }
 
-    /// Puts a descriptor behind everybody else who watches it.
+    /// Adds a descriptor to the engine's epoll behind all its other watchers.
     fn watch_anew(&self, fd: i32, interest: Interest, shared: bool) {
         let token = u64::from(fd.unsigned_abs());
         let flags = if shared { exclusive(interest) } else { epoll_flags(interest) };
-        // It may be new to the epoll, or closed.
+        // The deletion fails if the descriptor is new to the epoll, or closed.
         let newly = self.epoll.delete(borrow(fd)).is_err();
         if newly {
             (self.watch)(fd);
         }
         if let Err(errno) = self.epoll.add(borrow(fd), EpollEvent::new(flags, token)) {
-            tracing::warn!(fd, %errno, "a channel cannot be watched; it is polled at every tick");
+            tracing::warn!(fd, %errno, "cannot watch a channel; it is polled at every tick");
         }
     }
 
-    /// Brings the epoll up to what the channels are now. As long as `version` stays, a descriptor is the one that it was.
+    /// Updates the epoll to the present channels. While `version` is unchanged, a descriptor number refers to the same file as before.
     pub(crate) fn register(
         &self,
         version: u64,
@@ -194,27 +196,27 @@ impl SleepSet {
         collect: impl FnOnce(&mut HashMap<i32, Interest>),
     ) {
         let mut registered = self.registered.lock().expect("no holder panics");
-        let Registered { now: wanted, before, bedsides, shared, version: known, stuck, .. } =
+        let Registered { now: wanted, before, caller_epolls, shared, version: known, stuck, .. } =
             &mut *registered;
         let same = core::mem::replace(known, version) == version;
         core::mem::swap(wanted, before);
         wanted.clear();
         collect(wanted);
-        if !same && !bedsides.is_empty() {
-            bedsides.retain(|_, bedside| bedside.is_of(wanted));
+        if !same && !caller_epolls.is_empty() {
+            caller_epolls.retain(|_, epoll| epoll.is_of(wanted));
             shared.clear();
-            shared.extend(bedsides.values().flat_map(Bedside::shared));
+            shared.extend(caller_epolls.values().flat_map(CallerEpoll::shared));
         }
         let next = stuck.next();
         if next != Nanos::NEVER {
             if now >= next {
                 stuck.due(now, |_| ());
             }
-            // Left out altogether: an epoll tells of a hang-up whether it is asked to or not.
+            // Removed, because an epoll reports a hang-up even for an empty set of events.
             wanted.retain(|fd, _| !stuck.is_muted(u64::from(fd.unsigned_abs())));
         }
         for fd in before.keys().filter(|fd| !wanted.contains_key(*fd)) {
-            // A closed descriptor has left the epoll by itself.
+            // The kernel has already removed a closed descriptor, so this may fail.
             let _gone = self.epoll.delete(borrow(*fd));
         }
         for (fd, interest) in wanted.iter().filter(|(fd, interest)| !same || before.get(fd) != Some(interest))
@@ -224,7 +226,7 @@ impl SleepSet {
                 continue;
             }
             let mut event = EpollEvent::new(epoll_flags(*interest), u64::from(fd.unsigned_abs()));
-            // Newly open, also if another one had this number before; or no longer shared.
+            // The modification fails if the descriptor is newly open, even if another one had this number, or is no longer shared.
             if self.epoll.modify(borrow(*fd), &mut event).is_err() {
                 self.watch_anew(*fd, *interest, false);
             }
@@ -234,7 +236,7 @@ impl SleepSet {
     /// Sleeps for `limit` at most.
     pub(crate) fn sleep(&self, limit: Nanos) -> Woken {
         let mut events = [EpollEvent::empty(); BATCH];
-        // Woken early or interrupted: the engine looks again in any case.
+        // After a signal there are no events; the engine polls again in any case.
         let ready = self.epoll.wait(&mut events, timeout(limit)).unwrap_or(0);
         if ready == 0 {
             return Woken::Limit;
@@ -243,7 +245,7 @@ impl SleepSet {
         let mut registered = None;
         for event in &events[..ready] {
             match event.data() {
-                // What is not heard now ends the next sleep.
+                // A wake-up that is not read now ends the next sleep.
                 SELF => drop(self.wake.read()),
                 GROUP => group = true,
                 fd => registered
@@ -255,8 +257,8 @@ impl SleepSet {
         Woken::Event { group, channel: registered.is_some() }
     }
 
-    /// Sleeps until the manager rings, for `limit` at most, whatever the sources do.
-    pub(crate) fn sleep_deaf(&self, limit: Nanos) {
+    /// Sleeps until the manager rings, for `limit` at most. Events of sources do not end the sleep.
+    pub(crate) fn sleep_until_rung(&self, limit: Nanos) {
         let limit = Some(TimeSpec::from_duration(Duration::from_nanos(limit.0)));
         let wake = PollFd::new(self.wake.as_fd(), poll_flags(Interest::READABLE));
         if ppoll(&mut [wake], limit, None) == Ok(1) {
@@ -264,19 +266,20 @@ impl SleepSet {
         }
     }
 
-    /// Whether there is an event within `limit`, which is left there.
+    /// Returns whether an event comes within `limit`. Does not consume it.
     pub(crate) fn has_event(&self, limit: Nanos) -> bool {
         self.epoll.wait(&mut [EpollEvent::empty()], timeout(limit)) != Ok(0)
     }
 
-    /// Whether this channel was among those that ended the last sleep.
+    /// Returns whether this channel was among those that ended the last sleep.
     pub(crate) fn has_fired(&self, fd: i32) -> bool {
         let registered = self.registered.lock().expect("no holder panics");
         registered.fired.contains(&u64::from(fd.unsigned_abs()))
     }
 
-    /// After an event has ended a sleep, so much was found. What others look after, taken already or not, ends no more sleeps for a
-    /// moment. Returns how many channels are left out for longer, as they have ended too many sleeps for nothing.
+    /// Records that `taken` events were found after channels had ended a sleep. If another thread has taken the events of a channel, or
+    /// will, sleeps leave the channel out for [`FIRST`](crate::stuck::FIRST). Returns how many channels are muted for longer, because
+    /// they have ended too many sleeps without an event.
     pub(crate) fn found(&self, taken: usize, now: Nanos, mut is_attended: impl FnMut(i32) -> bool) -> u64 {
         let mut registered = self.registered.lock().expect("no holder panics");
         let Registered { stuck, fired, .. } = &mut *registered;
@@ -284,7 +287,7 @@ impl SleepSet {
         for token in fired.drain(..) {
             let fd = i32::try_from(token).expect("a descriptor");
             if taken == 0 && (is_attended(fd) || !is_ready(fd)) {
-                stuck.is_taken_from(token, now);
+                stuck.taken_by_other(token, now);
             } else {
                 muted += u64::from(stuck.was_ready(token, taken, now));
             }
@@ -292,19 +295,19 @@ impl SleepSet {
         muted
     }
 
-    /// Whether the last sleep was without this channel.
+    /// Returns whether the last sleep left this channel out.
     pub(crate) fn leaves_out(&self, fd: i32) -> bool {
         self.registered.lock().expect("no holder panics").stuck.is_muted(u64::from(fd.unsigned_abs()))
     }
 
-    /// When a channel that was left out is tried again.
+    /// Returns the time at which the next muted channel is watched again.
     pub(crate) fn next_trial(&self) -> Nanos {
         self.registered.lock().expect("no holder panics").stuck.next()
     }
 }
 
-/// The same for who cannot have an epoll, or has no millisecond: the engine may be woken as well.
-fn sleep_beside(channels: &Channels, limit: Duration) -> [bool; 2] {
+/// Sleeps on channels with poll(2), if an epoll cannot be created or the limit is below 1 ms. The engine may be woken as well.
+fn sleep_in_poll(channels: &Channels, limit: Duration) -> [bool; 2] {
     let watched = |channel: Channel| PollFd::new(borrow(channel.fd), poll_flags(channel.interest));
     let limit = Some(TimeSpec::from_duration(limit));
     let [control, bulk] = channels.each;
@@ -319,7 +322,7 @@ fn sleep_beside(channels: &Channels, limit: Duration) -> [bool; 2] {
     }
 }
 
-/// Whether it would end a sleep at once, or is closed.
+/// Returns whether a descriptor would end a sleep immediately, or is closed.
 fn is_ready(fd: i32) -> bool {
     let polled = ppoll(
         &mut [PollFd::new(borrow(fd), poll_flags(Interest::READABLE))],
@@ -329,12 +332,12 @@ fn is_ready(fd: i32) -> bool {
     polled != Ok(0)
 }
 
-/// What an epoll waits for, among other epolls that do.
+/// Returns the epoll flags for an interest in a descriptor that other epolls watch as well.
 fn exclusive(interest: Interest) -> EpollFlags {
     epoll_flags(interest) | EpollFlags::EPOLLEXCLUSIVE
 }
 
-/// For the kernel, rounded up to milliseconds.
+/// Returns a timeout for the kernel, rounded up to milliseconds.
 fn timeout(span: Nanos) -> EpollTimeout {
     EpollTimeout::try_from(span.0.div_ceil(1_000_000)).unwrap_or(EpollTimeout::MAX)
 }
@@ -369,7 +372,7 @@ mod tests {
         });
     }
 
-    /// Whether this one, which is readable, ends the engine's sleep.
+    /// Returns whether `of`, which is readable, ends the engine's sleep.
     fn wakes(set: &SleepSet, of: &EventFd) -> bool {
         let _ended = set.sleep(Nanos::ZERO);
         let fired = set.has_fired(channel(of).fd);
@@ -383,12 +386,12 @@ mod tests {
         Channels { owner: 7, link: number, each, near: None }
     }
 
-    /// Signals the event while a thread sleeps on the channels; what that thread was told, and nobody else. The thread may
-    /// come late to its sleep, and then the engine hears of the event as well: once in some attempts it is there in time.
-    fn told_alone(set: &SleepSet, channels: &Channels, of: &EventFd) -> Option<[bool; 2]> {
+    /// Signals the event while a thread sleeps on the channels. Returns the result of that sleep if only that thread was woken. The
+    /// thread may be late for its sleep, and then the engine gets the event as well, so there are several attempts.
+    fn woken_alone(set: &SleepSet, channels: &Channels, of: &EventFd) -> Option<[bool; 2]> {
         let (_open, never) = std::sync::mpsc::channel::<()>();
         (1..=20).find_map(|attempt| {
-            let told = std::thread::scope(|scope| {
+            let woken = std::thread::scope(|scope| {
                 let sleeper = scope.spawn(|| set.sleep_instead(channels, Duration::from_secs(20)));
                 let _timed_out = never.recv_timeout(attempt * Duration::from_millis(5));
                 of.write(1).expect("its count is small");
@@ -396,27 +399,27 @@ mod tests {
             });
             let alone = !wakes(set, of);
             of.read().expect("it has an event");
-            // An epoll that has told of it tells once more if it is ready again before the next look.
+            // An epoll that has reported the event reports it again if the descriptor becomes ready before the next wait.
             assert_eq!(set.sleep(Nanos::ZERO), Woken::Limit);
-            alone.then_some(told)
+            alone.then_some(woken)
         })
     }
 
     #[test]
-    fn who_sleeps_on_a_channel_is_woken_alone() {
+    fn a_thread_that_sleeps_on_a_channel_is_woken_alone() {
         let (set, one, two) = (set(), event(), event());
         register(&set, 1, &[&one, &two]);
         let both = link(1, [Some(channel(&one)), Some(channel(&two))]);
         assert_eq!(set.sleep_instead(&both, LIMIT), [false; 2]);
         for version in 1..4 {
-            assert_eq!(told_alone(&set, &both, &one), Some([true, false]), "version {version}");
-            assert_eq!(told_alone(&set, &both, &two), Some([false, true]));
+            assert_eq!(woken_alone(&set, &both, &one), Some([true, false]), "version {version}");
+            assert_eq!(woken_alone(&set, &both, &two), Some([false, true]));
             register(&set, version + 1, &[&one, &two]);
         }
     }
 
     #[test]
-    fn an_event_that_nobody_sleeps_for_wakes_the_engine() {
+    fn an_event_without_a_sleeping_caller_wakes_the_engine() {
         let (set, one) = (set(), event());
         register(&set, 1, &[&one]);
         let only = link(1, [Some(channel(&one)), None]);
@@ -428,7 +431,7 @@ mod tests {
 
     /// A link was replaced while a caller slept on the old one's channel, and the caller will not sleep on the new one's.
     #[test]
-    fn a_channel_in_the_place_of_a_shared_one_wakes_the_engine() {
+    fn a_channel_that_replaces_a_shared_one_wakes_the_engine() {
         let (set, old, new) = (set(), event(), event());
         register(&set, 1, &[&old]);
         assert_eq!(set.sleep_instead(&link(1, [Some(channel(&old)), None]), LIMIT), [false; 2]);
@@ -443,11 +446,11 @@ mod tests {
         let only = link(1, [None, Some(channel(&new))]);
         assert_eq!(set.sleep_instead(&only, LIMIT), [false; 2]);
         register(&set, 0, &[&new]);
-        assert_eq!(told_alone(&set, &only, &new), Some([false, true]));
+        assert_eq!(woken_alone(&set, &only, &new), Some([false, true]));
     }
 
     #[test]
-    fn one_channel_for_both_tells_of_both() {
+    fn one_channel_for_both_classes_reports_both() {
         let (set, one) = (set(), event());
         let both = link(1, [Some(channel(&one)); 2]);
         one.write(1).expect("its count is small");
@@ -456,20 +459,20 @@ mod tests {
     }
 
     #[test]
-    fn a_new_link_has_a_bedside_of_its_own() {
+    fn a_new_link_has_its_own_caller_epoll() {
         let (set, one, two) = (set(), event(), event());
         register(&set, 1, &[&one, &two]);
         assert_eq!(set.sleep_instead(&link(1, [Some(channel(&one)), None]), LIMIT), [false; 2]);
         let second = link(2, [Some(channel(&two)), None]);
         assert_eq!(set.sleep_instead(&second, LIMIT), [false; 2]);
-        assert_eq!(told_alone(&set, &second, &two), Some([true, false]));
+        assert_eq!(woken_alone(&set, &second, &two), Some([true, false]));
     }
 
-    /// What others take without sleeping for it is left out for a moment each time, and never for long.
+    /// A channel whose events other threads take without sleeping is left out for 1 ms each time, and never for longer.
     #[test]
-    fn a_channel_that_others_poll_rests_for_a_moment() {
+    fn a_channel_that_others_poll_is_left_out_for_a_moment() {
         let (set, one) = (set(), event());
-        for round in 0..2 * u64::from(crate::stuck::IN_VAIN) {
+        for round in 0..2 * u64::from(crate::stuck::SPURIOUS_LIMIT) {
             let now = Nanos(round * FIRST.0);
             set.register(1, now, |wanted| {
                 wanted.insert(channel(&one).fd, Interest::READABLE);
@@ -487,21 +490,24 @@ mod tests {
     fn a_channel_that_stays_ready_is_left_out_for_longer_each_time() {
         let (set, one) = (set(), event());
         one.write(1).expect("its count is small");
-        for round in 1..=crate::stuck::IN_VAIN {
+        for round in 1..=crate::stuck::SPURIOUS_LIMIT {
             register(&set, 1, &[&one]);
             assert_ne!(set.sleep(Nanos::ZERO), Woken::Limit, "round {round}");
-            assert_eq!(set.found(0, Nanos::ZERO, |_| false), u64::from(round == crate::stuck::IN_VAIN));
+            assert_eq!(
+                set.found(0, Nanos::ZERO, |_| false),
+                u64::from(round == crate::stuck::SPURIOUS_LIMIT)
+            );
         }
         register(&set, 1, &[&one]);
         assert_eq!(set.sleep(Nanos::ZERO), Woken::Limit);
     }
 
-    /// They have not taken it yet.
+    /// The other threads have not taken the event yet.
     #[test]
-    fn a_channel_that_others_look_after_rests_for_a_moment() {
+    fn a_channel_that_others_attend_is_left_out_for_a_moment() {
         let (set, one) = (set(), event());
         one.write(1).expect("its count is small");
-        for round in 0..2 * u64::from(crate::stuck::IN_VAIN) {
+        for round in 0..2 * u64::from(crate::stuck::SPURIOUS_LIMIT) {
             let now = Nanos(round * FIRST.0);
             set.register(1, now, |wanted| {
                 wanted.insert(channel(&one).fd, Interest::READABLE);

@@ -1,4 +1,4 @@
-//! What is polled: a source, and what its registration says of it.
+//! Sources, which the manager polls, and the description given at their registration.
 
 use std::os::fd::OwnedFd;
 
@@ -7,20 +7,18 @@ use pronto_core::fabric::Interest;
 
 /// A source of events: a queue in memory, a socket, the worker of another library.
 ///
-/// One thread at a time calls it, whichever polls; it is never called within itself. No method may block, or wait for a
-/// lock that is held while somebody waits for an event: it runs where others wait for theirs. What follows from an event and
-/// takes longer is for a [`Tasklet`](crate::Tasklet).
+/// The polling thread calls it, one thread at a time and never recursively. No method may block, or wait for a lock whose holder
+/// waits for an event, because other waiters depend on the calling thread. Work that follows an event and takes longer
+/// belongs in a [`Tasklet`](crate::Tasklet).
 ///
-/// All requests of one source are served by one poll: a source stands for a network, not for a message (PIOMan,
-/// section 3.1).
+/// One poll serves all requests of a source: a source represents a network, not a message (PIOMan, section 3.1).
 pub trait Source: Send {
-    /// Takes the events that are there, in bounded number. Returns how many.
+    /// Processes the available events, up to a bound of the source's choice. Returns their number.
     fn poll(&mut self) -> usize;
 
-    /// Polls up to `looks` times in a row, as long as nothing comes: the loop of an engine that has no other source. Worth
-    /// having of its own where looking again costs less than looking.
-    fn poll_often(&mut self, looks: u32) -> usize {
-        for _ in 1..looks {
+    /// Polls up to `polls` times and stops at the first event. Override it if repeated polls can share work.
+    fn poll_often(&mut self, polls: u32) -> usize {
+        for _ in 1..polls {
             let taken = self.poll();
             if taken != 0 {
                 return taken;
@@ -29,33 +27,33 @@ pub trait Source: Send {
         self.poll()
     }
 
-    /// The engine is about to sleep: from now on an event must wake it, through the channels or the notifier. The source is
-    /// polled once more afterwards.
+    /// Prepares for a sleep of the engine: from now on an event must wake it, through the channels or the notifier. The source
+    /// is polled once more after this call.
     fn arm(&mut self) {}
 
-    /// The engine is awake again. May come without [`Self::arm`].
+    /// Ends the preparation for a sleep; the engine is awake. May be called without a preceding [`Self::arm`].
     fn disarm(&mut self) {}
 
-    /// What to sleep on: asked before each sleep of a source registered with [`Sleep::Asked`].
+    /// Returns the channels to sleep on. Called before each sleep if the source is registered with [`Sleep::Asked`].
     fn channels(&mut self) -> [Option<Channel>; 2] {
         [None, None]
     }
 
-    /// Whether another thread looks after what comes, taken in already or not yet: then an event with nothing to show for it
-    /// is no sign that the channel says ready for ever.
+    /// Returns whether another thread processes the events of this source. If it does, a wake-up without an event to process does
+    /// not count as spurious.
     fn is_attended(&mut self) -> bool {
         false
     }
 
-    /// The source's last call panicked with the message `why`. Returns whether the source goes on; one that does must be fit to be called
-    /// again. A second panic, in this method, removes it.
+    /// Handles a panic of the source's last call, with the message `why`. Returns whether to keep the source; a source that is
+    /// kept must be ready to be called again. A panic in this method removes the source.
     fn panicked(&mut self, why: &str) -> AfterPanic {
         let _ = why;
         AfterPanic::Remove
     }
 
-    /// A sleep ended by its time limit, and the source is still armed: looks for what should have ended it. `woken` waits for
-    /// a wake-up that is only late, for a bounded time, and says whether one came.
+    /// Polls for events that should have ended a sleep; called while the source is still armed, after the sleep reached its time
+    /// limit. `woken` waits for a late wake-up, for a bounded time, and returns whether one came.
     fn after_net(&mut self, woken: &mut dyn FnMut() -> bool) -> Net {
         match self.poll() {
             0 => Net::Nothing,
@@ -65,37 +63,37 @@ pub trait Source: Send {
     }
 }
 
-/// Whether a source that panicked is called again.
+/// Decision about a source that panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterPanic {
-    /// It has recovered.
+    /// The source has recovered and stays registered.
     Keep,
-    /// It is taken out, and reported as a failure of the manager.
+    /// The manager removes the source and reports it as a failure.
     Remove,
 }
 
-/// What was found after a sleep that ended by its time limit.
+/// Result of the check after a sleep that ended by its time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Net {
-    /// Nothing had happened.
+    /// There was no event.
     Nothing,
-    /// An event whose wake-up was on its way.
+    /// There was an event, and its wake-up arrived during the check.
     Late,
-    /// An event that would have woken nobody: a rescue.
+    /// There was an event without a wake-up: a lost wake-up.
     Lost,
 }
 
-/// When the manager polls (PIOMan, section 3.3). The paper's are hooks of its thread scheduler; ours are the places that a
-/// library has. There is none for a context switch between threads that are not ours.
+/// Reason for which the manager polls (PIOMan, section 3.3). In the paper, triggers are hooks of its thread scheduler. Here they
+/// are the occasions that a library has, so there is no trigger for a context switch between threads of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
-    /// The thread that polls has nothing else to do.
+    /// The polling thread has nothing else to do.
     Idle,
-    /// A thread of the program waits for something.
+    /// A thread of the program waits for an event.
     Wait,
-    /// A thread of the program says that now is a good moment.
+    /// A thread of the program offers to poll.
     Yield,
-    /// Time has passed, whatever the program does.
+    /// A timer period has elapsed.
     Timer,
 }
 
@@ -107,7 +105,7 @@ impl Triggers {
     /// Every trigger.
     pub const ALL: Self = Self(0b1111);
 
-    /// These triggers.
+    /// Returns the set of these triggers.
     #[must_use]
     pub const fn of(triggers: &[Trigger]) -> Self {
         let mut set = 0;
@@ -119,7 +117,7 @@ impl Triggers {
         Self(set)
     }
 
-    /// Whether this one is among them.
+    /// Returns whether the set contains `trigger`.
     #[inline]
     #[must_use]
     pub const fn contains(self, trigger: Trigger) -> bool {
@@ -127,75 +125,77 @@ impl Triggers {
     }
 }
 
-/// What one poll costs.
+/// Cost of one poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// A few loads: it is polled at every look.
+    /// A few loads. The source is polled in every round.
     Memory,
-    /// A little more, and one of many such sources, of which few have anything at a time: one that had nothing for long is
-    /// polled every few looks of an idle engine, so that the others' events do not wait for it.
+    /// A few more loads, for one of many sources of which few have events at a time. If the source has had no event for long, an idle
+    /// engine polls it only every few rounds, so that it does not delay events of other sources.
     MemoryOfMany,
-    /// A system call: it is polled when the one epoll of all such sources says so, which is asked at most once per
-    /// [`GROUP_INTERVAL`](crate::GROUP_INTERVAL) of polling.
+    /// A system call. The source is polled when an epoll, which all such sources share, reports it as ready. While the engine polls,
+    /// it asks that epoll at most once per [`GROUP_INTERVAL`](crate::GROUP_INTERVAL).
     SystemCall,
 }
 
-/// Which of several sources comes first.
+/// Order in which sources are polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// Before all others, and at every look, whatever it costs.
+    /// Before all sources of normal priority; a [`Cost::SystemCall`] source is not put behind the epoll.
     High,
     /// In the order of registration.
     Normal,
 }
 
-/// What a sleeping engine is woken by: the source's blocking function (PIOMan, section 3.2).
+/// Way in which an event wakes a sleeping engine: the source's blocking function (PIOMan, section 3.2).
 #[derive(Debug)]
 pub enum Sleep {
-    /// Whoever publishes an event says so to the [`Notifier`](crate::Notifier).
+    /// The thread that publishes an event calls the [`Notifier`](crate::Notifier).
     Notified,
-    /// This descriptor has an event. It is the manager's from now on.
+    /// This descriptor becomes ready. The manager owns it from now on.
     Descriptor(OwnedFd, Interest),
-    /// The source is armed before each sleep, and asked for its channels: they may change.
+    /// Before each sleep the engine arms the source and asks for its channels, which may change.
     Asked,
 }
 
-/// What a registration says of its source.
+/// Description of a source, given at its registration.
 #[derive(Debug)]
 pub struct Spec {
-    /// For people: it stands in reports.
+    /// Human-readable name for reports.
     pub name: &'static str,
-    /// What a poll costs. Counts only with [`Sleep::Descriptor`] and normal priority: other sources are polled at every look.
+    /// Cost of a poll. [`Cost::SystemCall`] has an effect only with [`Sleep::Descriptor`] and normal priority; otherwise the source
+    /// is polled in every round.
     pub cost: Cost,
-    /// Who comes first.
+    /// Position in the order of polls.
     pub priority: Priority,
-    /// When it is polled.
+    /// Triggers on which the source is polled.
     pub triggers: Triggers,
-    /// What wakes a sleeping engine.
+    /// Way in which an event wakes a sleeping engine.
     pub sleep: Sleep,
 }
 
 impl Spec {
-    /// A source in memory of normal priority that every trigger polls.
+    /// Returns the description of a source in memory, of normal priority, that every trigger polls.
     #[must_use]
     pub const fn memory(name: &'static str, sleep: Sleep) -> Self {
         Self { name, cost: Cost::Memory, priority: Priority::Normal, triggers: Triggers::ALL, sleep }
     }
 
-    /// A readable descriptor whose poll is a system call, of normal priority, that every trigger polls.
+    /// Returns the description of a descriptor to read from, whose poll is a system call, of normal priority, that every trigger
+    /// polls.
     #[must_use]
     pub const fn readable(name: &'static str, descriptor: OwnedFd) -> Self {
         let sleep = Sleep::Descriptor(descriptor, Interest::READABLE);
         Self { name, cost: Cost::SystemCall, priority: Priority::Normal, triggers: Triggers::ALL, sleep }
     }
 
-    /// The same, polled before others.
+    /// Sets the high priority: the source is polled before others.
     #[must_use]
     pub fn first(self) -> Self {
         Self { priority: Priority::High, ..self }
     }
 
-    /// The same, polled by these triggers alone.
+    /// Restricts polls of the source to these triggers.
     #[must_use]
     pub fn on(self, triggers: &[Trigger]) -> Self {
         Self { triggers: Triggers::of(triggers), ..self }

@@ -1,11 +1,11 @@
-//! Calls that may block: who takes the duty over while the engine's thread is in one (PIOMan, section 3.2).
+//! Spare threads, which take over the duty while the engine thread is in a call that blocks (PIOMan, section 3.2).
 //!
-//! The paper wakes a spare kernel thread of low priority before each such call; it does not run as long as the call does not
-//! block. Here a timer is set before the call and taken back after it, and spares wait for the timer: a call that does not block
-//! wakes nobody.
+//! The paper wakes a spare kernel thread of low priority before each such call. That thread does not run unless the call blocks.
+//! Here a timer is set before the call and cancelled after it, and the spares wait for the timer. A call that does not block
+//! therefore wakes no thread.
 //!
 //! # Invariants
-//! 1. The timer runs only while a call under way may not have been taken over, or once everybody is dismissed.
+//! 1. The timer runs only while there is a call for which no spare may have taken over yet, or after the spares were dismissed.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -20,23 +20,24 @@ use pronto_sync::atomic::{AtomicUsize, Ordering};
 use crate::handover::{Handover, Signals};
 use crate::manager::{Manager, Shared};
 
-/// A call that takes longer than this has blocked: some times what it costs to wake a spare, and far below what peers notice.
+/// Time after which a call counts as blocked: several times the cost of waking a spare, and far below a delay that peers notice.
 pub const BLOCKS_AFTER: Duration = Duration::from_micros(100);
-/// Spares of one manager, at most: one more than calls that may have blocked at once without a loss.
+/// Maximum number of spares of one manager. One more than the number of calls that can block at the same time without a loss of
+/// service.
 pub const MAX_SPARES: usize = 4;
 
 thread_local! {
-    /// The manager whose duty this thread has left for the moment, to run tasklets: its address.
+    /// Address of the manager whose role this thread has released for the moment, to run tasklets.
     static LEFT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Starts a thread that runs [`Post::stand_in`](crate::Post::stand_in). Returns whether it did.
+/// Callback that starts a thread to run [`Post::stand_in`](crate::Post::stand_in), and returns whether it did.
 pub type Hire = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// See the module.
+/// The spare threads of a manager and the timer that wakes them.
 pub(crate) struct Spares {
     timer: TimerFd,
-    /// Everybody shall end.
+    /// All spares must end.
     dismissed: Mutex<bool>,
     pub(crate) handover: Handover,
     hired: AtomicUsize,
@@ -55,17 +56,17 @@ impl Spares {
     }
 
     fn dismissed(&self) -> MutexGuard<'_, bool> {
-        // No code of others runs under it.
+        // No foreign code runs under this lock, so a poisoned one is consistent.
         self.dismissed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until somebody is needed. Returns whether the caller is dismissed.
+    /// Waits until a spare is needed. Returns whether the caller is dismissed.
     pub(crate) fn wait(&self) -> bool {
-        // Interrupted by a signal, it is as if somebody were needed: the caller looks.
+        // A signal ends the wait early; the caller then checks whether a spare is needed.
         let _woken = self.timer.wait();
         let dismissed = *self.dismissed();
         if dismissed {
-            // One read takes the event from all others.
+            // The read above consumed the event, so the timer is fired again for the next spare.
             self.fire();
         }
         dismissed
@@ -76,12 +77,12 @@ impl Spares {
     }
 
     fn set(&self, after: Duration) {
-        // It fails for spans that are none.
+        // Setting fails only for invalid spans.
         let _set =
             self.timer.set(Expiration::OneShot(TimeSpec::from_duration(after)), TimerSetTimeFlags::empty());
     }
 
-    /// One spare for each call that may block, up to the bound.
+    /// Starts a spare if there are fewer than `needed`, up to [`MAX_SPARES`].
     fn hire(&self, needed: usize) {
         let Some(hire) = self.hire.get() else { return };
         let hired = self.hired.load(Ordering::Relaxed);
@@ -114,23 +115,23 @@ impl Signals for Shared {
     }
 }
 
-/// A call under way that may block.
+/// Scope of a call that may block.
 struct Section<'a>(&'a Shared);
 
 impl<'a> Section<'a> {
     fn begin(shared: &'a Shared) -> Self {
-        shared.spares.handover.begins(|needed| shared.spares.hire(needed), shared);
+        shared.spares.handover.begin_call(|needed| shared.spares.hire(needed), shared);
         Self(shared)
     }
 }
 
 impl Drop for Section<'_> {
     fn drop(&mut self) {
-        self.0.spares.handover.ends(self.0);
+        self.0.spares.handover.end_call(self.0);
     }
 }
 
-/// The thread has left its duty: what it calls may block.
+/// Runs a function on a thread that has released the role, and marks it as able to use spares.
 pub(crate) fn off_duty<T>(shared: &Shared, run: impl FnOnce() -> T) -> T {
     let before = LEFT.replace(core::ptr::from_ref(shared).addr());
     let result = run();
@@ -139,9 +140,9 @@ pub(crate) fn off_duty<T>(shared: &Shared, run: impl FnOnce() -> T) -> T {
 }
 
 impl Manager {
-    /// Makes a call that may block. Within a tasklet that the engine's thread runs, a spare thread takes the duty over if the
-    /// call takes longer than [`BLOCKS_AFTER`], and gives it back when the thread has returned from its tasklet; a call that does not
-    /// block wakes nobody and costs two system calls. Anywhere else it is just made: within a poll nobody can take over, and other
+    /// Makes a call that may block. Within a tasklet of the thread on duty, a spare thread takes over if the call takes longer than
+    /// [`BLOCKS_AFTER`], and returns the duty when the engine thread has finished its tasklets. A call that does not block wakes no
+    /// thread and costs two system calls. Anywhere else the call is made directly: within a poll no spare can take over, and other
     /// threads have no duty.
     pub fn may_block<T>(&self, call: impl FnOnce() -> T) -> T {
         if LEFT.get() != core::ptr::from_ref(&*self.0).addr() || self.0.spares.hire.get().is_none() {
@@ -152,18 +153,19 @@ impl Manager {
         call()
     }
 
-    /// Says how spares are started: the first one when a call is made that may block. Only the first word counts.
+    /// Sets the callback that starts spares, the first one at the first call that may block. Later calls of this function have no
+    /// effect.
     pub fn spares(&self, hire: Hire) {
         let _first = self.0.spares.hire.set(hire);
     }
 
-    /// Whether a thread is in a call that may block, and may never come back.
+    /// Returns whether a thread is in a call that may block, and might never return.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.0.spares.handover.is_blocked()
     }
 
-    /// Ends the spares: those on duty when their keeper stops, all others at once.
+    /// Ends the spares. A spare on duty ends when its keeper stops, all others end immediately.
     pub fn dismiss_spares(&self) {
         *self.0.spares.dismissed() = true;
         self.0.spares.fire();

@@ -1,9 +1,9 @@
-//! Tasklets: what follows from an event, run soon and outside of the poll (PIOMan, section 3.3).
+//! Tasklets: work that follows an event, run soon after the poll and outside of it (PIOMan, section 3.3).
 //!
 //! # Invariants
-//! 1. A tasklet is queued at most once: by whoever moves its state from idle to queued.
-//! 2. Tasklets of one kind run one at a time, in the order in which they were scheduled, by whoever holds the kind's lock. Who
-//!    finds it held comes again: no engine sleeps while one is queued.
+//! 1. A tasklet is queued at most once, by the thread that changes its state from idle to queued.
+//! 2. Tasklets of one kind run one at a time, in the order in which they were scheduled, on the thread that holds the kind's lock.
+//!    If tasklets are queued when that thread releases the lock, it wakes the engine.
 //! 3. A tasklet that is scheduled while it runs, runs once more.
 
 use core::panic::AssertUnwindSafe;
@@ -25,20 +25,20 @@ const IDLE: u32 = 0;
 const QUEUED: u32 = 1;
 const RUNNING: u32 = 2;
 const RUNNING_AND_QUEUED: u32 = 3;
-/// It panicked.
+/// The tasklet panicked.
 const DEAD: u32 = 4;
 
-/// Where a tasklet runs.
+/// CPU on which a tasklet runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On any processor.
+    /// Any CPU.
     Anywhere,
-    /// On the processor of the thread that scheduled it last, where its memory is warm: a thread that runs it elsewhere goes
-    /// there for the time, at the price of two system calls. Where that is not allowed it runs all the same.
+    /// The CPU of the thread that scheduled the tasklet last, whose caches hold its memory. A thread on another CPU moves there to run
+    /// the tasklet and moves back, at the cost of two system calls. If its affinity forbids that, it runs the tasklet where it is.
     Submitter,
 }
 
-/// A kind of tasklets: they exclude each other.
+/// A kind of tasklets. Tasklets of one kind never run at the same time.
 #[derive(Clone)]
 pub struct Kind {
     pub(crate) shared: Arc<KindShared>,
@@ -56,13 +56,13 @@ pub(crate) struct KindShared {
 struct Inner {
     state: AtomicU32,
     place: Place,
-    /// Of who scheduled it.
+    /// CPU of the thread that scheduled the tasklet last.
     cpu: AtomicUsize,
     run: Mutex<Box<dyn FnMut() + Send>>,
 }
 
-/// Something to be run soon, by a thread that polls, after its polls. It must not block but within
-/// [`Manager::may_block`](crate::Manager::may_block), and is no place for code of users: it runs on whatever thread comes by.
+/// A function that a polling thread runs soon, after its polls. It may block only within
+/// [`Manager::may_block`](crate::Manager::may_block). It must not call user code, because it runs on whichever thread polls.
 #[derive(Clone)]
 pub struct Tasklet {
     inner: Arc<Inner>,
@@ -70,7 +70,7 @@ pub struct Tasklet {
 }
 
 impl Kind {
-    /// A tasklet of this kind.
+    /// Creates a tasklet of this kind.
     pub fn tasklet(&self, place: Place, run: impl FnMut() + Send + 'static) -> Tasklet {
         let (state, cpu) = (AtomicU32::new(IDLE), AtomicUsize::new(0));
         let run: Mutex<Box<dyn FnMut() + Send>> = Mutex::new(Box::new(run));
@@ -79,14 +79,14 @@ impl Kind {
 }
 
 impl Tasklet {
-    /// Runs it soon, once; also if it was scheduled before and has not begun yet. From any thread, also from a poll or from
-    /// itself.
+    /// Schedules one run of the tasklet. Has no further effect if the tasklet is already scheduled and has not begun. May be called
+    /// from any thread, also from a poll or from the tasklet itself.
     pub fn schedule(&self) {
         if self.inner.place == Place::Submitter {
-            // A hint: the thread may move at once.
+            // Only a hint: the thread may move to another CPU immediately afterwards.
             self.inner.cpu.store(sched_getcpu().unwrap_or(0), Ordering::Relaxed);
         }
-        if self.inner.note() {
+        if self.inner.mark_wanted() {
             self.kind.shared.push(Arc::clone(&self.inner));
             if let Some(manager) = self.kind.manager.upgrade() {
                 manager.tasklet_came();
@@ -96,31 +96,31 @@ impl Tasklet {
 }
 
 impl Inner {
-    /// Somebody wants it. Returns whether it is to be queued.
-    fn note(&self) -> bool {
+    /// Records that the tasklet is to run. Returns whether the caller must queue it.
+    fn mark_wanted(&self) -> bool {
         let next = |state| match state {
             IDLE => Some(QUEUED),
             RUNNING => Some(RUNNING_AND_QUEUED),
             _ => None,
         };
-        // SYNC: publishes what the tasklet is to see; pairs with the swap in `run`.
+        // SYNC: publishes the scheduling thread's earlier writes to the tasklet; pairs with the swap in `run`.
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) == Ok(IDLE)
     }
 
-    /// Runs it. Returns whether it is to be queued again.
+    /// Runs the tasklet. Returns whether the caller must queue it again.
     fn run(&self, name: &'static str, reports: &Reports) -> bool {
-        // SYNC: sees what was published before it was scheduled; pairs with `note`.
+        // SYNC: acquires what was written before the tasklet was scheduled; pairs with `mark_wanted`.
         self.state.swap(RUNNING, Ordering::AcqRel);
         reports.tasklets.add(1);
         let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
         let home = match self.place {
             Place::Anywhere => None,
-            Place::Submitter => go_to(self.cpu.load(Ordering::Relaxed)),
+            Place::Submitter => move_to(self.cpu.load(Ordering::Relaxed)),
         };
         let result = catch_unwind(AssertUnwindSafe(&mut *run));
         if let Some(home) = home {
             reports.moved.add(1);
-            // It was allowed there before.
+            // The affinity was valid before, so restoring it succeeds unless the cpuset has changed since.
             let _back = sched_setaffinity(Pid::from_raw(0), &home);
         }
         if let Err(panic) = result {
@@ -136,8 +136,8 @@ impl Inner {
     }
 }
 
-/// Moves the calling thread to a processor. Returns where it may run otherwise; none if it is there already, or must not go.
-fn go_to(cpu: usize) -> Option<CpuSet> {
+/// Moves the calling thread to `cpu`. Returns its previous affinity, or `None` if it runs there already or must not move there.
+fn move_to(cpu: usize) -> Option<CpuSet> {
     if sched_getcpu() == Ok(cpu) {
         return None;
     }
@@ -165,13 +165,13 @@ impl KindShared {
         self.queued.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether a thread runs tasklets of this kind.
+    /// Returns whether a thread runs tasklets of this kind.
     pub(crate) fn is_running(&self) -> bool {
         self.turn.is_locked()
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<Arc<Inner>>> {
-        // No code of others runs under it.
+        // No foreign code runs under this lock, so a poisoned one is consistent.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -188,12 +188,12 @@ impl KindShared {
         tasklet
     }
 
-    /// Runs those that wait by now; none, if another thread runs some of this kind. Returns how many ran
-    /// here, and how many of them are queued again.
+    /// Runs the tasklets that are queued at the start of the call, or none if another thread runs some of this kind. Returns how
+    /// many ran here, and how many of them are queued again.
     pub(crate) fn run(&self, reports: &Reports) -> (usize, usize) {
         let Some(_turn) = self.turn.try_lock() else { return (0, 0) };
         let (mut ran, mut again) = (0, 0);
-        // One that schedules itself again waits for the next poll.
+        // A tasklet that schedules itself again waits for the next poll.
         for _ in 0..self.queued.load(Ordering::Relaxed) {
             let Some(tasklet) = self.pop() else { break };
             ran += 1;

@@ -423,7 +423,7 @@ fn who_asks_for_busy_polling_is_told_what_became_of_it() {
     // The loopback interface has nothing to poll, and who may not ask is refused.
     let how = BusyPoll { micros: 50, packets: 16, prefer: true };
     let builder = Node::builder(3).tcp_busy_poll(how).tcp_socket_buffer(256 << 10);
-    let asked = says(builder, "polled for 50 us, 16 packets in one go, before interrupts");
+    let asked = says(builder, "polled for 50 us, 16 packets per poll, preferred over interrupts");
     assert!(asked.starts_with(&plain) && asked.contains("no busy polling, as "), "{asked}");
 }
 

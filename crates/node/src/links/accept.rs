@@ -1,4 +1,4 @@
-//! The accepting side: connections taken in, handshakes a bounded number at a time, greetings judged.
+//! The accepting side: accepts connections, runs a bounded number of handshakes, and decides about greetings.
 
 use core::time::Duration;
 use std::os::fd::AsFd;
@@ -21,12 +21,12 @@ use crate::config::HANDSHAKE;
 use crate::host::NodeSession;
 use crate::system;
 
-/// What a greeting that was accepted leads to.
+/// Result of an accepted greeting.
 #[derive(Debug)]
 struct Accepted {
     session: Arc<NodeSession>,
     agreement: Agreement,
-    /// The greeting to answer with.
+    /// This node's greeting, which is the reply.
     reply: Vec<u8>,
     attempt: Attempt,
 }
@@ -46,7 +46,7 @@ impl Shared {
                 match listener.accept() {
                     Ok(handshake) => match handshake.canceller() {
                         Ok(canceller) => self.in_thread(Canceller::Shm(canceller), move |shared, place| {
-                            shared.answer_shm(handshake, place)
+                            shared.greet_shm(handshake, place)
                         }),
                         Err(error) => self.accept_failed(&error),
                     },
@@ -62,7 +62,7 @@ impl Shared {
                 Ok(incoming) => match incoming.canceller() {
                     Ok(canceller) => self.in_thread(Canceller::Tcp(canceller), move |shared, place| {
                         match incoming.begin(HANDSHAKE)? {
-                            Some(handshake) => shared.answer_tcp(handshake, place),
+                            Some(handshake) => shared.greet_tcp(handshake, place),
                             None => Ok(()),
                         }
                     }),
@@ -75,14 +75,13 @@ impl Shared {
         }
     }
 
-    /// Nothing to accept with, most likely no descriptors: others need a moment to give some back.
+    /// Logs a failed accept and pauses. The process has most likely run out of descriptors, and other threads may release some.
     fn accept_failed(&self, error: &dyn core::error::Error) {
-        tracing::warn!(%error, "accept");
+        tracing::warn!(%error, "cannot accept a connection");
         pause(Duration::from_millis(10));
     }
 
-    /// Runs a handshake in a thread of its own, as soon as there is a place for it. `run` marks the place when the peer has
-    /// greeted well.
+    /// Runs a handshake in its own thread, as soon as there is a place for it. `run` marks the place when it accepts the greeting.
     fn in_thread(
         self: &Arc<Self>,
         canceller: Canceller,
@@ -90,13 +89,13 @@ impl Shared {
     ) {
         let mut place = self.places.enter(canceller);
         let shared = Arc::clone(self);
-        // If there is no thread, the place goes with its closure, as it does if the thread panics.
+        // If the thread cannot be started or panics, its closure is dropped and frees the place.
         let _no_thread = std::thread::Builder::new().name("pronto-handshake".into()).spawn(move || {
             if let Err(error) = run(&shared, &mut place) {
                 let error = if place.was_ended() { NoLink::Crowded } else { error };
                 shared.host.refusals.count(&error);
                 if error.is_one_too_many() {
-                    tracing::debug!("a node has dialled that has a link already; that one is kept");
+                    tracing::debug!("rejected a second link of a node that is already linked");
                 } else if shared.host.refusals.is_news(&error) {
                     tracing::info!(%error, "incoming connection rejected (repeats with the same reason are not logged)");
                 }
@@ -104,7 +103,7 @@ impl Shared {
         });
     }
 
-    fn answer_shm(self: &Arc<Self>, mut handshake: shm::Handshake, place: &mut Place) -> Result<(), NoLink> {
+    fn greet_shm(self: &Arc<Self>, mut handshake: shm::Handshake, place: &mut Place) -> Result<(), NoLink> {
         if !handshake.peer().same_user() {
             handshake.send(&GreetingRefusal::NotPermitted.encode())?;
             return Err(NoLink::Refused(GreetingRefusal::NotPermitted));
@@ -128,7 +127,7 @@ impl Shared {
         Ok(())
     }
 
-    fn answer_tcp(self: &Arc<Self>, mut handshake: tcp::Handshake, place: &mut Place) -> Result<(), NoLink> {
+    fn greet_tcp(self: &Arc<Self>, mut handshake: tcp::Handshake, place: &mut Place) -> Result<(), NoLink> {
         let theirs = handshake.receive(MAX_GREETING)?;
         let canceller = Canceller::Tcp(handshake.canceller()?);
         let device = self.device_for(&handshake)?;
@@ -145,7 +144,7 @@ impl Shared {
         let made = handshake.send(&reply).map_err(NoLink::from).and_then(|()| {
             let tried = match (device, agreement.features & RDMA != 0) {
                 (Ok(device), true) => {
-                    device.answer(&mut handshake, connections(&agreement))?.map(|link| (link, device))
+                    device.accept(&mut handshake, connections(&agreement))?.map(|link| (link, device))
                 }
                 (Ok(_), false) => Err(NOT_OFFERED.into()),
                 (Err(why), _) => Err(why),
@@ -156,7 +155,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The accepting side's view of a greeting: what was agreed, and the greeting to answer with.
+    /// Decodes and checks a greeting. Returns the agreement and this node's greeting as the reply.
     fn receive_greeting(
         &self,
         bytes: &[u8],
@@ -180,7 +179,8 @@ impl Shared {
         Ok(Accepted { session, agreement, reply, attempt })
     }
 
-    /// Whether there may be a link with a node that greets so, when none of its attempts goes first; and what to answer.
+    /// Decides whether to accept a greeting, if no other attempt of the peer wins. Returns the session, the agreement and this node's
+    /// greeting as the reply.
     fn judge(
         &self,
         theirs: Greeting,
@@ -189,11 +189,11 @@ impl Shared {
         let host = &self.host;
         let known = host.known_session(theirs.node);
         let held = known.as_ref().and_then(|session| session.info(&**host));
-        let same_life = held.is_some_and(|held| held.epoch == theirs.epoch);
+        let same_epoch = held.is_some_and(|held| held.epoch == theirs.epoch);
         let resumes =
-            same_life && theirs.session.is_some() && theirs.session == held.map(|held| held.session);
+            same_epoch && theirs.session.is_some() && theirs.session == held.map(|held| held.session);
         if known.is_some_and(|session| session.is_linked(&**host)) && !resumes {
-            return Err(if same_life { GreetingRefusal::Duplicate } else { GreetingRefusal::IdTaken });
+            return Err(if same_epoch { GreetingRefusal::Duplicate } else { GreetingRefusal::IdTaken });
         }
         let id = if resumes { theirs.session } else { None };
         let id = id.unwrap_or_else(|| SessionId(system::random().max(1)));
@@ -201,13 +201,13 @@ impl Shared {
         let agreement = agree(&host.identity, &host.limits, theirs, id, held.map(|held| held.session))?;
         let features = if has_rdma { RDMA } else { 0 };
         let reply = Greeting { features, ..greet(&host.identity, &host.limits, target, Some(id)) }.encode();
-        // Only now: strangers whose greetings do not fit leave nothing behind.
+        // Only now, so that strangers whose greetings are refused leave no session behind.
         let session = host.session(target).ok_or(GreetingRefusal::TooManyPeers)?;
         Ok((session, agreement, reply))
     }
 }
 
-/// The node that a greeting says it is from.
+/// Returns the node that a greeting claims to be from.
 fn node_of(greeting: &[u8]) -> Option<NodeId> {
     Greeting::decode(greeting).ok().map(|greeting| greeting.node)
 }
@@ -215,7 +215,7 @@ fn node_of(greeting: &[u8]) -> Option<NodeId> {
 fn pause(span: Duration) {
     #[expect(
         clippy::disallowed_methods,
-        reason = "the operating system has to recover, and nothing tells when"
+        reason = "the operating system has to recover, and reports no event when it has"
     )]
     sleep(span);
 }

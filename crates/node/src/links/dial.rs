@@ -1,4 +1,4 @@
-//! The dialling side: one attempt, address by address, in a thread of its own.
+//! The dialling side: an attempt tries a peer's addresses in their order, in its own thread.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::attempts::Attempts;
 use crate::config::HANDSHAKE;
 use crate::host::NodeSession;
 
-/// The attempt of one dialling thread. It is over when this is dropped, however the thread ends; until then the peer is not
-/// dialled again.
+/// The attempt of one dialling thread. It ends when this is dropped, even if the thread panics. Until then the peer is not dialled
+/// again.
 #[derive(Debug)]
 struct Dialling {
     attempts: Arc<Attempts>,
@@ -33,7 +33,7 @@ impl Shared {
     pub(super) fn dial(self: &Arc<Self>, peer: NodeId, addresses: Vec<Address>, session: Arc<NodeSession>) {
         let shared = Arc::clone(self);
         let dialling = Dialling { attempts: Arc::clone(&self.attempts), peer };
-        // If there is no thread, the attempt is over with its closure, as it is if the thread panics.
+        // If the thread cannot be started or panics, its closure is dropped and ends the attempt.
         let _no_thread = std::thread::Builder::new().name("pronto-dial".into()).spawn(move || {
             let _dialling = dialling;
             for address in &addresses {
@@ -46,9 +46,9 @@ impl Shared {
                         shared.host.failed_dials.count(&error);
                         let news = shared.host.note_failure(peer, format!("{address}: {error}"));
                         if error.is_one_too_many() {
-                            tracing::debug!(node = %peer, %address, "the other node has dialled, too; its link is kept");
+                            tracing::debug!(node = %peer, %address, "both nodes dialled; keeping the other node's link");
                         } else if news {
-                            tracing::info!(node = %peer, %address, %error, "not reached; tried again until it is");
+                            tracing::info!(node = %peer, %address, %error, "cannot reach peer; retrying");
                         }
                     }
                 }
@@ -59,8 +59,8 @@ impl Shared {
     fn dial_one(&self, peer: NodeId, address: &Address, session: &Arc<NodeSession>) -> Result<(), NoLink> {
         let host = &self.host;
         let held = session.info(&**host).map(|info| info.session);
-        // In this order. With a link there is nothing to dial for, and a greeting that names the session of a link that
-        // lives would cost that link: the other side takes it for the successor of one that was lost.
+        // The link is checked after the session was read: if a greeting named the session of a working link, the other side would take
+        // that link for lost, and replace it.
         if session.is_linked(&**host) {
             return Ok(());
         }
@@ -69,7 +69,7 @@ impl Shared {
             Address::Shm(path) => {
                 let mut handshake = shm::Handshake::dial(path, HANDSHAKE)?;
                 handshake.send(&greeting.encode())?;
-                let mut agreement = self.receive_answer(&handshake.receive(MAX_GREETING)?, peer, held)?;
+                let mut agreement = self.receive_reply(&handshake.receive(MAX_GREETING)?, peer, held)?;
                 agreement.resumable = false;
                 agreement.local = true;
                 self.install(session, self.establish_shm(handshake, agreement)?);
@@ -79,7 +79,7 @@ impl Shared {
                 let device = self.device_for(&handshake)?;
                 let features = if device.is_ok() { RDMA } else { 0 };
                 handshake.send(&Greeting { features, ..greeting }.encode())?;
-                let mut agreement = self.receive_answer(&handshake.receive(MAX_GREETING)?, peer, held)?;
+                let mut agreement = self.receive_reply(&handshake.receive(MAX_GREETING)?, peer, held)?;
                 agreement.local = handshake.peer_addr().ip().is_loopback();
                 let tried = match (device, agreement.features & RDMA != 0) {
                     (Ok(device), true) => {
@@ -94,8 +94,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The dialling side's view of the answer.
-    fn receive_answer(
+    /// Decodes and checks the greeting that the peer sent as its reply.
+    fn receive_reply(
         &self,
         bytes: &[u8],
         peer: NodeId,

@@ -1,4 +1,4 @@
-//! A link that both sides agreed on: made over what reaches the peer, and installed in its session.
+//! Establishes links that both sides agreed on, over a transport that reaches the peer, and installs them in their sessions.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::rdma::{self, Rdma};
 use crate::serving;
 use crate::sink::WaitingSink;
 
-/// Why a link does not go over RDMA where we would.
-pub(super) const NOT_OFFERED: &str = "the peer has no RDMA port at its end";
+/// Reason for TCP if only this node could use RDMA.
+pub(super) const NOT_OFFERED: &str = "the peer has no RDMA port for this connection";
 
-/// A link, and what tells of its end.
+/// A link and its lifeline.
 pub(super) type Made = (SessionLinks<AnyQueuePair>, Option<Lifeline>);
 
 impl Shared {
@@ -35,7 +35,7 @@ impl Shared {
         Ok((SessionLinks { pairs, agreement }, Some(Lifeline::Process(link.lifeline))))
     }
 
-    /// The device that may carry a link over this connection, or why there is none.
+    /// Returns the RDMA device that may carry the link of this connection, or the reason why there is none.
     pub(super) fn device_for(
         &self,
         handshake: &tcp::Handshake,
@@ -46,7 +46,7 @@ impl Shared {
         Ok(self.devices.reaching(handshake.local_addr()?.ip(), self.host.placement.get()))
     }
 
-    /// A link over RDMA, if that was tried and worked, else over TCP.
+    /// Establishes the link over RDMA if `tried` succeeded, and over TCP otherwise.
     pub(super) fn establish_between_hosts(
         &self,
         handshake: tcp::Handshake,
@@ -65,7 +65,7 @@ impl Shared {
         };
         if self.rdma == Rdma::Require && !agreement.local {
             let failure = NoLink::Rdma(why);
-            // The accepting side has nobody else who tells.
+            // Recorded here, because the accepting side has no other place that does.
             self.host.note_failure(peer, failure.to_string());
             return Err(failure);
         }
@@ -101,7 +101,7 @@ impl Shared {
         self.host.changed();
         if let Some(lifeline) = lifeline {
             self.lifelines.lock().expect("no holder panics").push((peer, id, lifeline));
-            self.host.wake_keeper();
+            self.host.wake_links_thread();
         }
     }
 }

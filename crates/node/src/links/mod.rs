@@ -1,5 +1,5 @@
-//! Links: listened for and accepted (`accept`), dialled (`dial`), made and installed in their sessions (`establish`), and
-//! watched (`watch`).
+//! Links: accepted by listeners (`accept`), dialled (`dial`), established and installed in their sessions (`establish`), and watched
+//! (`watch`).
 
 mod accept;
 mod dial;
@@ -27,7 +27,7 @@ use crate::rdma::{self, Rdma};
 use places::Places;
 use watch::Watched;
 
-/// What links are made from.
+/// Configuration of a node's links.
 #[derive(Debug)]
 pub(crate) struct LinkOptions {
     pub(crate) listen: Vec<Address>,
@@ -38,7 +38,7 @@ pub(crate) struct LinkOptions {
     pub(crate) socket_buffer: Option<u32>,
 }
 
-/// Everything that makes links, while the node runs.
+/// Listeners and threads that establish links while the node runs.
 #[derive(Debug)]
 pub(crate) struct LinkMaker {
     shared: Arc<Shared>,
@@ -51,18 +51,18 @@ pub(crate) struct LinkMaker {
 #[derive(Debug)]
 struct Shared {
     host: Arc<NodeHost>,
-    /// Readable once the node stops.
+    /// Becomes readable when the node stops.
     stop: EventFd,
     places: Arc<Places>,
     attempts: Arc<Attempts>,
-    /// Of every link that has one, until the link is over. Only the links thread takes any out: it sleeps on their descriptors.
+    /// Lifelines of the present links that have one. Only the links thread removes any, because it sleeps on their descriptors.
     lifelines: Mutex<Vec<Watched>>,
     tcp: tcp::Options,
     devices: rdma::Devices,
     rdma: Rdma,
 }
 
-/// Why there is no link this time.
+/// Reason why a connection did not become a link.
 #[derive(Debug, Error)]
 pub(crate) enum NoLink {
     #[error("shm: {0}")]
@@ -71,23 +71,23 @@ pub(crate) enum NoLink {
     Tcp(#[from] tcp::SetupError),
     #[error("greeting: {0}")]
     Greeting(#[from] GreetingFault),
-    #[error("refused here: {0}")]
+    #[error("refused by this node: {0}")]
     Refused(GreetingRefusal),
-    #[error("refused node {} here: {refusal}", node.map_or_else(|| "?".into(), |node| node.to_string()))]
+    #[error("this node refused node {}: {refusal}", node.map_or_else(|| "?".into(), |node| node.to_string()))]
     RefusedNode { refusal: GreetingRefusal, node: Option<NodeId> },
-    #[error("node {found} answered where node {expected} was expected")]
+    #[error("the address belongs to node {found}, not to node {expected}")]
     OtherNode { expected: NodeId, found: NodeId },
-    #[error("a newer attempt of the same node took its place")]
+    #[error("superseded by a newer attempt of the same node")]
     Superseded,
-    #[error("too many handshakes at a time")]
+    #[error("too many concurrent handshakes")]
     Crowded,
-    #[error("no link over RDMA, which the configuration requires: {0}")]
+    #[error("the configuration requires RDMA, which failed: {0}")]
     Rdma(String),
 }
 
 impl NoLink {
-    /// Whether there is a link already, or about to be: both nodes have dialled, and one of them was quicker. Nothing that anybody has
-    /// to do something about.
+    /// Returns whether the connection was refused because there is a link already or about to be: both nodes have dialled. This needs no
+    /// action of the operator.
     pub(crate) fn is_one_too_many(&self) -> bool {
         matches!(
             self,
@@ -130,16 +130,16 @@ impl LinkMaker {
             maker.listen(address)?;
         }
         let shared = Arc::clone(&maker.shared);
-        maker.spawn("pronto-links", move || shared.keep(&options.peers))?;
+        maker.spawn("pronto-links", move || shared.run_links(&options.peers))?;
         Ok(maker)
     }
 
-    /// Where the node listens, with the ports that the system chose.
+    /// Returns the addresses at which the node listens, with the ports that the system chose.
     pub(crate) fn listening(&self) -> &[Address] {
         &self.listening
     }
 
-    /// Whether the node was given an address of this peer.
+    /// Returns whether the node was configured with an address of this peer.
     pub(crate) fn dials(&self, peer: NodeId) -> bool {
         self.dialled.contains(&peer)
     }

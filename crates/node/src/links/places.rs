@@ -1,11 +1,11 @@
-//! Places of accepted handshakes: a bounded number of threads, which strangers cannot hold against peers.
+//! Places of accepted handshakes: a bounded number of threads, which strangers cannot block for peers.
 //!
 //! # Invariants
-//! 1. Every thread of an accepted connection owns one [`Place`], from before it is started until it ends, however it ends.
-//! 2. At most [`MAX_SILENT`] places belong to connections that have not greeted well yet. If there is no place for another
-//!    one, the oldest of them is ended. A peer greets within a round trip, so it is among the oldest only for a moment.
-//! 3. At most [`MAX_GREETED`] places belong to others. They are never ended here, and they are not counted with the silent
-//!    ones, which also bring their second connections.
+//! 1. Every thread of an accepted connection owns one [`Place`], from before it is started until it ends, even by a panic.
+//! 2. At most [`MAX_SILENT`] places belong to connections without an accepted greeting. If they are taken, the oldest of them is ended
+//!    for a new one. A peer greets within a round trip, so it is among the oldest only for a moment.
+//! 3. At most [`MAX_GREETED`] places belong to other connections. They are never ended here. They are not counted with the silent
+//!    ones, among which are also the second connections of their peers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,22 +13,22 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::NoLink;
 use crate::attempts::Canceller;
 
-/// Connections at a time that have not greeted well yet. Chosen by us; no source.
+/// Maximum number of connections without an accepted greeting. Chosen by us; no source.
 const MAX_SILENT: usize = 32;
-/// Handshakes at a time whose greeting was accepted. Chosen by us; no source.
+/// Maximum number of handshakes whose greeting was accepted. Chosen by us; no source.
 const MAX_GREETED: usize = 32;
 
 /// All places of a node.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     state: Mutex<State>,
-    /// Notified when a place is free.
+    /// Notified when a place becomes free.
     left: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Oldest first.
+    /// Connections without an accepted greeting, oldest first.
     silent: VecDeque<Silent>,
     greeted: usize,
     last: u64,
@@ -37,11 +37,11 @@ struct State {
 #[derive(Debug)]
 struct Silent {
     number: u64,
-    /// None once the connection was ended.
+    /// `None` once the connection was ended.
     canceller: Option<Canceller>,
 }
 
-/// One connection's place, which is free again when this is dropped.
+/// The place of one connection, which is freed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,
@@ -56,8 +56,8 @@ enum Stage {
 }
 
 impl Places {
-    /// Takes a place for a connection that `canceller` ends. If all are taken, ends the oldest silent connection and waits
-    /// until its thread has left, which has nothing more to wait for.
+    /// Takes a place for a connection that `canceller` ends. If all are taken, ends the oldest silent connection and waits until its
+    /// thread has left, which does not take long.
     pub(super) fn enter(self: &Arc<Self>, canceller: Canceller) -> Place {
         let mut state = self.lock();
         while state.silent.len() >= MAX_SILENT {
@@ -78,13 +78,13 @@ impl Places {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No code that can panic runs under the lock half-way through a change.
+        // No change under this lock can be interrupted by a panic, so a poisoned lock is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Place {
-    /// Marks the connection as one that has greeted well.
+    /// Marks the connection's greeting as accepted.
     ///
     /// # Errors
     /// [`NoLink::Crowded`] if the connection was ended meanwhile, or too many others have greeted.

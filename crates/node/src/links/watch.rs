@@ -1,4 +1,4 @@
-//! The links thread: dials what is not linked, and watches what tells that a peer has gone.
+//! The links thread: dials peers without a link, and watches lifelines, which report that a peer is gone.
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -17,16 +17,16 @@ use crate::host::poll_timeout;
 use crate::sink::WaitingSink;
 use crate::{rdma, system};
 
-/// Pauses between attempts to dial: doubled from the first up to the last.
+/// First pause between attempts to dial, doubled after each attempt up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Nanos = Nanos::from_millis(5);
 const LAST_PAUSE: Nanos = Nanos::from_millis(500);
 
-/// Tells that a peer has gone, where nobody who only polls would see it.
+/// Detects that a peer is gone, where polling its link would not.
 #[derive(Debug)]
 pub(super) enum Lifeline {
-    /// Its process has ended: the session ends.
+    /// Detects the end of the peer's process, which ends the session.
     Process(shm::Lifeline),
-    /// The link's other end has: whoever drives the link finds it lost.
+    /// Detects the end of the link's other end; the thread that polls the link then finds it lost.
     Link(rdma::Lifeline),
 }
 
@@ -44,22 +44,22 @@ impl Lifeline {
     fn is_cut(&self) -> bool {
         match self {
             Self::Process(line) => line.is_cut().unwrap_or(true),
-            Self::Link(line) => line.look(),
+            Self::Link(line) => line.is_cut(),
         }
     }
 }
 
 impl Shared {
-    /// Dials what is not linked, watches peer processes, until the node stops.
-    pub(super) fn keep(self: &Arc<Self>, peers: &[(NodeId, Vec<Address>)]) {
-        // Peers that the node was told of keep their places, also while they are down.
+    /// Dials peers without a link and watches lifelines, until the node stops.
+    pub(super) fn run_links(self: &Arc<Self>, peers: &[(NodeId, Vec<Address>)]) {
+        // These handles keep the slots of configured peers, also while the peers are down.
         let _kept: Vec<_> = peers.iter().filter_map(|(peer, _)| self.host.session(*peer)).collect();
         let mut pauses: HashMap<NodeId, (Nanos, Nanos)> = HashMap::new();
         while !self.host.is_stopping() {
             let now = self.host.now();
-            self.sort_out();
+            self.check_lifelines();
             let mut next = Nanos::NEVER;
-            // A node that takes its leave makes no new links.
+            // A node that drains makes no new links.
             let peers = if self.host.is_draining() { &[] } else { peers };
             for (peer, addresses) in peers {
                 let Some(session) = self.host.session(*peer) else { continue };
@@ -70,7 +70,7 @@ impl Shared {
                 let (due, pause) = pauses.entry(*peer).or_insert((now, FIRST_PAUSE));
                 if now >= *due {
                     if !self.attempts.may_dial(*peer, &session) {
-                        // An attempt is under way, or has succeeded; its end wakes this thread.
+                        // There is an attempt, or it has just succeeded. Its end wakes this thread.
                         continue;
                     }
                     *due = now + *pause;
@@ -79,17 +79,17 @@ impl Shared {
                 }
                 next = next.min(*due);
             }
-            self.rest(next);
+            self.sleep_until(next);
         }
     }
 
-    /// Sleeps until something changed, a peer process ended, or it is time to dial.
-    fn rest(&self, next: Nanos) {
+    /// Sleeps until the node, a lifeline or a device has an event, or until `next`. Then handles device events and alarms.
+    fn sleep_until(&self, next: Nanos) {
         let lifelines = self.lifelines.lock().expect("no holder panics");
         let mut descriptors: Vec<_> = lifelines.iter().flat_map(|(_, _, line)| line.descriptors()).collect();
         self.devices.with_events(|events| descriptors.extend(events.iter().map(AsRawFd::as_raw_fd)));
-        // The lock is given back before sleeping: lifelines and devices are dropped by this thread only.
-        let mut fds: Vec<_> = [self.stop.as_fd(), self.host.keeper.as_fd()]
+        // The lock may be released before the sleep, because only this thread drops lifelines and devices.
+        let mut fds: Vec<_> = [self.stop.as_fd(), self.host.links_event.as_fd()]
             .into_iter()
             .chain(descriptors.iter().map(|fd| system::borrow(*fd)))
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
@@ -101,20 +101,20 @@ impl Shared {
             poll_timeout(Duration::from_nanos(next.since(self.host.now()).0.max(1_000_000)))
         };
         let _interrupted = poll(&mut fds, timeout);
-        let _count = self.host.keeper.read();
+        let _count = self.host.links_event.read();
         self.devices.take_events();
-        self.host.flight.tell(&self.host);
+        self.host.flight.log_if_pending(&self.host);
     }
 
-    /// Goes through all lifelines. A cut one ends its session, or has its link polled. One whose link is over is closed: its peer
-    /// lives, and might keep its own end open for ever.
-    fn sort_out(&self) {
+    /// Checks all lifelines. A cut lifeline ends its session, or causes a poll of its link. The lifeline of a link that has ended is
+    /// closed, because the peer still runs and might keep its own end open for ever.
+    fn check_lifelines(&self) {
         let found = core::mem::take(&mut *self.lifelines.lock().expect("no holder panics"));
         let mut kept: Vec<Watched> = Vec::with_capacity(found.len());
-        // The newest first: of the links that carried one session, one after another, the last one counts.
+        // Newest first, because of several successive links of a session only the last one is valid.
         for (peer, id, line) in found.into_iter().rev() {
             if line.is_cut() {
-                self.is_cut(peer, id, &line);
+                self.handle_cut(peer, id, &line);
             } else if self.has_session(peer, id) && !kept.iter().any(|(other, ..)| *other == peer) {
                 kept.push((peer, id, line));
             }
@@ -125,8 +125,8 @@ impl Shared {
         *lifelines = kept;
     }
 
-    /// The other end of a link is gone.
-    fn is_cut(&self, peer: NodeId, id: SessionId, line: &Lifeline) {
+    /// Handles a cut lifeline.
+    fn handle_cut(&self, peer: NodeId, id: SessionId, line: &Lifeline) {
         if let Lifeline::Link(_) = line {
             self.devices.forget_absent();
             self.host.serving.wake();
@@ -138,7 +138,7 @@ impl Shared {
         }
     }
 
-    /// Whether this is the present session with a peer.
+    /// Returns whether `id` is the present session with a peer.
     fn has_session(&self, peer: NodeId, id: SessionId) -> bool {
         let session = self.host.known_session(peer);
         session.and_then(|session| session.info(&*self.host)).is_some_and(|info| info.session == id)

@@ -1,5 +1,5 @@
-//! RDMA between two nodes: tried once they have greeted each other by TCP, on the device whose port has the address of that
-//! connection. TCP carries the link where that does not work out, and says why.
+//! RDMA between two nodes. It is tried after the greetings over TCP, on the device whose port has the address of that connection. If it
+//! fails, TCP carries the link, and the reason is recorded.
 //!
 //! ```text
 //! dialler                               acceptor
@@ -9,7 +9,7 @@
 //!                      ◄──────────────  tries; verdict
 //! ```
 //!
-//! Everything goes as set-up messages of the TCP handshake, and only if both greetings had the feature bit.
+//! These are set-up messages of the TCP handshake. They are sent only if both greetings had the feature bit.
 
 #[cfg_attr(feature = "verbs", path = "with_verbs.rs")]
 #[cfg_attr(not(feature = "verbs"), path = "without_verbs.rs")]
@@ -19,18 +19,18 @@ use serde::Deserialize;
 
 pub(crate) use provider::{Device, Devices, Lifeline, Link};
 
-/// Whether a node's links go over RDMA.
+/// Use of RDMA for a node's links.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Rdma {
-    /// Where both ends have a device that reaches the other.
+    /// RDMA if both ends have a device that reaches the other end; TCP otherwise.
     #[default]
     Auto,
-    /// Never.
+    /// No RDMA.
     Off,
-    /// Between hosts, or there is no link.
+    /// RDMA for all links between hosts; if it fails, there is no link.
     Require,
 }
 
-/// What was tried came to a link, or did not, for this reason.
+/// Result of an attempt: the link, or the reason why there is none.
 pub(crate) type Tried = Result<Link, String>;

@@ -1,4 +1,4 @@
-//! A node that was built with RDMA.
+//! The implementation for builds with RDMA.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -15,22 +15,22 @@ use super::{Rdma, Tried};
 use crate::placement::Placement;
 use crate::queue_pair::AnyQueuePair;
 
-/// What a peer's port is given to answer: a device needs half a second to give it up by itself.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Time limit for a reply of the peer's port. A device needs half a second to give up by itself.
+const REPLY_LIMIT: Duration = Duration::from_secs(1);
 
-/// A device that is open.
+/// An open device.
 #[derive(Clone, Debug)]
 pub(crate) struct Device(verbs::Device);
 
-/// A link that works, without the connections that tell when the peer is gone.
+/// A working link, without the TCP connections that detect the end of the peer.
 #[derive(Debug)]
 pub(crate) struct Link(verbs::Link);
 
-/// Tells when the peer of a link is gone.
+/// Detects the end of a link's peer.
 #[derive(Debug)]
 pub(crate) struct Lifeline(verbs::Lifeline);
 
-/// The devices of this node, opened when they are first asked for.
+/// The devices of this node, each opened at its first use.
 #[derive(Debug)]
 pub(crate) struct Devices {
     mode: Rdma,
@@ -42,7 +42,7 @@ impl Devices {
         Self { mode, by_address: Mutex::default() }
     }
 
-    /// The device whose port has this address of ours, or why there is none.
+    /// Returns the device whose port has this local address, or the reason why there is none.
     pub(crate) fn reaching(&self, local: IpAddr, placement: Option<&Placement>) -> Result<Device, String> {
         if self.mode == Rdma::Off {
             return Err("RDMA is off in the configuration".into());
@@ -51,7 +51,7 @@ impl Devices {
         if let Some(device) = known.get(&local.to_canonical()).filter(|device| device.is_present()) {
             return Ok(Device(device.clone()));
         }
-        // Not what was found once: devices come, and ports get addresses.
+        // A failed search is not cached, because devices and port addresses may be added later.
         let mut decided = None;
         let place = |name: &str, vectors| {
             decided = placement.and_then(|placement| placement.of_device(name, vectors));
@@ -68,14 +68,14 @@ impl Devices {
         Ok(Device(found))
     }
 
-    /// The descriptors that become readable when a device has something to say.
+    /// Passes the descriptors of device events to `use_them`.
     pub(crate) fn with_events<R>(&self, use_them: impl FnOnce(&[BorrowedFd<'_>]) -> R) -> R {
         let known = self.by_address.lock().expect("no holder panics");
         let events: Vec<_> = known.values().map(verbs::Device::events).collect();
         use_them(&events)
     }
 
-    /// Hears the devices out. One that is gone is forgotten, and looked for again when it is next asked for.
+    /// Processes the events of the devices. A removed device is forgotten, and searched again at its next use.
     pub(crate) fn take_events(&self) {
         let mut known = self.by_address.lock().expect("no holder panics");
         known.retain(|address, device| {
@@ -84,7 +84,7 @@ impl Devices {
         });
     }
 
-    /// Forgets devices that the system has no more: it waits with their removal until nobody has them open.
+    /// Forgets devices that were removed. The kernel completes the removal of a device only after all users have closed it.
     pub(crate) fn forget_absent(&self) {
         let mut known = self.by_address.lock().expect("no holder panics");
         known.retain(|address, device| Self::keep(address, device, device.is_present()));
@@ -92,7 +92,7 @@ impl Devices {
 
     fn keep(address: &IpAddr, device: &verbs::Device, is_there: bool) -> bool {
         if !is_there {
-            tracing::warn!(device = device.name(), %address, "the RDMA device is gone");
+            tracing::warn!(device = device.name(), %address, "the RDMA device was removed");
         }
         is_there
     }
@@ -103,7 +103,7 @@ impl Device {
         self.0.name()
     }
 
-    /// The dialling side.
+    /// Tries to establish an RDMA link on the dialling side.
     pub(crate) fn dial(
         &self,
         handshake: &mut tcp::Handshake,
@@ -125,8 +125,8 @@ impl Device {
         Ok(both(tried, &verdict))
     }
 
-    /// The accepting side.
-    pub(crate) fn answer(
+    /// Tries to establish an RDMA link on the accepting side.
+    pub(crate) fn accept(
         &self,
         handshake: &mut tcp::Handshake,
         limits: [ConnectionLimits; 2],
@@ -149,7 +149,7 @@ impl Device {
         };
         handshake.send(&bytes)?;
         let verdict = handshake.receive(1)?;
-        // Only now: the dialler is connected.
+        // Only now, because the dialler's verdict shows that its queue pair is connected.
         let tried = if verdict == [1] { reached(link) } else { Ok(link) };
         handshake.send(&[u8::from(tried.is_ok())])?;
         Ok(both(tried, &verdict))
@@ -157,20 +157,20 @@ impl Device {
 }
 
 fn reached(mut link: verbs::Link) -> Result<verbs::Link, verbs::VerbsError> {
-    link.reaches(PATIENCE)?;
+    link.reaches(REPLY_LIMIT)?;
     Ok(link)
 }
 
 fn both(tried: Result<verbs::Link, verbs::VerbsError>, verdict: &[u8]) -> Tried {
     match tried {
         Ok(link) if verdict == [1] => Ok(Link(link)),
-        Ok(_) => Err("the peer's RDMA port does not reach ours".into()),
+        Ok(_) => Err("the peer's RDMA port cannot reach the port of this node".into()),
         Err(error) => Err(error.to_string()),
     }
 }
 
 impl Link {
-    /// Puts it to use; `streams` to the peer, by class, carry nothing from now on.
+    /// Completes the link. `streams` are the TCP connections to the peer, by class; from now on they carry no messages.
     pub(crate) fn finish(self, streams: [TcpStream; 2]) -> Result<([AnyQueuePair; 2], Lifeline), String> {
         let Self(mut link) = self;
         link.attach(streams.map(Into::into)).map_err(|error| error.to_string())?;
@@ -184,8 +184,8 @@ impl Lifeline {
         self.0.descriptors()
     }
 
-    /// Whether the peer is gone; the queue pairs know it then.
-    pub(crate) fn look(&self) -> bool {
+    /// Returns whether the peer is gone. The queue pairs then report it as well.
+    pub(crate) fn is_cut(&self) -> bool {
         self.0.look()
     }
 }

@@ -1,4 +1,4 @@
-//! A node that was built without RDMA.
+//! The implementation for builds without RDMA.
 
 use core::convert::Infallible;
 use core::net::IpAddr;
@@ -12,19 +12,19 @@ use super::{Rdma, Tried};
 use crate::placement::Placement;
 use crate::queue_pair::AnyQueuePair;
 
-/// No device.
+/// A device, of which there is none.
 #[derive(Clone, Debug)]
 pub(crate) struct Device(Infallible);
 
-/// No link.
+/// A link, of which there is none.
 #[derive(Debug)]
 pub(crate) struct Link(Infallible);
 
-/// No line.
+/// A lifeline, of which there is none.
 #[derive(Debug)]
 pub(crate) struct Lifeline(Infallible);
 
-/// No devices.
+/// An empty set of devices.
 #[derive(Debug)]
 pub(crate) struct Devices;
 
@@ -55,7 +55,7 @@ impl Device {
         match self.0 {}
     }
 
-    pub(crate) fn answer(
+    pub(crate) fn accept(
         &self,
         _: &mut tcp::Handshake,
         _: [ConnectionLimits; 2],
@@ -81,7 +81,7 @@ impl Lifeline {
         core::iter::empty()
     }
 
-    pub(crate) fn look(&self) -> bool {
+    pub(crate) fn is_cut(&self) -> bool {
         match self.0 {}
     }
 }

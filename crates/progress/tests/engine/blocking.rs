@@ -1,4 +1,4 @@
-//! Calls that block: a spare takes the duty over and gives it back; a call that does not block wakes none.
+//! Calls that block: a spare thread takes over and returns the duty. A call that does not block wakes no spare.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -12,7 +12,7 @@ use crate::rig::{Real, Running, Word, eventually};
 const LONG: Nanos = Nanos::from_secs(3_600);
 const TRIGGERS: [Trigger; 2] = [Trigger::Idle, Trigger::Timer];
 
-/// A word that is served, and each of whose events is awaited.
+/// A registered word, whose events the test sends one at a time and awaits.
 struct Served(Word, pronto_progress::Registration, usize);
 
 impl Served {
@@ -33,21 +33,21 @@ impl Served {
     }
 }
 
-/// A tasklet of a kind of its own that blocks until it is told something, or for ever.
+/// Returns a tasklet of its own kind that blocks until it gets a message.
 fn blocks(engine: &Running, name: &'static str, ended: &Arc<AtomicUsize>) -> (Tasklet, Sender<()>) {
     let kind = engine.manager.kind(name, &TRIGGERS).expect("room");
-    let (tell, told): (Sender<()>, Receiver<()>) = channel();
-    let (told, manager, ended) = (Mutex::new(told), engine.manager.clone(), Arc::clone(ended));
+    let (sender, receiver): (Sender<()>, Receiver<()>) = channel();
+    let (receiver, manager, ended) = (Mutex::new(receiver), engine.manager.clone(), Arc::clone(ended));
     let tasklet = kind.tasklet(Place::Anywhere, move || {
-        let told = told.lock().expect("no holder panics");
-        manager.may_block(|| told.recv()).expect("it is told in the end");
+        let receiver = receiver.lock().expect("no holder panics");
+        manager.may_block(|| receiver.recv()).expect("the test sends a message in the end");
         ended.fetch_add(1, Ordering::Release);
     });
-    (tasklet, tell)
+    (tasklet, sender)
 }
 
 #[test]
-fn a_spare_serves_while_the_engines_thread_is_blocked_and_gives_the_duty_back() {
+fn a_spare_serves_while_the_engine_thread_is_blocked_and_returns_the_duty() {
     for (engine, spin) in [
         (Engine::Idle, Nanos::ZERO),
         (Engine::Idle, Nanos::NEVER),
@@ -56,15 +56,15 @@ fn a_spare_serves_while_the_engines_thread_is_blocked_and_gives_the_duty_back() 
         let engine = Running::with_spares(engine, spin, LONG);
         let mut word = Served::by(&engine);
         let ended = Arc::default();
-        let (tasklet, tell) = blocks(&engine, "blocks", &ended);
+        let (tasklet, sender) = blocks(&engine, "blocks", &ended);
         for round in 1..=20 {
             tasklet.schedule();
             eventually("a spare is on duty", || engine.manager.counters().relieved == round as u64);
             assert!(engine.manager.is_blocked());
             word.is_served(5);
-            tell.send(()).unwrap();
+            sender.send(()).unwrap();
             eventually("the call ends", || ended.load(Ordering::Acquire) == round);
-            eventually("the engine's thread has its duty back", || engine.own_thread_serves());
+            eventually("the engine thread is on duty again", || engine.own_thread_serves());
             word.is_served(5);
         }
         assert_eq!(engine.manager.counters().lost_wake_ups, 0);
@@ -75,7 +75,7 @@ fn a_spare_serves_while_the_engines_thread_is_blocked_and_gives_the_duty_back() 
 #[test]
 fn a_call_that_does_not_block_wakes_no_spare() {
     let engine = Running::with_spares(Engine::Idle, Nanos::ZERO, LONG);
-    // The thread is hired at the first such call, and stands by.
+    // The spare is started at the first such call, and waits.
     let kind = engine.manager.kind("short", &TRIGGERS).unwrap();
     let (count, long): (Arc<AtomicUsize>, Arc<AtomicU64>) = Default::default();
     let own: Arc<OnceLock<Tasklet>> = Arc::default();
@@ -85,7 +85,7 @@ fn a_call_that_does_not_block_wakes_no_spare() {
     let tasklet = kind.tasklet(Place::Anywhere, move || {
         let since = clock.now();
         manager.may_block(|| ());
-        // Another process may have had the processor meanwhile: then it has blocked, as far as anybody can see.
+        // If another process has had the CPU meanwhile, the call is indistinguishable from one that blocked.
         let took = clock.now().since(since);
         longs.fetch_add(u64::from(u128::from(took.0) >= BLOCKS_AFTER.as_nanos()), Ordering::Relaxed);
         if counts.fetch_add(1, Ordering::Release) < 9_999 {
@@ -113,23 +113,27 @@ fn calls_that_never_return_leave_the_others_served_up_to_the_bound() {
         eventually("another spare is on duty", || engine.manager.counters().relieved == blocked);
         word.is_served(100);
     }
-    // A kind that is stuck keeps no engine awake, though more of it waits.
+    // A queued tasklet of a kind that is blocked does not keep the engine awake.
     stuck[0].0.schedule();
     let sleeps = engine.manager.counters().sleeps;
     word.is_served(20);
-    eventually("it sleeps in between", || engine.manager.counters().sleeps > sleeps);
-    assert_eq!((ended.load(Ordering::Relaxed), engine.manager.counters().relieved), (0, 3), "none came back");
-    // They may in the end: the test's threads are to go.
+    eventually("the engine sleeps in between", || engine.manager.counters().sleeps > sleeps);
+    assert_eq!(
+        (ended.load(Ordering::Relaxed), engine.manager.counters().relieved),
+        (0, 3),
+        "no call has returned"
+    );
+    // Unblock them at the end, so that the threads of the test can end.
     stuck[0].1.send(()).unwrap();
-    for (_, tell) in &stuck {
-        tell.send(()).unwrap();
+    for (_, sender) in &stuck {
+        sender.send(()).unwrap();
     }
     eventually("all have ended", || ended.load(Ordering::Acquire) == 4);
     word.is_served(10);
 }
 
 #[test]
-fn elsewhere_a_call_is_just_made() {
+fn a_call_outside_of_a_tasklet_is_made_directly() {
     let engine = Running::with_spares(Engine::Idle, Nanos::ZERO, LONG);
     assert_eq!(engine.manager.may_block(|| 5), 5);
     assert_eq!(engine.manager.counters().blocking, 0);

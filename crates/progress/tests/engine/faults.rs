@@ -1,4 +1,4 @@
-//! Sources that misbehave do not hang the others.
+//! Sources that misbehave do not affect other sources.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl Source for Recovers {
 }
 
 #[test]
-fn a_source_that_recovers_from_its_panics_is_kept_and_the_others_go_on() {
+fn a_source_that_recovers_from_its_panics_is_kept_and_others_are_polled() {
     let manager = Manager::new(Engine::None, Real::new()).unwrap();
     let before = Word::default();
     let _before = manager.register(Spec::memory("before", Sleep::Notified), before.clone()).unwrap();
@@ -58,12 +58,16 @@ fn a_source_that_recovers_from_its_panics_is_kept_and_the_others_go_on() {
     assert_eq!(manager.counters().panics, 10);
     assert_eq!((polls.load(Ordering::Relaxed), recovered.load(Ordering::Relaxed)), (20, 10));
     assert_eq!(before.polls.load(Ordering::Relaxed), 20);
-    assert_eq!(after.polls.load(Ordering::Relaxed), 10, "it has its turn whenever the one before it returns");
+    assert_eq!(
+        after.polls.load(Ordering::Relaxed),
+        10,
+        "it is polled whenever the source before it does not panic"
+    );
     drop(source);
     let (event, spec) = Counted::new();
     event.event.write(1).unwrap();
     let _socket = manager.register(spec, recovers()).unwrap();
-    eventually("it goes on behind the epoll, too", || {
+    eventually("it is kept behind the epoll, too", || {
         let _taken = manager.poll(Trigger::Yield);
         manager.counters().panics >= 12
     });
@@ -71,10 +75,10 @@ fn a_source_that_recovers_from_its_panics_is_kept_and_the_others_go_on() {
     assert!(manager.failures().is_empty());
 }
 
-/// Says that its descriptor had nothing.
-struct Deaf(Counted);
+/// A source that never reads its descriptor.
+struct NeverReads(Counted);
 
-impl Source for Deaf {
+impl Source for NeverReads {
     fn poll(&mut self) -> usize {
         self.0.taken.fetch_add(1, Ordering::Relaxed);
         0
@@ -82,7 +86,7 @@ impl Source for Deaf {
 }
 
 #[test]
-fn a_source_that_panics_is_taken_out_and_reported_and_the_others_go_on() {
+fn a_source_that_panics_is_removed_and_reported_and_others_are_polled() {
     let engine = Running::start(Engine::Idle, Nanos::ZERO, LONG);
     let word = |name| {
         let word = Word::default();
@@ -111,10 +115,10 @@ fn a_source_that_panics_is_taken_out_and_reported_and_the_others_go_on() {
     let failures = engine.manager.failures();
     assert!(failures.iter().all(|failure| failure.why == "it cannot count to 3"), "{failures:?}");
     assert!(failures.iter().any(|failure| failure.name == "in memory"));
-    let said = engine.manager.to_string();
+    let text = engine.manager.to_string();
     assert!(
-        said.starts_with("idle: 4 sources; ") && said.contains("in memory was taken out: it cannot"),
-        "{said}"
+        text.starts_with("idle: 4 sources; ") && text.contains("in memory was removed: it cannot"),
+        "{text}"
     );
 }
 
@@ -126,24 +130,24 @@ fn a_descriptor_that_stays_readable_neither_starves_others_nor_keeps_the_engine_
         stuck.event.write(1).unwrap();
         let polls = Arc::clone(&stuck.taken);
         let spec = if priority_first { spec.first() } else { spec };
-        let _stuck = engine.manager.register(spec, Deaf(stuck)).unwrap();
+        let _stuck = engine.manager.register(spec, NeverReads(stuck)).unwrap();
         let (counted, spec) = Counted::new();
         let (event, taken) = (Arc::clone(&counted.event), Arc::clone(&counted.taken));
         let _healthy = engine.manager.register(spec, counted).unwrap();
         for round in 1..=500 {
             event.write(1).unwrap();
-            eventually("the other one is polled", || taken.load(Ordering::Acquire) == round);
+            eventually("the other source is polled", || taken.load(Ordering::Acquire) == round);
         }
         eventually("it is left out", || engine.manager.counters().muted > 3);
-        // It is tried again after twice as long each time: 16 ms hold few trials.
-        eventually("for long", || engine.manager.counters().muted > 6);
+        // The time until the next trial doubles each time, so there are few trials within 16 ms.
+        eventually("it is left out for longer", || engine.manager.counters().muted > 6);
         let tried = polls.load(Ordering::Relaxed);
-        eventually("and tried again", || polls.load(Ordering::Relaxed) > tried);
+        eventually("it is tried again", || polls.load(Ordering::Relaxed) > tried);
     }
 }
 
 #[test]
-fn ten_thousand_sources_are_all_served_and_cost_a_sleep_nothing() {
+fn ten_thousand_sources_are_all_served() {
     const IN_MEMORY: usize = 10_000;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard.min(soft.max(4_096)), hard).unwrap();
@@ -173,10 +177,12 @@ fn ten_thousand_sources_are_all_served_and_cost_a_sleep_nothing() {
         for (event, _) in &sockets {
             event.write(1).unwrap();
         }
-        eventually("all in memory", || {
+        eventually("all sources in memory are polled", || {
             words.iter().step_by(7).all(|word| word.seen.load(Ordering::Acquire) == round)
         });
-        eventually("all sockets", || sockets.iter().all(|(_, taken)| taken.load(Ordering::Acquire) == round));
+        eventually("all descriptors are polled", || {
+            sockets.iter().all(|(_, taken)| taken.load(Ordering::Acquire) == round)
+        });
     }
     assert_eq!(engine.manager.counters().lost_wake_ups, 0);
     registered.clear();
@@ -238,13 +244,13 @@ fn a_source_may_register_and_remove_from_within_its_poll() {
             word.polls.load(Ordering::Relaxed)
         })
         .collect();
-    assert_eq!(polls, [0, 1, 1, 2], "there every other time");
+    assert_eq!(polls, [0, 1, 1, 2], "the child is registered every other time");
     drop(parent);
     assert_eq!(manager.sources(), 0);
 }
 
 #[test]
-fn a_clock_that_was_suspended_catches_up_on_nothing() {
+fn after_a_suspension_missed_ticks_are_not_made_up_for() {
     let now: Arc<AtomicU64> = Arc::default();
     for engine in [Engine::Idle, Engine::Timer(Nanos::from_millis(1)), Engine::None] {
         let running = Running::with_clock(engine, Nanos::NEVER, Nanos::from_secs(1), Set(Arc::clone(&now)));
@@ -252,15 +258,15 @@ fn a_clock_that_was_suspended_catches_up_on_nothing() {
         let _registered = running.manager.register(Spec::memory("word", Sleep::Notified), word.clone());
         let ticks = || running.ticks.load(Ordering::Relaxed);
         for jumps in 1..=3 {
-            // A night.
+            // About eight hours.
             now.fetch_add(Nanos::from_secs(30_000).0, Ordering::Relaxed);
             running.manager.alert();
-            eventually("time has passed", || ticks() == jumps);
+            eventually("the keeper ticks", || ticks() == jumps);
             let polls = word.polls.load(Ordering::Relaxed);
             if engine == Engine::Idle {
-                eventually("it goes on", || word.polls.load(Ordering::Relaxed) > polls + 100);
+                eventually("the engine polls on", || word.polls.load(Ordering::Relaxed) > polls + 100);
             }
-            assert_eq!(ticks(), jumps, "one tick for all that was missed");
+            assert_eq!(ticks(), jumps, "one tick for all missed ones");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Descriptors whose other end has gone say ready for ever: whatever they are, and however they were registered.
+//! Descriptors whose other end was closed report readiness for ever, for every kind of descriptor and of registration.
 
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
@@ -18,7 +18,7 @@ use crate::rig::{Running, Word, eventually};
 
 const LONG: Nanos = Nanos::from_secs(3_600);
 
-/// Reads, and counts what it read and how often it was asked.
+/// A source that reads a descriptor, and counts the bytes and its polls.
 struct Reads {
     from: std::fs::File,
     bytes: Arc<AtomicUsize>,
@@ -28,7 +28,7 @@ struct Reads {
 impl Source for Reads {
     fn poll(&mut self) -> usize {
         self.polls.fetch_add(1, Ordering::Relaxed);
-        // The end is nothing, as is an error.
+        // The end of the stream and an error both count as no event.
         let read = self.from.read(&mut [0; 64]).unwrap_or(0);
         self.bytes.fetch_add(read, Ordering::Release);
         read
@@ -39,7 +39,7 @@ impl Source for Reads {
     }
 }
 
-/// Both ends of everything that can hang up, by name: ours does not block, and theirs holds one byte for us.
+/// Returns both ends of every kind of descriptor that can hang up, by name. The first end is non-blocking.
 fn ends() -> Vec<(&'static str, OwnedFd, OwnedFd)> {
     let (ours, theirs) = UnixStream::pair().expect("sockets");
     ours.set_nonblocking(true).expect("a socket");
@@ -52,7 +52,7 @@ fn ends() -> Vec<(&'static str, OwnedFd, OwnedFd)> {
 }
 
 #[test]
-fn whoever_has_hung_up_neither_starves_others_nor_keeps_the_engine_awake() {
+fn a_hung_up_descriptor_neither_starves_others_nor_keeps_the_engine_awake() {
     for registered in ["behind the epoll", "first", "asked"] {
         for (name, ours, theirs) in ends() {
             let engine = Running::start(Engine::Idle, Nanos::ZERO, LONG);
@@ -78,13 +78,13 @@ fn whoever_has_hung_up_neither_starves_others_nor_keeps_the_engine_awake() {
             };
             let _registered = engine.manager.register(spec, source).expect("room");
             std::io::Write::write_all(&mut std::fs::File::from(theirs), b"x").expect("room");
-            // With that the other end has gone.
-            eventually("what it said before is heard", || bytes.load(Ordering::Acquire) == 1);
+            // That dropped the other end.
+            eventually("the byte sent before is read", || bytes.load(Ordering::Acquire) == 1);
             eventually("it is left out", || engine.manager.counters().muted > 5);
             for round in 1..=100 {
                 word.sent.store(round, Ordering::Release);
                 healthy.notifier().notify();
-                eventually("the other one is polled", || word.seen.load(Ordering::Acquire) == round);
+                eventually("the other source is polled", || word.seen.load(Ordering::Acquire) == round);
             }
             let (asked, muted) = (polls.load(Ordering::Relaxed), engine.manager.counters().muted);
             assert!(asked >= 64 && muted > 5, "{registered} {name}: {asked} polls, {muted} times left out");

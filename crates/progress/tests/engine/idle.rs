@@ -1,4 +1,4 @@
-//! An engine with nothing to do does nothing.
+//! An idle engine sleeps.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn an_idle_engine_with_a_thousand_sources_sleeps() {
     let event: Arc<EventFd> = Arc::clone(&counted.event);
     let taken = Arc::clone(&counted.taken);
     registered.push(engine.manager.register(spec, counted).unwrap());
-    // Traffic, of which nothing must be left over.
+    // Traffic first, which must not keep the engine awake afterwards.
     for round in 1..=100 {
         event.write(1).unwrap();
         words[0].sent.store(round, Ordering::Release);
@@ -44,7 +44,7 @@ fn an_idle_engine_with_a_thousand_sources_sleeps() {
         assert_eq!(nix::poll::ppoll(&mut [fd], Some(timeout), None), Ok(0));
     };
     sleep(Duration::from_millis(200));
-    // Whoever freezes this process for a moment, or looks into it, wakes its threads: once in some spans nobody does.
+    // A debugger or a freezer wakes the threads of a process, so one quiet span out of five is enough.
     let quiet = (0..5).any(|_| {
         let (slept, polls) = (engine.manager.counters().sleeps, words[1].polls.load(Ordering::Relaxed));
         sleep(Duration::from_secs(2));
@@ -53,6 +53,6 @@ fn an_idle_engine_with_a_thousand_sources_sleeps() {
         println!("{woken} wake-ups and {polls} polls until {:?}", clock.now());
         woken <= 4 && polls <= 1_000
     });
-    assert!(quiet, "it is woken for nothing, again and again");
+    assert!(quiet, "the engine wakes again and again without an event");
     assert_eq!(engine.manager.counters().lost_wake_ups, 0);
 }

@@ -1,4 +1,4 @@
-//! Managers with an engine's thread: who polls, who wakes, and what does not hang the others.
+//! Managers with an engine thread: polls, wake-ups, and sources that misbehave.
 
 mod blocking;
 mod faults;

@@ -1,4 +1,4 @@
-//! What the tests share: a clock, a keeper, an engine's thread, and sources that count.
+//! Shared parts of the tests: clocks, a keeper, an engine thread, and sources that count.
 
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use pronto_core::{Clock, Nanos};
 use pronto_progress::{Engine, Keeper, MAX_SPARES, Manager, Post, Source};
 use pronto_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// No wait of a test is longer.
+/// Longest wait of a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The real clock.
@@ -40,7 +40,7 @@ impl Clock for Set {
     }
 }
 
-/// An engine's thread, ended when dropped.
+/// An engine thread, which ends when this is dropped.
 pub(crate) struct Running {
     pub(crate) manager: Manager,
     stop: Arc<AtomicBool>,
@@ -84,7 +84,7 @@ impl<C: Clock> Keeper for TestKeeper<C> {
 }
 
 impl Running {
-    /// An engine that polls for `spin` before it sleeps, and lets time pass `every` so often.
+    /// Starts an engine that polls for `spin` before it sleeps, and ticks once per `every`.
     pub(crate) fn start(engine: Engine, spin: Nanos, every: Nanos) -> Self {
         Self::with_clock(engine, spin, every, Real::new())
     }
@@ -101,7 +101,7 @@ impl Running {
         running
     }
 
-    /// The same, with spares.
+    /// Starts an engine with spares.
     pub(crate) fn with_spares(engine: Engine, spin: Nanos, every: Nanos) -> Self {
         let (mut running, keeper) = Self::not_yet(engine, spin, every, Real::new());
         let post = Arc::new(Post::new(running.manager.clone(), keeper));
@@ -117,7 +117,7 @@ impl Running {
         running
     }
 
-    /// Whether the engine's own thread was on duty last.
+    /// Returns whether the engine thread was on duty last.
     pub(crate) fn own_thread_serves(&self) -> bool {
         let own = self.thread.as_ref().map(|thread| thread.thread().id());
         *self.on_duty.lock().expect("no holder panics") == own
@@ -152,7 +152,7 @@ impl Drop for Running {
         self.manager.alert();
         self.manager.dismiss_spares();
         if std::thread::panicking() {
-            // A call may be stuck, and what has failed is to be told.
+            // A call may be blocked for ever, and the failure must be reported.
             return;
         }
         let spares = core::mem::take(&mut *self.spares.lock().expect("no holder panics"));
@@ -162,7 +162,7 @@ impl Drop for Running {
     }
 }
 
-/// A source in memory: whoever publishes counts `sent` up, polls count `seen` up.
+/// A source in memory: the publisher increments `sent`, polls increase `seen`.
 #[derive(Clone, Default)]
 pub(crate) struct Word {
     pub(crate) sent: Arc<AtomicUsize>,
@@ -178,11 +178,14 @@ impl Source for Word {
     }
 }
 
-/// Waits for something that another thread does.
-pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+/// Waits until a condition holds that another thread brings about.
+pub(crate) fn eventually(condition: &str, mut holds: impl FnMut() -> bool) {
     let clock = Real::new();
     while !holds() {
-        assert!(clock.now().0 < u64::try_from(PATIENCE.as_nanos()).expect("centuries"), "never: {what}");
+        assert!(
+            clock.now().0 < u64::try_from(PATIENCE.as_nanos()).expect("centuries"),
+            "not in time: {condition}"
+        );
         std::thread::yield_now();
     }
 }

@@ -1,4 +1,4 @@
-//! Tasklets: soon, one of a kind at a time, where it was asked for.
+//! Tasklets run soon, one of a kind at a time, on the requested CPU.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::rig::{Real, Running, eventually};
 const LONG: Nanos = Nanos::from_secs(3_600);
 
 #[test]
-fn tasklets_of_one_kind_exclude_each_other_and_run_as_often_as_wanted() {
+fn tasklets_of_one_kind_exclude_each_other_and_run_as_often_as_scheduled() {
     let manager = Manager::new(Engine::None, Real::new()).unwrap();
     let kind = manager.kind("counting", &[Trigger::Yield]).unwrap();
     let (inside, count): (Arc<AtomicBool>, Arc<AtomicUsize>) = Default::default();
@@ -36,7 +36,7 @@ fn tasklets_of_one_kind_exclude_each_other_and_run_as_often_as_wanted() {
                     let before = count.load(Ordering::Relaxed);
                     tasklet.schedule();
                     manager.poll(Trigger::Yield);
-                    eventually("it runs", || {
+                    eventually("the tasklet runs", || {
                         manager.poll(Trigger::Yield);
                         count.load(Ordering::Relaxed) > before
                     });
@@ -52,7 +52,7 @@ fn tasklets_of_one_kind_exclude_each_other_and_run_as_often_as_wanted() {
 }
 
 #[test]
-fn a_tasklet_that_schedules_itself_runs_again_and_lets_others_in() {
+fn a_tasklet_that_schedules_itself_runs_again() {
     let engine = Running::start(Engine::Idle, Nanos::ZERO, LONG);
     let kind = engine.manager.kind("again", &[Trigger::Idle]).unwrap();
     let count: Arc<AtomicUsize> = Arc::default();
@@ -65,14 +65,14 @@ fn a_tasklet_that_schedules_itself_runs_again_and_lets_others_in() {
     });
     own.set(tasklet.clone()).unwrap();
     tasklet.schedule();
-    eventually("a thousand times", || count.load(Ordering::Relaxed) == 1_000);
+    eventually("it runs a thousand times", || count.load(Ordering::Relaxed) == 1_000);
     eventually("the engine sleeps", || engine.manager.counters().sleeps > 0);
     tasklet.schedule();
-    eventually("it is woken for a tasklet", || count.load(Ordering::Relaxed) == 1_001);
+    eventually("the engine wakes for a tasklet", || count.load(Ordering::Relaxed) == 1_001);
 }
 
 #[test]
-fn a_tasklet_runs_on_the_processor_of_who_scheduled_it() {
+fn a_tasklet_runs_on_the_cpu_of_the_thread_that_scheduled_it() {
     let all = sched_getaffinity(Pid::from_raw(0)).unwrap();
     let allowed: Vec<usize> = (0..CpuSet::count()).filter(|cpu| all.is_set(*cpu).unwrap()).collect();
     let manager = Manager::new(Engine::None, Real::new()).unwrap();
@@ -97,12 +97,16 @@ fn a_tasklet_runs_on_the_processor_of_who_scheduled_it() {
         ran_on.store(0, Ordering::Relaxed);
         assert_eq!(manager.poll(Trigger::Yield), Some(1));
         assert_eq!(ran_on.load(Ordering::Relaxed), submitter + 1);
-        assert_eq!(sched_getaffinity(Pid::from_raw(0)).unwrap(), all, "the poller may go where it might");
+        assert_eq!(
+            sched_getaffinity(Pid::from_raw(0)).unwrap(),
+            all,
+            "the affinity of the poller is restored"
+        );
     }
 }
 
 #[test]
-fn a_tasklet_that_panics_is_taken_out_and_its_kind_goes_on() {
+fn a_tasklet_that_panics_is_removed_and_its_kind_is_kept() {
     let manager = Manager::new(Engine::None, Real::new()).unwrap();
     let kind = manager.kind("fragile", &[Trigger::Yield]).unwrap();
     let bad = kind.tasklet(Place::Anywhere, || panic!("no good"));

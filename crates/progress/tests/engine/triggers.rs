@@ -1,4 +1,4 @@
-//! Which engine polls when, and what a descriptor's poll costs while others are polled.
+//! The triggers on which each engine polls, and the rate at which it checks descriptors.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::rig::{Real, Running, Word, eventually};
 
 const LONG: Nanos = Nanos::from_secs(3_600);
 
-/// An eventfd that is read by its poll.
+/// A source whose poll reads an eventfd.
 pub(crate) struct Counted {
     pub(crate) event: Arc<EventFd>,
     pub(crate) taken: Arc<AtomicUsize>,
@@ -36,16 +36,16 @@ impl Source for Counted {
 }
 
 #[test]
-fn without_an_engine_only_who_waits_or_yields_polls() {
+fn without_an_engine_only_threads_that_wait_or_yield_poll() {
     let engine = Running::start(Engine::None, Nanos::NEVER, Nanos::from_millis(1));
     let word = Word::default();
     let spec = Spec::memory("word", Sleep::Notified).on(&[Trigger::Yield]);
     let registered = engine.manager.register(spec, word.clone()).unwrap();
     word.sent.store(3, Ordering::Release);
     registered.notifier().notify();
-    eventually("time passes", || engine.ticks.load(Ordering::Relaxed) > 5);
+    eventually("the keeper ticks", || engine.ticks.load(Ordering::Relaxed) > 5);
     assert_eq!(word.polls.load(Ordering::Relaxed), 0);
-    assert_eq!(engine.manager.poll(Trigger::Wait), Some(0), "not one of its triggers");
+    assert_eq!(engine.manager.poll(Trigger::Wait), Some(0), "`Wait` is not one of its triggers");
     assert_eq!(engine.manager.poll(Trigger::Yield), Some(3));
 }
 
@@ -67,26 +67,26 @@ fn a_timer_polls_for_a_program_that_never_calls() {
 }
 
 #[test]
-fn sources_behind_the_epoll_are_asked_for_once_per_interval_of_polling() {
-    // Older than the engine, which looks from its first moment on.
+fn sources_behind_the_epoll_are_checked_once_per_interval_of_polling() {
+    // Created before the engine, which polls from its first moment on.
     let clock = Real::new();
     let engine = Running::start(Engine::Idle, Nanos::NEVER, LONG);
     let (counted, spec) = Counted::new();
     let (event, taken) = (Arc::clone(&counted.event), Arc::clone(&counted.taken));
     let _registered = engine.manager.register(spec, counted).unwrap();
     let word = Word::default();
-    let _beside = engine.manager.register(Spec::memory("word", Sleep::Notified), word.clone()).unwrap();
+    let _word = engine.manager.register(Spec::memory("word", Sleep::Notified), word.clone()).unwrap();
     for round in 1..=200 {
         event.write(1).unwrap();
-        eventually("taken", || taken.load(Ordering::Acquire) == round);
+        eventually("the event is taken", || taken.load(Ordering::Acquire) == round);
     }
     let (asked, most) = (engine.manager.counters().group_looks, clock.now().0 / GROUP_INTERVAL.0 + 1);
-    assert!(asked >= 200 && asked <= most, "{asked} looks, {most} allowed");
-    assert!(word.polls.load(Ordering::Relaxed) as u64 > asked, "memory is looked at meanwhile");
+    assert!(asked >= 200 && asked <= most, "{asked} checks, {most} allowed");
+    assert!(word.polls.load(Ordering::Relaxed) as u64 > asked, "memory is polled meanwhile");
 }
 
 #[test]
-fn a_high_priority_is_polled_first_and_at_every_look_whatever_it_costs() {
+fn a_source_of_high_priority_is_polled_first_and_in_every_round() {
     let manager = Manager::new(Engine::None, Real::new()).unwrap();
     let order: Arc<std::sync::Mutex<Vec<&str>>> = Arc::default();
     struct Named(&'static str, Arc<std::sync::Mutex<Vec<&'static str>>>);

@@ -1,4 +1,4 @@
-//! No event is lost between polling and sleeping; what the net finds is counted.
+//! No event is lost between polling and sleeping, and lost wake-ups are counted.
 
 use pronto_core::Nanos;
 use pronto_progress::{Engine, Sleep, Spec};
@@ -9,9 +9,9 @@ use crate::rig::{Running, Word, eventually};
 const LONG: Nanos = Nanos::from_secs(3_600);
 
 #[test]
-fn every_event_wakes_a_sleeping_engine_whichever_source_it_comes_from() {
+fn an_event_of_any_source_wakes_a_sleeping_engine() {
     for spin in [Nanos::ZERO, Nanos::from_micros(20)] {
-        // Nothing but wake-ups ends a sleep.
+        // The next tick is an hour away, so only wake-ups end a sleep.
         let engine = Running::start(Engine::Idle, spin, LONG);
         let words = [Word::default(), Word::default(), Word::default()];
         let registered: Vec<_> = words
@@ -32,21 +32,23 @@ fn every_event_wakes_a_sleeping_engine_whichever_source_it_comes_from() {
         });
         let counters = engine.manager.counters();
         assert_eq!((counters.lost_wake_ups, counters.panics), (0, 0));
-        assert!(counters.sleeps > 0, "it slept in between");
+        assert!(counters.sleeps > 0, "the engine slept in between");
     }
 }
 
 #[test]
-fn an_event_that_wakes_nobody_is_found_by_the_net_and_counted() {
+fn an_event_without_a_wake_up_is_found_after_the_time_limit_and_counted() {
     let engine = Running::start(Engine::Idle, Nanos::ZERO, Nanos::from_millis(20));
     let word = Word::default();
     let _registered = engine.manager.register(Spec::memory("silent", Sleep::Notified), word.clone()).unwrap();
-    // Published while the engine is awake it is no rescue: try until it sleeps.
-    eventually("a rescue", || {
+    // An event published while the engine is awake is found by a normal poll: repeat until the engine sleeps.
+    eventually("a lost wake-up is counted", || {
         let slept = engine.manager.counters().sleeps;
-        eventually("it sleeps again", || engine.manager.counters().sleeps > slept);
+        eventually("the engine sleeps again", || engine.manager.counters().sleeps > slept);
         word.sent.fetch_add(1, Ordering::Release);
-        eventually("the net", || word.seen.load(Ordering::Acquire) == word.sent.load(Ordering::Relaxed));
+        eventually("the event is found", || {
+            word.seen.load(Ordering::Acquire) == word.sent.load(Ordering::Relaxed)
+        });
         engine.manager.counters().lost_wake_ups > 0
     });
 }
